@@ -1,0 +1,66 @@
+"""A Job = Workload x Cluster x Precision x Layout x Stack: everything a step time depends on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ..errors import LayoutError
+from ..hardware.device import Cluster
+from ..parallel.layout import Layout
+from ..precision.policy import PrecisionPolicy
+from ..workload.workload import Workload
+
+
+class TimingScope(StrEnum):
+    """What a step time includes. A user who asks for a duration means `full-step`."""
+
+    FULL_STEP = "full-step"  # forward, backward, optimizer; data already on the device or hidden
+    WITH_INPUT = "with-input"  # plus the real input pipeline where it does not hide
+    NO_OPTIMIZER = "no-optimizer"  # forward and backward only
+    WITH_EVAL = "with-eval"  # evaluation spread over the steps
+    EPOCH_AVERAGE = "epoch-average"  # epoch time / steps: start-up, stragglers, last batch
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stack:
+    """The software that runs the mathematics."""
+
+    profile: str = "pytorch-eager"
+    """Name of a profile in cost/data/stacks.toml."""
+    framework: str = "pytorch"
+    framework_year: float = 2022.0
+    """When the framework version came out: kernels get faster with the years."""
+    compiler: str = "none"
+    """none, inductor, xla, cudagraphs, torchscript, graph (static-graph frameworks)."""
+    channels_last: bool = False
+    fused_optimizer: bool = False
+    fused_attention: bool = True
+    unpadded_sequences: bool = False
+    """Variable-length kernels skip padding tokens (MLPerf BERT)."""
+    real_input: bool = False
+    """A real input pipeline feeds the step, rather than tensors already in memory."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """One training configuration whose step time is wanted or was measured."""
+
+    workload: Workload
+    cluster: Cluster
+    precision: PrecisionPolicy
+    layout: Layout
+    stack: Stack
+    scope: TimingScope = TimingScope.FULL_STEP
+    assumptions: tuple[str, ...] = field(default=())
+    """What was filled in because nobody said it, in words."""
+
+    def __post_init__(self) -> None:
+        if self.layout.world_size != self.cluster.num_devices:
+            lay = self.layout
+            raise LayoutError(
+                f"Invalid layout: dp({lay.dp}) * tp({lay.tp}) * pp({lay.pp}) * cp({lay.cp}) = "
+                f"{lay.world_size}, but the cluster has {self.cluster.num_devices} devices. "
+                "To fix: make the product equal the number of devices."
+            )

@@ -1,0 +1,79 @@
+"""Devices, links and clusters: plain facts, SI units; the figures live in `hardware/data/`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Device:
+    """One accelerator as its data sheet describes it. Peaks are dense, per device."""
+
+    name: str
+    vendor: str
+    arch: str
+    """Architecture word: volta, ampere, hopper, cdna3, gaudi2, tpu4 ..."""
+    memory_bytes: float
+    memory_bandwidth_bytes_per_s: float
+    peak_flops_per_s: Mapping[str, float]
+    """Dense peak per dtype word: fp64, fp32, tf32, fp16, bf16, fp8, fp4. A dtype that is missing
+    has no matrix hardware here; how it then runs is the precision policy's business."""
+    sm_count: float
+    """Streaming multiprocessors, compute units, cores: units that run blocks side by side."""
+    l2_bytes: float
+    boost_hz: float
+    tdp_w: float
+    link_bandwidth_bytes_per_s: float
+    """Device-to-device fabric (NVLink, Infinity Fabric, ICI), one direction; 0 without one."""
+    pcie_bandwidth_bytes_per_s: float
+    launch_overhead_s: float
+    """Shortest time between two dependent kernel launches from an eager framework."""
+    release_year: int
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Field name to where its value comes from."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Link:
+    """One level of the interconnect, as one device sees it."""
+
+    name: str
+    bandwidth_bytes_per_s: float
+    """One direction, per device (a node's NICs divided by the devices that share them)."""
+    latency_s: float
+    """Of one hop of a collective."""
+    in_network_reduction: bool = False
+    """NVLink SHARP / SHARP: the switch reduces."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cluster:
+    """`num_nodes` equal nodes of `devices_per_node` devices of one type."""
+
+    device: Device
+    num_devices: int
+    num_nodes: int
+    intra_node: Link
+    inter_node: Link
+    node_type: str = ""
+    assumptions: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.num_devices < 1 or self.num_nodes < 1:
+            raise ConfigError(
+                f"A cluster needs at least one device and one node, got {self.num_devices} devices "
+                f"on {self.num_nodes} nodes. To fix: use counts of 1 or more."
+            )
+        if self.num_nodes > self.num_devices:
+            raise ConfigError(
+                f"{self.num_devices} devices cannot be spread over {self.num_nodes} nodes: each "
+                f"node needs at least one. To fix: num_nodes <= {self.num_devices}."
+            )
+
+    @property
+    def devices_per_node(self) -> float:
+        """Devices on a node; a fraction where the nodes are not equally filled."""
+        return self.num_devices / self.num_nodes

@@ -1,0 +1,54 @@
+"""A training step after lowering: typed kernels in execution order, as columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+
+PHASES = ("forward", "backward")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoweredStep:
+    """Forward and backward kernels of one micro batch under one precision policy.
+
+    All columns have length N (kernels in execution order, forward first, then backward). Figures
+    are for one sample; `*_fixed` parts do not grow with the batch.
+    """
+
+    op_class: Ints
+    """Index into `tuple(OpClass)`."""
+    phase: Ints
+    """Index into PHASES."""
+    dtype: Ints
+    """Compute type: index into `tuple(DType)`."""
+    is_cast: Bools
+    """A conversion that exists only because of the precision policy."""
+    m: Floats
+    n: Floats
+    k: Floats
+    count: Floats
+    m_scales: Bools
+    """m grows with the batch."""
+    k_scales: Bools
+    """k grows with the batch (weight gradients)."""
+    count_scales: Bools
+    flops: Floats
+    """Of one repeat at one sample (times the batch if any of the three scales)."""
+    bytes_per_sample: Floats
+    bytes_fixed: Floats
+    launches: Floats
+    """Kernels started per repeat."""
+    sequential_steps: Floats
+    repeat: Floats
+    kernel: Floats
+    stride: Floats
+    param_elems: Floats
+    """Parameter elements whose gradient is ready after this kernel (backward rows), per repeat."""
+    segment: Ints

@@ -1,0 +1,70 @@
+"""A precision is a policy, not a word: which type each part of a training step is held and computed in.
+
+The table of named policies lives in `precision/data/policies.toml`; the spellings that people use
+for them in `precision/data/aliases.toml`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class DType(StrEnum):
+    """Number formats, by the words used everywhere in this project."""
+
+    FP64 = "fp64"
+    FP32 = "fp32"
+    TF32 = "tf32"  # stored as fp32, multiplied as tf32
+    FP16 = "fp16"
+    BF16 = "bf16"
+    FP8 = "fp8"
+    FP4 = "fp4"
+    INT8 = "int8"
+
+    @property
+    def num_bytes(self) -> float:
+        """Bytes per element in memory."""
+        return _NUM_BYTES[self]
+
+
+_NUM_BYTES = {
+    DType.FP64: 8.0,
+    DType.FP32: 4.0,
+    DType.TF32: 4.0,
+    DType.FP16: 2.0,
+    DType.BF16: 2.0,
+    DType.FP8: 1.0,
+    DType.FP4: 0.5,
+    DType.INT8: 1.0,
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PrecisionPolicy:
+    """Types of every part of a training step under one precision setting."""
+
+    name: str
+    """Canonical: fp64, fp32, tf32, fp16, bf16, fp16-mixed, bf16-mixed, fp8-mixed, nvfp4-mixed, int8-mixed."""
+    matmul: DType
+    """GEMMs, attention, recurrent cells."""
+    conv: DType
+    """Convolutions: differs from `matmul` where TF32 is on for cuDNN only."""
+    activation: DType
+    """Storage of activations between operators outside the fp32 list."""
+    param: DType
+    """Parameters as the model holds them."""
+    grad: DType
+    reduce: DType
+    """Gradients on the wire. DDP under autocast sends fp32; a compress hook or ZeRO sends 16 bits."""
+    master: DType | None
+    """Separate master copy of the parameters in the optimizer, if any."""
+    optimizer_state: DType
+    autocast: bool
+    """Per-operator lists decide (CUDA autocast); otherwise everything runs in `activation`."""
+    loss_scaling: bool
+    """GradScaler: loss multiply, unscale pass, host synchronisation."""
+    fp8_recipe: str | None = None
+    """delayed, current, blockwise, mxfp8; None without fp8."""
+    summary: str = ""
+    """One sentence for `precision-time precisions`."""

@@ -1,0 +1,77 @@
+"""A Prediction: the step time as a sum of named terms, and everything that speaks for or against it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Interval:
+    """Where the true step time lies with probability `coverage`."""
+
+    low_s: float
+    high_s: float
+    coverage: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evidence:
+    """One measured run near the question."""
+
+    model: str
+    device: str
+    num_devices: int
+    precision: str
+    global_batch_size: float
+    stack: str
+    measured_step_time_s: float
+    predicted_step_time_s: float
+    """What the shipped predictor says of this run."""
+    similarity: float
+    """1 for the same configuration, toward 0 with distance."""
+    source: str
+    source_ref: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prediction:
+    """The answer to one question, in SI units."""
+
+    model: str
+    device: str
+    num_devices: int
+    num_nodes: int
+    precision: str
+    stack: str
+    micro_batch_size: float
+    """Samples per device and forward pass (`batch_size` of the call)."""
+    global_batch_size: float
+    """Samples per optimizer step over all devices."""
+    step_time_s: float
+    terms: Mapping[str, float]
+    """Named seconds that add up to `step_time_s` exactly."""
+    interval: Interval
+    steps_per_epoch: int | None
+    epoch_time_s: float | None
+    total_steps: int | None
+    total_time_s: float | None
+    throughput: float
+    """Whole job, in `throughput_unit`."""
+    throughput_unit: str
+    mfu: float | None
+    """Useful model FLOPs over the dense peak of the compute type, 0..1."""
+    memory_bytes_per_device: float
+    memory_terms: Mapping[str, float]
+    fits: bool
+    analytical_step_time_s: float
+    """What the cost model says before the learned correction."""
+    evidence: tuple[Evidence, ...] = ()
+    assumptions: tuple[str, ...] = ()
+    """What was filled in because the caller did not say."""
+    warnings: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready dictionary; keys are the field names."""
+        return asdict(self)

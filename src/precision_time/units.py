@@ -1,0 +1,51 @@
+"""SI constants and the formatters that print quantities for people."""
+
+from __future__ import annotations
+
+KIBI, MEBI, GIBI = 2.0**10, 2.0**20, 2.0**30
+KILO, MEGA, GIGA, TERA, PETA = 1e3, 1e6, 1e9, 1e12, 1e15
+
+_TIME_STEPS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
+_SI_STEPS = ((PETA, "P"), (TERA, "T"), (GIGA, "G"), (MEGA, "M"), (KILO, "k"), (1.0, ""))
+
+
+def format_duration(seconds: float) -> str:
+    """`seconds` with three significant digits, or d/h/min above two minutes.
+
+    >>> format_duration(0.01234), format_duration(7260.0)
+    ('12.3 ms', '2 h 1 min')
+    """
+    if seconds >= 2 * 86400:
+        return f"{int(seconds // 86400)} d {int(seconds % 86400 // 3600)} h"
+    if seconds >= 7200:
+        return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60)} min"
+    if seconds >= 120:
+        return f"{int(seconds // 60)} min {int(seconds % 60)} s"
+    for scale, unit in _TIME_STEPS:
+        if seconds >= scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return f"{seconds:.3g} s"
+
+
+def format_si(value: float, unit: str) -> str:
+    """`value` with an SI prefix.
+
+    >>> format_si(312e12, "FLOP/s")
+    '312 TFLOP/s'
+    """
+    for scale, prefix in _SI_STEPS:
+        if abs(value) >= scale:
+            return f"{value / scale:.3g} {prefix}{unit}"
+    return f"{value:.3g} {unit}"
+
+
+def format_bytes(value: float) -> str:
+    """`value` bytes in GiB, MiB or KiB.
+
+    >>> format_bytes(80 * 2**30)
+    '80.0 GiB'
+    """
+    for scale, unit in ((GIBI, "GiB"), (MEBI, "MiB"), (KIBI, "KiB")):
+        if abs(value) >= scale:
+            return f"{value / scale:.1f} {unit}"
+    return f"{value:.0f} B"

@@ -1,0 +1,32 @@
+"""A Workload: what is computed in one training step, before precision and hardware are chosen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .graph import OpGraph
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Workload:
+    """One training step's mathematics and the data set it walks over."""
+
+    name: str
+    """Canonical model name (timm or Hugging Face spelling where they have the model)."""
+    graph: OpGraph
+    family: str
+    """Coarse architecture family: cnn, vit, transformer-decoder, transformer-encoder,
+    transformer-encdec, moe, rnn, detection, segmentation, speech, recsys, gnn, diffusion, other."""
+    task: str = ""
+    optimizer: str = "sgd"
+    """sgd, momentum-sgd, adam, adamw, lamb, adafactor, ... (names of cost/data/optimizers.toml)."""
+    sample_unit: str = "sample"
+    """What one sample is, for throughput: image, sequence, volume, utterance, ..."""
+    units_per_sample: float = 1.0
+    """Tokens, frames ... per sample, where throughput is usually quoted in those."""
+    throughput_unit: str = "samples/s"
+    dataset: str = ""
+    dataset_samples: int | None = None
+    """Samples per epoch; None when nobody said."""
+    assumptions: tuple[str, ...] = ()
+    """What was assumed about the model because the caller did not say, in words."""
