@@ -1,0 +1,64 @@
+# Everything from a fresh clone: `make demo` and `make test` build their own environment in .venv.
+# Needs Python 3.11 or newer (choose one with PYTHON=python3.12).
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+ENVIRONMENT := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
+PACKAGE_FILES := pyproject.toml constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format types unit docs docs-check bench accuracy clean
+
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(VENV)/.created:
+	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0] + ". To fix: make PYTHON=python3.11 ...") if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.core: $(VENV)/.created $(PACKAGE_FILES)
+	$(PIP) install --constraint constraints.txt --editable .
+	@touch $@
+
+# torch first and by itself, so that whatever build it brings is the one the rest is resolved against.
+$(VENV)/.dev: $(VENV)/.core
+	$(PIP) install --constraint constraints.txt torch
+	$(PIP) install --constraint constraints.txt --editable '.[dev,capture]'
+	@touch $@
+
+demo: $(VENV)/.core ## Install the core alone and predict real training jobs at several precisions
+	@$(ENVIRONMENT) $(BIN)/python scripts/demo.py
+
+test: $(VENV)/.dev ## Install everything the tests use; lint, types, tests, documentation
+	$(MAKE) --no-print-directory lint types unit docs-check
+
+lint: $(VENV)/.dev ## Style and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(VENV)/.dev ## Rewrite the code in the house format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(VENV)/.dev ## Strict type check
+	$(BIN)/mypy
+
+unit: $(VENV)/.dev ## The tests alone
+	$(ENVIRONMENT) $(BIN)/python -m pytest -q -n 2
+
+docs: $(VENV)/.dev ## Fill the generated blocks of README.md and docs/
+	$(ENVIRONMENT) $(BIN)/python scripts/update_docs.py
+
+docs-check: $(VENV)/.dev ## Fail if a generated block is out of date
+	$(ENVIRONMENT) $(BIN)/python scripts/update_docs.py --check
+
+bench: $(VENV)/.dev ## Measure this machine against the speed targets
+	$(ENVIRONMENT) $(BIN)/python benchmarks/run.py
+
+accuracy: $(VENV)/.dev ## Cross-validate over the corpus and write docs/accuracy.md
+	$(ENVIRONMENT) $(BIN)/python scripts/accuracy.py
+
+clean: ## Remove the environment and caches
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

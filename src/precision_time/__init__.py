@@ -1,0 +1,42 @@
+"""How long a training step or run takes, at every precision, before a GPU is rented.
+
+>>> from precision_time import predict_time
+>>> predict_time(model="resnet50", precision="mixed_fp16_fp32", gpus=8, batch_size=256)  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .errors import PrecisionTimeError as PrecisionTimeError
+    from .predict.api import predict_time as predict_time
+    from .predict.prediction import Evidence as Evidence
+    from .predict.prediction import Interval as Interval
+    from .predict.prediction import Prediction as Prediction
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Evidence": ".predict.prediction",
+    "Interval": ".predict.prediction",
+    "PrecisionTimeError": ".errors",
+    "Prediction": ".predict.prediction",
+    "predict_time": ".predict.api",
+}
+"""Public names and their homes, imported on first use, so that `import precision_time` stays fast."""
+
+__all__ = ["Evidence", "Interval", "PrecisionTimeError", "Prediction", "__version__", "predict_time"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name], __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,1 @@
+"""The command `precision-time`: one file per command; the arithmetic lives in the other packages."""

@@ -1,0 +1,69 @@
+"""`precision-time env`: what is installed here, for bug reports and for choosing a device."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import subprocess
+from importlib import metadata
+from typing import Any
+
+from .. import __version__
+from .options import JsonOption
+from .output import write_json, write_rows
+
+EXAMPLES = """\b
+Examples:
+  precision-time env
+  precision-time env --json
+"""
+
+_PACKAGES = (
+    "numpy", "lightgbm", "scipy", "pydantic", "typer", "rich", "PyYAML",
+    "torch", "torchvision", "transformers", "timm", "onnx", "ray", "fastapi", "matplotlib",
+)  # fmt: skip
+_NVIDIA_SMI_TIMEOUT_S = 10
+
+
+def env(*, json_output: JsonOption = False) -> None:
+    """Show versions, optional packages and GPUs."""
+    found: dict[str, Any] = {
+        "precision_time": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": {name: _version_of(name) for name in _PACKAGES},
+        "gpus": _gpus(),
+    }
+    if json_output:
+        write_json(found)
+        return
+    rows = [(name, str(found[name])) for name in ("precision_time", "python", "platform")]
+    rows += [(name, version or "not installed") for name, version in found["packages"].items()]
+    rows += [(f"gpu {index}", name) for index, name in enumerate(found["gpus"])]
+    write_rows("", ("what", "version"), rows)
+
+
+def _version_of(package: str) -> str | None:
+    """Installed version, read from the metadata: nothing is imported."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _gpus() -> list[str]:
+    """Names of the NVIDIA GPUs that the driver reports; empty without one."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return []
+    try:
+        answer = subprocess.run(
+            [tool, "--query-gpu=name", "--format=csv,noheader"],
+            capture_output=True,
+            text=True,
+            timeout=_NVIDIA_SMI_TIMEOUT_S,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return [line.strip() for line in answer.stdout.splitlines() if line.strip()]

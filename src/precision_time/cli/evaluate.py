@@ -1,0 +1,75 @@
+"""`precision-time evaluate`: score the shipped predictor on a measurement file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .options import JsonOption
+from .output import message, progress, write_json, write_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+EXAMPLES = """\b
+Examples:
+  precision-time evaluate --measurements runs.csv
+  precision-time evaluate --measurements runs.csv --group-by precision --group-by device --json
+  precision-time evaluate --measurements runs.csv --rows scored.csv
+"""
+
+_SCORES = ("mape_percent", "median_ape_percent", "p90_ape_percent", "interval_coverage")
+
+
+def evaluate(
+    *,
+    measurements: Annotated[
+        Path,
+        typer.Option(
+            "--measurements", exists=True, dir_okay=False, help="CSV of measured runs (docs/measurements.md)."
+        ),
+    ],
+    group_by: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--group-by", metavar="COLUMN", help="Score per value of this column too; may be repeated."
+        ),
+    ] = None,
+    rows: Annotated[
+        Path | None,
+        typer.Option("--rows", dir_okay=False, help="Write every input row with its prediction to this CSV."),
+    ] = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Score the shipped predictor on measured runs.
+
+    It is the shipped predictor that is scored: nothing is fitted on the file. Rows that cannot be
+    predicted are counted with their reason, never dropped.
+    """
+    from ..learn.evaluate import evaluate_csv
+
+    with progress(f"Predicting the rows of {measurements}"):
+        report = evaluate_csv(measurements, group_by=tuple(group_by or ()), rows_out=rows).to_dict()
+    if json_output:
+        write_json(report)
+    else:
+        _write_report(report)
+    if rows is not None:
+        message(f"Wrote {rows}")
+
+
+def _write_report(report: Mapping[str, Any]) -> None:
+    write_rows("", ("group", ">n", ">MAPE %", ">median %", ">p90 %", ">in interval"), [_row("all", report)])
+    for column, groups in report["groups"].items():
+        rows = [_row(value, scores) for value, scores in groups.items()]
+        write_rows(f"By {column}", (column, ">n", ">MAPE %", ">median %", ">p90 %", ">in interval"), rows)
+    if report["n_unsupported"]:
+        reasons = [(reason, str(count)) for reason, count in report["unsupported_reasons"].items()]
+        write_rows(f"{report['n_unsupported']} rows could not be predicted", ("reason", ">rows"), reasons)
+
+
+def _row(name: str, scores: Mapping[str, Any]) -> tuple[str, ...]:
+    numbers = (scores.get(key) for key in _SCORES)
+    return (name, str(scores["n"]), *("-" if number is None else f"{number:.3g}" for number in numbers))

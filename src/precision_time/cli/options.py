@@ -1,0 +1,92 @@
+"""Options that several commands share, with completion of the names they take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def complete_model(prefix: str) -> list[str]:
+    """Known model names that start with `prefix`."""
+    from ..workload.resolve import known_models
+
+    return [name for name in known_models() if name.startswith(prefix)]
+
+
+def complete_device(prefix: str) -> list[str]:
+    """Known device names that start with `prefix`, case ignored."""
+    from ..hardware.catalog import known_devices
+
+    return [name for name in known_devices() if name.lower().startswith(prefix.lower())]
+
+
+def complete_precision(prefix: str) -> list[str]:
+    """Names of the precision policies that start with `prefix`."""
+    from ..precision.catalog import known_precisions
+
+    return [name for name in (*known_precisions(), "all") if name.startswith(prefix)]
+
+
+ModelArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="A known name (`precision-time models`), a timm or Hugging Face name, module:function, a "
+        "config.json, an .onnx or a .pt2 file.",
+        autocompletion=complete_model,
+        show_default=False,
+    ),
+]
+DeviceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--device", "-d", help="Device name (`precision-time devices`).", autocompletion=complete_device
+    ),
+]
+BatchSizeOption = Annotated[
+    int | None,
+    typer.Option("--batch-size", "-b", help="Samples per device and forward pass, as in a PyTorch script."),
+]
+SeqLenOption = Annotated[int | None, typer.Option("--seq-len", help="Tokens per sample.")]
+ImageSizeOption = Annotated[int | None, typer.Option("--image-size", help="Side of the images [pixels].")]
+SizesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--size",
+        metavar="NAME=VALUE",
+        help="Size of a parametric model, such as hidden=2048 or layers=16; may be repeated.",
+    ),
+]
+CustomOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--custom",
+        exists=True,
+        dir_okay=False,
+        help="YAML or TOML file with your own devices or clusters.",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Pure JSON on stdout.")]
+
+
+def parse_sizes(pairs: list[str] | None) -> dict[str, float] | None:
+    """`["hidden=2048"]` as `{"hidden": 2048}`; None when nothing was given.
+
+    Raises:
+        typer.BadParameter: If a pair is not NAME=NUMBER.
+    """
+    if not pairs:
+        return None
+    sizes: dict[str, float] = {}
+    for pair in pairs:
+        name, _, value = pair.partition("=")
+        try:
+            number = float(value)
+        except ValueError:
+            raise typer.BadParameter(
+                f"--size {pair!r} is not NAME=NUMBER. To fix: write it like --size hidden=2048."
+            ) from None
+        sizes[name.strip()] = int(number) if number.is_integer() else number
+    return sizes

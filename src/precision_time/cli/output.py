@@ -1,0 +1,64 @@
+"""How commands speak: results on stdout, everything else on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+
+
+def message(text: str) -> None:
+    """Write one line for people to stderr."""
+    typer.echo(text, err=True)
+
+
+def write_json(value: Mapping[str, Any]) -> None:
+    """Write `value` as the only thing on stdout; infinities and NaN are refused, JSON has none."""
+    typer.echo(json.dumps(value, indent=2, allow_nan=False, default=str))
+
+
+def write_rows(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Write a plain table to stdout.
+
+    Args:
+        title: One line above the table; empty for none.
+        columns: Headers. A header that starts with ">" aligns its column to the right.
+        rows: Cells as text, one tuple per row, as long as `columns`.
+    """
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(
+        box=SIMPLE_HEAD, title=title or None, title_justify="left", title_style="bold", pad_edge=False
+    )
+    for column in columns:
+        right = column.startswith(">")
+        table.add_column(column.removeprefix(">"), justify="right" if right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    write_renderable(table)
+
+
+def write_renderable(renderable: Any) -> None:
+    """Write something that rich can draw to stdout; 120 columns wide when that is not a terminal."""
+    from rich.console import Console
+
+    width = None if sys.stdout.isatty() else 120
+    Console(width=width, highlight=False).print(renderable)
+
+
+@contextmanager
+def progress(title: str) -> Iterator[None]:
+    """A spinner on stderr while the block runs, on a terminal only."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(title):
+        yield

@@ -1,0 +1,132 @@
+"""`precision-time predict`: the time of a training job, at one precision or several side by side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import PrecisionTimeError
+from .options import (
+    BatchSizeOption,
+    CustomOption,
+    DeviceOption,
+    ImageSizeOption,
+    JsonOption,
+    ModelArgument,
+    SeqLenOption,
+    SizesOption,
+    complete_precision,
+    parse_sizes,
+)
+from .output import message, progress, write_json, write_renderable
+
+if TYPE_CHECKING:
+    from ..predict.prediction import Prediction
+
+EXAMPLES = """\b
+Examples:
+  precision-time predict resnet50 --device A100-SXM4-80GB --gpus 8 -p fp16-mixed --batch-size 256
+  precision-time predict bert-large -d V100-SXM2-32GB -g 8 -p all --seq-len 512 --batch-size 8
+  precision-time predict llama3-8b -d H100-SXM5-80GB -g 64 --nodes 8 -p bf16-mixed,fp8-mixed --zero 3
+  precision-time predict mypackage.models:build --device L4 --json
+"""
+
+
+def predict(
+    model: ModelArgument,
+    *,
+    device: DeviceOption = None,
+    gpus: Annotated[int, typer.Option("--gpus", "-g", help="Devices in all.")] = 1,
+    nodes: Annotated[int | None, typer.Option("--nodes", help="Hosts the devices are spread over.")] = None,
+    node_type: Annotated[
+        str | None, typer.Option("--node-type", help="DGX-A100, p4d.24xlarge ...: sets the links.")
+    ] = None,
+    precision: Annotated[
+        str,
+        typer.Option(
+            "--precision",
+            "-p",
+            metavar="P[,P2...]|all",
+            help="Precision, several separated by commas, or all that the device can do.",
+            autocompletion=complete_precision,
+        ),
+    ] = "fp16-mixed",
+    batch_size: BatchSizeOption = None,
+    global_batch_size: Annotated[
+        int | None,
+        typer.Option("--global-batch-size", help="Samples per optimizer step over all devices."),
+    ] = None,
+    seq_len: SeqLenOption = None,
+    image_size: ImageSizeOption = None,
+    dataset: Annotated[str | None, typer.Option("--dataset", help="imagenet, squad1.1, coco2017 ...")] = None,
+    samples: Annotated[int | None, typer.Option("--samples", help="Training samples per epoch.")] = None,
+    epochs: Annotated[float | None, typer.Option("--epochs", help="Length of the run in epochs.")] = None,
+    steps: Annotated[int | None, typer.Option("--steps", help="Length of the run in steps.")] = None,
+    framework: Annotated[str | None, typer.Option("--framework", help="pytorch, tensorflow, jax ...")] = None,
+    stack: Annotated[
+        str | None, typer.Option("--stack", help="Software profile (`precision-time stacks`).")
+    ] = None,
+    optimizer: Annotated[str | None, typer.Option("--optimizer", help="sgd, adamw, lamb ...")] = None,
+    tp: Annotated[int, typer.Option("--tp", help="Tensor-parallel degree.")] = 1,
+    pp: Annotated[int, typer.Option("--pp", help="Pipeline-parallel degree.")] = 1,
+    zero: Annotated[int, typer.Option("--zero", help="ZeRO stage 0-3; 3 is FSDP full sharding.")] = 0,
+    grad_accum: Annotated[int, typer.Option("--grad-accum", help="Micro batches per optimizer step.")] = 1,
+    checkpointing: Annotated[
+        str, typer.Option("--checkpointing", help="Recomputed activations: none, selective or full.")
+    ] = "none",
+    size: SizesOption = None,
+    custom: CustomOption = None,
+    coverage: Annotated[float, typer.Option("--coverage", help="Probability that the interval holds.")] = 0.9,
+    json_output: JsonOption = False,
+) -> None:
+    """Predict the time of a step, an epoch, a run."""
+    arguments = {name: value for name, value in locals().items() if name not in _OWN}
+    arguments["sizes"] = parse_sizes(size)
+    with progress(f"Predicting {model}"):
+        predictions, skipped = _predict_each(precision, arguments)
+    if json_output:
+        several = len(predictions) + len(skipped) > 1
+        write_json(_document(predictions, skipped) if several else predictions[0].to_dict())
+        return
+    from ..predict.render import render
+
+    write_renderable(render(predictions))
+    for name, reason in skipped.items():
+        message(f"Left out {name}: {reason}")
+
+
+_OWN = ("precision", "size", "json_output")
+"""Parameters of the command that `predict_time` does not take under the same name."""
+
+
+def _predict_each(precision: str, arguments: dict[str, Any]) -> tuple[list[Prediction], dict[str, str]]:
+    """One prediction per precision named, and why those that `all` includes could not be made."""
+    from ..predict.api import predict_time
+
+    if precision.strip().lower() != "all":
+        names = [name.strip() for name in precision.split(",") if name.strip()]
+        if not names:
+            raise typer.BadParameter("--precision names no precision. To fix: --precision fp16-mixed.")
+        return [predict_time(precision=name, **arguments) for name in names], {}
+    from ..precision.catalog import known_precisions
+
+    predictions: list[Prediction] = []
+    skipped: dict[str, str] = {}
+    first_error: PrecisionTimeError | None = None
+    for name in known_precisions():
+        try:
+            predictions.append(predict_time(precision=name, **arguments))
+        except PrecisionTimeError as error:
+            first_error = first_error or error
+            skipped[name] = str(error)
+    if not predictions and first_error is not None:
+        raise first_error
+    return predictions, skipped
+
+
+def _document(predictions: list[Prediction], skipped: dict[str, str]) -> dict[str, Any]:
+    return {
+        "predictions": [prediction.to_dict() for prediction in predictions],
+        "skipped": [{"precision": name, "reason": reason} for name, reason in skipped.items()],
+    }
