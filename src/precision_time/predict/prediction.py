@@ -75,3 +75,9 @@ class Prediction:
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready dictionary; keys are the field names."""
         return asdict(self)
+
+    def __str__(self) -> str:
+        """The page that `precision-time predict` prints."""
+        from .render import to_text
+
+        return to_text([self])
