@@ -1,0 +1,1 @@
+"""Turning torch models into operator graphs on meta tensors (needs torch)."""
