@@ -31,8 +31,8 @@ $(VENV)/.dev: $(VENV)/.core
 demo: $(VENV)/.core ## Install the core alone and predict real training jobs at several precisions
 	@$(ENVIRONMENT) $(BIN)/python scripts/demo.py
 
-test: $(VENV)/.dev ## Install everything the tests use; lint, types, tests, documentation
-	$(MAKE) --no-print-directory lint types unit docs-check
+test: $(VENV)/.dev ## Install everything the tests use; lint, types, tests (documentation included)
+	$(MAKE) --no-print-directory lint types unit
 
 lint: $(VENV)/.dev ## Style and formatting
 	$(BIN)/ruff check .

@@ -1,0 +1,1 @@
+"""How a job is laid out over the devices."""

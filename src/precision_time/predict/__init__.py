@@ -1,0 +1,1 @@
+"""The answer: `predict_time`, `Prediction`, evidence, and the page that shows them."""

@@ -1,0 +1,66 @@
+"""The commands that list what is known."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+LISTS = {
+    "models": "resnet50",
+    "devices": "A100-SXM4-80GB",
+    "precisions": "fp16-mixed",
+    "stacks": "pytorch-eager",
+}
+
+
+@pytest.mark.parametrize("command", LISTS)
+def test_lists_hold_the_well_known(cli: Callable[..., Any], command: str) -> None:
+    assert LISTS[command] in cli(command).out
+
+
+@pytest.mark.parametrize("command", LISTS)
+def test_json_is_all_there_is_on_stdout(cli: Callable[..., Any], command: str) -> None:
+    answer = cli(command, "--json")
+    document = json.loads(answer.out)
+    assert LISTS[command] in json.dumps(document[command])
+    assert answer.err == ""
+
+
+def test_models_can_be_searched(cli: Callable[..., Any]) -> None:
+    names = [
+        entry["name"] for entry in json.loads(cli("models", "--search", "LLAMA", "--json").out)["models"]
+    ]
+    assert names
+    assert all("llama" in name for name in names)
+
+
+def test_models_can_be_chosen_by_family(cli: Callable[..., Any]) -> None:
+    entries = json.loads(cli("models", "--family", "cnn", "--json").out)["models"]
+    assert "resnet50" in {entry["name"] for entry in entries}
+    assert {entry["family"] for entry in entries} == {"cnn"}
+
+
+def test_one_device_shows_its_figures_and_their_sources(cli: Callable[..., Any]) -> None:
+    device = json.loads(cli("devices", "H100-SXM5-80GB", "--json").out)
+    assert device["peak_flops_per_s"]["bf16"] == pytest.approx(989.4e12, rel=0.002)
+    assert device["memory_bandwidth_bytes_per_s"] == pytest.approx(3.35e12, rel=0.01)
+    assert device["sources"]
+
+
+def test_env_says_what_is_installed_without_importing_it(cli: Callable[..., Any]) -> None:
+    import precision_time
+
+    found = json.loads(cli("env", "--json").out)
+    assert found["precision_time"] == precision_time.__version__
+    assert found["packages"]["numpy"].count(".") == 2
+    assert isinstance(found["gpus"], list)
+
+
+def test_explain_sets_a_precision_against_fp32(cli: Callable[..., Any]) -> None:
+    document = json.loads(cli("explain", "resnet50", "--precision", "fp16-mixed", "--json").out)
+    rows = document["rows"]
+    assert {"op_class", "phase", "flops", "bytes"} <= rows[0].keys()
+    assert "conv" in {row["op_class"] for row in rows}

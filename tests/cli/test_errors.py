@@ -1,0 +1,93 @@
+"""Bad input: one line that names value, rule and way out, exit code 2, nothing on stdout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PREDICT = "predict resnet50 --device A100-SXM4-80GB"
+LLAMA = "predict llama3-8b --device H100-SXM5-80GB --gpus 8"
+
+BAD_INPUT = {
+    "predict resnet5o": "resnet50",
+    "predict resnet50 --device A100-SXM4-80": "A100-SXM4-80GB",
+    f"{PREDICT} --precision fp17": "fp1",
+    f"{PREDICT} --gpus 0": "0",
+    f"{PREDICT} --gpus -2": "-2",
+    f"{PREDICT} --nodes 0": "0",
+    f"{PREDICT} --gpus 2 --nodes 3": "3",
+    f"{PREDICT} --batch-size 0": "0",
+    f"{PREDICT} --batch-size -8": "-8",
+    f"{PREDICT} --gpus 8 --global-batch-size 100": "100",
+    f"{PREDICT} --gpus 8 --batch-size 32 --global-batch-size 100": "100",
+    f"{PREDICT} --epochs -1": "-1",
+    f"{PREDICT} --steps 0": "0",
+    f"{PREDICT} --samples 0": "0",
+    f"{PREDICT} --image-size 0": "0",
+    f"{PREDICT} --coverage 1.5": "1.5",
+    f"{PREDICT} --stack pytorch-eagre": "pytorch-eager",
+    f"{PREDICT} --optimizer adamww": "adamw",
+    f"{PREDICT} --node-type DGX-A10": "DGX-A100",
+    f"{LLAMA} --seq-len 0": "0",
+    f"{LLAMA} --tp 3": "3",
+    f"{LLAMA} --zero 5": "5",
+    f"{LLAMA} --grad-accum 0": "0",
+    f"{LLAMA} --checkpointing some": "selective",
+    "predict resnet50 --device V100-SXM2-16GB --precision fp8-mixed": "fp8",
+    "predict nosuchmodule:build --device L4": "nosuchmodule",
+    "predict missing.onnx --device L4": "missing.onnx",
+    "devices H100-SXM": "H100-SXM5-80GB",
+    "explain resnet50 --precision fp17": "fp1",
+}
+
+
+@pytest.mark.parametrize("words", BAD_INPUT)
+def test_bad_input_is_one_line(cli: Callable[..., Any], words: str) -> None:
+    answer = cli(*words.split())
+    assert answer.code == 2, answer.err
+    assert answer.out == ""
+    assert "Traceback" not in answer.err
+    assert answer.err.count("\n") == 1
+    assert answer.err.startswith("Error: ")
+    assert BAD_INPUT[words] in answer.err
+
+
+@pytest.mark.parametrize("content", [b"", b"\x89PNG\r\n\x1a\n\x00\x00", b"colour,size\nred,3\n"])
+def test_a_file_that_is_no_measurement_file(cli: Callable[..., Any], tmp_path: Path, content: bytes) -> None:
+    file, rows = tmp_path / "runs.csv", tmp_path / "rows.csv"
+    file.write_bytes(content)
+    answer = cli("evaluate", "--measurements", str(file), "--rows", str(rows))
+    assert answer.code == 2
+    assert "runs.csv" in answer.err
+    assert answer.out == ""
+    assert not rows.exists()
+
+
+@pytest.mark.parametrize("name", ["net.onnx", "net.pt2", "config.json"])
+def test_a_model_file_that_is_not_what_it_claims(cli: Callable[..., Any], tmp_path: Path, name: str) -> None:
+    file = tmp_path / name
+    file.write_bytes(b"\x00not a model")
+    answer = cli("predict", str(file), "--device", "L4")
+    assert answer.code == 2
+    assert name in answer.err
+    assert answer.out == ""
+
+
+@pytest.mark.parametrize("name", ["mine.yaml", "mine.toml"])
+def test_a_custom_file_that_is_not_what_it_claims(cli: Callable[..., Any], tmp_path: Path, name: str) -> None:
+    file = tmp_path / name
+    file.write_text("[[[")
+    answer = cli("predict", "resnet50", "--custom", str(file))
+    assert answer.code == 2
+    assert name in answer.err
+    assert answer.out == ""
+
+
+def test_files_that_do_not_exist_are_usage_errors(cli: Callable[..., Any]) -> None:
+    for words in ("evaluate --measurements missing.csv", "predict resnet50 --custom missing.toml"):
+        answer = cli(*words.split())
+        assert answer.code == 2
+        assert "missing" in answer.err

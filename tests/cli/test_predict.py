@@ -1,0 +1,140 @@
+"""`predict` hands its options to `predict_time` as they are, and prints what comes back."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from precision_time.errors import ConfigError
+from precision_time.predict.prediction import Interval, Prediction
+
+KEYS = {
+    *("step_time_s", "terms", "interval", "epoch_time_s", "total_time_s", "throughput", "throughput_unit"),
+    *("mfu", "memory_bytes_per_device", "fits", "evidence", "warnings"),
+}
+
+
+def answer_for(precision: str) -> Prediction:
+    return Prediction(
+        model="resnet50",
+        device="A100-SXM4-80GB",
+        num_devices=8,
+        num_nodes=1,
+        precision=precision,
+        stack="pytorch-eager",
+        micro_batch_size=256,
+        global_batch_size=2048,
+        step_time_s=0.25,
+        terms={"compute_s": 0.2, "dp_comm_exposed_s": 0.05},
+        interval=Interval(low_s=0.2, high_s=0.3, coverage=0.9),
+        steps_per_epoch=626,
+        epoch_time_s=156.5,
+        total_steps=None,
+        total_time_s=None,
+        throughput=8192,
+        throughput_unit="images/s",
+        mfu=None,
+        memory_bytes_per_device=2e10,
+        memory_terms={"activations": 2e10},
+        fits=True,
+        analytical_step_time_s=0.24,
+        warnings=("said once",),
+    )
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Calls of `predict_time`, which answers without predicting and knows no fp8."""
+    calls: list[dict[str, Any]] = []
+
+    def fake(model: str, **arguments: Any) -> Prediction:
+        calls.append({"model": model, **arguments})
+        if arguments["precision"] == "fp8-mixed":
+            raise ConfigError("no fp8 here")
+        return answer_for(arguments["precision"])
+
+    monkeypatch.setitem(sys.modules, "precision_time.predict.api", SimpleNamespace(predict_time=fake))
+    return calls
+
+
+def test_options_arrive_under_the_names_of_the_call(
+    cli: Callable[..., Any], asked: list[dict[str, Any]]
+) -> None:
+    words = (
+        "predict resnet50 --device A100-SXM4-80GB --gpus 16 --nodes 2 --node-type DGX-A100 --batch-size 32"
+        " --seq-len 128 --image-size 192 --dataset imagenet --samples 1000 --epochs 90 --framework pytorch"
+        " --stack ngc-tuned --optimizer lamb --tp 2 --pp 4 --zero 1 --grad-accum 3 --checkpointing full"
+        " --coverage 0.8 --size hidden=64 --size rate=0.5 --precision tf32"
+    )
+    assert cli(*words.split()).code == 0
+    expected = {
+        "model": "resnet50", "device": "A100-SXM4-80GB", "gpus": 16, "nodes": 2, "node_type": "DGX-A100",
+        "batch_size": 32, "global_batch_size": None, "seq_len": 128, "image_size": 192, "dataset": "imagenet",
+        "samples": 1000, "epochs": 90.0, "steps": None, "framework": "pytorch", "stack": "ngc-tuned",
+        "optimizer": "lamb", "tp": 2, "pp": 4, "zero": 1, "grad_accum": 3, "checkpointing": "full",
+        "coverage": 0.8, "sizes": {"hidden": 64, "rate": 0.5}, "custom": None, "precision": "tf32",
+    }  # fmt: skip
+    assert asked == [expected]
+
+
+def test_command_and_call_take_the_same_arguments() -> None:
+    from precision_time import predict_time
+    from precision_time.cli.predict import predict
+
+    of_command = set(inspect.signature(predict).parameters) - {"size", "json_output"} | {"sizes"}
+    assert of_command <= set(inspect.signature(predict_time).parameters)
+
+
+def test_json_of_one_is_the_prediction(cli: Callable[..., Any], asked: list[dict[str, Any]]) -> None:
+    answer = cli("predict", "resnet50", "--json")
+    document = json.loads(answer.out)
+    assert document.keys() >= KEYS
+    assert set(document["interval"]) == {"low_s", "high_s", "coverage"}
+    assert sum(document["terms"].values()) == pytest.approx(document["step_time_s"])
+    assert document["precision"] == "fp16-mixed"
+
+
+def test_json_of_several_is_a_list_in_the_order_asked(
+    cli: Callable[..., Any], asked: list[dict[str, Any]]
+) -> None:
+    document = json.loads(cli("predict", "resnet50", "-p", "tf32, bf16-mixed", "--json").out)
+    assert [each["precision"] for each in document["predictions"]] == ["tf32", "bf16-mixed"]
+
+
+def test_all_leaves_out_what_the_device_cannot_do_and_says_why(
+    cli: Callable[..., Any], asked: list[dict[str, Any]]
+) -> None:
+    document = json.loads(cli("predict", "resnet50", "-p", "all", "--json").out)
+    precisions = [each["precision"] for each in document["predictions"]]
+    assert {"fp32", "tf32", "fp16-mixed", "bf16-mixed"} <= set(precisions)
+    assert {"precision": "fp8-mixed", "reason": "no fp8 here"} in document["skipped"]
+    assert "fp8-mixed" not in precisions
+
+
+def test_all_in_a_table_says_the_reasons_on_stderr(
+    cli: Callable[..., Any], asked: list[dict[str, Any]]
+) -> None:
+    answer = cli("predict", "resnet50", "-p", "all")
+    assert "Left out fp8-mixed: no fp8 here" in answer.err
+    assert "fp8-mixed" not in answer.out
+
+
+def test_a_precision_asked_for_by_name_must_work(
+    cli: Callable[..., Any], asked: list[dict[str, Any]]
+) -> None:
+    answer = cli("predict", "resnet50", "-p", "tf32,fp8-mixed")
+    assert (answer.code, answer.out, answer.err) == (2, "", "Error: no fp8 here\n")
+
+
+@pytest.mark.parametrize("pair", ["hidden", "hidden=", "hidden=wide"])
+def test_sizes_are_numbers(cli: Callable[..., Any], asked: list[dict[str, Any]], pair: str) -> None:
+    answer = cli("predict", "resnet50", "--size", pair)
+    assert answer.code == 2
+    assert "NAME=NUMBER" in answer.err
+    assert asked == []

@@ -1,0 +1,79 @@
+"""The root command: help, version, errors."""
+
+from __future__ import annotations
+
+import pytest
+
+import precision_time
+from precision_time.cli.main import app, main
+from precision_time.errors import ConfigError
+
+COMMANDS = sorted(info.callback.__name__ for info in app.registered_commands if info.callback)
+EXPECTED = ["devices", "env", "evaluate", "explain", "models", "precisions", "predict", "stacks", "train"]
+
+
+def test_commands_are_the_documented_ones() -> None:
+    assert set(EXPECTED) <= set(COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_examples_and_json(cli, command: str) -> None:
+    answer = cli(command, "--help")
+    assert answer.code == 0
+    assert "--json" in answer.out
+    assert "Examples:" in answer.out
+    assert f"precision-time {command}" in answer.out.split("Examples:")[1]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_is_explained(cli, command: str) -> None:
+    from typer.main import get_command
+
+    parameters = get_command(app).commands[command].params
+    unexplained = [p.name for p in parameters if not getattr(p, "help", None)]
+    assert unexplained == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_root_help_shows_each_summary_whole(cli, command: str) -> None:
+    line = next(line for line in cli("--help").out.splitlines() if line.strip().startswith(command + " "))
+    assert not line.endswith("...")
+
+
+def test_version(cli) -> None:
+    assert cli("--version").out.strip() == precision_time.__version__
+
+
+def test_no_command_prints_the_help(cli) -> None:
+    answer = cli()
+    assert "Commands:" in answer.out + answer.err
+
+
+def test_unknown_command_exits_with_two(cli) -> None:
+    answer = cli("predcit")
+    assert answer.code == 2
+    assert "No such command 'predcit'" in answer.err
+    assert answer.out == ""
+
+
+@pytest.fixture
+def failing_env(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`precision-time env` runs into an error of ours."""
+
+    def fail(_: str) -> None:
+        raise ConfigError("two\n  lines")
+
+    monkeypatch.setattr("precision_time.cli.env._version_of", fail)
+
+
+@pytest.mark.usefixtures("failing_env")
+def test_errors_are_one_line_and_exit_code_two(cli) -> None:
+    answer = cli("env", "--json")
+    assert (answer.code, answer.out, answer.err) == (2, "", "Error: two lines\n")
+
+
+@pytest.mark.usefixtures("failing_env")
+@pytest.mark.parametrize("words", [["--debug", "env"], ["env", "--debug"]])
+def test_debug_lets_the_error_through(words: list[str]) -> None:
+    with pytest.raises(ConfigError, match="two"):
+        main(words)

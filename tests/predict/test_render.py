@@ -1,0 +1,127 @@
+"""The page says what the prediction holds."""
+
+from __future__ import annotations
+
+import pytest
+
+from precision_time.predict.prediction import Evidence, Interval, Prediction
+from precision_time.predict.render import to_text
+
+
+def prediction(precision: str = "fp16-mixed", step_time_s: float = 0.25, **changes: object) -> Prediction:
+    fields: dict[str, object] = {
+        "model": "resnet50",
+        "device": "A100-SXM4-80GB",
+        "num_devices": 8,
+        "num_nodes": 1,
+        "precision": precision,
+        "stack": "pytorch-eager",
+        "micro_batch_size": 256.0,
+        "global_batch_size": 2048.0,
+        "step_time_s": step_time_s,
+        "terms": {"compute_s": step_time_s * 0.75, "dp_comm_exposed_s": step_time_s * 0.25, "bubble_s": 0.0},
+        "interval": Interval(low_s=step_time_s * 0.8, high_s=step_time_s * 1.2, coverage=0.9),
+        "steps_per_epoch": 626,
+        "epoch_time_s": 626 * step_time_s,
+        "total_steps": None,
+        "total_time_s": None,
+        "throughput": 2048 / step_time_s,
+        "throughput_unit": "images/s",
+        "mfu": 0.314,
+        "memory_bytes_per_device": 20 * 2.0**30,
+        "memory_terms": {"activations": 20 * 2.0**30},
+        "fits": True,
+        "analytical_step_time_s": step_time_s,
+    }
+    return Prediction(**(fields | changes))  # type: ignore[arg-type]
+
+
+RUN = Evidence(
+    model="resnet50",
+    device="A100-SXM4-40GB",
+    num_devices=8,
+    precision="fp16-mixed",
+    global_batch_size=2048,
+    stack="ngc-tuned",
+    measured_step_time_s=0.1,
+    predicted_step_time_s=0.11,
+    similarity=0.9,
+    source="nvidia-dle",
+    source_ref="somewhere",
+)
+
+
+def line_with(text: str, word: str) -> str:
+    return next(line for line in text.splitlines() if line.startswith(word))
+
+
+def test_str_is_the_page() -> None:
+    assert str(prediction()) == to_text([prediction()])
+
+
+def test_headline_prints_both_batches() -> None:
+    headline = str(prediction()).splitlines()[0]
+    assert "8 x A100-SXM4-80GB" in headline
+    assert "batch 256 per device, 2048 per step" in headline
+
+
+def test_table_prints_time_interval_throughput_and_memory() -> None:
+    line = line_with(str(prediction()), "fp16-mixed")
+    for text in ("250 ms", "200 ms - 300 ms", "8,192 images/s", "31.4%", "20.0 GiB", "2 min 36 s"):
+        assert text in line
+
+
+def test_bars_are_proportional_to_the_terms() -> None:
+    text = str(prediction())
+    assert line_with(text, "compute").count("█") == 3 * line_with(text, "dp comm exposed").count("█")
+    assert line_with(text, "compute").endswith("75%")
+
+
+def test_terms_that_are_zero_are_left_out() -> None:
+    assert "bubble" not in str(prediction())
+
+
+def test_several_precisions_share_one_scale() -> None:
+    text = to_text([prediction("fp32", 1.0), prediction("bf16-mixed", 0.5)])
+    slow, fast = line_with(text, "compute").split("ms")[1:]
+    assert slow.count("█") == 2 * fast.count("█")
+
+
+def test_what_does_not_fit_is_said() -> None:
+    assert "does not fit" in str(prediction(fits=False))
+    assert "does not fit" not in str(prediction())
+
+
+def test_lines_common_to_all_stand_once_and_others_say_whose_they_are() -> None:
+    text = to_text(
+        [
+            prediction("fp32", assumptions=("the data set is imagenet", "TF32 is off")),
+            prediction("bf16-mixed", assumptions=("the data set is imagenet",)),
+        ]
+    )
+    assert text.count("the data set is imagenet") == 1
+    assert "Assumed: fp32: TF32 is off" in text
+
+
+def test_differences_beside_the_precision_are_labelled() -> None:
+    text = to_text([prediction(), prediction(device="V100-SXM2-16GB")])
+    assert "fp16-mixed V100-SXM2-16GB" in text
+
+
+def test_evidence_prints_measured_and_predicted() -> None:
+    line = line_with(str(prediction(evidence=(RUN,))), "resnet50, 8 x A100-SXM4-40GB")
+    assert "100 ms" in line
+    assert "110 ms" in line
+    assert "nvidia-dle" in line
+
+
+def test_the_same_run_stands_once() -> None:
+    text = to_text([prediction("fp32", evidence=(RUN,)), prediction(evidence=(RUN,))])
+    assert text.count("nvidia-dle") == 1
+
+
+@pytest.mark.parametrize("count", [1, 4, 7])
+def test_any_number_of_predictions_prints(count: int) -> None:
+    text = to_text([prediction(f"p{index}", 0.1 + index) for index in range(count)])
+    for index in range(count):
+        assert f"p{index}" in text

@@ -1,0 +1,102 @@
+"""The rooms import one way, the face is fast, and every public name is there."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import precision_time
+
+SOURCE = Path(__file__).resolve().parents[1] / "src" / "precision_time"
+ROOMS = (
+    "workload", "hardware", "precision", "parallel", "cost", "corpus", "learn", "predict", "plan", "measure",
+    "cli",
+)  # fmt: skip
+SHARED = {"errors", "units", ""}
+SLOW_PACKAGES = {"torch", "ray", "lightgbm", "pandas", "scipy", "transformers", "timm"}
+
+
+def source_files() -> list[Path]:
+    return sorted(SOURCE.rglob("*.py"))
+
+
+def imported_modules(path: Path) -> Iterator[str]:
+    """Absolute names of the modules of this package that `path` imports."""
+    package = ("precision_time", *path.relative_to(SOURCE).parts[:-1])
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = package[: len(package) - node.level + 1]
+            module = ".".join((*base, *(node.module or "").split("."))).rstrip(".")
+            yield from (module,) if node.module else (f"{module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("precision_time"):
+            yield node.module or ""
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.startswith("precision_time"))
+
+
+def room_of(module: str) -> str:
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else ""
+
+
+def test_every_folder_is_a_known_room() -> None:
+    folders = {path.name for path in SOURCE.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert folders <= set(ROOMS)
+
+
+@pytest.mark.parametrize("path", source_files(), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_point_leftwards(path: Path) -> None:
+    parts = path.relative_to(SOURCE).parts
+    if len(parts) == 1:
+        return
+    allowed = SHARED | set(ROOMS[: ROOMS.index(parts[0]) + 1])
+    if parts[0] == "cli":
+        allowed |= {"__init__"}
+    wrong = {module for module in imported_modules(path) if room_of(module) not in allowed}
+    wrong = {module for module in wrong if module != "precision_time.__version__"}
+    assert not wrong, f"{path.name} imports {sorted(wrong)}, which lie to its right"
+
+
+def modules_loaded_by(code: str) -> set[str]:
+    script = f"{code}\nimport sys\nprint(' '.join(sorted({{name.split('.')[0] for name in sys.modules}})))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    loaded = modules_loaded_by("import precision_time")
+    assert "precision_time" in loaded
+    assert not loaded & (SLOW_PACKAGES | {"numpy", "pydantic", "rich", "typer"})
+
+
+def test_help_loads_nothing_heavy() -> None:
+    loaded = modules_loaded_by("import precision_time.cli.main")
+    assert not loaded & (SLOW_PACKAGES | {"numpy", "pydantic"})
+
+
+def test_all_is_sorted_and_importable() -> None:
+    assert list(precision_time.__all__) == sorted(precision_time.__all__)
+    for name in precision_time.__all__:
+        assert getattr(precision_time, name) is not None
+
+
+def test_unknown_attribute_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'predict_tim'"):
+        precision_time.predict_tim  # noqa: B018
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_all_of_each_room_is_importable(room: str) -> None:
+    if not (SOURCE / room).is_dir():
+        pytest.skip(f"{room} is not built yet")
+    module = importlib.import_module(f"precision_time.{room}")
+    names = getattr(module, "__all__", [])
+    assert list(names) == sorted(names)
+    for name in names:
+        assert hasattr(module, name)

@@ -1,0 +1,90 @@
+"""Rules that hold for every tracked file."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+MAX_FILE_LINES = 400
+MAX_FUNCTION_LINES = 80
+TEXT_SUFFIXES = {".py", ".md", ".toml", ".txt", ".csv", ".json", ".yaml", ".yml", ".cfg", ".sh", ""}
+# Written in two parts, so that this file does not find itself.
+ABSOLUTE_PATH = re.compile(
+    r"(?<![\w.:/-])/(?:" + "|".join(("work", "farm", "root", "home", "Users", "tmp")) + r")/\w"
+)
+REGISTRY = re.compile(r"(?i)index-" + r"url|files\.python" + r"hosted|devpi|artifactory|nexus[./]")
+
+
+def tracked_files() -> list[Path]:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
+    return [path for name in listed.stdout.splitlines() if (path := ROOT / name).is_file()]
+
+
+def python_files() -> list[Path]:
+    return [path for path in tracked_files() if path.suffix == ".py"]
+
+
+def text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def test_files_stay_readable() -> None:
+    lengths = {str(path.relative_to(ROOT)): len(text_of(path).splitlines()) for path in python_files()}
+    assert {name: lines for name, lines in lengths.items() if lines >= MAX_FILE_LINES} == {}
+
+
+def test_functions_stay_readable() -> None:
+    long: dict[str, int] = {}
+    for path in python_files():
+        for node in ast.walk(ast.parse(text_of(path))):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                if lines >= MAX_FUNCTION_LINES:
+                    long[f"{path.relative_to(ROOT)}:{node.name}"] = lines
+    assert long == {}
+
+
+def test_no_exception_is_swallowed_unnamed() -> None:
+    bare = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in python_files()
+        for node in ast.walk(ast.parse(text_of(path)))
+        if isinstance(node, ast.ExceptHandler) and node.type is None
+    ]
+    assert bare == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "what"), [(ABSOLUTE_PATH, "a path of one machine"), (REGISTRY, "a package registry")]
+)
+def test_tracked_text_names_no_machine(pattern: re.Pattern[str], what: str) -> None:
+    found = [
+        f"{path.relative_to(ROOT)}: {match.group(0)}"
+        for path in tracked_files()
+        if path.suffix in TEXT_SUFFIXES and (match := pattern.search(text_of(path)))
+    ]
+    assert found == [], f"names {what}"
+
+
+def test_constraints_cover_the_core_dependencies() -> None:
+    import tomllib
+
+    project = tomllib.loads(text_of(ROOT / "pyproject.toml"))["project"]
+    pinned = {
+        line.split("==")[0].lower() for line in text_of(ROOT / "constraints.txt").splitlines() if "==" in line
+    }
+    needed = {re.split(r"[><=\[ ]", name)[0].lower() for name in project["dependencies"]}
+    assert needed <= pinned
+
+
+def test_core_dependencies_stay_few_and_without_torch() -> None:
+    import tomllib
+
+    project = tomllib.loads(text_of(ROOT / "pyproject.toml"))["project"]
+    names = {re.split(r"[><=\[ ]", name)[0].lower() for name in project["dependencies"]}
+    assert names == {"lightgbm", "numpy", "pydantic", "pyyaml", "rich", "typer"}
