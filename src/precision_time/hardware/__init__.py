@@ -1,0 +1,1 @@
+"""Devices, links, node types and clusters: plain facts with their sources."""

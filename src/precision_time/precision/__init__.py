@@ -1,0 +1,1 @@
+"""Precision policies, and the lowering of a graph under one."""

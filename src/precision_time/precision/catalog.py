@@ -1,0 +1,185 @@
+"""Precision policies by name: `data/policies.toml`, and every spelling in `data/aliases.toml`."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ..errors import ConfigError, UnknownNameError
+from .policy import DType, PrecisionPolicy
+
+HINT = "All names: precision-time precisions."
+
+_DATA = Path(__file__).parent / "data"
+_SEPARATORS = re.compile(r"[\s_\-./()]+")
+_DTYPE_FIELDS = ("matmul", "conv", "activation", "param", "grad", "reduce", "optimizer_state")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PrecisionChoice:
+    """What a spelling of a precision means."""
+
+    name: str
+    """Canonical name of the policy."""
+    variant: str | None = None
+    """Variant of the policy that the spelling names (`O2` is fp16-mixed, apex-o2)."""
+    assumption: str | None = None
+    """Both readings, in words, where tools disagree on the spelling."""
+
+
+def parse_precision(spelling: str) -> PrecisionChoice:
+    """The policy that `spelling` means.
+
+    Args:
+        spelling: Canonical name, any usual spelling (`16-mixed`, `mixed_fp16_fp32`, `amp`, `O2`), or
+            `name:variant`.
+
+    Raises:
+        UnknownNameError: No spelling of a known policy or variant.
+
+    >>> parse_precision("mixed_fp16_fp32").name, parse_precision("O2").variant
+    ('fp16-mixed', 'apex-o2')
+    """
+    text = str(spelling)
+    base, _, variant = text.partition(":")
+    choice = _spellings().get(_folded(base))
+    if choice is None:
+        raise UnknownNameError(kind="precision", name=text, known=_offered(), hint=HINT)
+    if not variant:
+        return choice
+    known = known_variants(choice.name)
+    if variant not in known:
+        raise UnknownNameError(
+            kind=f"variant of {choice.name}",
+            name=variant,
+            known=known,
+            hint=f"Variants of {choice.name}: {', '.join(known) or 'none'}.",
+        )
+    return PrecisionChoice(name=choice.name, variant=variant, assumption=choice.assumption)
+
+
+def get_policy(name: str, *, variant: str | None = None) -> PrecisionPolicy:
+    """The policy that a name or spelling means.
+
+    Args:
+        name: Anything `parse_precision` reads.
+        variant: One of `known_variants(name)`; overrides the one in the spelling.
+
+    Raises:
+        UnknownNameError: Unknown name or variant.
+    """
+    choice = parse_precision(f"{name}:{variant}" if variant and ":" not in name else name)
+    return _policy(choice.name, choice.variant)
+
+
+def known_precisions() -> tuple[str, ...]:
+    """Canonical names of all policies, widest first."""
+    return tuple(_policies())
+
+
+def known_policies() -> tuple[PrecisionPolicy, ...]:
+    """Every policy without its variants, widest first."""
+    return tuple(_policy(name, None) for name in _policies())
+
+
+def known_variants(name: str) -> tuple[str, ...]:
+    """Names of the variants of a canonical policy name."""
+    return tuple(_policies()[name].get("variant", {}))
+
+
+def tf32_defaults(framework: str, year_or_version: float | str) -> tuple[bool, bool]:
+    """Whether TF32 is on by default for matrix products and for convolutions.
+
+    Only Ampere and later have TF32: on older devices both flags change nothing.
+
+    Args:
+        framework: pytorch, tensorflow, jax, mxnet, paddle ...; unknown ones as PyTorch.
+        year_or_version: Release year (2022.5), or a version ("1.11", "2.6.0", "ngc-21.03").
+
+    Returns:
+        (matmul, convolution).
+
+    Raises:
+        ConfigError: Neither a year nor a version.
+    """
+    rules = _toml("tf32.toml")
+    periods = rules["framework"].get(framework.lower(), rules["framework"]["pytorch"])
+    year = _release_year(year_or_version, rules["release_year"])
+    matching = [period for period in periods if year >= period["from_year"]]
+    last = matching[-1]
+    return bool(last["matmul"]), bool(last["conv"])
+
+
+def _release_year(given: float | str, releases: Mapping[str, float]) -> float:
+    text = str(given).strip().lower()
+    container = re.match(r"^(?:ngc-?)?(\d{2})\.(\d{2})(?:-|$)", text)
+    if container:
+        return 2000.0 + int(container.group(1)) + (int(container.group(2)) - 1) / 12.0
+    number = re.match(r"^\d+(?:\.\d+)?", text)
+    if number is None:
+        raise ConfigError(
+            f"{given!r} is neither a year nor a framework version. To fix: give a year such as 2023.5, "
+            "or a version such as '2.1'."
+        )
+    if float(number.group()) >= 1900.0:
+        return float(number.group())
+    return releases.get(number.group(), min(releases.values()) if text.startswith("0") else max(releases.values()))
+
+
+def _folded(spelling: str) -> str:
+    return _SEPARATORS.sub("", spelling.strip().lower())
+
+
+@lru_cache(maxsize=1)
+def _spellings() -> Mapping[str, PrecisionChoice]:
+    table = {}
+    aliases = _toml("aliases.toml")
+    for spelling, entry in aliases["ambiguous"].items():
+        table[_folded(spelling)] = PrecisionChoice(name=entry["policy"], assumption=entry["assumption"])
+    for name in _policies():
+        table.setdefault(_folded(name), PrecisionChoice(name=name))
+    for name, spellings in aliases["alias"].items():
+        for spelling in spellings:
+            table.setdefault(_folded(spelling), PrecisionChoice(name=name))
+    for spelling, entry in aliases["variant"].items():
+        choice = PrecisionChoice(name=entry["policy"], variant=entry["variant"])
+        table.setdefault(_folded(spelling), choice)
+    return table
+
+
+def _offered() -> tuple[str, ...]:
+    aliases = _toml("aliases.toml")
+    spelled = [spelling for spellings in aliases["alias"].values() for spelling in spellings]
+    return (*_policies(), *spelled, *aliases["variant"], *aliases["ambiguous"])
+
+
+@lru_cache(maxsize=128)
+def _policy(name: str, variant: str | None) -> PrecisionPolicy:
+    row = dict(_policies()[name])
+    row.update(row.pop("variant", {}).get(variant, {}))
+    types = {field: DType(row[field]) for field in _DTYPE_FIELDS}
+    return PrecisionPolicy(
+        name=name,
+        master=DType(row["master"]) if "master" in row else None,
+        autocast=row["autocast"],
+        loss_scaling=row["loss_scaling"],
+        fp8_recipe=row.get("fp8_recipe"),
+        summary=row["summary"],
+        **types,
+    )
+
+
+@lru_cache(maxsize=1)
+def _policies() -> Mapping[str, Mapping[str, Any]]:
+    policies: Mapping[str, Mapping[str, Any]] = _toml("policies.toml")["policy"]
+    return policies
+
+
+@lru_cache(maxsize=8)
+def _toml(name: str) -> dict[str, Any]:
+    return tomllib.loads((_DATA / name).read_text(encoding="utf-8"))
