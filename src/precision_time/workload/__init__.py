@@ -1,0 +1,1 @@
+"""Operator graphs of training steps: known models by name, parametric families, capture."""

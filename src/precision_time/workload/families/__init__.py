@@ -1,0 +1,1 @@
+"""Parametric model families: operator graphs from sizes, without torch and without weights."""

@@ -1,0 +1,154 @@
+"""Encoder-only transformers: BERT, RoBERTa, DistilBERT, ALBERT, ELECTRA, and their heads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import ceil
+
+from ...errors import ConfigError
+from ..builder import GraphBuilder, Tensor
+from ..graph import OpGraph
+from .layers import activate
+
+ENCODER_HEADS = ("pretrain", "mlm", "qa", "classify", "tag", "electra", "none")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EncoderConfig:
+    """Sizes of an encoder with post-layer normalisation (Devlin et al. 2018). Lengths in tokens."""
+
+    layers: int
+    hidden: int
+    heads: int
+    seq_len: int
+    vocab: int
+    ffn: int = 0
+    """0: 4 x hidden."""
+    embed_width: int = 0
+    """Width of the embedding where it differs from hidden (ALBERT); 0: hidden."""
+    max_positions: int = 512
+    token_types: int = 2
+    """Rows of the segment table; 0: no segments (DistilBERT)."""
+    shared_layers: bool = False
+    """Every layer uses the same weights (ALBERT)."""
+    activation: str = "gelu"
+    dropout: bool = True
+    pooler: bool = True
+    pre_classifier: bool = False
+    """A classification head of its own: a dense layer before the classifier (RoBERTa, DistilBERT)."""
+    head: str = "pretrain"
+    """One of ENCODER_HEADS."""
+    predictions: int = 0
+    """Masked positions that reach the vocabulary; 0: 15 % of the sequence for pretrain and electra,
+    all positions for mlm."""
+    classes: int = 2
+    generator_hidden: int = 0
+    """ELECTRA: width of the generator."""
+    generator_heads: int = 0
+
+    def __post_init__(self) -> None:
+        if self.hidden % self.heads:
+            raise ConfigError(
+                f"heads={self.heads} do not divide hidden={self.hidden}. The rule: hidden is a multiple of "
+                "heads. To fix: choose another number of heads."
+            )
+        if self.head not in ENCODER_HEADS:
+            raise ConfigError(
+                f"head={self.head!r} is not a head of an encoder. "
+                f"The rule: one of {', '.join(ENCODER_HEADS)}. To fix: choose one of those."
+            )
+
+    @property
+    def width_of_embedding(self) -> int:
+        """Width of the embedding tables."""
+        return self.embed_width or self.hidden
+
+    @property
+    def masked(self) -> int:
+        """Positions that reach the vocabulary."""
+        if self.predictions:
+            return self.predictions
+        return self.seq_len if self.head == "mlm" else ceil(0.15 * self.seq_len)
+
+
+def build_encoder(name: str, config: EncoderConfig) -> OpGraph:
+    """The graph of one forward pass with the loss of the chosen head."""
+    b = GraphBuilder(name)
+    if config.head == "electra":
+        _electra(b, config)
+    else:
+        _heads(b, encoder_trunk(b, config), config)
+    return b.build(input_bytes=8.0 * 4 * config.seq_len, seq_len=config.seq_len)
+
+
+def encoder_trunk(b: GraphBuilder, config: EncoderConfig, *, shared_tables: bool = False) -> Tensor:
+    """Embeddings and all layers; `shared_tables` were counted by another trunk."""
+    width = config.width_of_embedding
+    with b.shared(shared_tables):
+        x = b.embedding(config.seq_len, config.vocab, width)
+        if config.token_types:
+            x = b.add(x, b.embedding(config.seq_len, config.token_types, width))
+        x = b.add(x, b.embedding(config.seq_len, config.max_positions, width))
+        x = b.dropout(b.norm(x), config.dropout)
+    if width != config.hidden:
+        x = b.linear(x, config.hidden)
+    first = 1 if config.shared_layers else config.layers
+    for repeat, reuse in ((first, False), (config.layers - first, True)):
+        if repeat == 0:
+            continue
+        with b.block(repeat), b.shared(reuse):
+            x = _layer(b, b.carry(x), config)
+    return x
+
+
+def _layer(b: GraphBuilder, x: Tensor, config: EncoderConfig) -> Tensor:
+    query, key, value = (b.linear(x, config.hidden) for _ in range(3))
+    out = b.attention(query, key, value, heads=config.heads, head_dim=config.hidden / config.heads)
+    x = b.norm(b.add(b.dropout(b.linear(out, config.hidden), config.dropout), x))
+    inner = activate(b, b.linear(x, config.ffn or 4 * config.hidden), config.activation)
+    return b.norm(b.add(b.dropout(b.linear(inner, config.hidden), config.dropout), x))
+
+
+def _heads(b: GraphBuilder, x: Tensor, config: EncoderConfig) -> None:
+    if config.head in ("pretrain", "mlm"):
+        _masked_tokens(b, x, config)
+    if config.head == "pretrain" and config.pooler:
+        b.cross_entropy(b.linear(_pooled(b, x), 2))
+    if config.head == "qa":
+        b.cross_entropy(b.reshape(b.linear(b.dropout(x, not config.pooler), 2), 2, config.seq_len))
+    if config.head == "tag":
+        b.cross_entropy(b.linear(b.dropout(x, config.dropout), config.classes))
+    if config.head == "classify":
+        if config.pre_classifier:
+            first = b.reshape(x, 1, config.hidden)
+            pooled = b.elementwise("tanh", b.linear(b.dropout(first, config.dropout), config.hidden))
+        else:
+            pooled = _pooled(b, x)
+        b.cross_entropy(b.linear(b.dropout(pooled, config.dropout), config.classes))
+
+
+def _pooled(b: GraphBuilder, x: Tensor) -> Tensor:
+    return b.elementwise("tanh", b.linear(b.reshape(x, 1, x.width), x.width))
+
+
+def _masked_tokens(b: GraphBuilder, x: Tensor, config: EncoderConfig) -> None:
+    if config.masked < config.seq_len:
+        x = b.gather("index", x, rows=config.masked)
+    width = config.width_of_embedding
+    x = b.norm(activate(b, b.linear(x, width), config.activation))
+    b.cross_entropy(b.linear(x, config.vocab, tied=True, layer="head"))
+
+
+def _electra(b: GraphBuilder, config: EncoderConfig) -> None:
+    """A small generator fills masked tokens, a discriminator judges every token (Clark et al. 2020)."""
+    generator = replace(
+        config,
+        hidden=config.generator_hidden,
+        heads=config.generator_heads,
+        ffn=4 * config.generator_hidden,
+        embed_width=config.width_of_embedding,
+    )
+    _masked_tokens(b, encoder_trunk(b, generator), generator)
+    x = encoder_trunk(b, config, shared_tables=True)
+    scores = b.linear(activate(b, b.linear(x, config.hidden), "gelu"), 1)
+    b.loss("binary_cross_entropy_with_logits", scores)

@@ -1,0 +1,142 @@
+"""Parts that several transformer families share: projections with adapters, rotary, MLPs, experts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..builder import GraphBuilder, Tensor
+from ..graph import OpClass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Adapter:
+    """What is trained: everything (rank 0), or low-rank factors beside frozen projections.
+
+    Hu et al. 2021 (LoRA): y = Wx + (alpha/r)·B·A·x with A of shape r x in, B of shape out x r.
+    """
+
+    rank: int = 0
+    targets: tuple[str, ...] = ("q", "v")
+    """Projections that carry factors: q k v o gate up down head, or qkv where those are fused."""
+
+    @property
+    def frozen_base(self) -> bool:
+        """The base weights are not trained."""
+        return self.rank > 0
+
+    def outputs(self, widths: dict[str, float]) -> list[float]:
+        """Output widths of the targeted parts of a (possibly fused) projection."""
+        return [width for name, width in widths.items() if name in self.targets]
+
+
+FULL_TRAINING = Adapter()
+
+
+def project(
+    b: GraphBuilder,
+    x: Tensor,
+    widths: dict[str, float],
+    *,
+    bias: bool,
+    adapter: Adapter = FULL_TRAINING,
+) -> Tensor:
+    """One (fused) projection of `x` onto the named widths, with its low-rank factors if it has any."""
+    y = b.linear(x, sum(widths.values()), bias=bias)
+    if not adapter.frozen_base:
+        return y
+    for width in adapter.outputs(widths):
+        with b.trained():
+            low = b.linear(x, adapter.rank, bias=False)
+            delta = b.linear(low, width, bias=False)
+        y = b.add(y, b.elementwise("mul", delta))
+    return y
+
+
+def rotary(b: GraphBuilder, x: Tensor, width: float) -> Tensor:
+    """Rotary positions on `width` of the columns of `x`: rotate half, two products, a sum."""
+    part = b.reshape(x, x.rows, width)
+    half = b.elementwise("neg", b.reshape(x, x.rows, width / 2))
+    turned = b.move("cat", b.reshape(x, x.rows, width / 2), half)
+    cos = b.node("mul", OpClass.ELEMENTWISE, (part,), rows=x.rows, width=width)
+    sin = b.node("mul", OpClass.ELEMENTWISE, (turned,), rows=x.rows, width=width)
+    out = b.add(cos, sin)
+    return out if width == x.width else b.move("cat", out, b.reshape(x, x.rows, x.width - width))
+
+
+def norm(b: GraphBuilder, x: Tensor, kind: str, *, bias: bool = True) -> Tensor:
+    """Layer ("layer") or root-mean-square ("rms") normalisation; "none" passes `x` through."""
+    if kind == "none":
+        return x
+    return b.rms_norm(x) if kind == "rms" else b.norm(x, bias=bias)
+
+
+def activate(b: GraphBuilder, x: Tensor, kind: str) -> Tensor:
+    """The activation function; `relu2` is relu squared."""
+    if kind == "relu2":
+        return b.elementwise("pow", b.elementwise("relu", x))
+    return b.elementwise(kind, x)
+
+
+def mlp(
+    b: GraphBuilder,
+    x: Tensor,
+    ffn: float,
+    *,
+    gated: bool,
+    activation: str,
+    bias: bool,
+    adapter: Adapter = FULL_TRAINING,
+    dropout: bool = False,
+) -> Tensor:
+    """A feed-forward block; gated ones are act(W_gate x) * (W_up x)."""
+    if gated:
+        gate = activate(b, project(b, x, {"gate": ffn}, bias=bias, adapter=adapter), activation)
+        inner = b.mul(gate, project(b, x, {"up": ffn}, bias=bias, adapter=adapter))
+    else:
+        inner = activate(b, project(b, x, {"up": ffn}, bias=bias, adapter=adapter), activation)
+    return project(b, b.dropout(inner, dropout), {"down": x.width}, bias=bias, adapter=adapter)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExpertSizes:
+    """A mixture-of-experts feed-forward block."""
+
+    experts: int
+    top_k: int
+    ffn: float
+    """Inner width of one routed expert."""
+    shared_ffn: float = 0.0
+    """Inner width of the experts every token takes, together."""
+    gated: bool = True
+    activation: str = "silu"
+    bias: bool = False
+    router_bias: bool = False
+    shared_gate: bool = False
+    """The shared expert is scaled by a learned gate (Qwen2-MoE)."""
+    latent: float = 0.0
+    """Routed experts work on a projection of this width (0: on the full width)."""
+
+
+def moe(b: GraphBuilder, x: Tensor, sizes: ExpertSizes) -> Tensor:
+    """Router, top-k, dispatch, grouped products, combine; balanced routing assumed."""
+    scores = b.softmax(b.linear(x, sizes.experts, bias=sizes.router_bias))
+    b.reduce("topk", scores, rows=x.rows, width=sizes.top_k)
+    narrow = b.linear(x, sizes.latent, bias=False) if sizes.latent else x
+    routed = b.gather("index", narrow, rows=x.rows * sizes.top_k)
+    up = b.experts(routed, sizes.ffn, sizes.experts, bias=sizes.bias)
+    if sizes.gated:
+        gate = activate(b, b.experts(routed, sizes.ffn, sizes.experts, bias=sizes.bias), sizes.activation)
+        inner = b.mul(gate, up)
+    else:
+        inner = activate(b, up, sizes.activation)
+    down = b.experts(inner, narrow.width, sizes.experts, bias=sizes.bias)
+    weighed = b.elementwise("mul", down)
+    out = b.gather("index_add", weighed, rows=x.rows)
+    if sizes.latent:
+        out = b.linear(out, x.width, bias=False)
+    if sizes.shared_ffn:
+        shared = mlp(b, x, sizes.shared_ffn, gated=sizes.gated, activation=sizes.activation, bias=False)
+        if sizes.shared_gate:
+            shared = b.mul(shared, b.elementwise("sigmoid", b.linear(x, 1, bias=False)))
+        out = b.add(out, shared)
+    return out

@@ -1,0 +1,111 @@
+"""Which sizes a model finally has: its table, what the caller states, what follows, what is assumed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .registry import FamilyBuilder
+from .shapes import shape_for
+from .tables import ModelEntry, task_rule
+
+SMALL_HEAD, LARGE_HEAD, SMALL_HIDDEN = 64, 128, 2048
+"""Heads of 64 up to a hidden size of 2048, of 128 above: the usual GPT shapes (Brown et al. 2020)."""
+
+
+def choose_sizes(
+    entry: ModelEntry,
+    builder: FamilyBuilder,
+    stated: Mapping[str, Any],
+    *,
+    task: str,
+    rules: Mapping[str, Any],
+) -> tuple[dict[str, Any], list[str]]:
+    """Fields of the configuration of `entry`, and in words what nobody said.
+
+    Args:
+        entry: The model's row.
+        builder: Its family.
+        stated: Sizes from the caller; they win over the table.
+        task: What is trained, for adapters.
+        rules: Head and default length of the task, for encoders.
+    """
+    chosen = dict(entry.sizes)
+    assumptions: list[str] = []
+    named = _stated_fields(builder, stated)
+    for field in ("head", "seq_len"):
+        if field in rules:
+            chosen[field] = rules[field]
+    _derived_widths(chosen, named)
+    chosen.update(named)
+    if "seq_len" not in named:
+        assumptions.append(f"seq_len {chosen.get('seq_len')} (the default of {entry.name})")
+    if entry.builder == "decoder":
+        _complete_decoder(entry, chosen, named, task, assumptions)
+    _grow_positions(chosen, assumptions)
+    return chosen, assumptions
+
+
+def _grow_positions(chosen: dict[str, Any], assumptions: list[str]) -> None:
+    """A learned position table must hold every position that is asked for."""
+    limit = chosen.get("max_positions", 0)
+    if not limit or chosen.get("positions", "learned") != "learned":
+        return
+    longest = chosen["target_len"] if chosen.get("audio") else chosen["seq_len"]
+    if longest > limit:
+        chosen["max_positions"] = longest
+        assumptions.append(f"position table grown from {limit} to {longest} rows")
+
+
+def _stated_fields(builder: FamilyBuilder, stated: Mapping[str, Any]) -> dict[str, Any]:
+    """Caller's sizes as configuration fields; what the family has no field for is left out."""
+    named: dict[str, Any] = {}
+    for size, value in stated.items():
+        field = builder.field_of(size)
+        if field is None or not isinstance(value, int | float | bool | list):
+            continue
+        named.setdefault(field, _plain(value))
+    if "layers" in stated and "encoder_layers" in builder.field_names:
+        named.setdefault("encoder_layers", int(stated["layers"]))
+        named.setdefault("decoder_layers", int(stated["layers"]))
+    return named
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(value)
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _derived_widths(chosen: dict[str, Any], named: Mapping[str, Any]) -> None:
+    """A new hidden size takes the inner width along in proportion and drops a fixed head size."""
+    hidden, before = named.get("hidden"), chosen.get("hidden")
+    if not hidden or not before or hidden == before:
+        return
+    if chosen.get("ffn"):
+        chosen["ffn"] = round(chosen["ffn"] * hidden / before)
+    if chosen.get("head_dim") and "heads" in named and "head_dim" not in named:
+        chosen["head_dim"] = 0
+
+
+def _complete_decoder(
+    entry: ModelEntry, chosen: dict[str, Any], named: Mapping[str, Any], task: str, assumptions: list[str]
+) -> None:
+    params = entry.facts.get("target_params")
+    if params and not {"hidden", "layers"} <= named.keys():
+        shape = shape_for(params, vocab=chosen["vocab"], seq_len=chosen["seq_len"])
+        for field, value in shape.items():
+            chosen.setdefault(field, value)
+        assumptions.append(
+            f"shape hidden={chosen['hidden']}, layers={chosen['layers']}, heads={chosen['heads']} chosen by "
+            f"the {params:.3g} parameters"
+        )
+    if "hidden" in chosen and "heads" not in chosen:
+        size = SMALL_HEAD if chosen["hidden"] <= SMALL_HIDDEN else LARGE_HEAD
+        chosen["heads"] = max(1, chosen["hidden"] // size)
+        assumptions.append(f"heads {chosen['heads']} (head size {size})")
+    adapter = task_rule("adapters", task)
+    if adapter and not chosen.get("lora_rank"):
+        chosen["lora_rank"] = adapter["lora_rank"]
+        chosen["lora_targets"] = tuple(adapter["lora_targets"])
+        assumptions.append(f"frozen base with adapters of rank {adapter['lora_rank']} ({adapter['source']})")

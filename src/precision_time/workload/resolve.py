@@ -1,0 +1,276 @@
+"""From a model's name (and sizes, where the caller knows them) to a `Workload`, without torch.
+
+A name is looked up in this order: alias, parametric table (`data/decoders.toml`,
+`data/transformers.toml`), captured zoo, names that spell their own sizes (`gpt-h1024-l24`), and at
+last sizes that are complete enough to build a decoder from.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from typing import Any
+
+from ..errors import ConfigError, UnknownNameError
+from .families.registry import BUILDERS
+from .families.sizes import choose_sizes
+from .families.tables import (
+    ModelEntry,
+    alias_table,
+    dataset_table,
+    model_table,
+    normalise,
+    preset_table,
+    task_rule,
+)
+from .graph import OpGraph
+from .workload import Workload
+
+_SELF_DESCRIBING = (
+    (re.compile(r"gpt-h(?P<hidden>\d+)-l(?P<layers>\d+)"), "megatron"),
+    (re.compile(r"gpt-(?P<hidden>\d+)x(?P<layers>\d+)"), "megatron"),
+    (re.compile(r"gpt-(?P<layers>\d+)l-(?P<hidden>\d+)"), "megatron"),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelInfo:
+    """What is known of a model by name alone."""
+
+    name: str
+    family: str
+    params: float
+    forward_flops: float
+    """Per sample, at the model's default image size or sequence length."""
+    source: str
+    """Where the shape comes from."""
+
+
+def load_workload(
+    model: str,
+    *,
+    seq_len: int | None = None,
+    image_size: int | None = None,
+    sizes: Mapping[str, Any] | None = None,
+    task: str = "",
+    dataset: str | None = None,
+    optimizer: str | None = None,
+) -> Workload:
+    """The workload of a known model.
+
+    Args:
+        model: Name in any usual spelling (`resnet50`, `meta-llama/Llama-3.1-8B`).
+        seq_len: Tokens per sample; the model's default if not given, said in `assumptions`.
+        image_size: Side length of the input [pixels].
+        sizes: Sizes that override the table (hidden, layers, heads, kv_heads, ffn, vocab, experts,
+            lora_rank ...); with hidden, layers and heads a decoder resolves under any name.
+        task: What is trained (`lm-pretrain`, `squad-finetune`, `lora-finetune` ...): chooses the
+            head of an encoder and what is frozen.
+        dataset: Training set; the model's default if not given.
+        optimizer: Optimizer name; the model's default if not given.
+
+    Raises:
+        UnknownNameError: If no table holds the name and `sizes` do not describe a decoder.
+        ConfigError: If a size is zero, negative or does not fit the others.
+    """
+    key = json.dumps(dict(sizes), sort_keys=True) if sizes else ""
+    return _load(model, seq_len, image_size, key, task, dataset, optimizer)
+
+
+@lru_cache(maxsize=4096)
+def _load(
+    model: str,
+    seq_len: int | None,
+    image_size: int | None,
+    sizes_json: str,
+    task: str,
+    dataset: str | None,
+    optimizer: str | None,
+) -> Workload:
+    sizes: dict[str, Any] = json.loads(sizes_json) if sizes_json else {}
+    for label, value in (("seq_len", seq_len), ("image_size", image_size)):
+        if value is not None:
+            sizes[label] = value
+    _check(sizes)
+    entry = _find_entry(model, sizes)
+    if entry is not None:
+        return _from_entry(entry, sizes, task, dataset, optimizer)
+    return _from_zoo(model, sizes, task, dataset, optimizer)
+
+
+def _check(sizes: Mapping[str, Any]) -> None:
+    for name, value in sizes.items():
+        if isinstance(value, int | float) and not isinstance(value, bool) and value <= 0:
+            raise ConfigError(
+                f"{name}={value} cannot be. The rule: sizes are positive numbers. "
+                f"To fix: give a positive {name} or leave it out for the model's default."
+            )
+
+
+def _find_entry(model: str, sizes: Mapping[str, Any]) -> ModelEntry | None:
+    name = canonical_name(model)
+    table = model_table()
+    if name in table:
+        return table[name]
+    for pattern, arch in _SELF_DESCRIBING:
+        found = pattern.fullmatch(name)
+        if found:
+            stated = {key: int(value) for key, value in found.groupdict().items()}
+            return _generic_decoder(model, arch, stated)
+    if {"hidden", "layers", "heads"} <= sizes.keys() and _zoo_name(name) is None:
+        arch = "llama" if sizes.get("kv_heads") else "megatron"
+        return _generic_decoder(model, arch, {})
+    return None
+
+
+def canonical_name(model: str) -> str:
+    """The normalised name under which a table or the zoo holds `model`, aliases followed."""
+    name = normalise(model)
+    return normalise(alias_table().get(name, name))
+
+
+def _generic_decoder(model: str, arch: str, sizes: Mapping[str, Any]) -> ModelEntry:
+    preset = preset_table()[arch]
+    return replace(
+        preset,
+        name=normalise(model),
+        sizes={**preset.sizes, **sizes},
+        source="sizes in the name or from the caller",
+    )
+
+
+def _from_entry(
+    entry: ModelEntry, sizes: Mapping[str, Any], task: str, dataset: str | None, optimizer: str | None
+) -> Workload:
+    builder = BUILDERS[entry.builder]
+    rules = {**task_rule("heads", task, dataset)} if entry.builder == "encoder" else {}
+    chosen, assumptions = choose_sizes(entry, builder, sizes, task=task, rules=rules)
+    try:
+        config = builder.config_type(**chosen)
+    except TypeError as error:
+        raise ConfigError(
+            f"The sizes of {entry.name!r} are incomplete: {error}. The rule: hidden, layers and heads are "
+            "needed. To fix: pass them in sizes."
+        ) from error
+    graph = _build(entry.builder, entry.name, config)
+    facts = entry.facts
+    units = float(chosen.get(facts.get("units", "seq_len"), graph.seq_len or 1))
+    unit = facts.get("throughput_unit", "tokens/s")
+    data = dataset or facts.get("dataset", "")
+    return Workload(
+        name=entry.name,
+        graph=graph,
+        family=family_of(entry, chosen),
+        task=task or facts.get("task", "lm-pretrain"),
+        optimizer=optimizer or rules.get("optimizer") or facts.get("optimizer", "adamw"),
+        sample_unit=facts.get("sample_unit", "sequence"),
+        units_per_sample=units if unit == "tokens/s" else 1.0,
+        throughput_unit=unit,
+        dataset=data,
+        dataset_samples=samples_of(data, graph.seq_len),
+        assumptions=tuple(assumptions),
+    )
+
+
+@lru_cache(maxsize=1024)
+def _build(builder: str, name: str, config: Any) -> OpGraph:
+    return BUILDERS[builder].build(name, config)
+
+
+def family_of(entry: ModelEntry, sizes: Mapping[str, Any]) -> str:
+    """The coarse family: experts make a model `moe` unless the table says otherwise."""
+    default = "moe" if sizes.get("experts") else BUILDERS[entry.builder].family
+    return str(entry.facts.get("family", default))
+
+
+def samples_of(dataset: str, seq_len: int | None) -> int | None:
+    """Samples per epoch of a known data set; running text is cut into pieces of `seq_len` tokens."""
+    found = dataset_table().get(normalise(dataset)) if dataset else None
+    if found is None:
+        return None
+    if found.tokens is not None and seq_len:
+        return found.tokens // seq_len
+    return found.samples
+
+
+def _zoo_name(name: str) -> str | None:
+    return _zoo_names().get(name) or _zoo_names().get(name.split(".", maxsplit=1)[0])
+
+
+@cache
+def _zoo_names() -> Mapping[str, str]:
+    from .zoo import zoo_index
+
+    return {normalise(name): name for name in zoo_index()}
+
+
+def _from_zoo(
+    model: str, sizes: Mapping[str, Any], task: str, dataset: str | None, optimizer: str | None
+) -> Workload:
+    from .zoo import load_zoo_graph, zoo_index
+
+    name = _zoo_name(canonical_name(model))
+    if name is None:
+        raise UnknownNameError(
+            kind="model",
+            name=model,
+            known=model_names(),
+            hint="To fix: `precision-time models` lists the known ones; or pass sizes (hidden, layers, "
+            "heads) for a language model, or your own module.",
+        )
+    entry = zoo_index()[name]
+    wanted = sizes.get("image_size")
+    graph = load_zoo_graph(name, image_size=wanted if isinstance(wanted, int) else None)
+    data = dataset or entry.dataset
+    return Workload(
+        name=name,
+        graph=graph,
+        family=entry.family,
+        task=task or entry.task,
+        optimizer=optimizer or entry.optimizer,
+        sample_unit=entry.sample_unit,
+        units_per_sample=entry.units_per_sample,
+        throughput_unit=entry.throughput_unit,
+        dataset=data,
+        dataset_samples=samples_of(data, graph.seq_len) or (entry.dataset_samples if not dataset else None),
+    )
+
+
+@cache
+def known_models() -> tuple[ModelInfo, ...]:
+    """Every model that resolves by name: parametric ones first, then the captured zoo."""
+    from .zoo import zoo_index
+
+    infos = []
+    for entry in model_table().values():
+        work = load_workload(entry.name)
+        infos.append(
+            ModelInfo(
+                name=entry.name,
+                family=work.family,
+                params=work.graph.params,
+                forward_flops=work.graph.forward_flops,
+                source=entry.source,
+            )
+        )
+    for name, zoo in zoo_index().items():
+        infos.append(
+            ModelInfo(
+                name=name,
+                family=zoo.family,
+                params=zoo.params,
+                forward_flops=zoo.forward_flops,
+                source=zoo.source_library,
+            )
+        )
+    return tuple(infos)
+
+
+@cache
+def model_names() -> tuple[str, ...]:
+    """Every name and alias that resolves, canonical ones first."""
+    names = [entry.name for entry in model_table().values()]
+    return tuple(dict.fromkeys([*names, *_zoo_names().values(), *alias_table()]))
