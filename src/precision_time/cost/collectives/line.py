@@ -1,0 +1,72 @@
+"""Alpha-beta lines: the form in which every collective states its cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import reduce
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import ConfigError
+
+Number: TypeAlias = float | NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Line:
+    """Cost of one collective with one algorithm and protocol: affine in the message size."""
+
+    startup_s: Number
+    """Seconds for an empty message."""
+    s_per_byte: Number
+    """Seconds per byte of the message (its meaning is stated by the collective)."""
+
+    def seconds(self, message_bytes: Number) -> Number:
+        """Time of a message; arrays broadcast."""
+        return self.startup_s + self.s_per_byte * message_bytes
+
+
+Lines: TypeAlias = tuple[Line, ...]
+
+
+def fastest_s(lines: Lines, message_bytes: Number) -> Number:
+    """Time of the best line for each message: concave and never decreasing in its size.
+
+    Args:
+        lines: Algorithms and protocols to choose from, at least one.
+        message_bytes: Payload [B]; broadcasts with the lines.
+
+    Returns:
+        Seconds. An empty message costs nothing: no collective is started for it.
+
+    Raises:
+        ConfigError: If a message size is negative.
+
+    Assumes: the library always picks the fastest; NCCL picks by such a model and is mostly right.
+    """
+    size = np.asarray(message_bytes, dtype=np.float64)
+    if np.any(size < 0):
+        raise ConfigError(f"message_bytes={float(size.min()):g} is negative. To fix: give 0 or more bytes.")
+    best = reduce(np.minimum, (line.seconds(size) for line in lines))
+    return np.where(size > 0, best, 0.0)
+
+
+def silent_alone(lines: Iterable[Line], num_ranks: Number) -> Lines:
+    """The lines with no cost where only one rank takes part.
+
+    Raises:
+        ConfigError: If a number of ranks is below one.
+    """
+    ranks = np.asarray(num_ranks, dtype=np.float64)
+    if np.any(ranks < 1):
+        raise ConfigError(f"num_ranks={float(ranks.min()):g} must be at least 1. To fix: count every rank.")
+    active = ranks > 1
+    return tuple(
+        Line(
+            startup_s=np.where(active, line.startup_s, 0.0), s_per_byte=np.where(active, line.s_per_byte, 0.0)
+        )
+        for line in lines
+    )

@@ -1,0 +1,142 @@
+"""Links as a collective library sees them: what is left of the nominal figures, by kind of link."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+from ...hardware.device import Link
+from .line import Number
+
+PROTOCOLS = ("ll", "ll128", "simple")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LinkParams:
+    """One level of the interconnect; every field is a float or an array, and they broadcast."""
+
+    bandwidth_bytes_per_s: Number
+    """Nominal, one direction, per device, of the part of the fabric that these devices can use."""
+    latency_s: Number
+    """One hop of the low-latency protocol."""
+    in_network_reduction: Number = 0.0
+    """1 where the switch reduces (NVLink SHARP), else 0."""
+    efficiency: Number = 0.8
+    """Share of the bandwidth that a large message reaches with the Simple protocol."""
+    in_switch_efficiency: Number = 0.68
+    """The same with reduction in the switch."""
+    protocol_efficiency: tuple[Number, Number, Number] = (0.25, 0.9, 1.0)
+    """Bandwidth of LL, LL128 and Simple relative to Simple."""
+    hop_ratio: tuple[Number, Number, Number] = (1.0, 3.0, 5.5)
+    """Hop latency of LL, LL128 and Simple relative to `latency_s`."""
+
+    def rate(self, protocol: int) -> Number:
+        """Bytes per second that a large message reaches under a protocol."""
+        return self.bandwidth_bytes_per_s * self.efficiency * self.protocol_efficiency[protocol]
+
+    def hop_s(self, protocol: int) -> Number:
+        """Seconds per hop under a protocol."""
+        return self.latency_s * self.hop_ratio[protocol]
+
+
+def level_rates(
+    num_devices: Number, num_nodes: Number, intra: LinkParams, inter: LinkParams, protocol: int
+) -> tuple[Number, Number]:
+    """Bytes per second within a node per device, and out of a node over all its rails.
+
+    Infinite where a level is not used, so that it never is the bottleneck.
+    """
+    per_node = np.asarray(num_devices, dtype=np.float64) / num_nodes
+    within = np.where(per_node > 1, intra.rate(protocol), np.inf)
+    across = np.where(np.asarray(num_nodes) > 1, inter.rate(protocol) * per_node, np.inf)
+    return within, across
+
+
+@cache
+def calibration() -> Mapping[str, Any]:
+    """The tables of `cost/data/collectives.toml`."""
+    text = files("precision_time.cost").joinpath("data/collectives.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
+def base_latency_s(algorithm: str) -> tuple[float, float, float]:
+    """Seconds to start a collective, per protocol, before any hop. Source: collectives.toml."""
+    ll, ll128, simple = calibration()["base_latency_us"][algorithm]
+    return ll * 1e-6, ll128 * 1e-6, simple * 1e-6
+
+
+def link_kind(name: str) -> str:
+    """Kind of a link, as calibrated, from its name ("ib-hdr-200g x8" is "infiniband").
+
+    The first pattern of collectives.toml that occurs in the name decides; "other" when none does.
+    """
+    lowered = name.lower()
+    matches = (entry["kind"] for entry in calibration()["patterns"] if entry["contains"] in lowered)
+    return str(next(matches, "other"))
+
+
+def fabric_share(kind: str, num_devices: Number) -> Number:
+    """Share of a device's fabric that reaches the devices taking part, 0..1.
+
+    Behind a switch all of it; in a mesh of direct links only the links between participants.
+
+    Args:
+        kind: As `link_kind` returns it.
+        num_devices: Participants on the node; fractions are interpolated.
+    """
+    shares = calibration()["kinds"][kind].get("mesh_share")
+    if shares is None:
+        return np.ones_like(np.asarray(num_devices, dtype=np.float64))
+    return np.interp(num_devices, np.arange(2, 2 + len(shares)), shares)
+
+
+def link_params(link: Link, num_devices: Number = 8.0) -> LinkParams:
+    """What collectives get out of a link of the catalogue.
+
+    Args:
+        link: Nominal figures and the name from which the kind is read.
+        num_devices: Devices that take part on this level; matters for meshes without a switch.
+
+    Returns:
+        Parameters with the calibrated efficiencies of the link's kind.
+
+    Assumes: the kind says enough; cluster-specific tuning and congestion are not known.
+    """
+    kind = link_kind(link.name)
+    found = calibration()["kinds"][kind]
+    return LinkParams(
+        bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * fabric_share(kind, num_devices),
+        latency_s=link.latency_s,
+        in_network_reduction=float(link.in_network_reduction),
+        efficiency=found["efficiency"],
+        in_switch_efficiency=found["in_switch_efficiency"],
+        protocol_efficiency=tuple(found["protocol_efficiency"]),
+        hop_ratio=tuple(found["hop_ratio"]),
+    )
+
+
+def stack_links(links: Sequence[LinkParams]) -> LinkParams:
+    """Several links as one `LinkParams` of arrays, for a sweep with one link per configuration."""
+
+    def column(name: str) -> Number:
+        return np.array([getattr(link, name) for link in links], dtype=np.float64)
+
+    def columns(name: str) -> tuple[Number, Number, Number]:
+        table = np.array([getattr(link, name) for link in links], dtype=np.float64)
+        return table[:, 0], table[:, 1], table[:, 2]
+
+    return LinkParams(
+        bandwidth_bytes_per_s=column("bandwidth_bytes_per_s"),
+        latency_s=column("latency_s"),
+        in_network_reduction=column("in_network_reduction"),
+        efficiency=column("efficiency"),
+        in_switch_efficiency=column("in_switch_efficiency"),
+        protocol_efficiency=columns("protocol_efficiency"),
+        hop_ratio=columns("hop_ratio"),
+    )

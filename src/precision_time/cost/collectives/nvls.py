@@ -1,0 +1,50 @@
+r"""Reduction in the NVLink switch (NVLS), alone and under a tree between nodes.
+
+Reference: NVIDIA/nccl src/graph/tuning.cc (NVLS, NVLSTree); the wire volume per device is derived
+below and agrees with the H200 and B200 rows of the corpus from 4 to 8 devices.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .line import Line, Lines, Number, silent_alone
+from .link import PROTOCOLS, LinkParams, base_latency_s, level_rates
+
+SIMPLE = PROTOCOLS.index("simple")
+
+
+def nvls_all_reduce(num_devices: Number, num_nodes: Number, intra: LinkParams, inter: LinkParams) -> Lines:
+    r"""The line of an all-reduce inside the switch, with a tree between nodes.
+
+    $t = t_0 + 2\alpha_{in} + 2\log_2 m\,\alpha_{out}
+    + \max((1+\tfrac1l)/\beta_{sw},\ 2\tfrac{m-1}{m}/(l\beta_{out}))\,n$.
+    The switch reads the whole buffer of a device once and every device writes its 1/l share of the
+    result once: (1 + 1/l) n per direction.
+
+    Args:
+        num_devices: Participants p >= 1.
+        num_nodes: Nodes m they are spread over.
+        intra: Links within a node; without `in_network_reduction` the line is infinitely slow.
+        inter: Links between nodes, per device.
+
+    Returns:
+        One line (this algorithm has one protocol); free for one device.
+
+    Raises:
+        ConfigError: If `num_devices < 1`.
+
+    Assumes: at least 2 devices share a switch; stages are pipelined.
+    Accuracy: see `cost/data/collectives.toml`, table `accuracy`.
+    """
+    nodes = np.asarray(num_nodes, dtype=np.float64)
+    per_node = np.asarray(num_devices, dtype=np.float64) / nodes
+    usable = (np.asarray(intra.in_network_reduction) > 0) & (per_node > 1)
+    hops_s = 2 * intra.hop_s(SIMPLE) + 2 * np.log2(nodes) * inter.hop_s(SIMPLE)
+    within = (1 + 1 / per_node) / (intra.bandwidth_bytes_per_s * intra.in_switch_efficiency)
+    across = 2 * (nodes - 1) / nodes / level_rates(num_devices, num_nodes, intra, inter, SIMPLE)[1]
+    line = Line(
+        startup_s=np.where(usable, base_latency_s("nvls")[SIMPLE] + hops_s, np.inf),
+        s_per_byte=np.maximum(within, across),
+    )
+    return silent_alone((line,), num_devices)

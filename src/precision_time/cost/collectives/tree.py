@@ -1,0 +1,48 @@
+r"""Double binary tree over nodes, a chain within each node.
+
+Reference: Sanders, Speck & Traff, Two-tree algorithms for full bandwidth broadcast, reduction and
+scan, Parallel Computing 35(12), 2009; latency terms as in NVIDIA/nccl src/graph/tuning.cc.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .line import Line, Lines, Number, silent_alone
+from .link import PROTOCOLS, LinkParams, base_latency_s, calibration, level_rates
+
+
+def tree_all_reduce(num_devices: Number, num_nodes: Number, intra: LinkParams, inter: LinkParams) -> Lines:
+    r"""Lines of a double-binary-tree all-reduce, one per protocol.
+
+    $t = t_0 + 2(l-1)\alpha_{in} + 2\log_2 m\,\alpha_{out}
+    + \max(2/\beta_{in},\ 2\tfrac{m-1}{m}/(l\beta_{out}))\,n/\eta$,
+    l devices on each of m nodes: every device of the chain passes the buffer up and down, every
+    node sends on average as much as in a ring.
+
+    Args:
+        num_devices: Participants p >= 1.
+        num_nodes: Nodes m they are spread over, 1 <= m <= p.
+        intra: Links within a node.
+        inter: Links between nodes, per device; all rails of a node carry the tree.
+
+    Returns:
+        Lines for LL, LL128, Simple; free for one device.
+
+    Raises:
+        ConfigError: If `num_devices < 1`.
+
+    Assumes: chunks are pipelined, so that the slowest stage sets the rate; ranks start together.
+    Accuracy: see `cost/data/collectives.toml`, table `accuracy`.
+    """
+    base = base_latency_s("tree")
+    efficiency = calibration()["tree_efficiency"]
+    nodes = np.asarray(num_nodes, dtype=np.float64)
+    per_node = np.asarray(num_devices, dtype=np.float64) / nodes
+    lines = []
+    for p in range(len(PROTOCOLS)):
+        hops_s = 2 * ((per_node - 1) * intra.hop_s(p) + np.log2(nodes) * inter.hop_s(p))
+        within, across = level_rates(num_devices, num_nodes, intra, inter, p)
+        slowest = np.maximum(2 / within, 2 * (nodes - 1) / nodes / across)
+        lines.append(Line(startup_s=base[p] + hops_s, s_per_byte=slowest / efficiency[p]))
+    return silent_alone(lines, num_devices)
