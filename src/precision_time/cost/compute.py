@@ -1,0 +1,165 @@
+"""Compute seconds of one optimizer step on one device, by named term, and the facts behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..parallel.layout import Checkpointing
+from ..precision.lowered import LoweredStep
+from ..precision.lowering import DTYPES, OP_CLASSES
+from ..precision.policy import DType
+from ..workload.graph import PRODUCT_CLASSES, OpClass
+from .columns import CHECKPOINTING, JobColumns
+from .roofline import KernelModel, kernel_seconds
+
+Floats = NDArray[np.float64]
+
+TERM_OF_CLASS: Mapping[OpClass, str] = {
+    OpClass.CONV: "conv_s",
+    OpClass.GROUPED_CONV: "conv_s",
+    OpClass.DEPTHWISE_CONV: "conv_s",
+    OpClass.GEMM: "gemm_s",
+    OpClass.RNN: "rnn_s",
+    OpClass.ATTENTION: "attention_s",
+    OpClass.BMM: "attention_s",
+    OpClass.SOFTMAX: "attention_s",
+    OpClass.NORM: "norm_s",
+    OpClass.EMBEDDING: "embedding_s",
+    OpClass.GATHER: "embedding_s",
+}
+"""Which term the kernels of a class are counted in; the rest is `memory_bound_s`."""
+_REST = "memory_bound_s"
+_CASTS = "casts_s"
+COMPUTE_TERMS = (
+    *dict.fromkeys(TERM_OF_CLASS.values()),
+    _REST,
+    _CASTS,
+    "recompute_s",
+    "host_stall_s",
+)
+_FUSIBLE = np.array(
+    [
+        op_class in (OpClass.ELEMENTWISE, OpClass.NORM, OpClass.SOFTMAX, OpClass.REDUCTION, OpClass.MOVE)
+        for op_class in OP_CLASSES
+    ]
+)
+_PRODUCT = np.array([op_class in PRODUCT_CLASSES for op_class in OP_CLASSES])
+_NARROW = np.array([dtype.num_bytes <= DType.BF16.num_bytes or dtype is DType.TF32 for dtype in DTYPES])
+_SELECTIVE = np.array([op_class in (OpClass.BMM, OpClass.SOFTMAX, OpClass.ATTENTION) for op_class in OP_CLASSES])
+_UNPADDED_SHARE = 0.55
+"""Real tokens per padded position where variable-length kernels skip padding (MLPerf BERT logs)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ComputeCosts:
+    """Seconds per optimizer step, shape (C,) each; `terms` add up to the compute part of a step."""
+
+    terms: Mapping[str, Floats]
+    forward_s: Floats
+    """Forward kernels of one micro batch."""
+    backward_s: Floats
+    kernels_s: Floats
+    """Seconds of each kernel of one micro batch, shape (C, N)."""
+    facts: Mapping[str, Floats]
+
+
+def compute_costs(step: LoweredStep, columns: JobColumns, model: KernelModel) -> ComputeCosts:
+    """Seconds of the kernels of one optimizer step on one device.
+
+    Model-parallel degrees divide the work evenly; what they add is the business of the
+    communication terms.
+
+    Args:
+        step: Typed kernels of one micro batch.
+        columns: C configurations.
+        model: Calibrated utilisations.
+    """
+    samples = columns.micro_batch_size * np.where(columns.unpadded > 0, _UNPADDED_SHARE, 1.0)
+    seconds = kernel_seconds(step, samples, columns.rates, model)
+    fusible = _FUSIBLE[step.op_class] | step.is_cast
+    seconds = seconds * np.where(fusible, columns.fusion, 1.0) / (columns.tp * columns.pp * columns.cp)
+    forward = step.phase == 0
+    forward_s = seconds[:, forward].sum(axis=1)
+    backward_s = seconds[:, ~forward].sum(axis=1)
+    micro_batches = columns.num_micro_batches[:, 0]
+    terms: dict[str, Floats] = {}
+    for term, mask in _term_masks(step).items():
+        terms[term] = seconds[:, mask].sum(axis=1) * micro_batches
+    terms["recompute_s"] = _recompute_s(step, seconds, columns) * micro_batches
+    busy_s = forward_s + backward_s
+    terms["host_stall_s"] = _host_stall_s(step, busy_s, columns) * micro_batches
+    return ComputeCosts(
+        terms=terms,
+        forward_s=forward_s,
+        backward_s=backward_s,
+        kernels_s=seconds,
+        facts=_facts(step, samples, seconds),
+    )
+
+
+def _term_masks(step: LoweredStep) -> dict[str, NDArray[np.bool_]]:
+    names = np.array([TERM_OF_CLASS.get(op_class, _REST) for op_class in OP_CLASSES])[step.op_class]
+    names = np.where(step.is_cast, _CASTS, names)
+    return {term: names == term for term in (*dict.fromkeys(TERM_OF_CLASS.values()), _REST, _CASTS)}
+
+
+def _recompute_s(step: LoweredStep, seconds: Floats, columns: JobColumns) -> Floats:
+    """Forward work done again in the backward pass under activation checkpointing."""
+    forward = step.phase == 0
+    full = seconds[:, forward].sum(axis=1)
+    selective = seconds[:, forward & _SELECTIVE[step.op_class]].sum(axis=1)
+    mode = columns.checkpointing[:, 0]
+    full_index = CHECKPOINTING.index(Checkpointing.FULL)
+    selective_index = CHECKPOINTING.index(Checkpointing.SELECTIVE)
+    again: Floats = np.where(mode == full_index, full, np.where(mode == selective_index, selective, 0.0))
+    return again
+
+
+def _host_stall_s(step: LoweredStep, busy_s: Floats, columns: JobColumns) -> Floats:
+    """Time the device waits for the host to launch: the launch floor of small kernels."""
+    launches = (step.launches * step.repeat * np.maximum(step.sequential_steps, 1.0)).sum()
+    host_s = launches * columns.launch_overhead_s[:, 0] * columns.host[:, 0] / columns.pp[:, 0]
+    stall: Floats = np.maximum(host_s - busy_s, 0.0)
+    return stall
+
+
+def _facts(step: LoweredStep, samples: Floats, seconds: Floats) -> dict[str, Floats]:
+    """What the learned stage reads: work, traffic, shares. Shapes (C,)."""
+    scaled = step.m_scales | step.k_scales | step.count_scales
+    repeats = step.repeat * step.sequential_steps
+    flops = step.flops * repeats * np.where(scaled, samples, 1.0)
+    moved = (step.bytes_per_sample * samples + step.bytes_fixed) * repeats
+    narrow = _NARROW[step.dtype] & _PRODUCT[step.op_class]
+    total_flops = flops.sum(axis=1)
+    total_bytes = moved.sum(axis=1)
+    total_s = np.maximum(seconds.sum(axis=1), 1e-12)
+    facts = {
+        "flops": total_flops,
+        "bytes": total_bytes,
+        "cast_bytes": moved[:, step.is_cast].sum(axis=1),
+        "launches": np.full(len(samples), (step.launches * repeats).sum()),
+        "tensor_core_share": flops[:, narrow].sum(axis=1) / np.maximum(total_flops, 1.0),
+        "weight_gradient_share": flops[:, step.k_scales].sum(axis=1) / np.maximum(total_flops, 1.0),
+    }
+    for op_class in OP_CLASSES:
+        mask = step.op_class == OP_CLASSES.index(op_class)
+        facts[f"time_share.{op_class.value}"] = seconds[:, mask].sum(axis=1) / total_s
+    facts["mean_inner"] = _weighted(step.k, flops)
+    facts["mean_outer"] = _weighted(step.n, flops)
+    facts["mean_kernel_area"] = _weighted(step.kernel, flops)
+    facts["largest_kernel_share"] = seconds.max(axis=1) / total_s
+    facts["short_kernel_share"] = np.where(seconds / step.repeat < 1e-5, step.repeat, 0.0).sum(
+        axis=1
+    ) / max(float(step.repeat.sum()), 1.0)
+    return facts
+
+
+def _weighted(values: Floats, weights: Floats) -> Floats:
+    """Weighted geometric mean of `values` (at least 1) over kernels, shape (C,)."""
+    logs = np.log(np.maximum(values, 1.0))
+    mean: Floats = np.exp((weights * logs).sum(axis=1) / np.maximum(weights.sum(axis=1), 1e-12))
+    return mean

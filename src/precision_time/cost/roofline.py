@@ -1,0 +1,165 @@
+r"""Seconds of every kernel of a lowered step: a roofline with tiles, waves and start-up latency.
+
+$t = \left(t_c^p + t_m^p\right)^{1/p} + t_0 \cdot launches$, with
+$t_c = flops / (peak_{dtype} \cdot u_{class} \cdot u_{tile} \cdot u_{wave} \cdot u_k)$ and
+$t_m = bytes / (bandwidth \cdot v_{class})$.
+
+The class utilisations u and v are calibrated on the corpus (`cost/data/kernels.toml`). Arrays
+broadcast: configurations along axis 0, kernels along axis 1.
+
+References: Williams et al., CACM 52(4), 2009, for the roofline; tile and wave quantisation after
+NVIDIA's matrix multiplication guide and NeuSight (ASPLOS 2025).
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..hardware.device import Device
+from ..precision.lowered import LoweredStep
+from ..precision.lowering import DTYPES, OP_CLASSES
+from ..precision.policy import DType
+from ..workload.graph import PRODUCT_CLASSES, OpClass
+
+Floats = NDArray[np.float64]
+
+_SHARPNESS = 3.0
+"""p of the smooth maximum: at the ridge a kernel takes 1.26 times either bound."""
+_TILE = 128.0
+_MIN_TILE = 16.0
+_SPLIT_K = 512.0
+"""Inner length that one block keeps when a product is split over idle units."""
+_IS_PRODUCT = np.array([op_class in PRODUCT_CLASSES for op_class in OP_CLASSES])
+_DEPTHWISE = OP_CLASSES.index(OpClass.DEPTHWISE_CONV)
+_FALLBACK = {
+    DType.TF32: DType.FP32,
+    DType.FP16: DType.FP32,
+    DType.BF16: DType.FP32,
+    DType.FP8: DType.BF16,
+    DType.INT8: DType.FP8,
+    DType.FP4: DType.FP8,
+}
+_FP64_SHARE = 1.0 / 32.0
+"""fp64 rate relative to fp32 where the data sheet gives none (consumer GPUs, NVIDIA white papers)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KernelModel:
+    """Calibrated utilisations; arrays are indexed by the position of the class in OpClass."""
+
+    compute: Floats
+    """Share of the dense peak that large products reach, shape (classes,)."""
+    memory: Floats
+    """Share of the memory bandwidth, shape (classes,)."""
+    latency_s: float
+    """Start of one kernel on the device that the kernel before does not hide."""
+    k_half: float
+    """Inner dimension at which a product reaches half its rate."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeviceRates:
+    """Rates of C devices as columns, so that they broadcast against kernels."""
+
+    peak: Floats
+    """FLOP/s per dtype, shape (C, dtypes)."""
+    bandwidth: Floats
+    """Bytes/s, shape (C, 1)."""
+    units: Floats
+    """Blocks that run side by side, shape (C, 1)."""
+
+
+def peak_flops_per_s(device: Device, dtype: DType) -> float:
+    """Dense peak of `dtype` on `device`; a type without hardware runs as its wider neighbour."""
+    word: DType | None = dtype
+    while word is not None:
+        if word.value in device.peak_flops_per_s:
+            return device.peak_flops_per_s[word.value]
+        word = _FALLBACK.get(word)
+    if dtype is DType.FP64:
+        return device.peak_flops_per_s["fp32"] * _FP64_SHARE
+    return max(device.peak_flops_per_s.values())
+
+
+def rates_of(devices: Sequence[Device]) -> DeviceRates:
+    """Rates of the devices, one row each."""
+    return DeviceRates(
+        peak=np.array([[peak_flops_per_s(device, dtype) for dtype in DTYPES] for device in devices]),
+        bandwidth=np.array([[device.memory_bandwidth_bytes_per_s] for device in devices]),
+        units=np.array([[max(device.sm_count, 1.0)] for device in devices]),
+    )
+
+
+def kernel_seconds(
+    step: LoweredStep, micro_batch_size: Floats, rates: DeviceRates, model: KernelModel
+) -> Floats:
+    """Seconds of each kernel for each configuration, all repeats and sequential steps included.
+
+    Args:
+        step: Typed kernels, N of them.
+        micro_batch_size: Samples per forward pass, shape (C, 1).
+        rates: Device rates, C rows (or one row for all).
+        model: Calibrated utilisations.
+
+    Returns:
+        Seconds, shape (C, N).
+
+    Assumes: kernels run one after another; caches keep nothing between kernels.
+    Accuracy: docs/accuracy.md, predictor "roofline".
+    """
+    scaled = step.m_scales | step.k_scales | step.count_scales
+    flops = step.flops * np.where(scaled, micro_batch_size, 1.0)
+    moved = step.bytes_per_sample * micro_batch_size + step.bytes_fixed
+    memory_s = moved / (rates.bandwidth * model.memory[step.op_class])
+    compute_s = flops / (
+        rates.peak[:, step.dtype] * model.compute[step.op_class] * _shape_share(step, micro_batch_size, rates, model)
+    )
+    once = (compute_s**_SHARPNESS + memory_s**_SHARPNESS) ** (1.0 / _SHARPNESS)
+    latency_s = model.latency_s * step.launches
+    sequential: Floats = (once + latency_s) * step.sequential_steps * step.repeat
+    return sequential
+
+
+def _shape_share(step: LoweredStep, batch: Floats, rates: DeviceRates, model: KernelModel) -> Floats:
+    """Share of the class's rate that the shape of a product allows: tiles, waves, inner length."""
+    is_product = _IS_PRODUCT[step.op_class] & (step.op_class != _DEPTHWISE) & (step.flops > 0.0)
+    m = np.where(is_product, step.m * np.where(step.m_scales, batch, 1.0), _TILE)
+    n = np.where(is_product, step.n, _TILE)
+    k = np.where(is_product, step.k * np.where(step.k_scales, batch, 1.0), 1e9)
+    count = np.where(is_product, step.count * np.where(step.count_scales, batch, 1.0), 1e9)
+    tile_m, tile_n = _tile(m), _tile(n)
+    tiles = np.ceil(m / tile_m) * np.ceil(n / tile_n) * count
+    split = np.clip(np.floor(rates.units / tiles), 1.0, np.maximum(k / _SPLIT_K, 1.0))
+    blocks = tiles * split
+    waves = blocks / rates.units
+    wave_share = np.where(waves >= 1.0, waves / np.ceil(waves), waves)
+    tile_share = (m / (np.ceil(m / tile_m) * tile_m)) * (n / (np.ceil(n / tile_n) * tile_n))
+    tile_area = np.sqrt(np.minimum(tile_m * tile_n, _TILE**2) / _TILE**2)
+    share: Floats = np.maximum(tile_share * (0.5 + 0.5 * wave_share) * tile_area, 1e-4) * k / (k + model.k_half)
+    return np.where(waves < 1.0, share * np.maximum(waves, 1e-4) ** 0.5, share)
+
+
+def _tile(extent: Floats) -> Floats:
+    """Tile side that a library would pick: the largest power of two up to 128 that the extent fills."""
+    side: Floats = np.clip(2.0 ** np.floor(np.log2(np.maximum(extent, 1.0))), _MIN_TILE, _TILE)
+    return side
+
+
+@lru_cache(maxsize=1)
+def load_kernel_model() -> KernelModel:
+    """The calibrated utilisations that ship with the package."""
+    text = resources.files(__package__).joinpath("data/kernels.toml").read_text(encoding="utf-8")
+    data = tomllib.loads(text)
+    return KernelModel(
+        compute=np.array([data["compute"].get(op_class.value, 1.0) for op_class in OP_CLASSES]),
+        memory=np.array([data["memory"].get(op_class.value, 1.0) for op_class in OP_CLASSES]),
+        latency_s=data["latency_s"],
+        k_half=data["k_half"],
+    )
