@@ -1,0 +1,1 @@
+"""Measured training steps: import, store, and the jobs they are measurements of."""

@@ -1,0 +1,285 @@
+"""The `Layout` of a row: degrees from its parallelism column, batches made to agree with each other."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..cost.stacks import StackProfile
+from ..parallel.layout import Checkpointing, Layout
+from .rules import first_match
+from .schema import Row
+
+_TOLERANCE = 1e-3
+_MAX_TENSOR_PARALLEL = 8
+_TOKENS_PER_MICRO_BATCH = 8192
+_BYTES_PER_PARAM = 18.0
+"""bf16 parameter and gradient, fp32 master and two Adam moments, and a little for buffers."""
+_REPLICA_BYTES_PER_DEVICE = 48e9
+"""State of a replica that one device is trusted with where the source states no degrees."""
+_PARAMS_IN_NAME = re.compile(r"(?:^|[-_])(\d+(?:\.\d+)?)([bt])(?:$|[-_])")
+_STAGE = re.compile(r"zero_?(\d)")
+
+
+@dataclass(slots=True)
+class Batches:
+    """What a row says of its batches, and what was found to be wrong with it."""
+
+    micro: float | None
+    accumulation: int | None
+    total: float | None
+    assumptions: list[str] = field(default_factory=list)
+    doubts: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Degrees:
+    """Stated degrees of parallelism; None where the source is silent."""
+
+    dp: int | None
+    tp: int | None
+    pp: int | None
+    cp: int | None
+    ep: int
+
+    @property
+    def model_parallel(self) -> int:
+        """Devices that share one replica, unstated degrees counted as 1."""
+        return (self.tp or 1) * (self.pp or 1) * (self.cp or 1)
+
+    @property
+    def all_stated(self) -> bool:
+        """Whether tp and pp are both known, so that no model parallelism is hidden."""
+        return self.tp is not None and self.pp is not None
+
+
+def infer_layout(
+    row: Row,
+    *,
+    num_devices: int,
+    seq_len: int | None,
+    batches: Batches,
+    profile: StackProfile,
+    year: float,
+) -> Layout | None:
+    """The layout of a row, with `batches` completed in place; None if no batch can be derived.
+
+    Args:
+        row: The raw row.
+        num_devices: All devices of the run.
+        seq_len: Tokens per sample, for the default micro batch of large models.
+        batches: As the row states them.
+        profile: Stack profile: its sharding holds where the row does not say.
+        year: Framework year.
+    """
+    parallelism = row.json_object("parallelism")
+    if num_devices == 1:
+        degrees = Degrees(1, 1, 1, 1, 1)
+    else:
+        degrees = _degrees(row, parallelism, num_devices, batches)
+    dp = _data_parallel(row, degrees, num_devices, batches)
+    if dp is None:
+        return None
+    tp, pp, cp = _split_rest(row, degrees, num_devices // dp, batches, seq_len)
+    if not _complete_batches(batches, dp, seq_len, big=pp > 1):
+        return None
+    assert batches.micro is not None and batches.accumulation is not None
+    return Layout(
+        dp=dp,
+        tp=tp,
+        pp=pp,
+        cp=cp,
+        ep=_expert_parallel(degrees.ep, dp * cp),
+        zero_stage=_zero_stage(parallelism, profile, row) if dp > 1 else 0,
+        virtual_pp=_degree(parallelism, "virtual_pp") or 1,
+        sequence_parallel=tp > 1
+        and profile.sequence_parallel_from is not None
+        and year >= profile.sequence_parallel_from,
+        micro_batch_size=batches.micro,
+        num_micro_batches=batches.accumulation,
+        checkpointing=_checkpointing(row, parallelism),
+        data_parallel_engine=_engine(row, dp),
+    )
+
+
+def _degree(parallelism: Mapping[str, Any], name: str) -> int | None:
+    value = parallelism.get(name)
+    whole = isinstance(value, int | float) and not isinstance(value, bool) and value >= 1 and value == int(value)
+    return int(value) if whole and value is not None else None
+
+
+def _degrees(row: Row, parallelism: Mapping[str, Any], num_devices: int, batches: Batches) -> Degrees:
+    dp, tp, pp, cp, ep = (_degree(parallelism, name) for name in ("dp", "tp", "pp", "cp", "ep"))
+    if tp is None and pp is None and (shared := _degree(parallelism, "model_parallel")):
+        tp = math.gcd(shared, _MAX_TENSOR_PARALLEL)
+        pp = shared // tp
+        batches.assumptions.append(f"model parallelism {shared} read as tp {tp} x pp {pp}")
+    if parallelism.get("pp") == "device_map":
+        pp, dp = num_devices, 1
+    stated = Degrees(dp, tp, pp, cp, ep or 1)
+    if num_devices % stated.model_parallel:
+        batches.doubts.append(
+            f"tp x pp x cp = {stated.model_parallel} does not divide the {num_devices} devices"
+        )
+        return Degrees(None, None, None, None, ep or 1)
+    if dp is not None and dp * stated.model_parallel != num_devices:
+        rest = num_devices / (dp * stated.model_parallel)
+        if rest == int(rest) and (cp is None or tp is None):
+            return stated
+        dp = num_devices // stated.model_parallel
+        batches.doubts.append(f"stated degrees do not multiply to {num_devices} devices: dp {dp} used")
+    return Degrees(dp, tp, pp, cp, ep or 1)
+
+
+def _data_parallel(row: Row, degrees: Degrees, num_devices: int, batches: Batches) -> int | None:
+    """Replicas: stated, or as many as the batch feeds and the model leaves room for."""
+    room = num_devices // degrees.model_parallel
+    per_step = None
+    if batches.total is not None:
+        per_step = batches.total / ((batches.accumulation or 1) * (batches.micro or 1.0))
+    if degrees.dp is not None and (
+        per_step is None or batches.micro is not None or per_step >= degrees.dp * (1 - _TOLERANCE)
+    ):
+        return degrees.dp
+    if per_step is None:
+        return room if batches.micro is not None else None
+    if per_step < room * (1 - _TOLERANCE):
+        dp = math.gcd(max(1, round(per_step)), room)
+        batches.assumptions.append(
+            f"{room} devices share {round(per_step)} samples per forward pass: data parallel {dp}"
+        )
+        return dp
+    if degrees.all_stated or batches.micro is not None:
+        return room
+    sharing = _devices_per_replica(row, room)
+    if sharing > 1:
+        batches.assumptions.append(
+            f"degrees not stated: {sharing} devices share a replica, as the model needs that memory"
+        )
+    return room // sharing
+
+
+def _devices_per_replica(row: Row, room: int) -> int:
+    """Power of two of devices that hold one replica's parameters and optimizer state."""
+    params = row.json_object("model_config").get("params") or _params_in_name(row.text("model"))
+    if not params or "lora" in row.text("task") + row.text("model"):
+        return 1
+    sharing = 1
+    while sharing < room and room % (2 * sharing) == 0:
+        # The optimizer state may be sharded over all devices; parameters and gradients may not.
+        held = params * (6.0 / sharing + (_BYTES_PER_PARAM - 6.0) / room)
+        if held <= _REPLICA_BYTES_PER_DEVICE:
+            break
+        sharing *= 2
+    return sharing
+
+
+def _params_in_name(model: str) -> float | None:
+    match = _PARAMS_IN_NAME.search(model.lower())
+    return float(match[1]) * {"b": 1e9, "t": 1e12}[match[2]] if match else None
+
+
+def _split_rest(
+    row: Row, degrees: Degrees, sharing: int, batches: Batches, seq_len: int | None
+) -> tuple[int, int, int]:
+    """tp, pp and cp whose product is `sharing`: stated ones first, the rest where it is usual."""
+    tp, pp, cp = degrees.tp or 1, degrees.pp or 1, degrees.cp or 1
+    rest, remainder = divmod(sharing, tp * pp * cp)
+    if remainder or rest == 1:
+        return (tp, pp, cp) if not remainder else (sharing, 1, 1)
+    if "lora" in row.text("model") + row.text("task") and degrees.cp is None and degrees.tp is not None:
+        batches.assumptions.append(f"context parallel {rest} fills the devices")
+        return tp, pp, cp * rest
+    if degrees.tp is None:
+        share = math.gcd(rest, _MAX_TENSOR_PARALLEL)
+        tp, rest = tp * share, rest // share
+        batches.assumptions.append(f"degrees not stated: tp {tp}" + (f", pp {pp * rest}" if rest > 1 else ""))
+        return tp, pp * rest, cp
+    batches.assumptions.append(f"the remaining factor {rest} of the devices read as context parallel")
+    return tp, pp, cp * rest
+
+
+def _complete_batches(batches: Batches, dp: int, seq_len: int | None, *, big: bool) -> bool:
+    """Fill micro batch, accumulation and total from each other; False if too little is known."""
+    if batches.total is None:
+        if batches.micro is None:
+            return False
+        if batches.accumulation is None:
+            batches.accumulation = 1
+            batches.assumptions.append("accumulation not stated: 1")
+        batches.total = batches.micro * batches.accumulation * dp
+        return True
+    per_replica = batches.total / dp
+    if batches.accumulation is None:
+        batches.accumulation = _accumulation(batches, per_replica, seq_len, big=big)
+    product = (batches.micro or per_replica / batches.accumulation) * batches.accumulation
+    if batches.micro is not None and abs(per_replica / product - 1) > _TOLERANCE:
+        if per_replica < product and per_replica > product * (1 - 1 / batches.accumulation) - _TOLERANCE:
+            batches.assumptions.append("the last micro batch of a step is smaller: their mean is used")
+        elif "accum" not in " ".join(batches.doubts):
+            batches.doubts.append(
+                f"micro batch {batches.micro:g} x accumulation {batches.accumulation} x dp {dp} is not the "
+                f"global batch {batches.total:g}"
+            )
+            batches.accumulation = max(1, round(per_replica / batches.micro))
+    batches.micro = per_replica / batches.accumulation
+    return True
+
+
+def _accumulation(batches: Batches, per_replica: float, seq_len: int | None, *, big: bool) -> int:
+    """Micro batches per step where the row does not say."""
+    if batches.micro is not None:
+        # A smaller last micro batch still counts as one.
+        return max(1, math.ceil(per_replica / batches.micro - _TOLERANCE))
+    limit = max(1.0, _TOKENS_PER_MICRO_BATCH / seq_len) if seq_len else math.inf
+    if not seq_len or (per_replica <= limit and not big) or per_replica <= 1:
+        return 1
+    whole = round(per_replica)
+    fitting = [size for size in range(1, int(min(limit, whole)) + 1) if whole % size == 0]
+    micro = 1 if big else fitting[-1]
+    if whole // micro > 1:
+        batches.assumptions.append(f"micro batch not stated: {micro} with {whole // micro} per step")
+    return whole // micro
+
+
+def _expert_parallel(ep: int, available: int) -> int:
+    return ep if ep <= available and available % ep == 0 else math.gcd(ep, available)
+
+
+def _zero_stage(parallelism: Mapping[str, Any], profile: StackProfile, row: Row) -> int:
+    """Sharding stage: FSDP FULL_SHARD = 3, SHARD_GRAD_OP = 2, DeepSpeed's own number."""
+    sharding = parallelism.get("fsdp", parallelism.get("fsdp_policy"))
+    if isinstance(sharding, str):
+        return 2 if "grad" in sharding.lower() else 3
+    if sharding:
+        return 3
+    stage = parallelism.get("zero")
+    if isinstance(stage, int) and 0 <= stage <= 3:  # noqa: PLR2004
+        return stage
+    config = parallelism.get("deepspeed")
+    if config:
+        match = _STAGE.search(str(config))
+        return int(match[1]) if match else 2
+    return profile.zero_stage if sharding is None else min(profile.zero_stage, 1)
+
+
+def _checkpointing(row: Row, parallelism: Mapping[str, Any]) -> Checkpointing:
+    stated = str(parallelism.get("activation_checkpointing", "")).lower()
+    if stated.startswith("full") or stated == "true":
+        return Checkpointing.FULL
+    if stated.startswith("selective") or "offloaded" in stated:
+        return Checkpointing.SELECTIVE
+    if stated:
+        return Checkpointing.NONE
+    rule = first_match("checkpointing", row.text)
+    return Checkpointing(rule["checkpointing"]) if rule else Checkpointing.NONE
+
+
+def _engine(row: Row, dp: int) -> str:
+    rule = first_match("engine", row.text)
+    if dp == 1 or rule is None:
+        return "ddp"
+    return str(rule["engine"])

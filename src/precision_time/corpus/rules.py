@@ -1,0 +1,68 @@
+"""Rules as data: ordered tables of patterns over the columns of a row; the first that fits decides."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from ..errors import CorpusError
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What holds for the rows whose columns match all of `when`."""
+
+    when: Mapping[str, re.Pattern[str]]
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    def fits(self, text: Callable[[str], str]) -> bool:
+        """Whether every pattern is found in its column; `text` gives a column's cell."""
+        return all(pattern.search(text(column)) for column, pattern in self.when.items())
+
+
+def first_match(table: str, text: Callable[[str], str]) -> Mapping[str, Any] | None:
+    """The values of the first rule of `table` that fits the row, or None."""
+    for rule in load_rules(table):
+        if rule.fits(text):
+            return rule.values
+    return None
+
+
+@cache
+def load_rules(table: str) -> tuple[Rule, ...]:
+    """The rules of the array of tables `table` in corpus/data/rules.toml, in file order."""
+    document = _document()
+    if table not in document:
+        raise CorpusError(f"corpus/data/rules.toml has no table {table!r}. To fix: reinstall the package.")
+    named = document["patterns"]
+    rules = []
+    for entry in document[table]:
+        values = {key: value for key, value in entry.items() if key != "when"}
+        when = {
+            column: re.compile(_expand(pattern, named), re.IGNORECASE)
+            for column, pattern in entry.get("when", {}).items()
+        }
+        rules.append(Rule(when=when, values=values))
+    return tuple(rules)
+
+
+@cache
+def load_table(table: str) -> Mapping[str, Any]:
+    """A plain table of corpus/data/rules.toml."""
+    value: Mapping[str, Any] = _document()[table]
+    return value
+
+
+@cache
+def _document() -> dict[str, Any]:
+    return tomllib.loads(files(__package__).joinpath("data/rules.toml").read_text(encoding="utf-8"))
+
+
+def _expand(pattern: str, named: Mapping[str, str]) -> str:
+    """`pattern` with every <name> replaced by the named pattern."""
+    return re.sub(r"<(\w+)>", lambda match: f"(?:{named[match[1]]})", pattern)

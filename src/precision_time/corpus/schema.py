@@ -1,0 +1,156 @@
+"""Reading measurement CSVs: what a file must look like before anything is made of its rows."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import CorpusError, nearest_names
+
+COLUMNS = (
+    "source source_ref run_id model model_config task dataset dataset_samples framework framework_version "
+    "device devices nodes system intra_node inter_node precision precision_detail memory_format compiler "
+    "parallelism optimizer batch_per_device grad_accum global_batch seq_len throughput throughput_unit "
+    "step_time_s mfu tflops_per_device epochs time_to_train_s inferred notes quality timing_scope"
+).split()
+REQUIRED = ("model", "device", "devices", "precision")
+_TIME_COLUMNS = ("step_time_s", "throughput")
+_CSV_FIELD_LIMIT = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The cells of one line, read strictly."""
+
+    number: int
+    """Line in the file where the row ends, the header being 1."""
+    path: str
+    cells: Mapping[str, str]
+
+    def text(self, column: str) -> str:
+        """The cell, stripped; empty where the column or the value is missing."""
+        return self.cells.get(column, "").strip()
+
+    def number_or_none(self, column: str) -> float | None:
+        """The cell as a finite number of at least 0, or None where it is empty.
+
+        Raises:
+            CorpusError: If it is anything else.
+        """
+        text = self.text(column)
+        if not text:
+            return None
+        try:
+            value = float(text)
+        except ValueError:
+            raise self.error(column, "is not a number", "write a plain decimal number") from None
+        if not math.isfinite(value):
+            raise self.error(column, "is not a finite number", "leave the cell empty if unknown")
+        if value < 0:
+            raise self.error(column, "is negative", "leave the cell empty if unknown")
+        return value
+
+    def positive_or_none(self, column: str) -> float | None:
+        """As `number_or_none`, but 0 is refused too."""
+        value = self.number_or_none(column)
+        if value == 0:
+            raise self.error(column, "must be above 0", "leave the cell empty if unknown")
+        return value
+
+    def count_or_none(self, column: str) -> int | None:
+        """The cell as a whole number of at least 1, or None where it is empty."""
+        value = self.positive_or_none(column)
+        if value is None:
+            return None
+        if not value.is_integer():
+            raise self.error(column, "is not a whole number", "write a count such as 8")
+        return int(value)
+
+    def json_object(self, column: str) -> dict[str, Any]:
+        """The cell as a JSON object; {} where it is empty."""
+        text = self.text(column)
+        if not text:
+            return {}
+        try:
+            value = json.loads(text)
+        except ValueError:
+            raise self.error(column, "is not JSON", 'write an object such as {"dp":8}') from None
+        if not isinstance(value, dict):
+            raise self.error(column, "is not a JSON object", 'write an object such as {"dp":8}')
+        return value
+
+    def error(self, column: str, rule: str, fix: str) -> CorpusError:
+        """The error for a cell that breaks `rule`."""
+        shown = self.text(column)
+        shown = shown if len(shown) <= 60 else shown[:57] + "..."  # noqa: PLR2004
+        return CorpusError(f"{self.path}, line {self.number}: {column}={shown!r} {rule}. To fix: {fix}.")
+
+
+def read_rows(path: str | Path) -> Iterator[Row]:
+    """The rows of a measurement CSV, in file order.
+
+    Raises:
+        CorpusError: If the file cannot be read, is not UTF-8 text, is no CSV, lacks a required
+            column, or ends in the middle of a row.
+    """
+    name = str(path)
+    csv.field_size_limit(_CSV_FIELD_LIMIT)
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            header = [column.strip() for column in next(reader, [])]
+            _check_header(name, header)
+            for cells in reader:
+                if not cells:
+                    continue
+                _check_width(name, reader.line_num, header, cells)
+                yield Row(number=reader.line_num, path=name, cells=dict(zip(header, cells, strict=True)))
+    except OSError as error:
+        raise CorpusError(
+            f"{name} cannot be read: {error.strerror}. To fix: check the path and its permissions."
+        ) from error
+    except UnicodeDecodeError as error:
+        raise CorpusError(
+            f"{name} is not UTF-8 text (byte {error.start}: {error.reason}). "
+            "To fix: save the file as CSV in UTF-8."
+        ) from error
+    except csv.Error as error:
+        raise CorpusError(
+            f"{name} is not a readable CSV: {error}. To fix: check for an unclosed quote or a truncated file."
+        ) from error
+
+
+def _check_header(name: str, header: list[str]) -> None:
+    if not any(header):
+        raise CorpusError(f"{name} is empty. To fix: write a header row with the columns of docs/corpus.md.")
+    if len(header) == 1 and any(mark in header[0] for mark in "\t;|"):
+        raise CorpusError(
+            f"{name}, line 1: the whole header is one cell ({header[0][:60]!r}); columns must be "
+            "separated by commas. To fix: save the file with a comma as its delimiter."
+        )
+    repeated = sorted({column for column in header if column and header.count(column) > 1})
+    if repeated:
+        raise CorpusError(f"{name}, line 1: column {repeated[0]!r} occurs twice. To fix: remove one of them.")
+    wanted = [column for column in REQUIRED if column not in header]
+    if not any(column in header for column in _TIME_COLUMNS):
+        wanted.append(" or ".join(_TIME_COLUMNS))
+    if wanted:
+        near = nearest_names(wanted[0], [column for column in header if column not in COLUMNS])
+        guess = f" Is it spelled {near[0]!r} here?" if near else ""
+        raise CorpusError(
+            f"{name}, line 1: column {wanted[0]!r} is missing; the header has {len(header)} columns "
+            f"({', '.join(header[:4])} ...).{guess} To fix: add the column."
+        )
+
+
+def _check_width(name: str, line: int, header: list[str], cells: list[str]) -> None:
+    if len(cells) != len(header):
+        raise CorpusError(
+            f"{name}, line {line}: {len(cells)} cells where the header has {len(header)} "
+            f"(first cell {cells[0][:60]!r}). To fix: complete the row, or quote cells that contain commas."
+        )

@@ -1,0 +1,340 @@
+"""Measurements in one SQLite file: the shipped corpus, read only, and the user's own beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict, fields
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any, Self
+
+from ..cost.job import Stack, TimingScope
+from ..errors import CorpusError
+from ..parallel.layout import Checkpointing, Layout
+from .measurement import Measurement, Quality, Rejected
+
+SCHEMA_VERSION = 1
+_APPLICATION_ID = 0x50544D45
+HOME_VARIABLE = "PRECISION_TIME_HOME"
+
+_TEXTS = (
+    "source source_ref run_id model task dataset framework framework_version device system intra_node "
+    "inter_node precision precision_detail optimizer throughput_unit scope quality quality_reason notes"
+).split()
+_OBJECTS = ("sizes", "placement", "layout", "stack", "inferred", "assumptions")
+_INTEGERS = ("dataset_samples", "num_devices", "num_nodes", "seq_len", "repeat_count")
+_REALS = (
+    "global_batch_size throughput measured_step_time_s sync_time_s mfu tflops_per_device epochs "
+    "time_to_train_s weight spread"
+).split()
+_SIDE = (*_TEXTS, *_OBJECTS)
+_COLUMNS = (*_SIDE, *_INTEGERS, *_REALS, "configuration_key")
+
+
+def _schema() -> str:
+    sides = [f"{name} INTEGER NOT NULL REFERENCES text(id)" for name in _SIDE]
+    integers = [f"{name} INTEGER" for name in _INTEGERS]
+    reals = [f"{name} REAL" for name in _REALS]
+    columns = ",\n  ".join([*sides, *integers, *reals, "configuration_key TEXT NOT NULL"])
+    return f"""
+CREATE TABLE text (id INTEGER PRIMARY KEY, value TEXT NOT NULL) STRICT;
+CREATE TABLE measurement (
+  id INTEGER PRIMARY KEY,
+  {columns}
+) STRICT;
+CREATE INDEX measurement_model ON measurement (model, device);
+CREATE INDEX measurement_device ON measurement (device);
+CREATE TABLE rejected (
+  id INTEGER PRIMARY KEY, row_number INTEGER NOT NULL, reason TEXT NOT NULL, source TEXT NOT NULL,
+  source_ref TEXT NOT NULL, model TEXT NOT NULL
+) STRICT;
+CREATE TABLE source (
+  name TEXT PRIMARY KEY, rows INTEGER NOT NULL, usable INTEGER NOT NULL, rejected INTEGER NOT NULL
+) STRICT;
+"""
+
+
+class MeasurementStore:
+    """An SQLite file of measurements. Use as a context manager, or `close` it."""
+
+    def __init__(self, path: str | Path, *, read_only: bool = False) -> None:
+        """Open `path`, creating it where it does not exist and may be written.
+
+        Raises:
+            CorpusError: If it is missing (read only), not such a store, or of a newer version.
+        """
+        self.path = Path(path)
+        self.read_only = read_only
+        if read_only and not self.path.is_file():
+            raise CorpusError(f"There is no measurement store at {self.path}. To fix: check the path.")
+        try:
+            if not read_only:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+            mode = "ro&immutable=1" if read_only else "rwc"
+            uri = f"{self.path.resolve().as_uri()}?mode={mode}"
+            self._connection = sqlite3.connect(uri, uri=True, isolation_level=None)
+        except (OSError, sqlite3.Error) as error:
+            raise CorpusError(
+                f"The measurement store {self.path} cannot be opened: {error}. To fix: check the path."
+            ) from error
+        try:
+            self._prepare()
+        except sqlite3.Error as error:
+            self._connection.close()
+            raise CorpusError(
+                f"{self.path} is not a readable measurement store ({error}). To fix: restore or delete it."
+            ) from error
+        except CorpusError:
+            self._connection.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release the file."""
+        self._connection.close()
+
+    def _prepare(self) -> None:
+        run = self._connection.execute
+        application = run("PRAGMA application_id").fetchone()[0]
+        version = run("PRAGMA user_version").fetchone()[0]
+        empty = run("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
+        if empty and not self.read_only:
+            self._connection.executescript(
+                f"BEGIN;{_schema()}PRAGMA application_id={_APPLICATION_ID};"
+                f"PRAGMA user_version={SCHEMA_VERSION};COMMIT;"
+            )
+        elif application != _APPLICATION_ID:
+            raise CorpusError(
+                f"{self.path} is an SQLite file, but no measurement store. To fix: name another file."
+            )
+        elif version != SCHEMA_VERSION:
+            newer = "newer" if version > SCHEMA_VERSION else "older"
+            raise CorpusError(
+                f"{self.path} has store version {version}, this release reads version {SCHEMA_VERSION}; "
+                f"the file is {newer}. To fix: "
+                + ("upgrade precision-time." if newer == "newer" else "import the measurements again.")
+            )
+
+    def add(
+        self, measurements: Iterable[Measurement], *, rejected: Iterable[Rejected] = ()
+    ) -> tuple[int, int]:
+        """Store rows; either all of them or, on an error, none. Returns how many of each kind.
+
+        Raises:
+            CorpusError: If the store is read only or cannot be written.
+        """
+        if self.read_only:
+            raise CorpusError(f"{self.path} is open read only. To fix: add to a local store.")
+        run = self._connection.execute
+        refused = list(rejected)
+        try:
+            run("BEGIN IMMEDIATE")
+            ids = {value: key for key, value in run("SELECT id, value FROM text")}
+            marks = ", ".join("?" * len(_COLUMNS))
+            insert = f"INSERT INTO measurement ({', '.join(_COLUMNS)}) VALUES ({marks})"
+            count = 0
+            for measurement in measurements:
+                run(insert, self._encode(measurement, ids))
+                count += 1
+            self._connection.executemany(
+                "INSERT INTO rejected (row_number, reason, source, source_ref, model) VALUES (?, ?, ?, ?, ?)",
+                [(row.row_number, row.reason, row.source, row.source_ref, row.model) for row in refused],
+            )
+            self._count_sources()
+            run("COMMIT")
+        except BaseException as error:
+            if self._connection.in_transaction:
+                run("ROLLBACK")
+            if isinstance(error, sqlite3.Error):
+                raise CorpusError(
+                    f"{self.path} could not be written: {error}. Nothing was stored. "
+                    "To fix: check permissions and free space."
+                ) from error
+            raise
+        return count, len(refused)
+
+    def _encode(self, measurement: Measurement, ids: dict[str, int]) -> list[Any]:
+        values: list[Any] = []
+        for name in _SIDE:
+            value = getattr(measurement, name)
+            text = value if name in _TEXTS else _to_json(value)
+            if text not in ids:
+                ids[text] = len(ids) + 1
+                self._connection.execute("INSERT INTO text (id, value) VALUES (?, ?)", (ids[text], text))
+            values.append(ids[text])
+        values += [getattr(measurement, name) for name in (*_INTEGERS, *_REALS, "configuration_key")]
+        return values
+
+    def _count_sources(self) -> None:
+        self._connection.execute("DELETE FROM source")
+        self._connection.execute(
+            """
+            INSERT INTO source
+            SELECT name, sum(measured), sum(usable), sum(refused) FROM (
+              SELECT s.value AS name, 1 AS measured, q.value != 'unusable' AS usable, 0 AS refused
+                FROM measurement JOIN text s ON s.id = source JOIN text q ON q.id = quality
+              UNION ALL SELECT source, 0, 0, 1 FROM rejected
+            ) GROUP BY name ORDER BY name
+            """
+        )
+
+    def measurements(
+        self,
+        *,
+        model: str | None = None,
+        device: str | None = None,
+        precision: str | None = None,
+        source: str | None = None,
+        usable_only: bool = False,
+        limit: int | None = None,
+    ) -> list[Measurement]:
+        """The stored rows that match every filter given, in the order in which they were added."""
+        wanted = {"model": model, "device": device, "precision": precision, "source": source}
+        given = {name: value for name, value in wanted.items() if value is not None}
+        conditions = [f"{name} = (SELECT id FROM text WHERE value = ?)" for name in given]
+        if usable_only:
+            conditions.append("measured_step_time_s IS NOT NULL")
+            conditions.append("quality != (SELECT id FROM text WHERE value = 'unusable')")
+        where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+        query = f"SELECT {', '.join(_COLUMNS)} FROM measurement {where} ORDER BY id"
+        if limit is not None:
+            query += f" LIMIT {int(limit)}"
+        rows = self._connection.execute(query, tuple(given.values())).fetchall()
+        texts = self._texts(rows) if conditions else dict(self._connection.execute("SELECT id, value FROM text"))
+        return list(_decode(rows, texts))
+
+    def _texts(self, rows: Sequence[Sequence[Any]]) -> dict[int, str]:
+        wanted = sorted({identity for row in rows for identity in row[: len(_SIDE)]})
+        found: dict[int, str] = {}
+        for start in range(0, len(wanted), 500):
+            part = wanted[start : start + 500]
+            marks = ", ".join("?" * len(part))
+            found.update(self._connection.execute(f"SELECT id, value FROM text WHERE id IN ({marks})", part))
+        return found
+
+    def rejected(self) -> list[Rejected]:
+        """Rows that named no configuration, with the reason."""
+        rows = self._connection.execute(
+            "SELECT row_number, reason, source, source_ref, model FROM rejected ORDER BY id"
+        )
+        return [
+            Rejected(row_number=number, reason=reason, source=source, source_ref=reference, model=model)
+            for number, reason, source, reference, model in rows
+        ]
+
+    def sources(self) -> dict[str, dict[str, int]]:
+        """Rows, usable rows and rejected rows of every source."""
+        rows = self._connection.execute("SELECT name, rows, usable, rejected FROM source ORDER BY name")
+        return {name: {"rows": n, "usable": usable, "rejected": refused} for name, n, usable, refused in rows}
+
+    def __len__(self) -> int:
+        """Stored measurements, usable or not."""
+        return int(self._connection.execute("SELECT count(*) FROM measurement").fetchone()[0])
+
+
+def write_store(
+    path: str | Path, measurements: Iterable[Measurement], *, rejected: Iterable[Rejected] = ()
+) -> None:
+    """Write a new store at `path`, replacing what was there only when the new file is complete."""
+    target = Path(path)
+    part = target.with_suffix(f".{os.getpid()}.part")
+    try:
+        with MeasurementStore(part) as store:
+            store.add(measurements, rejected=rejected)
+            store._connection.execute("VACUUM")  # noqa: SLF001
+        os.replace(part, target)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def shipped_store() -> MeasurementStore:
+    """The corpus that comes with the package, read only."""
+    with as_file(files(__package__).joinpath("data/corpus.sqlite")) as path:
+        return MeasurementStore(path, read_only=True)
+
+
+def local_store_path() -> Path:
+    """Where the user's own measurements live: $PRECISION_TIME_HOME, or the platform's data folder."""
+    home = os.environ.get(HOME_VARIABLE)
+    if home:
+        return Path(home) / "measurements.sqlite"
+    if sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"))
+    elif sys.platform == "darwin":
+        base = Path.home() / "Library" / "Application Support"
+    else:
+        base = Path(os.environ.get("XDG_DATA_HOME", Path.home() / ".local" / "share"))
+    return base / "precision-time" / "measurements.sqlite"
+
+
+def load_corpus(*, local: bool = False) -> list[Measurement]:
+    """All measurements of the shipped corpus; with `local`, the user's own after them."""
+    with closing(shipped_store()) as store:
+        rows = store.measurements()
+    if local and local_store_path().is_file():
+        with MeasurementStore(local_store_path(), read_only=True) as store:
+            rows += store.measurements()
+    return rows
+
+
+_DEFAULTS: dict[type, dict[str, Any]] = {Layout: asdict(Layout()), Stack: asdict(Stack())}
+
+
+def _to_json(value: Any) -> str:
+    if isinstance(value, Layout | Stack):
+        defaults = _DEFAULTS[type(value)]
+        value = {name: item for name, item in asdict(value).items() if item != defaults[name]}
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def _layout(text: str) -> Layout | None:
+    data = json.loads(text)
+    if data is None:
+        return None
+    if "checkpointing" in data:
+        data["checkpointing"] = Checkpointing(data["checkpointing"])
+    return Layout(**data)
+
+
+def _tuple(text: str) -> tuple[Any, ...]:
+    return tuple(json.loads(text))
+
+
+_READERS: dict[str, Callable[[str], Any]] = {
+    "sizes": json.loads,
+    "placement": _tuple,
+    "layout": _layout,
+    "stack": lambda text: Stack(**json.loads(text)),
+    "inferred": _tuple,
+    "assumptions": _tuple,
+    "scope": TimingScope,
+    "quality": Quality,
+}
+
+
+def _decode(rows: Iterable[Sequence[Any]], texts: dict[int, str]) -> Iterator[Measurement]:
+    """Measurements from table rows; equal side values are decoded once and shared."""
+    caches: list[tuple[Callable[[str], Any], dict[int, Any]]] = [
+        (_READERS.get(name, str), {}) for name in _SIDE
+    ]
+    for row in rows:
+        values = list(row)
+        for index, (read, cache) in enumerate(caches):
+            identity = values[index]
+            if identity not in cache:
+                cache[identity] = read(texts[identity])
+            values[index] = cache[identity]
+        yield Measurement(**dict(zip(_COLUMNS, values, strict=True)))
+
+
+assert {field.name for field in fields(Measurement)} == set(_COLUMNS)

@@ -1,0 +1,109 @@
+"""Stack profiles: named software stacks, and the `Stack` that each stands for by default."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Any
+
+from ..errors import UnknownNameError
+from .job import Stack
+
+DEFAULT_PROFILE = "pytorch-eager"
+"""What a user's own script most likely is."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StackProfile:
+    """One documented software stack. Where a run does not say otherwise, its details hold."""
+
+    name: str
+    summary: str
+    framework: str
+    framework_year: float
+    """Of a run that does not say its version."""
+    compiler: str = "none"
+    channels_last: bool = False
+    fused_optimizer: bool = False
+    fused_attention_from: float | None = None
+    """Year from which this stack's attention is a fused kernel; None if never."""
+    unpadded_from: float | None = None
+    """Year from which encoders of this stack skip padding tokens; None if never."""
+    real_input: bool = False
+    zero_stage: int = 0
+    """Sharding of the data-parallel state that this stack uses when the run does not say."""
+    sequence_parallel_from: float | None = None
+    """Year from which tensor parallelism of this stack also splits the norms; None if never."""
+
+    def stack(
+        self,
+        *,
+        framework: str | None = None,
+        framework_year: float | None = None,
+        compiler: str | None = None,
+        channels_last: bool | None = None,
+        fused_optimizer: bool | None = None,
+        unpadded_sequences: bool | None = None,
+        real_input: bool | None = None,
+    ) -> Stack:
+        """The `Stack` of this profile with whatever is known about the run put in."""
+        year = self.framework_year if framework_year is None else framework_year
+        return Stack(
+            profile=self.name,
+            framework=framework or self.framework,
+            framework_year=year,
+            compiler=self.compiler if compiler is None else compiler,
+            channels_last=self.channels_last if channels_last is None else channels_last,
+            fused_optimizer=self.fused_optimizer if fused_optimizer is None else fused_optimizer,
+            fused_attention=_since(self.fused_attention_from, year),
+            unpadded_sequences=(
+                _since(self.unpadded_from, year) if unpadded_sequences is None else unpadded_sequences
+            ),
+            real_input=self.real_input if real_input is None else real_input,
+        )
+
+
+def _since(start: float | None, year: float) -> bool:
+    return start is not None and year >= start
+
+
+@cache
+def _profiles() -> Mapping[str, StackProfile]:
+    text = files(__package__).joinpath("data/stacks.toml").read_text(encoding="utf-8")
+    tables = tomllib.loads(text)["stack"]
+    return MappingProxyType({name: StackProfile(name=name, **table) for name, table in tables.items()})
+
+
+def known_stacks() -> dict[str, dict[str, Any]]:
+    """Every stack profile by name, as JSON-ready fields; `summary` says in a sentence what it is."""
+    return {name: asdict(profile) for name, profile in _profiles().items()}
+
+
+def get_stack_profile(name: str) -> StackProfile:
+    """The profile called `name`.
+
+    Raises:
+        UnknownNameError: If there is none; the message offers the nearest names.
+    """
+    profiles = _profiles()
+    if name not in profiles:
+        raise UnknownNameError(
+            kind="stack",
+            name=name,
+            known=profiles,
+            hint="All stacks: precision-time stacks.",
+        )
+    return profiles[name]
+
+
+def get_stack(name: str = DEFAULT_PROFILE) -> Stack:
+    """The `Stack` that the profile `name` stands for when nothing else is known.
+
+    Raises:
+        UnknownNameError: If there is no such profile.
+    """
+    return get_stack_profile(name).stack()
