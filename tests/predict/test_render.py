@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from precision_time.predict.prediction import Evidence, Interval, Prediction
-from precision_time.predict.render import to_text
+from precision_time.predict.render import plain_text, render_explanation, to_text
 
 
 def prediction(precision: str = "fp16-mixed", step_time_s: float = 0.25, **changes: object) -> Prediction:
@@ -125,3 +125,43 @@ def test_any_number_of_predictions_prints(count: int) -> None:
     text = to_text([prediction(f"p{index}", 0.1 + index) for index in range(count)])
     for index in range(count):
         assert f"p{index}" in text
+
+
+def test_explanation_prints_figures_in_their_units() -> None:
+    row = {
+        "op_class": "conv",
+        "phase": "forward",
+        "dtype": "fp16",
+        "flops": 8.2e9,
+        "bytes": 2.0**20,
+        "time_s": 1e-3,
+    }
+    text = plain_text(
+        render_explanation(
+            {
+                "model": "resnet50",
+                "device": "A100-SXM4-80GB",
+                "precision": "fp16-mixed",
+                "batch_size": 32.0,
+                "cast_bytes": 2.0**30,
+                "tensor_core_share": 0.98,
+                "rows": (row,),
+                "warnings": ("bf16 is emulated",),
+            }
+        )
+    )
+    assert text.startswith("resnet50 at fp16-mixed on one A100-SXM4-80GB, batch 32")
+    assert "cast bytes: 1.0 GiB" in text
+    assert "tensor core share: 98%" in text
+    assert line_with(text, "conv").split() == [
+        "conv",
+        "forward",
+        "fp16",
+        "8.2",
+        "GFLOP",
+        "1.0",
+        "MiB",
+        "1",
+        "ms",
+    ]
+    assert "Warning: bf16 is emulated" in text

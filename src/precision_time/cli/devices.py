@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -36,13 +36,10 @@ def devices(
         fields = asdict(get_device(name))
         if json_output:
             write_json(fields)
-            return
-        sources = fields.pop("sources")
-        write_rows(
-            "", ("figure", "value", "source"), [(k, str(v), sources.get(k, "")) for k, v in fields.items()]
-        )
+        else:
+            _write_device(fields)
         return
-    found = [get_device(known) for known in known_devices()]
+    found = known_devices()
     if json_output:
         write_json({"devices": [asdict(device) for device in found]})
         return
@@ -58,6 +55,18 @@ def devices(
     ]
     columns = ("device", "architecture", ">memory", ">bandwidth", *(f">{dtype}" for dtype in _PEAKS))
     write_rows("Dense peaks in FLOP/s", columns, table)
+
+
+def _write_device(fields: dict[str, Any]) -> None:
+    from ..predict.render import format_field
+
+    sources = fields.pop("sources")
+    rows = []
+    for figure, value in fields.items():
+        parts = value.items() if isinstance(value, dict) else [("", value)]
+        for part, number in parts:
+            rows.append((f"{figure} {part}".strip(), format_field(figure, number), sources.get(figure, "")))
+    write_rows("", ("figure", ">value", "source"), rows)
 
 
 def _peak(flops_per_s: float | None) -> str:

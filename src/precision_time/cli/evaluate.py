@@ -28,7 +28,10 @@ def evaluate(
     measurements: Annotated[
         Path,
         typer.Option(
-            "--measurements", exists=True, dir_okay=False, help="CSV of measured runs (docs/measurements.md)."
+            "--measurements",
+            exists=True,
+            dir_okay=False,
+            help="CSV of measured runs (columns: docs/corpus.md).",
         ),
     ],
     group_by: Annotated[

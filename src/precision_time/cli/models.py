@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
+from ..units import format_si
 from .options import JsonOption
 from .output import message, write_json, write_rows
 
@@ -28,9 +30,25 @@ def models(
     """
     from ..workload.resolve import known_models
 
-    names = known_models()
+    found = [
+        info
+        for info in known_models()
+        if (family is None or info.family == family.lower())
+        and (search is None or search.lower() in info.name.lower())
+    ]
     if json_output:
-        write_json({"models": list(names)})
+        write_json({"models": [asdict(info) for info in found]})
         return
-    write_rows("", ("model",), [(name,) for name in names])
-    message(f"{len(names)} models")
+    rows = [
+        (
+            info.name,
+            info.family,
+            format_si(info.params, ""),
+            format_si(info.forward_flops, "FLOP"),
+            info.source,
+        )
+        for info in found
+    ]
+    write_rows("", ("model", "family", ">parameters", ">forward per sample", "source"), rows)
+    families = sorted({info.family for info in known_models()})
+    message(f"{len(found)} models. Families: {', '.join(families)}")

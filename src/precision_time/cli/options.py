@@ -10,16 +10,16 @@ import typer
 
 def complete_model(prefix: str) -> list[str]:
     """Known model names that start with `prefix`."""
-    from ..workload.resolve import known_models
+    from ..workload.resolve import model_names
 
-    return [name for name in known_models() if name.startswith(prefix)]
+    return [name for name in model_names() if name.startswith(prefix)]
 
 
 def complete_device(prefix: str) -> list[str]:
     """Known device names that start with `prefix`, case ignored."""
     from ..hardware.catalog import known_devices
 
-    return [name for name in known_devices() if name.lower().startswith(prefix.lower())]
+    return [device.name for device in known_devices() if device.name.lower().startswith(prefix.lower())]
 
 
 def complete_precision(prefix: str) -> list[str]:

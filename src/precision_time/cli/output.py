@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 
 def message(text: str) -> None:
@@ -34,7 +37,12 @@ def write_rows(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
     from rich.text import Text
 
     table = Table(
-        box=SIMPLE_HEAD, title=title or None, title_justify="left", title_style="bold", pad_edge=False
+        box=SIMPLE_HEAD,
+        show_edge=False,
+        title=title or None,
+        title_justify="left",
+        title_style="bold",
+        pad_edge=False,
     )
     for column in columns:
         right = column.startswith(">")
@@ -44,21 +52,29 @@ def write_rows(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
     write_renderable(table)
 
 
-def write_renderable(renderable: Any) -> None:
-    """Write something that rich can draw to stdout; 120 columns wide when that is not a terminal."""
-    from rich.console import Console
+def write_renderable(renderable: RenderableType) -> None:
+    """Write something that rich can draw to stdout: plain text when that is not a terminal."""
+    if not sys.stdout.isatty():
+        from ..predict.render import plain_text
 
-    width = None if sys.stdout.isatty() else 120
-    Console(width=width, highlight=False).print(renderable)
-
-
-@contextmanager
-def progress(title: str) -> Iterator[None]:
-    """A spinner on stderr while the block runs, on a terminal only."""
-    if not sys.stderr.isatty():
-        yield
+        typer.echo(plain_text(renderable))
         return
     from rich.console import Console
 
-    with Console(stderr=True).status(title):
-        yield
+    Console(highlight=False).print(renderable)
+
+
+@contextmanager
+def progress(title: str) -> Iterator[Callable[[str], None]]:
+    """A spinner on stderr while the block runs, on a terminal only.
+
+    Yields:
+        A function that says what is being done now.
+    """
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(title) as status:
+        yield lambda text: status.update(f"{title}: {text}")

@@ -70,7 +70,10 @@ def predict(
     optimizer: Annotated[str | None, typer.Option("--optimizer", help="sgd, adamw, lamb ...")] = None,
     tp: Annotated[int, typer.Option("--tp", help="Tensor-parallel degree.")] = 1,
     pp: Annotated[int, typer.Option("--pp", help="Pipeline-parallel degree.")] = 1,
-    zero: Annotated[int, typer.Option("--zero", help="ZeRO stage 0-3; 3 is FSDP full sharding.")] = 0,
+    zero: Annotated[
+        int | None,
+        typer.Option("--zero", help="ZeRO stage 0-3; 3 is FSDP. Default: DDP where it fits, else 3."),
+    ] = None,
     grad_accum: Annotated[int, typer.Option("--grad-accum", help="Micro batches per optimizer step.")] = 1,
     checkpointing: Annotated[
         str, typer.Option("--checkpointing", help="Recomputed activations: none, selective or full.")

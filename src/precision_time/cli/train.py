@@ -8,13 +8,15 @@ from typing import Annotated
 import typer
 
 from .options import JsonOption
-from .output import message, progress, write_json
+from .output import message, progress, write_json, write_rows
 
 EXAMPLES = """\b
 Examples:
   precision-time train --output predictor
   precision-time train --output predictor --quick --seed 7
 """
+
+_SCORES = ("mape_percent", "median_ape_percent", "p90_ape_percent")
 
 
 def train(
@@ -36,12 +38,27 @@ def train(
 
     The same corpus and seed give the same files.
     """
+    from importlib.resources import files
+
+    from ..learn.metrics import summarize
     from ..learn.training import train as fit
 
-    with progress("Fitting the predictor"):
-        report = fit(output=output, seed=seed, quick=quick)
+    folder = output or Path(str(files("precision_time.learn").joinpath("data")))
+    with progress("Fitting") as tell:
+        result = fit(seed=seed, quick=quick, tell=tell)
+        result.predictor.save(folder)
+    measured_s = result.table.measured_s
+    summaries = {
+        protocol: summarize(measured_s, held_out.step_time_s)
+        for protocol, held_out in result.held_out.items()
+    }
+    scores = {protocol: summary.to_dict() for protocol, summary in summaries.items() if summary is not None}
     if json_output:
-        write_json(report.to_dict())
+        write_json({"output": str(folder), "seed": seed, "rows": len(result.table), "held_out": scores})
         return
-    for name, value in report.to_dict().items():
-        message(f"{name}: {value}")
+    rows = [
+        (protocol, str(score["n"]), *(f"{score[name]:.1f}" for name in _SCORES))
+        for protocol, score in scores.items()
+    ]
+    write_rows("", ("held out by", ">rows", ">MAPE %", ">median %", ">p90 %"), rows)
+    message(f"Wrote the predictor to {folder}")

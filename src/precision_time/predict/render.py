@@ -10,7 +10,7 @@ from ..units import format_bytes, format_duration, format_si
 from .prediction import Evidence, Prediction
 
 if TYPE_CHECKING:
-    from rich.console import Group
+    from rich.console import Group, RenderableType
     from rich.table import Table
 
 _MAX_PREDICTIONS_WITH_BARS = 4
@@ -26,10 +26,20 @@ def to_text(predictions: Sequence[Prediction], *, width: int = _TEXT_WIDTH) -> s
         predictions: One or more answers to show side by side.
         width: Columns of the page [characters].
     """
+    return plain_text(render(predictions), width=width)
+
+
+def plain_text(renderable: RenderableType, *, width: int = _TEXT_WIDTH) -> str:
+    """Anything that rich can draw as text without colours and trailing spaces.
+
+    Args:
+        renderable: Table, group, text.
+        width: Columns of the page [characters].
+    """
     from rich.console import Console
 
     page = io.StringIO()
-    Console(file=page, width=width, highlight=False, no_color=True).print(render(predictions))
+    Console(file=page, width=width, highlight=False, no_color=True).print(renderable)
     return "\n".join(line.rstrip() for line in page.getvalue().splitlines()).strip("\n")
 
 
@@ -60,16 +70,22 @@ def render_explanation(explanation: Mapping[str, Any]) -> Group:
     """One page about what a precision policy changes in a model.
 
     Args:
-        explanation: `Explanation.to_dict()`: scalars about the question, and `rows` per op class.
+        explanation: `Explanation.to_dict()`: figures of the whole step, and `rows` per op class.
     """
     from rich.console import Group
     from rich.text import Text
 
-    scalars = {
-        name: value for name, value in explanation.items() if not isinstance(value, (list, tuple, dict))
-    }
-    lines = [Text(f"{_words(name)}: {_cell(name, value)}") for name, value in scalars.items()]
-    return Group(*lines, _rows_table(explanation["rows"]))
+    title = "{model} at {precision} on one {device}, batch {batch_size:g}".format(**explanation)
+    told = ("model", "precision", "device", "batch_size", "rows", "warnings")
+    parts: list[Any] = [Text(title, style="bold")]
+    parts += [
+        Text(f"{_header(name)}: {format_field(name, value)}")
+        for name, value in explanation.items()
+        if name not in told
+    ]
+    parts += ["", _rows_table(explanation["rows"])]
+    parts += [Text(f"Warning: {line}", style="yellow") for line in explanation["warnings"]]
+    return Group(*parts)
 
 
 def _headline(predictions: Sequence[Prediction]) -> str:
@@ -183,7 +199,7 @@ def _rows_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     numeric = {name for name in columns if all(isinstance(row.get(name, 0), (int, float)) for row in rows)}
     table = _table(*(f"{'>' if name in numeric else ''}{_header(name)}" for name in columns))
     for row in rows:
-        table.add_row(*(_cell(name, row.get(name)) for name in columns))
+        table.add_row(*(format_field(name, row.get(name)) for name in columns))
     return table
 
 
@@ -191,21 +207,26 @@ def _header(name: str) -> str:
     return _words(name.removesuffix("_s") if name.endswith("time_s") else name)
 
 
-def _cell(name: str, value: Any) -> str:
-    """A value by the unit in its name."""
+def format_field(name: str, value: Any) -> str:
+    """A value in the unit that its name ends in (`_s`, `_bytes`, `_flops_per_s` ...).
+
+    >>> format_field("memory_bandwidth_bytes_per_s", 3.35e12), format_field("launch_overhead_s", 4.5e-6)
+    ('3.35 TB/s', '4.5 us')
+    """
     if value is None:
         return "-"
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return str(value)
+    for ending, unit in (("bytes_per_s", "B/s"), ("flops_per_s", "FLOP/s"), ("flops", "FLOP"), ("_hz", "Hz")):
+        if name.endswith(ending):
+            return format_si(value, unit)
     if name.endswith("_s"):
         return format_duration(value)
-    if "flops" in name or "params" in name:
-        return format_si(value, "")
     if "bytes" in name:
         return format_bytes(value)
     if "share" in name:
         return f"{value:.0%}"
-    return _grouped(value)
+    return str(value) if name.endswith("_year") else _grouped(value)
 
 
 def _table(*headers: str) -> Table:

@@ -1,0 +1,161 @@
+"""What is measured, and the targets. Each case is code for a fresh interpreter that prints JSON figures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Target:
+    """A limit on one of the figures of a case."""
+
+    figure: str
+    limit: float
+    unit: str
+    scale: float = 1.0
+    """Figure times scale is in `unit`."""
+    suffix: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Case:
+    """One benchmark."""
+
+    name: str
+    code: str
+    targets: tuple[Target, ...]
+    repeats: int = 3
+    needs: tuple[str, ...] = ()
+    """Packages beyond the core."""
+
+
+_IMPORT = """
+import time; start = time.perf_counter()
+import precision_time
+import json; print(json.dumps({"seconds": time.perf_counter() - start}))
+"""
+
+_HELP = """
+from precision_time.cli.main import main
+main(["--help"])
+"""
+
+_COLD_PREDICT = """
+from precision_time.cli.main import main
+main("predict resnet50 --device A100-SXM4-80GB --gpus 8 --batch-size 256".split())
+"""
+
+_WARM_CALL = """
+import json, statistics, time
+from precision_time import predict_time
+def ask(batch_size):
+    start = time.perf_counter()
+    predict_time("resnet50", device="A100-SXM4-80GB", gpus=8, precision="fp16-mixed", batch_size=batch_size)
+    return time.perf_counter() - start
+ask(256)
+print(json.dumps({"seconds": statistics.median(ask(batch) for batch in range(32, 232))}))
+"""
+
+_SWEEP = """
+import itertools, json, time
+from precision_time.cost.job import Job
+from precision_time.cost.stacks import get_stack
+from precision_time.hardware.catalog import get_cluster
+from precision_time.learn.artifact import shipped_predictor
+from precision_time.parallel.layout import Layout
+from precision_time.precision.catalog import get_policy
+from precision_time.predict.predictor import predict_step_times
+from precision_time.workload.resolve import load_workload
+
+predictor, workload, stack = shipped_predictor(), load_workload("resnet50"), get_stack()
+start = time.perf_counter()
+policies = [get_policy(name) for name in ("fp32", "tf32", "fp16-mixed", "bf16-mixed")]
+devices = ["V100-SXM2-16GB", "A100-SXM4-40GB", "A100-SXM4-80GB", "H100-SXM5-80GB"]
+clusters = [get_cluster(device=device, num_devices=8 * nodes) for device in devices for nodes in range(1, 26)]
+jobs = [
+    Job(
+        workload=workload, cluster=cluster, precision=policy, stack=stack,
+        layout=Layout(dp=cluster.num_devices, micro_batch_size=float(batch)),
+    )
+    for policy, cluster, batch in itertools.product(policies, clusters, range(1, 251))
+]
+times = predict_step_times(jobs, predictor, coverage=0.9)
+seconds = time.perf_counter() - start
+assert len(times.step_time_s) == 100_000
+print(json.dumps({"seconds": seconds}))
+"""
+
+_CAPTURE = """
+import json, resource, time
+{imports}
+start = time.perf_counter()
+graph = {call}
+seconds = time.perf_counter() - start
+peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+print(json.dumps(dict(seconds=seconds, peak_bytes=peak_bytes, params=graph.params)))
+"""
+
+_CAPTURE_RESNET50 = _CAPTURE.format(
+    imports="from precision_time.workload.capture.timm_models import capture_timm, import_timm; import_timm()",
+    call="capture_timm('resnet50')",
+)
+
+_CAPTURE_LLAMA_70B = _CAPTURE.format(
+    imports="""
+from transformers import LlamaConfig, LlamaForCausalLM
+from precision_time.workload.capture.sources import capture_model
+config = LlamaConfig(
+    hidden_size=8192, intermediate_size=28672, num_hidden_layers=80, num_attention_heads=64,
+    num_key_value_heads=8, vocab_size=32000, max_position_embeddings=4096,
+)
+""",
+    call="capture_model(config, seq_len=4096)",
+)
+
+CASES = (
+    Case(
+        name="import precision_time",
+        code=_IMPORT,
+        targets=(Target(figure="seconds", limit=0.3, unit="s"),),
+        repeats=5,
+    ),
+    Case(
+        name="precision-time --help",
+        code=_HELP,
+        targets=(Target(figure="wall_s", limit=0.5, unit="s"),),
+        repeats=5,
+    ),
+    Case(
+        name="cold predict resnet50",
+        code=_COLD_PREDICT,
+        targets=(Target(figure="wall_s", limit=1.0, unit="s"),),
+        repeats=5,
+    ),
+    Case(
+        name="warm predict_time call",
+        code=_WARM_CALL,
+        targets=(Target(figure="seconds", limit=5.0, unit="ms", scale=1e3),),
+    ),
+    Case(
+        name="100,000 configurations of resnet50",
+        code=_SWEEP,
+        targets=(Target(figure="seconds", limit=10.0, unit="s"),),
+        repeats=1,
+    ),
+    Case(
+        name="capture resnet50",
+        code=_CAPTURE_RESNET50,
+        targets=(Target(figure="seconds", limit=3.0, unit="s"),),
+        needs=("torch", "timm"),
+    ),
+    Case(
+        name="capture a 70B Llama",
+        code=_CAPTURE_LLAMA_70B,
+        targets=(
+            Target(figure="seconds", limit=10.0, unit="s"),
+            Target(figure="peak_bytes", limit=2.0, unit="GB", scale=1e-9, suffix=", peak memory"),
+        ),
+        repeats=2,
+        needs=("torch", "transformers"),
+    ),
+)
