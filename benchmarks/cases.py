@@ -62,9 +62,9 @@ from precision_time.cost.job import Job
 from precision_time.cost.stacks import get_stack
 from precision_time.hardware.catalog import get_cluster
 from precision_time.learn.artifact import shipped_predictor
+from precision_time.learn.serving import predict_step_times
 from precision_time.parallel.layout import Layout
 from precision_time.precision.catalog import get_policy
-from precision_time.predict.predictor import predict_step_times
 from precision_time.workload.resolve import load_workload
 
 predictor, workload, stack = shipped_predictor(), load_workload("resnet50"), get_stack()
@@ -96,7 +96,10 @@ print(json.dumps(dict(seconds=seconds, peak_bytes=peak_bytes, params=graph.param
 """
 
 _CAPTURE_RESNET50 = _CAPTURE.format(
-    imports="from precision_time.workload.capture.timm_models import capture_timm, import_timm; import_timm()",
+    imports="""
+from precision_time.workload.capture.timm_models import capture_timm, import_timm
+import_timm()
+""",
     call="capture_timm('resnet50')",
 )
 

@@ -6,8 +6,8 @@ A block stands between two comments::
     <!-- end -->
 
 `run:` puts the command and its output there; `help:` the help of every command; `python:` runs the Python
-block in between and puts what it printed below it. With `--check` nothing is written, and the exit code is 1
-if a block is out of date.
+block in between and puts what it printed below it; `table: FILE N` copies the N-th table of a page. With
+`--check` nothing is written, and the exit code is 1 if a block is out of date.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-BLOCK = re.compile(r"(<!-- (run|help|python): ?(.*?) ?-->\n)(.*?)(<!-- end -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- (run|help|python|table): ?(.*?) ?-->\n)(.*?)(<!-- end -->)", re.DOTALL)
+TABLE = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
 PYTHON_CODE = re.compile(r"```python\n(.*?)```\n", re.DOTALL)
 
 
@@ -74,17 +75,31 @@ def python_block(body: str) -> str:
     return f"{code.group(0)}\n```text\n{output_of('-c', code.group(1))}\n```\n"
 
 
+def table_block(argument: str) -> str:
+    """The N-th table of a page of this repository, for `FILE N`."""
+    name, _, number = argument.partition(" ")
+    tables = TABLE.findall((ROOT / name).read_text(encoding="utf-8"))
+    if len(tables) < int(number):
+        raise RuntimeError(f"{name} has {len(tables)} tables, number {number} was wanted.")
+    return str(tables[int(number) - 1])
+
+
 def filled(text: str) -> str:
     """`text` with every block up to date."""
 
     def fill(block: re.Match[str]) -> str:
         start, kind, argument, body, end = block.groups()
-        new = {"run": lambda: run_block(argument), "help": help_block, "python": lambda: python_block(body)}[
-            kind
-        ]
-        return f"{start}\n{new()}\n{end}"
+        return f"{start}\n{_content(kind, argument, body)}\n{end}"
 
     return BLOCK.sub(fill, text)
+
+
+def _content(kind: str, argument: str, body: str) -> str:
+    if kind == "run":
+        return run_block(argument)
+    if kind == "table":
+        return table_block(argument)
+    return help_block() if kind == "help" else python_block(body)
 
 
 def outdated() -> Iterator[tuple[Path, str]]:
