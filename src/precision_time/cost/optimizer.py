@@ -150,7 +150,7 @@ def _launches(params: Number, tensors: Number, form: OptimizerForm) -> Number:
         return np.asarray(tensors, dtype=np.float64)
     by_size = np.ceil(np.asarray(params) / _tables()["multi_tensor_elems"])
     by_count = np.ceil(np.asarray(tensors) / _tables()["multi_tensor_tensors"])
-    return np.maximum(by_size, by_count)
+    return np.asarray(np.maximum(by_size, by_count), dtype=np.float64)
 
 
 def optimizer_terms(

@@ -207,7 +207,7 @@ def exposed_s(ready: Floats, group: Floats, backward_s: Number) -> Number:
     if np.shape(before)[-1] == 0:
         return np.zeros(np.shape(before)[:-1])
     end = np.sum(group, axis=-1) + np.max(ready - before, axis=-1)
-    return np.maximum(end - backward_s, 0.0)
+    return np.asarray(np.maximum(end - backward_s, 0.0), dtype=np.float64)
 
 
 def overlapped(

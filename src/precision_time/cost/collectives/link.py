@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
-from typing import Any
 
 import numpy as np
 
 from ...hardware.device import Link
+from .calibration import calibration
 from .line import Number
 
 PROTOCOLS = ("ll", "ll128", "simple")
@@ -58,13 +55,6 @@ def level_rates(
     return within, across
 
 
-@cache
-def calibration() -> Mapping[str, Any]:
-    """The tables of `cost/data/collectives.toml`."""
-    text = files("precision_time.cost").joinpath("data/collectives.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
-
-
 def base_latency_s(algorithm: str) -> tuple[float, float, float]:
     """Seconds to start a collective, per protocol, before any hop. Source: collectives.toml."""
     ll, ll128, simple = calibration()["base_latency_us"][algorithm]
@@ -93,7 +83,7 @@ def fabric_share(kind: str, num_devices: Number) -> Number:
     shares = calibration()["kinds"][kind].get("mesh_share")
     if shares is None:
         return np.ones_like(np.asarray(num_devices, dtype=np.float64))
-    return np.interp(num_devices, np.arange(2, 2 + len(shares)), shares)
+    return np.asarray(np.interp(num_devices, np.arange(2, 2 + len(shares)), shares), dtype=np.float64)
 
 
 def link_params(link: Link, num_devices: Number = 8.0) -> LinkParams:

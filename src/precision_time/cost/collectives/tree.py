@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from .calibration import calibration
 from .line import Line, Lines, Number, silent_alone
-from .link import PROTOCOLS, LinkParams, base_latency_s, calibration, level_rates
+from .link import PROTOCOLS, LinkParams, base_latency_s, level_rates
 
 
 def tree_all_reduce(num_devices: Number, num_nodes: Number, intra: LinkParams, inter: LinkParams) -> Lines:
