@@ -17,7 +17,9 @@ TEXT_SUFFIXES = {".py", ".md", ".toml", ".txt", ".csv", ".json", ".yaml", ".yml"
 ABSOLUTE_PATH = re.compile(
     r"(?<![\w.:/-])/(?:" + "|".join(("work", "farm", "root", "home", "Users", "tmp")) + r")/\w"
 )
-REGISTRY = re.compile(r"(?i)index-" + r"url|files\.python" + r"hosted|devpi|artifactory|nexus[./]")
+REGISTRY = re.compile(
+    "(?i)index" + "-url|files[.]python" + "hosted|dev" + "pi|arti" + "factory|nexus" + "[./]"
+)
 
 
 def tracked_files() -> list[Path]:

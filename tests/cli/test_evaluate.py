@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-COLUMNS = tuple(
-    ["source", "model", "framework", "device", "devices", "precision", "batch_per_device", "throughput", "throughput_unit"]
+COLUMNS = (
+    *("source", "model", "framework", "device", "devices", "precision"),
+    *("batch_per_device", "throughput", "throughput_unit"),
 )
 ROWS = [
     ("mine", "resnet50", "pytorch", "A100-SXM4-40GB", "1", "fp16-mixed", "128", "1250", "images/s"),
