@@ -77,7 +77,11 @@ def matrix_product(table: ValueTable, left: Any, right: Any) -> Product:
     op_class = OpClass.BMM if left_scales and right_scales else OpClass.GEMM
     batch_in_count = False
     if left_scales or right_scales:
-        m, n, k, count, batch_in_count = _without_batch(table.batch, m, n, k, count)
+        weight_first = op_class is OpClass.GEMM and m % table.batch == 0
+        if weight_first:
+            m /= table.batch
+        else:
+            m, n, k, count, batch_in_count = _without_batch(table.batch, m, n, k, count)
     return Product(
         op_class=op_class,
         m=m,

@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_leaves
 
 from ...errors import CaptureError
 from ..graph import OpGraph
+from .constants import Constants
 from .fold import fold_repeats
 from .fused import FUSED, attention_call, dropout_call
 from .rules import plain_name
@@ -30,7 +31,10 @@ from .values import ValueTable
 CAPTURE_BATCH = 101
 """A prime: what is a multiple of it grows with the batch."""
 
-_ALIASES = frozenset({"_unsafe_view", "detach", "alias", "lift_fresh", "_reshape_alias", "unsafe_split"})
+_ALIASES = frozenset(
+    {"_unsafe_view", "detach", "alias", "lift_fresh", "_reshape_alias", "unsafe_split", "as_strided"}
+    | {"squeeze", "unsqueeze", "t", "transpose", "view_as_real", "view_as_complex", "view"}
+)
 _FACTORIES = frozenset(
     {"empty_like", "zeros_like", "ones_like", "full_like", "new_empty", "new_zeros", "new_ones", "new_full"}
     | {"new_empty_strided", "empty_strided", "rand_like", "randn_like", "randint_like"}
@@ -186,14 +190,20 @@ class _Recorder(TorchDispatchMode):
     def __init__(self, tape: Tape) -> None:
         super().__init__()
         self.tape = tape
+        self.constants = Constants()
         self.layer = ""
         self.last_op = ""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
+        args, kwargs = self.constants.adopt((args, kwargs or {}))
         op = plain_name(func._schema.name)
         self.last_op = op
-        out = func(*args, **kwargs)
+        real = self.constants.compute(func, args, kwargs)
+        if op == "_local_scalar_dense" and real is not None:
+            return real
+        out = self._run(func, args, kwargs, real)
+        if real is not None:
+            self.constants.link(out, real)
         reads = _tensors((args, kwargs))
         results = _tensors(out)
         if op in _ALIASES and reads:
@@ -209,8 +219,10 @@ class _Recorder(TorchDispatchMode):
         owned = {ValueTable.key(t) for t in reads}
         fresh = [t for t in results if ValueTable.key(t) not in owned]
         if fresh or written:
-            values = [kwargs.get(a.name, args[i] if i < len(args) else a.default_value)
-                      for i, a in enumerate(func._schema.arguments)]
+            values = [
+                kwargs.get(a.name, args[i] if i < len(args) else a.default_value)
+                for i, a in enumerate(func._schema.arguments)
+            ]
             self.tape.record(
                 Call(
                     op=op,
@@ -223,6 +235,15 @@ class _Recorder(TorchDispatchMode):
                 )
             )
         return out
+
+    def _run(self, func: Any, args: Any, kwargs: Any, real: Any) -> Any:
+        """The operator on meta tensors; sizes that depend on constant values come from these."""
+        try:
+            return func(*args, **kwargs)
+        except (RuntimeError, NotImplementedError):
+            if real is None:
+                raise
+            return _to_meta(real)
 
 
 def _tensors(tree: Any) -> list[Any]:
