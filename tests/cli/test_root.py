@@ -77,3 +77,20 @@ def test_errors_are_one_line_and_exit_code_two(cli) -> None:
 def test_debug_lets_the_error_through(words: list[str]) -> None:
     with pytest.raises(ConfigError, match="two"):
         main(words)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("predict resnet50 --precision bf", {"bf16", "bf16-mixed"}),
+        ("predict resnet50 --device A100-SXM4", {"A100-SXM4-40GB", "A100-SXM4-80GB"}),
+        ("explain resnet50 --precision tf", {"tf32"}),
+    ],
+)
+def test_names_complete_in_the_shell(
+    cli, monkeypatch: pytest.MonkeyPatch, words: str, expected: set[str]
+) -> None:
+    monkeypatch.setenv("_PRECISION_TIME_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", f"precision-time {words}")
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split())))
+    assert expected <= set(cli().out.split())

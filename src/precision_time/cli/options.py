@@ -16,10 +16,10 @@ def complete_model(prefix: str) -> list[str]:
 
 
 def complete_device(prefix: str) -> list[str]:
-    """Known device names that start with `prefix`, case ignored."""
+    """Known device names that start with `prefix`."""
     from ..hardware.catalog import known_devices
 
-    return [device.name for device in known_devices() if device.name.lower().startswith(prefix.lower())]
+    return [device.name for device in known_devices() if device.name.startswith(prefix)]
 
 
 def complete_precision(prefix: str) -> list[str]:
