@@ -146,7 +146,7 @@ def _from_entry(
     entry: ModelEntry, sizes: Mapping[str, Any], task: str, dataset: str | None, optimizer: str | None
 ) -> Workload:
     builder = BUILDERS[entry.builder]
-    rules = {**task_rule("heads", task, dataset)} if entry.builder == "encoder" else {}
+    rules = task_rule(entry.builder, task, dataset)
     chosen, assumptions = choose_sizes(entry, builder, sizes, task=task, rules=rules)
     try:
         config = builder.config_type(**chosen)

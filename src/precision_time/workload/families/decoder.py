@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...errors import ConfigError
 from ..builder import GraphBuilder, Tensor
 from ..graph import OpGraph
-from .layers import FULL_TRAINING, Adapter, ExpertSizes, mlp, moe, norm, project, rotary
+from .layers import FULL_TRAINING, Adapter, ExpertSizes, divides, mlp, moe, norm, project, rotary
 
 TOKEN_BYTES = 16.0
 """Two int64 per token: input ids and labels."""
@@ -84,16 +83,10 @@ class DecoderConfig:
     lora_targets: tuple[str, ...] = ("q", "v")
 
     def __post_init__(self) -> None:
-        if not self.head_dim and self.hidden % self.heads:
-            raise ConfigError(
-                f"heads={self.heads} do not divide hidden={self.hidden}. The rule: hidden is a multiple of "
-                "heads unless head_dim is stated. To fix: choose another number of heads or give head_dim."
-            )
-        if self.kv_heads and self.heads % self.kv_heads:
-            raise ConfigError(
-                f"kv_heads={self.kv_heads} do not divide heads={self.heads}. The rule: every key/value head "
-                "serves the same number of query heads. To fix: choose a divisor of heads."
-            )
+        if not self.head_dim:
+            divides("heads", self.heads, "hidden", self.hidden)
+        if self.kv_heads:
+            divides("kv_heads", self.kv_heads, "heads", self.heads)
 
     @property
     def size_of_head(self) -> int:
@@ -129,18 +122,23 @@ def build_decoder(name: str, config: DecoderConfig) -> OpGraph:
             x = b.add(x, b.embedding(config.seq_len, rows, config.hidden))
         if config.embedding_norm:
             x = norm(b, x, config.norm, bias=config.norm_bias)
-        x = b.dropout(x, config.dropout)
-        for count, routed, windowed in config.layer_groups():
-            with b.block(count):
-                x = b.carry(x, grad=True)
-                x = _layer(b, x, config, routed=routed, windowed=windowed)
-        x = _head(b, x, config, table)
+        x = decoder_layers(b, b.dropout(x, config.dropout), config)
+        x = decoder_head(b, x, config)
         _further_tokens(b, x, config)
     return b.build(input_bytes=TOKEN_BYTES * config.seq_len, seq_len=config.seq_len)
 
 
-def _head(b: GraphBuilder, x: Tensor, config: DecoderConfig, table: int) -> Tensor:
-    trunk = x
+def decoder_layers(b: GraphBuilder, x: Tensor, config: DecoderConfig) -> Tensor:
+    """All layers; alike ones stand once."""
+    for count, routed, windowed in config.layer_groups():
+        with b.block(count):
+            x = decoder_layer(b, b.carry(x, grad=True), config, routed=routed, windowed=windowed)
+    return x
+
+
+def decoder_head(b: GraphBuilder, x: Tensor, config: DecoderConfig) -> Tensor:
+    """Final norm, vocabulary projection and loss; gives back what the last layer put out."""
+    trunk, table = x, config.embed_width or config.hidden
     if config.final_norm:
         x = norm(b, x, config.norm, bias=config.norm_bias)
     if table != config.hidden:
@@ -155,14 +153,17 @@ def _further_tokens(b: GraphBuilder, x: Tensor, config: DecoderConfig) -> None:
     for _ in range(config.mtp_layers):
         ahead = norm(b, b.gather("embedding", x, rows=x.rows), config.norm)
         joined = b.linear(b.move("cat", norm(b, x, config.norm), ahead, rows=x.rows), x.width, bias=False)
-        x = _layer(b, joined, config, routed=config.experts > 0, windowed=config.window > 0)
+        x = decoder_layer(b, joined, config, routed=config.experts > 0, windowed=config.window > 0)
         logits = b.linear(norm(b, x, config.norm), config.vocab, bias=False, tied=True)
         b.cross_entropy(logits)
 
 
-def _layer(b: GraphBuilder, x: Tensor, config: DecoderConfig, *, routed: bool, windowed: bool) -> Tensor:
+def decoder_layer(
+    b: GraphBuilder, x: Tensor, config: DecoderConfig, *, routed: bool, windowed: bool
+) -> Tensor:
+    """One layer: attention and feed-forward with their norms and residuals."""
     normed = norm(b, x, config.norm, bias=config.norm_bias)
-    attended = b.dropout(_attention(b, normed, config, windowed=windowed), config.dropout)
+    attended = b.dropout(attention_block(b, normed, config, windowed=windowed), config.dropout)
     if config.parallel:
         second = normed if config.shared_norm else norm(b, x, config.norm, bias=config.norm_bias)
         fed = b.dropout(_feed_forward(b, second, config, routed=routed), config.dropout)
@@ -203,7 +204,8 @@ def _feed_forward(b: GraphBuilder, x: Tensor, config: DecoderConfig, *, routed: 
     return moe(b, x, sizes)
 
 
-def _attention(b: GraphBuilder, x: Tensor, config: DecoderConfig, *, windowed: bool) -> Tensor:
+def attention_block(b: GraphBuilder, x: Tensor, config: DecoderConfig, *, windowed: bool) -> Tensor:
+    """Projections, positions, attention and the output projection."""
     if config.kv_lora_rank:
         return _latent_attention(b, x, config)
     dim, heads = config.size_of_head, config.heads

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ...errors import ConfigError
 from ..builder import GraphBuilder, Tensor
 from ..graph import OpGraph
-from .layers import ExpertSizes, mlp, moe, norm
+from .layers import ExpertSizes, divides, mlp, moe, norm
 
 MEL_BANDS, MEL_FRAMES = 80, 3000
 
@@ -49,11 +48,8 @@ class EncDecConfig:
     """The source are mel frames through two convolutions (Whisper)."""
 
     def __post_init__(self) -> None:
-        if not self.head_dim and self.hidden % self.heads:
-            raise ConfigError(
-                f"heads={self.heads} do not divide hidden={self.hidden}. The rule: hidden is a multiple of "
-                "heads unless head_dim is stated. To fix: choose another number of heads or give head_dim."
-            )
+        if not self.head_dim:
+            divides("heads", self.heads, "hidden", self.hidden)
 
     @property
     def size_of_head(self) -> int:

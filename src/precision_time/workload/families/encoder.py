@@ -8,7 +8,7 @@ from math import ceil
 from ...errors import ConfigError
 from ..builder import GraphBuilder, Tensor
 from ..graph import OpGraph
-from .layers import activate
+from .layers import LayerSizes, activate, divides, encoder_layer
 
 ENCODER_HEADS = ("pretrain", "mlm", "qa", "classify", "tag", "electra", "none")
 
@@ -33,6 +33,8 @@ class EncoderConfig:
     """Every layer uses the same weights (ALBERT)."""
     activation: str = "gelu"
     dropout: bool = True
+    pre_norm: bool = False
+    """Normalise before each sub-layer (ESM) instead of after."""
     pooler: bool = True
     pre_classifier: bool = False
     """A classification head of its own: a dense layer before the classifier (RoBERTa, DistilBERT)."""
@@ -47,11 +49,7 @@ class EncoderConfig:
     generator_heads: int = 0
 
     def __post_init__(self) -> None:
-        if self.hidden % self.heads:
-            raise ConfigError(
-                f"heads={self.heads} do not divide hidden={self.hidden}. The rule: hidden is a multiple of "
-                "heads. To fix: choose another number of heads."
-            )
+        divides("heads", self.heads, "hidden", self.hidden)
         if self.head not in ENCODER_HEADS:
             raise ConfigError(
                 f"head={self.head!r} is not a head of an encoder. "
@@ -62,6 +60,18 @@ class EncoderConfig:
     def width_of_embedding(self) -> int:
         """Width of the embedding tables."""
         return self.embed_width or self.hidden
+
+    @property
+    def layer(self) -> LayerSizes:
+        """Sizes of one layer."""
+        return LayerSizes(
+            hidden=self.hidden,
+            heads=self.heads,
+            ffn=self.ffn or 4 * self.hidden,
+            activation=self.activation,
+            pre_norm=self.pre_norm,
+            dropout=self.dropout,
+        )
 
     @property
     def masked(self) -> int:
@@ -97,16 +107,8 @@ def encoder_trunk(b: GraphBuilder, config: EncoderConfig, *, shared_tables: bool
         if repeat == 0:
             continue
         with b.block(repeat), b.shared(reuse):
-            x = _layer(b, b.carry(x), config)
-    return x
-
-
-def _layer(b: GraphBuilder, x: Tensor, config: EncoderConfig) -> Tensor:
-    query, key, value = (b.linear(x, config.hidden) for _ in range(3))
-    out = b.attention(query, key, value, heads=config.heads, head_dim=config.hidden / config.heads)
-    x = b.norm(b.add(b.dropout(b.linear(out, config.hidden), config.dropout), x))
-    inner = activate(b, b.linear(x, config.ffn or 4 * config.hidden), config.activation)
-    return b.norm(b.add(b.dropout(b.linear(inner, config.hidden), config.dropout), x))
+            x = encoder_layer(b, b.carry(x), config.layer)
+    return b.norm(x) if config.pre_norm else x
 
 
 def _heads(b: GraphBuilder, x: Tensor, config: EncoderConfig) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from ...errors import ConfigError
 from ..builder import GraphBuilder, Tensor
 from ..graph import OpClass
 
@@ -140,3 +142,55 @@ def moe(b: GraphBuilder, x: Tensor, sizes: ExpertSizes) -> Tensor:
             shared = b.mul(shared, b.elementwise("sigmoid", b.linear(x, 1, bias=False)))
         out = b.add(out, shared)
     return out
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerSizes:
+    """One encoder layer: self-attention, optional attention to another stream, feed-forward."""
+
+    hidden: int
+    heads: int
+    ffn: int
+    activation: str = "gelu"
+    pre_norm: bool = True
+    dropout: bool = False
+    causal: bool = False
+
+
+def encoder_layer(b: GraphBuilder, x: Tensor, sizes: LayerSizes, memory: Tensor | None = None) -> Tensor:
+    """A transformer layer; with `memory` its tokens also attend to another stream."""
+    x = _sublayer(b, x, sizes, lambda t: self_attention(b, t, t, sizes))
+    if memory is not None:
+        x = _sublayer(b, x, sizes, lambda t: self_attention(b, t, memory, sizes))
+    return _sublayer(
+        b, x, sizes, lambda t: mlp(b, t, sizes.ffn, gated=False, activation=sizes.activation, bias=True)
+    )
+
+
+def self_attention(b: GraphBuilder, x: Tensor, memory: Tensor, sizes: LayerSizes) -> Tensor:
+    """Attention of `x` to `memory` with separate projections and an output projection."""
+    query = b.linear(x, sizes.hidden)
+    key, value = b.linear(memory, sizes.hidden), b.linear(memory, sizes.hidden)
+    out = b.attention(
+        query, key, value, heads=sizes.heads, head_dim=sizes.hidden / sizes.heads, causal=sizes.causal
+    )
+    return b.linear(out, x.width)
+
+
+def _sublayer(b: GraphBuilder, x: Tensor, sizes: LayerSizes, inner: Callable[[Tensor], Tensor]) -> Tensor:
+    if sizes.pre_norm:
+        return b.add(x, b.dropout(inner(b.norm(x)), sizes.dropout))
+    return b.norm(b.add(x, b.dropout(inner(x), sizes.dropout)))
+
+
+def divides(name: str, part: int, whole_name: str, whole: int) -> None:
+    """Refuse sizes that do not fit into each other.
+
+    Raises:
+        ConfigError: If `part` does not divide `whole`.
+    """
+    if whole % part:
+        raise ConfigError(
+            f"{name}={part} does not divide {whole_name}={whole}. The rule: {whole_name} is a multiple of "
+            f"{name}. To fix: choose another {name} or {whole_name}."
+        )

@@ -8,9 +8,15 @@ from typing import Any
 
 from ..graph import OpGraph
 from .decoder import DecoderConfig, build_decoder
+from .diffusion_transformer import DiffusionTransformerConfig, build_diffusion_transformer
 from .encdec import EncDecConfig, build_encdec
 from .encoder import EncoderConfig, build_encoder
+from .hybrid import HybridConfig, build_hybrid
+from .speech import Wav2Vec2Config, build_wav2vec2
+from .tft import TemporalFusionConfig, build_tft
 from .transformer_xl import TransformerXLConfig, build_transformer_xl
+from .vision import ImageTextConfig, PatchClassifierConfig, build_image_text, build_patch_classifier
+from .vision_language import VisionLanguageConfig, build_vision_language
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,6 +65,7 @@ BUILDERS: Mapping[str, FamilyBuilder] = {
     "decoder": FamilyBuilder(
         family="transformer-decoder", config_type=DecoderConfig, build=build_decoder, spellings=_COMMON
     ),
+    "hybrid": FamilyBuilder(family="moe", config_type=HybridConfig, build=build_hybrid, spellings=_COMMON),
     "encoder": FamilyBuilder(
         family="transformer-encoder", config_type=EncoderConfig, build=build_encoder, spellings=_COMMON
     ),
@@ -73,5 +80,32 @@ BUILDERS: Mapping[str, FamilyBuilder] = {
         config_type=TransformerXLConfig,
         build=build_transformer_xl,
         spellings={**_COMMON, "tgt_len": "seq_len"},
+    ),
+    "wav2vec2": FamilyBuilder(
+        family="speech", config_type=Wav2Vec2Config, build=build_wav2vec2, spellings=_COMMON
+    ),
+    "patch-classifier": FamilyBuilder(
+        family="vit", config_type=PatchClassifierConfig, build=build_patch_classifier, spellings=_COMMON
+    ),
+    "image-text": FamilyBuilder(
+        family="other", config_type=ImageTextConfig, build=build_image_text, spellings=_COMMON
+    ),
+    "vision-language": FamilyBuilder(
+        family="transformer-decoder",
+        config_type=VisionLanguageConfig,
+        build=build_vision_language,
+        spellings=_COMMON,
+    ),
+    "diffusion-transformer": FamilyBuilder(
+        family="diffusion",
+        config_type=DiffusionTransformerConfig,
+        build=build_diffusion_transformer,
+        spellings=_COMMON,
+    ),
+    "tft": FamilyBuilder(
+        family="other",
+        config_type=TemporalFusionConfig,
+        build=build_tft,
+        spellings={**_COMMON, "forecast_horizon": "horizon"},
     ),
 }

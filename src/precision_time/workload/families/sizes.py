@@ -28,20 +28,20 @@ def choose_sizes(
         builder: Its family.
         stated: Sizes from the caller; they win over the table.
         task: What is trained, for adapters.
-        rules: Head and default length of the task, for encoders.
+        rules: What the task changes about the family's defaults.
     """
     chosen = dict(entry.sizes)
     assumptions: list[str] = []
     named = _stated_fields(builder, stated)
-    for field in ("head", "seq_len"):
-        if field in rules:
-            chosen[field] = rules[field]
+    chosen.update({field: value for field, value in rules.items() if field in builder.field_names})
     _derived_widths(chosen, named)
     chosen.update(named)
-    if "seq_len" not in named:
+    if "seq_len" in chosen and "seq_len" not in named:
         assumptions.append(f"seq_len {chosen.get('seq_len')} (the default of {entry.name})")
     if entry.builder == "decoder":
-        _complete_decoder(entry, chosen, named, task, assumptions)
+        _complete_decoder(entry, chosen, named, assumptions)
+    if "lora_rank" in builder.field_names:
+        _choose_adapter(chosen, task, assumptions)
     _grow_positions(chosen, assumptions)
     return chosen, assumptions
 
@@ -89,7 +89,7 @@ def _derived_widths(chosen: dict[str, Any], named: Mapping[str, Any]) -> None:
 
 
 def _complete_decoder(
-    entry: ModelEntry, chosen: dict[str, Any], named: Mapping[str, Any], task: str, assumptions: list[str]
+    entry: ModelEntry, chosen: dict[str, Any], named: Mapping[str, Any], assumptions: list[str]
 ) -> None:
     params = entry.facts.get("target_params")
     if params and not {"hidden", "layers"} <= named.keys():
@@ -104,6 +104,9 @@ def _complete_decoder(
         size = SMALL_HEAD if chosen["hidden"] <= SMALL_HIDDEN else LARGE_HEAD
         chosen["heads"] = max(1, chosen["hidden"] // size)
         assumptions.append(f"heads {chosen['heads']} (head size {size})")
+
+
+def _choose_adapter(chosen: dict[str, Any], task: str, assumptions: list[str]) -> None:
     adapter = task_rule("adapters", task)
     if adapter and not chosen.get("lora_rank"):
         chosen["lora_rank"] = adapter["lora_rank"]

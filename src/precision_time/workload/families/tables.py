@@ -114,8 +114,8 @@ def dataset_table() -> Mapping[str, Dataset]:
 
 @cache
 def task_rules(kind: str) -> tuple[Mapping[str, Any], ...]:
-    """Rules of `tasks.toml` of one kind ("heads" or "adapters"), first match first."""
-    return tuple(read_toml("tasks.toml")[kind])
+    """Rules of `tasks.toml` of one kind (a builder, or "adapters"), first match first."""
+    return tuple(read_toml("tasks.toml").get(kind, ()))
 
 
 def task_rule(kind: str, *words: str | None) -> Mapping[str, Any]:

@@ -1,0 +1,141 @@
+"""Diffusion transformers: FLUX.1 (two-stream and joint blocks) and Wan 2.1 (video, cross-attention)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..builder import GraphBuilder, Tensor
+from ..graph import OpGraph
+from .layers import activate, divides, rotary
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DiffusionTransformerConfig:
+    """Sizes of a diffusion transformer on latents. Lengths in tokens."""
+
+    hidden: int
+    heads: int
+    ffn: int
+    seq_len: int
+    """Latent tokens per image or video."""
+    text_len: int
+    text_width: int
+    latent_width: int
+    """Channels x patch area of one latent token."""
+    double_layers: int = 0
+    """Two-stream blocks: image and text have weights of their own and attend together (FLUX)."""
+    single_layers: int = 0
+    """Joint blocks with attention and MLP in parallel (FLUX)."""
+    cross_layers: int = 0
+    """Blocks with self-attention, cross-attention to the text and an MLP (Wan)."""
+    vector_width: int = 0
+    """Width of the pooled text vector (FLUX: CLIP)."""
+
+    def __post_init__(self) -> None:
+        divides("heads", self.heads, "hidden", self.hidden)
+
+
+def build_diffusion_transformer(name: str, config: DiffusionTransformerConfig) -> OpGraph:
+    """The graph of one denoising step of one sample with a mean squared error."""
+    b = GraphBuilder(name)
+    image = b.linear(b.input(config.seq_len, config.latent_width), config.hidden)
+    text = b.linear(b.input(config.text_len, config.text_width), config.hidden)
+    if config.cross_layers:
+        text = b.linear(b.elementwise("gelu", text), config.hidden)
+    condition = _condition(b, config)
+    if config.double_layers:
+        with b.block(config.double_layers):
+            image, text = _double(b, b.carry(image), b.carry(text), condition, config)
+    if config.single_layers:
+        rows = config.seq_len + config.text_len
+        x = b.move("cat", text, image, rows=rows, width=config.hidden)
+        with b.block(config.single_layers):
+            x = _single(b, b.carry(x), condition, config)
+        image = b.reshape(x, config.seq_len, config.hidden)
+    if config.cross_layers:
+        wide = b.linear(b.elementwise("silu", condition), 6 * config.hidden)
+        with b.block(config.cross_layers):
+            image = _cross(b, b.carry(image), text, wide, config)
+    scaled = _modulate(b, b.norm(image, affine=False), condition, config, chunks=2)
+    b.loss("mse_loss", b.linear(scaled, config.latent_width))
+    size = config.seq_len * config.latent_width + config.text_len * config.text_width
+    return b.build(input_bytes=4.0 * size, seq_len=config.seq_len)
+
+
+def _condition(b: GraphBuilder, config: DiffusionTransformerConfig) -> Tensor:
+    """Time step (and pooled text) as one vector."""
+    time = b.elementwise("silu", b.linear(b.input(1, 256), config.hidden))
+    vector = b.linear(time, config.hidden)
+    if config.vector_width:
+        pooled = b.elementwise("silu", b.linear(b.input(1, config.vector_width), config.hidden))
+        vector = b.add(vector, b.linear(pooled, config.hidden))
+    return vector
+
+
+def _modulate(
+    b: GraphBuilder, x: Tensor, condition: Tensor, config: DiffusionTransformerConfig, *, chunks: int
+) -> Tensor:
+    """Scale and shift of `x` by the condition, through a projection of its own where chunks > 0."""
+    if chunks:
+        condition = b.linear(b.elementwise("silu", condition), chunks * config.hidden)
+    return b.add(b.elementwise("mul", x, b.reshape(condition, 1, config.hidden)), x)
+
+
+def _joined(b: GraphBuilder, x: Tensor, config: DiffusionTransformerConfig) -> tuple[Tensor, Tensor, Tensor]:
+    joined = b.linear(x, 3 * config.hidden)
+    dim = config.hidden // config.heads
+    parts = [b.reshape(joined, x.rows, config.hidden) for _ in range(3)]
+    normed = [b.reshape(b.rms_norm(b.reshape(p, p.elems / dim, dim)), p.rows, p.width) for p in parts[:2]]
+    return normed[0], normed[1], parts[2]
+
+
+def _double(
+    b: GraphBuilder, image: Tensor, text: Tensor, condition: Tensor, config: DiffusionTransformerConfig
+) -> tuple[Tensor, Tensor]:
+    streams = (image, text)
+    dim = config.hidden // config.heads
+    heads = [
+        _joined(b, _modulate(b, b.norm(x, affine=False), condition, config, chunks=6), config)
+        for x in streams
+    ]
+    rows = image.rows + text.rows
+    query, key, value = (
+        b.move("cat", *parts, rows=rows, width=config.hidden) for parts in zip(*heads, strict=True)
+    )
+    query, key = rotary(b, query, config.hidden), rotary(b, key, config.hidden)
+    out = b.attention(query, key, value, heads=config.heads, head_dim=dim)
+    results = []
+    for x in streams:
+        mixed = b.linear(b.reshape(out, x.rows, config.hidden), config.hidden)
+        y = b.add(x, b.elementwise("mul", mixed))
+        inner = _modulate(b, b.norm(y, affine=False), condition, config, chunks=0)
+        fed = b.linear(activate(b, b.linear(inner, config.ffn), "gelu"), config.hidden)
+        results.append(b.add(y, b.elementwise("mul", fed)))
+    return results[0], results[1]
+
+
+def _single(b: GraphBuilder, x: Tensor, condition: Tensor, config: DiffusionTransformerConfig) -> Tensor:
+    normed = _modulate(b, b.norm(x, affine=False), condition, config, chunks=3)
+    query, key, value = _joined(b, normed, config)
+    query, key = rotary(b, query, config.hidden), rotary(b, key, config.hidden)
+    out = b.attention(query, key, value, heads=config.heads, head_dim=config.hidden // config.heads)
+    inner = activate(b, b.linear(normed, config.ffn), "gelu")
+    both = b.move("cat", out, inner, rows=x.rows, width=config.hidden + config.ffn)
+    return b.add(x, b.elementwise("mul", b.linear(both, config.hidden)))
+
+
+def _cross(
+    b: GraphBuilder, x: Tensor, text: Tensor, condition: Tensor, config: DiffusionTransformerConfig
+) -> Tensor:
+    heads, dim = config.heads, config.hidden // config.heads
+    normed = _modulate(b, b.norm(x, affine=False), condition, config, chunks=0)
+    query, key = (rotary(b, b.rms_norm(b.linear(normed, config.hidden)), config.hidden) for _ in range(2))
+    out = b.attention(query, key, b.linear(normed, config.hidden), heads=heads, head_dim=dim)
+    x = b.add(x, b.elementwise("mul", b.linear(out, config.hidden), weight=6 * config.hidden))
+    query = b.rms_norm(b.linear(b.norm(x), config.hidden))
+    key, value = b.rms_norm(b.linear(text, config.hidden)), b.linear(text, config.hidden)
+    out = b.attention(query, key, value, heads=heads, head_dim=dim)
+    x = b.add(x, b.linear(out, config.hidden))
+    inner = _modulate(b, b.norm(x, affine=False), condition, config, chunks=0)
+    fed = b.linear(activate(b, b.linear(inner, config.ffn), "gelu"), config.hidden)
+    return b.add(x, b.elementwise("mul", fed))

@@ -1,0 +1,151 @@
+"""Vision transformers with free patch grids: AST, the towers of vision-language models, CLIP pairs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..builder import GraphBuilder, Tensor
+from ..graph import OpGraph
+from .encoder import EncoderConfig, encoder_trunk
+from .layers import LayerSizes, divides, encoder_layer
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tower:
+    """A vision transformer that turns patches into tokens."""
+
+    patches: int
+    patch_elems: int
+    """Input elements of one patch: channels x area."""
+    layers: int
+    hidden: int
+    heads: int
+    ffn: int
+    class_tokens: int = 1
+
+
+def vision_tower(b: GraphBuilder, tower: Tower) -> Tensor:
+    """Patch projection, position table, layers with pre-normalisation and the final norm."""
+    patches = b.input(tower.patches, tower.patch_elems)
+    x = b.conv(patches, tower.hidden, rows=tower.patches, kernel=1)
+    tokens = tower.patches + tower.class_tokens
+    if tower.class_tokens:
+        x = b.move("cat", x, rows=tokens, width=tower.hidden)
+    x = b.elementwise("add", x, weight=(tokens + tower.class_tokens) * tower.hidden, tensors=2)
+    sizes = LayerSizes(hidden=tower.hidden, heads=tower.heads, ffn=tower.ffn)
+    with b.block(tower.layers):
+        x = encoder_layer(b, b.carry(x), sizes)
+    return b.norm(x)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PatchClassifierConfig:
+    """A vision transformer over a grid of patches with a classifier (ViT, AST)."""
+
+    patches: int
+    patch_elems: int
+    layers: int
+    hidden: int
+    heads: int
+    ffn: int
+    classes: int
+    class_tokens: int = 1
+    input_elems: int = 0
+    """Elements of one sample before overlapping patches are cut; 0: patches x patch_elems."""
+
+    def __post_init__(self) -> None:
+        divides("heads", self.heads, "hidden", self.hidden)
+
+
+def build_patch_classifier(name: str, config: PatchClassifierConfig) -> OpGraph:
+    """The graph of one forward pass with cross entropy over the classes."""
+    b = GraphBuilder(name)
+    x = vision_tower(
+        b,
+        Tower(
+            patches=config.patches,
+            patch_elems=config.patch_elems,
+            layers=config.layers,
+            hidden=config.hidden,
+            heads=config.heads,
+            ffn=config.ffn,
+            class_tokens=config.class_tokens,
+        ),
+    )
+    b.cross_entropy(b.linear(b.norm(b.reshape(x, 1, config.hidden)), config.classes))
+    elems = config.input_elems or config.patches * config.patch_elems
+    return b.build(input_bytes=4.0 * elems, seq_len=config.patches + config.class_tokens)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImageTextConfig:
+    """An image tower and a text tower: compared (CLIP) or fused by cross-attention (BridgeTower)."""
+
+    patches: int
+    patch_elems: int
+    vision_layers: int
+    vision_hidden: int
+    vision_heads: int
+    text_layers: int
+    text_hidden: int
+    text_heads: int
+    vocab: int
+    seq_len: int
+    cross_layers: int = 0
+    projection: int = 512
+
+    def __post_init__(self) -> None:
+        divides("vision_heads", self.vision_heads, "vision_hidden", self.vision_hidden)
+        divides("text_heads", self.text_heads, "text_hidden", self.text_hidden)
+
+
+def build_image_text(name: str, config: ImageTextConfig) -> OpGraph:
+    """The graph of one forward pass over one image and one sentence."""
+    b = GraphBuilder(name)
+    image = vision_tower(
+        b,
+        Tower(
+            patches=config.patches,
+            patch_elems=config.patch_elems,
+            layers=config.vision_layers,
+            hidden=config.vision_hidden,
+            heads=config.vision_heads,
+            ffn=4 * config.vision_hidden,
+        ),
+    )
+    text = encoder_trunk(
+        b,
+        EncoderConfig(
+            layers=config.text_layers,
+            hidden=config.text_hidden,
+            heads=config.text_heads,
+            seq_len=config.seq_len,
+            vocab=config.vocab,
+            max_positions=max(514, config.seq_len),
+            token_types=1,
+        ),
+    )
+    if config.cross_layers:
+        image, text = _cross_modal(b, image, text, config)
+    pair = [b.linear(b.reshape(t, 1, t.width), config.projection, bias=False) for t in (image, text)]
+    b.loss("mse_loss", b.mul(*pair))
+    pixels = 4.0 * config.patches * config.patch_elems
+    return b.build(input_bytes=pixels + 8.0 * 2 * config.seq_len, seq_len=config.seq_len)
+
+
+def _cross_modal(
+    b: GraphBuilder, image: Tensor, text: Tensor, config: ImageTextConfig
+) -> tuple[Tensor, Tensor]:
+    """Layers in which each stream attends to itself and to the other (Xu et al. 2022)."""
+    sizes = LayerSizes(
+        hidden=config.text_hidden,
+        heads=config.text_heads,
+        ffn=4 * config.text_hidden,
+        pre_norm=False,
+        dropout=True,
+    )
+    image, text = b.linear(image, config.text_hidden), b.linear(text, config.text_hidden)
+    with b.block(config.cross_layers):
+        image, text = b.norm(b.carry(image)), b.norm(b.carry(text))
+        image, text = encoder_layer(b, image, sizes, text), encoder_layer(b, text, sizes, image)
+    return image, text
