@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,6 +49,22 @@ def test_one_device_shows_its_figures_and_their_sources(cli: Callable[..., Any])
     assert device["peak_flops_per_s"]["bf16"] == pytest.approx(989.4e12, rel=0.002)
     assert device["memory_bandwidth_bytes_per_s"] == pytest.approx(3.35e12, rel=0.01)
     assert device["sources"]
+
+
+def test_own_devices_are_listed_with_the_known(cli: Callable[..., Any], tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('[device.MyGPU]\nbase = "A100-SXM4-80GB"\nmemory_gb_per_s = 2500\n')
+    words = ("devices", "--custom", str(file))
+    assert "MyGPU" in cli(*words).out
+    device = json.loads(cli("devices", "MyGPU", "--custom", str(file), "--json").out)
+    assert device["memory_bandwidth_bytes_per_s"] == 2.5e12
+
+
+def test_node_types_are_listed(cli: Callable[..., Any]) -> None:
+    nodes = json.loads(cli("devices", "--node-types", "--json").out)["node_types"]
+    by_name = {node["name"]: node for node in nodes}
+    assert by_name["DGX-A100"]["devices"] == 8
+    assert "DGX-A100" in cli("devices", "--node-types").out
 
 
 def test_env_says_what_is_installed_without_importing_it(cli: Callable[..., Any]) -> None:

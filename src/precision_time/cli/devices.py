@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,10 +12,15 @@ from ..units import format_bytes, format_si
 from .options import CustomOption, JsonOption, complete_device
 from .output import write_json, write_rows
 
+if TYPE_CHECKING:
+    from ..hardware.catalog import NodeType
+    from ..hardware.device import Device
+
 EXAMPLES = """\b
 Examples:
   precision-time devices
   precision-time devices H100-SXM5-80GB --json
+  precision-time devices --node-types
 """
 
 _PEAKS = ("fp32", "tf32", "fp16", "bf16", "fp8")
@@ -26,20 +32,23 @@ def devices(
         typer.Argument(metavar="[NAME]", help="One device in full.", autocompletion=complete_device),
     ] = None,
     *,
+    node_types: Annotated[bool, typer.Option("--node-types", help="List the node types instead.")] = False,
     custom: CustomOption = None,
     json_output: JsonOption = False,
 ) -> None:
     """List the devices, or one with all its figures."""
-    from ..hardware.catalog import get_device, known_devices
+    from ..hardware.catalog import Custom, get_device, known_devices, known_node_types, load_custom
 
-    if name is not None:
-        fields = asdict(get_device(name))
-        if json_output:
-            write_json(fields)
-        else:
-            _write_device(fields)
-        return
-    found = known_devices()
+    own = Custom() if custom is None else load_custom(custom)
+    if node_types:
+        _write_node_types([*own.node_types.values(), *known_node_types()], json_output)
+    elif name is None:
+        _write_devices([*own.devices.values(), *known_devices()], json_output)
+    else:
+        _write_device(asdict(own.device(name) if own.has_device(name) else get_device(name)), json_output)
+
+
+def _write_devices(found: Sequence[Device], json_output: bool) -> None:
     if json_output:
         write_json({"devices": [asdict(device) for device in found]})
         return
@@ -57,7 +66,18 @@ def devices(
     write_rows("Dense peaks in FLOP/s", columns, table)
 
 
-def _write_device(fields: dict[str, Any]) -> None:
+def _write_node_types(found: Sequence[NodeType], json_output: bool) -> None:
+    if json_output:
+        write_json({"node_types": [asdict(node) for node in found]})
+        return
+    rows = [(node.name, str(node.devices), node.device, node.intra_node, node.inter_node) for node in found]
+    write_rows("", ("node type", ">devices", "device", "inside", "between nodes"), rows)
+
+
+def _write_device(fields: dict[str, Any], json_output: bool) -> None:
+    if json_output:
+        write_json(fields)
+        return
     from ..predict.render import format_field
 
     sources = fields.pop("sources")
