@@ -26,7 +26,8 @@ _SCALED = {
     "tdp_w": ("tdp_w", 1.0),
     "link_gb_per_s": ("link_bandwidth_bytes_per_s", GIGA),
 }
-_VENDOR_WORDS = re.compile(r"^(nvidia|amd|intel|habana|google|cloud|huawei|graphcore|aws|tesla|geforce)[\s_-]+")
+_VENDORS = "nvidia|amd|intel|habana|google|cloud|huawei|graphcore|aws|tesla|geforce"
+_VENDOR_WORDS = re.compile(rf"^(?:{_VENDORS})[\s_-]+")
 _SEPARATORS = re.compile(r"[\s_\-./]+")
 
 
@@ -52,6 +53,11 @@ def folded(name: str) -> str:
 def known_devices() -> tuple[Device, ...]:
     """Every device of the catalogue, in the order of its file (vendor, then age)."""
     return tuple(_devices().values())
+
+
+def known_device_names() -> tuple[str, ...]:
+    """Catalogue names of all devices, without building them."""
+    return tuple(_file()["device"])
 
 
 def get_device(name: str) -> Device:
@@ -85,9 +91,19 @@ def device_assumption(name: str) -> str | None:
     return _resolve(name)[1]
 
 
+def is_known(name: str) -> bool:
+    """Whether `name` is a catalogue name, spelled exactly."""
+    return name in _devices()
+
+
 def is_host_staged(device: Device) -> bool:
     """Whether copies between two such cards go through host memory (no PCIe peer access)."""
     return bool(_file()["device"].get(device.name, {}).get("host_staged", False))
+
+
+def bridged_cards(device: Device) -> int:
+    """How many cards one NVLink or Infinity Fabric bridge joins; 0 where the fabric joins all, or none is."""
+    return int(_file()["device"].get(device.name, {}).get("bridged", 0))
 
 
 @lru_cache(maxsize=4096)

@@ -17,6 +17,9 @@ HINT = "All names: precision-time precisions."
 
 _DATA = Path(__file__).parent / "data"
 _SEPARATORS = re.compile(r"[\s_\-./()]+")
+_CONTAINER = re.compile(r"^(?:ngc[-_ ]?)?([12]\d)\.(\d{2})(?:$|[-_ ])")
+_NUMBER = re.compile(r"^\d+(?:\.\d+)?")
+_FIRST_YEAR = 1990.0
 _DTYPE_FIELDS = ("matmul", "conv", "activation", "param", "grad", "reduce", "optimizer_state")
 
 
@@ -99,36 +102,45 @@ def tf32_defaults(framework: str, year_or_version: float | str) -> tuple[bool, b
 
     Args:
         framework: pytorch, tensorflow, jax, mxnet, paddle ...; unknown ones as PyTorch.
-        year_or_version: Release year (2022.5), or a version ("1.11", "2.6.0", "ngc-21.03").
+        year_or_version: Release year (2022.5), a version ("1.11", "2.6.0") or an NGC container tag
+            ("21.03", "ngc-21.03"). A version that is not in `data/tf32.toml` counts as newer than all.
 
     Returns:
         (matmul, convolution).
 
     Raises:
         ConfigError: Neither a year nor a version.
+
+    >>> tf32_defaults("pytorch", "1.11"), tf32_defaults("pytorch", "2.6")
+    ((True, True), (False, True))
     """
     rules = _toml("tf32.toml")
-    periods = rules["framework"].get(framework.lower(), rules["framework"]["pytorch"])
-    year = _release_year(year_or_version, rules["release_year"])
-    matching = [period for period in periods if year >= period["from_year"]]
-    last = matching[-1]
+    name = framework.strip().lower()
+    text = str(year_or_version).strip().lower()
+    container = _CONTAINER.match(text)
+    if container:
+        name = "ngc"
+        year = 2000.0 + int(container.group(1)) + (int(container.group(2)) - 1) / 12.0
+    else:
+        year = _release_year(text, rules["release_year"].get(name, rules["release_year"]["pytorch"]))
+    periods = rules["framework"].get(name, rules["framework"]["pytorch"])
+    last = [period for period in periods if year >= period["from_year"]][-1]
     return bool(last["matmul"]), bool(last["conv"])
 
 
-def _release_year(given: float | str, releases: Mapping[str, float]) -> float:
-    text = str(given).strip().lower()
-    container = re.match(r"^(?:ngc-?)?(\d{2})\.(\d{2})(?:-|$)", text)
-    if container:
-        return 2000.0 + int(container.group(1)) + (int(container.group(2)) - 1) / 12.0
-    number = re.match(r"^\d+(?:\.\d+)?", text)
+def _release_year(text: str, releases: Mapping[str, float]) -> float:
+    """Year of a version, or the year that the text is."""
+    number = _NUMBER.match(text)
     if number is None:
         raise ConfigError(
-            f"{given!r} is neither a year nor a framework version. To fix: give a year such as 2023.5, "
+            f"{text!r} is neither a year nor a framework version. To fix: give a year such as 2023.5, "
             "or a version such as '2.1'."
         )
-    if float(number.group()) >= 1900.0:
+    if float(number.group()) >= _FIRST_YEAR:
         return float(number.group())
-    return releases.get(number.group(), min(releases.values()) if text.startswith("0") else max(releases.values()))
+    newest = max(releases.values())
+    oldest = min(releases.values())
+    return releases.get(number.group(), oldest if float(number.group()) < 1.0 else newest)
 
 
 def _folded(spelling: str) -> str:

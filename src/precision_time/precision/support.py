@@ -83,7 +83,9 @@ def check_support(policy: PrecisionPolicy, device: Device) -> tuple[str, ...]:
 
 
 def _warning(dtype: DType, effective: DType, device: Device) -> str:
-    text: str = _rules()["warning"].get(dtype.value, _rules()["warning"]["other"])
+    texts = _rules()["warning"]
+    word = dtype.value if effective.num_bytes != dtype.num_bytes or dtype is not DType.BF16 else "other"
+    text: str = texts.get(word, texts["other"])
     return text.format(dtype=dtype.value, device=device.name, effective=effective.value)
 
 

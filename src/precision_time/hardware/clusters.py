@@ -1,0 +1,231 @@
+"""From what a user says of a cluster to a `Cluster`: the rest is filled in and said in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from math import ceil
+from numbers import Integral
+from pathlib import Path
+
+from ..errors import CatalogError, ConfigError
+from .custom import Custom, load_custom
+from .device import Cluster, Device, Link
+from .device_table import device_assumption, get_device
+from .links import Network, default_fabric, fabric_link, fabric_name, parse_network, says_adapters
+from .nodes import NodeType, default_node_type, get_node_type
+
+_SWITCHED_BOARD = 8
+_BARE_NVLINK = frozenset({"nvlink3", "nvlink4", "nvlink5"})
+_NO_CUSTOM = Custom()
+
+
+def get_cluster(
+    *,
+    device: str | Device | None = None,
+    num_devices: int,
+    num_nodes: int | None = None,
+    node_type: str | None = None,
+    intra_node: str | None = None,
+    inter_node: str | None = None,
+    custom: str | Path | None = None,
+) -> Cluster:
+    """The cluster that a user means, with every gap filled and listed in `assumptions`.
+
+    Args:
+        device: Name or device; None takes the one the node type comes with.
+        num_devices: Devices in all.
+        num_nodes: Hosts; by default as few as the node type allows.
+        node_type: "DGX-A100", "p4d.24xlarge" ...; by default the usual host of the device.
+        intra_node: Link inside a host, as people write it ("nvlink3+nvswitch", "pcie4").
+        inter_node: Network, as people write it ("ib-hdr-200g x8", "ethernet-50g").
+        custom: TOML or YAML file with own devices, node types and links (`load_custom`).
+
+    Returns:
+        The cluster. On machines whose fabric reaches beyond the host (NVL72 racks, TPU pods) `num_nodes`
+        counts those domains, as the network has no slower level inside one.
+
+    Raises:
+        UnknownNameError: Unknown device or node type.
+        ConfigError: Counts that cannot be.
+        CatalogError: A device that the node type does not hold, or a custom file that breaks its rules.
+    """
+    _check_counts(num_devices, num_nodes)
+    said = _Said(
+        own=load_custom(custom) if custom is not None else _NO_CUSTOM,
+        node_type=node_type,
+        intra_node=intra_node,
+        inter_node=inter_node,
+    )
+    chosen = _device(device, said)
+    node = _node_type(chosen, said)
+    hosts = _hosts(num_devices, num_nodes, node, said)
+    fabric = _fabric_spelling(chosen, node, num_devices / hosts, said)
+    nodes = _network_nodes(num_devices, hosts, node, fabric, chosen, said)
+    return Cluster(
+        device=chosen,
+        num_devices=num_devices,
+        num_nodes=nodes,
+        intra_node=_intra(fabric, chosen, node, num_devices / nodes, said),
+        inter_node=_inter(node, num_devices / hosts, nodes, said),
+        node_type=node.name,
+        assumptions=tuple(said.assumptions),
+    )
+
+
+@dataclass(kw_only=True, slots=True)
+class _Said:
+    """What the caller said, and what had to be assumed so far."""
+
+    own: Custom
+    node_type: str | None
+    intra_node: str | None
+    inter_node: str | None
+    assumptions: list[str] = field(default_factory=list)
+
+    def assume(self, text: str | None) -> None:
+        if text is not None:
+            self.assumptions.append(text)
+
+
+def _check_counts(num_devices: int, num_nodes: int | None) -> None:
+    """Counts must be whole and at least 1, and every node needs a device."""
+    for name, value in (("num_devices", num_devices), ("num_nodes", num_nodes)):
+        if value is not None and not (isinstance(value, Integral) and value >= 1):
+            raise ConfigError(f"{name}={value!r} is not a count. To fix: give a whole number of 1 or more.")
+    if num_nodes is not None and num_nodes > num_devices:
+        raise ConfigError(
+            f"{num_devices} devices cannot be spread over {num_nodes} nodes: each node needs at least one. "
+            f"To fix: num_nodes <= {num_devices}."
+        )
+
+
+def _device(given: str | Device | None, said: _Said) -> Device:
+    if isinstance(given, Device):
+        return given
+    if given is None:
+        if said.node_type is None:
+            raise ConfigError(
+                "Neither a device nor a node type is given. To fix: name a device (precision-time devices) "
+                "or a node type such as 'DGX-A100'."
+            )
+        given = _named_node(said.node_type, said.own).device
+    if said.own.has_device(given):
+        return said.own.device(given)
+    found = get_device(given)
+    said.assume(device_assumption(given))
+    return found
+
+
+def _named_node(name: str, own: Custom) -> NodeType:
+    return own.node_type(name) if own.has_node_type(name) else get_node_type(name)
+
+
+def _node_type(device: Device, said: _Said) -> NodeType:
+    """The node type; the stated one must hold devices of the same architecture."""
+    if said.node_type is None:
+        return said.own.default_for(device) or default_node_type(device)
+    node = _named_node(said.node_type, said.own)
+    if node.generic or said.own.has_node_type(said.node_type) or said.own.has_device(device.name):
+        return node
+    if get_device(node.device).arch != device.arch:
+        raise CatalogError(
+            f"Node type {node.name} holds {node.device}, not {device.name}. To fix: name another node type, "
+            "leave it away, or give intra_node and inter_node instead."
+        )
+    return node
+
+
+def _hosts(num_devices: int, num_nodes: int | None, node: NodeType, said: _Said) -> int:
+    """Hosts: as stated, if the node type has room for the devices; else as few as possible."""
+    if num_nodes is None:
+        hosts = ceil(num_devices / node.devices)
+        if hosts > 1:
+            said.assume(f"{node.devices} devices per node ({node.name}): {hosts} nodes")
+        return hosts
+    per_node = ceil(num_devices / num_nodes)
+    if node.domain or per_node <= node.devices:
+        return num_nodes
+    if said.node_type is not None:
+        least = ceil(num_devices / node.devices)
+        raise ConfigError(
+            f"{num_devices} devices on {num_nodes} nodes are {per_node} per node, but {node.name} has "
+            f"{node.devices}. To fix: num_nodes >= {least}, or leave node_type away."
+        )
+    said.assume(f"{per_node} devices on a node, where {node.devices} are usual ({node.name})")
+    return num_nodes
+
+
+def _fabric_spelling(device: Device, node: NodeType, per_host: float, said: _Said) -> str:
+    """The link inside a node in exact words: bare NVLink generations get their switches or mesh."""
+    if said.intra_node is None:
+        known = said.own.has_link(node.intra_node) or fabric_name(node.intra_node, device) is not None
+        return node.intra_node if known else default_fabric(device)
+    name = None if said.own.has_link(said.intra_node) else fabric_name(said.intra_node, device)
+    usual = fabric_name(node.intra_node, device)
+    if name is None or usual is None:
+        return said.intra_node
+    if node.domain and name.partition("+")[0] == usual.partition(" ")[0]:
+        return usual
+    if name not in _BARE_NVLINK:
+        return said.intra_node
+    if usual.startswith(name) and 1.0 < per_host <= node.devices:
+        return usual
+    switched = per_host >= _SWITCHED_BOARD or name == "nvlink5"
+    return f"{name}+nvswitch" if switched else f"{name} mesh4"
+
+
+def _network_nodes(
+    num_devices: int, hosts: int, node: NodeType, fabric: str, device: Device, said: _Said
+) -> int:
+    """Nodes as the network sees them: hosts, or whole domains where the fabric spans hosts."""
+    if not node.domain or hosts == 1 or fabric_name(fabric, device) != fabric_name(node.intra_node, device):
+        return hosts
+    domains = ceil(num_devices / node.domain)
+    said.assume(
+        f"{node.domain} devices share one fabric ({node.intra_node}): {hosts} hosts counted as {domains} "
+        f"{'node' if domains == 1 else 'nodes'} of the network"
+    )
+    return domains
+
+
+def _intra(spelling: str, device: Device, node: NodeType, per_node: float, said: _Said) -> Link:
+    if said.own.has_link(spelling):
+        return said.own.link(spelling)
+    link, note = fabric_link(spelling, device, devices_per_node=per_node)
+    if per_node > 1:
+        said.assume(note)
+        if said.intra_node is None:
+            said.assume(f"link inside a node not said: {link.name} ({node.name})")
+    return link
+
+
+def _inter(node: NodeType, per_host: float, nodes: int, said: _Said) -> Link:
+    """The network as one device sees it: a host's adapters shared by the devices on it."""
+    spelling = said.inter_node or node.inter_node
+    if said.own.has_link(spelling):
+        return said.own.link(spelling)
+    network = parse_network(spelling, fallback=node.inter_node)
+    if not says_adapters(spelling):
+        network = _as_usual(network, node, explicit=said.node_type is not None)
+    if nodes > 1:
+        said.assume(network.assumption)
+        if said.inter_node is None and said.node_type is None:
+            said.assume(f"network between nodes not said: {network.name} ({node.name})")
+    return network.link(devices_per_node=per_host, slots=node.devices)
+
+
+def _as_usual(network: Network, node: NodeType, *, explicit: bool) -> Network:
+    """The network completed from the node type, when nobody counts the adapters.
+
+    A spelling without a speed takes the node type's network of that family, usual or stated; one with a
+    speed takes its number of adapters only where the node type was stated.
+    """
+    usual = parse_network(node.inter_node)
+    if usual.family != network.family:
+        return network
+    if network.assumption is not None:
+        note = f"network taken as {usual.name} ({node.name}): its speed is not said"
+        return replace(usual, assumption=note)
+    if explicit and usual.gbit_per_s == network.gbit_per_s:
+        return replace(network, adapters=usual.adapters)
+    return network

@@ -1,0 +1,180 @@
+"""Users' own devices, node types and links, from one TOML or YAML file."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ..errors import CatalogError, MissingExtraError, UnknownNameError
+from .device import Device, Link
+from .device_table import HINT, canonical_device, folded, get_device
+from .nodes import NodeType
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Custom:
+    """What one custom file adds to the catalogue; keys are folded names."""
+
+    devices: Mapping[str, Device] = field(default_factory=dict)
+    node_types: Mapping[str, NodeType] = field(default_factory=dict)
+    links: Mapping[str, Link] = field(default_factory=dict)
+
+    def has_device(self, name: str) -> bool:
+        """Whether the file defines the device."""
+        return folded(name) in self.devices
+
+    def device(self, name: str) -> Device:
+        """The device of that name.
+
+        Raises:
+            UnknownNameError: The file does not define it.
+        """
+        if not self.has_device(name):
+            known = [device.name for device in self.devices.values()]
+            raise UnknownNameError(kind="device", name=name, known=known, hint=HINT)
+        return self.devices[folded(name)]
+
+    def has_node_type(self, name: str) -> bool:
+        """Whether the file defines the node type."""
+        return folded(name) in self.node_types
+
+    def node_type(self, name: str) -> NodeType:
+        """The node type of that name; see `has_node_type`."""
+        return self.node_types[folded(name)]
+
+    def has_link(self, name: str) -> bool:
+        """Whether the file defines the link."""
+        return folded(name) in self.links
+
+    def link(self, name: str) -> Link:
+        """The link of that name; see `has_link`."""
+        return self.links[folded(name)]
+
+    def default_for(self, device: Device) -> NodeType | None:
+        """The first node type of the file that holds the device, or None."""
+        return next((node for node in self.node_types.values() if node.device == device.name), None)
+
+
+def load_custom(path: str | Path) -> Custom:
+    """Devices, node types and links of a user's file.
+
+    The file has three tables, all optional; units are those of data sheets::
+
+        [device.MyGPU]
+        base = "A100-SXM4-80GB"        # what is not said is taken from it
+        memory_gb_per_s = 2500
+        tflops = { bf16 = 400 }
+
+        [link.mynet]
+        gb_per_s = 40                   # one direction, per device
+        latency_us = 3
+
+        [node.mynode]
+        device = "MyGPU"
+        devices = 4
+        intra_node = "nvlink3"
+        inter_node = "mynet"
+
+    Args:
+        path: `.toml`, `.yaml` or `.yml` file.
+
+    Raises:
+        CatalogError: The file cannot be read, or a field breaks a rule; names the field and the rule.
+        MissingExtraError: A YAML file without PyYAML.
+    """
+    file = Path(path)
+    try:
+        stamp = file.stat().st_mtime_ns
+    except OSError as error:
+        raise CatalogError(
+            f"Custom hardware file {str(path)!r} cannot be read: {error.strerror}. "
+            "To fix: give an existing file."
+        ) from error
+    return _load(file, stamp)
+
+
+@lru_cache(maxsize=16)
+def _load(path: Path, _stamp: int) -> Custom:
+    from . import custom_schema
+
+    sheet = custom_schema.validate(_parsed(path), path)
+    devices = {folded(name): _device(name, row, path) for name, row in sheet.device.items()}
+    links = {
+        folded(name): Link(
+            name=name,
+            bandwidth_bytes_per_s=row.gb_per_s * 1e9,
+            latency_s=row.latency_us * 1e-6,
+            in_network_reduction=row.in_network_reduction,
+        )
+        for name, row in sheet.link.items()
+    }
+    nodes = {
+        folded(name): NodeType(
+            name=name,
+            device=_known_name(row.device, devices),
+            devices=row.devices,
+            intra_node=row.intra_node,
+            inter_node=row.inter_node,
+            domain=row.domain,
+            source=path.name,
+        )
+        for name, row in sheet.node.items()
+    }
+    return Custom(devices=devices, node_types=nodes, links=links)
+
+
+def _known_name(name: str, devices: Mapping[str, Device]) -> str:
+    own = devices.get(folded(name))
+    return own.name if own is not None else canonical_device(name)
+
+
+def _parsed(path: Path) -> Any:
+    """The file's content as plain Python.
+
+    Raises:
+        CatalogError: Not readable as what its ending says.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        if path.suffix.lower() in (".yaml", ".yml"):
+            return _yaml(text, path)
+        return tomllib.loads(text)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise CatalogError(
+            f"Custom hardware file {path.name!r} is not readable as {path.suffix or 'TOML'}: {error}. "
+            "To fix: correct the file, or write one from the example in the documentation."
+        ) from error
+
+
+def _yaml(text: str, path: Path) -> Any:
+    try:
+        import yaml
+    except ImportError as error:
+        raise MissingExtraError(package="PyYAML", extra="yaml", purpose=f"read {path.name}") from error
+    try:
+        return yaml.safe_load(text) or {}
+    except yaml.YAMLError as error:
+        raise CatalogError(
+            f"Custom hardware file {path.name!r} is not readable as YAML: {error}. To fix: correct the file."
+        ) from error
+
+
+def _device(name: str, row: Any, path: Path) -> Device:
+    """A user's device: the fields of `base`, replaced by those the file gives."""
+    given = row.si_fields()
+    sources = dict.fromkeys(given, f"{path.name}, device {name}")
+    if row.base is not None:
+        base = get_device(row.base)
+        peaks = {**base.peak_flops_per_s, **given.pop("peak_flops_per_s", {})}
+        return replace(base, **given, name=name, peak_flops_per_s=peaks, sources={**base.sources, **sources})
+    missing = row.missing_fields()
+    if missing:
+        raise CatalogError(
+            f"Device {name!r} in {path.name!r} lacks {', '.join(missing)}. "
+            "To fix: give them, or name a similar device as base."
+        )
+    return Device(name=name, sources=sources, **{**row.DEFAULTS, **given})

@@ -1,0 +1,138 @@
+"""What a custom hardware file may say: pydantic models, units of data sheets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ..errors import CatalogError
+from ..units import GIBI, GIGA, MEBI, MEGA, TERA
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+DTypeWord = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8"]
+
+_MICRO = 1e-6
+
+
+class _Sheet(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=False)
+
+
+class CustomDevice(_Sheet):
+    """One device; with `base`, only what differs from it."""
+
+    base: str | None = None
+    vendor: str | None = None
+    arch: str | None = None
+    memory_gib: Positive | None = None
+    memory_gb_per_s: Positive | None = None
+    tflops: dict[DTypeWord, Positive] | None = None
+    sm_count: Positive | None = None
+    l2_mib: NotNegative | None = None
+    boost_mhz: Positive | None = None
+    tdp_w: Positive | None = None
+    link_gb_per_s: NotNegative | None = None
+    pcie_gb_per_s: Positive | None = None
+    launch_overhead_us: NotNegative | None = None
+    release_year: Annotated[int, Field(ge=2006, le=2100)] | None = None
+
+    SCALES: ClassVar[dict[str, tuple[str, float]]] = {
+        "memory_gib": ("memory_bytes", GIBI),
+        "memory_gb_per_s": ("memory_bandwidth_bytes_per_s", GIGA),
+        "sm_count": ("sm_count", 1.0),
+        "l2_mib": ("l2_bytes", MEBI),
+        "boost_mhz": ("boost_hz", MEGA),
+        "tdp_w": ("tdp_w", 1.0),
+        "link_gb_per_s": ("link_bandwidth_bytes_per_s", GIGA),
+        "pcie_gb_per_s": ("pcie_bandwidth_bytes_per_s", GIGA),
+        "launch_overhead_us": ("launch_overhead_s", _MICRO),
+    }
+    DEFAULTS: ClassVar[dict[str, Any]] = {
+        "vendor": "custom",
+        "arch": "custom",
+        "l2_bytes": 0.0,
+        "link_bandwidth_bytes_per_s": 0.0,
+        "pcie_bandwidth_bytes_per_s": 31.5 * GIGA,
+        "launch_overhead_s": 5.0 * _MICRO,
+        "release_year": 2024,
+    }
+    REQUIRED: ClassVar[tuple[str, ...]] = (
+        "memory_gib",
+        "memory_gb_per_s",
+        "tflops",
+        "sm_count",
+        "boost_mhz",
+        "tdp_w",
+    )
+
+    def si_fields(self) -> dict[str, Any]:
+        """The fields that are given, under their names in `Device`, in SI units."""
+        fields: dict[str, Any] = {
+            target: getattr(self, key) * factor
+            for key, (target, factor) in self.SCALES.items()
+            if getattr(self, key) is not None
+        }
+        if self.tflops is not None:
+            fields["peak_flops_per_s"] = {dtype: value * TERA for dtype, value in self.tflops.items()}
+        for key in ("vendor", "arch", "release_year"):
+            if getattr(self, key) is not None:
+                fields[key] = getattr(self, key)
+        return fields
+
+    def missing_fields(self) -> list[str]:
+        """What a device without `base` must say and this one does not."""
+        missing = [key for key in self.REQUIRED if getattr(self, key) is None]
+        if self.tflops is not None and "fp32" not in self.tflops:
+            missing.append("tflops.fp32")
+        return missing
+
+
+class CustomLink(_Sheet):
+    """One level of the network, as one device sees it."""
+
+    gb_per_s: Positive
+    latency_us: NotNegative = 3.0
+    in_network_reduction: bool = False
+
+
+class CustomNode(_Sheet):
+    """One kind of host."""
+
+    device: str
+    devices: Annotated[int, Field(ge=1, le=65536)]
+    intra_node: str = "pcie"
+    inter_node: str = "ethernet-25g"
+    domain: Annotated[int, Field(ge=0)] = 0
+
+
+class CustomFile(_Sheet):
+    """A whole file."""
+
+    device: dict[str, CustomDevice] = {}
+    link: dict[str, CustomLink] = {}
+    node: dict[str, CustomNode] = {}
+
+
+def validate(content: Any, path: Path) -> CustomFile:
+    """The content of a file as models.
+
+    Raises:
+        CatalogError: A field breaks a rule; every one is named with its rule and value.
+    """
+    try:
+        return CustomFile.model_validate(content)
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(str(part) for part in problem['loc']) or 'file'}: {problem['msg']} "
+            f"(got {_short(problem['input'])})"
+            for problem in error.errors()
+        )
+        raise CatalogError(f"Custom hardware file {path.name!r} breaks its rules: {problems}.") from error
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."

@@ -1,0 +1,215 @@
+"""Links from the words people use for them: `nvlink3+nvswitch`, `ib-hdr-200g x8`, `ethernet-50g`.
+
+All figures are nominal; what collectives get out of a kind of link is the cost room's business.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from ..units import GIGA
+from .device import Device, Link
+from .device_table import bridged_cards, is_host_staged, load_toml
+
+NO_LINK = Link(name="none", bandwidth_bytes_per_s=0.0, latency_s=0.0)
+
+_BITS_PER_BYTE = 8.0
+_OLDEST_PCIE, _NEWEST_SLOT = 2, 5
+_FIRST_SWITCHED = 3
+"""From A100 on, boards of eight come with NVSwitch."""
+_SPEED_IN_THE_NAME = frozenset({"none", "nvlink5 nvl72", "ici", "aries", "tofud"})
+_ADAPTERS_BEFORE = re.compile(r"(?<![\w.])(\d+)\s*x\s*(?=\S)", re.IGNORECASE)
+_ADAPTERS_AFTER = re.compile(r"\bx\s*(\d+)\s*$", re.IGNORECASE)
+_GBIT = re.compile(r"(\d+(?:\.\d+)?)\s*g(?:b(?:e|ps|it)?)?(?:/s(?:ec)?)?(?![a-z])", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Network:
+    """What joins the nodes, as one node sees it."""
+
+    family: str
+    """Name in links.toml: ib, roce, ethernet, efa ..."""
+    gbit_per_s: float
+    """One adapter, one direction."""
+    adapters: int
+    latency_s: float
+    assumption: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Canonical spelling: family, speed of an adapter, number of adapters."""
+        if self.family in ("none", "nvlink5 nvl72", "ici"):
+            return self.family
+        return f"{self.family}-{self.gbit_per_s:g}g x{self.adapters}"
+
+    def link(self, *, devices_per_node: float, slots: float) -> Link:
+        """The network as one device sees it.
+
+        Args:
+            devices_per_node: Devices of the job on each node; they share the adapters.
+            slots: Devices that the node has: one device alone drives its own adapters only.
+        """
+        one = self.gbit_per_s * GIGA / _BITS_PER_BYTE
+        total = one * self.adapters
+        per_device = min(total / devices_per_node, max(one, total / max(slots, devices_per_node)))
+        return Link(name=self.name, bandwidth_bytes_per_s=per_device, latency_s=self.latency_s)
+
+
+def parse_network(spelling: str, *, fallback: str = "ethernet-25g") -> Network:
+    """The network that `spelling` means.
+
+    Args:
+        spelling: As in `ib-hdr-200g x8`, `efa 4x100Gbps`, `slingshot11 4x200G`, `ethernet-50g`.
+        fallback: What is taken, with an assumption, for a spelling that says nothing known.
+    """
+    return _network(" ".join(spelling.split()), fallback)
+
+
+def fabric_link(spelling: str, device: Device, *, devices_per_node: float) -> tuple[Link, str | None]:
+    """The link inside a node that `spelling` means for a device, and what was assumed.
+
+    Args:
+        spelling: As in `nvlink3+nvswitch`, `nvlink2-bridge`, `pcie4`, `xgmi`, `none`.
+        device: Its own fabric gives the bandwidth.
+        devices_per_node: Devices of the job on each node; a bridge joins only two of them.
+    """
+    name = fabric_name(spelling, device)
+    if name is None:
+        default = default_fabric(device)
+        link, _ = fabric_link(default, device, devices_per_node=devices_per_node)
+        return link, f"link inside a node {spelling!r} is not known: {default} taken"
+    row = _file()["fabric"][name]
+    group = bridged_cards(device) or row.get("group", 0)
+    if group and name.startswith("nvlink") and devices_per_node > group:
+        host = f"pcie{_pcie_generation(device)}"
+        link, _ = fabric_link(host, device, devices_per_node=devices_per_node)
+        return link, f"NVLink bridges join {group} cards: with {devices_per_node:g} on a node, {host} decides"
+    own = device.link_bandwidth_bytes_per_s if row.get("from_device") else 0.0
+    if name.startswith("pcie"):
+        nominal = min(row["gb_per_s"] * GIGA, device.pcie_bandwidth_bytes_per_s)
+        nominal *= _file()["staged"]["share"] if is_host_staged(device) else 1.0
+    else:
+        nominal = (own or row["gb_per_s"] * GIGA) * row.get("internal_share", 1.0)
+    link = Link(
+        name=name,
+        bandwidth_bytes_per_s=nominal,
+        latency_s=row["latency_us"] * 1e-6,
+        in_network_reduction=row.get("in_network_reduction", False),
+    )
+    return link, None
+
+
+def fabric_name(spelling: str, device: Device) -> str | None:
+    """Name in links.toml of the fabric that `spelling` means for a device; None where it means nothing."""
+    words = spelling.strip().lower()
+    if words in _file()["fabric"]:
+        return words
+    for row in _file()["fabric_spelling"]:
+        found = re.search(row["pattern"], words)
+        if found is not None:
+            name = _with_generation(row["fabric"], found, device)
+            return name if name in _file()["fabric"] else None
+    return None
+
+
+def default_fabric(device: Device) -> str:
+    """Name of the fabric of a device when nobody says one: its own, or PCIe where bridges are optional."""
+    named: str | None = _file()["default_fabric"].get(device.arch)
+    if named is not None:
+        return named
+    if device.link_bandwidth_bytes_per_s > 0.0 and not bridged_cards(device):
+        generation = _file()["generation"].get(device.arch)
+        if generation is not None:
+            return f"nvlink{generation}" + ("+nvswitch" if generation >= _FIRST_SWITCHED else "")
+    return f"pcie{_pcie_generation(device)}"
+
+
+def _with_generation(template: str, found: re.Match[str], device: Device) -> str:
+    """The name a pattern gives: its group, or the generation of the device where the group is empty."""
+    default = str(_file()["generation"].get(device.arch, 3))
+    stated = next((group for group in found.groups() if group), None)
+    name = template.replace("\\1", stated or default)
+    generation = str(_pcie_generation(device)) if name.startswith("pcie") else default
+    return name.replace("{gen}", generation)
+
+
+def _pcie_generation(device: Device) -> int:
+    """The fastest generation that the device's host link reaches; NVLink-C2C hosts have PCIe 5 slots."""
+    reached = [
+        int(name.removeprefix("pcie"))
+        for name, row in _file()["fabric"].items()
+        if name.startswith("pcie") and row["gb_per_s"] * GIGA <= device.pcie_bandwidth_bytes_per_s
+    ]
+    return min(max(reached, default=_OLDEST_PCIE), _NEWEST_SLOT)
+
+
+@lru_cache(maxsize=1024)
+def _network(spelling: str, fallback: str) -> Network:
+    data = _file()
+    exact = data["network_exact"].get(spelling)
+    if exact is None:
+        exact = next((row for known, row in data["network_exact"].items() if _starts(known, spelling)), None)
+    if exact is not None:
+        family = data["network"][exact["network"]]
+        return Network(
+            family=exact["network"],
+            gbit_per_s=exact["gbit_per_s"],
+            adapters=exact["adapters"],
+            latency_s=family["latency_us"] * 1e-6,
+        )
+    words = spelling.lower()
+    for row in data["network_spelling"]:
+        if re.search(row["pattern"], words):
+            return _spelled(words, row["network"], data)
+    known = _network(fallback, "ethernet-25g")
+    return Network(
+        family=known.family,
+        gbit_per_s=known.gbit_per_s,
+        adapters=known.adapters,
+        latency_s=known.latency_s,
+        assumption=f"network {spelling!r} is not known: {known.name} taken",
+    )
+
+
+def _spelled(words: str, name: str, data: Mapping[str, Any]) -> Network:
+    """Speed and number of adapters out of a spelling; what it does not say is assumed, in words."""
+    family = data["network"][name]
+    speeds = (value for word, value in data["network_speed"].items() if word in words)
+    spoken = next(speeds, None)
+    gbit = _GBIT.search(words)
+    speed = float(gbit.group(1)) if gbit else spoken
+    counted = _ADAPTERS_AFTER.search(words) or _ADAPTERS_BEFORE.search(words)
+    adapters = max(int(counted.group(1)), 1) if counted else 1
+    assumption = None
+    if speed is None and name not in _SPEED_IN_THE_NAME:
+        assumption = f"network {words!r} says no speed: {family['gbit_per_s']:g} Gbit/s per adapter taken"
+    return Network(
+        family=name,
+        gbit_per_s=speed or family["gbit_per_s"],
+        adapters=adapters,
+        latency_s=family["latency_us"] * 1e-6,
+        assumption=assumption,
+    )
+
+
+def says_adapters(spelling: str) -> bool:
+    """Whether a spelling of a network states how many adapters a node has."""
+    words = " ".join(spelling.split())
+    if words in _file()["network_exact"]:
+        return True
+    return bool(_ADAPTERS_AFTER.search(words) or _ADAPTERS_BEFORE.search(words))
+
+
+def _starts(known: str, spelling: str) -> bool:
+    """Whether `spelling` is a cut or continued form of a long listed one."""
+    shared = min(len(known), len(spelling))
+    return shared >= 40 and known[:shared] == spelling[:shared]
+
+
+@lru_cache(maxsize=1)
+def _file() -> dict[str, Any]:
+    return load_toml("links.toml")

@@ -1,0 +1,130 @@
+"""Node types: what one host of a product or a cloud instance holds (`data/nodes.toml`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from ..errors import UnknownNameError
+from .device import Device
+from .device_table import folded, get_device, is_known, load_toml
+
+_WORKSTATION = "workstation"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeType:
+    """One kind of host."""
+
+    name: str
+    device: str
+    """Name of the device it comes with."""
+    devices: int
+    """Devices per host."""
+    intra_node: str
+    """Link inside the host, as `links.fabric_link` reads it."""
+    inter_node: str
+    """Network of the host, as `links.parse_network` reads it."""
+    domain: int = 0
+    """Devices that share the fabric beyond the host (NVL72, TPU pods); 0 where it ends at the host."""
+    generic: bool = False
+    """Any device fits."""
+    source: str = ""
+
+
+def get_node_type(name: str) -> NodeType:
+    """The node type of a name or alias ("DGX-A100", "p4d", "p4d.24xlarge", "GB200 NVL72").
+
+    Raises:
+        UnknownNameError: No such node type.
+    """
+    found = _spellings().get(folded(name))
+    if found is None:
+        raise UnknownNameError(
+            kind="node type", name=name, known=_offered(), hint=f"All names: {', '.join(_nodes())}."
+        )
+    return _nodes()[found]
+
+
+def find_node_type(
+    system: str, *, device: Device | None = None, devices_per_node: float = 1.0
+) -> NodeType | None:
+    """The node type that a free description of a system names, or None.
+
+    Args:
+        system: As published: "1xXE8545x4A100-SXM-80GB", "Azure 8-GPU node", "TPU v3-4096".
+        device: Only node types with devices of its architecture are taken.
+        devices_per_node: Only node types with that many are taken.
+    """
+    exact = _spellings().get(folded(system))
+    words = system.lower()
+    named = ([exact] if exact else []) + [name for name, pattern in _patterns() if pattern.search(words)]
+    return next((_nodes()[n] for n in named if _holds(_nodes()[n], device, devices_per_node)), None)
+
+
+def _holds(node: NodeType, device: Device | None, devices_per_node: float) -> bool:
+    fits = device is None or node.generic or get_device(node.device).arch == device.arch
+    return fits and (devices_per_node <= node.devices or node.domain > 0)
+
+
+def default_node_type(device: Device) -> NodeType:
+    """The host in which a device usually sits; a device of the user's own sits like its relatives."""
+    defaults = _file()["default"]
+    name = defaults.get(device.name)
+    if name is None and not is_known(device.name):
+        alike = (get_device(other) for other in defaults)
+        has_link = device.link_bandwidth_bytes_per_s > 0.0
+        relatives = (
+            other.name
+            for other in alike
+            if other.arch == device.arch and (other.link_bandwidth_bytes_per_s > 0.0) is has_link
+        )
+        name = defaults.get(next(relatives, ""))
+    return _nodes()[name or _WORKSTATION]
+
+
+def known_node_types() -> tuple[NodeType, ...]:
+    """Every node type, in the order of the file (makers, then clouds)."""
+    return tuple(_nodes().values())
+
+
+@lru_cache(maxsize=1)
+def _file() -> dict[str, Any]:
+    return load_toml("nodes.toml")
+
+
+@lru_cache(maxsize=1)
+def _nodes() -> Mapping[str, NodeType]:
+    fields = ("device", "devices", "intra_node", "inter_node", "source")
+    return {
+        name: NodeType(
+            name=name,
+            domain=row.get("domain", 0),
+            generic=row.get("generic", False),
+            **{field: row[field] for field in fields},
+        )
+        for name, row in _file()["node"].items()
+    }
+
+
+@lru_cache(maxsize=1)
+def _spellings() -> Mapping[str, str]:
+    table = {folded(name): name for name in _nodes()}
+    for name, row in _file()["node"].items():
+        for alias in row.get("aliases", ()):
+            table.setdefault(folded(alias), name)
+    return table
+
+
+@lru_cache(maxsize=1)
+def _patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
+    rows = _file()["node"].items()
+    return tuple((name, re.compile(row["match"])) for name, row in rows if "match" in row)
+
+
+def _offered() -> tuple[str, ...]:
+    aliases = [alias for row in _file()["node"].values() for alias in row.get("aliases", ())]
+    return (*_nodes(), *aliases)
