@@ -33,6 +33,7 @@ from .collectives.gather_scatter import parameter_server, root_reduce, root_scat
 from .collectives.line import fastest_s
 from .collectives.ring import ring_all_gather
 from .overlap import GradientSchedule, Overlap, overlapped, pipelined
+from .traffic import TransformerTraffic
 
 Floats = NDArray[np.float64]
 
@@ -51,25 +52,6 @@ class Group:
     def crosses_nodes(self) -> Floats:
         """1 where the group is on more than one node, else 0."""
         return np.asarray(np.asarray(self.nodes) > 1, dtype=np.float64)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TransformerTraffic:
-    """What a layered model sends besides gradients; zeros for a model that is never cut."""
-
-    num_layers: Number = 1.0
-    boundary_elems: Number = 0.0
-    """Activation elements between two layers, per sample (sequence x hidden)."""
-    kv_elems: Number = 0.0
-    """Key and value elements of one layer, per sample (2 x sequence x kv heads x head size)."""
-    routed_elems: Number = 0.0
-    """Activation elements sent to experts by one layer, per sample (boundary x experts per token)."""
-    moe_layers: Number = 0.0
-    """Layers with experts."""
-    output_elems: Number = 0.0
-    """Elements of the model's output, per sample: DataParallel gathers them."""
-    input_bytes: Number = 0.0
-    """Bytes of the model's input, per sample: DataParallel scatters them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -243,7 +225,7 @@ def tensor_parallel(
     Args:
         group: Tensor-parallel ranks.
         traffic: Sizes of the model.
-        samples: Micro batch times the number of micro batches is paid per step; here one micro batch.
+        samples: Samples of a micro batch.
         bytes_per_elem: Of activations.
         layers: Layers on this device.
         recomputed: Full checkpointing repeats the forward pass.
@@ -373,6 +355,7 @@ def communication(
     schedule: GradientSchedule,
     times: StepTimes,
     traffic: TransformerTraffic | None = None,
+    micro_batch_size: Number | None = None,
 ) -> dict[str, Number]:
     """Named seconds of everything a step sends.
 
@@ -384,6 +367,7 @@ def communication(
         schedule: Buckets of the whole model's gradients, in the wire type.
         times: Computation of one micro batch on one device (its share of the model).
         traffic: Sizes of what the model-parallel axes send; needed only where one is above 1.
+        micro_batch_size: Instead of the layout's, for C micro batches at once, (C,).
 
     Returns:
         For each axis (`data`, `tensor`, `pipeline`, `context`, `expert`) `<axis>_link_s` and
@@ -395,14 +379,15 @@ def communication(
     """
     sizes = traffic or TransformerTraffic()
     rounds = layout.num_micro_batches
-    samples = layout.micro_batch_size
+    samples = layout.micro_batch_size if micro_batch_size is None else micro_batch_size
+    times = _with_recomputation(times, layout.checkpointing)
     width = policy.activation.num_bytes
     layers = sizes.num_layers / layout.pp
     # Tensor ranks exchange whole boundaries of the context share; stages send the tensor share of it.
     local = samples / layout.cp
     sent = local / layout.tp if layout.sequence_parallel else local
     axes = {
-        "data": _data_axis(layout, cluster, policy, params, schedule, times, sizes),
+        "data": _data_axis(layout, cluster, policy, params, schedule, times, sizes, samples),
         "tensor": _times(
             tensor_parallel(
                 group_of(layout.tp, 1, cluster), sizes, samples=local, bytes_per_elem=width, layers=layers,
@@ -440,6 +425,18 @@ def communication(
     return terms
 
 
+def _with_recomputation(times: StepTimes, checkpointing: Checkpointing) -> StepTimes:
+    """The backward pass with the forward pass that full checkpointing repeats in it, spread evenly."""
+    if checkpointing is not Checkpointing.FULL:
+        return times
+    stretch = np.asarray(1.0 + times.forward_s / np.maximum(times.backward_s, 1e-12))
+    return StepTimes(
+        forward_s=times.forward_s,
+        backward_s=times.backward_s * stretch,
+        backward_kernel_s=times.backward_kernel_s * stretch[..., None],
+    )
+
+
 def _data_axis(
     layout: Layout,
     cluster: Cluster,
@@ -448,6 +445,7 @@ def _data_axis(
     schedule: GradientSchedule,
     times: StepTimes,
     sizes: TransformerTraffic,
+    samples: Number,
 ) -> Overlap:
     """Gradients and parameters over the data-parallel (and context-parallel) ranks, by engine and stage."""
     ranks = layout.dp * layout.cp
@@ -458,7 +456,7 @@ def _data_axis(
     if ranks == 1 or layout.data_parallel_engine == "none":
         return Overlap(link_s=0.0, exposed_s=0.0, slowdown_s=0.0)
     if layout.data_parallel_engine == "dataparallel":
-        all_samples = layout.micro_batch_size * ranks
+        all_samples = samples * ranks
         once = data_parallel_module(
             group, param_bytes=held_bytes, grad_bytes=sent_bytes,
             scattered_bytes=sizes.input_bytes * all_samples,

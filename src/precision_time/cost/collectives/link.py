@@ -12,6 +12,8 @@ from .calibration import calibration
 from .line import Number
 
 PROTOCOLS = ("ll", "ll128", "simple")
+MISSING_BYTES_PER_S = 1.0
+"""Of a link that is not there: traffic over it takes for ever, none takes no time."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,8 +36,13 @@ class LinkParams:
     """Hop latency of LL, LL128 and Simple relative to `latency_s`."""
 
     def rate(self, protocol: int) -> Number:
-        """Bytes per second that a large message reaches under a protocol."""
-        return self.bandwidth_bytes_per_s * self.efficiency * self.protocol_efficiency[protocol]
+        """Bytes per second that a large message reaches under a protocol; a missing link has next to none."""
+        reached = self.bandwidth_bytes_per_s * self.efficiency * self.protocol_efficiency[protocol]
+        return np.maximum(reached, MISSING_BYTES_PER_S)
+
+    def in_switch_rate(self) -> Number:
+        """Bytes per second of reduction in the switch."""
+        return np.maximum(self.bandwidth_bytes_per_s * self.in_switch_efficiency, MISSING_BYTES_PER_S)
 
     def hop_s(self, protocol: int) -> Number:
         """Seconds per hop under a protocol."""

@@ -41,7 +41,7 @@ def nvls_all_reduce(num_devices: Number, num_nodes: Number, intra: LinkParams, i
     per_node = np.asarray(num_devices, dtype=np.float64) / nodes
     usable = (np.asarray(intra.in_network_reduction) > 0) & (per_node > 1)
     hops_s = 2 * intra.hop_s(SIMPLE) + 2 * np.log2(nodes) * inter.hop_s(SIMPLE)
-    within = (1 + 1 / per_node) / (intra.bandwidth_bytes_per_s * intra.in_switch_efficiency)
+    within = (1 + 1 / per_node) / intra.in_switch_rate()
     across = 2 * (nodes - 1) / nodes / level_rates(num_devices, num_nodes, intra, inter, SIMPLE)[1]
     line = Line(
         startup_s=np.where(usable, base_latency_s("nvls")[SIMPLE] + hops_s, np.inf),
