@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from precision_time.cost.collectives import choose, link
+from precision_time.cost.collectives.calibration import calibration
 from precision_time.cost.collectives.link import LinkParams
 from precision_time.hardware.device import Link
 
@@ -35,9 +36,10 @@ PRIOR_SPREAD = {
     "efficiency": 0.15,
     "in_switch": 0.05,
     "protocol": 0.4,
-    "hop": 0.7,
+    "hop": 0.5,
     "base": 0.2,
     "tree": 0.1,
+    "knee": 1.0,
     "host": 1.5,
 }
 """How far, in the logarithm, a constant may move before it costs as much as a row that is 20 % off."""
@@ -46,6 +48,10 @@ HOST_OVERHEAD_US = 3.0
 slow hosts do not pass for slow links; the median over the sources goes into the base latencies."""
 ROW_ERROR = 0.2
 MAX_ROWS_PER_CASE = 40
+MAX_SHARE = 0.97
+"""No link gives more than this of its nominal bandwidth, no protocol more than this of Simple's."""
+SMALL_BYTES, SMALL_WEIGHT = 65536.0, 0.1
+"""Messages that training hardly sends, and what they count."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,7 +103,7 @@ def read_rows(table: Path, priors: Mapping[str, Any]) -> tuple[list[Row], dict[s
 
 
 def _matches(raw: Mapping[str, str], where: Mapping[str, Any]) -> bool:
-    """Whether every condition holds: a string is a substring, a list an alternative, a pair of numbers a range."""
+    """Whether every condition holds: a string is a substring, a list names alternatives."""
     for column, wanted in where.items():
         if column == "message_bytes_below":
             if float(raw["message_bytes"]) >= wanted:
@@ -151,6 +157,7 @@ class Model:
                 for i in range(3)
             ]
             + [(("tree_efficiency", i), PRIOR_SPREAD["tree"]) for i in range(3)]
+            + [(("knee",), PRIOR_SPREAD["knee"])]
             + [
                 (("host_overhead_us", source), PRIOR_SPREAD["host"])
                 for source in sorted({row.source for row in rows})
@@ -166,29 +173,31 @@ class Model:
         self.spread = np.array([spread for _, spread in self.slots])
 
     def _start(self) -> dict[str, Any]:
-        names = ("patterns", "base_latency_us", "tree_efficiency", "kinds")
+        names = ("patterns", "base_latency_us", "tree_efficiency", "knee", "kinds")
         start: dict[str, Any] = json.loads(json.dumps({name: self.priors[name] for name in names}))
         start["host_overhead_us"] = {row.source: HOST_OVERHEAD_US for row in self.rows}
         return start
 
     def _weights(self) -> Floats:
-        """Every decade of every case counts as much as one row would."""
+        """Every decade of every case counts as much as one row would, small messages less."""
         cells = [(row.system, row.collective, int(np.log10(row.message_bytes))) for row in self.rows]
         counts: dict[tuple[str, str, int], int] = defaultdict(int)
         for cell in cells:
             counts[cell] += 1
-        return np.array([counts[cell] ** -0.5 for cell in cells])
+        small = [SMALL_WEIGHT if row.message_bytes < SMALL_BYTES else 1.0 for row in self.rows]
+        return np.array([(w / counts[cell]) ** 0.5 for cell, w in zip(cells, small, strict=True)])
 
     def table(self, theta: Floats) -> dict[str, Any]:
         """The constants of a parameter vector."""
         table = self._start()
         for (path, _), value in zip(self.slots, self.prior * np.exp(theta), strict=True):
-            _set(table, path, float(value))
+            is_share = any("efficiency" in str(key) for key in path)
+            _set(table, path, min(float(value), MAX_SHARE) if is_share else float(value))
         return table
 
     def log_times(self, table: Mapping[str, Any]) -> Floats:
         """Logarithm of the predicted seconds of every row, host overhead included where the table has it."""
-        live = link.calibration()
+        live = calibration()
         live.clear()  # type: ignore[attr-defined]
         live.update(table)  # type: ignore[attr-defined]
         intra, inter = (self._params(level) for level in ("intra", "inter"))
@@ -241,6 +250,7 @@ def settled(table: dict[str, Any]) -> dict[str, Any]:
         "patterns": table["patterns"],
         "kinds": table["kinds"],
         "tree_efficiency": table["tree_efficiency"],
+        "knee": table["knee"],
         "base_latency_us": {
             name: [value + median_us for value in values] for name, values in table["base_latency_us"].items()
         },
@@ -329,6 +339,8 @@ def write(table: Mapping[str, Any], skipped: Mapping[str, int], errors: list[dic
         "# Source: nccl-tests and similar timings published by the sources listed in the corpus notes,",
         "# drawn toward the constants of NVIDIA/nccl src/graph/tuning.cc (scripts/collectives_priors.toml).",
         f"tree_efficiency = {value(table['tree_efficiency'])}",
+        "# Cost of filling the pipeline relative to the geometric mean of start-up and transfer.",
+        f"knee = {value(table['knee'])}",
         "",
         "# Microseconds before the first hop: [LL, LL128, Simple].",
         "[base_latency_us]",
@@ -348,13 +360,14 @@ def write(table: Mapping[str, Any], skipped: Mapping[str, int], errors: list[dic
     ]
     # Top-level keys must precede the tables in TOML.
     tail = lines.index("# The first pattern that occurs in a link's lower-case name decides its kind.")
-    lines = [*lines[:4], *lines[tail:], *lines[4:tail]]
+    lines = [*lines[:6], *lines[tail:], *lines[6:tail]]
     lines.append("# Rows of the table that the fit did not use, and why.")
     lines.append("[skipped]")
     lines += [f"{json.dumps(reason)} = {count}" for reason, count in sorted(skipped.items())]
     lines += [
         "",
-        "# Mean absolute percentage error of the seconds, every decade of sizes of a system counting once:",
+        "# Mean absolute percentage error of the seconds, every decade of sizes of a system counting once,",
+        "# one under 64 KiB a tenth:",
         "# prior = NCCL's constants, fitted = these constants, held_out = constants fitted without the",
         "# source of the row.",
     ]
@@ -370,8 +383,8 @@ def main() -> None:
     parser.add_argument("table", type=Path, help="collectives.csv")
     arguments = parser.parse_args()
     priors = tomllib.loads(PRIORS.read_text(encoding="utf-8"))
-    link.calibration().clear()  # type: ignore[attr-defined]
-    link.calibration().update({name: priors[name] for name in ("patterns", "kinds")})  # type: ignore[attr-defined]
+    calibration().clear()  # type: ignore[attr-defined]
+    calibration().update({name: priors[name] for name in ("patterns", "kinds")})  # type: ignore[attr-defined]
     rows, skipped = read_rows(arguments.table, priors)
     model = Model(rows, priors)
     fitted = model.fit()
