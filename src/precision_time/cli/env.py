@@ -26,18 +26,20 @@ _NVIDIA_SMI_TIMEOUT_S = 10
 
 
 def env(*, json_output: JsonOption = False) -> None:
-    """Show versions, optional packages and GPUs."""
+    """Show versions, the corpus, packages and GPUs."""
     found: dict[str, Any] = {
         "precision_time": __version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
+        "corpus": _corpus(),
         "packages": {name: _version_of(name) for name in _PACKAGES},
         "gpus": _gpus(),
     }
     if json_output:
         write_json(found)
         return
-    rows = [(name, str(found[name])) for name in ("precision_time", "python", "platform")]
+    names = ("precision_time", "corpus", "python", "platform")
+    rows = [(name, found[name] or "no predictor yet") for name in names]
     rows += [(name, version or "not installed") for name, version in found["packages"].items()]
     rows += [(f"gpu {index}", name) for index, name in enumerate(found["gpus"])]
     write_rows("", ("what", "version"), rows)
@@ -49,6 +51,18 @@ def _version_of(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
+
+
+def _corpus() -> str | None:
+    """Fingerprint of the measurements that the shipped predictor learned from, and how many they are."""
+    from ..errors import NotFittedError
+    from ..learn.artifact import shipped_predictor
+
+    try:
+        card = shipped_predictor().card
+    except NotFittedError:
+        return None
+    return f"{card['corpus']} ({card['rows']} rows)"
 
 
 def _gpus() -> list[str]:
