@@ -83,21 +83,18 @@ def compute_costs(step: LoweredStep, columns: JobColumns, model: KernelModel) ->
     fusible = _FUSIBLE[step.op_class] | step.is_cast
     seconds = seconds * np.where(fusible, columns.fusion, 1.0) / (columns.tp * columns.pp * columns.cp)
     forward = step.phase == 0
-    forward_s = seconds[:, forward].sum(axis=1)
-    backward_s = seconds[:, ~forward].sum(axis=1)
+    forward_s, backward_s = seconds[:, forward].sum(axis=1), seconds[:, ~forward].sum(axis=1)
+    host_s = (_launches(step) * columns.launch_overhead_s * columns.host / columns.pp)[:, 0]
+    terms = {term: seconds[:, mask].sum(axis=1) for term, mask in _term_masks(step).items()}
+    terms["recompute_s"] = _recompute_s(step, seconds, columns)
+    terms["host_stall_s"] = np.maximum(host_s - forward_s - backward_s, 0.0)
     micro_batches = columns.num_micro_batches[:, 0]
-    terms: dict[str, Floats] = {}
-    for term, mask in _term_masks(step).items():
-        terms[term] = seconds[:, mask].sum(axis=1) * micro_batches
-    terms["recompute_s"] = _recompute_s(step, seconds, columns) * micro_batches
-    busy_s = forward_s + backward_s
-    terms["host_stall_s"] = _host_stall_s(step, busy_s, columns) * micro_batches
     return ComputeCosts(
-        terms=terms,
+        terms={term: values * micro_batches for term, values in terms.items()},
         forward_s=forward_s,
         backward_s=backward_s,
         kernels_s=seconds,
-        facts=_facts(step, samples, seconds),
+        facts={**_facts(step, samples, seconds), "host_s": host_s},
     )
 
 
@@ -110,21 +107,16 @@ def _term_masks(step: LoweredStep) -> dict[str, NDArray[np.bool_]]:
 def _recompute_s(step: LoweredStep, seconds: Floats, columns: JobColumns) -> Floats:
     """Forward work done again in the backward pass under activation checkpointing."""
     forward = step.phase == 0
-    full = seconds[:, forward].sum(axis=1)
-    selective = seconds[:, forward & _SELECTIVE[step.op_class]].sum(axis=1)
     mode = columns.checkpointing[:, 0]
-    full_index = CHECKPOINTING.index(Checkpointing.FULL)
-    selective_index = CHECKPOINTING.index(Checkpointing.SELECTIVE)
-    again: Floats = np.where(mode == full_index, full, np.where(mode == selective_index, selective, 0.0))
+    full = seconds[:, forward].sum(axis=1) * (mode == CHECKPOINTING.index(Checkpointing.FULL))
+    selected = seconds[:, forward & _SELECTIVE[step.op_class]].sum(axis=1)
+    again: Floats = full + selected * (mode == CHECKPOINTING.index(Checkpointing.SELECTIVE))
     return again
 
 
-def _host_stall_s(step: LoweredStep, busy_s: Floats, columns: JobColumns) -> Floats:
-    """Time the device waits for the host to launch: the launch floor of small kernels."""
-    launches = (step.launches * step.repeat * np.maximum(step.sequential_steps, 1.0)).sum()
-    host_s = launches * columns.launch_overhead_s[:, 0] * columns.host[:, 0] / columns.pp[:, 0]
-    stall: Floats = np.maximum(host_s - busy_s, 0.0)
-    return stall
+def _launches(step: LoweredStep) -> float:
+    """Kernels of one micro batch: the host's floor when they are many and small."""
+    return float((step.launches * step.repeat * step.sequential_steps).sum())
 
 
 def _facts(step: LoweredStep, samples: Floats, seconds: Floats) -> dict[str, Floats]:

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -152,14 +153,40 @@ def _tile(extent: Floats) -> Floats:
     return side
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CompilerRates:
+    """What a compiler does to kernels."""
+
+    fusion: float
+    """Share of the traffic of memory-bound kernels that remains after fusion."""
+    host: float
+    """Host time per kernel launch relative to eager PyTorch."""
+
+
+def compiler_rates(compiler: str) -> CompilerRates:
+    """Rates of a compiler of `cost/data/kernels.toml`; one that is not listed counts as none.
+
+    >>> compiler_rates("none")
+    CompilerRates(fusion=1.0, host=1.0)
+    """
+    table = _kernel_data()["compilers"]
+    entry = table.get(compiler, table["none"])
+    return CompilerRates(fusion=entry["fusion"], host=entry["host"])
+
+
 @lru_cache(maxsize=1)
 def load_kernel_model() -> KernelModel:
     """The calibrated utilisations that ship with the package."""
-    text = resources.files(__package__).joinpath("data/kernels.toml").read_text(encoding="utf-8")
-    data = tomllib.loads(text)
+    data = _kernel_data()
     return KernelModel(
         compute=np.array([data["compute"].get(op_class.value, 1.0) for op_class in OP_CLASSES]),
         memory=np.array([data["memory"].get(op_class.value, 1.0) for op_class in OP_CLASSES]),
         latency_s=data["latency_s"],
         k_half=data["k_half"],
     )
+
+
+@lru_cache(maxsize=1)
+def _kernel_data() -> dict[str, Any]:
+    text = resources.files(__package__).joinpath("data/kernels.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)

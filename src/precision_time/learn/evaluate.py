@@ -1,0 +1,209 @@
+"""Score the shipped predictor on any measurement file: nothing is fitted on it, no row is dropped."""
+
+from __future__ import annotations
+
+import csv
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..corpus.importer import measurement_of
+from ..corpus.jobs import UnsupportedRow, job_of
+from ..corpus.measurement import Rejected
+from ..corpus.schema import Row, read_rows
+from ..cost.job import Job
+from ..errors import ConfigError, CorpusError, PrecisionTimeError
+from .artifact import TrainedPredictor, shipped_predictor
+from .metrics import ErrorSummary, summarize
+from .serving import predict_step_times
+
+Floats = NDArray[np.float64]
+
+ADDED_COLUMNS = (
+    "measured_step_time_s",
+    "predicted_step_time_s",
+    "interval_low_s",
+    "interval_high_s",
+    "supported",
+    "reason",
+)
+"""Columns that `--rows` adds to every input row."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScoredRow:
+    """One input row with its prediction, or why it has none."""
+
+    row: Row
+    measured_s: float | None
+    predicted_s: float | None
+    low_s: float | None
+    high_s: float | None
+    reason: str
+
+    @property
+    def supported(self) -> bool:
+        """Whether the row was scored."""
+        return self.predicted_s is not None and self.measured_s is not None
+
+    def added(self) -> tuple[str, ...]:
+        """Values of ADDED_COLUMNS."""
+        numbers = (self.measured_s, self.predicted_s, self.low_s, self.high_s)
+        texts = ("" if number is None else repr(float(number)) for number in numbers)
+        return (*texts, str(self.supported).lower(), self.reason)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EvaluationReport:
+    """Errors over all scored rows, and per group."""
+
+    overall: ErrorSummary | None
+    n_unsupported: int
+    unsupported_reasons: dict[str, int]
+    coverage: float
+    groups: dict[str, dict[str, ErrorSummary]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready dictionary; the scores are null where no row could be scored."""
+        empty = {name: None for name in ErrorSummary.__dataclass_fields__} | {"n": 0}
+        overall = empty if self.overall is None else self.overall.to_dict()
+        return {
+            **overall,
+            "nominal_coverage": self.coverage,
+            "n_unsupported": self.n_unsupported,
+            "unsupported_reasons": self.unsupported_reasons,
+            "groups": {
+                column: {value: summary.to_dict() for value, summary in groups.items()}
+                for column, groups in self.groups.items()
+            },
+        }
+
+
+def evaluate_csv(
+    path: Path,
+    *,
+    group_by: Sequence[str] = (),
+    rows_out: Path | None = None,
+    predictor: TrainedPredictor | None = None,
+    coverage: float = 0.9,
+) -> EvaluationReport:
+    """Score a predictor on a measurement file.
+
+    Args:
+        path: CSV in the schema of docs/corpus.md.
+        group_by: Columns of the file to score by, too.
+        rows_out: Where to write every input row with ADDED_COLUMNS, whole or not at all.
+        predictor: The predictor; the shipped one when None.
+        coverage: Nominal coverage of the intervals.
+
+    Raises:
+        CorpusError: If the file is not what it claims to be.
+        ConfigError: If a column of `group_by` is not in the file.
+    """
+    rows = list(read_rows(path))
+    header = list(rows[0].cells) if rows else []
+    for column in group_by:
+        if column not in header:
+            raise ConfigError(
+                f"--group-by {column}: {path} has no such column. It has: {', '.join(header)}. "
+                "To fix: name one of them."
+            )
+    scored = score_rows(rows, predictor or shipped_predictor(), coverage=coverage)
+    if rows_out is not None:
+        _write_rows(rows_out, header, scored)
+    return _report(scored, group_by, coverage)
+
+
+def score_rows(rows: Sequence[Row], predictor: TrainedPredictor, *, coverage: float) -> list[ScoredRow]:
+    """Every row with its prediction or the reason why it has none, in order."""
+    parsed = [_parse(row) for row in rows]
+    jobs = [job for job, _, _ in parsed if job is not None]
+    times = predict_step_times(jobs, predictor, coverage=coverage) if jobs else None
+    scored: list[ScoredRow] = []
+    position = 0
+    for row, (job, measured, reason) in zip(rows, parsed, strict=True):
+        if job is None or times is None:
+            scored.append(
+                ScoredRow(row=row, measured_s=measured, predicted_s=None, low_s=None, high_s=None, reason=reason)
+            )
+            continue
+        scored.append(
+            ScoredRow(
+                row=row,
+                measured_s=measured,
+                predicted_s=float(times.step_time_s[position]),
+                low_s=float(times.low_s[position]),
+                high_s=float(times.high_s[position]),
+                reason=reason,
+            )
+        )
+        position += 1
+    return scored
+
+
+def _parse(row: Row) -> tuple[Job | None, float | None, str]:
+    """Job, measured step time and reason of one row; a job without a measurement is predicted, not scored."""
+    try:
+        measurement = measurement_of(row)
+        if isinstance(measurement, Rejected):
+            return None, None, measurement.reason
+        measured = measurement.measured_step_time_s
+        if not measurement.usable:
+            return None, measured, measurement.quality_reason or "no step time"
+        return job_of(measurement), measured, ""
+    except UnsupportedRow as error:
+        return None, None, error.reason
+    except CorpusError:
+        raise
+    except PrecisionTimeError as error:
+        return None, None, str(error)
+
+
+def _report(scored: Sequence[ScoredRow], group_by: Sequence[str], coverage: float) -> EvaluationReport:
+    supported = [item for item in scored if item.supported]
+    reasons = Counter(item.reason for item in scored if not item.supported)
+    return EvaluationReport(
+        overall=_summary(supported),
+        n_unsupported=len(scored) - len(supported),
+        unsupported_reasons=dict(reasons.most_common()),
+        coverage=coverage,
+        groups={column: _grouped(supported, lambda item, name=column: item.row.text(name)) for column in group_by},
+    )
+
+
+def _grouped(
+    scored: Sequence[ScoredRow], value_of: Callable[[ScoredRow], str]
+) -> dict[str, ErrorSummary]:
+    members: dict[str, list[ScoredRow]] = {}
+    for item in scored:
+        members.setdefault(value_of(item), []).append(item)
+    summaries = {value: _summary(items) for value, items in sorted(members.items())}
+    return {value: summary for value, summary in summaries.items() if summary is not None}
+
+
+def _summary(scored: Sequence[ScoredRow]) -> ErrorSummary | None:
+    columns = np.array(
+        [[item.measured_s, item.predicted_s, item.low_s, item.high_s] for item in scored], dtype=np.float64
+    ).reshape(-1, 4)
+    return summarize(columns[:, 0], columns[:, 1], columns[:, 2], columns[:, 3])
+
+
+def _write_rows(path: Path, header: Sequence[str], scored: Sequence[ScoredRow]) -> None:
+    """All rows, or no file: written beside the target and moved into place."""
+    kept = [name for name in header if name not in ADDED_COLUMNS]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+    with os.fdopen(handle, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow([*kept, *ADDED_COLUMNS])
+        for item in scored:
+            writer.writerow([*(item.row.cells.get(column, "") for column in kept), *item.added()])
+    Path(name).chmod(0o644)
+    Path(name).replace(path)

@@ -1,0 +1,201 @@
+"""What the learned stages read: one row of numbers per job, the same in training and in serving.
+
+No feature is the name of a source or of a model: a new job must be able to have every one of them.
+Stack profiles and architecture families enter as indicator columns; a profile that was never
+measured has none set and falls back to what all stacks have in common.
+
+References: the features named by arXiv 2604.16145 (tensor-core utilisation, bandwidth saving of
+reduced precision, loss-scaling overhead), beside the analytical terms themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..cost.columns import JobColumns
+from ..cost.job import Job, Stack, TimingScope
+from ..cost.roofline import peak_flops_per_s
+from ..cost.stacks import known_stacks
+from ..cost.step import StepCosts
+from ..hardware.device import Cluster
+from ..precision.policy import DType, PrecisionPolicy
+from ..workload.workload import Workload
+
+Floats = NDArray[np.float64]
+_Item = TypeVar("_Item")
+
+FRAMEWORKS = ("pytorch", "tensorflow", "mxnet", "jax", "paddlepaddle", "mindspore", "oneflow", "hugectr")
+COMPILERS = ("none", "inductor", "xla", "cudagraphs", "torchscript", "graph")
+VENDORS = ("NVIDIA", "AMD", "Intel", "Google", "CPU")
+FAMILIES = (
+    "cnn",
+    "vit",
+    "transformer-decoder",
+    "transformer-encoder",
+    "transformer-encdec",
+    "moe",
+    "rnn",
+    "detection",
+    "segmentation",
+    "speech",
+    "recsys",
+    "gnn",
+    "diffusion",
+)
+_TINY_S = 1e-9
+
+
+def group_features(jobs: Sequence[Job], columns: JobColumns, costs: StepCosts) -> dict[str, Floats]:
+    """Named feature columns of jobs that share one workload and one policy.
+
+    Args:
+        jobs: C jobs.
+        columns: Their columns.
+        costs: Their analytical costs.
+
+    Returns:
+        Feature name to column of shape (C,); the names are the same for every group.
+    """
+    first = jobs[0]
+    fixed = _workload_features(first.workload) | _policy_features(first.precision)
+    dtype = first.precision.matmul
+    return {
+        **_term_features(costs),
+        **_fact_features(costs),
+        **{name: np.full(len(jobs), value) for name, value in fixed.items()},
+        **_shared([job.cluster for job in jobs], lambda cluster: _cluster_features(cluster, dtype), id),
+        **_shared([(job.stack, job.scope) for job in jobs], lambda item: _stack_features(*item), hash),
+        **_layout_features(columns),
+    }
+
+
+def _shared(
+    items: Sequence[_Item], features_of: Callable[[_Item], Mapping[str, float]], key_of: Callable[[_Item], int]
+) -> dict[str, Floats]:
+    """Columns of features that many jobs have in common: computed once per distinct item."""
+    index: dict[int, int] = {}
+    tables: list[Mapping[str, float]] = []
+    positions = np.empty(len(items), dtype=np.intp)
+    for row, item in enumerate(items):
+        key = key_of(item)
+        if key not in index:
+            index[key] = len(tables)
+            tables.append(features_of(item))
+        positions[row] = index[key]
+    return {name: np.array([table[name] for table in tables])[positions] for name in tables[0]}
+
+
+def _term_features(costs: StepCosts) -> dict[str, Floats]:
+    total, compute = costs.step_time_s, np.maximum(costs.compute_s, _TINY_S)
+    facts = costs.facts
+    features = {"log_analytical_s": _log(total), "log_compute_s": _log(compute)}
+    for name, seconds in costs.terms.items():
+        features[f"share.{name}"] = seconds / total
+    features["link_over_compute"] = costs.link_s / compute
+    features["host_over_kernels"] = facts["host_s"] / np.maximum(facts["kernels_s"], _TINY_S)
+    features["log_mean_kernel_s"] = _log(facts["kernels_s"] / np.maximum(facts["launches"], 1.0))
+    return features
+
+
+def _fact_features(costs: StepCosts) -> dict[str, Floats]:
+    facts = costs.facts
+    features = {name.replace("time_share.", "class."): column for name, column in facts.items() if "." in name}
+    moved = np.maximum(facts["bytes"], 1.0)
+    return features | {
+        "log_flops": _log(facts["flops"]),
+        "log_flops_per_byte": _log(facts["flops"] / moved),
+        "log_launches": _log(facts["launches"]),
+        "mean_inner": _log(facts["mean_inner"]),
+        "mean_outer": _log(facts["mean_outer"]),
+        "mean_kernel_area": _log(facts["mean_kernel_area"]),
+        "largest_kernel_share": facts["largest_kernel_share"],
+        "short_kernel_share": facts["short_kernel_share"],
+        "weight_gradient_share": facts["weight_gradient_share"],
+        "tensor_core_share": facts["tensor_core_share"],
+        "bandwidth_saving": facts["bandwidth_saving"],
+        "cast_share": facts["cast_bytes"] / moved,
+        "memory_fill": facts["memory_fill"],
+    }
+
+
+def _workload_features(workload: Workload) -> dict[str, float]:
+    graph = workload.graph
+    features = {
+        "log_params": float(_log(graph.params)),
+        "trainable_share": graph.trainable_params / max(graph.params, 1.0),
+        "log_image_size": float(_log(graph.image_size or 1)),
+        "log_seq_len": float(_log(graph.seq_len or 1)),
+        "unpriced": float(sum(graph.unpriced.values())),
+    }
+    return features | {f"family.{name}": float(workload.family == name) for name in FAMILIES}
+
+
+def _policy_features(policy: PrecisionPolicy) -> dict[str, float]:
+    features = {f"matmul.{dtype.value}": float(policy.matmul is dtype) for dtype in DType}
+    return features | {
+        "conv_tf32": float(policy.conv is DType.TF32),
+        "activation_bytes": policy.activation.num_bytes,
+        "wire_bytes": policy.reduce.num_bytes,
+        "autocast": float(policy.autocast),
+        "loss_scaling": float(policy.loss_scaling),
+        "master_copy": float(policy.master is not None),
+    }
+
+
+def _cluster_features(cluster: Cluster, matmul: DType) -> dict[str, float]:
+    device = cluster.device
+    peak = peak_flops_per_s(device, matmul)
+    features = {
+        "log_peak": float(_log(peak)),
+        "log_fp32_peak": float(_log(device.peak_flops_per_s.get("fp32", peak))),
+        "log_bandwidth": float(_log(device.memory_bandwidth_bytes_per_s)),
+        "log_ridge": float(_log(peak / device.memory_bandwidth_bytes_per_s)),
+        "units": device.sm_count,
+        "l2": device.l2_bytes,
+        "boost": device.boost_hz,
+        "log_memory": float(_log(device.memory_bytes)),
+        "tdp": device.tdp_w,
+        "tdp_per_peak": device.tdp_w / peak * 1e12,
+        "device_year": float(device.release_year),
+        "pcie": device.pcie_bandwidth_bytes_per_s,
+        "log_devices": float(_log(cluster.num_devices)),
+        "log_nodes": float(_log(cluster.num_nodes)),
+        "devices_per_node": cluster.devices_per_node,
+        "intra_bandwidth": cluster.intra_node.bandwidth_bytes_per_s if cluster.num_devices > 1 else 0.0,
+        "inter_bandwidth": cluster.inter_node.bandwidth_bytes_per_s if cluster.num_nodes > 1 else 0.0,
+    }
+    return features | {f"vendor.{name}": float(device.vendor == name) for name in VENDORS}
+
+
+def _layout_features(columns: JobColumns) -> dict[str, Floats]:
+    degrees = ("micro_batch_size", "num_micro_batches", "dp", "tp", "pp", "cp", "ep")
+    features = {f"log_{name}": _log(getattr(columns, name)[:, 0]) for name in degrees}
+    features["log_global_batch_size"] = (
+        features["log_micro_batch_size"] + features["log_num_micro_batches"] + features["log_dp"]
+    )
+    plain = ("virtual_pp", "zero_stage", "checkpointing", "single_process", "parameter_server")
+    return features | {name: getattr(columns, name)[:, 0] for name in (*plain, "sequence_parallel")}
+
+
+def _stack_features(stack: Stack, scope: TimingScope) -> dict[str, float]:
+    features = {f"stack.{name}": float(stack.profile == name) for name in known_stacks()}
+    features |= {f"framework.{name}": float(stack.framework == name) for name in FRAMEWORKS}
+    features |= {f"compiler.{name}": float(stack.compiler == name) for name in COMPILERS}
+    features |= {f"scope.{item.value}": float(scope is item) for item in TimingScope}
+    return features | {
+        "framework_year": stack.framework_year,
+        "channels_last": float(stack.channels_last),
+        "fused_optimizer": float(stack.fused_optimizer),
+        "fused_attention": float(stack.fused_attention),
+        "unpadded": float(stack.unpadded_sequences),
+        "real_input": float(stack.real_input),
+    }
+
+
+def _log(value: Floats | float) -> Floats:
+    logs: Floats = np.log(np.maximum(value, 1e-12))
+    return logs

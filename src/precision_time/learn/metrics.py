@@ -1,0 +1,55 @@
+"""Error figures, all on time itself (never on its logarithm)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ErrorSummary:
+    """Absolute percentage errors |predicted - measured| / measured of n rows."""
+
+    n: int
+    mape_percent: float
+    median_ape_percent: float
+    p90_ape_percent: float
+    bias_percent: float
+    """Median of predicted / measured - 1."""
+    interval_coverage: float | None
+    """Share of rows whose measured time lies in its interval."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready dictionary."""
+        return asdict(self)
+
+
+def summarize(
+    measured_s: Floats, predicted_s: Floats, low_s: Floats | None = None, high_s: Floats | None = None
+) -> ErrorSummary | None:
+    """Errors of predictions, None without rows.
+
+    >>> summary = summarize(np.array([1.0, 2.0]), np.array([1.1, 1.8]))
+    >>> round(summary.mape_percent, 6), summary.n
+    (10.0, 2)
+    """
+    if not len(measured_s):
+        return None
+    ratio = predicted_s / measured_s
+    errors = np.abs(ratio - 1.0) * 100.0
+    coverage = None
+    if low_s is not None and high_s is not None:
+        coverage = float(np.mean((measured_s >= low_s) & (measured_s <= high_s)))
+    return ErrorSummary(
+        n=len(measured_s),
+        mape_percent=float(errors.mean()),
+        median_ape_percent=float(np.median(errors)),
+        p90_ape_percent=float(np.percentile(errors, 90)),
+        bias_percent=float((np.median(ratio) - 1.0) * 100.0),
+        interval_coverage=coverage,
+    )

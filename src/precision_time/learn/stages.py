@@ -1,0 +1,229 @@
+"""The learned correction in three stages, as in the precision-aware paper: compute, communication, overlap.
+
+1. compute: log(measured / analytical) of the compute part, from runs on one device and runs whose
+   wait for communication was measured;
+2. communication: the same of the communication that compute does not hide, from runs on several;
+3. overlap: log(measured / sum of the corrected parts), from all runs. It sees the first two stages
+   out of fold, so that it learns from the errors they make on jobs they have not seen.
+
+Reference: arXiv 2604.16145 (hierarchical predictor with a precision-dependent aggregator);
+papers.md 1.5. Trees are LightGBM's (Ke et al., NeurIPS 2017).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .table import JobTable, MeasuredTable
+from .trees import TreeEnsemble, trees_of
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.intp]
+
+STAGES = ("compute", "communication", "overlap")
+_FLOOR_S = 1e-6
+_MIN_SHARE = 0.02
+"""Least share of a step that a part is taken to have, so that logarithms stay finite."""
+_INNER_FOLDS = 4
+_LEAST_ERROR = 0.01
+"""Added to errors before their logarithm: below repeat noise there is nothing to learn."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BoosterSettings:
+    """LightGBM settings of one stage."""
+
+    num_trees: int
+    learning_rate: float = 0.06
+    num_leaves: int = 48
+    max_depth: int = 10
+    min_data_in_leaf: int = 12
+    feature_fraction: float = 0.5
+    bagging_fraction: float = 0.8
+    lambda_l2: float = 2.0
+    objective: str = "regression_l1"
+
+
+DEFAULT_SETTINGS: Mapping[str, BoosterSettings] = {
+    "compute": BoosterSettings(num_trees=400),
+    "communication": BoosterSettings(num_trees=200, num_leaves=31),
+    "overlap": BoosterSettings(num_trees=500),
+    "scale": BoosterSettings(num_trees=80, num_leaves=24, min_data_in_leaf=40, objective="regression"),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Corrected:
+    """What the stages make of the analytical seconds, shape (n,) each."""
+
+    compute_s: Floats
+    exposed_s: Floats
+    step_time_s: Floats
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StagedCorrection:
+    """The three fitted stages."""
+
+    names: tuple[str, ...]
+    """Feature columns, in order."""
+    stages: Mapping[str, TreeEnsemble]
+
+    def correct(self, jobs: JobTable) -> Corrected:
+        """Corrected seconds; compute_s + exposed_s = step_time_s."""
+        compute_factor = np.exp(self.stages["compute"].predict(jobs.features))
+        communication_factor = np.exp(self.stages["communication"].predict(jobs.features))
+        return _aggregate(
+            jobs,
+            compute_factor,
+            communication_factor,
+            lambda x: self.stages["overlap"].predict(x),
+        )
+
+
+def _aggregate(
+    jobs: JobTable, compute_factor: Floats, communication_factor: Floats, overlap: Callable[[Floats], Floats]
+) -> Corrected:
+    compute_s = jobs.compute_s * compute_factor
+    exposed_s = jobs.exposed_s * communication_factor
+    factor = np.exp(overlap(_overlap_features(jobs.features, compute_s, exposed_s)))
+    return Corrected(
+        compute_s=compute_s * factor, exposed_s=exposed_s * factor, step_time_s=(compute_s + exposed_s) * factor
+    )
+
+
+def _overlap_features(features: Floats, compute_s: Floats, exposed_s: Floats) -> Floats:
+    total_s = compute_s + exposed_s
+    extra = np.stack([np.log(np.maximum(compute_s, _FLOOR_S)), exposed_s / total_s, np.log(total_s)], axis=1)
+    return np.concatenate([features, extra], axis=1)
+
+
+def fit_stages(
+    table: MeasuredTable,
+    rows: Ints,
+    weights: Floats,
+    groups: NDArray[Any],
+    *,
+    settings: Mapping[str, BoosterSettings] = DEFAULT_SETTINGS,
+    seed: int = 0,
+    progress: Callable[[str], None] | None = None,
+) -> StagedCorrection:
+    """Fit the three stages on the given rows.
+
+    Args:
+        table: Measured jobs.
+        rows: Indices of the rows to learn from.
+        weights: Evidence of each row of the table, shape (n,).
+        groups: Group of each row of the table: rows of one group stay together in the inner folds.
+        settings: LightGBM settings per stage.
+        seed: Of the boosters and the inner folds; the same seed gives the same trees.
+        progress: Called with the name of each part of the work.
+    """
+    tell = progress or (lambda _: None)
+    folds = _inner_folds(groups[rows], seed)
+    compute_factor = np.empty(len(rows))
+    communication_factor = np.empty(len(rows))
+    for fold in range(_INNER_FOLDS):
+        tell(f"stages 1 and 2, inner fold {fold + 1} of {_INNER_FOLDS}")
+        inside, outside = rows[folds != fold], rows[folds == fold]
+        compute, communication = _fit_parts(table, inside, weights, settings, seed)
+        compute_factor[folds == fold] = np.exp(compute.predict(table.jobs.features[outside]))
+        communication_factor[folds == fold] = np.exp(communication.predict(table.jobs.features[outside]))
+    tell("stage 3")
+    compute_s = table.jobs.compute_s[rows] * compute_factor
+    exposed_s = table.jobs.exposed_s[rows] * communication_factor
+    overlap = _boost(
+        _overlap_features(table.jobs.features[rows], compute_s, exposed_s),
+        np.log(table.measured_s[rows] / (compute_s + exposed_s)),
+        weights[rows],
+        settings["overlap"],
+        seed,
+    )
+    tell("stages 1 and 2, all rows")
+    compute, communication = _fit_parts(table, rows, weights, settings, seed)
+    return StagedCorrection(
+        names=table.jobs.names,
+        stages={"compute": compute, "communication": communication, "overlap": overlap},
+    )
+
+
+def fit_scale(x: Floats, errors: Floats, weights: Floats, settings: BoosterSettings, seed: int) -> TreeEnsemble:
+    """Trees for the logarithm of the expected error.
+
+    Args:
+        x: Features, shape (n, n_features).
+        errors: Out-of-fold |log(measured / predicted)|, shape (n,).
+        weights: Evidence per row.
+        settings: LightGBM settings.
+        seed: Of the booster.
+    """
+    return _boost(x, np.log(errors + _LEAST_ERROR), weights, settings, seed)
+
+
+def _fit_parts(
+    table: MeasuredTable, rows: Ints, weights: Floats, settings: Mapping[str, BoosterSettings], seed: int
+) -> tuple[TreeEnsemble, TreeEnsemble]:
+    """Stages 1 and 2 on `rows`."""
+    measured, sync = table.measured_s[rows], table.sync_s[rows]
+    alone = table.jobs.exposed_s[rows] <= 0.0
+    known = ~np.isnan(sync)
+    compute_target = np.where(known & ~alone, np.maximum(measured - np.nan_to_num(sync), _MIN_SHARE * measured), measured)
+    learns = alone | known
+    compute = _boost(
+        table.jobs.features[rows[learns]],
+        np.log(compute_target[learns] / table.jobs.compute_s[rows[learns]]),
+        weights[rows[learns]],
+        settings["compute"],
+        seed,
+    )
+    several = rows[~alone]
+    corrected = table.jobs.compute_s[several] * np.exp(compute.predict(table.jobs.features[several]))
+    rest = table.measured_s[several] - corrected
+    waited = np.where(np.isnan(table.sync_s[several]), rest, table.sync_s[several])
+    waited = np.maximum(waited, _MIN_SHARE * table.measured_s[several])
+    communication = _boost(
+        table.jobs.features[several],
+        np.log(waited / np.maximum(table.jobs.exposed_s[several], _FLOOR_S)),
+        weights[several],
+        settings["communication"],
+        seed,
+    )
+    return compute, communication
+
+
+def _inner_folds(groups: NDArray[Any], seed: int) -> Ints:
+    """Fold of each row; equal groups share a fold."""
+    _, inverse = np.unique(groups, return_inverse=True)
+    shuffled = np.random.default_rng(seed).permutation(int(inverse.max()) + 1)
+    folds: Ints = (shuffled[inverse] % _INNER_FOLDS).astype(np.intp)
+    return folds
+
+
+def _boost(x: Floats, y: Floats, weights: Floats, settings: BoosterSettings, seed: int) -> TreeEnsemble:
+    import lightgbm
+
+    parameters = {
+        "objective": settings.objective,
+        "learning_rate": settings.learning_rate,
+        "num_leaves": settings.num_leaves,
+        "max_depth": settings.max_depth,
+        "min_data_in_leaf": settings.min_data_in_leaf,
+        "feature_fraction": settings.feature_fraction,
+        "bagging_fraction": settings.bagging_fraction,
+        "bagging_freq": 1,
+        "lambda_l2": settings.lambda_l2,
+        "seed": seed,
+        "deterministic": True,
+        "force_row_wise": True,
+        "num_threads": 2,
+        "verbosity": -1,
+    }
+    booster = lightgbm.train(
+        parameters, lightgbm.Dataset(x, y, weight=weights, free_raw_data=True), num_boost_round=settings.num_trees
+    )
+    return trees_of(booster.dump_model())

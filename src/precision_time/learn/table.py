@@ -1,0 +1,136 @@
+"""The table that predictors learn from: one row per measured job, features and analytical seconds."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..corpus.jobs import UnsupportedRow, job_of
+from ..corpus.measurement import Measurement
+from ..cost.job import Job
+from ..cost.step import StepCosts, price, pricing_key
+from ..errors import PrecisionTimeError
+from ..workload.graph import OpGraph
+from .features import group_features
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobTable:
+    """Features and analytical seconds of n jobs; arrays are in the order of the jobs given."""
+
+    features: Floats
+    """Shape (n, n_features), columns in the order of `names`."""
+    names: tuple[str, ...]
+    analytical_s: Floats
+    """Step time of the cost model, shape (n,)."""
+    compute_s: Floats
+    """Its compute part (kernels, host, optimizer)."""
+    exposed_s: Floats
+    """Its communication part; compute_s + exposed_s = analytical_s."""
+    architectures: tuple[str, ...]
+    """`architecture_key` of each job."""
+
+    def take(self, rows: NDArray[np.intp]) -> JobTable:
+        """The table of some of the rows."""
+        return JobTable(
+            features=self.features[rows],
+            names=self.names,
+            analytical_s=self.analytical_s[rows],
+            compute_s=self.compute_s[rows],
+            exposed_s=self.exposed_s[rows],
+            architectures=tuple(self.architectures[row] for row in rows),
+        )
+
+
+def architecture_key(graph: OpGraph) -> str:
+    """What makes two models the same architecture, whatever their names: parameters and operators."""
+    return f"{graph.params:.0f}/{len(graph.nodes)}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeasuredTable:
+    """Jobs with their measurements, ready for fitting and scoring."""
+
+    jobs: JobTable
+    measurements: tuple[Measurement, ...]
+    measured_s: Floats
+    sync_s: Floats
+    """Wait for communication that the source measured [s]; NaN where it did not."""
+    rejected: Counter[str]
+    """Why rows of the corpus could not be priced, and how many."""
+
+    def __len__(self) -> int:
+        return len(self.measured_s)
+
+
+def job_table(jobs: Sequence[Job], progress: Callable[[int], None] | None = None) -> JobTable:
+    """Features and analytical seconds of `jobs`; jobs that share workload and precision are priced together.
+
+    Args:
+        jobs: Any jobs.
+        progress: Called with the number of jobs done after every group.
+    """
+    groups: dict[Hashable, list[int]] = defaultdict(list)
+    for index, job in enumerate(jobs):
+        groups[pricing_key(job)].append(index)
+    names: tuple[str, ...] = ()
+    features = np.zeros((0, 0))
+    seconds = np.zeros((3, len(jobs)))
+    for indices in groups.values():
+        members = [jobs[index] for index in indices]
+        columns, costs = price(members)
+        named = group_features(members, columns, costs)
+        if not names:
+            names = tuple(named)
+            features = np.empty((len(jobs), len(names)))
+        features[indices] = np.stack([named[name] for name in names], axis=1)
+        seconds[:, indices] = _seconds(costs)
+        if progress:
+            progress(len(indices))
+    return JobTable(
+        features=features,
+        names=names,
+        analytical_s=seconds[0],
+        compute_s=seconds[1],
+        exposed_s=seconds[2],
+        architectures=tuple(architecture_key(job.workload.graph) for job in jobs),
+    )
+
+
+def _seconds(costs: StepCosts) -> Floats:
+    return np.stack([costs.step_time_s, costs.compute_s, costs.step_time_s - costs.compute_s])
+
+
+def measured_table(
+    measurements: Sequence[Measurement], progress: Callable[[int], None] | None = None
+) -> MeasuredTable:
+    """The fitting table of the measurements that can be priced; the others are counted with reasons."""
+    jobs: list[Job] = []
+    kept: list[Measurement] = []
+    rejected: Counter[str] = Counter()
+    for measurement in measurements:
+        if not measurement.usable:
+            rejected[f"unusable: {measurement.quality_reason}"] += 1
+            continue
+        try:
+            jobs.append(job_of(measurement))
+        except UnsupportedRow as error:
+            rejected[error.reason] += 1
+            continue
+        except PrecisionTimeError as error:
+            rejected[type(error).__name__ + ": " + str(error)[:80]] += 1
+            continue
+        kept.append(measurement)
+    return MeasuredTable(
+        jobs=job_table(jobs, progress),
+        measurements=tuple(kept),
+        measured_s=np.array([item.step_time_s for item in kept]),
+        sync_s=np.array([np.nan if item.sync_time_s is None else item.sync_time_s for item in kept]),
+        rejected=rejected,
+    )

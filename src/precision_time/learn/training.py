@@ -1,0 +1,181 @@
+"""`precision-time train`: from the corpus to the predictor that ships, with its held-out errors.
+
+Five folds by configuration and five by model are fitted first. Their out-of-fold residuals are the
+accuracy table, calibrate the intervals, and stand beside each measured run as evidence. The last
+fit learns from everything. Seeded: the same corpus and seed give the same files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..corpus.measurement import Measurement
+from ..corpus.splits import configuration_groups, grouped_folds, model_groups
+from ..corpus.store import corpus_fingerprint, load_corpus
+from .artifact import EvidenceTable, TrainedPredictor
+from .evidence_space import evidence_keys
+from .intervals import IntervalModel, fit_quantiles
+from .stages import DEFAULT_SETTINGS, BoosterSettings, StagedCorrection, fit_scale, fit_stages
+from .table import MeasuredTable, measured_table
+
+Floats = NDArray[np.float64]
+Tell = Callable[[str], None]
+
+PROTOCOLS = ("configuration", "model")
+_FOLDS = 5
+_SUSPECT_WEIGHT = 0.3
+_QUICK_SHARE = 0.2
+"""Share of the trees that `quick` keeps: for tests of the plumbing, not for shipping."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeldOut:
+    """Out-of-fold predictions of one protocol, in the order of the table."""
+
+    step_time_s: Floats
+    folds: NDArray[np.intp]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingResult:
+    """The predictor and what it was judged by."""
+
+    predictor: TrainedPredictor
+    table: MeasuredTable
+    held_out: Mapping[str, HeldOut]
+
+
+def train(
+    *,
+    measurements: Sequence[Measurement] | None = None,
+    seed: int = 0,
+    quick: bool = False,
+    tell: Tell = lambda _: None,
+) -> TrainingResult:
+    """Fit the predictor on the shipped corpus, or on the measurements given.
+
+    Args:
+        measurements: Runs to learn from; the shipped corpus when None.
+        seed: Of folds and boosters.
+        quick: A fifth of the trees and two folds.
+        tell: Called with a word on what is being done, for progress bars.
+    """
+    rows = load_corpus() if measurements is None else measurements
+    tell("pricing the corpus")
+    table = measured_table(rows)
+    settings = _settings(quick)
+    weights = row_weights(table)
+    held_out = {
+        protocol: cross_validate(
+            table, weights, protocol, settings=settings, seed=seed, folds=2 if quick else _FOLDS, tell=tell
+        )
+        for protocol in PROTOCOLS
+    }
+    tell("fitting on everything")
+    everything = np.arange(len(table))
+    groups = configuration_groups(table.measurements)
+    correction = fit_stages(table, everything, weights, groups, settings=settings, seed=seed)
+    predictor = TrainedPredictor(
+        correction=correction,
+        intervals=fit_intervals(table, held_out, weights, settings, seed),
+        evidence=EvidenceTable(
+            keys=evidence_keys(table.jobs),
+            measurement_ids=np.array([item.row_id for item in table.measurements], dtype=np.int64),
+            predicted_s=held_out["configuration"].step_time_s,
+        ),
+        card=_card(table, correction, settings, seed),
+    )
+    return TrainingResult(predictor=predictor, table=table, held_out=held_out)
+
+
+def cross_validate(
+    table: MeasuredTable,
+    weights: Floats,
+    protocol: str,
+    *,
+    settings: Mapping[str, BoosterSettings] = DEFAULT_SETTINGS,
+    seed: int = 0,
+    folds: int = _FOLDS,
+    tell: Tell = lambda _: None,
+) -> HeldOut:
+    """Out-of-fold predictions under one protocol of PROTOCOLS.
+
+    Args:
+        table: Measured jobs.
+        weights: Evidence per row.
+        protocol: What stays together: a configuration, or all rows of a model.
+        settings: LightGBM settings per stage.
+        seed: Of folds and boosters.
+        folds: How many.
+        tell: Called with a word on each fold.
+    """
+    configurations = configuration_groups(table.measurements)
+    groups = configurations if protocol == "configuration" else model_groups(table.measurements)
+    fold_of = grouped_folds(groups, num_folds=folds, seed=seed)
+    predicted = np.empty(len(table))
+    for fold in range(folds):
+        tell(f"held out by {protocol}, fold {fold + 1} of {folds}")
+        inside, outside = np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)
+        correction = fit_stages(table, inside, weights, groups, settings=settings, seed=seed)
+        predicted[outside] = correction.correct(table.jobs.take(outside)).step_time_s
+    return HeldOut(step_time_s=predicted, folds=fold_of)
+
+
+def fit_intervals(
+    table: MeasuredTable,
+    held_out: Mapping[str, HeldOut],
+    weights: Floats,
+    settings: Mapping[str, BoosterSettings],
+    seed: int,
+) -> IntervalModel:
+    """Scale and quantiles of the residuals: known models from the configuration folds, unseen from the model folds."""
+    residuals = {name: np.log(table.measured_s / held.step_time_s) for name, held in held_out.items()}
+    scale = fit_scale(table.jobs.features, np.abs(residuals["configuration"]), weights, settings["scale"], seed)
+    model = IntervalModel(scale=scale, quantiles={})
+    expected = model.expected_error(table.jobs.features)
+    return replace(
+        model,
+        quantiles={
+            "known": fit_quantiles(residuals["configuration"] / expected, weights),
+            "unseen-model": fit_quantiles(residuals["model"] / expected, weights),
+        },
+    )
+
+
+def row_weights(table: MeasuredTable) -> Floats:
+    """Evidence of each row: repeats of a configuration share one vote, suspect rows count less."""
+    groups = configuration_groups(table.measurements)
+    _, inverse, counts = np.unique(groups, return_inverse=True, return_counts=True)
+    weights = 1.0 / np.sqrt(counts[inverse])
+    suspect = np.array([item.quality == "suspect" for item in table.measurements])
+    weighted: Floats = weights * np.where(suspect, _SUSPECT_WEIGHT, 1.0)
+    return weighted
+
+
+def _settings(quick: bool) -> Mapping[str, BoosterSettings]:
+    if not quick:
+        return DEFAULT_SETTINGS
+    return {
+        stage: replace(item, num_trees=max(int(item.num_trees * _QUICK_SHARE), 10))
+        for stage, item in DEFAULT_SETTINGS.items()
+    }
+
+
+def _card(
+    table: MeasuredTable, correction: StagedCorrection, settings: Mapping[str, BoosterSettings], seed: int
+) -> dict[str, Any]:
+    return {
+        "seed": seed,
+        "rows": len(table),
+        "corpus": corpus_fingerprint(table.measurements),
+        "settings": {stage: asdict(item) for stage, item in settings.items()},
+        "architectures": sorted(set(table.jobs.architectures)),
+        "devices": sorted({item.device for item in table.measurements}),
+        "rejected": dict(table.rejected.most_common()),
+        "num_features": len(correction.names),
+    }

@@ -1,0 +1,116 @@
+"""Boosted trees as plain arrays: what ships, and what one prediction walks through.
+
+Training uses LightGBM. A single prediction must answer within milliseconds of a cold start, and
+importing LightGBM costs up to seconds where scikit-learn is installed beside it; so the trees are
+stored as arrays and walked here. `tests/learn/test_trees.py` holds both against each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+_CHUNK = 4096
+"""Rows walked at once: keeps the index matrix in cache."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TreeEnsemble:
+    """Trees with numerical splits `x <= threshold`; a leaf points at itself.
+
+    Node arrays have length M (all trees together), `roots` length T.
+    """
+
+    feature: NDArray[np.int16]
+    threshold: Floats
+    left: NDArray[np.int32]
+    right: NDArray[np.int32]
+    value: Floats
+    roots: NDArray[np.int32]
+    depth: int
+
+    def predict(self, x: Floats) -> Floats:
+        """Sum of the leaf values.
+
+        Args:
+            x: Features, shape (n_samples, n_features).
+
+        Returns:
+            Raw score, shape (n_samples,).
+        """
+        parts = [self._walk(x[start : start + _CHUNK]) for start in range(0, len(x), _CHUNK)]
+        return np.concatenate(parts) if parts else np.zeros(0)
+
+    def _walk(self, x: Floats) -> Floats:
+        node = np.broadcast_to(self.roots, (len(x), len(self.roots))).copy()
+        row = np.arange(len(x))[:, None]
+        for _ in range(self.depth):
+            goes_left = x[row, self.feature[node]] <= self.threshold[node]
+            node = np.where(goes_left, self.left[node], self.right[node])
+        total: Floats = self.value[node].sum(axis=1)
+        return total
+
+    def to_arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
+        """Arrays for one `.npz` file, names led by `prefix`."""
+        return {
+            f"{prefix}.feature": self.feature,
+            f"{prefix}.threshold": self.threshold,
+            f"{prefix}.left": self.left,
+            f"{prefix}.right": self.right,
+            f"{prefix}.value": self.value,
+            f"{prefix}.roots": self.roots,
+            f"{prefix}.depth": np.array(self.depth),
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], prefix: str) -> TreeEnsemble:
+        """The ensemble that `to_arrays` wrote under `prefix`."""
+        return cls(
+            feature=arrays[f"{prefix}.feature"],
+            threshold=arrays[f"{prefix}.threshold"],
+            left=arrays[f"{prefix}.left"],
+            right=arrays[f"{prefix}.right"],
+            value=arrays[f"{prefix}.value"],
+            roots=arrays[f"{prefix}.roots"],
+            depth=int(arrays[f"{prefix}.depth"]),
+        )
+
+
+def trees_of(model: Mapping[str, Any]) -> TreeEnsemble:
+    """The trees of a LightGBM model dump (`Booster.dump_model()`), numerical splits only."""
+    columns: dict[str, list[float]] = {name: [] for name in ("feature", "threshold", "left", "right", "value")}
+    roots: list[int] = []
+    deepest = 0
+
+    def add(node: Mapping[str, Any], level: int) -> int:
+        nonlocal deepest
+        deepest = max(deepest, level)
+        index = len(columns["feature"])
+        for column in columns.values():
+            column.append(0)
+        columns["left"][index] = columns["right"][index] = index
+        if "leaf_value" in node:
+            columns["value"][index] = node["leaf_value"]
+            return index
+        columns["feature"][index] = node["split_feature"]
+        columns["threshold"][index] = node["threshold"]
+        columns["left"][index] = add(node["left_child"], level + 1)
+        columns["right"][index] = add(node["right_child"], level + 1)
+        return index
+
+    for tree in model["tree_info"]:
+        roots.append(add(tree["tree_structure"], 0))
+    return TreeEnsemble(
+        feature=np.array(columns["feature"], dtype=np.int16),
+        threshold=np.array(columns["threshold"], dtype=np.float64),
+        left=np.array(columns["left"], dtype=np.int32),
+        right=np.array(columns["right"], dtype=np.int32),
+        value=np.array(columns["value"], dtype=np.float64),
+        roots=np.array(roots, dtype=np.int32),
+        depth=deepest,
+    )

@@ -1,0 +1,184 @@
+"""What a precision changes in a model: work, traffic, casts and seconds per operator class, against fp32."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..cost.roofline import kernel_seconds, load_kernel_model, rates_of
+from ..hardware.catalog import get_cluster
+from ..hardware.device import Device
+from ..precision.catalog import get_policy, parse_precision
+from ..precision.lowered import PHASES, LoweredStep
+from ..precision.lowering import DTYPES, OP_CLASSES, lower
+from ..precision.support import check_support
+from .api import DEFAULT_DEVICE, _workload
+
+_DEFAULT_BATCH = 32.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExplainedClass:
+    """Kernels of one class, phase and type, beside the same class and phase at fp32."""
+
+    op_class: str
+    phase: str
+    dtype: str
+    flops: float
+    bytes: float
+    time_s: float
+    launches: float
+    fp32_bytes: float
+    fp32_time_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Explanation:
+    """One micro batch of a model under a precision and under fp32, on one device, by the roofline alone."""
+
+    model: str
+    device: str
+    precision: str
+    batch_size: float
+    flops: float
+    bytes: float
+    fp32_bytes: float
+    cast_bytes: float
+    casts: float
+    time_s: float
+    fp32_time_s: float
+    tensor_core_share: float
+    """Share of the FLOPs that run on matrix units at the policy's types."""
+    rows: tuple[ExplainedClass, ...]
+    warnings: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready dictionary."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Priced:
+    step: LoweredStep
+    flops: np.ndarray[Any, np.dtype[np.float64]]
+    moved: np.ndarray[Any, np.dtype[np.float64]]
+    seconds: np.ndarray[Any, np.dtype[np.float64]]
+    launches: np.ndarray[Any, np.dtype[np.float64]]
+
+
+def explain(
+    model: Any,
+    *,
+    precision: str = "fp16-mixed",
+    device: str | None = None,
+    batch_size: float | None = None,
+    seq_len: int | None = None,
+    image_size: int | None = None,
+    sizes: Mapping[str, Any] | None = None,
+    custom: str | Path | None = None,
+) -> Explanation:
+    """Set a precision against fp32, per operator class.
+
+    Args:
+        model: As `predict_time` takes it.
+        precision: Any usual spelling.
+        device: Accelerator; A100-SXM4-80GB when nothing is said.
+        batch_size: Samples; 32 when nothing is said.
+        seq_len: Tokens per sample.
+        image_size: Side of the images [pixels].
+        sizes: Sizes of a parametric model.
+        custom: File with your own devices.
+
+    Raises:
+        ConfigError: As `predict_time`.
+    """
+    workload = _workload(
+        model, None, seq_len=seq_len, image_size=image_size, sizes=sizes, dataset=None, optimizer=None
+    )
+    custom_path = None if custom is None else Path(custom)
+    target = get_cluster(device=device or DEFAULT_DEVICE, num_devices=1, custom=custom_path).device
+    choice = parse_precision(precision)
+    policy = get_policy(choice.name, variant=choice.variant)
+    warnings = check_support(policy, target)
+    batch = float(batch_size or _DEFAULT_BATCH)
+    ours = _price(lower(workload.graph, policy), target, batch)
+    wide = _price(lower(workload.graph, get_policy("fp32")), target, batch)
+    casts = ours.step.is_cast
+    product_flops = float(ours.flops.sum())
+    narrow = np.array([dtype.value not in ("fp32", "fp64") for dtype in DTYPES])[ours.step.dtype]
+    return Explanation(
+        model=workload.name,
+        device=target.name,
+        precision=policy.name,
+        batch_size=batch,
+        flops=product_flops,
+        bytes=float(ours.moved.sum()),
+        fp32_bytes=float(wide.moved.sum()),
+        cast_bytes=float(ours.moved[casts].sum()),
+        casts=float(ours.launches[casts].sum()),
+        time_s=float(ours.seconds.sum()),
+        fp32_time_s=float(wide.seconds.sum()),
+        tensor_core_share=float(ours.flops[narrow].sum()) / max(product_flops, 1.0),
+        rows=_rows(ours, wide),
+        warnings=warnings,
+    )
+
+
+def _price(step: LoweredStep, device: Device, batch: float) -> _Priced:
+    scaled = step.m_scales | step.k_scales | step.count_scales
+    repeats = step.repeat * step.sequential_steps
+    seconds = kernel_seconds(step, np.array([[batch]]), rates_of([device]), load_kernel_model())[0]
+    return _Priced(
+        step=step,
+        flops=step.flops * repeats * np.where(scaled, batch, 1.0),
+        moved=(step.bytes_per_sample * batch + step.bytes_fixed) * repeats,
+        seconds=seconds,
+        launches=step.launches * repeats,
+    )
+
+
+def _rows(ours: _Priced, wide: _Priced) -> tuple[ExplainedClass, ...]:
+    """One row per phase, class and type, in the order of a step; casts have a row of their own."""
+    rows: list[ExplainedClass] = []
+    for phase_index, phase in enumerate(PHASES):
+        for class_index, op_class in enumerate(OP_CLASSES):
+            here = (ours.step.phase == phase_index) & (ours.step.op_class == class_index) & ~ours.step.is_cast
+            there = (wide.step.phase == phase_index) & (wide.step.op_class == class_index)
+            rows.extend(_class_rows(op_class.value, phase, ours, wide, here, there))
+        casts = (ours.step.phase == phase_index) & ours.step.is_cast
+        none = np.zeros(len(wide.moved), dtype=bool)
+        rows.extend(_class_rows("cast", phase, ours, wide, casts, none))
+    return tuple(rows)
+
+
+def _class_rows(
+    name: str,
+    phase: str,
+    ours: _Priced,
+    wide: _Priced,
+    here: np.ndarray[Any, np.dtype[np.bool_]],
+    there: np.ndarray[Any, np.dtype[np.bool_]],
+) -> list[ExplainedClass]:
+    rows: list[ExplainedClass] = []
+    total = float(ours.moved[here].sum()) or 1.0
+    for dtype_index in np.unique(ours.step.dtype[here]):
+        mask = here & (ours.step.dtype == dtype_index)
+        share = float(ours.moved[mask].sum()) / total
+        rows.append(
+            ExplainedClass(
+                op_class=name,
+                phase=phase,
+                dtype=DTYPES[int(dtype_index)].value,
+                flops=float(ours.flops[mask].sum()),
+                bytes=float(ours.moved[mask].sum()),
+                time_s=float(ours.seconds[mask].sum()),
+                launches=float(ours.launches[mask].sum()),
+                fp32_bytes=float(wide.moved[there].sum()) * share,
+                fp32_time_s=float(wide.seconds[there].sum()) * share,
+            )
+        )
+    return rows

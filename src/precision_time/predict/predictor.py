@@ -1,0 +1,182 @@
+"""From a Job to a Prediction: analytical terms, learned correction, interval, evidence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..corpus.store import corpus_store
+from ..cost.job import Job
+from ..cost.memory import memory_terms_of
+from ..cost.roofline import peak_flops_per_s
+from ..cost.step import price
+from ..learn.artifact import TrainedPredictor
+from ..learn.evidence_space import evidence_keys, nearest
+from ..learn.serving import StepTimes, predict_step_times
+from ..learn.table import JobTable
+from .prediction import Evidence, Interval, Prediction
+
+_EVIDENCE_SHOWN = 3
+_LEAST_SIMILARITY = 0.05
+_BACKWARD_FLOPS = 2.0
+"""Backward FLOPs relative to forward, the convention of model FLOPs utilisation (PaLM, appendix B)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunLength:
+    """How long the run is, in what the caller knows."""
+
+    dataset_samples: int | None = None
+    epochs: float | None = None
+    steps: int | None = None
+
+
+def predict_job(
+    job: Job, predictor: TrainedPredictor, *, length: RunLength, coverage: float = 0.9
+) -> Prediction:
+    """The whole answer for one job.
+
+    Args:
+        job: The question.
+        predictor: The trained predictor.
+        length: Data set, epochs or steps of the run.
+        coverage: Probability that the interval holds, 0..1.
+    """
+    times = predict_step_times([job], predictor, coverage=coverage)
+    step_time_s = float(times.step_time_s[0])
+    memory = memory_terms_of(job)
+    needed = sum(memory.values())
+    run = _run_times(job, length, step_time_s)
+    warnings = (*job_warnings(job, times.jobs, predictor), *_memory_warnings(job, memory, needed))
+    workload, layout, device = job.workload, job.layout, job.cluster.device
+    return Prediction(
+        model=workload.name,
+        device=device.name,
+        num_devices=job.cluster.num_devices,
+        num_nodes=job.cluster.num_nodes,
+        precision=job.precision.name,
+        stack=job.stack.profile,
+        micro_batch_size=layout.micro_batch_size,
+        global_batch_size=layout.global_batch_size,
+        step_time_s=step_time_s,
+        terms=corrected_terms(job, times),
+        interval=Interval(low_s=float(times.low_s[0]), high_s=float(times.high_s[0]), coverage=coverage),
+        throughput=layout.global_batch_size * workload.units_per_sample / step_time_s,
+        throughput_unit=workload.throughput_unit,
+        mfu=model_flops_utilisation(job, step_time_s),
+        memory_bytes_per_device=needed,
+        memory_terms=memory,
+        fits=needed <= device.memory_bytes,
+        analytical_step_time_s=float(times.jobs.analytical_s[0]),
+        evidence=nearest_runs(times.jobs, predictor),
+        assumptions=(*workload.assumptions, *job.cluster.assumptions, *job.assumptions),
+        warnings=warnings,
+        **run,
+    )
+
+
+def corrected_terms(job: Job, times: StepTimes) -> dict[str, float]:
+    """The analytical terms after the correction of their stage; they add up to the step time."""
+    _, costs = price([job])
+    table, corrected = times.jobs, times.corrected
+    compute_factor = float(corrected.compute_s[0]) / max(float(table.compute_s[0]), 1e-12)
+    exposed = float(table.exposed_s[0])
+    exposed_factor = float(corrected.exposed_s[0]) / exposed if exposed > 0.0 else 0.0
+    terms = {
+        name: float(seconds[0]) * (exposed_factor if name in costs.exposed_names else compute_factor)
+        for name, seconds in costs.terms.items()
+    }
+    terms = {name: seconds for name, seconds in terms.items() if seconds > 0.0}
+    largest = max(terms, key=lambda name: terms[name])
+    terms[largest] += float(times.step_time_s[0]) - math.fsum(terms.values())
+    return terms
+
+
+def model_flops_utilisation(job: Job, step_time_s: float) -> float | None:
+    """Useful FLOPs (forward and backward once) over the dense peak of the matmul type, 0..1.
+
+    None where the matmul type has no peak of its own on the device.
+    """
+    dtype, device = job.precision.matmul, job.cluster.device
+    graph = job.workload.graph
+    if dtype.value not in device.peak_flops_per_s or graph.forward_flops == 0.0:
+        return None
+    useful = (1.0 + _BACKWARD_FLOPS) * graph.forward_flops * job.layout.global_batch_size
+    return useful / (step_time_s * job.cluster.num_devices * peak_flops_per_s(device, dtype))
+
+
+def nearest_runs(table: JobTable, predictor: TrainedPredictor) -> tuple[Evidence, ...]:
+    """The measured runs of the corpus nearest to the first job of `table`, best first."""
+    evidence = predictor.evidence
+    rows, similarity = nearest(evidence.keys, evidence_keys(table)[0], _EVIDENCE_SHOWN * 4)
+    store = corpus_store()
+    shown: dict[tuple[object, ...], Evidence] = {}
+    for row, alike in zip(rows, similarity, strict=True):
+        if alike < _LEAST_SIMILARITY or len(shown) == _EVIDENCE_SHOWN:
+            break
+        run = store.get(int(evidence.measurement_ids[row]))
+        key = (run.model, run.device, run.num_devices, run.precision, run.global_batch_size, run.stack_profile)
+        shown.setdefault(
+            key,
+            Evidence(
+                model=run.model,
+                device=run.device,
+                num_devices=run.num_devices,
+                precision=run.precision,
+                global_batch_size=run.global_batch_size,
+                stack=run.stack_profile,
+                measured_step_time_s=run.measured_step_time_s,
+                predicted_step_time_s=float(evidence.predicted_s[row]),
+                similarity=float(alike),
+                source=run.source,
+                source_ref=run.source_ref,
+            ),
+        )
+    return tuple(shown.values())
+
+
+def job_warnings(job: Job, table: JobTable, predictor: TrainedPredictor) -> tuple[str, ...]:
+    """What makes this answer weaker than usual, in words."""
+    warnings: list[str] = []
+    card = predictor.card
+    if table.architectures[0] not in frozenset(card["architectures"]):
+        warnings.append(
+            f"No measured run of {job.workload.name} is in the corpus: the interval is that of unseen models."
+        )
+    if job.cluster.device.name not in frozenset(card["devices"]):
+        warnings.append(
+            f"No measured run on {job.cluster.device.name} is in the corpus: only its data sheet speaks for it."
+        )
+    unpriced = job.workload.graph.unpriced
+    if unpriced:
+        counted = ", ".join(f"{name} x{count}" for name, count in sorted(unpriced.items()))
+        warnings.append(f"Operators without a cost formula, priced by memory traffic: {counted}.")
+    return tuple(warnings)
+
+
+def _memory_warnings(job: Job, memory: Mapping[str, float], needed: float) -> tuple[str, ...]:
+    capacity = job.cluster.device.memory_bytes
+    if needed <= capacity:
+        return ()
+    largest = max(memory, key=lambda name: memory[name])
+    return (
+        f"Does not fit: needs {needed / 2**30:.1f} GiB per device, {job.cluster.device.name} has "
+        f"{capacity / 2**30:.1f} GiB. Largest: {largest} ({memory[largest] / 2**30:.1f} GiB). "
+        "Try a smaller batch, activation checkpointing or sharding (zero=3).",
+    )
+
+
+def _run_times(job: Job, length: RunLength, step_time_s: float) -> dict[str, float | int | None]:
+    """Steps and seconds of an epoch and of the run, None where nobody said how long it is."""
+    samples = length.dataset_samples or job.workload.dataset_samples
+    steps_per_epoch = math.ceil(samples / job.layout.global_batch_size) if samples else None
+    total_steps = length.steps
+    if total_steps is None and steps_per_epoch is not None:
+        total_steps = math.ceil((length.epochs or 1.0) * steps_per_epoch)
+    return {
+        "steps_per_epoch": steps_per_epoch,
+        "epoch_time_s": None if steps_per_epoch is None else steps_per_epoch * step_time_s,
+        "total_steps": total_steps,
+        "total_time_s": None if total_steps is None else total_steps * step_time_s,
+    }
