@@ -242,14 +242,14 @@ def neumf_large() -> nn.Module:
 
 ENTRIES: dict[str, Entry] = {
     "ncf-neumf": _entry(neumf_small, _pairs, **ML_1M),
-    "ncf-neumf@ml-20m": _entry(
+    "ncf-neumf--ml-20m": _entry(
         neumf_large,
         _pairs,
         _params(31_832_577, "MLPerf v0.5 NCF, parameter count printed at start", 0.001),
         **ML_20M,
     ),
     "ncf": _entry(neumf_large, _pairs, **ML_20M),
-    "ncf@movielens-1m": _entry(neumf_small, _pairs, **ML_1M),
+    "ncf--movielens-1m": _entry(neumf_small, _pairs, **ML_1M),
     "dlrm": _entry(
         lambda: ClickModel(33_762_577),
         _clicks(),
@@ -257,18 +257,18 @@ ENTRIES: dict[str, Entry] = {
         **CRITEO,
         aliases=("dlrm-small",),
     ),
-    "dlrm@large": _entry(
+    "dlrm--large": _entry(
         lambda: ClickModel(178_000_000),
         _clicks(),
         **CRITEO,
         aliases=("dlrm-large",),
     ),
-    "dlrm@extra-large": _entry(
+    "dlrm--extra-large": _entry(
         lambda: ClickModel(882_774_592),
         _clicks(),
         **CRITEO,
     ),
-    "dlrm@mlperf": _entry(
+    "dlrm--mlperf": _entry(
         lambda: ClickModel(187_767_399),
         _clicks(),
         _params(24e9, "MLPerf DLRM, rows capped at 40 million per table: 24 B", 0.02),
@@ -286,7 +286,7 @@ ENTRIES: dict[str, Entry] = {
         _params(4.2e9, "NVIDIA DeepLearningExamples TF2 DCNv2 small: 4.2 B, truncated", 0.04),
         **(CRITEO | {"optimizer": "adam"}),
     ),
-    "dcnv2@large": _entry(
+    "dcnv2--large": _entry(
         lambda: ClickModel(178_000_000, cross=(512, 3)),
         _clicks(),
         **(CRITEO | {"optimizer": "adam"}),

@@ -232,7 +232,7 @@ ENTRIES: dict[str, Entry] = {
         dataset="voxforge+cmu-arctic",
         seq_len=600,
     ),
-    "deepspeech2@librispeech": _entry(
+    "deepspeech2--librispeech": _entry(
         lambda: DeepSpeech2(nn.LSTM, 1024, 5),
         _spectrogram(1300, 185),
         optimizer="adamw",
