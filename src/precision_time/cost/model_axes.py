@@ -1,0 +1,151 @@
+"""Traffic of a model cut over devices: tensor, context, expert and pipeline parallelism.
+
+References: Shoeybi et al., Megatron-LM, 2019, and Korthikanti et al., MLSys 2023 (tensor and sequence
+parallelism); Narayanan et al., SC 2021 (bubble); Liu et al., Ring Attention, 2023; Lepikhin et al.,
+GShard, ICLR 2021 (expert all-to-all).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .axes import Group, StepTimes
+from .collectives import Number, all_gather_s, all_reduce_s, all_to_all_s, point_to_point_s, reduce_scatter_s
+from .overlap import Overlap, pipelined
+from .traffic import TransformerTraffic
+
+
+def tensor_parallel(
+    group: Group,
+    traffic: TransformerTraffic,
+    *,
+    samples: Number,
+    bytes_per_elem: float,
+    layers: Number,
+    recomputed: bool,
+    sequence_parallel: bool,
+) -> Overlap:
+    """Four all-reduces of the layer boundary per layer and micro batch, two more when recomputing.
+
+    Args:
+        group: Tensor-parallel ranks.
+        traffic: Sizes of the model.
+        samples: Samples of a micro batch.
+        bytes_per_elem: Of activations.
+        layers: Layers on this device.
+        recomputed: Full checkpointing repeats the forward pass.
+        sequence_parallel: Reduce-scatter and all-gather instead of all-reduce: the same volume.
+
+    Returns:
+        Seconds per micro batch, all exposed. Volume: 8 (t-1)/t of the boundary per layer.
+
+    Accuracy: docs/accuracy.md.
+    """
+    size = traffic.boundary_elems * samples * bytes_per_elem
+    where = (group.size, group.nodes, group.intra, group.inter)
+    if sequence_parallel:
+        once = reduce_scatter_s(size, *where) + all_gather_s(size, *where)
+    else:
+        once = all_reduce_s(size, *where)
+    total = once * layers * (6 if recomputed else 4)
+    return Overlap(link_s=total, exposed_s=total, slowdown_s=np.zeros_like(np.asarray(total)))
+
+
+def pipeline_messages(
+    group: Group,
+    traffic: TransformerTraffic,
+    *,
+    samples: Number,
+    bytes_per_elem: float,
+    virtual_pp: Number,
+    num_micro_batches: Number,
+) -> Overlap:
+    """Boundary activations forward and their gradients backward, per stage.
+
+    Args:
+        group: Stages.
+        traffic: Sizes of the model.
+        samples: Samples of a micro batch.
+        bytes_per_elem: Of activations.
+        virtual_pp: Model chunks per stage: as many times the messages.
+        num_micro_batches: Micro batches per step.
+
+    Returns:
+        Seconds per optimizer step. Plain 1F1B sends are exposed; interleaved ones hide in the steady
+        state and show while the pipeline fills and drains.
+
+    Accuracy: docs/accuracy.md.
+    """
+    size = traffic.boundary_elems * samples * bytes_per_elem
+    once = point_to_point_s(size, group.crosses_nodes, group.intra, group.inter)
+    sends = np.where(np.asarray(group.size) > 1, 2.0 * virtual_pp * num_micro_batches, 0.0)
+    shown = np.where(np.asarray(virtual_pp) > 1, np.minimum(sends, 2.0 * (group.size - 1)), sends)
+    return Overlap(link_s=once * sends, exposed_s=once * shown, slowdown_s=np.zeros_like(once * sends))
+
+
+def pipeline_bubble_s(pp: Number, virtual_pp: Number, micro_batch_s: Number) -> Number:
+    r"""Idle seconds of a stage per step: $(p-1)/v$ micro batches.
+
+    As a share of the busy time of m micro batches that is (p-1)/(v m) (Narayanan et al., SC 2021).
+    """
+    return (np.asarray(pp, dtype=np.float64) - 1) / virtual_pp * micro_batch_s
+
+
+def context_ring(
+    group: Group,
+    traffic: TransformerTraffic,
+    *,
+    samples: Number,
+    bytes_per_elem: float,
+    layers: Number,
+    times: StepTimes,
+) -> Overlap:
+    """Keys and values once around the ring forward, they and their gradients backward.
+
+    Args:
+        group: Context-parallel ranks.
+        traffic: Sizes of the model.
+        samples: Samples of a micro batch.
+        bytes_per_elem: Of activations.
+        layers: Layers on this device.
+        times: The computation that the ring runs beside.
+
+    Returns:
+        Seconds per micro batch. Volume: 3 (c-1)/c of one layer's keys and values per layer.
+
+    Assumes: blocks hide behind the computation of the layer, one block ahead.
+    Accuracy: docs/accuracy.md.
+    """
+    block = traffic.kv_elems * samples * bytes_per_elem / group.size
+    hop_s = point_to_point_s(block, group.crosses_nodes, group.intra, group.inter)
+    link = 3.0 * (np.asarray(group.size, dtype=np.float64) - 1) * hop_s * layers
+    found = pipelined(link, times.forward_s + times.backward_s, layers * group.size)
+    alone = np.asarray(group.size) <= 1
+    return Overlap(
+        link_s=link,
+        exposed_s=np.where(alone, 0.0, np.minimum(found.exposed_s, link)),
+        slowdown_s=np.where(alone, 0.0, np.maximum(found.slowdown_s, 0.0)),
+    )
+
+
+def expert_exchange(
+    group: Group, traffic: TransformerTraffic, *, samples: Number, bytes_per_elem: float, layers: Number
+) -> Overlap:
+    """Dispatch and combine, forward and backward: four all-to-alls per expert layer and micro batch.
+
+    Args:
+        group: Expert-parallel ranks.
+        traffic: Sizes of the model.
+        samples: Samples of a micro batch.
+        bytes_per_elem: Of activations.
+        layers: Expert layers on this device.
+
+    Returns:
+        Seconds per micro batch, all exposed. Volume: 4 (e-1)/e of the routed activations per layer.
+
+    Assumes: balanced experts.
+    Accuracy: docs/accuracy.md.
+    """
+    size = traffic.routed_elems * samples * bytes_per_elem
+    total = 4.0 * layers * all_to_all_s(size, group.size, group.nodes, group.intra, group.inter)
+    return Overlap(link_s=total, exposed_s=total, slowdown_s=np.zeros_like(np.asarray(total)))
