@@ -223,7 +223,7 @@ def _as_usual(network: Network, node: NodeType, *, explicit: bool) -> Network:
     usual = parse_network(node.inter_node)
     if usual.family != network.family:
         return network
-    if network.assumption is not None:
+    if not network.speed_said:
         note = f"network taken as {usual.name} ({node.name}): its speed is not said"
         return replace(usual, assumption=note)
     if explicit and usual.gbit_per_s == network.gbit_per_s:

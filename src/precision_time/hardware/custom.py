@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ..errors import CatalogError, MissingExtraError, UnknownNameError
+from ..errors import CatalogError, UnknownNameError
 from .device import Device, Link
 from .device_table import HINT, canonical_device, folded, get_device
 from .nodes import NodeType
@@ -84,7 +83,7 @@ def load_custom(path: str | Path) -> Custom:
 
     Raises:
         CatalogError: The file cannot be read, or a field breaks a rule; names the field and the rule.
-        MissingExtraError: A YAML file without PyYAML.
+        UnknownNameError: A base device or a node's device is unknown.
     """
     file = Path(path)
     try:
@@ -101,7 +100,7 @@ def load_custom(path: str | Path) -> Custom:
 def _load(path: Path, _stamp: int) -> Custom:
     from . import custom_schema
 
-    sheet = custom_schema.validate(_parsed(path), path)
+    sheet = custom_schema.read(path)
     devices = {folded(name): _device(name, row, path) for name, row in sheet.device.items()}
     links = {
         folded(name): Link(
@@ -130,37 +129,6 @@ def _load(path: Path, _stamp: int) -> Custom:
 def _known_name(name: str, devices: Mapping[str, Device]) -> str:
     own = devices.get(folded(name))
     return own.name if own is not None else canonical_device(name)
-
-
-def _parsed(path: Path) -> Any:
-    """The file's content as plain Python.
-
-    Raises:
-        CatalogError: Not readable as what its ending says.
-    """
-    try:
-        text = path.read_text(encoding="utf-8")
-        if path.suffix.lower() in (".yaml", ".yml"):
-            return _yaml(text, path)
-        return tomllib.loads(text)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise CatalogError(
-            f"Custom hardware file {path.name!r} is not readable as {path.suffix or 'TOML'}: {error}. "
-            "To fix: correct the file, or write one from the example in the documentation."
-        ) from error
-
-
-def _yaml(text: str, path: Path) -> Any:
-    try:
-        import yaml
-    except ImportError as error:
-        raise MissingExtraError(package="PyYAML", extra="yaml", purpose=f"read {path.name}") from error
-    try:
-        return yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
-        raise CatalogError(
-            f"Custom hardware file {path.name!r} is not readable as YAML: {error}. To fix: correct the file."
-        ) from error
 
 
 def _device(name: str, row: Any, path: Path) -> Device:

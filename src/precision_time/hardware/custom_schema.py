@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
+import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..errors import CatalogError
@@ -116,12 +118,22 @@ class CustomFile(_Sheet):
     node: dict[str, CustomNode] = {}
 
 
-def validate(content: Any, path: Path) -> CustomFile:
-    """The content of a file as models.
+def read(path: Path) -> CustomFile:
+    """The content of a TOML or YAML file as models.
 
     Raises:
-        CatalogError: A field breaks a rule; every one is named with its rule and value.
+        CatalogError: Not readable as what its ending says, or a field breaks a rule; every such field is
+            named with its rule and value.
     """
+    try:
+        text = path.read_text(encoding="utf-8")
+        is_yaml = path.suffix.lower() in (".yaml", ".yml")
+        content = (yaml.safe_load(text) or {}) if is_yaml else tomllib.loads(text)
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        raise CatalogError(
+            f"Custom hardware file {path.name!r} is not readable as {path.suffix or 'TOML'}: {error}. "
+            "To fix: correct the file."
+        ) from error
     try:
         return CustomFile.model_validate(content)
     except ValidationError as error:
@@ -130,7 +142,9 @@ def validate(content: Any, path: Path) -> CustomFile:
             f"(got {_short(problem['input'])})"
             for problem in error.errors()
         )
-        raise CatalogError(f"Custom hardware file {path.name!r} breaks its rules: {problems}.") from error
+        raise CatalogError(
+            f"Custom hardware file {path.name!r} breaks its rules: {problems}. To fix: correct these fields."
+        ) from error
 
 
 def _short(value: Any) -> str:

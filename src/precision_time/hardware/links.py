@@ -37,6 +37,8 @@ class Network:
     """One adapter, one direction."""
     adapters: int
     latency_s: float
+    speed_said: bool = True
+    """Whether the spelling said the speed of an adapter, or it was assumed."""
     assumption: str | None = None
 
     @property
@@ -185,13 +187,15 @@ def _spelled(words: str, name: str, data: Mapping[str, Any]) -> Network:
     counted = _ADAPTERS_AFTER.search(words) or _ADAPTERS_BEFORE.search(words)
     adapters = max(int(counted.group(1)), 1) if counted else 1
     assumption = None
-    if speed is None and name not in _SPEED_IN_THE_NAME:
+    speed_said = speed is not None or name in _SPEED_IN_THE_NAME
+    if not speed_said:
         assumption = f"network {words!r} says no speed: {family['gbit_per_s']:g} Gbit/s per adapter taken"
     return Network(
         family=name,
         gbit_per_s=speed or family["gbit_per_s"],
         adapters=adapters,
         latency_s=family["latency_us"] * 1e-6,
+        speed_said=speed_said,
         assumption=assumption,
     )
 

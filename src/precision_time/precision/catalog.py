@@ -20,6 +20,7 @@ _SEPARATORS = re.compile(r"[\s_\-./()]+")
 _CONTAINER = re.compile(r"^(?:ngc[-_ ]?)?([12]\d)\.(\d{2})(?:$|[-_ ])")
 _NUMBER = re.compile(r"^\d+(?:\.\d+)?")
 _FIRST_YEAR = 1990.0
+_NO_MASTER = "none"
 _DTYPE_FIELDS = ("matmul", "conv", "activation", "param", "grad", "reduce", "optimizer_state")
 
 
@@ -177,7 +178,7 @@ def _policy(name: str, variant: str | None) -> PrecisionPolicy:
     types = {field: DType(row[field]) for field in _DTYPE_FIELDS}
     return PrecisionPolicy(
         name=name,
-        master=DType(row["master"]) if "master" in row else None,
+        master=None if row.get("master", _NO_MASTER) == _NO_MASTER else DType(row["master"]),
         autocast=row["autocast"],
         loss_scaling=row["loss_scaling"],
         fp8_recipe=row.get("fp8_recipe"),

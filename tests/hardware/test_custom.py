@@ -1,0 +1,143 @@
+"""Users' own hardware files: what they say arrives, and what breaks a rule is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from precision_time.errors import CatalogError, UnknownNameError
+from precision_time.hardware.catalog import get_cluster, get_device, load_custom
+
+TOML = """
+[device.MyGPU]
+base = "A100-SXM4-80GB"
+memory_gb_per_s = 2500
+tflops = { bf16 = 400 }
+
+[device.FromNothing]
+memory_gib = 16
+memory_gb_per_s = 500
+tflops = { fp32 = 20, fp16 = 80 }
+sm_count = 40
+boost_mhz = 1500
+tdp_w = 200
+
+[link.mynet]
+gb_per_s = 40
+latency_us = 3
+
+[node.mynode]
+device = "MyGPU"
+devices = 4
+intra_node = "nvlink3"
+inter_node = "mynet"
+"""
+
+YAML = """
+device:
+  MyGPU: {base: A100-SXM4-80GB, memory_gb_per_s: 2500, tflops: {bf16: 400}}
+  FromNothing: {memory_gib: 16, memory_gb_per_s: 500, tflops: {fp32: 20, fp16: 80},
+                sm_count: 40, boost_mhz: 1500, tdp_w: 200}
+link:
+  mynet: {gb_per_s: 40, latency_us: 3}
+node:
+  mynode: {device: MyGPU, devices: 4, intra_node: nvlink3, inter_node: mynet}
+"""
+
+
+@pytest.fixture(params=["toml", "yaml"])
+def hardware_file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    path = tmp_path / f"mine.{request.param}"
+    path.write_text(TOML if request.param == "toml" else YAML, encoding="utf-8")
+    return path
+
+
+def test_device_takes_the_rest_from_its_base(hardware_file: Path) -> None:
+    device = load_custom(hardware_file).device("mygpu")
+    base = get_device("A100-SXM4-80GB")
+    assert device.memory_bandwidth_bytes_per_s == pytest.approx(2.5e12)
+    assert device.peak_flops_per_s["bf16"] == pytest.approx(400e12)
+    assert device.peak_flops_per_s["fp32"] == base.peak_flops_per_s["fp32"]
+    assert device.memory_bytes == base.memory_bytes
+    assert hardware_file.name in device.sources["memory_bandwidth_bytes_per_s"]
+
+
+def test_device_without_base(hardware_file: Path) -> None:
+    device = load_custom(hardware_file).device("FromNothing")
+    assert device.memory_bytes == 16 * 2**30
+    assert device.peak_flops_per_s == {"fp32": 20e12, "fp16": 80e12}
+    assert device.tdp_w == 200
+
+
+def test_cluster_of_the_file(hardware_file: Path) -> None:
+    cluster = get_cluster(device="MyGPU", num_devices=8, custom=hardware_file)
+    assert (cluster.node_type, cluster.num_nodes, cluster.devices_per_node) == ("mynode", 2, 4)
+    assert cluster.inter_node.name == "mynet"
+    assert cluster.inter_node.bandwidth_bytes_per_s == pytest.approx(40e9)
+    assert cluster.intra_node.bandwidth_bytes_per_s == pytest.approx(300e9)
+    named = get_cluster(node_type="mynode", num_devices=4, custom=hardware_file)
+    assert named.device.name == "MyGPU"
+
+
+def test_catalogue_still_answers_beside_the_file(hardware_file: Path) -> None:
+    cluster = get_cluster(device="T4", num_devices=4, inter_node="mynet", custom=hardware_file)
+    assert cluster.device.name == "T4"
+    assert cluster.inter_node.name == "mynet"
+
+
+def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    for gb_per_s in (10, 20):
+        path.write_text(f"[link.wire]\ngb_per_s = {gb_per_s}\n")
+        import os
+
+        os.utime(path, ns=(gb_per_s, gb_per_s))
+        assert load_custom(path).link("wire").bandwidth_bytes_per_s == pytest.approx(gb_per_s * 1e9)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("[device.X]\nbase = 'T4'\nmemory_gib = -1\n", ["device.X.memory_gib", "greater than 0", "-1"]),
+        ("[device.X]\nbase = 'T4'\nmemmory_gib = 1\n", ["device.X.memmory_gib", "not permitted"]),
+        ("[device.X]\nbase = 'T4'\ntflops = { fp7 = 1 }\n", ["device.X.tflops", "fp7"]),
+        ("[device.X]\nbase = 'T4'\ntdp_w = inf\n", ["device.X.tdp_w"]),
+        ("[device.X]\nmemory_gib = 8\n", ["'X'", "lacks", "memory_gb_per_s", "base"]),
+        ("[node.N]\ndevice = 'T4'\ndevices = 0\n", ["node.N.devices", "0"]),
+        ("[node.N]\ndevices = 2\n", ["node.N.device", "required"]),
+        ("device = 3\n", ["device", "3"]),
+        ("[device.X\n", ["mine.toml", "not readable"]),
+        ("\x00\x01", ["mine.toml", "not readable"]),
+    ],
+)
+def test_broken_rule_names_field_rule_and_file(tmp_path: Path, content: str, words: list[str]) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(content)
+    with pytest.raises(CatalogError, match="To fix") as caught:
+        load_custom(path)
+    for word in [*words, "mine.toml"]:
+        assert word in str(caught.value)
+
+
+def test_unknown_base_and_missing_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text("[device.X]\nbase = 'A1000'\n")
+    with pytest.raises(UnknownNameError, match="A1000"):
+        load_custom(path)
+    with pytest.raises(CatalogError, match="cannot be read"):
+        load_custom(tmp_path / "absent.toml")
+
+
+@given(content=st.binary(max_size=60), suffix=st.sampled_from([".toml", ".yaml"]))
+def test_any_bytes_are_a_file_or_a_clear_error(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes, suffix: str
+) -> None:
+    path = tmp_path_factory.mktemp("fuzz") / f"mine{suffix}"
+    path.write_bytes(content)
+    try:
+        load_custom(path)
+    except CatalogError as error:
+        assert path.name in str(error)

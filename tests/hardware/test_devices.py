@@ -1,0 +1,197 @@
+"""Devices: figures that must hold for every data sheet, and every spelling of a name."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from precision_time.errors import UnknownNameError
+from precision_time.hardware.catalog import (
+    canonical_device,
+    device_assumption,
+    get_device,
+    known_device_names,
+    known_devices,
+)
+from precision_time.hardware.device import Device
+
+PUBLISHED_NAMES = (Path(__file__).parent / "published_device_names.txt").read_text().split("\n")[:-1]
+
+# What torch.cuda.get_device_name and the vendors' tools print.
+PRINTED_NAMES = {
+    "NVIDIA A100-SXM4-80GB": "A100-SXM4-80GB",
+    "NVIDIA A100-SXM4-40GB": "A100-SXM4-40GB",
+    "A100-PCIE-40GB": "A100-PCIE-40GB",
+    "NVIDIA A100 80GB PCIe": "A100-PCIE-80GB",
+    "NVIDIA H100 80GB HBM3": "H100-SXM5-80GB",
+    "NVIDIA H100 PCIe": "H100-PCIE-80GB",
+    "NVIDIA H100 NVL": "H100-NVL-94GB",
+    "NVIDIA H200": "H200-SXM-141GB",
+    "NVIDIA GH200 480GB": "GH200-96GB",
+    "NVIDIA B200": "B200-SXM-180GB",
+    "NVIDIA GB200": "GB200",
+    "NVIDIA L40S": "L40S",
+    "NVIDIA L4": "L4",
+    "NVIDIA A10G": "A10G",
+    "NVIDIA RTX A6000": "A6000",
+    "NVIDIA RTX 6000 Ada Generation": "RTX6000Ada",
+    "NVIDIA GeForce RTX 4090": "RTX4090",
+    "NVIDIA GeForce RTX 3090 Ti": "RTX3090Ti",
+    "NVIDIA GeForce RTX 2080 Ti": "RTX2080Ti",
+    "NVIDIA GeForce GTX 1080 Ti": "GTX1080Ti",
+    "NVIDIA TITAN RTX": "TitanRTX",
+    "NVIDIA TITAN Xp": "TitanXp",
+    "Quadro RTX 8000": "QuadroRTX8000",
+    "Tesla V100-SXM2-16GB": "V100-SXM2-16GB",
+    "Tesla V100-PCIE-32GB": "V100-PCIE-32GB",
+    "Tesla P100-PCIE-16GB": "P100-PCIE-16GB",
+    "Tesla T4": "T4",
+    "Tesla K80": "K80",
+    "AMD Instinct MI300X": "MI300X",
+}
+WRITTEN_NAMES = {
+    "a100": "A100-SXM4-80GB",
+    "a100-80gb": "A100-SXM4-80GB",
+    "a100_40gb": "A100-SXM4-40GB",
+    "h100": "H100-SXM5-80GB",
+    "h100-sxm": "H100-SXM5-80GB",
+    "H100 PCIe": "H100-PCIE-80GB",
+    "4090": "RTX4090",
+    "t4": "T4",
+    "mi300x": "MI300X",
+    "tpu-v5p": "TPUv5p",
+    "v5litepod": "TPUv5e",
+    "gaudi-2": "Gaudi2",
+    "RTX6000-Quadro": "QuadroRTX6000",
+    "trillium": "TPUv6e",
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED_NAMES)
+def test_every_published_name_is_found(name: str) -> None:
+    assert canonical_device(name) in known_device_names()
+
+
+@pytest.mark.parametrize(("spelling", "name"), [*PRINTED_NAMES.items(), *WRITTEN_NAMES.items()])
+def test_spelling_means_device(spelling: str, name: str) -> None:
+    assert canonical_device(spelling) == name
+
+
+def test_catalogue_names_mean_themselves_without_an_assumption() -> None:
+    for device in known_devices():
+        assert canonical_device(device.name) == device.name
+        assert canonical_device(device.name.lower()) == device.name
+        assert device_assumption(device.name) is None
+
+
+def test_ambiguous_name_names_the_other_variants() -> None:
+    assumption = device_assumption("a100")
+    assert assumption is not None
+    assert "A100-SXM4-80GB" in assumption
+    assert "A100-PCIE-40GB" in assumption
+
+
+def test_mixed_devices_are_as_slow_as_the_slowest() -> None:
+    assert canonical_device("mixed:RTX-2080+RTX-3090+Titan-RTX") == "RTX2080"
+    assert "slowest" in (device_assumption("mixed:RTX-3090+Titan-RTX") or "")
+
+
+def test_unknown_name_offers_the_nearest() -> None:
+    with pytest.raises(UnknownNameError, match=r"H100.*precision-time devices") as caught:
+        get_device("H1000")
+    assert "H100" in caught.value.nearest
+
+
+@given(st.text(max_size=30))
+def test_any_text_is_a_device_or_a_clear_error(text: str) -> None:
+    try:
+        assert get_device(text).name in known_device_names()
+    except UnknownNameError as error:
+        assert repr(text) in str(error)
+
+
+@pytest.mark.parametrize("device", known_devices(), ids=lambda device: device.name)
+def test_figures_are_of_the_right_order(device: Device) -> None:
+    """Catches a wrong unit or a lost digit in any row."""
+    assert 0.8 * 2**30 <= device.memory_bytes <= 1024 * 2**30
+    assert 1e11 <= device.memory_bandwidth_bytes_per_s <= 1e14
+    assert 1e12 <= device.peak_flops_per_s["fp32"] <= 1e15
+    assert 1 <= device.sm_count <= 2000
+    assert 0 <= device.l2_bytes <= 1024 * 2**20
+    assert 5e8 <= device.boost_hz <= 4e9
+    assert 50 <= device.tdp_w <= 2000
+    assert 0 <= device.link_bandwidth_bytes_per_s <= 2e12
+    assert 1e10 <= device.pcie_bandwidth_bytes_per_s <= 5e11
+    assert 1e-6 <= device.launch_overhead_s <= 2e-5
+    assert 2012 <= device.release_year <= 2026
+
+
+@pytest.mark.parametrize("device", known_devices(), ids=lambda device: device.name)
+def test_narrower_types_are_never_slower(device: Device) -> None:
+    peaks = device.peak_flops_per_s
+    order = [peaks[word] for word in ("fp32", "tf32", "fp16", "fp8", "fp4") if word in peaks]
+    assert order == sorted(order)
+    if "bf16" in peaks:
+        assert peaks["bf16"] >= peaks["fp32"]
+        assert peaks["bf16"] <= peaks.get("fp8", float("inf"))
+
+
+@pytest.mark.parametrize(
+    "device",
+    [d for d in known_devices() if d.vendor == "NVIDIA" and "tf32" in d.peak_flops_per_s],
+    ids=lambda device: device.name,
+)
+def test_dense_tensor_peaks_of_nvidia_double_per_halved_width(device: Device) -> None:
+    """A sparse figure in one column would show as a factor of four."""
+    peaks = device.peak_flops_per_s
+    assert peaks["fp16"] == peaks["bf16"]
+    assert peaks["fp16"] / peaks["tf32"] == pytest.approx(2.0, rel=0.03)
+    if "fp8" in peaks:
+        assert peaks["fp8"] / peaks["fp16"] == pytest.approx(2.0, rel=0.03)
+    assert peaks["fp32"] <= peaks["tf32"]
+
+
+@pytest.mark.parametrize(
+    ("name", "cores_per_sm"),
+    [("V100-SXM2-16GB", 64), ("A100-SXM4-80GB", 64), ("RTX3090", 128), ("RTX2080Ti", 64), ("L4", 128)],
+)
+def test_fp32_peak_is_cores_times_clock(name: str, cores_per_sm: int) -> None:
+    device = get_device(name)
+    expected = 2.0 * cores_per_sm * device.sm_count * device.boost_hz
+    assert device.peak_flops_per_s["fp32"] == pytest.approx(expected, rel=0.03)
+
+
+def test_geforce_turing_and_ampere_carry_the_rate_with_fp32_accumulation() -> None:
+    assert get_device("RTX2080Ti").peak_flops_per_s["fp16"] == pytest.approx(53.8e12)
+    assert get_device("TitanRTX").peak_flops_per_s["fp16"] == pytest.approx(130.5e12)
+    assert get_device("RTX3090").peak_flops_per_s["fp16"] == pytest.approx(71.2e12)
+    assert get_device("A6000").peak_flops_per_s["fp16"] == pytest.approx(154.8e12)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "tflops"),
+    [
+        ("V100-SXM2-16GB", "fp16", 125),
+        ("A100-SXM4-80GB", "bf16", 312),
+        ("A10", "tf32", 62.5),
+        ("A10G", "fp16", 70),
+        ("H100-SXM5-80GB", "fp8", 1979),
+        ("H100-PCIE-80GB", "bf16", 756),
+        ("MI300X", "bf16", 1307.4),
+        ("TPUv5p", "bf16", 459),
+        ("Gaudi2", "bf16", 432),
+    ],
+)
+def test_published_peaks(name: str, dtype: str, tflops: float) -> None:
+    assert get_device(name).peak_flops_per_s[dtype] == pytest.approx(tflops * 1e12)
+
+
+def test_every_value_has_a_source() -> None:
+    figures = {field.name for field in fields(Device)} - {"name", "sources"}
+    for device in known_devices():
+        assert figures <= set(device.sources), device.name
+        assert all(device.sources.values()), device.name

@@ -1,0 +1,87 @@
+"""What a device can do with a precision."""
+
+from __future__ import annotations
+
+import pytest
+
+from precision_time.errors import ConfigError
+from precision_time.hardware.catalog import get_device, known_devices
+from precision_time.precision.catalog import get_policy, known_policies
+from precision_time.precision.policy import DType
+from precision_time.precision.support import check_support, effective_dtype, supported_precisions
+
+
+def test_fp8_on_v100_says_what_the_device_can_do() -> None:
+    with pytest.raises(ConfigError, match="V100-SXM2-16GB cannot compute in fp8") as caught:
+        check_support(get_policy("fp8-mixed"), get_device("V100-SXM2-16GB"))
+    for name in ("fp32", "fp16", "fp16-mixed"):
+        assert name in str(caught.value)
+    assert "bf16" not in str(caught.value).partition("To fix")[2]
+
+
+@pytest.mark.parametrize("name", ["V100", "T4", "P100", "RTX2080Ti"])
+def test_bf16_without_hardware_is_emulated_and_warned(name: str) -> None:
+    device = get_device(name)
+    warnings = check_support(get_policy("bf16-mixed"), device)
+    assert len(warnings) == 1
+    assert "emulated" in warnings[0]
+    assert effective_dtype(DType.BF16, device) is DType.FP32
+
+
+@pytest.mark.parametrize("name", ["GTX1080Ti", "TitanXp", "P4", "K80", "M40"])
+def test_fp16_without_fast_hardware_is_warned(name: str) -> None:
+    assert "no fast fp16" in check_support(get_policy("fp16-mixed"), get_device(name))[0]
+
+
+@pytest.mark.parametrize("name", ["P100", "V100", "T4", "A100", "MI100", "IPU-GC200"])
+def test_fp16_with_hardware_is_silent(name: str) -> None:
+    assert check_support(get_policy("fp16-mixed"), get_device(name)) == ()
+
+
+def test_tf32_before_ampere_is_fp32() -> None:
+    assert "runs as fp32" in check_support(get_policy("tf32"), get_device("V100"))[0]
+    assert effective_dtype(DType.TF32, get_device("V100")) is DType.FP32
+    assert effective_dtype(DType.TF32, get_device("A100")) is DType.TF32
+
+
+@pytest.mark.parametrize(
+    ("name", "can"), [("A100", False), ("H100", False), ("L4", False), ("B200", True), ("MI355X", True)]
+)
+def test_fp4_needs_blackwell_or_mi350(name: str, can: bool) -> None:
+    assert ("nvfp4-mixed" in supported_precisions(get_device(name))) is can
+    if not can:
+        with pytest.raises(ConfigError, match="fp4 needs"):
+            check_support(get_policy("nvfp4-mixed"), get_device(name))
+
+
+def test_block_scales_before_blackwell_are_warned() -> None:
+    assert "mxfp8" in check_support(get_policy("mxfp8"), get_device("H100"))[0]
+    assert check_support(get_policy("mxfp8"), get_device("B200")) == ()
+    assert check_support(get_policy("fp8-mixed"), get_device("H100")) == ()
+
+
+def test_fp32_on_a_tpu_is_one_bf16_pass() -> None:
+    device = get_device("TPUv4")
+    assert effective_dtype(DType.FP32, device) is DType.BF16
+    assert "bf16 pass" in check_support(get_policy("fp32"), device)[0]
+    assert check_support(get_policy("bf16-mixed"), device) == ()
+
+
+@pytest.mark.parametrize("device", known_devices(), ids=lambda device: device.name)
+def test_what_is_listed_as_supported_runs_and_has_a_peak(device) -> None:  # type: ignore[no-untyped-def]
+    listed = supported_precisions(device)
+    for policy in known_policies():
+        if policy.name in listed:
+            check_support(policy, device)
+            assert effective_dtype(policy.matmul, device).value in device.peak_flops_per_s
+        elif policy.matmul in (DType.FP8, DType.FP4, DType.INT8):
+            with pytest.raises(ConfigError):
+                check_support(policy, device)
+        else:
+            assert check_support(policy, device)
+
+
+def test_effective_type_is_never_faster_than_hardware_says() -> None:
+    for device in known_devices():
+        for dtype in (DType.FP32, DType.TF32, DType.FP16, DType.BF16, DType.FP64):
+            assert effective_dtype(dtype, device).value in device.peak_flops_per_s
