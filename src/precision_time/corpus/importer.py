@@ -7,14 +7,15 @@ import json
 import math
 import re
 import statistics
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..cost.job import TimingScope
+from ..cost.job import Stack, TimingScope
 from ..cost.stacks import get_stack_profile
 from ..parallel.layout import Layout
+from ..precision.catalog import tf32_defaults
 from .layouts import Batches, infer_layout
 from .measurement import Measurement, Quality, Rejected
 from .rules import first_match, load_table
@@ -22,11 +23,23 @@ from .schema import Row, read_rows
 from .stacks import infer_stack
 
 PRECISIONS = frozenset(
-    "fp64 fp32 tf32 fp16 bf16 fp16-mixed bf16-mixed fp8-mixed nvfp4-mixed int8-mixed int8".split()
+    [
+        "fp64",
+        "fp32",
+        "tf32",
+        "fp16",
+        "bf16",
+        "fp16-mixed",
+        "bf16-mixed",
+        "fp8-mixed",
+        "nvfp4-mixed",
+        "int8-mixed",
+        "int8",
+    ]
 )
 _FRAMEWORKS = {"paddle": "paddlepaddle", "torch": "pytorch", "tf": "tensorflow"}
 _SAMPLE_UNITS = frozenset(
-    "images sequences samples utterances sentences items molecules users volumes".split()
+    ["images", "sequences", "samples", "utterances", "sentences", "items", "molecules", "users", "volumes"]
 )
 _STEP_TOLERANCE = 0.15
 _REPORT_SIZES = frozenset({"params", "gmacs", "macts", "train_mem_gb", "model_size_gb", "trainable"})
@@ -77,15 +90,18 @@ def measurement_of(row: Row) -> Measurement | Rejected:
             model=row.text("model"),
         )
     found = _Findings()
+    measured_notes = row.text("notes")
+    row = row.with_cells(notes=_REDUNDANT.sub("", measured_notes).strip("; "))
     num_devices = row.count_or_none("devices") or 1
     total = row.positive_or_none("global_batch")
     num_devices = _training_devices(row, num_devices, total, found)
-    num_nodes, placement = _nodes(row, num_devices, found)
+    num_nodes, placement = _nodes(row, measured_notes, num_devices, found)
     scope = _scope(row, found)
-    precision = _precision(row, found)
-    seq_len = _seq_len(row, found)
+    sizes = _sizes(row, found)
+    seq_len = _seq_len(row, sizes, found)
     framework = _framework(row)
     stack, stack_assumptions = infer_stack(row, framework=framework, scope=scope)
+    precision, variant = _precision(row, stack, found)
     batches = Batches(
         micro=row.positive_or_none("batch_per_device"),
         accumulation=row.count_or_none("grad_accum"),
@@ -111,8 +127,8 @@ def measurement_of(row: Row) -> Measurement | Rejected:
         "source_ref": row.text("source_ref"),
         "run_id": row.text("run_id"),
         "model": row.text("model"),
-        "sizes": row.json_object("model_config"),
-        "task": row.text("task"),
+        "sizes": sizes,
+        "task": (first_match("task", row.text) or {}).get("task", row.text("task")),
         "dataset": row.text("dataset"),
         "dataset_samples": row.count_or_none("dataset_samples"),
         "framework": framework,
@@ -125,6 +141,7 @@ def measurement_of(row: Row) -> Measurement | Rejected:
         "intra_node": row.text("intra_node"),
         "inter_node": row.text("inter_node"),
         "precision": precision,
+        "precision_variant": variant,
         "precision_detail": row.text("precision_detail"),
         "optimizer": _optimizer(row),
         "layout": layout,
@@ -133,7 +150,7 @@ def measurement_of(row: Row) -> Measurement | Rejected:
         "throughput": row.positive_or_none("throughput"),
         "throughput_unit": row.text("throughput_unit"),
         "measured_step_time_s": step_time_s,
-        "sync_time_s": _sync_time(row, step_time_s),
+        "sync_time_s": _sync_time(measured_notes, step_time_s),
         "mfu": row.number_or_none("mfu"),
         "tflops_per_device": row.number_or_none("tflops_per_device"),
         "epochs": row.number_or_none("epochs"),
@@ -146,7 +163,7 @@ def measurement_of(row: Row) -> Measurement | Rejected:
         "repeat_count": repeats,
         "spread": spread,
         "inferred": tuple(name for name in row.text("inferred").split(";") if name),
-        "notes": _REDUNDANT.sub("", row.text("notes")).strip("; "),
+        "notes": row.text("notes"),
         "assumptions": tuple(found.assumptions) + stack_assumptions,
     }
     return Measurement(**parts, configuration_key=configuration_key(parts))
@@ -161,7 +178,9 @@ def _rejection(row: Row) -> str:
         return "number of devices not stated"
     precision = row.text("precision").lower()
     if precision not in PRECISIONS and precision not in ("", "unknown"):
-        raise row.error("precision", "is not a known precision", f"use one of {', '.join(sorted(PRECISIONS))}")
+        raise row.error(
+            "precision", "is not a known precision", f"use one of {', '.join(sorted(PRECISIONS))}"
+        )
     return ""
 
 
@@ -169,7 +188,7 @@ def _training_devices(row: Row, num_devices: int, total: float | None, found: _F
     """Devices that train, where a step has fewer samples than the run has devices."""
     if total is None or total >= num_devices or row.text("task") not in _SPLIT_DIVISIONS:
         return num_devices
-    sharing = 2 ** int(math.log2(num_devices / total))
+    sharing = int(2 ** int(math.log2(num_devices / total)))
     training = int(total) * sharing
     if training < 1 or training == num_devices:
         return num_devices
@@ -180,10 +199,10 @@ def _training_devices(row: Row, num_devices: int, total: float | None, found: _F
     return training
 
 
-def _nodes(row: Row, num_devices: int, found: _Findings) -> tuple[int, tuple[int, ...]]:
+def _nodes(row: Row, notes: str, num_devices: int, found: _Findings) -> tuple[int, tuple[int, ...]]:
     """Number of nodes and, where stated, the devices on each."""
     stated = row.count_or_none("nodes")
-    match = _PLACEMENT.search(row.text("notes"))
+    match = _PLACEMENT.search(notes)
     if match and sum(map(int, match[1])) == num_devices and "0" not in match[1]:
         return len(match[1]), tuple(map(int, match[1]))
     if "unconsolidated" in row.text("notes"):
@@ -211,24 +230,45 @@ def _scope(row: Row, found: _Findings) -> TimingScope:
         ) from None
 
 
-def _precision(row: Row, found: _Findings) -> str:
+def _precision(row: Row, stack: Stack, found: _Findings) -> tuple[str, str]:
+    """Canonical policy and its variant."""
     stated = row.text("precision").lower()
-    if stated == "int8":
-        return "int8-mixed"
-    if stated not in ("", "unknown"):
+    tf32_conv = ""
+    if stated in ("", "unknown"):
+        rule = first_match("precision", row.text) or {"precision": "fp32", "why": "precision not stated"}
+        stated = str(rule["precision"])
+        found.assumptions.append(rule["why"])
+        if "quality" in rule:
+            found.doubts.append(rule["quality"])
+        if "by_framework" in rule:
+            matmul, conv = tf32_defaults(stack.framework, stack.framework_year)
+            stated = "tf32" if matmul else "fp32"
+            tf32_conv = "yes" if conv and not matmul else ""
+    policy = "int8-mixed" if stated == "int8" else stated
+    refuted = first_match("precision_refuted", row.with_cells(policy=policy).text)
+    if refuted:
+        found.doubts.append(refuted["quality"])
+        policy = str(refuted["precision"])
+    cells = row.with_cells(policy=policy, profile=stack.profile, tf32_conv=tf32_conv)
+    variant = first_match("variant", cells.text) or {"variant": ""}
+    return policy, str(variant["variant"])
+
+
+def _sizes(row: Row, found: _Findings) -> dict[str, Any]:
+    """Sizes as stated, and those that follow from the data set."""
+    stated = row.json_object("model_config")
+    rule = first_match("sizes", row.text)
+    if rule is None:
         return stated
-    rule = first_match("precision", row.text) or {"precision": "fp32", "why": "precision not stated"}
-    found.assumptions.append(rule["why"])
-    if "quality" in rule:
-        found.doubts.append(rule["quality"])
-    return str(rule["precision"])
+    found.assumptions.append(f"sizes not stated: {rule['why']}")
+    return {**rule["sizes"], **stated}
 
 
-def _seq_len(row: Row, found: _Findings) -> int | None:
+def _seq_len(row: Row, sizes: Mapping[str, Any], found: _Findings) -> int | None:
     stated = row.count_or_none("seq_len")
     if stated is not None:
         return stated
-    in_config = row.json_object("model_config").get("seq_len")
+    in_config = sizes.get("seq_len")
     if isinstance(in_config, int) and in_config > 0:
         return in_config
     rule = first_match("seq_len", row.text)
@@ -285,8 +325,8 @@ def _tokens_per_sample(row: Row, seq_len: int) -> float:
     return float(target) if isinstance(target, int | float) and target > 0 else float(seq_len)
 
 
-def _sync_time(row: Row, step_time_s: float | None) -> float | None:
-    match = _SYNC.search(row.text("notes"))
+def _sync_time(notes: str, step_time_s: float | None) -> float | None:
+    match = _SYNC.search(notes)
     if match is None or step_time_s is None:
         return None
     return min(float(match[1]), step_time_s)
@@ -364,7 +404,7 @@ def configuration_key(parts: dict[str, Any]) -> str:
         parts["num_devices"],
         parts["num_nodes"],
         sorted(parts["placement"], reverse=True),
-        parts["precision"],
+        [parts["precision"], parts["precision_variant"]],
         parts["optimizer"],
         parts["global_batch_size"],
         None if layout is None else [getattr(layout, name) for name in Layout.__slots__],

@@ -76,10 +76,8 @@ def infer_layout(
         year: Framework year.
     """
     parallelism = row.json_object("parallelism")
-    if num_devices == 1:
-        degrees = Degrees(1, 1, 1, 1, 1)
-    else:
-        degrees = _degrees(row, parallelism, num_devices, batches)
+    alone = Degrees(1, 1, 1, 1, 1)
+    degrees = alone if num_devices == 1 else _degrees(row, parallelism, num_devices, batches)
     dp = _data_parallel(row, degrees, num_devices, batches)
     if dp is None:
         return None
@@ -107,8 +105,9 @@ def infer_layout(
 
 def _degree(parallelism: Mapping[str, Any], name: str) -> int | None:
     value = parallelism.get(name)
-    whole = isinstance(value, int | float) and not isinstance(value, bool) and value >= 1 and value == int(value)
-    return int(value) if whole and value is not None else None
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 1 or value != int(value):
+        return None
+    return int(value)
 
 
 def _degrees(row: Row, parallelism: Mapping[str, Any], num_devices: int, batches: Batches) -> Degrees:

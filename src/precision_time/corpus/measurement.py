@@ -47,7 +47,10 @@ class Measurement:
     inter_node: str = ""
     precision: str
     """Canonical word of the precision policy, filled in where the source is silent."""
+    precision_variant: str = ""
+    """Variant of the policy (apex-o2, megatron, fsdp ...); empty for the policy as it stands."""
     precision_detail: str = ""
+    """What the source says of its precision, verbatim."""
     optimizer: str = ""
     layout: Layout | None = None
     """None where the batch of a step is not known."""

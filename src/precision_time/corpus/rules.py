@@ -6,7 +6,7 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
 
@@ -27,10 +27,20 @@ class Rule:
 
 def first_match(table: str, text: Callable[[str], str]) -> Mapping[str, Any] | None:
     """The values of the first rule of `table` that fits the row, or None."""
-    for rule in load_rules(table):
-        if rule.fits(text):
-            return rule.values
-    return None
+    cells = tuple(text(column) for column in _columns(table))
+    return _first_match(table, cells)
+
+
+@lru_cache(maxsize=65536)
+def _first_match(table: str, cells: tuple[str, ...]) -> Mapping[str, Any] | None:
+    """As `first_match`: rows agree in most columns, so most answers are remembered."""
+    text = dict(zip(_columns(table), cells, strict=True)).__getitem__
+    return next((rule.values for rule in load_rules(table) if rule.fits(text)), None)
+
+
+@cache
+def _columns(table: str) -> tuple[str, ...]:
+    return tuple(sorted({column for rule in load_rules(table) for column in rule.when}))
 
 
 @cache

@@ -6,18 +6,51 @@ import csv
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import CorpusError, nearest_names
 
-COLUMNS = (
-    "source source_ref run_id model model_config task dataset dataset_samples framework framework_version "
-    "device devices nodes system intra_node inter_node precision precision_detail memory_format compiler "
-    "parallelism optimizer batch_per_device grad_accum global_batch seq_len throughput throughput_unit "
-    "step_time_s mfu tflops_per_device epochs time_to_train_s inferred notes quality timing_scope"
-).split()
+COLUMNS = [
+    "source",
+    "source_ref",
+    "run_id",
+    "model",
+    "model_config",
+    "task",
+    "dataset",
+    "dataset_samples",
+    "framework",
+    "framework_version",
+    "device",
+    "devices",
+    "nodes",
+    "system",
+    "intra_node",
+    "inter_node",
+    "precision",
+    "precision_detail",
+    "memory_format",
+    "compiler",
+    "parallelism",
+    "optimizer",
+    "batch_per_device",
+    "grad_accum",
+    "global_batch",
+    "seq_len",
+    "throughput",
+    "throughput_unit",
+    "step_time_s",
+    "mfu",
+    "tflops_per_device",
+    "epochs",
+    "time_to_train_s",
+    "inferred",
+    "notes",
+    "quality",
+    "timing_scope",
+]
 REQUIRED = ("model", "device", "devices", "precision")
 _TIME_COLUMNS = ("step_time_s", "throughput")
 _CSV_FIELD_LIMIT = 2**20
@@ -33,8 +66,12 @@ class Row:
     cells: Mapping[str, str]
 
     def text(self, column: str) -> str:
-        """The cell, stripped; empty where the column or the value is missing."""
-        return self.cells.get(column, "").strip()
+        """The cell; empty where the column or the value is missing."""
+        return self.cells.get(column, "")
+
+    def with_cells(self, **cells: str) -> Row:
+        """This row with further or other cells."""
+        return replace(self, cells={**self.cells, **cells})
 
     def number_or_none(self, column: str) -> float | None:
         """The cell as a finite number of at least 0, or None where it is empty.
@@ -109,7 +146,8 @@ def read_rows(path: str | Path) -> Iterator[Row]:
                 if not cells:
                     continue
                 _check_width(name, reader.line_num, header, cells)
-                yield Row(number=reader.line_num, path=name, cells=dict(zip(header, cells, strict=True)))
+                stripped = map(str.strip, cells)
+                yield Row(number=reader.line_num, path=name, cells=dict(zip(header, stripped, strict=True)))
     except OSError as error:
         raise CorpusError(
             f"{name} cannot be read: {error.strerror}. To fix: check the path and its permissions."

@@ -6,16 +6,20 @@ import re
 
 from ..cost.job import Stack, TimingScope
 from ..cost.stacks import get_stack_profile
+from ..errors import ConfigError
+from ..hardware.catalog import get_device
 from .rules import first_match, load_table
 from .schema import Row
 
-_MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
+_MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
 _CONTAINER = re.compile(
     r"(?:ngc\D{0,20}|nemo\D{0,3}|release\s|nvidia\D{0,20})(\d\d)\.(\d\d)\b|^(\d\d)\.(\d\d)(?:\.\d+)?\s", re.I
 )
 _DATE = re.compile(r"\b(20\d\d)-?(0[1-9]|1[0-2])(?:-?(?:[0-2]\d|3[01]))?\b|dev(20\d\d)(\d\d)\d\d")
 _MONTH_YEAR = re.compile(r"\b([A-Z][a-z]{2})[a-z]* (20\d\d)\b")
 _VERSION = re.compile(r"(\d+)\.(\d+)")
+_OLDEST_IN_ROUND = 4.0
+"""A version this many years older than the benchmark round that names it is a misreading."""
 _INPUT_SCOPES = {TimingScope.WITH_INPUT, TimingScope.WITH_EVAL, TimingScope.EPOCH_AVERAGE}
 
 
@@ -34,7 +38,8 @@ def infer_stack(row: Row, *, framework: str, scope: TimingScope) -> tuple[Stack,
         assumptions.append(f"stack taken as {profile.name}: only the framework and task are known")
     year = framework_year(row, framework=framework)
     if year is None:
-        assumptions.append(f"framework version not stated: one of {profile.framework_year:.1f} assumed")
+        year = max(profile.framework_year, _release_year(row.text("device")))
+        assumptions.append(f"framework version not stated: one of {year:.1f} assumed")
     layout = row.text("memory_format").lower()
     compiler = first_match("compiler", row.text) or {}
     stack = profile.stack(
@@ -52,18 +57,29 @@ def infer_stack(row: Row, *, framework: str, scope: TimingScope) -> tuple[Stack,
 def framework_year(row: Row, *, framework: str) -> float | None:
     """When the row's framework version came out, as a decimal year; None if nothing tells."""
     version = row.text("framework_version")
-    for text in (version, row.text("precision_detail") if "container" in row.text("precision_detail") else ""):
+    detail = row.text("precision_detail")
+    for text in (version, detail if "container" in detail else ""):
         found = _year_in(text)
         if found is not None:
             return found
     table = load_table("years").get(framework, {})
     match = _VERSION.search(version)
-    if match and f"{match[1]}.{match[2]}" in table:
-        return float(table[f"{match[1]}.{match[2]}"])
-    if match and f"{match[1]}.{match[2][0]}" in table:
-        return float(table[f"{match[1]}.{match[2][0]}"])
-    rounds = load_table("years")["rounds"]
-    return rounds.get(row.text("source"))
+    stated = table.get(f"{match[1]}.{match[2]}") if match else None
+    round_year = load_table("years")["rounds"].get(row.text("source"))
+    if stated is not None and (round_year is None or 0 <= round_year - stated <= _OLDEST_IN_ROUND):
+        return float(stated)
+    if round_year is not None:
+        return float(round_year)
+    rule = first_match("year", row.text)
+    return float(rule["year"]) if rule else None
+
+
+def _release_year(device: str) -> float:
+    """The earliest year at which software for `device` is likely; 0 for an unknown one."""
+    try:
+        return get_device(device).release_year + 0.5
+    except ConfigError:
+        return 0.0
 
 
 def _year_in(text: str) -> float | None:

@@ -20,7 +20,8 @@ def corpus_summary(measurements: Sequence[Measurement], rejected: Sequence[Rejec
         "",
         "Written by `scripts/build_corpus.py`; do not edit.",
         "",
-        f"{len(measurements) + len(rejected)} published rows: {len(usable)} with a step time of a known batch "
+        f"{len(measurements) + len(rejected)} published rows: {len(usable)} with a step time of a known "
+        "batch "
         f"({configurations} configurations), {len(measurements) - len(usable)} kept but unusable, "
         f"{len(rejected)} that name no configuration.",
         "",
