@@ -10,12 +10,12 @@ Reference: the CUDA autocast lists of PyTorch 2.13 (`ATen/autocast_mode.h`, data
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..identity_cache import cache_by_identity
 from ..workload.graph import Node, OpClass, OpGraph
 from .autocast import autocast_class
 from .lowered import PHASES, LoweredStep
@@ -76,10 +76,7 @@ class _Typed:
     quantized: bool = False
 
 
-_CACHE: OrderedDict[tuple[int, PrecisionPolicy], tuple[OpGraph, LoweredStep]] = OrderedDict()
-_CACHE_SIZE = 512
-
-
+@cache_by_identity
 def lower(graph: OpGraph, policy: PrecisionPolicy) -> LoweredStep:
     """Typed kernels of one micro batch of `graph` under `policy`; equal calls share one result.
 
@@ -90,19 +87,6 @@ def lower(graph: OpGraph, policy: PrecisionPolicy) -> LoweredStep:
     Returns:
         Columns of length N, forward kernels first, then backward ones in reverse order.
     """
-    key = (id(graph), policy)
-    hit = _CACHE.get(key)
-    if hit is not None and hit[0] is graph:
-        _CACHE.move_to_end(key)
-        return hit[1]
-    step = _lower(graph, policy)
-    _CACHE[key] = (graph, step)
-    if len(_CACHE) > _CACHE_SIZE:
-        _CACHE.popitem(last=False)
-    return step
-
-
-def _lower(graph: OpGraph, policy: PrecisionPolicy) -> LoweredStep:
     typed: list[_Typed] = []
     for node in graph.nodes:
         typed.append(_types_of(node, graph.nodes, typed, policy))
