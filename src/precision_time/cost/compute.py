@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..parallel.layout import Checkpointing
+from ..parallel.layout import Checkpointing, Layout
 from ..precision.lowered import LoweredStep
 from ..precision.lowering import DTYPES, OP_CLASSES
 from ..precision.policy import DType
 from ..workload.graph import PRODUCT_CLASSES, OpClass
-from .columns import CHECKPOINTING, JobColumns
-from .roofline import KernelModel, kernel_seconds
+from .group import JobGroup
+from .roofline import KernelModel, compiler_rates, kernel_seconds, rates_of
 
 Floats = NDArray[np.float64]
 
@@ -67,7 +67,7 @@ class ComputeCosts:
     facts: Mapping[str, Floats]
 
 
-def compute_costs(step: LoweredStep, columns: JobColumns, model: KernelModel) -> ComputeCosts:
+def compute_costs(step: LoweredStep, group: JobGroup, model: KernelModel) -> ComputeCosts:
     """Seconds of the kernels of one optimizer step on one device.
 
     Model-parallel degrees divide the work evenly; what they add is the business of the
@@ -75,26 +75,28 @@ def compute_costs(step: LoweredStep, columns: JobColumns, model: KernelModel) ->
 
     Args:
         step: Typed kernels of one micro batch.
-        columns: C configurations.
+        group: C jobs.
         model: Calibrated utilisations.
     """
-    samples = columns.micro_batch_size * np.where(columns.unpadded > 0, _UNPADDED_SHARE, 1.0)
-    seconds = kernel_seconds(step, samples, columns.rates, model)
+    layout, device = group.layout, group.cluster.device
+    share = _UNPADDED_SHARE if group.stack.unpadded_sequences else 1.0
+    samples = group.micro_batch_size[:, None] * share
+    compiler = compiler_rates(group.stack.compiler)
+    seconds = kernel_seconds(step, samples, rates_of([device]), model)
     fusible = _FUSIBLE[step.op_class] | step.is_cast
-    seconds = seconds * np.where(fusible, columns.fusion, 1.0) / (columns.tp * columns.pp * columns.cp)
+    seconds = seconds * np.where(fusible, compiler.fusion, 1.0) / (layout.tp * layout.pp * layout.cp)
     forward = step.phase == 0
     forward_s, backward_s = seconds[:, forward].sum(axis=1), seconds[:, ~forward].sum(axis=1)
-    host_s = (_launches(step) * columns.launch_overhead_s * columns.host / columns.pp)[:, 0]
+    host_s = _launches(step) * device.launch_overhead_s * compiler.host / layout.pp
     terms = {term: seconds[:, mask].sum(axis=1) for term, mask in _term_masks(step).items()}
-    terms["recompute_s"] = _recompute_s(step, seconds, columns)
+    terms["recompute_s"] = _recompute_s(step, seconds, layout)
     terms["host_stall_s"] = np.maximum(host_s - forward_s - backward_s, 0.0)
-    micro_batches = columns.num_micro_batches[:, 0]
     return ComputeCosts(
-        terms={term: values * micro_batches for term, values in terms.items()},
+        terms={term: values * layout.num_micro_batches for term, values in terms.items()},
         forward_s=forward_s,
         backward_s=backward_s,
         kernels_s=seconds,
-        facts={**_facts(step, samples, seconds), "host_s": host_s},
+        facts={**_facts(step, samples, seconds), "host_s": np.full(len(group), host_s)},
     )
 
 
@@ -104,14 +106,15 @@ def _term_masks(step: LoweredStep) -> dict[str, NDArray[np.bool_]]:
     return {term: names == term for term in (*dict.fromkeys(TERM_OF_CLASS.values()), _REST, _CASTS)}
 
 
-def _recompute_s(step: LoweredStep, seconds: Floats, columns: JobColumns) -> Floats:
+def _recompute_s(step: LoweredStep, seconds: Floats, layout: Layout) -> Floats:
     """Forward work done again in the backward pass under activation checkpointing."""
-    forward = step.phase == 0
-    mode = columns.checkpointing[:, 0]
-    full = seconds[:, forward].sum(axis=1) * (mode == CHECKPOINTING.index(Checkpointing.FULL))
-    selected = seconds[:, forward & _SELECTIVE[step.op_class]].sum(axis=1)
-    again: Floats = full + selected * (mode == CHECKPOINTING.index(Checkpointing.SELECTIVE))
-    return again
+    again = step.phase == 0
+    if layout.checkpointing is Checkpointing.SELECTIVE:
+        again = again & _SELECTIVE[step.op_class]
+    elif layout.checkpointing is Checkpointing.NONE:
+        again = np.zeros_like(again)
+    total: Floats = seconds[:, again].sum(axis=1)
+    return total
 
 
 def _launches(step: LoweredStep) -> float:

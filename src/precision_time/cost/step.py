@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..identity_cache import cache_by_identity
 from ..precision.catalog import get_policy
+from ..precision.lowered import LoweredStep
 from ..precision.lowering import lower
-from ..precision.policy import PrecisionPolicy
-from ..workload.workload import Workload
-from .columns import JobColumns, columns_of
-from .communication import CommunicationInputs, communication_terms
+from ..workload.graph import OpClass, OpGraph
+from .collectives import Number
+from .communication import StepTimes, communication
 from .compute import ComputeCosts, compute_costs
-from .job import Job
-from .memory import memory_bytes, total_bytes
+from .group import JobGroup
+from .job import TimingScope
+from .memory import memory_terms, total_bytes
 from .optimizer import OptimizerForm, optimizer_terms, optimizer_work
+from .overlap import GradientSchedule, gradient_schedule
 from .roofline import load_kernel_model
+from .traffic import model_traffic
 
 Floats = NDArray[np.float64]
+
+EXPOSED = (
+    "data_exposed",
+    "tensor_exposed",
+    "pipeline_exposed",
+    "context_exposed",
+    "expert_exposed",
+    "pipeline_bubble",
+    "contention",
+)
+"""Communication terms: what each parallel axis adds to a step."""
+_SCORES = frozenset({OpClass.ATTENTION, OpClass.SOFTMAX, OpClass.BMM})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,72 +64,115 @@ class StepCosts:
         return reduce(np.add, (s for name, s in self.terms.items() if name not in self.exposed_names))
 
 
-def price(jobs: Sequence[Job]) -> tuple[JobColumns, StepCosts]:
-    """Analytical costs of jobs that share one workload and one precision policy.
-
-    Args:
-        jobs: At least one; the first one's workload and policy are taken for all.
-    """
-    columns = columns_of(jobs)
-    return columns, price_columns(jobs[0].workload, jobs[0].precision, columns)
-
-
-def price_columns(workload: Workload, policy: PrecisionPolicy, columns: JobColumns) -> StepCosts:
-    """Analytical costs of C configurations of one workload under one policy."""
-    step = lower(workload.graph, policy)
-    compute = compute_costs(step, columns, load_kernel_model())
-    inputs = CommunicationInputs(workload=workload, policy=policy, step=step, compute=compute)
-    exposed, link_s = communication_terms(inputs, columns)
+def price(group: JobGroup) -> StepCosts:
+    """Analytical costs of the jobs of a group."""
+    step = lower(group.workload.graph, group.precision)
+    compute = compute_costs(step, group, load_kernel_model())
+    exposed, link_s = _communication_terms(group, step, compute)
     return StepCosts(
-        terms={**compute.terms, **_optimizer_terms(workload, policy, columns), **exposed},
+        terms={**compute.terms, **_optimizer_terms(group), **exposed},
         exposed_names=frozenset(exposed),
         link_s=link_s,
-        facts={**compute.facts, **_more_facts(workload, policy, columns, compute)},
+        facts={**compute.facts, **_more_facts(group, compute)},
     )
 
 
-def pricing_key(job: Job) -> Hashable:
-    """Equal for jobs that `price` may take together."""
-    return (id(job.workload.graph), job.workload.optimizer, job.precision)
+def memory_of(group: JobGroup) -> dict[str, Number]:
+    """Named bytes on the fullest device, for every job of the group."""
+    graph, traffic = group.workload.graph, _traffic(group.workload.graph)
+    return memory_terms(
+        group.layout,
+        group.precision,
+        params=graph.params,
+        trainable_params=graph.trainable_params,
+        saved_elems=graph.saved_elems,
+        optimizer=group.workload.optimizer,
+        num_layers=float(traffic.num_layers),
+        boundary_elems=float(traffic.boundary_elems),
+        attention_saved_elems=_attention_saved_elems(graph),
+        micro_batch_size=group.micro_batch_size,
+    )
 
 
-def _optimizer_terms(workload: Workload, policy: PrecisionPolicy, columns: JobColumns) -> dict[str, Floats]:
-    """Update, unscale pass and host synchronisation, by the form of each configuration's optimizer."""
-    graph = workload.graph
-    parts = (columns.tp * columns.pp)[:, 0]
-    fused = columns.fused_optimizer[:, 0] > 0
-    named: dict[str, Floats] = {}
-    for form, chosen in ((OptimizerForm.FUSED, fused), (OptimizerForm.FOREACH, ~fused)):
-        work = optimizer_work(
-            workload.optimizer,
-            policy,
-            params=graph.trainable_params / parts,
-            tensors=graph.param_tensors / parts,
-            form=form,
-            shards=np.where(columns.zero_stage[:, 0] > 0, columns.dp[:, 0], 1.0),
-        )
-        seconds = optimizer_terms(
-            work,
-            memory_bytes_per_s=columns.rates.bandwidth[:, 0],
-            launch_s=columns.launch_overhead_s[:, 0],
-        )
-        counted = chosen & (columns.with_optimizer[:, 0] > 0)
-        for name, value in seconds.items():
-            named[f"{name}_s"] = np.where(counted, value, named.get(f"{name}_s", np.zeros(len(columns))))
-    return named
+def _optimizer_terms(group: JobGroup) -> dict[str, Floats]:
+    """Update, unscale pass and host synchronisation."""
+    layout, device, graph = group.layout, group.cluster.device, group.workload.graph
+    parts = layout.tp * layout.pp
+    work = optimizer_work(
+        group.workload.optimizer,
+        group.precision,
+        params=graph.trainable_params / parts,
+        tensors=graph.param_tensors / parts,
+        form=OptimizerForm.FUSED if group.stack.fused_optimizer else OptimizerForm.FOREACH,
+        shards=layout.dp if layout.zero_stage else 1,
+    )
+    seconds = optimizer_terms(
+        work,
+        memory_bytes_per_s=device.memory_bandwidth_bytes_per_s,
+        launch_s=device.launch_overhead_s,
+    )
+    counted = 0.0 if group.scope is TimingScope.NO_OPTIMIZER else 1.0
+    return {f"{name}_s": np.full(len(group), float(value) * counted) for name, value in seconds.items()}
 
 
-def _more_facts(
-    workload: Workload, policy: PrecisionPolicy, columns: JobColumns, compute: ComputeCosts
-) -> dict[str, Floats]:
+def _communication_terms(
+    group: JobGroup, step: LoweredStep, compute: ComputeCosts
+) -> tuple[dict[str, Floats], Floats]:
+    """Exposed seconds by axis, and seconds on the wire."""
+    size = len(group)
+    if group.cluster.num_devices == 1:
+        return {f"{name}_s": np.zeros(size) for name in EXPOSED}, np.zeros(size)
+    backward = step.phase == 1
+    found = communication(
+        group.layout,
+        group.cluster,
+        group.precision,
+        params=group.workload.graph.trainable_params,
+        schedule=_schedule(step, group.precision.reduce.num_bytes, group.layout.bucket_bytes),
+        times=StepTimes(
+            forward_s=compute.forward_s,
+            backward_s=compute.backward_s,
+            backward_kernel_s=compute.kernels_s[:, backward],
+        ),
+        traffic=_traffic(group.workload.graph),
+        micro_batch_size=group.micro_batch_size,
+    )
+    wide = {name: np.broadcast_to(np.asarray(value, dtype=np.float64), (size,)) for name, value in found.items()}
+    exposed = {f"{name}_s": wide[f"{name}_s"] for name in EXPOSED}
+    link_s: Floats = np.sum([value for name, value in wide.items() if name.endswith("_link_s")], axis=0)
+    return exposed, link_s
+
+
+def _more_facts(group: JobGroup, compute: ComputeCosts) -> dict[str, Floats]:
     """Facts that need more than the kernels of one policy."""
-    wide = lower(workload.graph, get_policy("fp32"))
+    wide = lower(group.workload.graph, get_policy("fp32"))
     repeats = wide.repeat * wide.sequential_steps
-    samples = columns.micro_batch_size[:, 0]
-    wide_bytes = (wide.bytes_per_sample * repeats).sum() * samples + (wide.bytes_fixed * repeats).sum()
-    needed = total_bytes(memory_bytes(workload, policy, columns))
+    moving, fixed = (wide.bytes_per_sample * repeats).sum(), (wide.bytes_fixed * repeats).sum()
+    needed = total_bytes(memory_of(group))
     return {
         "kernels_s": compute.forward_s + compute.backward_s,
-        "bandwidth_saving": 1.0 - compute.facts["bytes"] / np.maximum(wide_bytes, 1.0),
-        "memory_fill": np.broadcast_to(needed / columns.memory_bytes[:, 0], (len(columns),)),
+        "bandwidth_saving": 1.0 - compute.facts["bytes"] / (moving * group.micro_batch_size + fixed + 1.0),
+        "memory_fill": np.broadcast_to(needed / group.cluster.device.memory_bytes, (len(group),)),
     }
+
+
+_traffic = cache_by_identity(model_traffic)
+
+
+@cache_by_identity
+def _attention_saved_elems(graph: OpGraph) -> float:
+    """Saved elements that selective checkpointing recomputes, per sample."""
+    return sum(node.saved_elems * node.repeat for node in graph.nodes if node.op_class in _SCORES)
+
+
+@cache_by_identity
+def _schedule(step: LoweredStep, bytes_per_elem: float, bucket_bytes: float) -> GradientSchedule:
+    """Gradient buckets of a lowered step."""
+    backward = step.phase == 1
+    return gradient_schedule(
+        step.param_elems[backward],
+        step.repeat[backward],
+        step.segment[backward],
+        bytes_per_elem=bytes_per_elem,
+        bucket_bytes=bucket_bytes,
+    )

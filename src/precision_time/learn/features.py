@@ -10,24 +10,22 @@ reduced precision, loss-scaling overhead), beside the analytical terms themselve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
-
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cost.columns import JobColumns
-from ..cost.job import Job, Stack, TimingScope
+from ..cost.group import JobGroup
+from ..cost.job import Stack, TimingScope
 from ..cost.roofline import peak_flops_per_s
 from ..cost.stacks import known_stacks
 from ..cost.step import StepCosts
 from ..hardware.device import Cluster
+from ..parallel.layout import Checkpointing, Layout
 from ..precision.policy import DType, PrecisionPolicy
 from ..workload.workload import Workload
 
 Floats = NDArray[np.float64]
-_Item = TypeVar("_Item")
 
+CHECKPOINTING = tuple(Checkpointing)
 FRAMEWORKS = ("pytorch", "tensorflow", "mxnet", "jax", "paddlepaddle", "mindspore", "oneflow", "hugectr")
 COMPILERS = ("none", "inductor", "xla", "cudagraphs", "torchscript", "graph")
 VENDORS = ("NVIDIA", "AMD", "Intel", "Google", "CPU")
@@ -49,44 +47,32 @@ FAMILIES = (
 _TINY_S = 1e-9
 
 
-def group_features(jobs: Sequence[Job], columns: JobColumns, costs: StepCosts) -> dict[str, Floats]:
-    """Named feature columns of jobs that share one workload and one policy.
+def group_features(group: JobGroup, costs: StepCosts) -> dict[str, Floats]:
+    """Named feature columns of a group of jobs.
 
     Args:
-        jobs: C jobs.
-        columns: Their columns.
+        group: C jobs.
         costs: Their analytical costs.
 
     Returns:
         Feature name to column of shape (C,); the names are the same for every group.
     """
-    first = jobs[0]
-    fixed = _workload_features(first.workload) | _policy_features(first.precision)
-    dtype = first.precision.matmul
+    fixed = {
+        **_workload_features(group.workload),
+        **_policy_features(group.precision),
+        **_cluster_features(group.cluster, group.precision.matmul),
+        **_layout_features(group.layout),
+        **_stack_features(group.stack, group.scope),
+    }
+    batch = _log(group.micro_batch_size)
+    global_batch = batch + fixed["log_num_micro_batches"] + fixed["log_dp"]
     return {
         **_term_features(costs),
         **_fact_features(costs),
-        **{name: np.full(len(jobs), value) for name, value in fixed.items()},
-        **_shared([job.cluster for job in jobs], lambda cluster: _cluster_features(cluster, dtype), id),
-        **_shared([(job.stack, job.scope) for job in jobs], lambda item: _stack_features(*item), hash),
-        **_layout_features(columns),
+        "log_micro_batch_size": batch,
+        "log_global_batch_size": global_batch,
+        **{name: np.full(len(group), value) for name, value in fixed.items()},
     }
-
-
-def _shared(
-    items: Sequence[_Item], features_of: Callable[[_Item], Mapping[str, float]], key_of: Callable[[_Item], int]
-) -> dict[str, Floats]:
-    """Columns of features that many jobs have in common: computed once per distinct item."""
-    index: dict[int, int] = {}
-    tables: list[Mapping[str, float]] = []
-    positions = np.empty(len(items), dtype=np.intp)
-    for row, item in enumerate(items):
-        key = key_of(item)
-        if key not in index:
-            index[key] = len(tables)
-            tables.append(features_of(item))
-        positions[row] = index[key]
-    return {name: np.array([table[name] for table in tables])[positions] for name in tables[0]}
 
 
 def _term_features(costs: StepCosts) -> dict[str, Floats]:
@@ -171,14 +157,16 @@ def _cluster_features(cluster: Cluster, matmul: DType) -> dict[str, float]:
     return features | {f"vendor.{name}": float(device.vendor == name) for name in VENDORS}
 
 
-def _layout_features(columns: JobColumns) -> dict[str, Floats]:
-    degrees = ("micro_batch_size", "num_micro_batches", "dp", "tp", "pp", "cp", "ep")
-    features = {f"log_{name}": _log(getattr(columns, name)[:, 0]) for name in degrees}
-    features["log_global_batch_size"] = (
-        features["log_micro_batch_size"] + features["log_num_micro_batches"] + features["log_dp"]
-    )
-    plain = ("virtual_pp", "zero_stage", "checkpointing", "single_process", "parameter_server")
-    return features | {name: getattr(columns, name)[:, 0] for name in (*plain, "sequence_parallel")}
+def _layout_features(layout: Layout) -> dict[str, float]:
+    degrees = ("num_micro_batches", "dp", "tp", "pp", "cp", "ep")
+    return {f"log_{name}": float(_log(getattr(layout, name))) for name in degrees} | {
+        "virtual_pp": float(layout.virtual_pp),
+        "zero_stage": float(layout.zero_stage),
+        "sequence_parallel": float(layout.sequence_parallel),
+        "checkpointing": float(CHECKPOINTING.index(layout.checkpointing)),
+        "single_process": float(layout.data_parallel_engine == "dataparallel"),
+        "parameter_server": float(layout.data_parallel_engine == "parameter-server"),
+    }
 
 
 def _stack_features(stack: Stack, scope: TimingScope) -> dict[str, float]:

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from ..corpus.jobs import UnsupportedRow, job_of
 from ..corpus.measurement import Measurement
+from ..cost.group import group_key, group_of_jobs
 from ..cost.job import Job
-from ..cost.step import StepCosts, price, pricing_key
+from ..cost.step import StepCosts, price
 from ..errors import PrecisionTimeError
 from ..workload.graph import OpGraph
 from .features import group_features
@@ -70,7 +71,7 @@ class MeasuredTable:
 
 
 def job_table(jobs: Sequence[Job], progress: Callable[[int], None] | None = None) -> JobTable:
-    """Features and analytical seconds of `jobs`; jobs that share workload and precision are priced together.
+    """Features and analytical seconds of `jobs`; jobs that differ in the micro batch only are priced together.
 
     Args:
         jobs: Any jobs.
@@ -78,14 +79,14 @@ def job_table(jobs: Sequence[Job], progress: Callable[[int], None] | None = None
     """
     groups: dict[Hashable, list[int]] = defaultdict(list)
     for index, job in enumerate(jobs):
-        groups[pricing_key(job)].append(index)
+        groups[group_key(job)].append(index)
     names: tuple[str, ...] = ()
     features = np.zeros((0, 0))
     seconds = np.zeros((3, len(jobs)))
     for indices in groups.values():
-        members = [jobs[index] for index in indices]
-        columns, costs = price(members)
-        named = group_features(members, columns, costs)
+        group = group_of_jobs([jobs[index] for index in indices])
+        costs = price(group)
+        named = group_features(group, costs)
         if not names:
             names = tuple(named)
             features = np.empty((len(jobs), len(names)))

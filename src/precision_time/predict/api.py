@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from ..cost.job import Job, Stack
-from ..cost.memory import memory_terms_of
 from ..cost.stacks import get_stack, stack_for_framework
 from ..errors import ConfigError, LayoutError
 from ..hardware.catalog import get_cluster
@@ -20,7 +19,7 @@ from ..precision.support import check_support
 from ..workload.resolve import load_workload
 from ..workload.workload import Workload
 from .prediction import Prediction
-from .predictor import RunLength, predict_job
+from .predictor import RunLength, memory_of_job, predict_job
 
 DEFAULT_DEVICE = "A100-SXM4-80GB"
 _DEFAULT_BATCHES = (256, 128, 64, 32, 16, 8, 4, 2, 1)
@@ -268,7 +267,7 @@ def _batched(job: Job, micro_batch_size: float) -> Job:
 
 
 def _fits(job: Job) -> bool:
-    return sum(memory_terms_of(job).values()) <= job.cluster.device.memory_bytes
+    return sum(memory_of_job(job).values()) <= job.cluster.device.memory_bytes
 
 
 def _say_length(

@@ -6,11 +6,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from ..corpus.store import corpus_store
 from ..cost.job import Job
-from ..cost.memory import memory_terms_of
+from ..cost.group import group_of_jobs
 from ..cost.roofline import peak_flops_per_s
-from ..cost.step import price
+from ..cost.step import memory_of, price
 from ..learn.artifact import TrainedPredictor
 from ..learn.evidence_space import evidence_keys, nearest
 from ..learn.serving import StepTimes, predict_step_times
@@ -45,7 +47,7 @@ def predict_job(
     """
     times = predict_step_times([job], predictor, coverage=coverage)
     step_time_s = float(times.step_time_s[0])
-    memory = memory_terms_of(job)
+    memory = memory_of_job(job)
     needed = sum(memory.values())
     run = _run_times(job, length, step_time_s)
     warnings = (*job_warnings(job, times.jobs, predictor), *_memory_warnings(job, memory, needed))
@@ -76,9 +78,15 @@ def predict_job(
     )
 
 
+def memory_of_job(job: Job) -> dict[str, float]:
+    """Named bytes on the fullest device."""
+    terms = memory_of(group_of_jobs([job]))
+    return {name: float(np.asarray(value).reshape(-1)[0]) for name, value in terms.items()}
+
+
 def corrected_terms(job: Job, times: StepTimes) -> dict[str, float]:
     """The analytical terms after the correction of their stage; they add up to the step time."""
-    _, costs = price([job])
+    costs = price(group_of_jobs([job]))
     table, corrected = times.jobs, times.corrected
     compute_factor = float(corrected.compute_s[0]) / max(float(table.compute_s[0]), 1e-12)
     exposed = float(table.exposed_s[0])
