@@ -31,6 +31,8 @@ sys.path.insert(0, str(HERE))
 
 import rich.progress  # noqa: E402
 import torch  # noqa: E402
+from zoo_definitions import Entry  # noqa: E402
+
 from precision_time.errors import PrecisionTimeError, UnknownNameError  # noqa: E402
 from precision_time.workload.capture.recorder import record  # noqa: E402
 from precision_time.workload.capture.timm_models import (  # noqa: E402
@@ -41,7 +43,6 @@ from precision_time.workload.capture.timm_models import (  # noqa: E402
 )
 from precision_time.workload.graph import PRODUCT_CLASSES, OpClass, OpGraph, graph_to_json  # noqa: E402
 from precision_time.workload.zoo import ZOO_SCHEMA_VERSION, graph_member, zoo_path  # noqa: E402
-from zoo_definitions import Entry  # noqa: E402
 
 BATCHES = (101, 103)
 """Two primes: a graph in which a size happens to be a multiple of one differs under the other."""
@@ -159,8 +160,8 @@ def timm_targets(rows: list[Row]) -> dict[tuple[str, int], None]:
     return targets
 
 
-def capture_all(parts: Parts, only: str | None) -> None:
-    """Captures what the work folder lacks."""
+def capture_all(parts: Parts, only: str | None, shard: tuple[int, int] = (0, 1)) -> None:
+    """Captures what the work folder lacks; of several processes each takes every n-th model."""
     import_torchvision()
     jobs: list[tuple[str, int | None, Any, dict[str, Any]]] = []
     for name, size in timm_targets(read_rows()):
@@ -174,7 +175,7 @@ def capture_all(parts: Parts, only: str | None) -> None:
             architecture = resolve_timm_name(only).architecture
         jobs = [job for job in jobs if job[0] == architecture]
         parts.forget(architecture)
-    todo = [job for job in jobs if not parts.done(job[0], job[1])]
+    todo = [job for job in jobs[shard[0] :: shard[1]] if not parts.done(job[0], job[1])]
     for name, size, capturer, meta in rich.progress.track(todo, description="capturing"):
         try:
             parts.write(same_at_both_batches(capturer()), meta)
@@ -343,7 +344,9 @@ def compare(parts: Parts) -> None:
     for key, values in deviations.items():
         sizes = sorted(abs(v) for v, _ in values)
         shares = {limit: sum(s <= limit for s in sizes) for limit in (0.001, 0.005, 0.01, 0.02, 0.05, 0.1)}
-        print(f"{key}: {len(values)} figures, within " + ", ".join(f"{k:.1%}: {v}" for k, v in shares.items()))
+        print(
+            f"{key}: {len(values)} figures, within " + ", ".join(f"{k:.1%}: {v}" for k, v in shares.items())
+        )
         for deviation, label in sorted(values, key=lambda item: -abs(item[0])):
             if abs(deviation) > 0.01:
                 print(f"  {deviation:+.2%} {label}")
@@ -357,6 +360,7 @@ def main() -> None:
     parser.add_argument("--only", help="capture this model again")
     parser.add_argument("--pack", action="store_true", help="only write the archive")
     parser.add_argument("--compare", action="store_true", help="only print deviations")
+    parser.add_argument("--shard", default="0/1", help="I/N: capture every N-th model, starting with the I-th")
     parser.add_argument("--old-timm", type=Path, help="folder with an older timm")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -367,7 +371,8 @@ def main() -> None:
     if options.old_timm:
         capture_old(parts, options.old_timm)
     elif not options.pack:
-        capture_all(parts, options.only)
+        number, _, count = options.shard.partition("/")
+        capture_all(parts, options.only, (int(number), int(count)))
     return pack(parts, options.output)
 
 

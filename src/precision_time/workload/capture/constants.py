@@ -6,6 +6,7 @@ computed. What depends on inputs, weights or random numbers has no value on the 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -13,6 +14,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 _LARGEST = 1 << 18
 _VALUELESS = ("empty", "new_empty", "rand", "randn", "randint", "randperm", "bernoulli", "normal", "uniform")
+_COIN = 0.5
+"""What a single random number is taken to be (layer drop and the like decide on one): no layer dropped."""
 
 
 class Constants:
@@ -50,6 +53,8 @@ class Constants:
         """The operator on real values, or None if some input has none or the result is random."""
         reads = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         name = func._schema.name.split("::")[-1].rstrip("_")
+        if name == "rand" and not reads and math.prod(args[0]) == 1:
+            return torch.full(tuple(args[0]), _COIN)
         valueless = name.startswith(_VALUELESS) or torch.Tag.nondeterministic_seeded in func.tags
         if valueless or any(id(t) not in self._real for t in reads):
             for tensor in reads:
@@ -69,7 +74,11 @@ class Constants:
     def link(self, out: Any, real: Any) -> None:
         """Remembers the values of an operator's results."""
         for meta, value in zip(tree_leaves(out), tree_leaves(real), strict=False):
-            if isinstance(meta, torch.Tensor) and isinstance(value, torch.Tensor) and value.numel() <= _LARGEST:
+            if (
+                isinstance(meta, torch.Tensor)
+                and isinstance(value, torch.Tensor)
+                and value.numel() <= _LARGEST
+            ):
                 self._remember(meta, value)
 
 

@@ -6,6 +6,7 @@ edges have equal relative distances are folded, so sums over `node * repeat` do 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,10 +31,17 @@ class _Run:
         return self.period * (self.times - 1)
 
 
-def fold_repeats(graph: OpGraph) -> OpGraph:
-    """The same graph with repeated blocks folded into segments; totals stay exactly the same."""
+def fold_repeats(graph: OpGraph, *, period: int | None = None) -> OpGraph:
+    """The same graph with repeated blocks folded into segments; totals stay exactly the same.
+
+    With `period` only the longest run of blocks of that many nodes is folded.
+    """
     codes = _codes(graph.nodes)
-    runs = sorted(_find_runs(codes, 0, len(codes)), key=lambda run: run.start)
+    if period is None:
+        runs = sorted(_find_runs(codes, 0, len(codes)), key=lambda run: run.start)
+    else:
+        best = _best_run(codes, [period] if 0 < period <= len(codes) // 2 else [])
+        runs = [best] if best is not None else []
     if not runs:
         return graph
     segment = max((node.segment for node in graph.nodes), default=0)
@@ -74,16 +82,17 @@ def _codes(nodes: tuple[Node, ...]) -> np.ndarray:
 
 def _find_runs(codes: np.ndarray, low: int, high: int) -> list[_Run]:
     """Non-overlapping runs of repeated blocks in codes[low:high], the largest saving first."""
-    best = _best_run(codes[low:high])
+    longest = min((high - low) // 2, _LONGEST_BLOCK)
+    best = _best_run(codes[low:high], range(1, longest + 1))
     if best is None:
         return []
     run = _Run(best.start + low, best.period, best.times)
     return [*_find_runs(codes, low, run.start), run, *_find_runs(codes, run.end, high)]
 
 
-def _best_run(codes: np.ndarray) -> _Run | None:
+def _best_run(codes: np.ndarray, periods: Iterable[int]) -> _Run | None:
     best: _Run | None = None
-    for period in range(1, min(len(codes) // 2, _LONGEST_BLOCK) + 1):
+    for period in periods:
         equal = codes[period:] == codes[:-period]
         run = _longest_true(equal)
         if run is None:

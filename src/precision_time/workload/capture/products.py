@@ -46,18 +46,22 @@ def convolution(table: ValueTable, args: Sequence[Any], out: Any) -> Product:
         n, k = weight.shape[1] * area, weight.shape[0] // groups
     else:
         n, k = weight.shape[0] // groups, weight.shape[1] * area
+    m, channels, per_sample = float(positions), data.shape[1], False
+    if table.scales(data) and positions % table.batch == 0:
+        m /= table.batch
+    elif table.scales(data) and groups % table.batch == 0:  # each sample convolved with weights of its own
+        groups, channels, per_sample = groups // table.batch, channels // table.batch, True
     if groups == 1:
         op_class = OpClass.CONV
     else:
-        depthwise = data.shape[1] == groups
-        op_class = OpClass.DEPTHWISE_CONV if depthwise else OpClass.GROUPED_CONV
-    scales = table.scales(data)
+        op_class = OpClass.DEPTHWISE_CONV if channels == groups else OpClass.GROUPED_CONV
     return Product(
         op_class=op_class,
-        m=positions / table.batch if scales else positions,
-        n=n,
-        k=k,
-        count=groups,
+        m=m,
+        n=float(n),
+        k=float(k),
+        count=float(groups),
+        batch_in_count=per_sample,
         kernel=area,
         stride=int(prod(args[3])) if len(args[3]) == len(spatial) else int(args[3][0]) ** len(spatial),
         op="convolution_transposed" if transposed else None,
@@ -76,7 +80,7 @@ def matrix_product(table: ValueTable, left: Any, right: Any) -> Product:
         m, n = n, m
     op_class = OpClass.BMM if left_scales and right_scales else OpClass.GEMM
     batch_in_count = False
-    if left_scales or right_scales:
+    if table.grows(left) or table.grows(right):
         weight_first = op_class is OpClass.GEMM and m % table.batch == 0
         if weight_first:
             m /= table.batch
@@ -114,8 +118,8 @@ def attention(table: ValueTable, query: Any, key: Any, value: Any, *, causal: bo
     scales = table.scales(query)
     return Product(
         op_class=OpClass.ATTENTION,
-        m=query.shape[-2],
-        n=key.shape[-2],
+        m=float(query.shape[-2]),
+        n=float(key.shape[-2]),
         k=(query.shape[-1] + value.shape[-1]) / 2,
         count=heads / table.batch if scales else heads,
         batch_in_count=scales,

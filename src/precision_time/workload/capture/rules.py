@@ -43,7 +43,7 @@ def plain_name(op: str) -> str:
     >>> plain_name("aten::relu_"), plain_name("aten::_softmax"), plain_name("aten::__and__")
     ('relu', '_softmax', 'bitwise_and')
     """
-    name = op.split("::")[-1].split(".")[0]
+    name = op.rsplit("::", maxsplit=1)[-1].split(".", maxsplit=1)[0]
     name = _DUNDER.get(name, name)
     return name[:-1] if name.endswith("_") and not name.endswith("__") else name
 

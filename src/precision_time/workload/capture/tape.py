@@ -41,20 +41,24 @@ class Tape:
     used_params: set[str] = field(default_factory=set)
 
     def add_param(self, name: str, tensor: Any) -> None:
+        """A parameter, trainable if it requires a gradient."""
         self.table.put(
             tensor,
             Value(needs_grad=tensor.requires_grad, from_model=True, param=name, elems=tensor.numel()),
         )
 
     def add_buffer(self, tensor: Any) -> None:
+        """A tensor of the model that is no parameter."""
         self.table.put(tensor, Value(elems=tensor.numel()))
 
     def add_input(self, tensor: Any) -> None:
+        """An input of the graph."""
         numel = tensor.numel()
         scales = numel > 0 and numel % self.table.batch == 0
         self.table.put(tensor, Value(producer=GRAPH_INPUT, scales=scales, from_model=True, elems=numel))
 
     def add_constant(self, tensor: Any) -> None:
+        """A tensor made of nothing but sizes and numbers."""
         if not self.table.known(tensor):
             self.table.of(tensor)
 
@@ -63,7 +67,7 @@ class Tape:
         reads = [self.table.of(t) for t in call.reads]
         results = [*call.fresh, *call.written]
         from_model = any(value.from_model for value in reads)
-        scales_in = any(self.table.scales(t) for t in call.reads)
+        scales_in = any(self.table.grows(t) for t in call.reads)
         if not results:
             return
         if not from_model and not any(self._grows(t, scales_in) for t in results):
@@ -71,7 +75,8 @@ class Tape:
                 self.table.put(tensor, Value(elems=tensor.numel()))
             return
         needs_grad = call.grad_enabled and any(v.needs_grad for v in reads)
-        scales = scales_in or any(self._grows(t, not from_model) for t in results)
+        brought = not from_model or self._brings_batch(call)
+        scales = scales_in or any(self._grows(t, brought) for t in results)
         for tensor in call.fresh:
             self.table.put(
                 tensor,
@@ -92,6 +97,10 @@ class Tape:
             value.scales = value.scales or self._grows(tensor, scales)
         self.nodes.append(node)
 
+    def _brings_batch(self, call: Call) -> bool:
+        """Fixed inputs become a batch here (`repeat`): no input size is a multiple of it, an output is."""
+        return all(t.numel() % self.table.batch for t in call.reads)
+
     def _grows(self, tensor: Any, allowed: bool) -> bool:
         return allowed and tensor.numel() > 0 and tensor.numel() % self.table.batch == 0
 
@@ -102,6 +111,8 @@ class Tape:
             self.unpriced[call.op] += 1
         rule = rule or UNKNOWN_RULE
         in_elems, weight_elems = self._traffic(call, scales=scales)
+        if rule.op_class is OpClass.EMBEDDING:  # reads the rows it gives out, not the whole table
+            in_elems = sum(self._out_elems(t, scales) for t in call.fresh[:1])
         first = self._first_uses(reads)
         moving = [v for t, v in zip(call.reads, reads, strict=True) if self.table.scales(t) or not scales]
         fixed = [v for v in reads if v.param is not None or not any(v is m for m in moving)]
@@ -120,7 +131,7 @@ class Tape:
             count=product.count if product else 0.0,
             batch_in_count=product.batch_in_count if product else False,
             in_elems=in_elems,
-            out_elems=sum(self._out_elems(t, scales) for t in (*call.fresh, *call.written)),
+            out_elems=sum(self._out_elems(t, scales) for t in (*_main_results(call), *call.written)),
             weight_elems=weight_elems,
             param_elems=float(sum(v.elems for v in first)),
             param_tensors=len(first),
@@ -221,6 +232,11 @@ class Tape:
         return INDEX_ELEMS * sum(self.table.keep(t) or 0.0 for t in indices)
 
 
+def _main_results(call: Call) -> Sequence[Any]:
+    """Without the per-channel statistics of a batch norm, which do not grow with the batch."""
+    return call.fresh[:1] if "batch_norm" in call.op else call.fresh
+
+
 @dataclass(frozen=True, slots=True)
 class _Window:
     kernel: int
@@ -231,11 +247,10 @@ def _pool_shape(call: Call, rule: OpRule) -> _Window | None:
     """Window area and stride of a pooling call, from its arguments or from the sizes."""
     if rule.op_class is not OpClass.POOL or not call.fresh:
         return None
-    windows = [a for a in call.args[1:3] if isinstance(a, (list, tuple)) and all(isinstance(i, int) for i in a)]
+    lists = [a for a in call.args[1:3] if isinstance(a, list | tuple)]
+    windows = [a for a in lists if all(isinstance(i, int) for i in a)]
     if "adaptive" not in call.op and "upsample" not in call.op and windows:
         stride = windows[1] if len(windows) > 1 and windows[1] else windows[0]
         return _Window(int(prod(windows[0])), max(int(prod(stride)), 1))
     ratio = max(call.reads[0].numel() // max(call.fresh[0].numel(), 1), 1)
     return _Window(ratio, ratio)
-
-

@@ -40,6 +40,7 @@ class ValueTable:
 
     @staticmethod
     def key(tensor: Any) -> int:
+        """The storage of `tensor`."""
         return int(tensor.untyped_storage()._cdata)
 
     def of(self, tensor: Any) -> Value:
@@ -53,6 +54,7 @@ class ValueTable:
         return value
 
     def known(self, tensor: Any) -> bool:
+        """Whether the storage was seen before."""
         return self.key(tensor) in self._values
 
     def put(self, tensor: Any, value: Value) -> None:
@@ -64,6 +66,15 @@ class ValueTable:
         """Whether `tensor` grows with the batch."""
         numel = tensor.numel()
         return numel > 0 and numel % self.batch == 0 and self.of(tensor).scales
+
+    def spread(self, tensor: Any) -> bool:
+        """Whether `tensor` is something fixed, expanded over the batch."""
+        numel, value = tensor.numel(), self.of(tensor)
+        return not value.scales and numel > value.elems > 0 and numel % self.batch == 0
+
+    def grows(self, tensor: Any) -> bool:
+        """Whether the batch is in the shape of `tensor`, by its content or by expansion."""
+        return self.scales(tensor) or self.spread(tensor)
 
     def elems(self, tensor: Any) -> float:
         """Elements `tensor` stands for, not counting what `expand` repeats [per sample if it scales]."""
