@@ -15,15 +15,16 @@ from functools import cache, lru_cache
 from typing import Any
 
 from ..errors import ConfigError, UnknownNameError
-from .families.registry import BUILDERS
+from .families.registry import family_builder
 from .families.sizes import choose_sizes
 from .families.tables import (
     ModelEntry,
     alias_table,
     dataset_table,
+    find_entry,
     model_table,
     normalise,
-    preset_table,
+    preset,
     task_rule,
 )
 from .graph import OpGraph
@@ -103,7 +104,7 @@ def _load(
 
 def _check(sizes: Mapping[str, Any]) -> None:
     for name, value in sizes.items():
-        if isinstance(value, int | float) and not isinstance(value, bool) and value <= 0:
+        if isinstance(value, int | float) and not isinstance(value, bool) and not value > 0:
             raise ConfigError(
                 f"{name}={value} cannot be. The rule: sizes are positive numbers. "
                 f"To fix: give a positive {name} or leave it out for the model's default."
@@ -112,9 +113,9 @@ def _check(sizes: Mapping[str, Any]) -> None:
 
 def _find_entry(model: str, sizes: Mapping[str, Any]) -> ModelEntry | None:
     name = canonical_name(model)
-    table = model_table()
-    if name in table:
-        return table[name]
+    entry = find_entry(name)
+    if entry is not None:
+        return entry
     for pattern, arch in _SELF_DESCRIBING:
         found = pattern.fullmatch(name)
         if found:
@@ -133,11 +134,13 @@ def canonical_name(model: str) -> str:
 
 
 def _generic_decoder(model: str, arch: str, sizes: Mapping[str, Any]) -> ModelEntry:
-    preset = preset_table()[arch]
+    base = preset(arch)
+    if base is None:
+        raise ConfigError(f"No preset {arch!r} in the model tables. To fix: reinstall the package.")
     return replace(
-        preset,
+        base,
         name=normalise(model),
-        sizes={**preset.sizes, **sizes},
+        sizes={**base.sizes, **sizes},
         source="sizes in the name or from the caller",
     )
 
@@ -145,7 +148,7 @@ def _generic_decoder(model: str, arch: str, sizes: Mapping[str, Any]) -> ModelEn
 def _from_entry(
     entry: ModelEntry, sizes: Mapping[str, Any], task: str, dataset: str | None, optimizer: str | None
 ) -> Workload:
-    builder = BUILDERS[entry.builder]
+    builder = family_builder(entry.builder)
     rules = task_rule(entry.builder, task, dataset)
     chosen, assumptions = choose_sizes(entry, builder, sizes, task=task, rules=rules)
     try:
@@ -177,12 +180,12 @@ def _from_entry(
 
 @lru_cache(maxsize=1024)
 def _build(builder: str, name: str, config: Any) -> OpGraph:
-    return BUILDERS[builder].build(name, config)
+    return family_builder(builder).build(name, config)
 
 
 def family_of(entry: ModelEntry, sizes: Mapping[str, Any]) -> str:
     """The coarse family: experts make a model `moe` unless the table says otherwise."""
-    default = "moe" if sizes.get("experts") else BUILDERS[entry.builder].family
+    default = "moe" if sizes.get("experts") else family_builder(entry.builder).family
     return str(entry.facts.get("family", default))
 
 
@@ -257,6 +260,8 @@ def known_models() -> tuple[ModelInfo, ...]:
             )
         )
     for name, zoo in zoo_index().items():
+        if find_entry(normalise(name)) is not None:
+            continue
         infos.append(
             ModelInfo(
                 name=name,

@@ -59,8 +59,6 @@ class DecoderConfig:
     """Keys a query sees in sliding-window layers; 0: all."""
     full_attention_every: int = 0
     """One layer in so many sees all keys in spite of `window`; 0: none does."""
-    sinks: bool = False
-    """One learned logit per head (gpt-oss)."""
     experts: int = 0
     top_k: int = 0
     expert_ffn: int = 0

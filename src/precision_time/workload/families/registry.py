@@ -1,22 +1,17 @@
-"""Which builder turns which sizes into a graph, and how public size names map to its fields."""
+"""Which builder turns which sizes into a graph, and how public size names map to its fields.
+
+Families are imported when a model of theirs is asked for: a prediction needs one of them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from functools import cache
+from importlib import import_module
 from typing import Any
 
 from ..graph import OpGraph
-from .decoder import DecoderConfig, build_decoder
-from .diffusion_transformer import DiffusionTransformerConfig, build_diffusion_transformer
-from .encdec import EncDecConfig, build_encdec
-from .encoder import EncoderConfig, build_encoder
-from .hybrid import HybridConfig, build_hybrid
-from .speech import Wav2Vec2Config, build_wav2vec2
-from .tft import TemporalFusionConfig, build_tft
-from .transformer_xl import TransformerXLConfig, build_transformer_xl
-from .vision import ImageTextConfig, PatchClassifierConfig, build_image_text, build_patch_classifier
-from .vision_language import VisionLanguageConfig, build_vision_language
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,8 +20,10 @@ class FamilyBuilder:
 
     family: str
     """Coarse family of `Workload.family`."""
-    config_type: type[Any]
+    config_type: Callable[..., Any]
     build: Callable[[str, Any], OpGraph]
+    field_names: frozenset[str]
+    """Every field of the configuration."""
     spellings: Mapping[str, str]
     """Size names of measurement files -> fields of the configuration, where they differ."""
 
@@ -34,11 +31,6 @@ class FamilyBuilder:
         """The configuration field that a public size name sets; None where it sets none."""
         name = self.spellings.get(size, size)
         return name if name in self.field_names else None
-
-    @property
-    def field_names(self) -> frozenset[str]:
-        """Every field of the configuration."""
-        return frozenset(item.name for item in fields(self.config_type))
 
 
 _COMMON = {
@@ -61,51 +53,50 @@ _TWO_SIDED = {
     "tgt_len": "target_len",
 }
 
-BUILDERS: Mapping[str, FamilyBuilder] = {
-    "decoder": FamilyBuilder(
-        family="transformer-decoder", config_type=DecoderConfig, build=build_decoder, spellings=_COMMON
+_FAMILIES: Mapping[str, tuple[str, str, str, str, Mapping[str, str]]] = {
+    "decoder": ("decoder", "DecoderConfig", "build_decoder", "transformer-decoder", {}),
+    "hybrid": ("hybrid", "HybridConfig", "build_hybrid", "moe", {}),
+    "encoder": ("encoder", "EncoderConfig", "build_encoder", "transformer-encoder", {}),
+    "encdec": ("encdec", "EncDecConfig", "build_encdec", "transformer-encdec", _TWO_SIDED),
+    "transformer-xl": (
+        "transformer_xl",
+        "TransformerXLConfig",
+        "build_transformer_xl",
+        "transformer-decoder",
+        {"tgt_len": "seq_len"},
     ),
-    "hybrid": FamilyBuilder(family="moe", config_type=HybridConfig, build=build_hybrid, spellings=_COMMON),
-    "encoder": FamilyBuilder(
-        family="transformer-encoder", config_type=EncoderConfig, build=build_encoder, spellings=_COMMON
+    "wav2vec2": ("speech", "Wav2Vec2Config", "build_wav2vec2", "speech", {}),
+    "patch-classifier": ("vision", "PatchClassifierConfig", "build_patch_classifier", "vit", {}),
+    "image-text": ("vision", "ImageTextConfig", "build_image_text", "other", {}),
+    "vision-language": (
+        "vision_language",
+        "VisionLanguageConfig",
+        "build_vision_language",
+        "transformer-decoder",
+        {},
     ),
-    "encdec": FamilyBuilder(
-        family="transformer-encdec",
-        config_type=EncDecConfig,
-        build=build_encdec,
-        spellings={**_COMMON, **_TWO_SIDED},
+    "diffusion-transformer": (
+        "diffusion_transformer",
+        "DiffusionTransformerConfig",
+        "build_diffusion_transformer",
+        "diffusion",
+        {},
     ),
-    "transformer-xl": FamilyBuilder(
-        family="transformer-decoder",
-        config_type=TransformerXLConfig,
-        build=build_transformer_xl,
-        spellings={**_COMMON, "tgt_len": "seq_len"},
-    ),
-    "wav2vec2": FamilyBuilder(
-        family="speech", config_type=Wav2Vec2Config, build=build_wav2vec2, spellings=_COMMON
-    ),
-    "patch-classifier": FamilyBuilder(
-        family="vit", config_type=PatchClassifierConfig, build=build_patch_classifier, spellings=_COMMON
-    ),
-    "image-text": FamilyBuilder(
-        family="other", config_type=ImageTextConfig, build=build_image_text, spellings=_COMMON
-    ),
-    "vision-language": FamilyBuilder(
-        family="transformer-decoder",
-        config_type=VisionLanguageConfig,
-        build=build_vision_language,
-        spellings=_COMMON,
-    ),
-    "diffusion-transformer": FamilyBuilder(
-        family="diffusion",
-        config_type=DiffusionTransformerConfig,
-        build=build_diffusion_transformer,
-        spellings=_COMMON,
-    ),
-    "tft": FamilyBuilder(
-        family="other",
-        config_type=TemporalFusionConfig,
-        build=build_tft,
-        spellings={**_COMMON, "forecast_horizon": "horizon"},
-    ),
+    "tft": ("tft", "TemporalFusionConfig", "build_tft", "other", {"forecast_horizon": "horizon"}),
 }
+"""Key of the model tables -> module, configuration, function, coarse family, spellings of its own."""
+
+
+@cache
+def family_builder(key: str) -> FamilyBuilder:
+    """The family of a table's `builder` key."""
+    module_name, config_name, function_name, family, spellings = _FAMILIES[key]
+    module = import_module(f".{module_name}", __package__)
+    config_type = getattr(module, config_name)
+    return FamilyBuilder(
+        family=family,
+        config_type=config_type,
+        build=getattr(module, function_name),
+        field_names=frozenset(item.name for item in fields(config_type)),
+        spellings={**_COMMON, **spellings},
+    )

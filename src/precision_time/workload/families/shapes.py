@@ -22,16 +22,21 @@ PUBLISHED_SHAPES = (
 )
 """(hidden, layers, heads): Brown et al. 2020 table 2.1 up to 2.7B; Narayanan et al. 2021
 (arXiv 2104.04473) table 1 above."""
+HEAD_DIM = 128
+"""Head size of the published shapes from 2048 up."""
 
 
-def shape_for(params: float, *, vocab: int, seq_len: int) -> dict[str, int]:
+def shape_for(params: float, *, vocab: int, seq_len: int, hidden: int | None = None) -> dict[str, int]:
     """Hidden, layers and heads of a GPT with about `params` parameters.
 
-    The hidden size and heads of the published shape nearest in size are taken and the number of
-    layers fitted: params = 12·layers·hidden^2 + (vocab + seq_len)·hidden.
+    The published shape nearest in size gives width and heads, or a stated `hidden` heads of 128;
+    the number of layers is fitted: params = 12·layers·hidden^2 + (vocab + seq_len)·hidden.
     """
-    hidden, _, heads = min(
-        PUBLISHED_SHAPES, key=lambda s: abs(log(12 * s[1] * s[0] ** 2 + vocab * s[0]) - log(params))
-    )
+    if hidden is None:
+        hidden, _, heads = min(
+            PUBLISHED_SHAPES, key=lambda s: abs(log(12 * s[1] * s[0] ** 2 + vocab * s[0]) - log(params))
+        )
+    else:
+        heads = max(1, hidden // HEAD_DIM)
     layers = max(1, round((params - (vocab + seq_len) * hidden) / (12 * hidden**2)))
     return {"hidden": hidden, "layers": layers, "heads": heads}

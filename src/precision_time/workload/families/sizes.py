@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ...errors import ConfigError
 from .registry import FamilyBuilder
 from .shapes import shape_for
 from .tables import ModelEntry, task_rule
 
+LARGEST_SIZE = 100_000_000
+"""Beyond any width, length or vocabulary that was ever trained."""
 SMALL_HEAD, LARGE_HEAD, SMALL_HIDDEN = 64, 128, 2048
 """Heads of 64 up to a hidden size of 2048, of 128 above: the usual GPT shapes (Brown et al. 2020)."""
 
@@ -64,16 +67,26 @@ def _stated_fields(builder: FamilyBuilder, stated: Mapping[str, Any]) -> dict[st
         field = builder.field_of(size)
         if field is None or not isinstance(value, int | float | bool | list):
             continue
-        named.setdefault(field, _plain(value))
+        named.setdefault(field, _checked(size, value))
     if "layers" in stated and "encoder_layers" in builder.field_names:
         named.setdefault("encoder_layers", int(stated["layers"]))
         named.setdefault("decoder_layers", int(stated["layers"]))
     return named
 
 
-def _plain(value: Any) -> Any:
+def _checked(size: str, value: Any) -> Any:
+    """A size as its field holds it; only `seconds` may have a fraction."""
     if isinstance(value, list):
         return tuple(value)
+    if isinstance(value, float) and not value.is_integer() and size != "seconds":
+        raise ConfigError(
+            f"{size}={value} cannot be. The rule: sizes are whole numbers. To fix: give a whole {size}."
+        )
+    if value > LARGEST_SIZE:
+        raise ConfigError(
+            f"{size}={value} cannot be. The rule: no size of a model exceeds {LARGEST_SIZE}. "
+            f"To fix: check the unit of {size}."
+        )
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -93,7 +106,9 @@ def _complete_decoder(
 ) -> None:
     params = entry.facts.get("target_params")
     if params and not {"hidden", "layers"} <= named.keys():
-        shape = shape_for(params, vocab=chosen["vocab"], seq_len=chosen["seq_len"])
+        shape = shape_for(
+            params, vocab=chosen["vocab"], seq_len=chosen["seq_len"], hidden=chosen.get("hidden")
+        )
         for field, value in shape.items():
             chosen.setdefault(field, value)
         assumptions.append(

@@ -7,10 +7,12 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 TABLE_FILES = ("decoders.toml", "transformers.toml")
+_ROW = re.compile(r'^"?(?P<name>[^"=\n#]+?)"? = \{.*\}$', re.MULTILINE)
+_PRESET = re.compile(r"^\[arch\.([\w-]+)\]", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,11 +45,14 @@ _FACTS = frozenset(
 )
 
 
+def _text(file: str) -> str:
+    return (Path(__file__).parent.parent / "data" / file).read_text(encoding="utf-8")
+
+
 @cache
 def read_toml(file: str) -> dict[str, Any]:
     """One data file of the workload package."""
-    text = files("precision_time.workload").joinpath("data").joinpath(file).read_text(encoding="utf-8")
-    return tomllib.loads(text)
+    return tomllib.loads(_text(file))
 
 
 def normalise(name: str) -> str:
@@ -61,24 +66,47 @@ def normalise(name: str) -> str:
 
 
 @cache
-def model_table() -> Mapping[str, ModelEntry]:
-    """Every parametric model by its normalised name."""
-    table: dict[str, ModelEntry] = {}
-    for file in TABLE_FILES:
-        data = read_toml(file)
-        for name, row in data["models"].items():
-            table[normalise(name)] = _entry(name, {**data["arch"][row["arch"]], **row})
-    return table
+def _raw_rows() -> Mapping[str, tuple[str, str]]:
+    """(file, line) of every model: a table holds one model a line, so that one can be read alone."""
+    return {
+        normalise(found["name"]): (file, found[0])
+        for file in TABLE_FILES
+        for found in _ROW.finditer(_text(file).partition("\n[models]\n")[2])
+    }
 
 
 @cache
-def preset_table() -> Mapping[str, ModelEntry]:
-    """The presets (`arch`) of the model tables, for models that no table names."""
-    return {
-        name: _entry(name, {"source": "preset", **row})
-        for file in TABLE_FILES
-        for name, row in read_toml(file)["arch"].items()
-    }
+def _raw_presets(file: str) -> Mapping[str, str]:
+    """Body of every preset of a table, unread."""
+    parts = _PRESET.split(_text(file).partition("\n[models]\n")[0])
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+@cache
+def preset(name: str) -> ModelEntry | None:
+    """A preset (`arch`) of the model tables, for models that no table names."""
+    for file in TABLE_FILES:
+        body = _raw_presets(file).get(name)
+        if body is not None:
+            return _entry(name, {"source": "preset", **tomllib.loads(body)})
+    return None
+
+
+@cache
+def find_entry(name: str) -> ModelEntry | None:
+    """The row of a normalised model name; reads that row and its preset alone."""
+    if name not in _raw_rows():
+        return None
+    file, line = _raw_rows()[name]
+    ((spelling, row),) = tomllib.loads(line).items()
+    return _entry(spelling, {**tomllib.loads(_raw_presets(file)[row["arch"]]), **row})
+
+
+@cache
+def model_table() -> Mapping[str, ModelEntry]:
+    """Every parametric model by its normalised name."""
+    entries = ((name, find_entry(name)) for name in _raw_rows())
+    return {name: entry for name, entry in entries if entry is not None}
 
 
 def _entry(name: str, row: Mapping[str, Any]) -> ModelEntry:

@@ -1,0 +1,147 @@
+"""From names and sizes to workloads."""
+
+import pytest
+
+from precision_time.errors import ConfigError, UnknownNameError
+from precision_time.workload.families.tables import alias_table, dataset_table, normalise
+from precision_time.workload.resolve import canonical_name, known_models, load_workload, model_names
+
+
+@pytest.mark.parametrize(
+    ("spelling", "name"),
+    [
+        ("meta-llama/Llama-3.1-8B", "llama3.1-8b"),
+        ("facebook/opt-1.3b", "opt-1.3b"),
+        ("bert-base-uncased", "bert-base"),
+        ("BERT_LARGE", "bert-large"),
+        ("google-bert/bert-large-uncased-whole-word-masking", "bert-large"),
+        ("mistralai/Mistral-7B-Instruct-v0.2", "mistral-7b-v0.2"),
+        ("Llama-2-7b-hf", "llama2-7b"),
+        ("openai-community/gpt2", "gpt2"),
+    ],
+)
+def test_spellings(spelling: str, name: str) -> None:
+    assert load_workload(spelling).name == name
+
+
+def test_aliases_lead_somewhere() -> None:
+    known = {normalise(name) for name in model_names()}
+    assert {canonical_name(alias) for alias in alias_table()} <= known
+
+
+@pytest.mark.parametrize("name", ["llama3-99b", "gpt5-xl", "bert-huge", "opt-77b"])
+def test_sizes_are_not_guessed_from_a_suffix(name: str) -> None:
+    with pytest.raises(UnknownNameError) as caught:
+        load_workload(name)
+    assert caught.value.nearest
+
+
+def test_stated_sizes_override_the_table() -> None:
+    graph = load_workload("llama3.1-405b", sizes={"layers": 4, "seq_len": 4096, "hidden": 16384}).graph
+    per_layer = 16384 * (2 * 16384 + 2 * 1024 + 3 * 53248) + 2 * 16384
+    assert graph.params == 4 * per_layer + 2 * 128256 * 16384 + 16384
+    assert graph.seq_len == 4096
+
+
+def test_seq_len_argument_wins() -> None:
+    assert load_workload("llama3-8b", seq_len=1024, sizes={"seq_len": 4096}).graph.seq_len == 1024
+
+
+def test_unknown_name_with_sizes_is_a_decoder() -> None:
+    work = load_workload("our-own-7b", sizes={"hidden": 512, "layers": 3, "heads": 8, "vocab": 1000})
+    assert work.family == "transformer-decoder"
+    assert work.graph.params == pytest.approx(3 * (12 * 512**2 + 13 * 512) + (1000 + 2048) * 512 + 2 * 512)
+
+
+def test_names_that_spell_their_sizes() -> None:
+    work = load_workload("gpt-h1024-l24", sizes={"heads": 16, "seq_len": 1024})
+    assert work.graph.params == pytest.approx(24 * 12 * 1024**2 + 52224 * 1024, rel=0.002)
+    assert load_workload("gpt-1536x16").graph.params == pytest.approx(16 * 12 * 1536**2, rel=0.2)
+
+
+@pytest.mark.parametrize(("name", "params"), [("gpt-52b", 52e9), ("gpt-200b", 200e9), ("gpt2-13b", 13e9)])
+def test_shape_chosen_by_parameters_is_said(name: str, params: float) -> None:
+    work = load_workload(name)
+    assert work.graph.params == pytest.approx(params, rel=0.01)
+    assert any("chosen" in text for text in work.assumptions)
+
+
+def test_shape_by_parameters_keeps_a_stated_width() -> None:
+    work = load_workload("gpt-187b", sizes={"hidden": 13824, "vocab": 250000, "seq_len": 2048})
+    assert work.graph.params == pytest.approx(187e9, rel=0.01)
+
+
+def test_default_length_is_an_assumption_only_when_unsaid() -> None:
+    assert any("seq_len 8192" in text for text in load_workload("llama3-8b").assumptions)
+    assert not load_workload("llama3-8b", seq_len=8192).assumptions
+
+
+@pytest.mark.parametrize(
+    ("task", "dataset", "seq_len"),
+    [
+        ("squad-finetune", "squad1.1", 384),
+        ("glue-mrpc-finetune", "glue-mrpc", 128),
+        ("lm-pretrain", None, 512),
+    ],
+)
+def test_task_chooses_head_and_length(task: str, dataset: str | None, seq_len: int) -> None:
+    assert load_workload("bert-large", task=task, dataset=dataset).graph.seq_len == seq_len
+
+
+def test_question_answering_has_no_vocabulary_head() -> None:
+    qa = load_workload("bert-large", task="squad-finetune", seq_len=384).graph
+    pretrain = load_workload("bert-large", task="lm-pretrain", seq_len=384).graph
+    assert qa.params == 334_094_338
+    assert not any(n.n == 30522 for n in qa.nodes)
+    assert any(n.n == 30522 for n in pretrain.nodes)
+
+
+def test_units_and_defaults() -> None:
+    llama, bert = load_workload("llama3-8b"), load_workload("bert-large")
+    assert (llama.throughput_unit, llama.units_per_sample, llama.optimizer) == ("tokens/s", 8192, "adamw")
+    assert (bert.throughput_unit, bert.units_per_sample, bert.optimizer) == ("sequences/s", 1, "lamb")
+    assert load_workload("bert-large", optimizer="adam").optimizer == "adam"
+    assert load_workload("mixtral-8x7b").family == "moe"
+
+
+def test_dataset_sizes() -> None:
+    assert load_workload("bert-large", task="squad-finetune", dataset="squad").dataset_samples == 88524
+    text = load_workload("gpt2", dataset="wikitext103", seq_len=1024)
+    assert text.dataset_samples == 103227021 // 1024
+    assert dataset_table()["imagenet"].samples == 1281167
+    assert load_workload("gpt2", dataset="my-own").dataset_samples is None
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"hidden": 0},
+        {"layers": -3},
+        {"heads": 7},
+        {"kv_heads": 3},
+        {"hidden": 10**12},
+        {"layers": 2.5},
+        {"seq_len": float("nan")},
+    ],
+)
+def test_absurd_sizes_are_refused(sizes: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match="To fix") as caught:
+        load_workload("llama3-8b", sizes=sizes)
+    assert str(next(iter(sizes.values()))) in str(caught.value)
+
+
+@pytest.mark.parametrize("seq_len", [0, -1])
+def test_absurd_lengths_are_refused(seq_len: int) -> None:
+    with pytest.raises(ConfigError, match=f"seq_len={seq_len}"):
+        load_workload("gpt2", seq_len=seq_len)
+
+
+def test_equal_questions_share_one_graph() -> None:
+    assert load_workload("gpt2", dataset="wikitext103").graph is load_workload("gpt2").graph
+
+
+def test_known_models_are_unique_and_sized() -> None:
+    infos = known_models()
+    names = [info.name for info in infos]
+    assert len(names) == len(set(names))
+    assert all(info.params > 0 and info.forward_flops > 0 and info.source for info in infos)
