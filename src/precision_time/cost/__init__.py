@@ -1,0 +1,1 @@
+"""Analytical seconds: kernels, collectives, overlap, optimizer and memory of a training step."""
