@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .line import Line, Lines, Number, silent_alone
+from .line import Line, Lines, Number, ranks, silent_alone
 from .link import PROTOCOLS, LinkParams, base_latency_s, level_rates
 
 
@@ -34,7 +34,7 @@ def pairwise_all_to_all(
     Reference: Bruck et al., IEEE TPDS 8(11), 1997 (pairwise exchange); NCCL sends and receives.
     """
     base = base_latency_s("send")
-    devices = np.asarray(num_devices, dtype=np.float64)
+    devices = ranks(num_devices)
     per_node = devices / num_nodes
     lines = []
     for p in range(len(PROTOCOLS)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .line import Line, Lines, Number, silent_alone
+from .line import Line, Lines, Number, ranks, silent_alone
 from .link import PROTOCOLS, LinkParams, base_latency_s
 
 SIMPLE = PROTOCOLS.index("simple")
@@ -29,7 +29,7 @@ def root_scatter(num_devices: Number, link: LinkParams) -> Lines:
     Assumes: copies are issued one after the other by one process.
     Accuracy: not calibrated: the corpus has no rows of it.
     """
-    devices = np.asarray(num_devices, dtype=np.float64)
+    devices = ranks(num_devices)
     start_s = base_latency_s("send")[SIMPLE] + link.hop_s(SIMPLE)
     line = Line(startup_s=(devices - 1) * start_s, s_per_byte=(devices - 1) / devices / link.rate(SIMPLE))
     return silent_alone((line,), num_devices)
@@ -45,7 +45,7 @@ def root_reduce(num_devices: Number, link: LinkParams) -> Lines:
 
     Accuracy: not calibrated: the corpus has no rows of it.
     """
-    devices = np.asarray(num_devices, dtype=np.float64)
+    devices = ranks(num_devices)
     start_s = base_latency_s("send")[SIMPLE] + link.hop_s(SIMPLE)
     line = Line(startup_s=(devices - 1) * start_s, s_per_byte=(devices - 1) / link.rate(SIMPLE))
     return silent_alone((line,), num_devices)
@@ -73,7 +73,7 @@ def parameter_server(num_workers: Number, num_servers: Number, link: LinkParams)
 
     Reference: Li et al., Scaling distributed machine learning with the parameter server, OSDI 2014.
     """
-    workers = np.asarray(num_workers, dtype=np.float64)
+    workers = ranks(num_workers)
     start_s = 2 * (base_latency_s("send")[SIMPLE] + link.hop_s(SIMPLE))
     line = Line(
         startup_s=np.broadcast_to(start_s, np.broadcast_shapes(np.shape(start_s), workers.shape)),

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from itertools import product
 
-import numpy as np
-
-from .line import Line, Lines, Number
+from .line import Line, Lines, Number, ranks
 from .link import LinkParams
 from .ring import ring_all_gather, ring_all_reduce
 from .tree import tree_all_reduce
@@ -39,7 +37,7 @@ def hierarchical_all_reduce(
     Assumes: stages do not overlap; a library that pipelines them is faster, at best the slowest stage.
     Accuracy: not calibrated on its own: the rows of the corpus are of pipelined libraries.
     """
-    per_node = np.asarray(num_devices, dtype=np.float64) / num_nodes
+    per_node = ranks(num_devices) / num_nodes
     within = ring_all_gather(per_node, 1.0, intra, inter)
     across = (
         *ring_all_reduce(num_nodes, num_nodes, intra, inter),

@@ -62,16 +62,21 @@ def fastest_s(lines: Lines, message_bytes: Number) -> Number:
     return np.where(size > 0, best, 0.0)
 
 
-def silent_alone(lines: Iterable[Line], num_ranks: Number) -> Lines:
-    """The lines with no cost where only one rank takes part.
+def ranks(num_ranks: Number) -> NDArray[np.float64]:
+    """A number of participants as floats.
 
     Raises:
-        ConfigError: If a number of ranks is below one.
+        ConfigError: If there is not even one.
     """
-    ranks = np.asarray(num_ranks, dtype=np.float64)
-    if np.any(ranks < 1):
-        raise ConfigError(f"num_ranks={float(ranks.min()):g} must be at least 1. To fix: count every rank.")
-    active = ranks > 1
+    counted = np.asarray(num_ranks, dtype=np.float64)
+    if np.any(counted < 1):
+        raise ConfigError(f"num_ranks={float(counted.min()):g} must be at least 1. To fix: count every rank.")
+    return counted
+
+
+def silent_alone(lines: Iterable[Line], num_ranks: Number) -> Lines:
+    """The lines with no cost where only one rank takes part."""
+    active = ranks(num_ranks) > 1
     return tuple(
         Line(
             startup_s=np.where(active, line.startup_s, 0.0), s_per_byte=np.where(active, line.s_per_byte, 0.0)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from .line import Line, Lines, Number, silent_alone
+from .line import Line, Lines, Number, ranks, silent_alone
 from .link import PROTOCOLS, LinkParams, base_latency_s, level_rates
 
 SIMPLE = PROTOCOLS.index("simple")
+NEVER_S = 1e12
+"""Start-up of the algorithm where the switch cannot reduce: it is never the fastest."""
 
 
 def nvls_all_reduce(num_devices: Number, num_nodes: Number, intra: LinkParams, inter: LinkParams) -> Lines:
@@ -25,7 +27,7 @@ def nvls_all_reduce(num_devices: Number, num_nodes: Number, intra: LinkParams, i
     Args:
         num_devices: Participants p >= 1.
         num_nodes: Nodes m they are spread over.
-        intra: Links within a node; without `in_network_reduction` the line is infinitely slow.
+        intra: Links within a node; without `in_network_reduction` the line is never the fastest.
         inter: Links between nodes, per device.
 
     Returns:
@@ -38,13 +40,13 @@ def nvls_all_reduce(num_devices: Number, num_nodes: Number, intra: LinkParams, i
     Accuracy: see `cost/data/collectives.toml`, table `accuracy`.
     """
     nodes = np.asarray(num_nodes, dtype=np.float64)
-    per_node = np.asarray(num_devices, dtype=np.float64) / nodes
+    per_node = ranks(num_devices) / nodes
     usable = (np.asarray(intra.in_network_reduction) > 0) & (per_node > 1)
     hops_s = 2 * intra.hop_s(SIMPLE) + 2 * np.log2(nodes) * inter.hop_s(SIMPLE)
     within = (1 + 1 / per_node) / intra.in_switch_rate()
     across = 2 * (nodes - 1) / nodes / level_rates(num_devices, num_nodes, intra, inter, SIMPLE)[1]
     line = Line(
-        startup_s=np.where(usable, base_latency_s("nvls")[SIMPLE] + hops_s, np.inf),
+        startup_s=np.where(usable, base_latency_s("nvls")[SIMPLE] + hops_s, NEVER_S),
         s_per_byte=np.maximum(within, across),
     )
     return silent_alone((line,), num_devices)

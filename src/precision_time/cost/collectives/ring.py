@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .line import Line, Lines, Number, silent_alone
+from .line import Line, Lines, Number, ranks, silent_alone
 from .link import PROTOCOLS, LinkParams, base_latency_s, level_rates
 
 
@@ -42,7 +42,7 @@ def ring_all_reduce(num_devices: Number, num_nodes: Number, intra: LinkParams, i
     Accuracy: see `cost/data/collectives.toml`, table `accuracy`.
     """
     base = base_latency_s("ring")
-    volume = 2 * (np.asarray(num_devices, dtype=np.float64) - 1) / num_devices
+    volume = 2 * (ranks(num_devices) - 1) / num_devices
     return silent_alone(
         (
             Line(
@@ -65,7 +65,7 @@ def ring_all_gather(num_devices: Number, num_nodes: Number, intra: LinkParams, i
     Accuracy: see `cost/data/collectives.toml`, table `accuracy`.
     """
     base = base_latency_s("ring")
-    volume = (np.asarray(num_devices, dtype=np.float64) - 1) / num_devices
+    volume = (ranks(num_devices) - 1) / num_devices
     return silent_alone(
         (
             Line(

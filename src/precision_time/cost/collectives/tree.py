@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from .calibration import calibration
-from .line import Line, Lines, Number, silent_alone
+from .line import Line, Lines, Number, ranks, silent_alone
 from .link import PROTOCOLS, LinkParams, base_latency_s, level_rates
 
 
@@ -39,7 +39,7 @@ def tree_all_reduce(num_devices: Number, num_nodes: Number, intra: LinkParams, i
     base = base_latency_s("tree")
     efficiency = calibration()["tree_efficiency"]
     nodes = np.asarray(num_nodes, dtype=np.float64)
-    per_node = np.asarray(num_devices, dtype=np.float64) / nodes
+    per_node = ranks(num_devices) / nodes
     lines = []
     for p in range(len(PROTOCOLS)):
         hops_s = 2 * ((per_node - 1) * intra.hop_s(p) + np.log2(nodes) * inter.hop_s(p))
