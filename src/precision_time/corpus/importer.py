@@ -211,7 +211,8 @@ def _nodes(row: Row, notes: str, num_devices: int, found: _Findings) -> tuple[in
     if pod and (stated is None or num_devices / stated > pod["devices"]):
         return math.ceil(num_devices / pod["devices"]), ()
     if stated is not None:
-        return min(stated, num_devices), ()
+        all_devices = row.count_or_none("devices") or num_devices
+        return min(math.ceil(stated * num_devices / all_devices), num_devices), ()
     per_node = (first_match("devices_per_node", row.text) or {"devices": 8})["devices"]
     nodes = math.ceil(num_devices / per_node)
     found.assumptions.append(f"nodes not stated: {nodes}, at {per_node} devices each")
