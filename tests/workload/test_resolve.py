@@ -145,3 +145,20 @@ def test_known_models_are_unique_and_sized() -> None:
     names = [info.name for info in infos]
     assert len(names) == len(set(names))
     assert all(info.params > 0 and info.forward_flops > 0 and info.source for info in infos)
+
+
+def test_image_size_sets_the_tokens_of_a_diffusion_transformer() -> None:
+    small, large = (load_workload("flux.1-schnell", image_size=size).graph for size in (256, 512))
+    assert (small.seq_len, large.seq_len) == (256, 1024)
+    assert large.params == small.params
+
+
+def test_lengths_without_a_meaning_are_said() -> None:
+    assert any(
+        "seq_len=100 left out" in text for text in load_workload("wav2vec2-base", seq_len=100).assumptions
+    )
+
+
+def test_models_that_cannot_be_built_say_why() -> None:
+    with pytest.raises(UnknownNameError, match="not public"):
+        load_workload("nemotron-3-ultra")

@@ -26,6 +26,7 @@ from .families.tables import (
     normalise,
     preset,
     task_rule,
+    unsupported_table,
 )
 from .graph import OpGraph
 from .workload import Workload
@@ -217,16 +218,19 @@ def _from_zoo(
 
     name = _zoo_name(canonical_name(model))
     if name is None:
+        reason = unsupported_table().get(canonical_name(model), "")
         raise UnknownNameError(
             kind="model",
             name=model,
             known=model_names(),
-            hint="To fix: `precision-time models` lists the known ones; or pass sizes (hidden, layers, "
+            hint=(f"It cannot be built: {reason} " if reason else "")
+            + "To fix: `precision-time models` lists the known ones; or pass sizes (hidden, layers, "
             "heads) for a language model, or your own module.",
         )
     entry = zoo_index()[name]
     wanted = sizes.get("image_size")
     graph = load_zoo_graph(name, image_size=wanted if isinstance(wanted, int) else None)
+    left_out = [f"seq_len={sizes['seq_len']} left out: {name} has none"] if "seq_len" in sizes else []
     data = dataset or entry.dataset
     return Workload(
         name=name,
@@ -239,6 +243,7 @@ def _from_zoo(
         throughput_unit=entry.throughput_unit,
         dataset=data,
         dataset_samples=samples_of(data, graph.seq_len) or (entry.dataset_samples if not dataset else None),
+        assumptions=tuple(left_out),
     )
 
 

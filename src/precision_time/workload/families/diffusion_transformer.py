@@ -8,6 +8,9 @@ from ..builder import GraphBuilder, Tensor
 from ..graph import OpGraph
 from .layers import activate, divides, rotary
 
+PIXELS_PER_TOKEN = 16
+"""Side of a token: the autoencoder takes 8 x 8 pixels, a token 2 x 2 latents."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DiffusionTransformerConfig:
@@ -17,7 +20,9 @@ class DiffusionTransformerConfig:
     heads: int
     ffn: int
     seq_len: int
-    """Latent tokens per image or video."""
+    """Latent tokens per image or video, where no image size is given."""
+    image_size: int = 0
+    """Side of the image [pixels]; 16 x 16 of them make a token."""
     text_len: int
     text_width: int
     latent_width: int
@@ -34,11 +39,16 @@ class DiffusionTransformerConfig:
     def __post_init__(self) -> None:
         divides("heads", self.heads, "hidden", self.hidden)
 
+    @property
+    def tokens(self) -> int:
+        """Latent tokens of one sample."""
+        return (self.image_size // PIXELS_PER_TOKEN) ** 2 if self.image_size else self.seq_len
+
 
 def build_diffusion_transformer(name: str, config: DiffusionTransformerConfig) -> OpGraph:
     """The graph of one denoising step of one sample with a mean squared error."""
     b = GraphBuilder(name)
-    image = b.linear(b.input(config.seq_len, config.latent_width), config.hidden)
+    image = b.linear(b.input(config.tokens, config.latent_width), config.hidden)
     text = b.linear(b.input(config.text_len, config.text_width), config.hidden)
     if config.cross_layers:
         text = b.linear(b.elementwise("gelu", text), config.hidden)
@@ -47,19 +57,19 @@ def build_diffusion_transformer(name: str, config: DiffusionTransformerConfig) -
         with b.block(config.double_layers):
             image, text = _double(b, b.carry(image), b.carry(text), condition, config)
     if config.single_layers:
-        rows = config.seq_len + config.text_len
+        rows = config.tokens + config.text_len
         x = b.move("cat", text, image, rows=rows, width=config.hidden)
         with b.block(config.single_layers):
             x = _single(b, b.carry(x), condition, config)
-        image = b.reshape(x, config.seq_len, config.hidden)
+        image = b.reshape(x, config.tokens, config.hidden)
     if config.cross_layers:
         wide = b.linear(b.elementwise("silu", condition), 6 * config.hidden)
         with b.block(config.cross_layers):
             image = _cross(b, b.carry(image), text, wide, config)
     scaled = _modulate(b, b.norm(image, affine=False), condition, config, chunks=2)
     b.loss("mse_loss", b.linear(scaled, config.latent_width))
-    size = config.seq_len * config.latent_width + config.text_len * config.text_width
-    return b.build(input_bytes=4.0 * size, seq_len=config.seq_len)
+    size = config.tokens * config.latent_width + config.text_len * config.text_width
+    return b.build(input_bytes=4.0 * size, seq_len=config.tokens, image_size=config.image_size or None)
 
 
 def _condition(b: GraphBuilder, config: DiffusionTransformerConfig) -> Tensor:

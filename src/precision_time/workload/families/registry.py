@@ -48,8 +48,6 @@ _COMMON = {
 _TWO_SIDED = {
     "enc_layers": "encoder_layers",
     "dec_layers": "decoder_layers",
-    "max_source_length": "seq_len",
-    "max_target_length": "target_len",
     "tgt_len": "target_len",
 }
 

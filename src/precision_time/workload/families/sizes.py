@@ -39,6 +39,9 @@ def choose_sizes(
     chosen.update({field: value for field, value in rules.items() if field in builder.field_names})
     _derived_widths(chosen, named)
     chosen.update(named)
+    for length in ("seq_len", "image_size"):
+        if length in stated and length not in builder.field_names:
+            assumptions.append(f"{length}={stated[length]} left out: {entry.name} has none")
     if "seq_len" in chosen and "seq_len" not in named:
         assumptions.append(f"seq_len {chosen.get('seq_len')} (the default of {entry.name})")
     if entry.builder == "decoder":

@@ -150,3 +150,9 @@ def task_rule(kind: str, *words: str | None) -> Mapping[str, Any]:
     """The first rule whose word occurs in one of `words`; empty if none does."""
     text = " ".join(word.lower() for word in words if word)
     return next((rule for rule in task_rules(kind) if rule["word"] in text), {})
+
+
+@cache
+def unsupported_table() -> Mapping[str, str]:
+    """Normalised names that were measured but cannot be built, with the reason."""
+    return {normalise(name): why for name, why in read_toml("unsupported.toml")["reasons"].items()}
