@@ -232,9 +232,11 @@ def overlapped(
 
     Accuracy: see docs/accuracy.md.
     """
+    ready = ready_s(schedule, kernel_s)
     group = group_s(schedule, lines, scale)
+    group = np.broadcast_to(group, np.broadcast_shapes(group.shape, ready.shape))
     link = np.sum(group, axis=-1)
-    exposed = exposed_s(ready_s(schedule, kernel_s), group, np.sum(kernel_s, axis=-1))
+    exposed = exposed_s(ready, group, np.sum(kernel_s, axis=-1))
     return Overlap(link_s=link, exposed_s=exposed, slowdown_s=(link - exposed) * contention)
 
 

@@ -1,0 +1,243 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from precision_time.cost.axes import StepTimes, group_of
+from precision_time.cost.collectives import Line, LinkParams, all_reduce_s
+from precision_time.cost.communication import communication
+from precision_time.cost.model_axes import pipeline_bubble_s
+from precision_time.cost.overlap import gradient_schedule
+from precision_time.cost.traffic import TransformerTraffic, model_traffic
+from precision_time.hardware.device import Cluster, Device, Link
+from precision_time.parallel.layout import Checkpointing, Layout
+from precision_time.precision.policy import DType, PrecisionPolicy
+from precision_time.workload.graph import Node, OpClass, OpGraph
+
+DEVICE = Device(
+    name="test", vendor="none", arch="none", memory_bytes=80e9, memory_bandwidth_bytes_per_s=2e12,
+    peak_flops_per_s={"fp32": 2e13}, sm_count=100.0, l2_bytes=4e7, boost_hz=1.4e9, tdp_w=400.0,
+    link_bandwidth_bytes_per_s=300e9, pcie_bandwidth_bytes_per_s=32e9, launch_overhead_s=5e-6,
+    release_year=2020,
+)  # fmt: skip
+BF16 = PrecisionPolicy(
+    name="bf16", matmul=DType.BF16, conv=DType.BF16, activation=DType.BF16, param=DType.BF16, grad=DType.BF16,
+    reduce=DType.BF16, master=DType.FP32, optimizer_state=DType.FP32, autocast=False, loss_scaling=False,
+)  # fmt: skip
+LAYERS, PARAMS, KERNELS = 32, 1.6e9, 64
+SCHEDULE = gradient_schedule(
+    np.full(KERNELS, PARAMS / KERNELS),
+    np.ones(KERNELS),
+    np.zeros(KERNELS, dtype=np.int64),
+    bytes_per_elem=2.0,
+)
+TRAFFIC = TransformerTraffic(
+    num_layers=LAYERS, boundary_elems=8e6, kv_elems=4e6, routed_elems=16e6, moe_layers=LAYERS,
+    output_elems=1e6, input_bytes=1e4,
+)  # fmt: skip
+LINK_TERMS = [f"{axis}_link_s" for axis in ("data", "tensor", "pipeline", "context", "expert")]
+
+
+def cluster_of(num_devices, network_bytes_per_s=25e9, fabric_bytes_per_s=300e9):
+    return Cluster(
+        device=DEVICE,
+        num_devices=num_devices,
+        num_nodes=max(num_devices // 8, 1),
+        intra_node=Link(name="nvlink3+nvswitch", bandwidth_bytes_per_s=fabric_bytes_per_s, latency_s=0.6e-6),
+        inter_node=Link(name="ib-200g x8", bandwidth_bytes_per_s=network_bytes_per_s, latency_s=2.7e-6),
+    )
+
+
+def times_of(step_s=0.3):
+    return StepTimes(
+        forward_s=np.array([step_s / 3]),
+        backward_s=np.array([step_s * 2 / 3]),
+        backward_kernel_s=np.full((1, KERNELS), step_s * 2 / 3 / KERNELS),
+    )
+
+
+def terms_of(layout, cluster=None, *, times=None, policy=BF16, **options):
+    cluster = cluster or cluster_of(layout.world_size)
+    found = communication(
+        layout,
+        cluster,
+        policy,
+        params=PARAMS,
+        schedule=SCHEDULE,
+        times=times or times_of(),
+        traffic=TRAFFIC,
+        **options,
+    )
+    return {name: float(np.asarray(value).ravel()[0]) for name, value in found.items()}
+
+
+def test_one_device_communicates_nothing():
+    assert not any(terms_of(Layout(), cluster_of(1)).values())
+
+
+LAYOUTS = [
+    Layout(dp=64),
+    Layout(dp=64, zero_stage=1),
+    Layout(dp=64, zero_stage=2, num_micro_batches=4),
+    Layout(dp=64, zero_stage=3),
+    Layout(dp=8, tp=8, sequence_parallel=True),
+    Layout(dp=8, tp=2, pp=4, num_micro_batches=8, checkpointing=Checkpointing.FULL),
+    Layout(dp=16, cp=4),
+    Layout(dp=64, ep=8),
+    Layout(dp=64, data_parallel_engine="parameter-server"),
+]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+@settings(max_examples=15, deadline=None)
+@given(factor=st.floats(1.0, 20.0), network=st.booleans())
+def test_a_faster_link_never_makes_any_term_longer(layout, factor, network):
+    better = {"network_bytes_per_s": 25e9 * factor} if network else {"fabric_bytes_per_s": 300e9 * factor}
+    before, after = terms_of(layout, cluster_of(64)), terms_of(layout, cluster_of(64, **better))
+    for name in before:
+        if name != "contention_s":  # what is hidden may grow as what is exposed shrinks
+            assert after[name] <= before[name] * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_exposed_lies_between_what_cannot_hide_and_the_link(layout):
+    terms = terms_of(layout)
+    computed = 0.3 * layout.num_micro_batches * 2
+    for name in LINK_TERMS:
+        link, exposed = terms[name], terms[name.replace("link", "exposed")]
+        assert max(0.0, link - computed) - 1e-12 <= exposed <= link * (1 + 1e-9)
+
+
+def volume_bytes(layout, axis, monkeypatch_links):
+    """Bytes per device that an axis sends, read off its slope over links of 1 byte per second."""
+    cluster = monkeypatch_links(cluster_of(layout.world_size))
+    return terms_of(layout, cluster)[f"{axis}_link_s"]
+
+
+@pytest.fixture
+def unit_links(monkeypatch):
+    """Lines without start-up over links that carry 1e6 bytes per second exactly."""
+    plain = LinkParams(
+        bandwidth_bytes_per_s=1e6, latency_s=0.0, efficiency=1.0, protocol_efficiency=(1.0, 1.0, 1.0)
+    )
+    monkeypatch.setattr("precision_time.cost.axes.link_params", lambda *_: plain)
+    monkeypatch.setattr(Line, "seconds", lambda self, size: self.s_per_byte * size)
+    return lambda cluster: replace(cluster, num_nodes=1)
+
+
+def test_volumes_are_those_of_the_papers(unit_links):
+    n, held = 8, PARAMS * 2.0
+    share = (n - 1) / n
+    sent = {
+        stage: volume_bytes(Layout(dp=n, zero_stage=stage), "data", unit_links) * 1e6
+        for stage in (0, 1, 2, 3)
+    }
+    assert sent[0] == pytest.approx(2 * share * held)
+    assert sent[1] == pytest.approx(2 * share * held)
+    assert sent[2] == pytest.approx(2 * share * held)
+    assert sent[3] == pytest.approx(3 * share * held)
+
+
+def test_tensor_parallelism_sends_four_boundaries_per_layer_and_six_when_recomputing(unit_links):
+    boundary = TRAFFIC.boundary_elems * 2.0
+    ring = 2 * 7 / 8 * boundary * LAYERS
+    plain = volume_bytes(Layout(tp=8), "tensor", unit_links) * 1e6
+    assert plain == pytest.approx(4 * ring)
+    again = volume_bytes(Layout(tp=8, checkpointing=Checkpointing.FULL), "tensor", unit_links) * 1e6
+    assert again == pytest.approx(6 * ring)
+    sequence = volume_bytes(Layout(tp=8, sequence_parallel=True), "tensor", unit_links) * 1e6
+    assert sequence == pytest.approx(plain)
+
+
+def test_context_expert_and_pipeline_volumes(unit_links):
+    kv, routed, boundary = (2.0 * e for e in (TRAFFIC.kv_elems, TRAFFIC.routed_elems, TRAFFIC.boundary_elems))
+    ring = volume_bytes(Layout(cp=8), "context", unit_links) * 1e6
+    assert ring == pytest.approx(3 * 7 / 8 * kv * LAYERS)
+    experts = volume_bytes(Layout(dp=8, ep=8), "expert", unit_links) * 1e6
+    assert experts == pytest.approx(4 * 7 / 8 * routed * LAYERS)
+    stages = volume_bytes(Layout(pp=8, num_micro_batches=16), "pipeline", unit_links) * 1e6
+    assert stages == pytest.approx(2 * 16 * boundary)
+
+
+def test_micro_batches_pay_again_only_where_they_must():
+    one, four = Layout(dp=64), Layout(dp=64, num_micro_batches=4)
+    assert terms_of(four)["data_link_s"] == terms_of(one)["data_link_s"]
+    for layout in (Layout(tp=8, dp=8), Layout(dp=64, zero_stage=3), Layout(dp=64, ep=8)):
+        axis = "tensor" if layout.tp > 1 else "expert" if layout.ep > 1 else "data"
+        once = terms_of(layout)[f"{axis}_link_s"]
+        assert terms_of(replace(layout, num_micro_batches=4))[f"{axis}_link_s"] == pytest.approx(4 * once)
+
+
+def test_a_longer_backward_pass_hides_more():
+    slow_network = cluster_of(64, network_bytes_per_s=2e9)
+    exposed = [
+        terms_of(Layout(dp=64), slow_network, times=times_of(s))["data_exposed_s"] for s in (0.01, 0.1, 1.0)
+    ]
+    assert exposed[0] > exposed[1] > exposed[2] > 0.0
+
+
+def test_data_parallel_module_is_slower_than_ddp_and_hides_nothing():
+    module = terms_of(Layout(dp=8, data_parallel_engine="dataparallel"))
+    ddp = terms_of(Layout(dp=8))
+    assert module["data_exposed_s"] == module["data_link_s"] > 3 * ddp["data_link_s"]
+
+
+def test_bubble_is_the_published_share():
+    # Narayanan et al., SC 2021: (p - 1) / (v m) of the ideal time.
+    assert pipeline_bubble_s(8.0, 2.0, 0.3) == pytest.approx((8 - 1) / 2 * 0.3)
+    terms = terms_of(Layout(dp=8, pp=8, num_micro_batches=32))
+    assert terms["pipeline_bubble_s"] == pytest.approx(7 / 32 * 32 * 0.3)
+
+
+@pytest.mark.parametrize(
+    ("size", "stride", "nodes"), [(8, 1, 1), (8, 8, 8), (16, 4, 8), (64, 1, 8), (2, 4, 1), (2, 8, 2)]
+)
+def test_groups_are_spread_as_tensor_ranks_innermost_say(size, stride, nodes):
+    assert float(group_of(size, stride, cluster_of(64)).nodes) == nodes
+
+
+def test_outer_axes_cross_nodes_and_share_nothing_with_inner_ones():
+    inner, outer = group_of(8, 1, cluster_of(64)), group_of(8, 8, cluster_of(64))
+    fast, slow = (all_reduce_s(1e9, g.size, g.nodes, g.intra, g.inter) for g in (inner, outer))
+    assert slow > 5 * fast
+
+
+def test_many_micro_batches_at_once():
+    sizes = np.array([1.0, 2.0, 4.0])
+    layout = Layout(dp=8, tp=8)
+    together = communication(
+        layout, cluster_of(64), BF16, params=PARAMS, schedule=SCHEDULE, times=times_of(), traffic=TRAFFIC,
+        micro_batch_size=sizes,
+    )  # fmt: skip
+    for size, seconds in zip(sizes, together["tensor_link_s"], strict=True):
+        alone = terms_of(replace(layout, micro_batch_size=float(size)))
+        assert seconds == pytest.approx(alone["tensor_link_s"])
+
+
+def test_traffic_is_read_off_the_repeated_block():
+    def product(out, *, inputs=(), repeat=4, op="linear", param=0.0, op_class=OpClass.GEMM, k=8.0):
+        return Node(
+            op=op, op_class=op_class, inputs=inputs, m=16.0, n=16.0, k=k, count=2.0, out_elems=out,
+            param_elems=param, repeat=repeat, segment=1 if repeat > 1 else 0,
+        )  # fmt: skip
+
+    nodes = (
+        product(128.0, repeat=1, op_class=OpClass.EMBEDDING, op="embedding"),
+        product(256.0, inputs=(0,)),
+        product(64.0, inputs=(0,)),
+        product(64.0, inputs=(0,)),
+        product(256.0, inputs=(1, 2, 3), op="scaled_dot_product_attention", op_class=OpClass.ATTENTION),
+        product(900.0, inputs=(4,), op="_grouped_mm"),
+        product(128.0, inputs=(5,), op="add", op_class=OpClass.ELEMENTWISE),
+        product(5000.0, inputs=(6,), repeat=1),
+    )
+    graph = OpGraph(
+        name="t", nodes=nodes, params=1.0, trainable_params=1.0, param_tensors=1, input_bytes_per_sample=7.0
+    )
+    found = model_traffic(graph)
+    assert found == TransformerTraffic(
+        num_layers=4.0, boundary_elems=128.0, kv_elems=128.0, routed_elems=16.0 * 8.0 * 2.0, moe_layers=4.0,
+        output_elems=5000.0, input_bytes=7.0,
+    )  # fmt: skip
