@@ -27,17 +27,28 @@ def _conv_tanh(inp: int, out: int, act: nn.Module) -> nn.Sequential:
     return nn.Sequential(nn.Conv1d(inp, out, 5, padding=2), nn.BatchNorm1d(out), act, nn.Dropout(0.5))
 
 
+class FusedLSTMCell(nn.LSTMCell):
+    """LSTM cell as CUDA runs it: two products and one fused kernel for gates and state."""
+
+    def forward(self, x: Tensor, state: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        """New hidden and cell state."""
+        hidden, cell = state
+        gates = F.linear(x, self.weight_ih), F.linear(hidden, self.weight_hh)
+        new_hidden, new_cell, _ = torch.ops.aten._thnn_fused_lstm_cell(*gates, cell, self.bias_ih, self.bias_hh)
+        return new_hidden, new_cell
+
+
 class TacotronStep(nn.Module):
     """One decoder step: prenet output in, attention, two LSTM cells, one mel frame and a stop gate out."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.attention_rnn = nn.LSTMCell(256 + 512, 1024)
+        self.attention_rnn = FusedLSTMCell(256 + 512, 1024)
         self.query = nn.Linear(1024, 128, bias=False)
         self.location = nn.Conv1d(2, 32, 31, padding=15, bias=False)
         self.location_dense = nn.Linear(32, 128, bias=False)
         self.energy = nn.Linear(128, 1, bias=False)
-        self.decoder_rnn = nn.LSTMCell(1024 + 512, 1024)
+        self.decoder_rnn = FusedLSTMCell(1024 + 512, 1024)
         self.project = nn.Linear(1024 + 512, MELS)
         self.gate = nn.Linear(1024 + 512, 1)
 
