@@ -210,7 +210,7 @@ class Model:
             )
             first = _take(intra, picked), _take(inter, picked)
             if name == "send_recv":
-                seconds = choose.point_to_point_s(size, nodes > 1, *first)
+                seconds = choose.point_to_point_s(size, (nodes > 1).astype(np.float64), *first)
             else:
                 seconds = FUNCTIONS[name](size, devices, nodes, *first)
             out[picked] = seconds
