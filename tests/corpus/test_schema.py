@@ -47,10 +47,19 @@ def read(tmp_path: Path, content: str | bytes) -> list[Measurement | Rejected]:
         (HEADER + ROW.replace(",1,", ",1.5,"), ["devices", "'1.5'", "whole"]),
         (HEADER + ROW.replace(",1,", ",0,"), ["devices", "above 0"]),
         (HEADER + ROW.replace("fp32", "fp33"), ["line 2", "precision", "'fp33'", "tf32"]),
-        (HEADER.replace("step", "parallelism,step") + ROW.replace("0.5", "{dp:8},0.5"), ["parallelism", "JSON"]),
-        (HEADER.replace("step", "parallelism,step") + ROW.replace("0.5", "[8],0.5"), ["parallelism", "object"]),
+        (
+            HEADER.replace("step", "parallelism,step") + ROW.replace("0.5", "{dp:8},0.5"),
+            ["parallelism", "JSON"],
+        ),
+        (
+            HEADER.replace("step", "parallelism,step") + ROW.replace("0.5", "[8],0.5"),
+            ["parallelism", "object"],
+        ),
         (HEADER.replace("step", "quality,step") + ROW.replace("0.5", "odd: x,0.5"), ["quality", "suspect"]),
-        (HEADER.replace("step", "timing_scope,step") + ROW.replace("0.5", "all,0.5"), ["timing_scope", "with-eval"]),
+        (
+            HEADER.replace("step", "timing_scope,step") + ROW.replace("0.5", "all,0.5"),
+            ["timing_scope", "with-eval"],
+        ),
     ],
 )
 def test_broken_files_are_refused_with_the_place_and_the_rule(tmp_path, content, needed):
@@ -84,7 +93,9 @@ def test_rows_that_name_no_configuration_are_rejected_one_by_one(tmp_path):
 
 CELLS = st.one_of(
     st.text(max_size=12),
-    st.sampled_from(["", "0", "-1", "8", "1e3", "nan", "fp32", "fp8-mixed", "T4", "tokens/s", '{"dp":3,"pp":7}']),
+    st.sampled_from(
+        ["", "0", "-1", "8", "1e3", "nan", "fp32", "fp8-mixed", "T4", "tokens/s", '{"dp":3,"pp":7}']
+    ),
     st.floats().map(str),
     st.integers().map(str),
 )

@@ -237,10 +237,15 @@ class MeasurementStore:
         query = f"SELECT {', '.join(_COLUMNS)} FROM measurement {where} ORDER BY id"
         if limit is not None:
             query += f" LIMIT {int(limit)}"
-        rows = self._connection.execute(query, tuple(given.values())).fetchall()
         every = "SELECT id, value FROM text"
-        texts = self._texts(rows) if conditions else dict(self._connection.execute(every))
-        return _decode(rows, texts)
+        try:
+            rows = self._connection.execute(query, tuple(given.values())).fetchall()
+            texts = self._texts(rows) if conditions else dict(self._connection.execute(every))
+            return _decode(rows, texts)
+        except (sqlite3.Error, KeyError, ValueError, TypeError) as error:
+            raise CorpusError(
+                f"{self.path} is damaged: {error!r}. To fix: restore the file, or reinstall the package."
+            ) from error
 
     def _texts(self, rows: Sequence[Sequence[Any]]) -> dict[int, str]:
         wanted = sorted({identity for row in rows for identity in row[: len(_SIDE)]})

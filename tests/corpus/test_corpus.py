@@ -1,0 +1,153 @@
+"""The shipped corpus: every source is there, and its rows obey the rules of their columns."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import pytest
+
+from precision_time.corpus.importer import PRECISIONS
+from precision_time.corpus.measurement import Measurement, Quality
+from precision_time.corpus.rules import load_rules
+from precision_time.corpus.store import load_corpus, shipped_store
+from precision_time.cost.stacks import known_stacks
+
+SOURCES = {  # rows, usable rows, rows that name no configuration
+    "a100-cnn-sweep": (159, 159, 0),
+    "bigscience": (237, 230, 0),
+    "cdecatapult": (12, 12, 0),
+    "cm-dare": (107, 23, 0),
+    "detectron2": (64, 52, 0),
+    "flash-attention": (5, 5, 0),
+    "gavel": (462, 451, 0),
+    "hf-trainer-benchmark": (21, 17, 4),
+    "intel-gaudi-pages": (23, 19, 0),
+    "lambda": (3975, 3279, 0),
+    "levanter": (7, 0, 0),
+    "libai": (0, 0, 88),
+    "litgpt": (39, 0, 0),
+    "lucid": (59, 59, 0),
+    "maskrcnn-benchmark": (23, 13, 0),
+    "maxtext": (26, 0, 0),
+    "megatron-lm": (33, 33, 4),
+    "mli-transformers-benchmarks": (2, 2, 0),
+    "mlperf-hpc-v0.7": (15, 15, 0),
+    "mlperf-hpc-v1.0": (23, 19, 0),
+    "mlperf-hpc-v2.0": (10, 7, 0),
+    "mlperf-hpc-v3.0": (11, 5, 0),
+    "mlperf-v0.5": (18, 16, 4),
+    "mlperf-v0.6": (31, 23, 0),
+    "mlperf-v0.7": (93, 82, 0),
+    "mlperf-v1.0": (114, 114, 0),
+    "mlperf-v1.1": (139, 139, 0),
+    "mlperf-v2.0": (200, 198, 0),
+    "mlperf-v2.1": (99, 99, 0),
+    "mlperf-v3.0": (140, 140, 0),
+    "mlperf-v3.1": (118, 118, 0),
+    "mlperf-v4.0": (115, 115, 0),
+    "mlperf-v4.1": (82, 82, 0),
+    "mlperf-v5.0": (84, 84, 0),
+    "mlperf-v5.1": (60, 60, 0),
+    "mmdetection": (41, 41, 0),
+    "modded-nanogpt": (129, 8, 0),
+    "mosaic-llm-foundry": (351, 351, 0),
+    "nemo": (60, 45, 0),
+    "nemo-launcher": (92, 9, 0),
+    "nemo-megatron-bridge": (175, 172, 0),
+    "nvidia-dle": (1236, 730, 0),
+    "oneflow-dlperf": (535, 535, 0),
+    "optimum-habana": (494, 487, 0),
+    "pollux": (6069, 6069, 0),
+    "pytorch-gpu-benchmark": (1318, 1318, 0),
+    "shockwave": (0, 0, 231),
+    "sia": (7233, 7233, 3915),
+    "synergy": (5, 5, 0),
+    "tensorpack-benchmarks": (42, 42, 0),
+    "timm": (5127, 5127, 0),
+    "torchao": (16, 10, 2),
+    "torchtitan": (35, 35, 0),
+    "torchtune": (15, 0, 0),
+    "transformer-engine-tutorial": (4, 4, 6),
+    "u39kun-dl-benchmark": (50, 50, 0),
+    "vtrain": (1016, 1016, 0),
+    "zeus": (1156, 416, 0),
+}
+
+
+@pytest.fixture(scope="module")
+def corpus() -> list[Measurement]:
+    return load_corpus()
+
+
+def test_every_row_of_every_source_is_accounted_for():
+    with shipped_store() as store:
+        counts = {
+            name: (entry["rows"], entry["usable"], entry["rejected"])
+            for name, entry in store.sources().items()
+        }
+        rejected = store.rejected()
+    assert counts == SOURCES
+    assert sum(rows + refused for rows, _, refused in counts.values()) == 36_059
+    assert Counter(row.reason for row in rejected) == {
+        "device not stated": 4244,
+        "number of devices not stated": 10,
+    }
+
+
+def test_layouts_fill_the_devices_and_hold_the_batch(corpus):
+    for row in corpus:
+        if row.layout is not None:
+            assert row.layout.world_size == row.num_devices, row.source_ref
+            assert row.layout.global_batch_size == pytest.approx(row.global_batch_size, rel=1e-6), (
+                row.source_ref
+            )
+        assert 1 <= row.num_nodes <= row.num_devices
+        assert not row.placement or sum(row.placement) == row.num_devices
+
+
+def test_quality_weight_and_step_time_agree(corpus):
+    for row in corpus:
+        if row.quality is Quality.FINE:
+            assert row.usable and row.weight == 1.0 and not row.quality_reason
+        else:
+            assert row.quality_reason and row.weight <= 0.3
+        if row.quality is Quality.UNUSABLE:
+            assert row.weight == 0.0 and not row.usable
+        if row.usable:
+            assert 1e-5 < row.step_time_s < 1e4
+            assert row.sync_time_s is None or 0 <= row.sync_time_s <= row.step_time_s
+
+
+def test_words_are_canonical(corpus):
+    stacks = known_stacks()
+    for row in corpus:
+        assert row.precision in PRECISIONS
+        assert row.stack.profile in stacks
+        assert 2016 < row.stack.framework_year < 2027
+        assert row.source_ref
+
+
+def test_repeats_share_key_count_and_configuration(corpus):
+    groups: dict[str, list[Measurement]] = {}
+    for row in corpus:
+        if row.usable:
+            groups.setdefault(row.configuration_key, []).append(row)
+    for rows in groups.values():
+        assert len({(row.model, row.device, row.num_devices, row.precision) for row in rows}) == 1
+        assert len({row.global_batch_size for row in rows}) == 1
+        assert all(row.repeat_count >= len(rows) for row in rows)
+
+
+def test_fine_images_per_second_agree_with_the_step_time(corpus):
+    for row in corpus:
+        if row.quality is Quality.FINE and row.throughput_unit == "images/s" and row.throughput:
+            assert abs(math.log(row.global_batch_size / row.throughput / row.step_time_s)) < 0.16
+
+
+def test_every_variant_rule_names_a_variant_that_exists():
+    from precision_time.precision.catalog import known_precisions, known_variants
+
+    variants = {variant for name in known_precisions() for variant in known_variants(name)} | {""}
+    for rule in load_rules("variant"):
+        assert rule.values["variant"] in variants

@@ -1,0 +1,168 @@
+"""The SQLite store: nothing lost on the way through it, nothing written half, nothing foreign opened."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import replace
+
+import pytest
+
+from precision_time.corpus import store as store_module
+from precision_time.corpus.measurement import Measurement, Rejected
+from precision_time.corpus.store import (
+    SCHEMA_VERSION,
+    MeasurementStore,
+    load_corpus,
+    local_store_path,
+    write_store,
+)
+from precision_time.errors import CorpusError
+
+
+@pytest.fixture
+def filled(tmp_path, measurements, imported):
+    path = tmp_path / "store.sqlite"
+    rejected = [row for row in imported if isinstance(row, Rejected)]
+    with MeasurementStore(path) as store:
+        assert store.add(measurements, rejected=rejected) == (len(measurements), len(rejected))
+    return path
+
+
+def test_rows_come_back_as_they_went_in(filled, measurements, imported):
+    with MeasurementStore(filled, read_only=True) as store:
+        assert store.measurements() == measurements
+        assert store.rejected() == [row for row in imported if isinstance(row, Rejected)]
+        assert len(store) == len(measurements)
+
+
+def test_filters(filled, measurements):
+    with MeasurementStore(filled, read_only=True) as store:
+        assert store.measurements(model="resnet50", device="T4") == [
+            row for row in measurements if (row.model, row.device) == ("resnet50", "T4")
+        ]
+        assert store.measurements(precision="tf32") == [r for r in measurements if r.precision == "tf32"]
+        assert store.measurements(source="vtrain")[0].source == "vtrain"
+        assert store.measurements(usable_only=True) == [row for row in measurements if row.usable]
+        assert (
+            store.measurements(usable_only=True, limit=3) == [row for row in measurements if row.usable][:3]
+        )
+        assert store.measurements(model="no-such-model") == []
+
+
+def test_sources_are_counted(filled):
+    with MeasurementStore(filled, read_only=True) as store:
+        counts = store.sources()
+    assert counts["sia"] == {"rows": 1, "usable": 1, "rejected": 1}
+    assert counts["maxtext"] == {"rows": 1, "usable": 0, "rejected": 0}
+
+
+def test_rows_added_later_follow_the_earlier_ones(filled, measurements):
+    own = replace(measurements[0], source="own", measured_step_time_s=0.25)
+    with MeasurementStore(filled) as store:
+        store.add([own])
+        assert store.measurements()[-1] == own
+        assert store.sources()["own"]["rows"] == 1
+
+
+def test_a_failing_import_leaves_nothing_behind(filled, measurements):
+    def breaking():
+        yield replace(measurements[0], source="half")
+        raise RuntimeError("power cut")
+
+    with MeasurementStore(filled) as store:
+        with pytest.raises(RuntimeError):
+            store.add(breaking())
+        assert store.measurements() == measurements
+        assert store.measurements(source="half") == []
+        store.add([measurements[0]])  # and it still works
+        assert len(store) == len(measurements) + 1
+
+
+def test_write_store_replaces_only_when_complete(filled, measurements):
+    def breaking():
+        yield measurements[0]
+        raise RuntimeError("power cut")
+
+    before = filled.read_bytes()
+    with pytest.raises(RuntimeError):
+        write_store(filled, breaking())
+    assert filled.read_bytes() == before
+    assert list(filled.parent.iterdir()) == [filled]
+    write_store(filled, measurements[:2])
+    with MeasurementStore(filled, read_only=True) as store:
+        assert store.measurements() == measurements[:2]
+
+
+def test_the_same_rows_give_the_same_file(tmp_path, measurements):
+    first, second = tmp_path / "a.sqlite", tmp_path / "b.sqlite"
+    write_store(first, measurements)
+    write_store(second, measurements)
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_read_only_store_refuses_rows(filled, measurements):
+    with MeasurementStore(filled, read_only=True) as store, pytest.raises(CorpusError, match="read only"):
+        store.add(measurements)
+
+
+def test_missing_store(tmp_path):
+    with pytest.raises(CorpusError, match="no measurement store"):
+        MeasurementStore(tmp_path / "none.sqlite", read_only=True)
+
+
+def test_newer_store_is_refused(filled):
+    with sqlite3.connect(filled) as connection:
+        connection.execute(f"PRAGMA user_version={SCHEMA_VERSION + 1}")
+    connection.close()
+    with pytest.raises(CorpusError, match=rf"version {SCHEMA_VERSION + 1}.*newer.*upgrade"):
+        MeasurementStore(filled)
+
+
+def test_foreign_files_are_refused(tmp_path):
+    text = tmp_path / "notes.sqlite"
+    text.write_text("this is no database, but it is long enough to look at " * 20)
+    foreign = tmp_path / "foreign.sqlite"
+    with sqlite3.connect(foreign) as connection:
+        connection.execute("CREATE TABLE song (title TEXT)")
+    connection.close()
+    for path in (text, foreign):
+        for read_only in (True, False):
+            with pytest.raises(CorpusError, match="measurement store"):
+                MeasurementStore(path, read_only=read_only)
+    assert text.read_text().startswith("this is no database")
+
+
+def test_damaged_rows_are_an_error_with_a_way_out(filled):
+    with sqlite3.connect(filled) as connection:
+        connection.execute("UPDATE text SET value = '{broken' WHERE value LIKE '{%'")
+    connection.close()
+    with (
+        MeasurementStore(filled, read_only=True) as store,
+        pytest.raises(CorpusError, match=r"damaged.*To fix"),
+    ):
+        store.measurements()
+
+
+def test_local_store_lies_where_the_environment_says(tmp_path, monkeypatch, measurements):
+    monkeypatch.setenv("PRECISION_TIME_HOME", str(tmp_path / "deep" / "home"))
+    path = local_store_path()
+    assert path.parent == tmp_path / "deep" / "home"
+    with MeasurementStore(path) as store:
+        store.add(measurements[:1])
+    monkeypatch.setattr(store_module, "shipped_store", lambda: MeasurementStore(path, read_only=True))
+    assert load_corpus() == measurements[:1]
+    assert load_corpus(local=True) == measurements[:1] * 2
+
+
+@pytest.mark.parametrize("platform", ["linux", "darwin", "win32"])
+def test_local_store_has_a_place_on_every_platform(monkeypatch, platform):
+    monkeypatch.delenv("PRECISION_TIME_HOME", raising=False)
+    monkeypatch.setattr(store_module.sys, "platform", platform)
+    path = local_store_path()
+    assert path.parent.name == "precision-time" and path.is_absolute()
+
+
+def test_measurement_without_step_time_says_so(measurements: list[Measurement]):
+    row = next(row for row in measurements if row.measured_step_time_s is None)
+    with pytest.raises(CorpusError, match="no step time"):
+        _ = row.step_time_s
