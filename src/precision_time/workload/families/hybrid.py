@@ -40,7 +40,7 @@ class HybridConfig:
     latent: int = 0
     """Width the routed experts work on (LatentMoE); 0: hidden."""
     mtp_layers: int = 0
-    """Multi-token modules of one attention and one expert layer each."""
+    """Further tokens predicted, each by one attention and one expert layer that share their weights."""
 
     @property
     def as_decoder(self) -> DecoderConfig:
@@ -92,17 +92,19 @@ def build_hybrid(name: str, config: HybridConfig) -> OpGraph:
                 x = b.carry(x)
                 x = b.add(x, mixer(norm(b, x, "rms")))
     trunk = decoder_head(b, x, decoder)
-    for _ in range(config.mtp_layers):
-        _further_tokens(b, trunk, config, decoder)
+    for index in range(config.mtp_layers):
+        with b.shared(index > 0):
+            trunk = _further_tokens(b, trunk, config, decoder)
     return b.build(input_bytes=TOKEN_BYTES * config.seq_len, seq_len=config.seq_len)
 
 
-def _further_tokens(b: GraphBuilder, x: Tensor, config: HybridConfig, decoder: DecoderConfig) -> None:
+def _further_tokens(b: GraphBuilder, x: Tensor, config: HybridConfig, decoder: DecoderConfig) -> Tensor:
     ahead = norm(b, b.gather("embedding", x, rows=x.rows), "rms")
     y = b.linear(b.move("cat", norm(b, x, "rms"), ahead, rows=x.rows), config.hidden, bias=False)
     y = b.add(y, attention_block(b, norm(b, y, "rms"), decoder, windowed=False))
     y = b.add(y, moe(b, norm(b, y, "rms"), config.expert_sizes))
     b.cross_entropy(b.linear(norm(b, y, "rms"), config.vocab, bias=False, tied=True))
+    return y
 
 
 def mamba2(b: GraphBuilder, x: Tensor, config: HybridConfig) -> Tensor:
