@@ -73,7 +73,9 @@ class StageUnit(nn.Module):
     ) -> None:
         super().__init__()
 
-        def conv(i: int, o: int, kernel: int, step: int = 1, grouped: int = 1, spread: int = 1) -> list[nn.Module]:
+        def conv(
+            i: int, o: int, kernel: int, step: int = 1, grouped: int = 1, spread: int = 1
+        ) -> list[nn.Module]:
             pad = spread * (kernel // 2)
             return [nn.Conv2d(i, o, kernel, step, pad, spread, grouped, bias=False), norm(o)]
 
@@ -87,7 +89,9 @@ class StageUnit(nn.Module):
                 middle = conv(width, width, 3, late, groups, dilation)
             layers = [*conv(inp, width, 1, early), nn.ReLU(), *middle, nn.ReLU(), *conv(width, out, 1)]
         self.body = nn.Sequential(*layers)
-        self.shortcut = nn.Sequential(*conv(inp, out, 1, stride)) if stride != 1 or inp != out else nn.Identity()
+        self.shortcut = (
+            nn.Sequential(*conv(inp, out, 1, stride)) if stride != 1 or inp != out else nn.Identity()
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """Residual sum."""
@@ -112,7 +116,9 @@ class PyramidResNet(nn.Module):
         super().__init__()
         basic = depth == 34
         chosen = norm or (FrozenNorm if frozen else nn.BatchNorm2d)
-        self.stem = nn.Sequential(nn.Conv2d(3, 64, 7, 2, 3, bias=False), chosen(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1))
+        self.stem = nn.Sequential(
+            nn.Conv2d(3, 64, 7, 2, 3, bias=False), chosen(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)
+        )
         count, base = groups
         inp = 64
         built: list[nn.Module] = []
@@ -174,7 +180,9 @@ class Pyramid(nn.Module):
 
         def conv(inp: int, kernel: int) -> nn.Module:
             if norm:
-                return nn.Sequential(nn.Conv2d(inp, 256, kernel, padding=kernel // 2, bias=False), nn.GroupNorm(32, 256))
+                return nn.Sequential(
+                    nn.Conv2d(inp, 256, kernel, padding=kernel // 2, bias=False), nn.GroupNorm(32, 256)
+                )
             return nn.Conv2d(inp, 256, kernel, padding=kernel // 2)
 
         self.lateral = nn.ModuleList(conv(width, 1) for width in widths)

@@ -16,7 +16,9 @@ from ._blocks import Classifier, SqueezeExcite, conv_bn, image_and_label, on_met
 class ResidualUnit(nn.Module):
     """Two 3x3 convolutions or a 1-3-1 bottleneck with a shortcut (He et al. 2015)."""
 
-    def __init__(self, inp: int, width: int, stride: int, *, bottleneck: bool, projection: bool = True) -> None:
+    def __init__(
+        self, inp: int, width: int, stride: int, *, bottleneck: bool, projection: bool = True
+    ) -> None:
         super().__init__()
         out = width * 4 if bottleneck else width
         if bottleneck:
@@ -286,7 +288,9 @@ class SmallCNN(nn.Module):
             inp = width
         self.features = nn.Sequential(*layers)
         side = 32 // 2**depth
-        self.classifier = nn.Sequential(nn.Linear(inp * side * side, hidden), nn.ReLU(), nn.Linear(hidden, 10))
+        self.classifier = nn.Sequential(
+            nn.Linear(inp * side * side, hidden), nn.ReLU(), nn.Linear(hidden, 10)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits."""
@@ -358,9 +362,7 @@ ENTRIES: dict[str, Entry] = {
         optimizer="adadelta",
         dataset="cifar100",
     ),
-    "mobilenetv2-cifar": _entry(
-        lambda: CifarMobile(MOBILENET_V2, 32, 1280, gate=False), _params(2_296_922)
-    ),
+    "mobilenetv2-cifar": _entry(lambda: CifarMobile(MOBILENET_V2, 32, 1280, gate=False), _params(2_296_922)),
     "efficientnet-b0-cifar": _entry(
         lambda: CifarMobile(EFFICIENTNET_B0, 32, 320, gate=True), _params(3_599_686)
     ),

@@ -67,9 +67,13 @@ class YOLOv3(nn.Module):
         centre = torch.sigmoid(p[..., :2]) * 32
         box = torch.cat((centre, torch.exp(p[..., 2:4]) * 32), -1)
         decoded = torch.cat((box, torch.sigmoid(p[..., 4:])), -1)
-        corner = torch.cat((decoded[..., :2] - decoded[..., 2:4] / 2, decoded[..., :2] + decoded[..., 2:4] / 2), -1)
+        corner = torch.cat(
+            (decoded[..., :2] - decoded[..., 2:4] / 2, decoded[..., :2] + decoded[..., 2:4] / 2), -1
+        )
         truth = torch.cat((label[..., :2] - label[..., 2:4] / 2, label[..., :2] + label[..., 2:4] / 2), -1)
-        overlap = (torch.min(corner[..., 2:], truth[..., 2:]) - torch.max(corner[..., :2], truth[..., :2])).clamp(0)
+        overlap = (
+            torch.min(corner[..., 2:], truth[..., 2:]) - torch.max(corner[..., :2], truth[..., :2])
+        ).clamp(0)
         hull = torch.max(corner[..., 2:], truth[..., 2:]) - torch.min(corner[..., :2], truth[..., :2])
         shared = overlap[..., 0] * overlap[..., 1]
         union = decoded[..., 2] * decoded[..., 3] + label[..., 2] * label[..., 3] - shared
@@ -98,7 +102,9 @@ class YOLOv3(nn.Module):
             features.append(x)
         losses = [
             self.loss(head(feature), label, boxes)
-            for head, feature, label, boxes in zip(self.heads, features, targets[:3], targets[3:], strict=True)
+            for head, feature, label, boxes in zip(
+                self.heads, features, targets[:3], targets[3:], strict=True
+            )
         ]
         return losses[0] + losses[1] + losses[2]
 
@@ -112,14 +118,20 @@ def _yolo_inputs(batch: int) -> tuple[Tensor, ...]:
 class SSD(nn.Module):
     """Single shot detector (Liu et al. 2016) on a truncated ResNet: 8732 boxes at 300x300."""
 
-    def __init__(self, depth: int, extra: tuple[tuple[int, int, int, int], ...], *, classes: int = 81) -> None:
+    def __init__(
+        self, depth: int, extra: tuple[tuple[int, int, int, int], ...], *, classes: int = 81
+    ) -> None:
         super().__init__()
         self.backbone = PyramidResNet.truncated(depth)
         width = self.backbone.widths[-1]
         layers: list[nn.Module] = []
         norm = depth == 50
         for out, mid, stride, pad in extra:
-            first = [nn.Conv2d(width, mid, 1, bias=not norm), nn.BatchNorm2d(mid)] if norm else [nn.Conv2d(width, mid, 1)]
+            first = (
+                [nn.Conv2d(width, mid, 1, bias=not norm), nn.BatchNorm2d(mid)]
+                if norm
+                else [nn.Conv2d(width, mid, 1)]
+            )
             second: list[nn.Module] = [nn.Conv2d(mid, out, 3, stride, pad, bias=not norm)]
             if norm:
                 second.append(nn.BatchNorm2d(out))
@@ -129,7 +141,9 @@ class SSD(nn.Module):
         widths = [self.backbone.widths[-1], *(out for out, *_ in extra)]
         boxes = (4, 6, 6, 6, 4, 4)
         self.classes = classes
-        self.locate = nn.ModuleList(nn.Conv2d(w, b * 4, 3, padding=1) for w, b in zip(widths, boxes, strict=True))
+        self.locate = nn.ModuleList(
+            nn.Conv2d(w, b * 4, 3, padding=1) for w, b in zip(widths, boxes, strict=True)
+        )
         self.classify = nn.ModuleList(
             nn.Conv2d(w, b * classes, 3, padding=1) for w, b in zip(widths, boxes, strict=True)
         )
@@ -139,9 +153,15 @@ class SSD(nn.Module):
         maps = [self.backbone(images)[-1]]
         for layer in self.extra:
             maps.append(layer(maps[-1]))
-        where = torch.cat([head(x).flatten(1).view(x.shape[0], 4, -1) for head, x in zip(self.locate, maps, strict=True)], 2)
+        where = torch.cat(
+            [head(x).flatten(1).view(x.shape[0], 4, -1) for head, x in zip(self.locate, maps, strict=True)], 2
+        )
         what = torch.cat(
-            [head(x).flatten(1).view(x.shape[0], self.classes, -1) for head, x in zip(self.classify, maps, strict=True)], 2
+            [
+                head(x).flatten(1).view(x.shape[0], self.classes, -1)
+                for head, x in zip(self.classify, maps, strict=True)
+            ],
+            2,
         )
         positive = (labels > 0).float()
         located = (F.smooth_l1_loss(where, boxes, reduction="none").sum(1) * positive).sum(1)
@@ -159,7 +179,9 @@ def _ssd_inputs(batch: int) -> tuple[Tensor, ...]:
 class DenseHead(nn.Module):
     """Four 3x3 convolutions and a prediction, shared by all levels."""
 
-    def __init__(self, out: int, *, width: int = 256, depth: int = 4, norms: int = 0, separable: bool = False) -> None:
+    def __init__(
+        self, out: int, *, width: int = 256, depth: int = 4, norms: int = 0, separable: bool = False
+    ) -> None:
         super().__init__()
 
         def conv(inp: int, outp: int) -> nn.Module:
@@ -234,7 +256,10 @@ class BiFusion(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.weights = nn.ParameterList([nn.Parameter(torch.empty(2)) for _ in range(5)] + [nn.Parameter(torch.empty(3)) for _ in range(3)])
+        self.weights = nn.ParameterList(
+            [nn.Parameter(torch.empty(2)) for _ in range(5)]
+            + [nn.Parameter(torch.empty(3)) for _ in range(3)]
+        )
         self.convs = nn.ModuleList(
             nn.Sequential(
                 nn.Conv2d(width, width, 3, padding=1, groups=width, bias=False),
@@ -277,12 +302,15 @@ class EfficientDet(nn.Module):
 
     def __init__(self, classes: int = 90) -> None:
         super().__init__()
-        import timm
+        from precision_time.workload.capture.timm_models import import_timm
 
-        self.backbone = timm.create_model("efficientnet_b0", features_only=True, out_indices=(2, 3, 4))
+        self.backbone = import_timm().create_model(
+            "efficientnet_b0", features_only=True, out_indices=(2, 3, 4)
+        )
         width = 64
         self.inputs = nn.ModuleList(
-            nn.Sequential(nn.Conv2d(w, width, 1), nn.BatchNorm2d(width)) for w in (40, 112, 320, 320, 112, 320)
+            nn.Sequential(nn.Conv2d(w, width, 1), nn.BatchNorm2d(width))
+            for w in (40, 112, 320, 320, 112, 320)
         )
         self.fusions = nn.ModuleList(BiFusion(width) for _ in range(3))
         self.classify = DenseHead(9 * classes, width=width, depth=3, norms=5, separable=True)
@@ -382,7 +410,12 @@ ENTRIES: dict[str, Entry] = {
         50,
         (1, 64),
         _reference("params", 37.74e6, "MMDetection RetinaNet R-50-FPN, 37.74M", 0.01),
-        _reference("forward_flops", 2 * 239.32e9 * (800 * 1216) / (1280 * 800), "MMDetection: 239.32 GMAC at 1280x800", 0.06),
+        _reference(
+            "forward_flops",
+            2 * 239.32e9 * (800 * 1216) / (1280 * 800),
+            "MMDetection: 239.32 GMAC at 1280x800",
+            0.06,
+        ),
     ),
     "retinanet-r101-fpn": _retina(101),
     "retinanet-r50-fpn-caffe": _retina(50, **CAFFE),

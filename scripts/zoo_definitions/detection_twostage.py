@@ -7,7 +7,7 @@ MMDetection), 512 sampled regions of which 128 are positive. Regions spread over
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,9 +57,9 @@ class TimmStages(nn.Module):
 
     def __init__(self, name: str) -> None:
         super().__init__()
-        import timm
+        from precision_time.workload.capture.timm_models import import_timm
 
-        self.net = timm.create_model(name, features_only=True, out_indices=(1, 2, 3, 4))
+        self.net = import_timm().create_model(name, features_only=True, out_indices=(1, 2, 3, 4))
         self.widths = list(self.net.feature_info.channels())
 
     def forward(self, x: Tensor) -> list[Tensor]:
@@ -222,7 +222,11 @@ class SemanticHead(nn.Module):
         for level in range(4):
             layers: list[nn.Module] = []
             for step in range(max(1, level)):
-                layers += [nn.Conv2d(256 if step == 0 else 128, 128, 3, padding=1, bias=False), GroupNorm32(128), nn.ReLU()]
+                layers += [
+                    nn.Conv2d(256 if step == 0 else 128, 128, 3, padding=1, bias=False),
+                    GroupNorm32(128),
+                    nn.ReLU(),
+                ]
                 if level > 0:
                     layers.append(nn.Upsample(scale_factor=2, mode="bilinear"))
             branches.append(nn.Sequential(*layers))
@@ -284,7 +288,9 @@ class TwoStage(nn.Module):
         scores, deltas = head(pool_regions(maps, boxes, self.side))
         flat = labels.flatten()
         if deltas.shape[1] > 4:
-            deltas = deltas.view(flat.shape[0], -1, 4).gather(1, flat.view(-1, 1, 1).expand(-1, 1, 4)).squeeze(1)
+            deltas = (
+                deltas.view(flat.shape[0], -1, 4).gather(1, flat.view(-1, 1, 1).expand(-1, 1, 4)).squeeze(1)
+            )
         target = boxes.flatten(0, 1)
         return F.cross_entropy(scores, flat) + F.smooth_l1_loss(deltas, target)
 

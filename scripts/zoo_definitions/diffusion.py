@@ -253,7 +253,12 @@ def cycle_generator() -> nn.Sequential:
         layers += [nn.Conv2d(inp, 2 * inp, 3, 2, 1), nn.InstanceNorm2d(2 * inp), nn.ReLU()]
     layers += [CycleUnit(256) for _ in range(9)]
     for inp in (256, 128):
-        layers += [nn.Upsample(scale_factor=2), nn.Conv2d(inp, inp // 2, 3, 1, 1), nn.InstanceNorm2d(inp // 2), nn.ReLU()]
+        layers += [
+            nn.Upsample(scale_factor=2),
+            nn.Conv2d(inp, inp // 2, 3, 1, 1),
+            nn.InstanceNorm2d(inp // 2),
+            nn.ReLU(),
+        ]
     return nn.Sequential(*layers, nn.ReflectionPad2d(3), nn.Conv2d(64, 3, 7), nn.Tanh())
 
 
@@ -316,7 +321,9 @@ ENTRIES: dict[str, Entry] = {
     "stable-diffusion-v2": _entry(
         lambda: LatentDiffusion(encode_text=True),
         _latents(64, encoded=False),
-        _params(UNET_PARAMS + 340.4e6, "SD 2 U-Net 865.91M; OpenCLIP-H text tower 354.0M less one layer", 0.01),
+        _params(
+            UNET_PARAMS + 340.4e6, "SD 2 U-Net 865.91M; OpenCLIP-H text tower 354.0M less one layer", 0.01
+        ),
         dataset="laion-400m-filtered",
         dataset_samples=6_513_144,
         image_size=512,
@@ -337,7 +344,9 @@ ENTRIES: dict[str, Entry] = {
     "dcgan": _entry(
         DCGAN,
         lambda batch: (image(batch, 3, 64, 64), real(batch, 100, 1, 1)),
-        _params(3_576_704 + 2_765_568, "DCGAN with 64 filters: generator 3,576,704, discriminator 2,765,568", 1e-4),
+        _params(
+            3_576_704 + 2_765_568, "DCGAN with 64 filters: generator 3,576,704, discriminator 2,765,568", 1e-4
+        ),
         family="cnn",
         task="gan",
         optimizer="adam",

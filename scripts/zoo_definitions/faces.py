@@ -46,7 +46,9 @@ class PreactUnit(nn.Module):
         )
         needs = stride != 1 or inp != out
         self.shortcut = (
-            nn.Sequential(nn.Conv2d(inp, out, 1, stride, bias=False), nn.BatchNorm2d(out)) if needs else nn.Identity()
+            nn.Sequential(nn.Conv2d(inp, out, 1, stride, bias=False), nn.BatchNorm2d(out))
+            if needs
+            else nn.Identity()
         )
 
     def forward(self, x: Tensor) -> Tensor:

@@ -33,7 +33,9 @@ class RelationAttention(nn.Module):
         outputs = []
         for relation in range(relations):
             sources = self.source[relation](x[:, relation::relations]).unflatten(-1, (self.heads, -1))
-            aims = self.target[relation](x[:, :targets][:, relation::relations]).unflatten(-1, (self.heads, -1))
+            aims = self.target[relation](x[:, :targets][:, relation::relations]).unflatten(
+                -1, (self.heads, -1)
+            )
             source, target = edges[:, relation::relations].unbind(-1)
             spread = source.unsqueeze(-1).expand(-1, -1, self.heads)
             aimed = target.unsqueeze(-1).expand(-1, -1, self.heads)
@@ -43,7 +45,9 @@ class RelationAttention(nn.Module):
             weight = (weight / norm.gather(1, aimed)).unsqueeze(-1)
             wide = spread.unsqueeze(-1).expand(-1, -1, -1, sources.shape[-1])
             message = sources.gather(1, wide) * weight
-            outputs.append(torch.zeros_like(aims).scatter_add(1, aimed.unsqueeze(-1).expand_as(message), message))
+            outputs.append(
+                torch.zeros_like(aims).scatter_add(1, aimed.unsqueeze(-1).expand_as(message), message)
+            )
         return F.dropout(F.leaky_relu(torch.cat(outputs, 1).flatten(2)), 0.2)
 
 
@@ -123,7 +127,13 @@ class EquivariantAttention(nn.Module):
         mixed = [self.mix[d] @ part for d, part in enumerate(both.split((1, 3, 5, 7), 2))]
         norms = torch.cat([part.norm(dim=2) for part in mixed], 1)
         scale = F.relu(self.norm(norms)).chunk(4, 1)
-        return torch.cat([s.unsqueeze(2) * p / (p.norm(dim=2, keepdim=True) + 1e-6) for s, p in zip(scale, mixed, strict=True)], 2)
+        return torch.cat(
+            [
+                s.unsqueeze(2) * p / (p.norm(dim=2, keepdim=True) + 1e-6)
+                for s, p in zip(scale, mixed, strict=True)
+            ],
+            2,
+        )
 
 
 class SE3Transformer(nn.Module):
@@ -400,11 +410,17 @@ class DimeNetPP(nn.Module):
             nn.Sequential(mlp((192, 192, 192, 192)), nn.Linear(192, 1, bias=False)) for _ in range(blocks + 1)
         )
 
-    def forward(self, atoms: Tensor, radial: Tensor, angular: Tensor, edges: Tensor, triplets: Tensor, y: Tensor) -> Tensor:
+    def forward(
+        self, atoms: Tensor, radial: Tensor, angular: Tensor, edges: Tensor, triplets: Tensor, y: Tensor
+    ) -> Tensor:
         """L1 error of the energy."""
         source, target = edges[:, 0], edges[:, 1]
         embedded = self.atom(atoms)
-        parts = (embedded.index_select(0, source), embedded.index_select(0, target), F.silu(self.radial(radial)))
+        parts = (
+            embedded.index_select(0, source),
+            embedded.index_select(0, target),
+            F.silu(self.radial(radial)),
+        )
         x = F.silu(self.enter(torch.cat(parts, 1)))
         energy = y.new_zeros(())
         for level, (scale, up, head) in enumerate(zip(self.scales, self.ups, self.heads, strict=True)):
@@ -416,7 +432,12 @@ class DimeNetPP(nn.Module):
 
 
 def _entry(factory: Callable[[], nn.Module], inputs: Any, *references: Reference, **changes: Any) -> Entry:
-    settings: dict[str, Any] = {"build": on_meta(factory), "inputs": inputs, "family": "gnn", "optimizer": "adam"}
+    settings: dict[str, Any] = {
+        "build": on_meta(factory),
+        "inputs": inputs,
+        "family": "gnn",
+        "optimizer": "adam",
+    }
     return Entry(**(settings | {"references": references} | changes))
 
 
@@ -435,7 +456,14 @@ ENTRIES: dict[str, Entry] = {
     ),
     "se3-transformer": _entry(
         SE3Transformer,
-        lambda b: (real(b * 18, 6), real(b * 37, 5), real(b * 37, 16, 704), index(b * 37), index(b * 37), real(b)),
+        lambda b: (
+            real(b * 18, 6),
+            real(b * 37, 5),
+            real(b * 37, 16, 704),
+            index(b * 37),
+            index(b * 37),
+            real(b),
+        ),
         task="gnn",
         sample_unit="molecule",
         throughput_unit="molecules/s",

@@ -17,7 +17,16 @@ class FusedOrInverted(nn.Module):
     """Inverted residual of GPUNet; fused: one dense convolution instead of expand and depthwise."""
 
     def __init__(
-        self, inp: int, out: int, kernel: int, stride: int, ratio: int, act: type[nn.Module], *, gate: bool, fused: bool
+        self,
+        inp: int,
+        out: int,
+        kernel: int,
+        stride: int,
+        ratio: int,
+        act: type[nn.Module],
+        *,
+        gate: bool,
+        fused: bool,
     ) -> None:
         super().__init__()
         mid = inp * ratio
@@ -153,7 +162,9 @@ EFFICIENT_STAGES = (
 class WideGateBlock(nn.Module):
     """EfficientNet block whose gate is a quarter of the expanded width instead of the input width."""
 
-    def __init__(self, inp: int, out: int, kernel: int, stride: int, ratio: int, *, wide: bool, quantised: bool) -> None:
+    def __init__(
+        self, inp: int, out: int, kernel: int, stride: int, ratio: int, *, wide: bool, quantised: bool
+    ) -> None:
         super().__init__()
         mid = inp * ratio
         layers: list[nn.Module] = [conv_bn(inp, mid, 1, act=nn.SiLU())] if ratio > 1 else []
@@ -254,12 +265,8 @@ ENTRIES: dict[str, Entry] = {
     "shufflenet_v2_x1_0": _torchvision("shufflenet_v2_x1_0", 2_278_604, 0.145, aliases=("shufflenet_v2",)),
     "shufflenet_v2_x1_5": _torchvision("shufflenet_v2_x1_5", 3_503_624, 0.296),
     "shufflenet_v2_x2_0": _torchvision("shufflenet_v2_x2_0", 7_393_996, 0.583),
-    "efficientnet_widese_b0": _entry(
-        lambda: EfficientNet(1.0, 1.0, wide=True), 224, **NVIDIA_EFFICIENT
-    ),
-    "efficientnet_widese_b4": _entry(
-        lambda: EfficientNet(1.4, 1.8, wide=True), 380, **NVIDIA_EFFICIENT
-    ),
+    "efficientnet_widese_b0": _entry(lambda: EfficientNet(1.0, 1.0, wide=True), 224, **NVIDIA_EFFICIENT),
+    "efficientnet_widese_b4": _entry(lambda: EfficientNet(1.4, 1.8, wide=True), 380, **NVIDIA_EFFICIENT),
     "efficientnet_quant_b0": _entry(
         lambda: EfficientNet(1.0, 1.0, wide=False, quantised=True),
         224,

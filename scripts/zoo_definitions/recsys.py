@@ -72,7 +72,9 @@ class ClickModel(nn.Module):
     The tables are one joint embedding of `rows` rows: `hot` look-ups per sample, summed per feature.
     """
 
-    def __init__(self, rows: int, *, hot: int = 26, cross: tuple[int, int] | None = None, width: int = 128) -> None:
+    def __init__(
+        self, rows: int, *, hot: int = 26, cross: tuple[int, int] | None = None, width: int = 128
+    ) -> None:
         super().__init__()
         self.hot = hot
         self.table = nn.Embedding(rows, width)

@@ -53,33 +53,39 @@ class ValidUNet(nn.Module):
 
 
 class TinyUNet(nn.Module):
-    """NVIDIA's industrial U-Net: four levels of 32 to 256 on 512x512 grey images."""
+    """NVIDIA's industrial U-Net on 512x512 grey images: 32, 32, 64, 128, bottleneck of 256."""
 
     def __init__(self) -> None:
         super().__init__()
 
-        def pair(inp: int, out: int) -> nn.Sequential:
-            return nn.Sequential(
-                nn.Conv2d(inp, out, 3, padding=1), nn.ReLU(), nn.Conv2d(out, out, 3, padding=1), nn.ReLU()
-            )
+        def pair(inp: int, out: int, last: int | None = None) -> list[nn.Module]:
+            last = last or out
+            return [
+                nn.Conv2d(inp, out, 3, padding=1),
+                nn.ReLU(),
+                nn.Conv2d(out, last, 3, padding=1),
+                nn.ReLU(),
+            ]
 
-        self.first = pair(1, 32)
-        self.down = nn.ModuleList((pair(32, 32), pair(32, 64), pair(64, 128)))
-        self.middle = pair(128, 256)
-        self.up = nn.ModuleList(
-            nn.ConvTranspose2d(i, o, 2, 2) for i, o in ((256, 128), (128, 64), (64, 32), (32, 32))
+        def lifted(inp: int, out: int, last: int) -> nn.Sequential:
+            return nn.Sequential(*pair(inp, out, last), nn.ConvTranspose2d(last, out // 2, 2, 2), nn.ReLU())
+
+        self.down = nn.ModuleList(
+            nn.Sequential(*pair(i, o)) for i, o in ((1, 32), (32, 32), (32, 64), (64, 128))
         )
-        self.merge = nn.ModuleList((pair(256, 128), pair(128, 64), pair(64, 32), pair(64, 32)))
-        self.head = nn.Conv2d(32, 1, 1)
+        self.up = nn.ModuleList(
+            (lifted(128, 256, 256), lifted(256, 128, 64), lifted(128, 64, 32), lifted(64, 32, 16))
+        )
+        self.head = nn.Sequential(*pair(48, 32), nn.Conv2d(32, 1, 1))
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Binary cross entropy and Dice."""
-        kept = [self.first(x)]
+        kept: list[Tensor] = []
         for block in self.down:
-            kept.append(block(F.max_pool2d(kept[-1], 2)))
-        x = self.middle(F.max_pool2d(kept[-1], 2))
-        for up, merge, skip in zip(self.up, self.merge, reversed(kept), strict=True):
-            x = merge(torch.cat((up(x), skip), 1))
+            kept.append(block(F.max_pool2d(kept[-1], 2) if kept else x))
+        x = F.max_pool2d(kept[-1], 2)
+        for up in self.up:
+            x = torch.cat((up(x), kept.pop()), 1)
         logits = self.head(x)
         probability = torch.sigmoid(logits)
         dice = 1 - 2 * (probability * mask).sum() / (probability.sum() + mask.sum() + 1e-5)
@@ -116,10 +122,15 @@ class NormedUNet(nn.Module):
         self.pooled, self.dims, self.supervised = pooled, dims, supervised
         self.input = nn.Sequential(unit(inp, start), unit(start, widths[0]))
         self.down = nn.ModuleList(
-            nn.Sequential(unit(i, i if pooled and first else o, 1 if pooled else 2), unit(i if pooled and first else o, o))
+            nn.Sequential(
+                unit(i, i if pooled and first else o, 1 if pooled else 2),
+                unit(i if pooled and first else o, o),
+            )
             for i, o in zip(widths, widths[1:], strict=False)
         )
-        self.up = nn.ModuleList(transposed(i, o, 2, 2) for o, i in reversed(list(zip(widths, widths[1:], strict=False))))
+        self.up = nn.ModuleList(
+            transposed(i, o, 2, 2) for o, i in reversed(list(zip(widths, widths[1:], strict=False)))
+        )
         self.merge = nn.ModuleList(nn.Sequential(unit(2 * w, w), unit(w, w)) for w in reversed(widths[:-1]))
         self.heads = nn.ModuleList(conv(w, classes, 1) for w in widths[: supervised + 1])
 
@@ -146,49 +157,47 @@ class NormedUNet(nn.Module):
 
 
 class VNetStage(nn.Module):
-    """`depth` 3-D convolutions with a shortcut."""
+    """Three 3-D convolutions with a shortcut."""
 
-    def __init__(self, width: int, depth: int, inp: int | None = None) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
         layers: list[nn.Module] = []
-        for layer in range(depth):
-            layers += [
-                nn.Conv3d(inp if inp and layer == 0 else width, width, 3, padding=1),
-                nn.BatchNorm3d(width),
-                nn.ReLU(),
-            ]
+        for _ in range(3):
+            layers += [nn.Conv3d(width, width, 3, padding=1), nn.BatchNorm3d(width), nn.ReLU()]
         self.body = nn.Sequential(*layers)
 
-    def forward(self, x: Tensor, shortcut: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """Residual sum."""
-        return self.body(x) + (x if shortcut is None else shortcut)
+        return self.body(x) + x
 
 
 class VNet(nn.Module):
-    """V-Net (Milletari et al. 2016) on 32x32x32 patches: four levels, stride-2 convolutions."""
+    """V-Net (Milletari et al. 2016) as NVIDIA sizes it: 16 to 128 wide on 32x32x32 patches."""
 
     def __init__(self, classes: int = 3) -> None:
         super().__init__()
-        widths = (32, 64, 128, 256)
-        self.input = nn.Conv3d(1, 16, 5, padding=2)
-        self.downs = nn.ModuleList(nn.Conv3d(w // 2, w, 2, 2) for w in widths)
-        self.left = nn.ModuleList(VNetStage(w, d) for w, d in zip(widths, (2, 3, 3, 3), strict=True))
-        self.ups = nn.ModuleList(nn.ConvTranspose3d(w, w // 2, 2, 2) for w in reversed(widths))
-        self.right = nn.ModuleList(
-            VNetStage(w // 2, d, inp=w) for w, d in zip(reversed(widths), (3, 3, 2, 1), strict=True)
+
+        def strided(kind: Any, inp: int, out: int) -> nn.Sequential:
+            return nn.Sequential(kind(inp, out, 2, 2), nn.BatchNorm3d(out), nn.ReLU())
+
+        self.input = nn.Sequential(nn.Conv3d(1, 16, 3, padding=1), nn.BatchNorm3d(16), nn.ReLU())
+        self.downs = nn.ModuleList(strided(nn.Conv3d, w, 2 * w) for w in (16, 32, 64))
+        self.left = nn.ModuleList(VNetStage(w) for w in (32, 64, 128))
+        self.ups = nn.ModuleList(
+            strided(nn.ConvTranspose3d, i, o) for i, o in ((128, 64), (128, 32), (64, 16))
         )
-        self.head = nn.Conv3d(16, classes, 1)
+        self.right = nn.ModuleList(VNetStage(w) for w in (128, 64))
+        self.head = nn.Conv3d(16, classes, 3, padding=1)
 
     def forward(self, x: Tensor, labels: Tensor) -> Tensor:
         """Dice loss with cross entropy."""
-        kept = [self.input(x)]
+        kept = [self.input(x) + x]
         for down, stage in zip(self.downs, self.left, strict=True):
-            kept.append(stage(F.relu(down(kept[-1]))))
+            kept.append(stage(down(kept[-1])))
         x = kept.pop()
-        for up, stage in zip(self.ups, self.right, strict=True):
-            x = F.relu(up(x))
-            x = stage(torch.cat((x, kept.pop()), 1), x)
-        return dice_and_entropy(self.head(x), labels)
+        for up, stage in zip(self.ups, self.right, strict=False):
+            x = stage(torch.cat((up(x), kept.pop()), 1))
+        return dice_and_entropy(self.head(self.ups[2](x)), labels)
 
 
 class UNet3Plus(nn.Module):
@@ -265,7 +274,9 @@ class DeepCAM(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.stem = nn.Sequential(conv_bn(16, 32, 3, 2, act=nn.ReLU()), conv_bn(32, 64, 3, act=nn.ReLU()))
-        self.entry = nn.ModuleList((XceptionUnit(64, 128, 2), XceptionUnit(128, 256, 2), XceptionUnit(256, 728, 2)))
+        self.entry = nn.ModuleList(
+            (XceptionUnit(64, 128, 2), XceptionUnit(128, 256, 2), XceptionUnit(256, 728, 2))
+        )
         self.middle = nn.Sequential(*(XceptionUnit(728, 728) for _ in range(16)))
         self.exit = nn.Sequential(
             XceptionUnit(728, 1024),
@@ -280,7 +291,9 @@ class DeepCAM(nn.Module):
             [conv_bn(2048, 256, 1, act=nn.ReLU())]
             + [
                 nn.Sequential(
-                    nn.Conv2d(2048, 256, 3, padding=rate, dilation=rate, bias=False), nn.BatchNorm2d(256), nn.ReLU()
+                    nn.Conv2d(2048, 256, 3, padding=rate, dilation=rate, bias=False),
+                    nn.BatchNorm2d(256),
+                    nn.ReLU(),
                 )
                 for rate in (6, 12, 18)
             ]
@@ -378,7 +391,7 @@ ENTRIES: dict[str, Entry] = {
     "unet-industrial": _entry(
         TinyUNet,
         _masked(1, 512),
-        _params(1.85e6, "NVIDIA DeepLearningExamples U-Net industrial README: 1,850,305", 0.05),
+        _params(1_850_305, "NVIDIA DeepLearningExamples U-Net industrial: 1,850,305", 1e-6),
         optimizer="rmsprop",
         dataset="dagm2007",
         dataset_samples=1_046,
@@ -411,7 +424,9 @@ ENTRIES: dict[str, Entry] = {
         image_size=128,
     ),
     "unet3d-medical": _entry(
-        lambda: NormedUNet(4, (32, 64, 128, 256, 320), 4, dims=3, pooled=True, norm="group", first=16, slope=0.0),
+        lambda: NormedUNet(
+            4, (32, 64, 128, 256, 320), 4, dims=3, pooled=True, norm="group", first=16, slope=0.0
+        ),
         _labelled(4, 128, 128, 128),
         **VOLUME,
         dataset="brats2019",

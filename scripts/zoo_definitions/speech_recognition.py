@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -58,7 +57,8 @@ class DeepSpeech2(nn.Module):
             nn.Hardtanh(0, 20),
         )
         self.rnns = nn.ModuleList(
-            SummedRNN(32 * 41 if layer == 0 else hidden, hidden, kind, norm=layer > 0) for layer in range(layers)
+            SummedRNN(32 * 41 if layer == 0 else hidden, hidden, kind, norm=layer > 0)
+            for layer in range(layers)
         )
         self.norm = nn.BatchNorm1d(hidden)
         self.head = nn.Linear(hidden, LABELS, bias=False)

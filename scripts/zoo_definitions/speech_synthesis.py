@@ -34,7 +34,9 @@ class FusedLSTMCell(nn.LSTMCell):
         """New hidden and cell state."""
         hidden, cell = state
         gates = F.linear(x, self.weight_ih), F.linear(hidden, self.weight_hh)
-        new_hidden, new_cell, _ = torch.ops.aten._thnn_fused_lstm_cell(*gates, cell, self.bias_ih, self.bias_hh)
+        new_hidden, new_cell, _ = torch.ops.aten._thnn_fused_lstm_cell(
+            *gates, cell, self.bias_ih, self.bias_hh
+        )
         return new_hidden, new_cell
 
 
@@ -52,7 +54,9 @@ class TacotronStep(nn.Module):
         self.project = nn.Linear(1024 + 512, MELS)
         self.gate = nn.Linear(1024 + 512, 1)
 
-    def forward(self, frame: Tensor, memory: Tensor, keys: Tensor, state: tuple[Tensor, ...]) -> tuple[Any, ...]:
+    def forward(
+        self, frame: Tensor, memory: Tensor, keys: Tensor, state: tuple[Tensor, ...]
+    ) -> tuple[Any, ...]:
         """Frame, gate and the next state."""
         hidden, cell, decoder_hidden, decoder_cell, weights, total, context = state
         hidden, cell = self.attention_rnn(torch.cat((frame, context), -1), (hidden, cell))
@@ -125,7 +129,8 @@ class WaveNet(nn.Module):
         self.channels = channels
         self.start = nn.Conv1d(inp, channels, 1)
         self.inputs = nn.ModuleList(
-            nn.Conv1d(channels, 2 * channels, 3, padding=2**layer, dilation=2**layer) for layer in range(layers)
+            nn.Conv1d(channels, 2 * channels, 3, padding=2**layer, dilation=2**layer)
+            for layer in range(layers)
         )
         self.conditions = nn.ModuleList(nn.Conv1d(MELS * 8, 2 * channels, 1) for _ in range(layers))
         self.outputs = nn.ModuleList(
@@ -163,7 +168,11 @@ class WaveGlow(nn.Module):
         """Negative log likelihood; the determinants of the 8x8 mixes are left out."""
         batch, samples = audio.shape
         spect = self.upsample(mel)[:, :, :samples]
-        spect = spect.reshape(batch, MELS, samples // 8, 8).permute(0, 1, 3, 2).reshape(batch, MELS * 8, samples // 8)
+        spect = (
+            spect.reshape(batch, MELS, samples // 8, 8)
+            .permute(0, 1, 3, 2)
+            .reshape(batch, MELS * 8, samples // 8)
+        )
         x = audio.view(batch, samples // 8, 8).transpose(1, 2)
         early: list[Tensor] = []
         log_scales = audio.new_zeros(())
@@ -188,7 +197,9 @@ class ResStack(nn.Module):
         self.dilated = nn.ModuleList(
             nn.Conv1d(channels, channels, kernel, padding=d * (kernel // 2), dilation=d) for d in (1, 3, 5)
         )
-        self.plain = nn.ModuleList(nn.Conv1d(channels, channels, kernel, padding=kernel // 2) for _ in range(3))
+        self.plain = nn.ModuleList(
+            nn.Conv1d(channels, channels, kernel, padding=kernel // 2) for _ in range(3)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """Residual sum."""
@@ -448,7 +459,9 @@ ENTRIES: dict[str, Entry] = {
     "hifigan-v1": _entry(
         HiFiGAN,
         lambda batch: (real(batch, MELS, 32), real(batch, 1, 8192)),
-        _params(13.92e6 + 41.1e6 + 29.6e6, "Kong et al. 2020: V1 generator 13.92M; discriminators 70.7M", 0.02),
+        _params(
+            13.92e6 + 41.1e6 + 29.6e6, "Kong et al. 2020: V1 generator 13.92M; discriminators 70.7M", 0.02
+        ),
         optimizer="adamw",
         units_per_sample=32.0,
         seq_len=8192,
