@@ -53,6 +53,19 @@ def test_unknown_name_with_sizes_is_a_decoder() -> None:
     assert work.graph.params == pytest.approx(3 * (12 * 512**2 + 13 * 512) + (1000 + 2048) * 512 + 2 * 512)
 
 
+def test_stated_parameters_and_a_family_name_make_a_shape() -> None:
+    work = load_workload("gpt-99b", sizes={"params": 99e9, "seq_len": 2048})
+    assert work.graph.params == pytest.approx(99e9, rel=0.01)
+    assert any("chosen by" in text for text in work.assumptions)
+    with pytest.raises(UnknownNameError):
+        load_workload("something-99b", sizes={"params": 99e9})
+
+
+def test_unstated_gated_width_follows_llama() -> None:
+    work = load_workload("llama-own", sizes={"hidden": 4096, "layers": 32, "heads": 32, "vocab": 32000})
+    assert work.graph.params == pytest.approx(load_workload("llama2-7b").graph.params, rel=0.001)
+
+
 def test_names_that_spell_their_sizes() -> None:
     work = load_workload("gpt-h1024-l24", sizes={"heads": 16, "seq_len": 1024})
     assert work.graph.params == pytest.approx(24 * 12 * 1024**2 + 52224 * 1024, rel=0.002)

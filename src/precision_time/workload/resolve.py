@@ -25,6 +25,7 @@ from .families.tables import (
     model_table,
     normalise,
     preset,
+    preset_of,
     task_rule,
     unsupported_table,
 )
@@ -122,9 +123,17 @@ def _find_entry(model: str, sizes: Mapping[str, Any]) -> ModelEntry | None:
         if found:
             stated = {key: int(value) for key, value in found.groupdict().items()}
             return _generic_decoder(model, arch, stated)
-    if {"hidden", "layers", "heads"} <= sizes.keys() and _zoo_name(name) is None:
-        arch = "llama" if sizes.get("kv_heads") else "megatron"
-        return _generic_decoder(model, arch, {})
+    return None if _zoo_name(name) else _from_sizes(model, name, sizes)
+
+
+def _from_sizes(model: str, name: str, sizes: Mapping[str, Any]) -> ModelEntry | None:
+    """A decoder that no table names: from stated sizes, or from stated parameters and a known start."""
+    arch = preset_of(name)
+    if {"hidden", "layers", "heads"} <= sizes.keys() or (arch and {"hidden", "layers"} <= sizes.keys()):
+        return _generic_decoder(model, arch or ("llama" if sizes.get("kv_heads") else "megatron"), {})
+    if arch and "params" in sizes:
+        entry = _generic_decoder(model, arch, {})
+        return replace(entry, facts={**entry.facts, "target_params": float(sizes["params"])})
     return None
 
 

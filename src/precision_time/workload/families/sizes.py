@@ -15,6 +15,9 @@ LARGEST_SIZE = 100_000_000
 SMALL_HEAD, LARGE_HEAD, SMALL_HIDDEN = 64, 128, 2048
 """Heads of 64 up to a hidden size of 2048, of 128 above: the usual GPT shapes (Brown et al. 2020)."""
 
+GATED_MULTIPLE = 256
+"""Gated blocks are 8/3 of hidden wide, rounded to this (Touvron et al. 2023)."""
+
 
 def choose_sizes(
     entry: ModelEntry,
@@ -122,6 +125,9 @@ def _complete_decoder(
         size = SMALL_HEAD if chosen["hidden"] <= SMALL_HIDDEN else LARGE_HEAD
         chosen["heads"] = max(1, chosen["hidden"] // size)
         assumptions.append(f"heads {chosen['heads']} (head size {size})")
+    if chosen.get("gated") and "hidden" in chosen and not (chosen.get("ffn") or chosen.get("expert_ffn")):
+        chosen["ffn"] = round(8 * chosen["hidden"] / 3 / GATED_MULTIPLE) * GATED_MULTIPLE
+        assumptions.append(f"ffn {chosen['ffn']} (8/3 of hidden)")
 
 
 def _choose_adapter(chosen: dict[str, Any], task: str, assumptions: list[str]) -> None:

@@ -129,6 +129,13 @@ def alias_table() -> Mapping[str, str]:
     return {normalise(key): value for key, value in read_toml("aliases.toml")["aliases"].items()}
 
 
+def preset_of(name: str) -> str | None:
+    """The preset that the start of a normalised name stands for, longest start first."""
+    prefixes: dict[str, str] = read_toml("aliases.toml")["prefixes"]
+    fitting = [prefix for prefix in prefixes if name.startswith(prefix)]
+    return prefixes[max(fitting, key=len)] if fitting else None
+
+
 @cache
 def dataset_table() -> Mapping[str, Dataset]:
     """Data sets by normalised name, other spellings included."""
