@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from precision_time.corpus.importer import PRECISIONS
 from precision_time.corpus.measurement import Measurement, Quality
+from precision_time.corpus.reading import PRECISIONS
 from precision_time.corpus.rules import load_rules
 from precision_time.corpus.store import load_corpus, shipped_store
 from precision_time.cost.stacks import known_stacks

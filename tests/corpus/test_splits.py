@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from precision_time.corpus.splits import SplitBy, folds, groups, model_group
+from precision_time.corpus.splits import (
+    SplitBy,
+    configuration_groups,
+    group_numbers,
+    grouped_folds,
+    model_group,
+    model_groups,
+)
 from precision_time.errors import ConfigError
 
 
@@ -22,30 +30,30 @@ def rows(measurements):
 
 
 @pytest.mark.parametrize("by", list(SplitBy))
-def test_folds_cover_every_row_once_and_divide_no_group(rows, by):
-    split = folds(rows, by=by, n_folds=4, seed=3)
-    assert sorted(index for fold in split for index in fold) == list(range(len(rows)))
-    names = groups(rows, by=by)
-    home = {}
-    for number, fold in enumerate(split):
-        for index in fold:
-            assert home.setdefault(names[index], number) == number
+def test_folds_divide_no_group(rows, by):
+    groups = group_numbers(rows, by=by)
+    folds = grouped_folds(groups, num_folds=4, seed=3)
+    assert folds.shape == groups.shape == (len(rows),)
+    assert set(folds) <= {0, 1, 2, 3}
+    for group in np.unique(groups):
+        assert len(set(folds[groups == group])) == 1
 
 
 def test_folds_depend_on_the_seed_and_on_nothing_else(rows):
-    first = folds(rows, by=SplitBy.MODEL, seed=1)
-    assert first == folds(rows, by=SplitBy.MODEL, seed=1)
-    assert first != folds(rows, by=SplitBy.MODEL, seed=2)
+    groups = model_groups(rows)
+    first = grouped_folds(groups, seed=1)
+    assert np.array_equal(first, grouped_folds(groups, seed=1))
+    assert not np.array_equal(first, grouped_folds(groups, seed=2))
 
 
 def test_folds_are_nearly_equal(rows):
-    sizes = [len(fold) for fold in folds(rows, by=SplitBy.CONFIGURATION)]
-    assert max(sizes) - min(sizes) <= max(6, 0.1 * sum(sizes) / len(sizes))
+    sizes = np.bincount(grouped_folds(configuration_groups(rows)), minlength=5)
+    assert sizes.max() - sizes.min() <= max(6, 0.1 * sizes.mean())
 
 
 def test_one_fold_is_no_split(rows):
-    with pytest.raises(ConfigError, match="n_folds=1"):
-        folds(rows, by=SplitBy.MODEL, n_folds=1)
+    with pytest.raises(ConfigError, match="num_folds=1"):
+        grouped_folds(model_groups(rows), num_folds=1)
 
 
 @pytest.mark.parametrize(
@@ -100,5 +108,5 @@ def test_repeats_of_a_run_on_alike_hosts_stay_together(measurements):
     first = replace(row, source="lambda", run_id="a", configuration_key="00" * 8)
     second = replace(first, configuration_key="11" * 8)
     elsewhere = replace(second, source="pollux", configuration_key="22" * 8)
-    names = groups([first, second, elsewhere], by=SplitBy.CONFIGURATION)
+    names = configuration_groups([first, second, elsewhere])
     assert names[0] == names[1] != names[2]

@@ -12,6 +12,7 @@ from precision_time.corpus.measurement import Measurement, Rejected
 from precision_time.corpus.store import (
     SCHEMA_VERSION,
     MeasurementStore,
+    corpus_fingerprint,
     load_corpus,
     local_store_path,
     write_store,
@@ -47,6 +48,23 @@ def test_filters(filled, measurements):
             store.measurements(usable_only=True, limit=3) == [row for row in measurements if row.usable][:3]
         )
         assert store.measurements(model="no-such-model") == []
+
+
+def test_a_row_is_found_again_by_its_number(filled, measurements):
+    with MeasurementStore(filled, read_only=True) as store:
+        rows = store.measurements()
+        assert [row.row_id for row in rows] == list(range(1, len(measurements) + 1))
+        assert store.get(5) == measurements[4] and store.get(5).row_id == 5
+        with pytest.raises(CorpusError, match="no row 10000"):
+            store.get(10_000)
+
+
+def test_fingerprint_follows_the_rows(measurements):
+    first = corpus_fingerprint(measurements)
+    assert first == corpus_fingerprint(list(measurements))
+    assert first != corpus_fingerprint(measurements[1:])
+    usable = next(row for row in measurements if row.usable)
+    assert corpus_fingerprint([usable]) != corpus_fingerprint([replace(usable, measured_step_time_s=9.0)])
 
 
 def test_sources_are_counted(filled):

@@ -86,6 +86,8 @@ class Measurement:
     notes: str = ""
     assumptions: tuple[str, ...] = ()
     """What the importer filled in, in words."""
+    row_id: int = field(default=0, compare=False)
+    """Number of the row in the store it was read from; 0 outside one."""
 
     @property
     def usable(self) -> bool:
@@ -109,6 +111,11 @@ class Measurement:
                 "To fix: keep to rows whose `usable` is true."
             )
         return self.measured_step_time_s
+
+    @property
+    def stack_profile(self) -> str:
+        """Name of the stack profile that ran it."""
+        return self.stack.profile
 
     @property
     def micro_batch_size(self) -> float | None:

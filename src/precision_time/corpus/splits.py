@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from functools import cache
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ..errors import ConfigError
 from .measurement import Measurement
 from .rules import load_table
+
+Ints = NDArray[np.int64]
 
 
 class SplitBy(StrEnum):
@@ -25,35 +29,53 @@ class SplitBy(StrEnum):
     PRECISION = "precision"
 
 
-def folds(rows: Sequence[Measurement], *, by: SplitBy, n_folds: int = 5, seed: int = 0) -> list[list[int]]:
-    """Indices of `rows` in `n_folds` disjoint test folds; groups are never divided.
+def group_numbers(rows: Sequence[Measurement], *, by: SplitBy) -> Ints:
+    """The group of each row as a number, shape (n,): rows of one group belong on one side of a split."""
+    labels = _configuration_labels(rows) if by is SplitBy.CONFIGURATION else list(map(_KEYS[by], rows))
+    return np.unique(labels, return_inverse=True)[1].astype(np.int64).reshape(len(rows))
 
-    Groups go to the fold with the fewest rows so far, in an order drawn from `seed`, the big groups
-    first, so that folds are nearly equal in rows. The same rows and seed give the same folds on any
-    machine. With fewer groups than folds, some folds are empty.
+
+def configuration_groups(rows: Sequence[Measurement]) -> Ints:
+    """Groups of rows that measure one configuration; repeats on alike hosts count as one."""
+    return group_numbers(rows, by=SplitBy.CONFIGURATION)
+
+
+def model_groups(rows: Sequence[Measurement]) -> Ints:
+    """Groups of rows whose models are one architecture (`model_group`)."""
+    return group_numbers(rows, by=SplitBy.MODEL)
+
+
+def grouped_folds(groups: Ints, *, num_folds: int = 5, seed: int = 0) -> Ints:
+    """The test fold of each row, 0 .. num_folds - 1, shape (n,); no group is divided.
+
+    Groups go to the fold with the fewest rows so far, the big ones first, in an order drawn from
+    `seed`. The same groups and seed give the same folds on any machine.
+
+    Args:
+        groups: Group number of each row, as the functions above give it.
+        num_folds: At least 2; with fewer groups some folds are empty.
+        seed: Another seed, another draw.
 
     Raises:
         ConfigError: If fewer than 2 folds are asked for.
     """
-    if n_folds < 2:  # noqa: PLR2004
-        raise ConfigError(f"n_folds={n_folds}: a split needs at least 2 folds. To fix: ask for 2 or more.")
-    members: dict[str, list[int]] = defaultdict(list)
-    for index, group in enumerate(groups(rows, by=by)):
-        members[group].append(index)
+    if num_folds < 2:
+        raise ConfigError(
+            f"num_folds={num_folds}: a split needs at least 2 folds. To fix: ask for 2 or more."
+        )
+    names, counts = np.unique(groups, return_counts=True)
     # Sizes are compared by power of two, so that the draw still decides among alike groups.
-    order = sorted(members, key=lambda group: (-len(members[group]).bit_length(), _draw(group, seed)))
-    result: list[list[int]] = [[] for _ in range(n_folds)]
-    for group in order:
-        min(result, key=len).extend(members[group])
-    return [sorted(fold) for fold in result]
-
-
-def groups(rows: Sequence[Measurement], *, by: SplitBy) -> list[str]:
-    """The group of each row: rows of one group must lie on one side of a split."""
-    if by is SplitBy.CONFIGURATION:
-        return _configuration_groups(rows)
-    key = _KEYS[by]
-    return [key(row) for row in rows]
+    order = sorted(
+        range(len(names)), key=lambda k: (-int(counts[k]).bit_length(), _draw(int(names[k]), seed))
+    )
+    home = np.zeros(len(names), dtype=np.int64)
+    filled = [0] * num_folds
+    for position in order:
+        fold = filled.index(min(filled))
+        home[position] = fold
+        filled[fold] += int(counts[position])
+    folds: Ints = home[np.searchsorted(names, groups)]
+    return folds
 
 
 @cache
@@ -69,7 +91,7 @@ def model_group(model: str) -> str:
     return name
 
 
-def _configuration_groups(rows: Sequence[Measurement]) -> list[str]:
+def _configuration_labels(rows: Sequence[Measurement]) -> list[str]:
     """Configurations, joined where a run id spans several of them (repeats on other hosts)."""
     leader: dict[str, str] = {}
 
@@ -103,5 +125,5 @@ _KEYS: dict[SplitBy, Callable[[Measurement], str]] = {
 }
 
 
-def _draw(group: str, seed: int) -> bytes:
+def _draw(group: int, seed: int) -> bytes:
     return hashlib.blake2b(f"{seed}:{group}".encode(), digest_size=8).digest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sqlite3
@@ -10,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import asdict, fields
+from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any, Self
@@ -234,13 +236,29 @@ class MeasurementStore:
             conditions.append("measured_step_time_s IS NOT NULL")
             conditions.append("quality != (SELECT id FROM text WHERE value = 'unusable')")
         where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
-        query = f"SELECT {', '.join(_COLUMNS)} FROM measurement {where} ORDER BY id"
+        return self._read(where, tuple(given.values()), limit=limit)
+
+    def get(self, row_id: int) -> Measurement:
+        """The row with this `row_id`.
+
+        Raises:
+            CorpusError: If there is none.
+        """
+        found = self._read("WHERE id = ?", (row_id,), limit=1)
+        if not found:
+            raise CorpusError(
+                f"{self.path} has no row {row_id}. To fix: train the predictor on this corpus again."
+            )
+        return found[0]
+
+    def _read(self, where: str, values: tuple[Any, ...], *, limit: int | None) -> list[Measurement]:
+        query = f"SELECT {', '.join(_COLUMNS)}, id FROM measurement {where} ORDER BY id"
         if limit is not None:
             query += f" LIMIT {int(limit)}"
         every = "SELECT id, value FROM text"
         try:
-            rows = self._connection.execute(query, tuple(given.values())).fetchall()
-            texts = self._texts(rows) if conditions else dict(self._connection.execute(every))
+            rows = self._connection.execute(query, values).fetchall()
+            texts = self._texts(rows) if where else dict(self._connection.execute(every))
             return _decode(rows, texts)
         except (sqlite3.Error, KeyError, ValueError, TypeError) as error:
             raise CorpusError(
@@ -295,6 +313,20 @@ def shipped_store() -> MeasurementStore:
     """The corpus that comes with the package, read only."""
     with as_file(files(__package__).joinpath("data/corpus.sqlite")) as path:
         return MeasurementStore(path, read_only=True)
+
+
+@cache
+def corpus_store() -> MeasurementStore:
+    """The shipped corpus, opened once and kept open for look-ups."""
+    return shipped_store()
+
+
+def corpus_fingerprint(measurements: Iterable[Measurement]) -> str:
+    """Short hash of what a fit would see of these rows, in their order: configuration and step time."""
+    digest = hashlib.blake2b(digest_size=8)
+    for row in measurements:
+        digest.update(f"{row.configuration_key} {row.measured_step_time_s} {row.weight}\n".encode())
+    return digest.hexdigest()
 
 
 def local_store_path() -> Path:
@@ -365,12 +397,12 @@ def _decode(rows: Sequence[Sequence[Any]], texts: dict[int, str]) -> list[Measur
         read = _READERS.get(name)
         values = {key: read(texts[key]) if read else texts[key] for key in set(columns[index])}
         columns[index] = map(values.__getitem__, columns[index])
-    columns[-1] = map(bytes.hex, columns[-1])
+    columns[-2] = map(bytes.hex, columns[-2])
     found = [Measurement.__new__(Measurement) for _ in rows]
     # Slots filled a column at a time: the generated constructor takes five times as long.
-    for name, column in zip(_COLUMNS, columns, strict=True):
+    for name, column in zip((*_COLUMNS, "row_id"), columns, strict=True):
         deque(map(getattr(Measurement, name).__set__, found, column), maxlen=0)
     return found
 
 
-assert {field.name for field in fields(Measurement)} == set(_COLUMNS)
+assert {item.name for item in fields(Measurement)} == {*_COLUMNS, "row_id"}

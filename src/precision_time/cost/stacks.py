@@ -72,9 +72,13 @@ def _since(start: float | None, year: float) -> bool:
 
 
 @cache
+def _document() -> dict[str, Any]:
+    return tomllib.loads(files(__package__).joinpath("data/stacks.toml").read_text(encoding="utf-8"))
+
+
+@cache
 def _profiles() -> Mapping[str, StackProfile]:
-    text = files(__package__).joinpath("data/stacks.toml").read_text(encoding="utf-8")
-    tables = tomllib.loads(text)["stack"]
+    tables = _document()["stack"]
     return MappingProxyType({name: StackProfile(name=name, **table) for name, table in tables.items()})
 
 
@@ -98,6 +102,21 @@ def get_stack_profile(name: str) -> StackProfile:
             hint="All stacks: precision-time stacks.",
         )
     return profiles[name]
+
+
+def stack_for_framework(framework: str) -> Stack:
+    """The stack that an own script in `framework` most likely is (pytorch, tensorflow, jax, mxnet ...).
+
+    Raises:
+        UnknownNameError: If no stack of that framework is known.
+    """
+    usual: Mapping[str, str] = _document()["framework"]
+    name = framework.strip().lower()
+    if name not in usual:
+        raise UnknownNameError(
+            kind="framework", name=framework, known=usual, hint=f"Known: {', '.join(usual)}."
+        )
+    return get_stack(usual[name])
 
 
 def get_stack(name: str = DEFAULT_PROFILE) -> Stack:

@@ -1,0 +1,259 @@
+"""One quantity of a raw row at a time: what it says, what is filled in, and what is doubtful."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..cost.job import Stack, TimingScope
+from ..precision.catalog import tf32_defaults
+from .measurement import Quality
+from .rules import first_match, load_table
+from .schema import Row
+
+PRECISIONS = frozenset(
+    [
+        "fp64",
+        "fp32",
+        "tf32",
+        "fp16",
+        "bf16",
+        "fp16-mixed",
+        "bf16-mixed",
+        "fp8-mixed",
+        "nvfp4-mixed",
+        "int8-mixed",
+        "int8",
+    ]
+)
+_FRAMEWORKS = {"paddle": "paddlepaddle", "torch": "pytorch", "tf": "tensorflow"}
+_SAMPLE_UNITS = frozenset(
+    ["images", "sequences", "samples", "utterances", "sentences", "items", "molecules", "users", "volumes"]
+)
+_STEP_TOLERANCE = 0.15
+_PLACEMENT = re.compile(r"placement=(\d+)")
+_SYNC = re.compile(r"sync_time_s=([\d.eE+-]+)")
+_REPEATS = re.compile(r"(?:mean|median) of (\d+) (?:repeats|runs|logs)")
+_RANGE = re.compile(r"min ([\d.eE+]+) max ([\d.eE+]+)")
+_RUNS_DIFFER = re.compile(r"runs differ ([\d.]+)x")
+_SPLIT_DIVISIONS = frozenset({"detection", "segmentation", "hpc-regression", "imagenet-train"})
+
+
+@dataclass(slots=True)
+class Findings:
+    """What was assumed and what was doubtful while a row was read."""
+
+    assumptions: list[str] = field(default_factory=list)
+    doubts: list[str] = field(default_factory=list)
+    unusable: str = ""
+
+
+def rejection(row: Row) -> str:
+    """Why a row names no configuration at all; empty if it does."""
+    if not row.text("model"):
+        return "model not stated"
+    if not row.text("device"):
+        return "device not stated"
+    if row.count_or_none("devices") is None:
+        return "number of devices not stated"
+    precision = row.text("precision").lower()
+    if precision not in PRECISIONS and precision not in ("", "unknown"):
+        raise row.error(
+            "precision", "is not a known precision", f"use one of {', '.join(sorted(PRECISIONS))}"
+        )
+    return ""
+
+
+def training_devices(row: Row, num_devices: int, total: float | None, found: Findings) -> int:
+    """Devices that train, where a step has fewer samples than the run has devices."""
+    if total is None or total >= num_devices or row.text("task") not in _SPLIT_DIVISIONS:
+        return num_devices
+    sharing = int(2 ** int(math.log2(num_devices / total)))
+    training = int(total) * sharing
+    if training < 1 or training == num_devices:
+        return num_devices
+    found.assumptions.append(
+        f"{num_devices - training} of {num_devices} devices evaluate, the others train"
+        + (f" with {sharing} devices per sample" if sharing > 1 else "")
+    )
+    return training
+
+
+def nodes_and_placement(
+    row: Row, notes: str, num_devices: int, found: Findings
+) -> tuple[int, tuple[int, ...]]:
+    """Number of nodes and, where stated, the devices on each."""
+    stated = row.count_or_none("nodes")
+    match = _PLACEMENT.search(notes)
+    if match and sum(map(int, match[1])) == num_devices and "0" not in match[1]:
+        return len(match[1]), tuple(map(int, match[1]))
+    if "unconsolidated" in row.text("notes"):
+        return num_devices, ()
+    pod = first_match("pod", row.text)
+    if pod and (stated is None or num_devices / stated > pod["devices"]):
+        return math.ceil(num_devices / pod["devices"]), ()
+    if stated is not None:
+        all_devices = row.count_or_none("devices") or num_devices
+        return min(math.ceil(stated * num_devices / all_devices), num_devices), ()
+    per_node = (first_match("devices_per_node", row.text) or {"devices": 8})["devices"]
+    nodes = math.ceil(num_devices / per_node)
+    found.assumptions.append(f"nodes not stated: {nodes}, at {per_node} devices each")
+    return nodes, ()
+
+
+def timing_scope(row: Row) -> TimingScope:
+    """What the time of the row includes."""
+    text = row.text("timing_scope").lower()
+    if not text:
+        return TimingScope.UNKNOWN
+    try:
+        return TimingScope(text)
+    except ValueError:
+        raise row.error(
+            "timing_scope", "is not a scope", f"use one of {', '.join(scope.value for scope in TimingScope)}"
+        ) from None
+
+
+def precision_and_variant(row: Row, stack: Stack, found: Findings) -> tuple[str, str]:
+    """Canonical policy and its variant."""
+    stated = row.text("precision").lower()
+    tf32_conv = ""
+    if stated in ("", "unknown"):
+        rule = first_match("precision", row.text) or {"precision": "fp32", "why": "precision not stated"}
+        stated = str(rule["precision"])
+        found.assumptions.append(rule["why"])
+        if "quality" in rule:
+            found.doubts.append(rule["quality"])
+        if "by_framework" in rule:
+            matmul, conv = tf32_defaults(stack.framework, stack.framework_year)
+            stated = "tf32" if matmul else "fp32"
+            tf32_conv = "yes" if conv and not matmul else ""
+    policy = "int8-mixed" if stated == "int8" else stated
+    refuted = first_match("precision_refuted", row.with_cells(policy=policy).text)
+    if refuted:
+        found.doubts.append(refuted["quality"])
+        policy = str(refuted["precision"])
+    cells = row.with_cells(policy=policy, profile=stack.profile, tf32_conv=tf32_conv)
+    variant = first_match("variant", cells.text) or {"variant": ""}
+    return policy, str(variant["variant"])
+
+
+def model_sizes(row: Row, found: Findings) -> dict[str, Any]:
+    """Sizes as stated, and those that follow from the data set."""
+    stated = row.json_object("model_config")
+    rule = first_match("sizes", row.text)
+    if rule is None:
+        return stated
+    found.assumptions.append(f"sizes not stated: {rule['why']}")
+    return {**rule["sizes"], **stated}
+
+
+def tokens_per_sample(row: Row, sizes: Mapping[str, Any], found: Findings) -> int | None:
+    """Sequence length: stated, in the sizes, or the usual one of the task; None if unknown."""
+    stated = row.count_or_none("seq_len")
+    if stated is not None:
+        return stated
+    in_config = sizes.get("seq_len")
+    if isinstance(in_config, int) and in_config > 0:
+        return in_config
+    rule = first_match("seq_len", row.text)
+    if rule is None:
+        return None
+    found.assumptions.append(f"sequence length not stated: {rule['seq_len']}, as {rule['why']}")
+    return int(rule["seq_len"])
+
+
+def framework_name(row: Row) -> str:
+    """Canonical framework name; empty where the row is silent."""
+    text = row.text("framework").lower()
+    return _FRAMEWORKS.get(text, text)
+
+
+def optimizer_name(row: Row) -> str:
+    """Canonical optimizer name; empty where the row is silent."""
+    text = row.text("optimizer").lower()
+    return str(load_table("optimizers").get(text, text))
+
+
+def step_time(row: Row, total: float | None, seq_len: int | None, found: Findings) -> float | None:
+    """Seconds per optimizer step: as stated, or samples of a step over throughput."""
+    stated = row.positive_or_none("step_time_s")
+    derived = _derived_step_time(row, total, seq_len)
+    if stated is None:
+        if derived is None:
+            found.unusable = found.unusable or "no step time, and none can be derived from the throughput"
+        else:
+            found.assumptions.append("step time derived from throughput and global batch")
+        return derived
+    if derived is not None and abs(math.log(stated / derived)) > _STEP_TOLERANCE:
+        found.doubts.append(
+            f"stated step time {stated:g} s, but global batch / throughput gives {derived:g} s"
+        )
+    return stated
+
+
+def _derived_step_time(row: Row, total: float | None, seq_len: int | None) -> float | None:
+    rate = row.positive_or_none("throughput")
+    unit = row.text("throughput_unit").lower().removesuffix("/s").removesuffix("/sec")
+    if rate is None or total is None:
+        return None
+    if unit in _SAMPLE_UNITS:
+        return total / rate
+    if unit == "tokens" and seq_len is not None and row.text("task") not in ("translation", "tts"):
+        return total * _tokens_per_sample(row, seq_len) / rate
+    if unit == "steps":
+        return 1.0 / rate
+    return None
+
+
+def _tokens_per_sample(row: Row, seq_len: int) -> float:
+    """Tokens that count as throughput: Transformer-XL counts target tokens only."""
+    target = row.json_object("model_config").get("tgt_len")
+    return float(target) if isinstance(target, int | float) and target > 0 else float(seq_len)
+
+
+def sync_time(notes: str, step_time_s: float | None) -> float | None:
+    """Measured wait for the gradient exchange [s], never more than the step."""
+    match = _SYNC.search(notes)
+    if match is None or step_time_s is None:
+        return None
+    return min(float(match[1]), step_time_s)
+
+
+def quality_and_reason(row: Row, found: Findings) -> tuple[Quality, str]:
+    """Stated quality, lowered by what the import found."""
+    stated, _, reason = row.text("quality").partition(":")
+    stated = stated.strip().lower()
+    if stated not in ("", "fine", "suspect", "unusable"):
+        raise row.error("quality", "starts with no known word", "use 'suspect: why' or 'unusable: why'")
+    reasons = [reason.strip()] if reason.strip() else []
+    if stated == "unusable" or found.unusable:
+        return Quality.UNUSABLE, "; ".join(reasons or [found.unusable])
+    if stated == "suspect" or found.doubts:
+        return Quality.SUSPECT, "; ".join(reasons + found.doubts)
+    return Quality.FINE, ""
+
+
+def fit_weight(row: Row, quality: Quality) -> float:
+    """Weight of the row in a fit, 0 to 1."""
+    if quality is Quality.SUSPECT:
+        rule = first_match("suspect_weight", row.text) or {"weight": 0.3}
+        return float(rule["weight"])
+    return 1.0 if quality is Quality.FINE else 0.0
+
+
+def repeats_and_spread(row: Row) -> tuple[int, float | None]:
+    """Runs behind the row and their relative spread, as the notes tell."""
+    notes = row.text("notes")
+    match = _REPEATS.search(notes)
+    count = int(match[1]) if match else 1
+    if bounds := _RANGE.search(notes):
+        low, high = float(bounds[1]), float(bounds[2])
+        return count, (high - low) / ((high + low) / 2) if high > 0 else None
+    if ratio := _RUNS_DIFFER.search(notes):
+        factor = float(ratio[1])
+        return count, 2 * (factor - 1) / (factor + 1)
+    return count, None
