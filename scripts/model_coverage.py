@@ -1,6 +1,6 @@
 """Which measured models resolve to a workload, and why the others do not.
 
-Usage: python scripts/model_coverage.py MEASUREMENTS_DIR [--all]
+Usage: python scripts/model_coverage.py MEASUREMENTS_DIR [--top N] [--all]
 
 Reads models.csv and every measurement file beside it; counts rows, prints what is missing.
 """
@@ -56,6 +56,7 @@ def main() -> None:
     """Prints the coverage of names and of rows."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--top", type=int, default=None, help="print so many failing names")
     parser.add_argument("--all", action="store_true", help="print every failing configuration")
     options = parser.parse_args()
     names = named_models(options.folder)
@@ -69,10 +70,10 @@ def main() -> None:
     print(f"named rows: {sum(n for m, n in names.items() if m not in unknown)} of {sum(names.values())}")
     print(f"configurations: {len(rows) - len(failing)} of {len(rows)} resolve")
     print(f"rows: {rows.total() - lost.total()} of {rows.total()} ({1 - lost.total() / rows.total():.2%})")
-    for name, count in lost.most_common():
+    for name, count in lost.most_common(options.top):
         why = next(why for key, why in failing.items() if key[0] == name)
         print(f"  {count:6d} rows  {name}: {why[:150]}")
-    for name in sorted(unknown.keys() - lost.keys()):
+    for name in sorted(unknown.keys() - lost.keys())[: options.top]:
         print(f"       name  {name}: {unknown[name][:150]}")
     if options.all:
         for key, why in failing.items():

@@ -237,9 +237,14 @@ def _from_zoo(
             "heads) for a language model, or your own module.",
         )
     entry = zoo_index()[name]
-    wanted = sizes.get("image_size")
+    meanings = {"image_size": entry.image_size, "seq_len": entry.seq_len}
+    left_out = [
+        f"{size}={sizes[size]} left out: {name} has none"
+        for size, default in meanings.items()
+        if size in sizes and default is None
+    ]
+    wanted = sizes.get("image_size") if entry.image_size is not None else None
     graph = load_zoo_graph(name, image_size=wanted if isinstance(wanted, int) else None)
-    left_out = [f"seq_len={sizes['seq_len']} left out: {name} has none"] if "seq_len" in sizes else []
     data = dataset or entry.dataset
     return Workload(
         name=name,
