@@ -175,3 +175,15 @@ def test_lengths_without_a_meaning_are_said() -> None:
 def test_models_that_cannot_be_built_say_why() -> None:
     with pytest.raises(UnknownNameError, match="not public"):
         load_workload("nemotron-3-ultra")
+
+
+@pytest.mark.parametrize("spelling", ["resnet50", "ResNet50", "resnet50.a1_in1k"])
+def test_captured_models_resolve_by_any_spelling(spelling: str) -> None:
+    work = load_workload(spelling, image_size=224)
+    assert (work.name, work.throughput_unit, work.dataset_samples) == ("resnet50", "images/s", 1281167)
+    assert work.graph.params == pytest.approx(25.557e6, rel=0.001)
+
+
+def test_hugging_face_vision_names_lead_to_captured_models() -> None:
+    work = load_workload("google/vit-base-patch16-224-in21k", task="image-classification", dataset="cifar10")
+    assert (work.name, work.dataset_samples) == ("vit_base_patch16_224", 50000)
