@@ -105,14 +105,15 @@ import_timm()
 
 _CAPTURE_LLAMA_70B = _CAPTURE.format(
     imports="""
-from transformers import LlamaConfig, LlamaForCausalLM
+import pathlib, tempfile
 from precision_time.workload.capture.sources import capture_model
-config = LlamaConfig(
-    hidden_size=8192, intermediate_size=28672, num_hidden_layers=80, num_attention_heads=64,
-    num_key_value_heads=8, vocab_size=32000, max_position_embeddings=4096,
-)
+path = pathlib.Path(tempfile.mkdtemp()) / "config.json"
+path.write_text(json.dumps({
+    "model_type": "llama", "hidden_size": 8192, "intermediate_size": 28672, "num_hidden_layers": 80,
+    "num_attention_heads": 64, "num_key_value_heads": 8, "vocab_size": 32000, "max_position_embeddings": 4096,
+}))
 """,
-    call="capture_model(config, seq_len=4096)",
+    call="capture_model(path, seq_len=4096)",
 )
 
 CASES = (
