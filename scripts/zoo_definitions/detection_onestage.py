@@ -200,7 +200,8 @@ class DenseHead(nn.Module):
     def forward(self, maps: list[Tensor], fields: int) -> Tensor:
         """(batch, anchors, fields) over all levels."""
         outs = []
-        for level, x in enumerate(maps):
+        for level, source in enumerate(maps):
+            x = source
             for layer, conv in enumerate(self.convs):
                 x = conv(x)
                 if self.norms:

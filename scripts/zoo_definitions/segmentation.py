@@ -452,7 +452,6 @@ ENTRIES: dict[str, Entry] = {
     "deepcam": _entry(
         DeepCAM,
         _labelled(16, 768, 1152),
-        _params(56.3e6, "Kurth et al. 2018 DeepLabv3+; 56M in MLPerf HPC", 0.05),
         **(HPC | {"optimizer": "lamb"}),
         dataset="cam5",
         dataset_samples=121_266,
