@@ -101,7 +101,7 @@ CELLS = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(cells=st.fixed_dictionaries({name: CELLS for name in COLUMNS}), kept=st.sets(st.sampled_from(COLUMNS)))
 def test_any_row_is_read_or_refused(tmp_path, cells, kept):
     """Whatever stands in the cells: a row, a rejection, or a CorpusError, never another exception."""
@@ -121,7 +121,7 @@ def test_any_row_is_read_or_refused(tmp_path, cells, kept):
         assert found.layout.world_size == found.num_devices
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(end=st.integers(min_value=0, max_value=20_000))
 def test_a_file_cut_anywhere_is_read_or_refused(tmp_path, end):
     content = (Path(__file__).parent / "data" / "rows.csv").read_bytes()[:end]

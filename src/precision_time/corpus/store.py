@@ -3,73 +3,29 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import sqlite3
 import sys
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
-from dataclasses import asdict, fields
 from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any, Self
 
-from ..cost.job import Stack, TimingScope
 from ..errors import CorpusError
-from ..parallel.layout import Checkpointing, Layout
-from .measurement import Measurement, Quality, Rejected
+from .columns import COLUMNS, INTEGERS, REALS, SIDE, TEXTS, decode, to_json
+from .measurement import Measurement, Rejected
 
 SCHEMA_VERSION = 1
 _APPLICATION_ID = 0x50544D45
 HOME_VARIABLE = "PRECISION_TIME_HOME"
 
-_TEXTS = [
-    "source",
-    "source_ref",
-    "run_id",
-    "model",
-    "task",
-    "dataset",
-    "framework",
-    "framework_version",
-    "device",
-    "system",
-    "intra_node",
-    "inter_node",
-    "precision",
-    "precision_variant",
-    "precision_detail",
-    "optimizer",
-    "throughput_unit",
-    "scope",
-    "quality",
-    "quality_reason",
-    "notes",
-]
-_OBJECTS = ("sizes", "placement", "layout", "stack", "inferred", "assumptions")
-_INTEGERS = ("dataset_samples", "num_devices", "num_nodes", "seq_len", "repeat_count")
-_REALS = [
-    "global_batch_size",
-    "throughput",
-    "measured_step_time_s",
-    "sync_time_s",
-    "mfu",
-    "tflops_per_device",
-    "epochs",
-    "time_to_train_s",
-    "weight",
-    "spread",
-]
-_SIDE = (*_TEXTS, *_OBJECTS)
-_COLUMNS = (*_SIDE, *_INTEGERS, *_REALS, "configuration_key")
-
 
 def _schema() -> str:
-    sides = [f"{name} INTEGER NOT NULL REFERENCES text(id)" for name in _SIDE]
-    integers = [f"{name} INTEGER" for name in _INTEGERS]
-    reals = [f"{name} REAL" for name in _REALS]
+    sides = [f"{name} INTEGER NOT NULL REFERENCES text(id)" for name in SIDE]
+    integers = [f"{name} INTEGER" for name in INTEGERS]
+    reals = [f"{name} REAL" for name in REALS]
     columns = ",\n  ".join([*sides, *integers, *reals, "configuration_key BLOB NOT NULL"])
     return f"""
 CREATE TABLE text (id INTEGER PRIMARY KEY, value TEXT NOT NULL) STRICT;
@@ -169,8 +125,8 @@ class MeasurementStore:
         try:
             run("BEGIN IMMEDIATE")
             ids = {value: key for key, value in run("SELECT id, value FROM text")}
-            marks = ", ".join("?" * len(_COLUMNS))
-            insert = f"INSERT INTO measurement ({', '.join(_COLUMNS)}) VALUES ({marks})"
+            marks = ", ".join("?" * len(COLUMNS))
+            insert = f"INSERT INTO measurement ({', '.join(COLUMNS)}) VALUES ({marks})"
             count = 0
             for measurement in measurements:
                 run(insert, self._encode(measurement, ids))
@@ -194,14 +150,14 @@ class MeasurementStore:
 
     def _encode(self, measurement: Measurement, ids: dict[str, int]) -> list[Any]:
         values: list[Any] = []
-        for name in _SIDE:
+        for name in SIDE:
             value = getattr(measurement, name)
-            text = value if name in _TEXTS else _to_json(value)
+            text = value if name in TEXTS else to_json(value)
             if text not in ids:
                 ids[text] = len(ids) + 1
                 self._connection.execute("INSERT INTO text (id, value) VALUES (?, ?)", (ids[text], text))
             values.append(ids[text])
-        values += [getattr(measurement, name) for name in (*_INTEGERS, *_REALS)]
+        values += [getattr(measurement, name) for name in (*INTEGERS, *REALS)]
         values.append(bytes.fromhex(measurement.configuration_key))
         return values
 
@@ -252,21 +208,21 @@ class MeasurementStore:
         return found[0]
 
     def _read(self, where: str, values: tuple[Any, ...], *, limit: int | None) -> list[Measurement]:
-        query = f"SELECT {', '.join(_COLUMNS)}, id FROM measurement {where} ORDER BY id"
+        query = f"SELECT {', '.join(COLUMNS)}, id FROM measurement {where} ORDER BY id"
         if limit is not None:
             query += f" LIMIT {int(limit)}"
         every = "SELECT id, value FROM text"
         try:
             rows = self._connection.execute(query, values).fetchall()
             texts = self._texts(rows) if where else dict(self._connection.execute(every))
-            return _decode(rows, texts)
+            return decode(rows, texts)
         except (sqlite3.Error, KeyError, ValueError, TypeError) as error:
             raise CorpusError(
                 f"{self.path} is damaged: {error!r}. To fix: restore the file, or reinstall the package."
             ) from error
 
     def _texts(self, rows: Sequence[Sequence[Any]]) -> dict[int, str]:
-        wanted = sorted({identity for row in rows for identity in row[: len(_SIDE)]})
+        wanted = sorted({identity for row in rows for identity in row[: len(SIDE)]})
         found: dict[int, str] = {}
         for start in range(0, len(wanted), 500):
             part = wanted[start : start + 500]
@@ -351,58 +307,3 @@ def load_corpus(*, local: bool = False) -> list[Measurement]:
         with MeasurementStore(local_store_path(), read_only=True) as store:
             rows += store.measurements()
     return rows
-
-
-_DEFAULTS: dict[type, dict[str, Any]] = {Layout: asdict(Layout()), Stack: asdict(Stack())}
-
-
-def _to_json(value: Any) -> str:
-    if isinstance(value, Layout | Stack):
-        defaults = _DEFAULTS[type(value)]
-        value = {name: item for name, item in asdict(value).items() if item != defaults[name]}
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-
-
-def _layout(text: str) -> Layout | None:
-    data = json.loads(text)
-    if data is None:
-        return None
-    if "checkpointing" in data:
-        data["checkpointing"] = Checkpointing(data["checkpointing"])
-    return Layout(**data)
-
-
-def _tuple(text: str) -> tuple[Any, ...]:
-    return tuple(json.loads(text))
-
-
-_READERS: dict[str, Callable[[str], Any]] = {
-    "sizes": json.loads,
-    "placement": _tuple,
-    "layout": _layout,
-    "stack": lambda text: Stack(**json.loads(text)),
-    "inferred": _tuple,
-    "assumptions": _tuple,
-    "scope": TimingScope,
-    "quality": Quality,
-}
-
-
-def _decode(rows: Sequence[Sequence[Any]], texts: dict[int, str]) -> list[Measurement]:
-    """Measurements from table rows; equal side values are decoded once and shared."""
-    if not rows:
-        return []
-    columns: list[Iterable[Any]] = list(zip(*rows, strict=True))
-    for index, name in enumerate(_SIDE):
-        read = _READERS.get(name)
-        values = {key: read(texts[key]) if read else texts[key] for key in set(columns[index])}
-        columns[index] = map(values.__getitem__, columns[index])
-    columns[-2] = map(bytes.hex, columns[-2])
-    found = [Measurement.__new__(Measurement) for _ in rows]
-    # Slots filled a column at a time: the generated constructor takes five times as long.
-    for name, column in zip((*_COLUMNS, "row_id"), columns, strict=True):
-        deque(map(getattr(Measurement, name).__set__, found, column), maxlen=0)
-    return found
-
-
-assert {item.name for item in fields(Measurement)} == {*_COLUMNS, "row_id"}
