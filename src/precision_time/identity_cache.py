@@ -26,7 +26,7 @@ def cache_by_identity(
     kept: OrderedDict[tuple[Hashable, ...], tuple[_Key, _Result]] = OrderedDict()
 
     @wraps(function)
-    def remembered(first: _Key, *rest: _Rest.args, **named: _Rest.kwargs) -> _Result:
+    def remembered(first: _Key, /, *rest: _Rest.args, **named: _Rest.kwargs) -> _Result:
         key = (id(first), *rest, *sorted(named.items()))
         if key in kept:
             kept.move_to_end(key)

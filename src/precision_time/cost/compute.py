@@ -49,7 +49,9 @@ _FUSIBLE = np.array(
 )
 _PRODUCT = np.array([op_class in PRODUCT_CLASSES for op_class in OP_CLASSES])
 _NARROW = np.array([dtype.num_bytes <= DType.BF16.num_bytes or dtype is DType.TF32 for dtype in DTYPES])
-_SELECTIVE = np.array([op_class in (OpClass.BMM, OpClass.SOFTMAX, OpClass.ATTENTION) for op_class in OP_CLASSES])
+_SELECTIVE = np.array(
+    [op_class in (OpClass.BMM, OpClass.SOFTMAX, OpClass.ATTENTION) for op_class in OP_CLASSES]
+)
 _UNPADDED_SHARE = 0.55
 """Real tokens per padded position where variable-length kernels skip padding (MLPerf BERT logs)."""
 
@@ -147,9 +149,9 @@ def _facts(step: LoweredStep, samples: Floats, seconds: Floats) -> dict[str, Flo
     facts["mean_outer"] = _weighted(step.n, flops)
     facts["mean_kernel_area"] = _weighted(step.kernel, flops)
     facts["largest_kernel_share"] = seconds.max(axis=1) / total_s
-    facts["short_kernel_share"] = np.where(seconds / step.repeat < 1e-5, step.repeat, 0.0).sum(
-        axis=1
-    ) / max(float(step.repeat.sum()), 1.0)
+    facts["short_kernel_share"] = np.where(seconds / step.repeat < 1e-5, step.repeat, 0.0).sum(axis=1) / max(
+        float(step.repeat.sum()), 1.0
+    )
     return facts
 
 

@@ -120,7 +120,9 @@ def kernel_seconds(
     moved = step.bytes_per_sample * micro_batch_size + step.bytes_fixed
     memory_s = moved / (rates.bandwidth * model.memory[step.op_class])
     compute_s = flops / (
-        rates.peak[:, step.dtype] * model.compute[step.op_class] * _shape_share(step, micro_batch_size, rates, model)
+        rates.peak[:, step.dtype]
+        * model.compute[step.op_class]
+        * _shape_share(step, micro_batch_size, rates, model)
     )
     once = (compute_s**_SHARPNESS + memory_s**_SHARPNESS) ** (1.0 / _SHARPNESS)
     latency_s = model.latency_s * step.launches
@@ -143,7 +145,9 @@ def _shape_share(step: LoweredStep, batch: Floats, rates: DeviceRates, model: Ke
     wave_share = np.where(waves >= 1.0, waves / np.ceil(waves), waves)
     tile_share = (m / (np.ceil(m / tile_m) * tile_m)) * (n / (np.ceil(n / tile_n) * tile_n))
     tile_area = np.sqrt(np.minimum(tile_m * tile_n, _TILE**2) / _TILE**2)
-    share: Floats = np.maximum(tile_share * (0.5 + 0.5 * wave_share) * tile_area, 1e-4) * k / (k + model.k_half)
+    share: Floats = (
+        np.maximum(tile_share * (0.5 + 0.5 * wave_share) * tile_area, 1e-4) * k / (k + model.k_half)
+    )
     return np.where(waves < 1.0, share * np.maximum(waves, 1e-4) ** 0.5, share)
 
 

@@ -137,7 +137,9 @@ def _communication_terms(
         traffic=_traffic(group.workload.graph),
         micro_batch_size=group.micro_batch_size,
     )
-    wide = {name: np.broadcast_to(np.asarray(value, dtype=np.float64), (size,)) for name, value in found.items()}
+    wide = {
+        name: np.broadcast_to(np.asarray(value, dtype=np.float64), (size,)) for name, value in found.items()
+    }
     exposed = {f"{name}_s": wide[f"{name}_s"] for name in EXPOSED}
     link_s: Floats = np.sum([value for name, value in wide.items() if name.endswith("_link_s")], axis=0)
     return exposed, link_s

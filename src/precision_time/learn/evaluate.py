@@ -6,7 +6,7 @@ import csv
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -131,7 +131,9 @@ def score_rows(rows: Sequence[Row], predictor: TrainedPredictor, *, coverage: fl
     for row, (job, measured, reason) in zip(rows, parsed, strict=True):
         if job is None or times is None:
             scored.append(
-                ScoredRow(row=row, measured_s=measured, predicted_s=None, low_s=None, high_s=None, reason=reason)
+                ScoredRow(
+                    row=row, measured_s=measured, predicted_s=None, low_s=None, high_s=None, reason=reason
+                )
             )
             continue
         scored.append(
@@ -169,21 +171,24 @@ def _parse(row: Row) -> tuple[Job | None, float | None, str]:
 def _report(scored: Sequence[ScoredRow], group_by: Sequence[str], coverage: float) -> EvaluationReport:
     supported = [item for item in scored if item.supported]
     reasons = Counter(item.reason for item in scored if not item.supported)
+    groups = {}
+    for column in group_by:
+        values = [item.row.text(column) for item in supported]
+        groups[column] = _grouped(supported, values)
     return EvaluationReport(
         overall=_summary(supported),
         n_unsupported=len(scored) - len(supported),
         unsupported_reasons=dict(reasons.most_common()),
         coverage=coverage,
-        groups={column: _grouped(supported, lambda item, name=column: item.row.text(name)) for column in group_by},
+        groups=groups,
     )
 
 
-def _grouped(
-    scored: Sequence[ScoredRow], value_of: Callable[[ScoredRow], str]
-) -> dict[str, ErrorSummary]:
+def _grouped(scored: Sequence[ScoredRow], values: Sequence[str]) -> dict[str, ErrorSummary]:
+    """Errors per value; `values` holds each row's."""
     members: dict[str, list[ScoredRow]] = {}
-    for item in scored:
-        members.setdefault(value_of(item), []).append(item)
+    for item, value in zip(scored, values, strict=True):
+        members.setdefault(value, []).append(item)
     summaries = {value: _summary(items) for value, items in sorted(members.items())}
     return {value: summary for value, summary in summaries.items() if summary is not None}
 

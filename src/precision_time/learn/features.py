@@ -89,7 +89,9 @@ def _term_features(costs: StepCosts) -> dict[str, Floats]:
 
 def _fact_features(costs: StepCosts) -> dict[str, Floats]:
     facts = costs.facts
-    features = {name.replace("time_share.", "class."): column for name, column in facts.items() if "." in name}
+    features = {
+        name.replace("time_share.", "class."): column for name, column in facts.items() if "." in name
+    }
     moved = np.maximum(facts["bytes"], 1.0)
     return features | {
         "log_flops": _log(facts["flops"]),

@@ -82,7 +82,7 @@ class StagedCorrection:
             jobs,
             compute_factor,
             communication_factor,
-            lambda x: self.stages["overlap"].predict(x),
+            self.stages["overlap"].predict,
         )
 
 
@@ -93,7 +93,9 @@ def _aggregate(
     exposed_s = jobs.exposed_s * communication_factor
     factor = np.exp(overlap(_overlap_features(jobs.features, compute_s, exposed_s)))
     return Corrected(
-        compute_s=compute_s * factor, exposed_s=exposed_s * factor, step_time_s=(compute_s + exposed_s) * factor
+        compute_s=compute_s * factor,
+        exposed_s=exposed_s * factor,
+        step_time_s=(compute_s + exposed_s) * factor,
     )
 
 
@@ -152,7 +154,9 @@ def fit_stages(
     )
 
 
-def fit_scale(x: Floats, errors: Floats, weights: Floats, settings: BoosterSettings, seed: int) -> TreeEnsemble:
+def fit_scale(
+    x: Floats, errors: Floats, weights: Floats, settings: BoosterSettings, seed: int
+) -> TreeEnsemble:
     """Trees for the logarithm of the expected error.
 
     Args:
@@ -172,7 +176,9 @@ def _fit_parts(
     measured, sync = table.measured_s[rows], table.sync_s[rows]
     alone = table.jobs.exposed_s[rows] <= 0.0
     known = ~np.isnan(sync)
-    compute_target = np.where(known & ~alone, np.maximum(measured - np.nan_to_num(sync), _MIN_SHARE * measured), measured)
+    compute_target = np.where(
+        known & ~alone, np.maximum(measured - np.nan_to_num(sync), _MIN_SHARE * measured), measured
+    )
     learns = alone | known
     compute = _boost(
         table.jobs.features[rows[learns]],
@@ -224,6 +230,8 @@ def _boost(x: Floats, y: Floats, weights: Floats, settings: BoosterSettings, see
         "verbosity": -1,
     }
     booster = lightgbm.train(
-        parameters, lightgbm.Dataset(x, y, weight=weights, free_raw_data=True), num_boost_round=settings.num_trees
+        parameters,
+        lightgbm.Dataset(x, y, weight=weights, free_raw_data=True),
+        num_boost_round=settings.num_trees,
     )
     return trees_of(booster.dump_model())

@@ -71,7 +71,7 @@ class MeasuredTable:
 
 
 def job_table(jobs: Sequence[Job], progress: Callable[[int], None] | None = None) -> JobTable:
-    """Features and analytical seconds of `jobs`; jobs that differ in the micro batch only are priced together.
+    """Features and analytical seconds of `jobs`; those that differ in the micro batch only go together.
 
     Args:
         jobs: Any jobs.

@@ -133,9 +133,14 @@ def fit_intervals(
     settings: Mapping[str, BoosterSettings],
     seed: int,
 ) -> IntervalModel:
-    """Scale and quantiles of the residuals: known models from the configuration folds, unseen from the model folds."""
+    """Scale and quantiles of the residuals.
+
+    For known models they come from the folds by configuration, for unseen ones from those by model.
+    """
     residuals = {name: np.log(table.measured_s / held.step_time_s) for name, held in held_out.items()}
-    scale = fit_scale(table.jobs.features, np.abs(residuals["configuration"]), weights, settings["scale"], seed)
+    scale = fit_scale(
+        table.jobs.features, np.abs(residuals["configuration"]), weights, settings["scale"], seed
+    )
     model = IntervalModel(scale=scale, quantiles={})
     expected = model.expected_error(table.jobs.features)
     return replace(

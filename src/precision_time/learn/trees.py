@@ -83,7 +83,9 @@ class TreeEnsemble:
 
 def trees_of(model: Mapping[str, Any]) -> TreeEnsemble:
     """The trees of a LightGBM model dump (`Booster.dump_model()`), numerical splits only."""
-    columns: dict[str, list[float]] = {name: [] for name in ("feature", "threshold", "left", "right", "value")}
+    columns: dict[str, list[float]] = {
+        name: [] for name in ("feature", "threshold", "left", "right", "value")
+    }
     roots: list[int] = []
     deepest = 0
 

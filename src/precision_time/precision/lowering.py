@@ -103,9 +103,7 @@ def lower(graph: OpGraph, policy: PrecisionPolicy) -> LoweredStep:
     return _columns(rows)
 
 
-def _types_of(
-    node: Node, nodes: tuple[Node, ...], typed: list[_Typed], policy: PrecisionPolicy
-) -> _Typed:
+def _types_of(node: Node, nodes: tuple[Node, ...], typed: list[_Typed], policy: PrecisionPolicy) -> _Typed:
     """What `node` computes in, reads and writes, given the types of its producers."""
     compute = _product_dtype(node, policy)
     if not policy.autocast:
@@ -134,7 +132,9 @@ def _types_of(
             quantized=compute in (DType.FP8, DType.FP4, DType.INT8),
         )
     if rule == "lower":
-        return _Typed(compute=low, out=low, in_bytes=low.num_bytes, cast_from_bytes=4.0, cast_share=wide_share)
+        return _Typed(
+            compute=low, out=low, in_bytes=low.num_bytes, cast_from_bytes=4.0, cast_share=wide_share
+        )
     if rule == "fp32":
         inside = node.op in _SOFTMAX_CASTS_INSIDE and low is DType.FP16
         return _Typed(
@@ -168,7 +168,9 @@ def _aligned(node: Node) -> bool:
 def _forward_rows(node: Node, types: _Typed, policy: PrecisionPolicy) -> list[_Row]:
     rows = _cast_rows(node, types, policy, phase="forward")
     activation_bytes = node.in_elems * types.in_bytes + node.out_elems * types.out.num_bytes
-    weight_bytes = node.weight_elems * _weight_num_bytes(types, policy)
+    # An embedding reads the rows it looks up, which are its in_elems, not its whole table.
+    whole = 0.0 if node.op_class is OpClass.EMBEDDING else node.weight_elems
+    weight_bytes = whole * _weight_num_bytes(types, policy)
     shape = (node.m, node.n, node.k)
     rows.append(_kernel(node, types, "forward", shape, _forward_flops(node), activation_bytes, weight_bytes))
     return rows

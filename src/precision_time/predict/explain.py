@@ -16,7 +16,7 @@ from ..precision.catalog import get_policy, parse_precision
 from ..precision.lowered import PHASES, LoweredStep
 from ..precision.lowering import DTYPES, OP_CLASSES, lower
 from ..precision.support import check_support
-from .api import DEFAULT_DEVICE, _workload
+from .question import DEFAULT_DEVICE, resolve_workload
 
 _DEFAULT_BATCH = 32.0
 
@@ -96,7 +96,7 @@ def explain(
     Raises:
         ConfigError: As `predict_time`.
     """
-    workload = _workload(
+    workload = resolve_workload(
         model, None, seq_len=seq_len, image_size=image_size, sizes=sizes, dataset=None, optimizer=None
     )
     custom_path = None if custom is None else Path(custom)

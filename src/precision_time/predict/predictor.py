@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..corpus.store import corpus_store
-from ..cost.job import Job
 from ..cost.group import group_of_jobs
+from ..cost.job import Job
 from ..cost.roofline import peak_flops_per_s
 from ..cost.step import memory_of, price
 from ..learn.artifact import TrainedPredictor
@@ -49,7 +49,7 @@ def predict_job(
     step_time_s = float(times.step_time_s[0])
     memory = memory_of_job(job)
     needed = sum(memory.values())
-    run = _run_times(job, length, step_time_s)
+    run = run_times(job, length, step_time_s)
     warnings = (*job_warnings(job, times.jobs, predictor), *_memory_warnings(job, memory, needed))
     workload, layout, device = job.workload, job.layout, job.cluster.device
     return Prediction(
@@ -74,7 +74,10 @@ def predict_job(
         evidence=nearest_runs(times.jobs, predictor),
         assumptions=(*workload.assumptions, *job.cluster.assumptions, *job.assumptions),
         warnings=warnings,
-        **run,
+        steps_per_epoch=run.steps_per_epoch,
+        epoch_time_s=run.epoch_time_s,
+        total_steps=run.total_steps,
+        total_time_s=run.total_time_s,
     )
 
 
@@ -124,7 +127,14 @@ def nearest_runs(table: JobTable, predictor: TrainedPredictor) -> tuple[Evidence
         if alike < _LEAST_SIMILARITY or len(shown) == _EVIDENCE_SHOWN:
             break
         run = store.get(int(evidence.measurement_ids[row]))
-        key = (run.model, run.device, run.num_devices, run.precision, run.global_batch_size, run.stack_profile)
+        key = (
+            run.model,
+            run.device,
+            run.num_devices,
+            run.precision,
+            run.global_batch_size,
+            run.stack.profile,
+        )
         shown.setdefault(
             key,
             Evidence(
@@ -132,9 +142,9 @@ def nearest_runs(table: JobTable, predictor: TrainedPredictor) -> tuple[Evidence
                 device=run.device,
                 num_devices=run.num_devices,
                 precision=run.precision,
-                global_batch_size=run.global_batch_size,
-                stack=run.stack_profile,
-                measured_step_time_s=run.measured_step_time_s,
+                global_batch_size=float(run.global_batch_size or 0.0),
+                stack=run.stack.profile,
+                measured_step_time_s=run.step_time_s,
                 predicted_step_time_s=float(evidence.predicted_s[row]),
                 similarity=float(alike),
                 source=run.source,
@@ -154,7 +164,8 @@ def job_warnings(job: Job, table: JobTable, predictor: TrainedPredictor) -> tupl
         )
     if job.cluster.device.name not in frozenset(card["devices"]):
         warnings.append(
-            f"No measured run on {job.cluster.device.name} is in the corpus: only its data sheet speaks for it."
+            f"No measured run on {job.cluster.device.name} is in the corpus: "
+            "only its data sheet speaks for it."
         )
     unpriced = job.workload.graph.unpriced
     if unpriced:
@@ -175,16 +186,29 @@ def _memory_warnings(job: Job, memory: Mapping[str, float], needed: float) -> tu
     )
 
 
-def _run_times(job: Job, length: RunLength, step_time_s: float) -> dict[str, float | int | None]:
-    """Steps and seconds of an epoch and of the run, None where nobody said how long it is."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunTimes:
+    """Steps and seconds of an epoch and of the run; None where nobody said how long it is."""
+
+    steps_per_epoch: int | None
+    epoch_time_s: float | None
+    total_steps: int | None
+    total_time_s: float | None
+
+
+def run_times(job: Job, length: RunLength, step_time_s: float) -> RunTimes:
+    """From a step to an epoch and to the run: steps of equal length, the last batch counted as full.
+
+    Evaluation, checkpoints and start-up are not in it.
+    """
     samples = length.dataset_samples or job.workload.dataset_samples
     steps_per_epoch = math.ceil(samples / job.layout.global_batch_size) if samples else None
     total_steps = length.steps
     if total_steps is None and steps_per_epoch is not None:
         total_steps = math.ceil((length.epochs or 1.0) * steps_per_epoch)
-    return {
-        "steps_per_epoch": steps_per_epoch,
-        "epoch_time_s": None if steps_per_epoch is None else steps_per_epoch * step_time_s,
-        "total_steps": total_steps,
-        "total_time_s": None if total_steps is None else total_steps * step_time_s,
-    }
+    return RunTimes(
+        steps_per_epoch=steps_per_epoch,
+        epoch_time_s=None if steps_per_epoch is None else steps_per_epoch * step_time_s,
+        total_steps=total_steps,
+        total_time_s=None if total_steps is None else total_steps * step_time_s,
+    )

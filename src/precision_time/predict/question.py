@@ -1,0 +1,213 @@
+"""From what people say to a Job: counts checked, names resolved, gaps filled in and said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ..cost.job import Job, Stack
+from ..cost.stacks import get_stack, stack_for_framework
+from ..errors import ConfigError, LayoutError
+from ..hardware.catalog import get_cluster
+from ..hardware.device import Cluster
+from ..parallel.layout import Checkpointing
+from ..workload.resolve import load_workload
+from ..workload.workload import Workload
+from .predictor import memory_of_job
+
+DEFAULT_DEVICE = "A100-SXM4-80GB"
+_DEFAULT_BATCHES = (256, 128, 64, 32, 16, 8, 4, 2, 1)
+"""Tried in this order when no batch size is given: the first that fits in memory."""
+_MAX_COUNT = 10_000_000
+"""No cluster, batch or sequence is longer: a guard against a slip of the keyboard."""
+_MAX_VALUE = 10**13
+_WHOLE = ("gpus", "nodes", "tp", "pp", "grad_accum", "seq_len", "image_size", "samples", "steps")
+_FILE_SUFFIXES = (".json", ".onnx", ".pt2")
+
+
+@dataclass(slots=True)
+class Said:
+    """What had to be assumed on the way, and what must be warned of."""
+
+    assumptions: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+def check_counts(**counts: float | None) -> None:
+    """Refuse counts that cannot be.
+
+    Raises:
+        ConfigError: If a count is not a number above 0, or absurdly large, or a fraction where whole
+            numbers count.
+    """
+    for name, value in counts.items():
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= _MAX_VALUE:
+            raise ConfigError(
+                f"{name}={value!r} cannot be: it must be a number above 0. To fix: {name}=1 or more."
+            )
+        if name in _WHOLE and value != int(value):
+            raise ConfigError(
+                f"{name}={value!r} must be a whole number. To fix: {name}={max(int(value), 1)}."
+            )
+        if name not in ("samples", "steps") and value > _MAX_COUNT:
+            raise ConfigError(f"{name}={value!r} is beyond {_MAX_COUNT:,}. To fix: check the number.")
+
+
+def resolve_workload(
+    model: Any,
+    example_inputs: Any,
+    *,
+    seq_len: int | None,
+    image_size: int | None,
+    sizes: Mapping[str, Any] | None,
+    dataset: str | None,
+    optimizer: str | None,
+) -> Workload:
+    """The workload of a known name, or of a model captured now."""
+    named = isinstance(model, str | Path)
+    if named and not (":" in str(model) or str(model).endswith(_FILE_SUFFIXES)):
+        return load_workload(
+            str(model),
+            seq_len=seq_len,
+            image_size=image_size,
+            sizes=sizes,
+            dataset=dataset,
+            optimizer=optimizer,
+        )
+    from ..workload.capture.sources import capture_model
+
+    graph = capture_model(model, example_inputs=example_inputs, seq_len=seq_len, image_size=image_size)
+    sequences = graph.seq_len is not None
+    return Workload(
+        name=graph.name,
+        graph=graph,
+        family="other",
+        optimizer=optimizer or ("adamw" if sequences else "momentum-sgd"),
+        sample_unit="sequence" if sequences else "sample",
+        units_per_sample=float(graph.seq_len or 1),
+        throughput_unit="tokens/s" if sequences else "samples/s",
+        dataset=dataset or "",
+        assumptions=() if optimizer else ("The optimizer was not given: assumed by the kind of input.",),
+    )
+
+
+def resolve_cluster(
+    device: str | None,
+    gpus: int,
+    nodes: int | None,
+    node_type: str | None,
+    custom: str | Path | None,
+    said: Said,
+) -> Cluster:
+    """The cluster, with the device that was assumed when none was named."""
+    if device is None and node_type is None:
+        said.assumptions.append(f"Device not given: {DEFAULT_DEVICE} assumed.")
+    return get_cluster(
+        device=device or (DEFAULT_DEVICE if node_type is None else None),
+        num_devices=int(gpus),
+        num_nodes=None if nodes is None else int(nodes),
+        node_type=node_type,
+        custom=None if custom is None else Path(custom),
+    )
+
+
+def data_parallel_degree(gpus: int, tp: int, pp: int) -> int:
+    """Replicas that are left once tensor and pipeline degrees are taken.
+
+    Raises:
+        LayoutError: If they do not divide the devices.
+    """
+    if gpus % (tp * pp):
+        raise LayoutError(
+            f"Invalid layout: tp({tp}) * pp({pp}) = {tp * pp} does not divide {gpus} devices. "
+            f"To fix: use {tp * pp * max(gpus // (tp * pp), 1)} devices, or other degrees."
+        )
+    return int(gpus // (tp * pp))
+
+
+def resolve_checkpointing(word: str) -> Checkpointing:
+    """The checkpointing mode of that name.
+
+    Raises:
+        ConfigError: If there is none.
+    """
+    try:
+        return Checkpointing(word.lower())
+    except ValueError:
+        known = ", ".join(item.value for item in Checkpointing)
+        raise ConfigError(f"checkpointing={word!r} is none of {known}. To fix: use one of them.") from None
+
+
+def resolve_stack(name: str | None, framework: str | None, said: Said) -> Stack:
+    """The stack that was named, else that of the framework, else what a script most likely is."""
+    if name is not None:
+        return get_stack(name)
+    if framework is not None:
+        return stack_for_framework(framework)
+    stack = get_stack()
+    said.assumptions.append(f"Software not given: {stack.profile} assumed (`precision-time stacks`).")
+    return stack
+
+
+def with_batch(
+    job: Job, batch_size: float | None, global_batch_size: float | None, zero: int | None, said: Said
+) -> Job:
+    """The job with its micro batch filled in, and sharded where nothing was said and DDP does not fit."""
+    layout = job.layout
+    if batch_size is not None and global_batch_size is not None:
+        implied = batch_size * layout.dp * layout.num_micro_batches
+        if implied != global_batch_size:
+            raise LayoutError(
+                f"batch_size({batch_size:g}) * dp({layout.dp}) * grad_accum({layout.num_micro_batches}) = "
+                f"{implied:g}, but global_batch_size={global_batch_size:g}. To fix: give only one of them."
+            )
+    if batch_size is None and global_batch_size is not None:
+        shares = layout.dp * layout.num_micro_batches
+        if global_batch_size % shares:
+            raise LayoutError(
+                f"global_batch_size={global_batch_size:g} does not divide by dp({layout.dp}) * "
+                f"grad_accum({layout.num_micro_batches}) = {shares}. To fix: use "
+                f"{max(global_batch_size // shares, 1) * shares:g}."
+            )
+        batch_size = global_batch_size / shares
+    if batch_size is not None:
+        return _sharded_if_needed(_batched(job, batch_size), zero, said)
+    for candidate in _DEFAULT_BATCHES:
+        trial = _sharded_if_needed(_batched(job, candidate), zero, Said())
+        if _fits(trial) or candidate == _DEFAULT_BATCHES[-1]:
+            break
+    said.assumptions.append(f"Batch size not given: {candidate} per device, the largest that fits up to 256.")
+    return _sharded_if_needed(_batched(job, candidate), zero, said)
+
+
+def _sharded_if_needed(job: Job, zero: int | None, said: Said) -> Job:
+    if zero is not None or job.layout.dp == 1 or _fits(job):
+        return job
+    sharded = replace(job, layout=replace(job.layout, zero_stage=3))
+    said.assumptions.append("Plain data parallelism does not fit: full sharding (zero=3, FSDP) assumed.")
+    return sharded
+
+
+def _batched(job: Job, micro_batch_size: float) -> Job:
+    return replace(job, layout=replace(job.layout, micro_batch_size=float(micro_batch_size)))
+
+
+def _fits(job: Job) -> bool:
+    return sum(memory_of_job(job).values()) <= job.cluster.device.memory_bytes
+
+
+def say_length(
+    workload: Workload, epochs: float | None, steps: int | None, samples: int | None, said: Said
+) -> None:
+    """Say what was assumed about the length of the run."""
+    if steps is not None:
+        return
+    known = samples or workload.dataset_samples
+    if samples is None and known:
+        said.assumptions.append(f"Data set: {workload.dataset}, {known:,} samples per epoch.")
+    if epochs is None and known:
+        said.assumptions.append("Length of the run not given: one epoch.")

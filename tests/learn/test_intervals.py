@@ -1,0 +1,59 @@
+"""Conformal quantiles cover what they say, and intervals grow with the coverage asked for."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from precision_time.learn.intervals import NOVELTY, IntervalModel, fit_quantiles
+from precision_time.learn.metrics import summarize
+from precision_time.learn.trees import TreeEnsemble
+
+
+def constant_trees(value: float) -> TreeEnsemble:
+    return TreeEnsemble(
+        feature=np.zeros(1, dtype=np.int16),
+        threshold=np.zeros(1),
+        left=np.zeros(1, dtype=np.int32),
+        right=np.zeros(1, dtype=np.int32),
+        value=np.array([value]),
+        roots=np.zeros(1, dtype=np.int32),
+        depth=0,
+    )
+
+
+def model(residuals: np.ndarray) -> IntervalModel:
+    quantiles = fit_quantiles(residuals, np.ones(len(residuals)))
+    return IntervalModel(scale=constant_trees(0.0), quantiles=dict.fromkeys(NOVELTY, quantiles))
+
+
+@pytest.mark.parametrize("coverage", [0.5, 0.8, 0.9])
+def test_fresh_residuals_are_covered(coverage: float) -> None:
+    generator = np.random.default_rng(0)
+    intervals = model(generator.standard_t(4, size=4000) * 0.1)
+    fresh = np.exp(generator.standard_t(4, size=4000) * 0.1)
+    low, high = intervals.factors(np.zeros((4000, 1)), np.zeros(4000, dtype=np.intp), coverage)
+    assert np.mean((fresh >= low) & (fresh <= high)) == pytest.approx(coverage, abs=0.025)
+
+
+@given(st.lists(st.floats(-2, 2), min_size=3, max_size=50), st.floats(0.1, 0.8), st.floats(0.01, 0.19))
+def test_more_coverage_is_never_narrower(residuals: list[float], coverage: float, more: float) -> None:
+    intervals = model(np.array(residuals))
+    rows = (np.zeros((1, 1)), np.zeros(1, dtype=np.intp))
+    low, high = intervals.factors(*rows, coverage)
+    lower, higher = intervals.factors(*rows, coverage + more)
+    assert lower <= low <= 1.0 <= high <= higher
+
+
+def test_weights_move_the_quantiles() -> None:
+    residuals = np.array([-1.0, 0.0, 1.0])
+    light = fit_quantiles(residuals, np.array([1.0, 1.0, 1.0]))
+    heavy = fit_quantiles(residuals, np.array([1.0, 1.0, 8.0]))
+    assert np.median(heavy) > np.median(light)
+
+
+def test_errors_are_of_time_not_of_its_logarithm() -> None:
+    summary = summarize(np.array([1.0, 1.0]), np.array([2.0, 0.5]))
+    assert summary is not None
+    assert summary.mape_percent == pytest.approx(75.0)
+    assert summarize(np.zeros(0), np.zeros(0)) is None

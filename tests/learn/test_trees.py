@@ -1,0 +1,67 @@
+"""Trees walked as arrays say the same as LightGBM, and survive the way to disk and back."""
+
+import io
+from pathlib import Path
+
+import lightgbm
+import numpy as np
+import pytest
+
+from precision_time.learn.trees import TreeEnsemble, trees_of
+
+
+def fitted(rows: int = 600, trees: int = 30) -> tuple[lightgbm.Booster, np.ndarray]:
+    generator = np.random.default_rng(3)
+    x = generator.normal(size=(rows, 6))
+    y = np.sin(x[:, 0]) + x[:, 1] * (x[:, 2] > 0) + 0.1 * generator.normal(size=rows)
+    parameters = {"objective": "regression_l1", "verbosity": -1, "num_threads": 1, "seed": 1}
+    return lightgbm.train(parameters, lightgbm.Dataset(x, y), num_boost_round=trees), x
+
+
+def test_walk_equals_lightgbm() -> None:
+    booster, x = fitted()
+    ours = trees_of(booster.dump_model()).predict(x)
+    assert np.allclose(ours, booster.predict(x), rtol=0, atol=1e-12)
+
+
+def test_a_value_on_the_threshold_goes_left() -> None:
+    booster, _ = fitted(trees=1)
+    ensemble = trees_of(booster.dump_model())
+    root = int(ensemble.roots[0])
+    x = np.zeros((1, 6))
+    x[0, ensemble.feature[root]] = ensemble.threshold[root]
+    assert np.allclose(ensemble.predict(x), booster.predict(x), atol=1e-12)
+
+
+def test_round_trip_through_npz() -> None:
+    booster, x = fitted()
+    ensemble = trees_of(booster.dump_model())
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, **ensemble.to_arrays("a"))
+    buffer.seek(0)
+    with np.load(buffer, allow_pickle=False) as file:
+        again = TreeEnsemble.from_arrays(dict(file), "a")
+    assert np.array_equal(again.predict(x), ensemble.predict(x))
+
+
+def test_no_rows_give_no_predictions() -> None:
+    booster, _ = fitted(trees=2)
+    assert trees_of(booster.dump_model()).predict(np.zeros((0, 6))).shape == (0,)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"schema": 99, "features": []}'])
+def test_damaged_predictor_is_refused_with_the_way_out(tmp_path: Path, content: bytes) -> None:
+    from precision_time.errors import NotFittedError
+    from precision_time.learn.artifact import load_predictor
+
+    (tmp_path / "predictor.json").write_bytes(content)
+    with pytest.raises(NotFittedError, match="precision-time train"):
+        load_predictor(tmp_path)
+
+
+def test_missing_predictor_is_refused(tmp_path: Path) -> None:
+    from precision_time.errors import NotFittedError
+    from precision_time.learn.artifact import load_predictor
+
+    with pytest.raises(NotFittedError, match="missing"):
+        load_predictor(tmp_path)
