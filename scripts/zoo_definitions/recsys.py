@@ -70,6 +70,8 @@ class ClickModel(nn.Module):
     """DLRM (Naumov et al. 2019) with dot interaction, or its DCN v2 variant with cross layers.
 
     The tables are one joint embedding of `rows` rows: `hot` look-ups per sample, summed per feature.
+    They are sharded over the devices and updated by row, neither exchanged nor run through the dense
+    optimizer: here a frozen parameter, whose row update is written as a second look-up.
     """
 
     def __init__(
@@ -77,7 +79,7 @@ class ClickModel(nn.Module):
     ) -> None:
         super().__init__()
         self.hot = hot
-        self.table = nn.Embedding(rows, width)
+        self.table = nn.Embedding(rows, width).requires_grad_(False)
         self.bottom = mlp((13, 512, 256, width))
         features = 27
         self.cross = LowRankCross(features * width, *cross) if cross else None
@@ -89,6 +91,8 @@ class ClickModel(nn.Module):
         """Binary cross entropy of the click."""
         hidden = self.bottom(dense)
         vectors = self.table(sparse)
+        with torch.no_grad():
+            self.table(sparse)
         if self.hot != 26:
             sizes = [self.hot - 25, *([1] * 25)]
             vectors = torch.stack([part.sum(1) for part in vectors.split(sizes, 1)], 1)

@@ -132,6 +132,15 @@ def test_text_encoder_is_frozen_in_stable_diffusion() -> None:
     assert trained == pytest.approx(published("stable-diffusion-2-base", "params"), rel=0.001)
 
 
+def test_embedding_tables_of_click_models_stay_out_of_the_dense_optimizer() -> None:
+    graph = graph_of("dlrm")
+    towers = 13 * 512 + 512 * 256 + 256 * 128 + (512 + 256 + 128)
+    towers += 479 * 1024 + 1024 * 1024 + 1024 * 512 + 512 * 256 + 256 + (1024 + 1024 + 512 + 256 + 1)
+    assert graph.trainable_params == towers
+    assert graph.params - towers == 33_762_577 * 128
+    assert sum(node.param_elems * node.repeat for node in graph.nodes) == towers
+
+
 def test_small_cnns_differ_by_depth_and_width() -> None:
     flops = [graph_of(f"small-cnn-cifar-d{d}-f{f}").forward_flops for d in (2, 3) for f in (16, 32)]
     assert len(set(flops)) == 4
