@@ -222,6 +222,13 @@ def test_mel_frames_without_their_length_give_no_step_time(find: Find):
     assert row.measured_step_time_s is None and row.quality is Quality.UNUSABLE
 
 
+def test_a_step_of_several_models_is_no_plain_training_step(write_csv, minimal):
+    cells = {**minimal, "source": "optimum-habana", "model": "llama-7b", "device": "Gaudi2"}
+    row = only(write_csv({**cells, "task": "trl-ppo"}))
+    assert row.quality is Quality.SUSPECT and row.weight == 0
+    assert only(write_csv({**cells, "task": "trl-sft"})).weight == 1
+
+
 def test_power_capped_rows_carry_no_weight(find: Find):
     row = find(source="zeus")
     assert row.quality is Quality.SUSPECT and row.weight == 0

@@ -145,7 +145,7 @@ def _how_long(row: Row, notes: str, batches: Batches, seq_len: int | None, found
         "sync_time_s": reading.sync_time(notes, step_time_s),
         "quality": quality,
         "quality_reason": reason,
-        "weight": reading.fit_weight(row, quality),
+        "weight": reading.fit_weight(row, quality, reason),
         "repeat_count": repeats,
         "spread": spread,
     }

@@ -230,6 +230,9 @@ def quality_and_reason(row: Row, found: Findings) -> tuple[Quality, str]:
     if stated not in ("", "fine", "suspect", "unusable"):
         raise row.error("quality", "starts with no known word", "use 'suspect: why' or 'unusable: why'")
     reasons = [reason.strip()] if reason.strip() else []
+    rule = first_match("doubt", row.text)
+    if rule is not None:
+        found.doubts.append(str(rule["doubt"]))
     if stated == "unusable" or found.unusable:
         return Quality.UNUSABLE, "; ".join(reasons or [found.unusable])
     if stated == "suspect" or found.doubts:
@@ -237,10 +240,10 @@ def quality_and_reason(row: Row, found: Findings) -> tuple[Quality, str]:
     return Quality.FINE, ""
 
 
-def fit_weight(row: Row, quality: Quality) -> float:
+def fit_weight(row: Row, quality: Quality, reason: str) -> float:
     """Weight of the row in a fit, 0 to 1."""
     if quality is Quality.SUSPECT:
-        rule = first_match("suspect_weight", row.text) or {"weight": 0.3}
+        rule = first_match("suspect_weight", row.with_cells(quality=reason).text) or {"weight": 0.3}
         return float(rule["weight"])
     return 1.0 if quality is Quality.FINE else 0.0
 
