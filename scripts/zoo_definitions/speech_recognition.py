@@ -22,7 +22,8 @@ LIBRISPEECH = {"dataset": "librispeech", "dataset_samples": 281_241}
 def ctc(log_probs: Tensor, targets: Tensor) -> Tensor:
     """CTC over full lengths: (time, batch, labels) against (batch, characters)."""
     steps, batch, _ = log_probs.shape
-    return F.ctc_loss(log_probs, targets, (steps,) * batch, (targets.shape[1],) * batch)
+    lengths = (steps,) * batch, (targets.shape[1],) * batch
+    return F.ctc_loss(log_probs, targets, *lengths, reduction="sum")
 
 
 class SummedRNN(nn.Module):
