@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from ..cost.job import Job
+from ..cost.optimizer import canonical_optimizer
 from ..errors import ConfigError, CorpusError, PrecisionTimeError, UnknownNameError
 from ..hardware.catalog import find_node_type, get_cluster
 from ..hardware.device import Cluster
@@ -68,19 +69,27 @@ def job_of(measurement: Measurement) -> Job:
 def _workload(measurement: Measurement) -> Workload:
     known_length = measurement.seq_len is not None
     sizes = tuple(sorted(_hashable(measurement.sizes, skip=_LIMITS if known_length else frozenset())))
+    optimizer, note = _optimizer(measurement.optimizer)
     loaded = _load_workload(
-        measurement.model,
-        measurement.seq_len,
-        sizes,
-        measurement.task,
-        measurement.dataset,
-        measurement.optimizer if measurement.optimizer not in ("", "none") else "",
+        measurement.model, measurement.seq_len, sizes, measurement.task, measurement.dataset, optimizer
     )
     if isinstance(loaded, UnsupportedRow):
         raise loaded
+    if note:
+        loaded = replace(loaded, assumptions=(*loaded.assumptions, note))
     if measurement.dataset_samples is not None and loaded.dataset_samples is None:
         return replace(loaded, dataset_samples=measurement.dataset_samples)
     return loaded
+
+
+def _optimizer(stated: str) -> tuple[str, str]:
+    """The optimizer to price, empty for the model's usual one, and what was assumed if it is not known."""
+    if stated in ("", "none"):
+        return "", ""
+    try:
+        return canonical_optimizer(stated), ""
+    except UnknownNameError:
+        return "", f"Optimizer {stated!r} has no cost formula: the model's usual one is priced."
 
 
 def _hashable(sizes: Mapping[str, Any], *, skip: frozenset[str]) -> list[tuple[str, Any]]:

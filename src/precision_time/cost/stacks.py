@@ -87,6 +87,12 @@ def known_stacks() -> dict[str, dict[str, Any]]:
     return {name: asdict(profile) for name, profile in _profiles().items()}
 
 
+@cache
+def stack_names() -> tuple[str, ...]:
+    """Names of all stack profiles."""
+    return tuple(_profiles())
+
+
 def get_stack_profile(name: str) -> StackProfile:
     """The profile called `name`.
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ..cost.group import JobGroup
 from ..cost.job import Stack, TimingScope
 from ..cost.roofline import peak_flops_per_s
-from ..cost.stacks import known_stacks
+from ..cost.stacks import stack_names
 from ..cost.step import StepCosts
 from ..hardware.device import Cluster
 from ..parallel.layout import Checkpointing, Layout
@@ -172,7 +172,7 @@ def _layout_features(layout: Layout) -> dict[str, float]:
 
 
 def _stack_features(stack: Stack, scope: TimingScope) -> dict[str, float]:
-    features = {f"stack.{name}": float(stack.profile == name) for name in known_stacks()}
+    features = {f"stack.{name}": float(stack.profile == name) for name in stack_names()}
     features |= {f"framework.{name}": float(stack.framework == name) for name in FRAMEWORKS}
     features |= {f"compiler.{name}": float(stack.compiler == name) for name in COMPILERS}
     features |= {f"scope.{item.value}": float(scope is item) for item in TimingScope}

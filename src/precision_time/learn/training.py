@@ -28,7 +28,6 @@ Tell = Callable[[str], None]
 
 PROTOCOLS = ("configuration", "model")
 _FOLDS = 5
-_SUSPECT_WEIGHT = 0.3
 _QUICK_SHARE = 0.2
 """Share of the trees that `quick` keeps: for tests of the plumbing, not for shipping."""
 
@@ -153,12 +152,11 @@ def fit_intervals(
 
 
 def row_weights(table: MeasuredTable) -> Floats:
-    """Evidence of each row: repeats of a configuration share one vote, suspect rows count less."""
+    """Evidence of each row: repeats of a configuration share a vote, suspect rows count less."""
     groups = configuration_groups(table.measurements)
     _, inverse, counts = np.unique(groups, return_inverse=True, return_counts=True)
     weights = 1.0 / np.sqrt(counts[inverse])
-    suspect = np.array([item.quality == "suspect" for item in table.measurements])
-    weighted: Floats = weights * np.where(suspect, _SUSPECT_WEIGHT, 1.0)
+    weighted: Floats = weights * np.array([item.weight for item in table.measurements])
     return weighted
 
 
