@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,6 +13,8 @@ import typer
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+_PLAIN_WIDTH = 120
 
 
 def message(text: str) -> None:
@@ -52,12 +55,17 @@ def write_rows(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
     write_renderable(table)
 
 
+def page_width() -> int:
+    """Columns of the terminal; 120 where stdout is none [characters]."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else _PLAIN_WIDTH
+
+
 def write_renderable(renderable: RenderableType) -> None:
     """Write something that rich can draw to stdout: plain text when that is not a terminal."""
     if not sys.stdout.isatty():
         from ..predict.render import plain_text
 
-        typer.echo(plain_text(renderable))
+        typer.echo(plain_text(renderable, width=page_width()))
         return
     from rich.console import Console
 

@@ -19,7 +19,7 @@ from .options import (
     complete_precision,
     parse_sizes,
 )
-from .output import message, progress, write_json, write_renderable
+from .output import message, page_width, progress, write_json, write_renderable
 
 if TYPE_CHECKING:
     from ..predict.prediction import Prediction
@@ -94,7 +94,7 @@ def predict(
         return
     from ..predict.render import render
 
-    write_renderable(render(predictions))
+    write_renderable(render(predictions, width=page_width()))
     for name, reason in skipped.items():
         message(f"Left out {name}: {reason}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..units import format_bytes, format_duration, format_si
@@ -13,8 +14,9 @@ if TYPE_CHECKING:
     from rich.console import Group, RenderableType
     from rich.table import Table
 
-_MAX_PREDICTIONS_WITH_BARS = 4
-_BAR_CELLS = 16
+_MAX_BAR_CELLS, _MIN_BAR_CELLS = 16, 5
+_NAME_CELLS, _DURATION_CELLS = 20, 16
+"""Room that the name of a term and a duration beside its bar need [characters]."""
 _EVIDENCE_ALONE, _EVIDENCE_EACH = 5, 2
 _TEXT_WIDTH = 120
 
@@ -26,7 +28,7 @@ def to_text(predictions: Sequence[Prediction], *, width: int = _TEXT_WIDTH) -> s
         predictions: One or more answers to show side by side.
         width: Columns of the page [characters].
     """
-    return plain_text(render(predictions), width=width)
+    return plain_text(render(predictions, width=width), width=width)
 
 
 def plain_text(renderable: RenderableType, *, width: int = _TEXT_WIDTH) -> str:
@@ -43,11 +45,12 @@ def plain_text(renderable: RenderableType, *, width: int = _TEXT_WIDTH) -> str:
     return "\n".join(line.rstrip() for line in page.getvalue().splitlines()).strip("\n")
 
 
-def render(predictions: Sequence[Prediction]) -> Group:
+def render(predictions: Sequence[Prediction], *, width: int = _TEXT_WIDTH) -> Group:
     """One page about `predictions`, which differ in precision or anything else.
 
     Args:
         predictions: At least one; their order is kept.
+        width: Columns of the page: bars are left out where they would not fit.
 
     Returns:
         A rich renderable: headline, table, terms as bars, evidence, assumptions, warnings.
@@ -57,7 +60,7 @@ def render(predictions: Sequence[Prediction]) -> Group:
 
     labels = _labels(predictions)
     parts: list[Any] = [Text(_headline(predictions), style="bold"), ""]
-    parts += [_summary_table(predictions, labels), "", _terms_table(predictions, labels), ""]
+    parts += [_summary_table(predictions, labels), "", _terms_table(predictions, labels, width), ""]
     evidence = _nearest_runs(predictions)
     if evidence:
         parts += [_evidence_table(evidence), ""]
@@ -132,39 +135,41 @@ def _summary_table(predictions: Sequence[Prediction], labels: Sequence[str]) -> 
     return table
 
 
-def _terms_table(predictions: Sequence[Prediction], labels: Sequence[str]) -> Table:
+def _terms_table(predictions: Sequence[Prediction], labels: Sequence[str], width: int) -> Table:
     """Terms as rows, predictions as columns; bars share one scale, the longest step."""
     alone = len(predictions) == 1
-    bars = len(predictions) <= _MAX_PREDICTIONS_WITH_BARS
+    room = (width - _NAME_CELLS) // len(predictions) - _DURATION_CELLS
+    cells = min(room, _MAX_BAR_CELLS) if room >= _MIN_BAR_CELLS else 0
     longest_s = max(prediction.step_time_s for prediction in predictions)
     table = _table("where the time goes")
     for label in labels:
         table.add_column("time" if alone else label, justify="right")
-        if bars:
-            table.add_column("", min_width=_BAR_CELLS, no_wrap=True)
+        if cells:
+            table.add_column("", min_width=cells, no_wrap=True)
     for name in dict.fromkeys(name for prediction in predictions for name in prediction.terms):
         values = [prediction.terms.get(name, 0.0) for prediction in predictions]
         if any(values):
-            cells = (
-                cell for value in values for cell in _term_cells(value, longest_s, bars=bars, share=alone)
+            row = (
+                text for value in values for text in _term_texts(value, longest_s, cells=cells, share=alone)
             )
-            table.add_row(_words(name.removesuffix("_s")), *cells)
+            table.add_row(_words(name.removesuffix("_s")), *row)
     return table
 
 
-def _term_cells(value_s: float, longest_s: float, *, bars: bool, share: bool) -> Iterator[str]:
-    """A term's duration and, with `bars`, its bar, which ends in its share of the step if wanted."""
+def _term_texts(value_s: float, longest_s: float, *, cells: int, share: bool) -> Iterator[str]:
+    """A term's duration and a bar of up to `cells` cells, which ends in its share of the step if wanted."""
     yield format_duration(value_s) if value_s else "-"
-    if bars:
+    if cells:
         fraction = max(value_s, 0.0) / longest_s if longest_s > 0 else 0.0
-        bar = "█" * round(_BAR_CELLS * fraction)
+        bar = "█" * round(cells * fraction)
         yield f"{bar} {fraction:.0%}" if share else bar
 
 
 def _nearest_runs(predictions: Sequence[Prediction]) -> list[Evidence]:
-    """The most similar measured runs, each once."""
+    """The most similar measured runs, each once however near it is to which prediction."""
     each = _EVIDENCE_ALONE if len(predictions) == 1 else _EVIDENCE_EACH
-    return list(dict.fromkeys(run for prediction in predictions for run in prediction.evidence[:each]))
+    runs = [run for prediction in predictions for run in prediction.evidence[:each]]
+    return list({replace(run, similarity=0.0): run for run in runs}.values())
 
 
 def _evidence_table(runs: Sequence[Evidence]) -> Table:
