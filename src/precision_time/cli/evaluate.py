@@ -64,13 +64,15 @@ def evaluate(
 
 
 def _write_report(report: Mapping[str, Any]) -> None:
-    write_rows("", ("group", ">n", ">MAPE %", ">median %", ">p90 %", ">in interval"), [_row("all", report)])
+    scores = (">n", ">MAPE %", ">median %", ">p90 %", ">in interval")
+    write_rows("", ("group", *scores), [_row("all", report)])
     for column, groups in report["groups"].items():
-        rows = [_row(value, scores) for value, scores in groups.items()]
-        write_rows(f"By {column}", (column, ">n", ">MAPE %", ">median %", ">p90 %", ">in interval"), rows)
+        typer.echo()
+        write_rows("", (column, *scores), [_row(value, summary) for value, summary in groups.items()])
     if report["n_unsupported"]:
+        typer.echo()
         reasons = [(reason, str(count)) for reason, count in report["unsupported_reasons"].items()]
-        write_rows(f"{report['n_unsupported']} rows could not be predicted", ("reason", ">rows"), reasons)
+        write_rows(f"Not predicted: {report['n_unsupported']}", ("reason", ">rows"), reasons)
 
 
 def _row(name: str, scores: Mapping[str, Any]) -> tuple[str, ...]:

@@ -36,23 +36,17 @@ def write_rows(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
         rows: Cells as text, one tuple per row, as long as `columns`.
     """
     from rich.box import SIMPLE_HEAD
+    from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(
-        box=SIMPLE_HEAD,
-        show_edge=False,
-        title=title or None,
-        title_justify="left",
-        title_style="bold",
-        pad_edge=False,
-    )
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for column in columns:
         right = column.startswith(">")
         table.add_column(column.removeprefix(">"), justify="right" if right else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
-    write_renderable(table)
+    write_renderable(Group(Text(title, style="bold"), table) if title else table)
 
 
 def page_width() -> int:
