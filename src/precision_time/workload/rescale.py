@@ -52,17 +52,14 @@ def _scaled(node: Node, ratio: float, reads: bool, writes: bool, tokens: set[flo
     """One node with its image-sized numbers multiplied by the area ratio."""
     if not node.scales_with_batch:
         return node
-    elems = {
-        "in_elems": node.in_elems * (ratio if reads else 1.0),
-        "out_elems": node.out_elems * (ratio if writes else 1.0),
-        "saved_elems": node.saved_elems * (ratio if reads else 1.0),
-    }
-    if node.op_class is OpClass.ATTENTION:
-        if node.m in tokens:
-            return replace(node, m=node.m * ratio, n=node.n * ratio, **elems)
-        return replace(node, count=node.count * ratio, **elems)
-    if node.op_class is OpClass.BMM:
-        return replace(node, count=node.count * ratio, **elems)
-    if node.m > 1:
-        return replace(node, m=node.m * ratio, **elems)
-    return replace(node, **elems)
+    grown = replace(
+        node,
+        in_elems=node.in_elems * (ratio if reads else 1.0),
+        out_elems=node.out_elems * (ratio if writes else 1.0),
+        saved_elems=node.saved_elems * (ratio if reads else 1.0),
+    )
+    if node.op_class is OpClass.ATTENTION and node.m in tokens:
+        return replace(grown, m=node.m * ratio, n=node.n * ratio)
+    if node.op_class in (OpClass.ATTENTION, OpClass.BMM):
+        return replace(grown, count=node.count * ratio)
+    return replace(grown, m=node.m * ratio) if node.m > 1 else grown

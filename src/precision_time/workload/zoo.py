@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from importlib import resources
 from io import BytesIO
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from ..errors import CaptureError, ConfigError, UnknownNameError
@@ -63,7 +62,7 @@ def zoo_index() -> Mapping[str, ZooEntry]:
     Raises:
         CaptureError: If the shipped archive is missing, truncated or of another schema.
     """
-    return read_index(_archive_bytes())
+    return read_index(_shipped())
 
 
 @lru_cache(maxsize=512)
@@ -93,9 +92,9 @@ def load_zoo_graph(name: str, image_size: int | None = None) -> OpGraph:
         )
     size = image_size or entry.image_size
     if size is None or size in entry.stored_sizes:
-        return read_graph(_archive_bytes(), entry.graph, size)
+        return read_graph(_shipped(), entry.graph, size)
     nearest = min(entry.stored_sizes, key=lambda stored: abs(stored - size))
-    return at_image_size(read_graph(_archive_bytes(), entry.graph, nearest), size)
+    return at_image_size(read_graph(_shipped(), entry.graph, nearest), size)
 
 
 def graph_member(name: str, image_size: int | None) -> str:
@@ -103,7 +102,7 @@ def graph_member(name: str, image_size: int | None) -> str:
     return f"graphs/{name}.json" if image_size is None else f"graphs/{name}@{image_size}.json"
 
 
-def read_index(archive: bytes) -> Mapping[str, ZooEntry]:
+def read_index(archive: zipfile.ZipFile) -> Mapping[str, ZooEntry]:
     """The index of an archive.
 
     Raises:
@@ -115,14 +114,35 @@ def read_index(archive: bytes) -> Mapping[str, ZooEntry]:
             f"The zoo has schema {data.get('schema')!r}, this version reads {ZOO_SCHEMA_VERSION}. "
             "To fix: rebuild it with scripts/build_zoo.py or reinstall the package."
         )
-    try:
-        entries = {name: _entry(name, body, data["defaults"]) for name, body in data["entries"].items()}
-    except (KeyError, TypeError, AttributeError) as error:
-        raise CaptureError(f"The index of the zoo is malformed ({error!r}). {_WAY_OUT}") from error
-    return MappingProxyType(entries)
+    entries, defaults = data.get("entries"), data.get("defaults")
+    if not isinstance(entries, dict) or not isinstance(defaults, dict):
+        raise CaptureError(f"The index of the zoo is malformed: entries and defaults are objects. {_WAY_OUT}")
+    return _Index(entries, defaults)
 
 
-def read_graph(archive: bytes, name: str, image_size: int | None) -> OpGraph:
+class _Index(Mapping[str, ZooEntry]):
+    """Entries made when they are asked for: a command needs one of a thousand."""
+
+    def __init__(self, bodies: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+        self._bodies, self._defaults = bodies, defaults
+        self._made: dict[str, ZooEntry] = {}
+
+    def __getitem__(self, name: str) -> ZooEntry:
+        if name not in self._made:
+            self._made[name] = _entry(name, self._bodies[name], self._defaults)
+        return self._made[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._bodies
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._bodies)
+
+    def __len__(self) -> int:
+        return len(self._bodies)
+
+
+def read_graph(archive: zipfile.ZipFile, name: str, image_size: int | None) -> OpGraph:
     """One graph of an archive.
 
     Raises:
@@ -139,18 +159,30 @@ def zoo_path() -> Path:
     return Path(str(resources.files("precision_time.workload").joinpath("data/zoo.zip")))
 
 
-@lru_cache(maxsize=1)
-def _archive_bytes() -> bytes:
+def open_archive(data: bytes) -> zipfile.ZipFile:
+    """An archive held in memory.
+
+    Raises:
+        CaptureError: If the bytes are no zip archive.
+    """
     try:
-        return zoo_path().read_bytes()
+        return zipfile.ZipFile(BytesIO(data))
+    except (zipfile.BadZipFile, OSError, ValueError) as error:
+        raise CaptureError(f"The zoo is damaged ({error}). {_WAY_OUT}") from error
+
+
+@lru_cache(maxsize=1)
+def _shipped() -> zipfile.ZipFile:
+    try:
+        data = zoo_path().read_bytes()
     except OSError as error:
         raise CaptureError(f"The zoo cannot be read: {error}. {_WAY_OUT}") from error
+    return open_archive(data)
 
 
-def _read_member(archive: bytes, member: str) -> dict[str, Any]:
+def _read_member(archive: zipfile.ZipFile, member: str) -> dict[str, Any]:
     try:
-        with zipfile.ZipFile(BytesIO(archive)) as opened:
-            data = json.loads(opened.read(member))
+        data = json.loads(archive.read(member))
     except KeyError as error:
         raise CaptureError(f"The zoo holds no member {member!r}. {_WAY_OUT}") from error
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, NotImplementedError) as error:
@@ -161,7 +193,10 @@ def _read_member(archive: bytes, member: str) -> dict[str, Any]:
 
 
 def _entry(name: str, body: Mapping[str, Any], defaults: Mapping[str, Mapping[str, Any]]) -> ZooEntry:
-    values = {**defaults.get(body.get("kind", ""), {}), **body}
-    values["stored_sizes"] = tuple(values.get("stored_sizes", ()))
-    known = {key: value for key, value in values.items() if key in _ENTRY_FIELDS}
-    return ZooEntry(name=name, graph=known.pop("graph", name), **known)
+    try:
+        values = {**defaults.get(body.get("kind", ""), {}), **body}
+        values["stored_sizes"] = tuple(values.get("stored_sizes", ()))
+        known = {key: value for key, value in values.items() if key in _ENTRY_FIELDS}
+        return ZooEntry(name=name, graph=known.pop("graph", name), **known)
+    except (TypeError, AttributeError) as error:
+        raise CaptureError(f"The zoo entry {name!r} is malformed ({error!r}). {_WAY_OUT}") from error

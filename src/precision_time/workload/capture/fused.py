@@ -142,7 +142,8 @@ def _add_cell(
 
     def call(tape: Tape, grad: bool, layer: str) -> Call:
         gates = _GATES[kind]
-        reserve = tape.table.elems(data) / data.shape[-1] * hidden * (gates + (kind == "lstm"))
+        positions = tape.table.elems(data) / data.shape[-1]
+        reserve = positions * hidden * (gates + (kind == "lstm"))
         kept = tape.table.keep(data) + reserve if grad else 0.0
         return Call(
             op=kind,
@@ -151,7 +152,12 @@ def _add_cell(
             fresh=[out],
             grad_enabled=grad,
             product=products.recurrent(
-                inputs=int(data.shape[-1]), hidden=hidden, gates=gates, steps=steps, op=kind
+                inputs=int(data.shape[-1]),
+                hidden=hidden,
+                gates=gates,
+                steps=steps,
+                op=kind,
+                sequences=positions / steps,
             ),
             saved_elems=kept,
             layer=layer,

@@ -156,6 +156,7 @@ class HfSizes:
 
     @classmethod
     def choose(cls, config: Any, seq_len: int | None, image_size: int | None) -> HfSizes:
+        """The sizes asked for, or those the configuration suggests."""
         longest = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
         usual = min(DEFAULT_SEQ_LEN, longest) if isinstance(longest, int) and longest > 0 else DEFAULT_SEQ_LEN
         own = getattr(config, "image_size", None)
@@ -163,6 +164,7 @@ class HfSizes:
         return cls(seq_len=seq_len or usual, image_size=image_size or own or 224)
 
     def mark(self, graph: OpGraph) -> OpGraph:
+        """`graph` with the size that enters the model it was captured from."""
         takes_images = "pixel_values" in graph.notes
         graph = replace(graph, notes="")
         if takes_images:
@@ -190,7 +192,8 @@ def build_config(config: Any) -> torch.nn.Module:
             except (ValueError, ImportError, RuntimeError, TypeError, AttributeError) as error:
                 failure = failure or error
     raise CaptureError(
-        f"transformers cannot build {config.model_type!r}: {failure}. To fix: check the configuration's values."
+        f"transformers cannot build {config.model_type!r}: {failure}. To fix: check the "
+        "values of the configuration."
     )
 
 
@@ -237,8 +240,8 @@ def _inputs(config: Any, main: str, size: HfSizes, batch: int) -> dict[str, Any]
     if main == "input_values":
         return {main: torch.empty(batch, 16000, device="meta")}
     raise CaptureError(
-        f"A {config.model_type!r} model takes {main!r}, for which no example is known. To fix: pass the module "
-        "with example_inputs."
+        f"A {config.model_type!r} model takes {main!r}, for which no example is known. To fix: pass the "
+        "module with example_inputs."
     )
 
 
@@ -315,7 +318,7 @@ def _adds_up(two: OpGraph, three: OpGraph, block: list[Any]) -> bool:
     flops = sum(n.flops / n.repeat for n in block)
     saved = sum(n.saved_elems for n in block if n.scales_with_batch)
     params = sum(n.param_elems for n in block)
-    return (
+    return bool(
         abs(three.forward_flops - two.forward_flops - flops) <= 1e-9 * three.forward_flops
         and abs(three.saved_elems - two.saved_elems - saved) <= 1e-9 * max(three.saved_elems, 1.0)
         and three.params - two.params == params

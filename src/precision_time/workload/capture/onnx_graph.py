@@ -97,8 +97,8 @@ def _set_batch(model: Any) -> int:
                 dim.dim_value = CAPTURE_BATCH
             elif not dim.dim_value:
                 raise CaptureError(
-                    f"Input dimension {dim.dim_param or position!r} of the ONNX model is open. To fix: export "
-                    "it with only the batch dynamic."
+                    f"Input dimension {dim.dim_param or position!r} of the ONNX model is open. To fix: "
+                    "export it with only the batch dynamic."
                 )
     del model.graph.value_info[:]
     for item in model.graph.output:

@@ -128,10 +128,15 @@ def attention(table: ValueTable, query: Any, key: Any, value: Any, *, causal: bo
     )
 
 
-def recurrent(*, inputs: int, hidden: int, gates: int, steps: int, op: str) -> Product:
-    """One layer and direction: each step multiplies [input, hidden] by the weights of all gates."""
+def recurrent(
+    *, inputs: int, hidden: int, gates: int, steps: int, op: str, sequences: float = 1.0
+) -> Product:
+    """One layer and direction: each step multiplies [input, hidden] by the weights of all gates.
+
+    `sequences` is how many a sample holds: 1, or the rows of an image that is read row by row.
+    """
     return Product(
-        op_class=OpClass.RNN, m=1.0, n=gates * hidden, k=inputs + hidden, sequential_steps=steps, op=op
+        op_class=OpClass.RNN, m=sequences, n=gates * hidden, k=inputs + hidden, sequential_steps=steps, op=op
     )
 
 

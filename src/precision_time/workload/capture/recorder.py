@@ -238,14 +238,33 @@ class _Recorder(TorchDispatchMode):
 
     def _run(self, func: Any, args: Any, kwargs: Any, real: Any) -> Any:
         """The operator on meta tensors; sizes that depend on constant values come from these."""
-        if func._schema.name == "aten::_grouped_mm":  # refuses float32, which autocast never shows it
-            return args[0].new_empty(args[0].shape[0], args[1].shape[-1])
+        shapes = _SHAPES.get(func._schema.name)
+        if shapes is not None:
+            return shapes(args)
         try:
             return func(*args, **kwargs)
         except (RuntimeError, NotImplementedError):
             if real is None:
                 raise
             return _to_meta(real)
+
+
+def _grouped_mm_shape(args: Any) -> Any:
+    """Its meta kernel refuses float32, which mixed precision never shows it."""
+    return args[0].new_empty(args[0].shape[0], args[1].shape[-1])
+
+
+def _batch_norm_shape(args: Any) -> Any:
+    """Its meta kernel is a slow decomposition."""
+    data = args[0]
+    channels = data.shape[1]
+    return torch.empty_like(data), data.new_empty(channels), data.new_empty(channels)
+
+
+_SHAPES: dict[str, Callable[[Any], Any]] = {
+    "aten::_grouped_mm": _grouped_mm_shape,
+    "aten::native_batch_norm": _batch_norm_shape,
+}
 
 
 def _tensors(tree: Any) -> list[Any]:

@@ -62,8 +62,8 @@ def capture_model(
     if isinstance(source, torch.nn.Module):
         return capture_module(source, example_inputs, seq_len=seq_len, image_size=image_size, name=name)
     raise CaptureError(
-        f"A {type(source).__name__} cannot be captured. The rule: a torch module, a model name, a Hugging Face "
-        "configuration, an exported program or an ONNX file. To fix: pass one of these."
+        f"A {type(source).__name__} cannot be captured. The rule: a torch module, a model name, a Hugging "
+        "Face configuration, an exported program or an ONNX file. To fix: pass one of these."
     )
 
 
@@ -158,8 +158,8 @@ def _batch_of(tree: Any, name: str) -> int:
         if isinstance(leaf, torch.Tensor) and leaf.dim() > 0 and leaf.shape[0] > 0:
             return int(leaf.shape[0])
     raise CaptureError(
-        f"The example inputs of {name} hold no tensor with a batch dimension. To fix: pass tensors whose first "
-        "dimension is the batch."
+        f"The example inputs of {name} hold no tensor with a batch dimension. To fix: pass tensors whose "
+        "first dimension is the batch."
     )
 
 
@@ -225,6 +225,6 @@ def _call_function(source: str) -> tuple[Any, Any]:
     if isinstance(made, tuple) and made and isinstance(made[0], torch.nn.Module):
         return made[0], made[1] if len(made) == 2 else made[1:]
     raise CaptureError(
-        f"{source!r} returned a {type(made).__name__}. The rule: a torch.nn.Module, or (module, example inputs). "
-        "To fix: return one of these."
+        f"{source!r} returned a {type(made).__name__}. The rule: a torch.nn.Module, or (module, example "
+        "inputs). To fix: return one of these."
     )

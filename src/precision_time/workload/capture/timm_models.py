@@ -34,13 +34,28 @@ _RENAMED = {
     "swin_v2_cr_large_384": "swinv2_cr_large_384",
     "swin_v2_cr_huge_224": "swinv2_cr_huge_224",
     "swin_v2_cr_huge_384": "swinv2_cr_huge_384",
-    "gluon_xception65": "xception65",
+    "regnety_040s_gn": "regnety_040_sgn",
+    "convnext_nano_hnf": "convnext_nano",
+    "convnext_tiny_hnfd": "convnext_tiny_hnf",
+    # the same networks with SiLU in place of GELU
+    **{f"nfnet_f{size}s": f"nfnet_f{size}" for size in range(8)},
+    # the same networks with in-place activated batch norm, whose package no longer builds
+    "cspdarknet53_iabn": "cspdarknet53",
+    "cspresnext50_iabn": "cspresnext50",
+    "densenet264d_iabn": "densenet264d",
+    "ese_vovnet99b_iabn": "ese_vovnet99b",
 }
 
 _VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
-    # architectures timm no longer registers, as options of one it does
+    # architectures timm no longer registers, or registers with other options
     "resnext101_32x32d": ("resnext101_32x8d", {"base_width": 32}),
     "resnext101_32x48d": ("resnext101_32x8d", {"base_width": 48}),
+    # timm now gives it the head of its 21k pretraining
+    "vit_base_patch16_224_miil": ("vit_base_patch16_224_miil", {"num_classes": 1000}),
+    "vit_base2_patch32_256": (
+        "vit_base_patch32_224",
+        {"img_size": 256, "embed_dim": 896, "num_heads": 14},
+    ),
 }
 
 
