@@ -21,6 +21,8 @@ from precision_time.errors import (  # noqa: E402
 from precision_time.workload.capture import huggingface as hf  # noqa: E402
 from precision_time.workload.capture.sources import capture_model  # noqa: E402
 from precision_time.workload.capture.timm_models import import_timm  # noqa: E402
+from precision_time.workload.graph import graph_to_json  # noqa: E402
+from precision_time.workload.zoo import load_zoo_graph  # noqa: E402
 
 PUBLISHED = Path(__file__).with_name("published_vision.csv")
 
@@ -220,3 +222,11 @@ def test_errors_name_value_and_way_out(source, options, error, message):
 def test_module_that_does_not_say_what_it_takes():
     with pytest.raises(CaptureError, match="example_inputs"):
         capture_model(small_net())
+
+
+@pytest.mark.usefixtures("timm")
+@pytest.mark.parametrize("name", ["resnet18", "deit_tiny_patch16_224", "efficientnet_b0_gn"])
+def test_stored_graphs_are_what_is_captured_now(name):
+    stored, live = load_zoo_graph(name), capture_model(name)
+    assert graph_to_json(stored)["bodies"] == graph_to_json(live)["bodies"]
+    assert graph_to_json(stored)["sequence"] == graph_to_json(live)["sequence"]
