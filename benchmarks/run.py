@@ -24,6 +24,8 @@ from precision_time import __version__
 from precision_time.cli.output import write_rows
 
 RESULTS = Path(__file__).with_name("results.json")
+_SHOWN_CHARACTERS = 500
+"""Of the end of a failed benchmark's stderr."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,7 +49,7 @@ def in_new_process(code: str) -> dict[str, float]:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     wall_s = time.perf_counter() - start
     if done.returncode:
-        raise RuntimeError(f"A benchmark failed:\n{done.stderr}")
+        raise RuntimeError(f"failed with\n{done.stderr[-_SHOWN_CHARACTERS:]}")
     *_, last = done.stdout.splitlines() or [""]
     figures: dict[str, float] = json.loads(last) if last.startswith("{") else {}
     return {"wall_s": wall_s, **figures}
@@ -104,17 +106,22 @@ def _commit() -> str | None:
 
 
 def main() -> int:
-    """Run the benchmarks, print a table and write the results; 1 if a target was missed."""
+    """Run the benchmarks and print a table; write the results of a whole run. 1 if a target was missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="benchmarks to run; all if none is named")
     options = parser.parse_args()
     chosen = [case for case in cases.CASES if not options.names or case.name in options.names]
     results: list[Result] = []
+    failed: list[str] = []
     for case in chosen:
         if missing := [name for name in case.needs if find_spec(name) is None]:
             print(f"{case.name}: left out, {', '.join(missing)} not installed", file=sys.stderr)
             continue
-        results += run(case)
+        try:
+            results += run(case)
+        except RuntimeError as error:
+            print(f"{case.name}: {error}", file=sys.stderr)
+            failed.append(case.name)
     rows = [
         (
             each.name,
@@ -125,10 +132,10 @@ def main() -> int:
         for each in results
     ]
     write_rows("", ("benchmark", ">measured", ">target", "met"), rows)
-    if not options.names:
+    if not options.names and not failed:
         document = {"machine": machine(), "results": [asdict(each) for each in results]}
         RESULTS.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    return int(not all(each.met for each in results))
+    return int(bool(failed) or not all(each.met for each in results))
 
 
 if __name__ == "__main__":
