@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .errors import PrecisionTimeError as PrecisionTimeError
     from .predict.api import predict_time as predict_time
+    from .predict.compare import Comparison as Comparison
+    from .predict.compare import compare_precisions as compare_precisions
     from .predict.prediction import Evidence as Evidence
     from .predict.prediction import Interval as Interval
     from .predict.prediction import Prediction as Prediction
@@ -19,15 +21,26 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Comparison": ".predict.compare",
     "Evidence": ".predict.prediction",
     "Interval": ".predict.prediction",
     "PrecisionTimeError": ".errors",
     "Prediction": ".predict.prediction",
+    "compare_precisions": ".predict.compare",
     "predict_time": ".predict.api",
 }
 """Public names and their homes, imported on first use, so that `import precision_time` stays fast."""
 
-__all__ = ["Evidence", "Interval", "PrecisionTimeError", "Prediction", "__version__", "predict_time"]
+__all__ = [
+    "Comparison",
+    "Evidence",
+    "Interval",
+    "PrecisionTimeError",
+    "Prediction",
+    "__version__",
+    "compare_precisions",
+    "predict_time",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -20,7 +20,7 @@ KEYS = {
 }
 
 
-def answer_for(precision: str) -> Prediction:
+def answer_for(precision: str, batch_size: float) -> Prediction:
     return Prediction(
         model="resnet50",
         device="A100-SXM4-80GB",
@@ -28,8 +28,8 @@ def answer_for(precision: str) -> Prediction:
         num_nodes=1,
         precision=precision,
         stack="pytorch-eager",
-        micro_batch_size=256,
-        global_batch_size=2048,
+        micro_batch_size=batch_size,
+        global_batch_size=8 * batch_size,
         step_time_s=0.25,
         terms={"compute_s": 0.2, "dp_comm_exposed_s": 0.05},
         interval=Interval(low_s=0.2, high_s=0.3, coverage=0.9),
@@ -57,7 +57,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         calls.append({"model": model, **arguments})
         if arguments["precision"] == "fp8-mixed":
             raise ConfigError("no fp8 here")
-        return answer_for(arguments["precision"])
+        default_batch = 64.0 if arguments["precision"] == "fp64" else 256.0
+        return answer_for(arguments["precision"], arguments["batch_size"] or default_batch)
 
     monkeypatch.setitem(sys.modules, "precision_time.predict.api", SimpleNamespace(predict_time=fake))
     return calls
@@ -138,3 +139,23 @@ def test_sizes_are_numbers(cli: Callable[..., Any], asked: list[dict[str, Any]],
     assert answer.code == 2
     assert "NAME=NUMBER" in answer.err
     assert asked == []
+
+
+def test_precisions_side_by_side_share_the_largest_batch_that_fits_all(
+    cli: Callable[..., Any], asked: list[dict[str, Any]]
+) -> None:
+    document = json.loads(cli("predict", "resnet50", "-p", "fp64,tf32", "--json").out)
+    assert [each["micro_batch_size"] for each in document["predictions"]] == [64.0, 64.0]
+    assert "64 per device" in document["predictions"][1]["assumptions"][-1]
+
+
+def test_a_batch_that_is_given_stays(cli: Callable[..., Any], asked: list[dict[str, Any]]) -> None:
+    document = json.loads(cli("predict", "resnet50", "-p", "fp64,tf32", "-b", "32", "--json").out)
+    assert [each["micro_batch_size"] for each in document["predictions"]] == [32.0, 32.0]
+    assert len(asked) == 2
+
+
+def test_no_precision_is_an_error(cli: Callable[..., Any], asked: list[dict[str, Any]]) -> None:
+    answer = cli("predict", "resnet50", "-p", ",")
+    assert (answer.code, answer.out) == (2, "")
+    assert "No precision is named" in answer.err

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from ..errors import PrecisionTimeError
 from .options import (
     BatchSizeOption,
     CustomOption,
@@ -20,9 +19,6 @@ from .options import (
     parse_sizes,
 )
 from .output import message, page_width, progress, write_json, write_renderable
-
-if TYPE_CHECKING:
-    from ..predict.prediction import Prediction
 
 EXAMPLES = """\b
 Examples:
@@ -86,50 +82,22 @@ def predict(
     """Predict the time of a step, an epoch, a run."""
     arguments = {name: value for name, value in locals().items() if name not in _OWN}
     arguments["sizes"] = parse_sizes(size)
+    from ..predict.compare import ALL, compare_precisions
+
+    wanted = precision.strip().lower()
+    names = ALL if wanted == ALL else [name.strip() for name in precision.split(",") if name.strip()]
     with progress(f"Predicting {model}"):
-        predictions, skipped = _predict_each(precision, arguments)
+        comparison = compare_precisions(precisions=names, **arguments)
     if json_output:
-        several = len(predictions) + len(skipped) > 1
-        write_json(_document(predictions, skipped) if several else predictions[0].to_dict())
+        several = len(comparison.predictions) + len(comparison.skipped) > 1
+        write_json(comparison.to_dict() if several else comparison.predictions[0].to_dict())
         return
     from ..predict.render import render
 
-    write_renderable(render(predictions, width=page_width()))
-    for name, reason in skipped.items():
+    write_renderable(render(comparison.predictions, width=page_width()))
+    for name, reason in comparison.skipped.items():
         message(f"Left out {name}: {reason}")
 
 
 _OWN = ("precision", "size", "json_output")
 """Parameters of the command that `predict_time` does not take under the same name."""
-
-
-def _predict_each(precision: str, arguments: dict[str, Any]) -> tuple[list[Prediction], dict[str, str]]:
-    """One prediction per precision named, and why those that `all` includes could not be made."""
-    from ..predict.api import predict_time
-
-    if precision.strip().lower() != "all":
-        names = [name.strip() for name in precision.split(",") if name.strip()]
-        if not names:
-            raise typer.BadParameter("--precision names no precision. To fix: --precision fp16-mixed.")
-        return [predict_time(precision=name, **arguments) for name in names], {}
-    from ..precision.catalog import known_precisions
-
-    predictions: list[Prediction] = []
-    skipped: dict[str, str] = {}
-    first_error: PrecisionTimeError | None = None
-    for name in known_precisions():
-        try:
-            predictions.append(predict_time(precision=name, **arguments))
-        except PrecisionTimeError as error:
-            first_error = first_error or error
-            skipped[name] = str(error)
-    if not predictions and first_error is not None:
-        raise first_error
-    return predictions, skipped
-
-
-def _document(predictions: list[Prediction], skipped: dict[str, str]) -> dict[str, Any]:
-    return {
-        "predictions": [prediction.to_dict() for prediction in predictions],
-        "skipped": [{"precision": name, "reason": reason} for name, reason in skipped.items()],
-    }

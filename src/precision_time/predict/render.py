@@ -106,7 +106,11 @@ def _labels(predictions: Sequence[Prediction]) -> list[str]:
     for field in ("model", "device", "num_devices", "stack", "global_batch_size"):
         if len({getattr(prediction, field) for prediction in predictions}) > 1:
             fields.append(field)
-    return [" ".join(str(getattr(prediction, field)) for field in fields) for prediction in predictions]
+    return [" ".join(_label(getattr(prediction, field)) for field in fields) for prediction in predictions]
+
+
+def _label(value: str | float) -> str:
+    return value if isinstance(value, str) else f"{value:g}"
 
 
 def _summary_table(predictions: Sequence[Prediction], labels: Sequence[str]) -> Table:
