@@ -1,10 +1,13 @@
 """From names and sizes to workloads."""
 
+from typing import Any
+
 import pytest
 
 from precision_time.errors import ConfigError, UnknownNameError
-from precision_time.workload.families.tables import alias_table, dataset_table, normalise
+from precision_time.workload.families.tables import alias_table, dataset_table, normalise, read_toml
 from precision_time.workload.resolve import canonical_name, known_models, load_workload, model_names
+from precision_time.workload.zoo import zoo_index
 
 
 @pytest.mark.parametrize(
@@ -187,3 +190,33 @@ def test_captured_models_resolve_by_any_spelling(spelling: str) -> None:
 def test_hugging_face_vision_names_lead_to_captured_models() -> None:
     work = load_workload("google/vit-base-patch16-224-in21k", task="image-classification", dataset="cifar10")
     assert (work.name, work.dataset_samples) == ("vit_base_patch16_224", 50000)
+
+
+@pytest.mark.parametrize(
+    ("model", "stated", "name"),
+    [
+        ("ncf-neumf", {"dataset": "ml-20m"}, "ncf-neumf--ml-20m"),
+        ("ncf-neumf", {"dataset": "movielens-1m"}, "ncf-neumf"),
+        ("ncf", {"dataset": "movielens-1m"}, "ncf--movielens-1m"),
+        ("deepspeech2", {"dataset": "librispeech"}, "deepspeech2--librispeech"),
+        ("dlrm", {}, "dlrm"),
+        ("dlrm", {"dataset": "criteo-1tb"}, "dlrm--mlperf"),
+        ("dlrm", {"dataset": "criteo-1tb-t3", "sizes": {"variant": "large"}}, "dlrm--large"),
+        ("dlrm", {"sizes": {"variant": "extra large"}}, "dlrm--extra-large"),
+        ("stable-diffusion-2-base", {"image_size": 256}, "stable-diffusion-2-base--256"),
+        ("insightface-r100", {"dataset": "glint360k"}, "insightface-r100--glint360k"),
+        ("small-cnn-cifar", {"sizes": {"depth": 4, "base_filters": 64}}, "small-cnn-cifar-d4-f64"),
+        ("small-cnn-cifar", {"sizes": {"depth": 4}}, "small-cnn-cifar"),
+    ],
+)
+def test_data_sets_and_sizes_choose_the_graph(model: str, stated: dict[str, Any], name: str) -> None:
+    assert load_workload(model, **stated).name == name
+
+
+def test_every_variant_is_in_the_zoo() -> None:
+    uses = [rule["use"] for rules in read_toml("variants.toml").values() for rule in rules]
+    assert {use for use in uses if "{" not in use} <= set(zoo_index())
+
+
+def test_drawn_negatives_count_as_samples() -> None:
+    assert load_workload("ncf", dataset="ml-20m").dataset_samples == pytest.approx(5 * 20e6, rel=0.01)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, UnknownNameError
 from .families.registry import family_builder
@@ -28,9 +28,13 @@ from .families.tables import (
     preset_of,
     task_rule,
     unsupported_table,
+    variant_of,
 )
 from .graph import OpGraph
 from .workload import Workload
+
+if TYPE_CHECKING:
+    from .zoo import ZooEntry
 
 _SELF_DESCRIBING = (
     (re.compile(r"gpt-h(?P<hidden>\d+)-l(?P<layers>\d+)"), "megatron"),
@@ -225,7 +229,9 @@ def _from_zoo(
 ) -> Workload:
     from .zoo import load_zoo_graph, zoo_index
 
-    name = _zoo_name(canonical_name(model))
+    usual = canonical_name(model)
+    variant = variant_of(usual, {**sizes, "task": task, "dataset": dataset or ""})
+    name = _zoo_name(normalise(variant or usual)) or _zoo_name(usual)
     if name is None:
         reason = unsupported_table().get(canonical_name(model), "")
         raise UnknownNameError(
@@ -256,9 +262,16 @@ def _from_zoo(
         units_per_sample=entry.units_per_sample,
         throughput_unit=entry.throughput_unit,
         dataset=data,
-        dataset_samples=samples_of(data, graph.seq_len) or (entry.dataset_samples if not dataset else None),
+        dataset_samples=_zoo_samples(entry, data, graph.seq_len),
         assumptions=tuple(left_out),
     )
+
+
+def _zoo_samples(entry: ZooEntry, dataset: str, seq_len: int | None) -> int | None:
+    """Samples per epoch: the entry's own for its own data set, which may count drawn negatives or crops."""
+    if entry.dataset_samples is not None and normalise(dataset) == normalise(entry.dataset):
+        return entry.dataset_samples
+    return samples_of(dataset, seq_len)
 
 
 @cache

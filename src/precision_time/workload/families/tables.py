@@ -163,3 +163,17 @@ def task_rule(kind: str, *words: str | None) -> Mapping[str, Any]:
 def unsupported_table() -> Mapping[str, str]:
     """Normalised names that were measured but cannot be built, with the reason."""
     return {normalise(name): why for name, why in read_toml("unsupported.toml")["reasons"].items()}
+
+
+def variant_of(name: str, stated: Mapping[str, Any]) -> str | None:
+    """The variant of a normalised model name that `stated` asks for; None for the usual graph.
+
+    Args:
+        name: Normalised model name.
+        stated: What the caller said: `dataset`, `task` and sizes.
+    """
+    for rule in read_toml("variants.toml").get(name, ()):
+        when: dict[str, str] = rule["when"]
+        if all(key in stated and re.search(when[key], str(stated[key]), re.IGNORECASE) for key in when):
+            return str(rule["use"]).format_map(stated)
+    return None
