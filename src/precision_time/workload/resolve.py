@@ -231,7 +231,7 @@ def _from_zoo(
 
     usual = canonical_name(model)
     variant = variant_of(usual, {**sizes, "task": task, "dataset": dataset or ""})
-    name = _zoo_name(normalise(variant or usual)) or _zoo_name(usual)
+    name = variant if variant in zoo_index() else _zoo_name(usual)
     if name is None:
         reason = unsupported_table().get(canonical_name(model), "")
         raise UnknownNameError(
