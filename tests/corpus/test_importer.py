@@ -225,7 +225,7 @@ def test_mel_frames_without_their_length_give_no_step_time(find: Find):
 def test_a_step_of_several_models_is_no_plain_training_step(write_csv, minimal):
     cells = {**minimal, "source": "optimum-habana", "model": "llama-7b", "device": "Gaudi2"}
     row = only(write_csv({**cells, "task": "trl-ppo"}))
-    assert row.quality is Quality.SUSPECT and row.weight == 0
+    assert row.quality is Quality.UNUSABLE and row.weight == 0 and "plain training step" in row.quality_reason
     assert only(write_csv({**cells, "task": "trl-sft"})).weight == 1
 
 

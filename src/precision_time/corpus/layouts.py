@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..cost.stacks import StackProfile
+from ..errors import ConfigError
+from ..hardware.catalog import get_device
 from ..parallel.layout import Checkpointing, Layout
 from .rules import first_match
 from .schema import Row
@@ -19,6 +21,9 @@ _TOKENS_PER_MICRO_BATCH = 8192
 _BYTES_PER_PARAM = 18.0
 """bf16 parameter and gradient, fp32 master and two Adam moments, and a little for buffers."""
 _REPLICA_BYTES_PER_DEVICE = 48e9
+"""What a replica may hold on a device of 80 GB or less; activations take the rest."""
+_REPLICA_SHARE = 0.6
+"""The same as a share of the memory of larger devices."""
 """State of a replica that one device is trusted with where the source states no degrees."""
 _PARAMS_IN_NAME = re.compile(r"(?:^|[-_])(\d+(?:\.\d+)?)([bt])(?:$|[-_])")
 _STAGE = re.compile(r"zero_?(\d)")
@@ -167,13 +172,22 @@ def _devices_per_replica(row: Row, room: int) -> int:
     if not params or "lora" in row.text("task") + row.text("model"):
         return 1
     sharing = 1
+    allowed = _replica_bytes(row.text("device"))
     while sharing < room and room % (2 * sharing) == 0:
         # The optimizer state may be sharded over all devices; parameters and gradients may not.
         held = params * (6.0 / sharing + (_BYTES_PER_PARAM - 6.0) / room)
-        if held <= _REPLICA_BYTES_PER_DEVICE:
+        if held <= allowed:
             break
         sharing *= 2
     return sharing
+
+
+def _replica_bytes(device: str) -> float:
+    """Bytes of parameters, gradients and optimizer state that one device may hold."""
+    try:
+        return max(_REPLICA_BYTES_PER_DEVICE, _REPLICA_SHARE * get_device(device).memory_bytes)
+    except ConfigError:
+        return _REPLICA_BYTES_PER_DEVICE
 
 
 def _params_in_name(model: str) -> float | None:
@@ -193,7 +207,8 @@ def _split_rest(
         batches.assumptions.append(f"context parallel {rest} fills the devices")
         return tp, pp, cp * rest
     if degrees.tp is None:
-        share = math.gcd(rest, _MAX_TENSOR_PARALLEL)
+        usual = first_match("tensor_parallel", row.text) or {"tp": _MAX_TENSOR_PARALLEL}
+        share = math.gcd(rest, usual["tp"])
         tp, rest = tp * share, rest // share
         batches.assumptions.append(f"degrees not stated: tp {tp}" + (f", pp {pp * rest}" if rest > 1 else ""))
         return tp, pp * rest, cp

@@ -230,6 +230,9 @@ def quality_and_reason(row: Row, found: Findings) -> tuple[Quality, str]:
     if stated not in ("", "fine", "suspect", "unusable"):
         raise row.error("quality", "starts with no known word", "use 'suspect: why' or 'unusable: why'")
     reasons = [reason.strip()] if reason.strip() else []
+    rule = first_match("unusable", row.text)
+    if rule is not None:
+        found.unusable = found.unusable or str(rule["reason"])
     rule = first_match("doubt", row.text)
     if rule is not None:
         found.doubts.append(str(rule["doubt"]))
