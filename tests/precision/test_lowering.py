@@ -63,11 +63,11 @@ def test_autocast_casts_only_the_fp32_input_of_the_first_layer() -> None:
 
 
 def test_softmax_needs_a_cast_kernel_in_bf16_and_none_in_fp16() -> None:
-    softmax = Node(op="_softmax", op_class=OpClass.SOFTMAX, inputs=(0,), in_elems=32, out_elems=32, saved_elems=32)
+    softmax = Node(
+        op="_softmax", op_class=OpClass.SOFTMAX, inputs=(0,), in_elems=32, out_elems=32, saved_elems=32
+    )
     graph = graph_of(linear((-1,)), softmax)
-    casts = {
-        name: lower(graph, get_policy(name)).is_cast.sum() for name in ("fp16-mixed", "bf16-mixed")
-    }
+    casts = {name: lower(graph, get_policy(name)).is_cast.sum() for name in ("fp16-mixed", "bf16-mixed")}
     assert casts["bf16-mixed"] > casts["fp16-mixed"]
 
 

@@ -41,6 +41,9 @@ class Stack:
     """Variable-length kernels skip padding tokens (MLPerf BERT)."""
     real_input: bool = False
     """A real input pipeline feeds the step, rather than tensors already in memory."""
+    host_per_tensor_s: float = 0.0
+    """Host time per parameter tensor and step that the trainer adds and no kernel hides: hooks,
+    statistics of gradients."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -38,6 +38,7 @@ _MIN_TILE = 16.0
 _SPLIT_K = 512.0
 """Inner length that one block keeps when a product is split over idle units."""
 _IS_PRODUCT = np.array([op_class in PRODUCT_CLASSES for op_class in OP_CLASSES])
+_IS_WIDE = np.array([dtype in (DType.FP32, DType.FP64) for dtype in DTYPES]).astype(np.intp)
 _DEPTHWISE = OP_CLASSES.index(OpClass.DEPTHWISE_CONV)
 _FALLBACK = {
     DType.TF32: DType.FP32,
@@ -56,7 +57,8 @@ class KernelModel:
     """Calibrated utilisations; arrays are indexed by the position of the class in OpClass."""
 
     compute: Floats
-    """Share of the dense peak that large products reach, shape (classes,)."""
+    """Share of the dense peak that large products reach, shape (classes, 2): in types of matrix units,
+    and in fp32 and fp64. Above 1 where an algorithm saves multiplications (Winograd)."""
     memory: Floats
     """Share of the memory bandwidth, shape (classes,)."""
     latency_s: float
@@ -121,7 +123,7 @@ def kernel_seconds(
     memory_s = moved / (rates.bandwidth * model.memory[step.op_class])
     compute_s = flops / (
         rates.peak[:, step.dtype]
-        * model.compute[step.op_class]
+        * model.compute[step.op_class, _IS_WIDE[step.dtype]]
         * _shape_share(step, micro_batch_size, rates, model)
     )
     once = (compute_s**_SHARPNESS + memory_s**_SHARPNESS) ** (1.0 / _SHARPNESS)
@@ -183,7 +185,7 @@ def load_kernel_model() -> KernelModel:
     """The calibrated utilisations that ship with the package."""
     data = _kernel_data()
     return KernelModel(
-        compute=np.array([data["compute"].get(op_class.value, 1.0) for op_class in OP_CLASSES]),
+        compute=np.array([data["compute"].get(op_class.value, (1.0, 1.0)) for op_class in OP_CLASSES]),
         memory=np.array([data["memory"].get(op_class.value, 1.0) for op_class in OP_CLASSES]),
         latency_s=data["latency_s"],
         k_half=data["k_half"],

@@ -36,6 +36,8 @@ class StackProfile:
     real_input: bool = False
     zero_stage: int = 0
     """Sharding of the data-parallel state that this stack uses when the run does not say."""
+    host_per_tensor_s: float = 0.0
+    """Host time per parameter tensor and step that the trainer itself adds."""
     sequence_parallel_from: float | None = None
     """Year from which tensor parallelism of this stack also splits the norms; None if never."""
 
@@ -64,6 +66,7 @@ class StackProfile:
                 _since(self.unpadded_from, year) if unpadded_sequences is None else unpadded_sequences
             ),
             real_input=self.real_input if real_input is None else real_input,
+            host_per_tensor_s=self.host_per_tensor_s,
         )
 
 

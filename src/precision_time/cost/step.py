@@ -18,7 +18,7 @@ from .collectives import Number
 from .communication import StepTimes, communication
 from .compute import ComputeCosts, compute_costs
 from .group import JobGroup
-from .job import TimingScope
+from .job import Stack, TimingScope
 from .memory import memory_terms, total_bytes
 from .optimizer import OptimizerForm, optimizer_terms, optimizer_work
 from .overlap import GradientSchedule, gradient_schedule
@@ -37,6 +37,8 @@ EXPOSED = (
     "contention",
 )
 """Communication terms: what each parallel axis adds to a step."""
+_FOREACH_YEAR = 2022.5
+"""PyTorch 1.12 made the multi-tensor form of its optimizers the default on GPUs."""
 _SCORES = frozenset({OpClass.ATTENTION, OpClass.SOFTMAX, OpClass.BMM})
 
 
@@ -95,7 +97,7 @@ def memory_of(group: JobGroup) -> dict[str, Number]:
 
 
 def _optimizer_terms(group: JobGroup) -> dict[str, Floats]:
-    """Update, unscale pass and host synchronisation."""
+    """Update, unscale pass, host synchronisation, and what the trainer does per tensor."""
     layout, device, graph = group.layout, group.cluster.device, group.workload.graph
     parts = layout.tp * layout.pp
     work = optimizer_work(
@@ -103,7 +105,7 @@ def _optimizer_terms(group: JobGroup) -> dict[str, Floats]:
         group.precision,
         params=graph.trainable_params / parts,
         tensors=graph.param_tensors / parts,
-        form=OptimizerForm.FUSED if group.stack.fused_optimizer else OptimizerForm.FOREACH,
+        form=_optimizer_form(group.stack),
         shards=layout.dp if layout.zero_stage else 1,
     )
     seconds = optimizer_terms(
@@ -112,7 +114,18 @@ def _optimizer_terms(group: JobGroup) -> dict[str, Floats]:
         launch_s=device.launch_overhead_s,
     )
     counted = 0.0 if group.scope is TimingScope.NO_OPTIMIZER else 1.0
-    return {f"{name}_s": np.full(len(group), float(value) * counted) for name, value in seconds.items()}
+    named = {f"{name}_s": np.full(len(group), float(value) * counted) for name, value in seconds.items()}
+    trainer_s = group.stack.host_per_tensor_s * graph.param_tensors / parts
+    return named | {"trainer_s": np.full(len(group), trainer_s)}
+
+
+def _optimizer_form(stack: Stack) -> OptimizerForm:
+    """How the stack runs the update: PyTorch went tensor by tensor until 1.12."""
+    if stack.fused_optimizer:
+        return OptimizerForm.FUSED
+    if stack.framework == "pytorch" and stack.framework_year < _FOREACH_YEAR:
+        return OptimizerForm.FOR_LOOP
+    return OptimizerForm.FOREACH
 
 
 def _communication_terms(

@@ -5,9 +5,10 @@ All figures are nominal; what collectives get out of a kind of link is the cost 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -37,6 +38,8 @@ class Network:
     """One adapter, one direction."""
     adapters: int
     latency_s: float
+    flow_gbit_per_s: float = math.inf
+    """What one stream carries at most: collectives over TCP sockets keep few streams to a neighbour."""
     speed_said: bool = True
     """Whether the spelling said the speed of an adapter, or it was assumed."""
     assumption: str | None = None
@@ -55,7 +58,7 @@ class Network:
             devices_per_node: Devices of the job on each node; they share the adapters.
             slots: Devices that the node has: one device alone drives its own adapters only.
         """
-        one = self.gbit_per_s * GIGA / _BITS_PER_BYTE
+        one = min(self.gbit_per_s, self.flow_gbit_per_s) * GIGA / _BITS_PER_BYTE
         total = one * self.adapters
         per_device = min(total / devices_per_node, max(one, total / max(slots, devices_per_node)))
         return Link(name=self.name, bandwidth_bytes_per_s=per_device, latency_s=self.latency_s)
@@ -162,19 +165,14 @@ def _network(spelling: str, fallback: str) -> Network:
             gbit_per_s=exact["gbit_per_s"],
             adapters=exact["adapters"],
             latency_s=family["latency_us"] * 1e-6,
+            flow_gbit_per_s=family.get("flow_gbit_per_s", math.inf),
         )
     words = spelling.lower()
     for row in data["network_spelling"]:
         if re.search(row["pattern"], words):
             return _spelled(words, row["network"], data)
     known = _network(fallback, "ethernet-25g")
-    return Network(
-        family=known.family,
-        gbit_per_s=known.gbit_per_s,
-        adapters=known.adapters,
-        latency_s=known.latency_s,
-        assumption=f"network {spelling!r} is not known: {known.name} taken",
-    )
+    return replace(known, assumption=f"network {spelling!r} is not known: {known.name} taken")
 
 
 def _spelled(words: str, name: str, data: Mapping[str, Any]) -> Network:
@@ -197,6 +195,7 @@ def _spelled(words: str, name: str, data: Mapping[str, Any]) -> Network:
         latency_s=family["latency_us"] * 1e-6,
         speed_said=speed_said,
         assumption=assumption,
+        flow_gbit_per_s=family.get("flow_gbit_per_s", math.inf),
     )
 
 

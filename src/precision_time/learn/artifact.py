@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ..errors import NotFittedError
 from .intervals import IntervalModel
+from .novelty import MeasuredModels
 from .stages import STAGES, StagedCorrection
 from .trees import TreeEnsemble
 
@@ -58,6 +59,7 @@ class TrainedPredictor:
         for stage in STAGES:
             arrays |= self.correction.stages[stage].to_arrays(stage)
         arrays |= self.intervals.to_arrays()
+        arrays["models.positions"] = self.correction.models.positions
         arrays |= {
             "evidence.keys": self.evidence.keys,
             "evidence.ids": self.evidence.measurement_ids,
@@ -66,7 +68,12 @@ class TrainedPredictor:
         buffer = io.BytesIO()
         np.savez_compressed(buffer, allow_pickle=False, **arrays)
         _write_atomically(folder / _ARRAYS, buffer.getvalue())
-        card = {"schema": ARTIFACT_SCHEMA_VERSION, "features": list(self.correction.names), **self.card}
+        card = {
+            "schema": ARTIFACT_SCHEMA_VERSION,
+            "features": list(self.correction.names),
+            "architectures": list(self.correction.models.architectures),
+            **self.card,
+        }
         _write_atomically(folder / _CARD, json.dumps(card, indent=1, sort_keys=True).encode())
 
 
@@ -105,6 +112,9 @@ def _assemble(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Tr
         correction=StagedCorrection(
             names=tuple(card["features"]),
             stages={stage: TreeEnsemble.from_arrays(arrays, stage) for stage in STAGES},
+            models=MeasuredModels(
+                architectures=tuple(card["architectures"]), positions=arrays["models.positions"]
+            ),
         ),
         intervals=IntervalModel.from_arrays(arrays),
         evidence=EvidenceTable(

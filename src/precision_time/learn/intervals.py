@@ -17,12 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .novelty import NEAR
 from .trees import TreeEnsemble
 
 Floats = NDArray[np.float64]
 
-NOVELTY = ("known", "unseen-model")
-"""How new a job is: configuration of a known model, or a model that no run of the corpus has."""
+NOVELTY = ("known", "near", "far")
+"""How new a model is: measured, unseen but near a measured one, unlike any of them."""
 _GRID = np.linspace(0.0, 1.0, 401)
 _MIN_SCALE = 0.01
 """No run repeats better than this (relative): repeat noise of the quietest sources."""
@@ -71,6 +72,15 @@ class IntervalModel:
             scale=TreeEnsemble.from_arrays(arrays, "scale"),
             quantiles={name: arrays[f"interval.{name}"] for name in NOVELTY},
         )
+
+
+def novelty(distance: Floats) -> NDArray[np.intp]:
+    """Index into NOVELTY of models at a distance from the nearest measured one.
+
+    >>> novelty(np.array([0.0, 0.5, 7.0])).tolist()
+    [0, 1, 2]
+    """
+    return np.where(distance <= 0.0, 0, np.where(distance <= NEAR, 1, 2)).astype(np.intp)
 
 
 def fit_quantiles(scaled_residuals: Floats, weights: Floats) -> Floats:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..cost.job import Job
 from .artifact import TrainedPredictor
-from .intervals import NOVELTY
+from .intervals import novelty
 from .stages import Corrected
 from .table import JobTable, job_table
 
@@ -36,9 +36,13 @@ def predict_step_times(jobs: Sequence[Job], predictor: TrainedPredictor, *, cove
         predictor: The trained predictor.
         coverage: Probability that each interval holds, 0..1.
     """
-    table = job_table(jobs)
+    return step_times(job_table(jobs), predictor, coverage=coverage)
+
+
+def step_times(table: JobTable, predictor: TrainedPredictor, *, coverage: float) -> StepTimes:
+    """Step times of priced jobs; see `predict_step_times`."""
     corrected = predictor.correction.correct(table)
-    low, high = predictor.intervals.factors(table.features, novelty_of(table, predictor), coverage)
+    low, high = predictor.intervals.factors(table.features, novelty(corrected.distance), coverage)
     step_time_s = corrected.step_time_s
     return StepTimes(
         step_time_s=step_time_s,
@@ -47,10 +51,3 @@ def predict_step_times(jobs: Sequence[Job], predictor: TrainedPredictor, *, cove
         jobs=table,
         corrected=corrected,
     )
-
-
-def novelty_of(table: JobTable, predictor: TrainedPredictor) -> NDArray[np.intp]:
-    """Index into NOVELTY of each job: whether the corpus has runs of its architecture."""
-    known = frozenset(predictor.card["architectures"])
-    names = ["known" if key in known else "unseen-model" for key in table.architectures]
-    return np.array([NOVELTY.index(name) for name in names], dtype=np.intp)

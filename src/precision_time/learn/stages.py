@@ -1,4 +1,4 @@
-"""The learned correction in three stages, as in the precision-aware paper: compute, communication, overlap.
+"""The learned correction in three stages, as in the precision-aware paper.
 
 1. compute: log(measured / analytical) of the compute part, from runs on one device and runs whose
    wait for communication was measured;
@@ -6,30 +6,68 @@
 3. overlap: log(measured / sum of the corrected parts), from all runs. It sees the first two stages
    out of fold, so that it learns from the errors they make on jobs they have not seen.
 
+Beside them stands `common`: log(measured / analytical) by software, device and precision alone. For a
+model that was never measured the three stages hold the less the farther it is (`novelty.py`), and
+`common` takes over.
+
 Reference: arXiv 2604.16145 (hierarchical predictor with a precision-dependent aggregator);
 papers.md 1.5. Trees are LightGBM's (Ke et al., NeurIPS 2017).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .novelty import MeasuredModels, hold, measured_models
 from .table import JobTable, MeasuredTable
 from .trees import TreeEnsemble, trees_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
-STAGES = ("compute", "communication", "overlap")
+STAGES = ("compute", "communication", "overlap", "common")
+COMMON_FEATURES = (
+    "stack.",
+    "framework",
+    "compiler.",
+    "scope.",
+    "channels_last",
+    "fused_",
+    "unpadded",
+    "real_input",
+    "matmul.",
+    "conv_tf32",
+    "activation_bytes",
+    "autocast",
+    "loss_scaling",
+    "log_peak",
+    "log_fp32_peak",
+    "log_bandwidth",
+    "log_ridge",
+    "log_memory",
+    "units",
+    "l2",
+    "boost",
+    "tdp",
+    "device_year",
+    "vendor.",
+    "single_process",
+    "parameter_server",
+    "zero_stage",
+    "checkpointing",
+)
+"""Beginnings of the names of the features that `common` reads: nothing that tells one model from another."""
 _FLOOR_S = 1e-6
 _MIN_SHARE = 0.02
 """Least share of a step that a part is taken to have, so that logarithms stay finite."""
-_INNER_FOLDS = 4
+_INNER_FOLDS = 2
+_MODEL_BALANCE = 0.7
+"""0: every row of `common` counts alike; 1: every model does."""
 _LEAST_ERROR = 0.01
 """Added to errors before their logarithm: below repeat noise there is nothing to learn."""
 
@@ -39,10 +77,10 @@ class BoosterSettings:
     """LightGBM settings of one stage."""
 
     num_trees: int
-    learning_rate: float = 0.06
+    learning_rate: float = 0.08
     num_leaves: int = 48
-    max_depth: int = 10
-    min_data_in_leaf: int = 12
+    max_depth: int = 9
+    min_data_in_leaf: int = 10
     feature_fraction: float = 0.5
     bagging_fraction: float = 0.8
     lambda_l2: float = 2.0
@@ -50,9 +88,12 @@ class BoosterSettings:
 
 
 DEFAULT_SETTINGS: Mapping[str, BoosterSettings] = {
-    "compute": BoosterSettings(num_trees=400),
-    "communication": BoosterSettings(num_trees=200, num_leaves=31),
-    "overlap": BoosterSettings(num_trees=500),
+    "compute": BoosterSettings(num_trees=200),
+    "communication": BoosterSettings(num_trees=120, num_leaves=31),
+    "overlap": BoosterSettings(num_trees=500, num_leaves=63, feature_fraction=0.4),
+    "common": BoosterSettings(
+        num_trees=120, learning_rate=0.08, num_leaves=16, min_data_in_leaf=30, lambda_l2=5.0
+    ),
     "scale": BoosterSettings(num_trees=80, num_leaves=24, min_data_in_leaf=40, objective="regression"),
 }
 
@@ -64,38 +105,45 @@ class Corrected:
     compute_s: Floats
     exposed_s: Floats
     step_time_s: Floats
+    distance: Floats
+    """Of each model to the nearest measured one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StagedCorrection:
-    """The three fitted stages."""
+    """The fitted stages, and the models they were fitted on."""
 
     names: tuple[str, ...]
     """Feature columns, in order."""
     stages: Mapping[str, TreeEnsemble]
+    models: MeasuredModels
 
     def correct(self, jobs: JobTable) -> Corrected:
         """Corrected seconds; compute_s + exposed_s = step_time_s."""
-        compute_factor = np.exp(self.stages["compute"].predict(jobs.features))
-        communication_factor = np.exp(self.stages["communication"].predict(jobs.features))
-        return _aggregate(
-            jobs,
-            compute_factor,
-            communication_factor,
-            self.stages["overlap"].predict,
+        compute_s = jobs.compute_s * np.exp(self.stages["compute"].predict(jobs.features))
+        exposed_s = jobs.exposed_s * np.exp(self.stages["communication"].predict(jobs.features))
+        total_s = compute_s + exposed_s
+        overlap = self.stages["overlap"].predict(_overlap_features(jobs.features, compute_s, exposed_s))
+        full = overlap + np.log(total_s / jobs.analytical_s)
+        distance = self.models.distance(jobs)
+        held = hold(distance)
+        factor = full
+        if (held < 1.0).any():
+            common = self.stages["common"].predict(jobs.features[:, common_columns(self.names)])
+            factor = held * full + (1.0 - held) * common
+        step_time_s = jobs.analytical_s * np.exp(factor)
+        return Corrected(
+            compute_s=step_time_s * compute_s / total_s,
+            exposed_s=step_time_s * exposed_s / total_s,
+            step_time_s=step_time_s,
+            distance=distance,
         )
 
 
-def _aggregate(
-    jobs: JobTable, compute_factor: Floats, communication_factor: Floats, overlap: Callable[[Floats], Floats]
-) -> Corrected:
-    compute_s = jobs.compute_s * compute_factor
-    exposed_s = jobs.exposed_s * communication_factor
-    factor = np.exp(overlap(_overlap_features(jobs.features, compute_s, exposed_s)))
-    return Corrected(
-        compute_s=compute_s * factor,
-        exposed_s=exposed_s * factor,
-        step_time_s=(compute_s + exposed_s) * factor,
+def common_columns(names: Sequence[str]) -> Ints:
+    """Indices of the columns that `common` reads."""
+    return np.array(
+        [index for index, name in enumerate(names) if name.startswith(COMMON_FEATURES)], dtype=np.intp
     )
 
 
@@ -110,6 +158,7 @@ def fit_stages(
     rows: Ints,
     weights: Floats,
     groups: NDArray[Any],
+    models: NDArray[Any],
     *,
     settings: Mapping[str, BoosterSettings] = DEFAULT_SETTINGS,
     seed: int = 0,
@@ -122,6 +171,7 @@ def fit_stages(
         rows: Indices of the rows to learn from.
         weights: Evidence of each row of the table, shape (n,).
         groups: Group of each row of the table: rows of one group stay together in the inner folds.
+        models: Model of each row of the table: `common` gives each model much the same say.
         settings: LightGBM settings per stage.
         seed: Of the boosters and the inner folds; the same seed gives the same trees.
         progress: Called with the name of each part of the work.
@@ -150,8 +200,30 @@ def fit_stages(
     compute, communication = _fit_parts(table, rows, weights, settings, seed)
     return StagedCorrection(
         names=table.jobs.names,
-        stages={"compute": compute, "communication": communication, "overlap": overlap},
+        stages={
+            "compute": compute,
+            "communication": communication,
+            "overlap": overlap,
+            "common": _fit_common(table, rows, weights, models, settings["common"], seed),
+        },
+        models=measured_models(table.jobs, rows),
     )
+
+
+def _fit_common(
+    table: MeasuredTable,
+    rows: Ints,
+    weights: Floats,
+    models: NDArray[Any],
+    settings: BoosterSettings,
+    seed: int,
+) -> TreeEnsemble:
+    """What software, device and precision have in common, whatever the model."""
+    _, inverse, counts = np.unique(models[rows], return_inverse=True, return_counts=True)
+    target = np.log(table.measured_s[rows] / table.jobs.analytical_s[rows])
+    columns = common_columns(table.jobs.names)
+    shared = weights[rows] / counts[inverse] ** _MODEL_BALANCE
+    return _boost(table.jobs.features[np.ix_(rows, columns)], target, shared, settings, seed)
 
 
 def fit_scale(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..corpus.jobs import UnsupportedRow, job_of
 from ..corpus.measurement import Measurement
-from ..cost.group import group_key, group_of_jobs
+from ..cost.group import JobGroup, group_key, group_of_jobs
 from ..cost.job import Job
 from ..cost.step import StepCosts, price
 from ..errors import PrecisionTimeError
@@ -80,32 +80,49 @@ def job_table(jobs: Sequence[Job], progress: Callable[[int], None] | None = None
     groups: dict[Hashable, list[int]] = defaultdict(list)
     for index, job in enumerate(jobs):
         groups[group_key(job)].append(index)
-    names: tuple[str, ...] = ()
-    features = np.zeros((0, 0))
-    seconds = np.zeros((3, len(jobs)))
+    tables: list[JobTable] = []
     for indices in groups.values():
         group = group_of_jobs([jobs[index] for index in indices])
-        costs = price(group)
-        named = group_features(group, costs)
-        if not names:
-            names = tuple(named)
-            features = np.empty((len(jobs), len(names)))
-        features[indices] = np.stack([named[name] for name in names], axis=1)
-        seconds[:, indices] = _seconds(costs)
+        tables.append(group_table(group, price(group)))
         if progress:
             progress(len(indices))
+    order = np.argsort(np.concatenate([*groups.values()])) if groups else np.zeros(0, dtype=np.intp)
+    return _joined(tables).take(order) if tables else _EMPTY
+
+
+def group_table(group: JobGroup, costs: StepCosts) -> JobTable:
+    """Features and analytical seconds of a priced group, in its order."""
+    named = group_features(group, costs)
+    step_s, compute_s = costs.step_time_s, costs.compute_s
     return JobTable(
-        features=features,
-        names=names,
-        analytical_s=seconds[0],
-        compute_s=seconds[1],
-        exposed_s=seconds[2],
-        architectures=tuple(architecture_key(job.workload.graph) for job in jobs),
+        features=np.stack([*named.values()], axis=1),
+        names=tuple(named),
+        analytical_s=step_s,
+        compute_s=compute_s,
+        exposed_s=step_s - compute_s,
+        architectures=(architecture_key(group.workload.graph),) * len(group),
     )
 
 
-def _seconds(costs: StepCosts) -> Floats:
-    return np.stack([costs.step_time_s, costs.compute_s, costs.step_time_s - costs.compute_s])
+def _joined(tables: Sequence[JobTable]) -> JobTable:
+    return JobTable(
+        features=np.concatenate([table.features for table in tables]),
+        names=tables[0].names,
+        analytical_s=np.concatenate([table.analytical_s for table in tables]),
+        compute_s=np.concatenate([table.compute_s for table in tables]),
+        exposed_s=np.concatenate([table.exposed_s for table in tables]),
+        architectures=tuple(key for table in tables for key in table.architectures),
+    )
+
+
+_EMPTY = JobTable(
+    features=np.zeros((0, 0)),
+    names=(),
+    analytical_s=np.zeros(0),
+    compute_s=np.zeros(0),
+    exposed_s=np.zeros(0),
+    architectures=(),
+)
 
 
 def measured_table(

@@ -19,7 +19,7 @@ from ..corpus.splits import configuration_groups, grouped_folds, model_groups
 from ..corpus.store import corpus_fingerprint, load_corpus
 from .artifact import EvidenceTable, TrainedPredictor
 from .evidence_space import evidence_keys
-from .intervals import IntervalModel, fit_quantiles
+from .intervals import NOVELTY, IntervalModel, fit_quantiles, novelty
 from .stages import DEFAULT_SETTINGS, BoosterSettings, StagedCorrection, fit_scale, fit_stages
 from .table import MeasuredTable, measured_table
 
@@ -28,6 +28,8 @@ Tell = Callable[[str], None]
 
 PROTOCOLS = ("configuration", "model")
 _FOLDS = 5
+_LEAST_ROWS = 50
+"""Residuals that a class of novelty needs for quantiles of its own."""
 _QUICK_SHARE = 0.2
 """Share of the trees that `quick` keeps: for tests of the plumbing, not for shipping."""
 
@@ -38,6 +40,8 @@ class HeldOut:
 
     step_time_s: Floats
     folds: NDArray[np.intp]
+    distance: Floats
+    """Of each row's model to the nearest one its fold was fitted on."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,7 +82,8 @@ def train(
     tell("fitting on everything")
     everything = np.arange(len(table))
     groups = configuration_groups(table.measurements)
-    correction = fit_stages(table, everything, weights, groups, settings=settings, seed=seed)
+    models = model_groups(table.measurements)
+    correction = fit_stages(table, everything, weights, groups, models, settings=settings, seed=seed)
     predictor = TrainedPredictor(
         correction=correction,
         intervals=fit_intervals(table, held_out, weights, settings, seed),
@@ -114,15 +119,17 @@ def cross_validate(
         tell: Called with a word on each fold.
     """
     configurations = configuration_groups(table.measurements)
-    groups = configurations if protocol == "configuration" else model_groups(table.measurements)
+    models = model_groups(table.measurements)
+    groups = configurations if protocol == "configuration" else models
     fold_of = grouped_folds(groups, num_folds=folds, seed=seed)
-    predicted = np.empty(len(table))
+    predicted, distance = np.empty(len(table)), np.empty(len(table))
     for fold in range(folds):
         tell(f"held out by {protocol}, fold {fold + 1} of {folds}")
         inside, outside = np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)
-        correction = fit_stages(table, inside, weights, groups, settings=settings, seed=seed)
-        predicted[outside] = correction.correct(table.jobs.take(outside)).step_time_s
-    return HeldOut(step_time_s=predicted, folds=fold_of)
+        correction = fit_stages(table, inside, weights, configurations, models, settings=settings, seed=seed)
+        corrected = correction.correct(table.jobs.take(outside))
+        predicted[outside], distance[outside] = corrected.step_time_s, corrected.distance
+    return HeldOut(step_time_s=predicted, folds=fold_of, distance=distance)
 
 
 def fit_intervals(
@@ -142,13 +149,14 @@ def fit_intervals(
     )
     model = IntervalModel(scale=scale, quantiles={})
     expected = model.expected_error(table.jobs.features)
-    return replace(
-        model,
-        quantiles={
-            "known": fit_quantiles(residuals["configuration"] / expected, weights),
-            "unseen-model": fit_quantiles(residuals["model"] / expected, weights),
-        },
-    )
+    scaled = {name: values / expected for name, values in residuals.items()}
+    distance = held_out["model"].distance
+    quantiles = {"known": fit_quantiles(scaled["configuration"], weights)}
+    for index, name in enumerate(NOVELTY[1:], start=1):
+        rows = novelty(distance) == index
+        chosen = rows if rows.sum() >= _LEAST_ROWS else distance > 0.0
+        quantiles[name] = fit_quantiles(scaled["model"][chosen], weights[chosen])
+    return replace(model, quantiles=quantiles)
 
 
 def row_weights(table: MeasuredTable) -> Floats:
@@ -177,7 +185,6 @@ def _card(
         "rows": len(table),
         "corpus": corpus_fingerprint(table.measurements),
         "settings": {stage: asdict(item) for stage, item in settings.items()},
-        "architectures": sorted(set(table.jobs.architectures)),
         "devices": sorted({item.device for item in table.measurements}),
         "rejected": dict(table.rejected.most_common()),
         "num_features": len(correction.names),

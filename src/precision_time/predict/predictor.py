@@ -12,11 +12,12 @@ from ..corpus.store import corpus_store
 from ..cost.group import group_of_jobs
 from ..cost.job import Job
 from ..cost.roofline import peak_flops_per_s
-from ..cost.step import memory_of, price
+from ..cost.step import StepCosts, memory_of, price
 from ..learn.artifact import TrainedPredictor
 from ..learn.evidence_space import evidence_keys, nearest
-from ..learn.serving import StepTimes, predict_step_times
-from ..learn.table import JobTable
+from ..learn.novelty import NEAR
+from ..learn.serving import StepTimes, step_times
+from ..learn.table import JobTable, group_table
 from .prediction import Evidence, Interval, Prediction
 
 _EVIDENCE_SHOWN = 3
@@ -45,7 +46,9 @@ def predict_job(
         length: Data set, epochs or steps of the run.
         coverage: Probability that the interval holds, 0..1.
     """
-    times = predict_step_times([job], predictor, coverage=coverage)
+    group = group_of_jobs([job])
+    costs = price(group)
+    times = step_times(group_table(group, costs), predictor, coverage=coverage)
     step_time_s = float(times.step_time_s[0])
     memory = memory_of_job(job)
     needed = sum(memory.values())
@@ -62,7 +65,7 @@ def predict_job(
         micro_batch_size=layout.micro_batch_size,
         global_batch_size=layout.global_batch_size,
         step_time_s=step_time_s,
-        terms=corrected_terms(job, times),
+        terms=corrected_terms(costs, times),
         interval=Interval(low_s=float(times.low_s[0]), high_s=float(times.high_s[0]), coverage=coverage),
         throughput=layout.global_batch_size * workload.units_per_sample / step_time_s,
         throughput_unit=workload.throughput_unit,
@@ -87,9 +90,8 @@ def memory_of_job(job: Job) -> dict[str, float]:
     return {name: float(np.asarray(value).reshape(-1)[0]) for name, value in terms.items()}
 
 
-def corrected_terms(job: Job, times: StepTimes) -> dict[str, float]:
+def corrected_terms(costs: StepCosts, times: StepTimes) -> dict[str, float]:
     """The analytical terms after the correction of their stage; they add up to the step time."""
-    costs = price(group_of_jobs([job]))
     table, corrected = times.jobs, times.corrected
     compute_factor = float(corrected.compute_s[0]) / max(float(table.compute_s[0]), 1e-12)
     exposed = float(table.exposed_s[0])
@@ -158,9 +160,12 @@ def job_warnings(job: Job, table: JobTable, predictor: TrainedPredictor) -> tupl
     """What makes this answer weaker than usual, in words."""
     warnings: list[str] = []
     card = predictor.card
-    if table.architectures[0] not in frozenset(card["architectures"]):
+    distance = float(predictor.correction.models.distance(table)[0])
+    if distance > 0.0:
+        likeness = "is near measured ones" if distance <= NEAR else "is unlike any measured one"
         warnings.append(
-            f"No measured run of {job.workload.name} is in the corpus: the interval is that of unseen models."
+            f"No measured run of {job.workload.name} is in the corpus; it {likeness}: "
+            "the interval is that of such models."
         )
     if job.cluster.device.name not in frozenset(card["devices"]):
         warnings.append(
