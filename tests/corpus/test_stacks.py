@@ -53,7 +53,7 @@ def test_framework_year(version, framework, source, year):
     ("cells", "profile"),
     [
         ({"source": "timm", "framework": "pytorch"}, "pytorch-bench"),
-        ({"source": "pollux", "framework": "pytorch", "framework_version": "ngc-20.10"}, "pytorch-research"),
+        ({"source": "pollux", "framework": "pytorch", "framework_version": "ngc-20.10"}, "pytorch-adaptive"),
         ({"source": "mlperf-v9.9", "framework": "pytorch", "device": "B200-SXM-180GB"}, "mlperf-tuned"),
         ({"source": "mlperf-v2.1", "framework": "jax", "device": "TPUv4"}, "xla-tpu"),
         ({"source": "mlperf-v3.0", "framework": "pytorch", "device": "Gaudi2"}, "habana-lazy"),

@@ -78,6 +78,7 @@ _LEFT_OUT: dict[type, dict[str, Any]] = {
         "fused_attention": False,
         "unpadded_sequences": False,
         "real_input": False,
+        "host_per_tensor_s": 0.0,
     },
 }
 

@@ -169,7 +169,7 @@ def _data_parallel(row: Row, degrees: Degrees, num_devices: int, batches: Batche
 def _devices_per_replica(row: Row, room: int) -> int:
     """Power of two of devices that hold one replica's parameters and optimizer state."""
     params = row.json_object("model_config").get("params") or _params_in_name(row.text("model"))
-    if not params or "lora" in row.text("task") + row.text("model"):
+    if not params or _adapts(row):
         return 1
     sharing = 1
     allowed = _replica_bytes(row.text("device"))
@@ -203,17 +203,31 @@ def _split_rest(
     rest, remainder = divmod(sharing, tp * pp * cp)
     if remainder or rest == 1:
         return (tp, pp, cp) if not remainder else (sharing, 1, 1)
-    if "lora" in row.text("model") + row.text("task") and degrees.cp is None and degrees.tp is not None:
+    if degrees.cp is None and _adapts(row) and (degrees.tp is not None or _holds_frozen_weights(row)):
         batches.assumptions.append(f"context parallel {rest} fills the devices")
         return tp, pp, cp * rest
     if degrees.tp is None:
         usual = first_match("tensor_parallel", row.text) or {"tp": _MAX_TENSOR_PARALLEL}
         share = math.gcd(rest, usual["tp"])
         tp, rest = tp * share, rest // share
-        batches.assumptions.append(f"degrees not stated: tp {tp}" + (f", pp {pp * rest}" if rest > 1 else ""))
-        return tp, pp * rest, cp
+        name, pp, cp = ("cp", pp, cp * rest) if _adapts(row) else ("pp", pp * rest, cp)
+        batches.assumptions.append(f"degrees not stated: tp {tp}" + (f", {name} {rest}" if rest > 1 else ""))
+        return tp, pp, cp
     batches.assumptions.append(f"the remaining factor {rest} of the devices read as context parallel")
     return tp, pp, cp * rest
+
+
+def _adapts(row: Row) -> bool:
+    """Whether only adapters of the model are trained."""
+    return "lora" in row.text("model") + row.text("task")
+
+
+def _holds_frozen_weights(row: Row) -> bool:
+    """Whether one device holds all frozen weights in eight bits, so that nothing need be split but tokens."""
+    params = _params_in_name(row.text("model"))
+    if not params or not row.text("precision").startswith(("fp8", "nvfp4")):
+        return False
+    return params <= _replica_bytes(row.text("device"))
 
 
 def _complete_batches(batches: Batches, dp: int, seq_len: int | None, *, big: bool) -> bool:
