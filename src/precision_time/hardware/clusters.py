@@ -10,7 +10,7 @@ from pathlib import Path
 from ..errors import CatalogError, ConfigError
 from .custom import Custom, load_custom
 from .device import Cluster, Device, Link
-from .device_table import device_assumption, get_device
+from .device_table import device_assumption, folded, get_device, known_devices, nearest_device
 from .links import Network, default_fabric, fabric_link, fabric_name, parse_network, says_adapters
 from .nodes import NodeType, default_node_type, get_node_type
 
@@ -69,7 +69,18 @@ def get_cluster(
         inter_node=_inter(node, num_devices / hosts, nodes, said),
         node_type=node.name,
         assumptions=tuple(said.assumptions),
+        reference=None if custom is None else _reference(chosen, num_devices, hosts, said.own),
     )
+
+
+def _reference(device: Device, num_devices: int, num_nodes: int, own: Custom) -> Cluster:
+    """The cluster of catalogue hardware most like one's own: its base, else the nearest data sheet."""
+    known = {entry.name: entry for entry in known_devices()}
+    if device.name in known and not own.has_device(device.name):
+        like = device
+    else:
+        like = known[own.bases.get(folded(device.name), nearest_device(device).name)]
+    return get_cluster(device=like, num_devices=num_devices, num_nodes=num_nodes)
 
 
 @dataclass(kw_only=True, slots=True)

@@ -21,6 +21,8 @@ class Custom:
     devices: Mapping[str, Device] = field(default_factory=dict)
     node_types: Mapping[str, NodeType] = field(default_factory=dict)
     links: Mapping[str, Link] = field(default_factory=dict)
+    bases: Mapping[str, str] = field(default_factory=dict)
+    """Folded name of a device to the catalogue's device that it is based on, where the file says so."""
 
     def has_device(self, name: str) -> bool:
         """Whether the file defines the device."""
@@ -123,7 +125,10 @@ def _load(path: Path, _stamp: int) -> Custom:
         )
         for name, row in sheet.node.items()
     }
-    return Custom(devices=devices, node_types=nodes, links=links)
+    bases = {
+        folded(name): canonical_device(row.base) for name, row in sheet.device.items() if row.base is not None
+    }
+    return Custom(devices=devices, node_types=nodes, links=links, bases=bases)
 
 
 def _known_name(name: str, devices: Mapping[str, Device]) -> str:

@@ -60,6 +60,10 @@ class Cluster:
     inter_node: Link
     node_type: str = ""
     assumptions: tuple[str, ...] = ()
+    reference: Cluster | None = None
+    """For hardware out of a user's own file: the catalogue's cluster most like it. What was learned
+    from measurements is read off the reference, so that a faster link, memory or peak of one's own
+    changes the answer through physics alone."""
 
     def __post_init__(self) -> None:
         if self.num_devices < 1 or self.num_nodes < 1:

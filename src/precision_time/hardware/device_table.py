@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
 from collections.abc import Mapping
@@ -53,6 +54,28 @@ def folded(name: str) -> str:
 def known_devices() -> tuple[Device, ...]:
     """Every device of the catalogue, in the order of its file (vendor, then age)."""
     return tuple(_devices().values())
+
+
+def nearest_device(device: Device) -> Device:
+    """The catalogue's device whose data sheet is most like that of `device`, itself if it is listed.
+
+    Makers and architectures differ more than figures do: another vendor counts as four doublings of
+    every rate, another architecture as one.
+    """
+
+    def distance(other: Device) -> float:
+        pairs = [
+            (device.memory_bandwidth_bytes_per_s, other.memory_bandwidth_bytes_per_s),
+            *(
+                (rate, other.peak_flops_per_s.get(word, rate / 8.0))
+                for word, rate in device.peak_flops_per_s.items()
+            ),
+        ]
+        figures = sum(abs(math.log2(mine / theirs)) for mine, theirs in pairs) / len(pairs)
+        return figures + 4.0 * (device.vendor != other.vendor) + 1.0 * (device.arch != other.arch)
+
+    listed = _devices().get(device.name)
+    return device if listed is device else min(known_devices(), key=distance)
 
 
 def known_device_names() -> tuple[str, ...]:

@@ -36,6 +36,8 @@ class EvidenceTable:
     measurement_ids: NDArray[np.int64]
     predicted_s: NDArray[np.float64]
     """Out of fold: the run's configuration was not learned from."""
+    squares: NDArray[np.float32]
+    """Squared length of each key, shape (n,): makes looking for near ones one product."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,6 +123,7 @@ def _assemble(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Tr
             keys=arrays["evidence.keys"],
             measurement_ids=arrays["evidence.ids"],
             predicted_s=arrays["evidence.predicted_s"],
+            squares=np.square(arrays["evidence.keys"]).sum(axis=1),
         ),
         card=card,
     )

@@ -43,17 +43,21 @@ def evidence_keys(jobs: JobTable) -> NDArray[np.float32]:
 
 
 def nearest(
-    keys: NDArray[np.float32], point: NDArray[np.float32], count: int
+    keys: NDArray[np.float32], squares: NDArray[np.float32], point: NDArray[np.float32], count: int
 ) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
     """The `count` rows of `keys` nearest to `point`, and their similarity exp(-distance / 2).
 
     Args:
         keys: Shape (n, dims).
+        squares: Squared length of each key, shape (n,).
         point: Shape (dims,).
         count: How many rows to return at most.
     """
-    distance = np.sqrt(np.square(keys - point).sum(axis=1, dtype=np.float64))
-    count = min(count, len(distance))
-    rows = np.argpartition(distance, count - 1)[:count] if count else np.zeros(0, dtype=np.intp)
-    rows = rows[np.argsort(distance[rows], kind="stable")]
-    return rows, np.exp(-distance[rows] / 2.0)
+    count = min(count, len(keys))
+    if count == 0:
+        return np.zeros(0, dtype=np.intp), np.zeros(0)
+    # |k - p|^2 up to the constant |p|^2, by one product; exact distances for the few that matter.
+    rows = np.argpartition(squares - 2.0 * (keys @ point), count - 1)[:count]
+    distance = np.sqrt(np.square(keys[rows].astype(np.float64) - point).sum(axis=1))
+    order = np.argsort(distance, kind="stable")
+    return rows[order], np.exp(-distance[order] / 2.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,13 +36,37 @@ def predict_step_times(jobs: Sequence[Job], predictor: TrainedPredictor, *, cove
         predictor: The trained predictor.
         coverage: Probability that each interval holds, 0..1.
     """
-    return step_times(job_table(jobs), predictor, coverage=coverage)
+    table = job_table(jobs)
+    if all(job.cluster.reference is None for job in jobs):
+        return step_times(table, predictor, coverage=coverage)
+    return step_times(
+        table, predictor, reference=job_table([on_reference(job) for job in jobs]), coverage=coverage
+    )
 
 
-def step_times(table: JobTable, predictor: TrainedPredictor, *, coverage: float) -> StepTimes:
-    """Step times of priced jobs; see `predict_step_times`."""
-    corrected = predictor.correction.correct(table)
-    low, high = predictor.intervals.factors(table.features, novelty(corrected.distance), coverage)
+def on_reference(job: Job) -> Job:
+    """The job on the catalogue's hardware most like its own; itself where its hardware is catalogued."""
+    reference = job.cluster.reference
+    return job if reference is None else replace(job, cluster=reference)
+
+
+def step_times(
+    table: JobTable, predictor: TrainedPredictor, *, coverage: float, reference: JobTable | None = None
+) -> StepTimes:
+    """Step times of priced jobs; see `predict_step_times`.
+
+    Args:
+        table: The jobs.
+        predictor: The trained predictor.
+        coverage: Probability that each interval holds, 0..1.
+        reference: The jobs on catalogue hardware, if theirs is not: what was learned is read there,
+            and applied to the analytical time of the jobs themselves.
+    """
+    like = table if reference is None else reference
+    corrected = predictor.correction.correct(like)
+    low, high = predictor.intervals.factors(like.features, novelty(corrected.distance), coverage)
+    if reference is not None:
+        corrected = _transferred(corrected, like, table)
     step_time_s = corrected.step_time_s
     return StepTimes(
         step_time_s=step_time_s,
@@ -50,4 +74,15 @@ def step_times(table: JobTable, predictor: TrainedPredictor, *, coverage: float)
         high_s=step_time_s * high,
         jobs=table,
         corrected=corrected,
+    )
+
+
+def _transferred(corrected: Corrected, reference: JobTable, table: JobTable) -> Corrected:
+    """The correction of the reference on other hardware: one factor, so that physics alone decides."""
+    factor = corrected.step_time_s / reference.analytical_s
+    return Corrected(
+        compute_s=table.compute_s * factor,
+        exposed_s=table.exposed_s * factor,
+        step_time_s=table.analytical_s * factor,
+        distance=corrected.distance,
     )

@@ -84,13 +84,15 @@ def train(
     groups = configuration_groups(table.measurements)
     models = model_groups(table.measurements)
     correction = fit_stages(table, everything, weights, groups, models, settings=settings, seed=seed)
+    keys = evidence_keys(table.jobs)
     predictor = TrainedPredictor(
         correction=correction,
         intervals=fit_intervals(table, held_out, weights, settings, seed),
         evidence=EvidenceTable(
-            keys=evidence_keys(table.jobs),
+            keys=keys,
             measurement_ids=np.array([item.row_id for item in table.measurements], dtype=np.int64),
             predicted_s=held_out["configuration"].step_time_s,
+            squares=np.square(keys).sum(axis=1),
         ),
         card=_card(table, correction, settings, seed),
     )

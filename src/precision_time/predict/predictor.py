@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
+from ..corpus.measurement import Measurement
 from ..corpus.store import corpus_store
 from ..cost.group import group_of_jobs
 from ..cost.job import Job
@@ -16,8 +18,8 @@ from ..cost.step import StepCosts, memory_of, price
 from ..learn.artifact import TrainedPredictor
 from ..learn.evidence_space import evidence_keys, nearest
 from ..learn.novelty import NEAR
-from ..learn.serving import StepTimes, step_times
-from ..learn.table import JobTable, group_table
+from ..learn.serving import StepTimes, on_reference, step_times
+from ..learn.table import JobTable, group_table, job_table
 from .prediction import Evidence, Interval, Prediction
 
 _EVIDENCE_SHOWN = 3
@@ -48,12 +50,16 @@ def predict_job(
     """
     group = group_of_jobs([job])
     costs = price(group)
-    times = step_times(group_table(group, costs), predictor, coverage=coverage)
+    reference = None if job.cluster.reference is None else job_table([on_reference(job)])
+    times = step_times(group_table(group, costs), predictor, coverage=coverage, reference=reference)
     step_time_s = float(times.step_time_s[0])
     memory = memory_of_job(job)
     needed = sum(memory.values())
     run = run_times(job, length, step_time_s)
-    warnings = (*job_warnings(job, times.jobs, predictor), *_memory_warnings(job, memory, needed))
+    warnings = (
+        *job_warnings(job, float(times.corrected.distance[0]), predictor),
+        *_memory_warnings(job, memory, needed),
+    )
     workload, layout, device = job.workload, job.layout, job.cluster.device
     return Prediction(
         model=workload.name,
@@ -122,13 +128,13 @@ def model_flops_utilisation(job: Job, step_time_s: float) -> float | None:
 def nearest_runs(table: JobTable, predictor: TrainedPredictor) -> tuple[Evidence, ...]:
     """The measured runs of the corpus nearest to the first job of `table`, best first."""
     evidence = predictor.evidence
-    rows, similarity = nearest(evidence.keys, evidence_keys(table)[0], _EVIDENCE_SHOWN * 4)
-    store = corpus_store()
+    point = evidence_keys(table)[0]
+    rows, similarity = nearest(evidence.keys, evidence.squares, point, _EVIDENCE_SHOWN * 4)
     shown: dict[tuple[object, ...], Evidence] = {}
     for row, alike in zip(rows, similarity, strict=True):
         if alike < _LEAST_SIMILARITY or len(shown) == _EVIDENCE_SHOWN:
             break
-        run = store.get(int(evidence.measurement_ids[row]))
+        run = _measured_run(int(evidence.measurement_ids[row]))
         key = (
             run.model,
             run.device,
@@ -156,11 +162,15 @@ def nearest_runs(table: JobTable, predictor: TrainedPredictor) -> tuple[Evidence
     return tuple(shown.values())
 
 
-def job_warnings(job: Job, table: JobTable, predictor: TrainedPredictor) -> tuple[str, ...]:
+@lru_cache(maxsize=4096)
+def _measured_run(row_id: int) -> Measurement:
+    return corpus_store().get(row_id)
+
+
+def job_warnings(job: Job, distance: float, predictor: TrainedPredictor) -> tuple[str, ...]:
     """What makes this answer weaker than usual, in words."""
     warnings: list[str] = []
     card = predictor.card
-    distance = float(predictor.correction.models.distance(table)[0])
     if distance > 0.0:
         likeness = "is near measured ones" if distance <= NEAR else "is unlike any measured one"
         warnings.append(
