@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,10 +10,11 @@ from typing import Any
 
 from ..cost.job import Job, Stack
 from ..cost.stacks import get_stack, stack_for_framework
-from ..errors import ConfigError, LayoutError
+from ..errors import ConfigError, LayoutError, MissingExtraError, UnknownNameError
 from ..hardware.catalog import get_cluster
 from ..hardware.device import Cluster
 from ..parallel.layout import Checkpointing
+from ..workload.graph import OpClass, OpGraph
 from ..workload.resolve import load_workload
 from ..workload.workload import Workload
 from .predictor import memory_of_job
@@ -24,6 +26,8 @@ _MAX_COUNT = 10_000_000
 """No cluster, batch or sequence is longer: a guard against a slip of the keyboard."""
 _MAX_VALUE = 10**13
 _WHOLE = ("gpus", "nodes", "tp", "pp", "grad_accum", "seq_len", "image_size", "samples", "steps")
+_CONVOLUTIONS = (OpClass.CONV, OpClass.GROUPED_CONV, OpClass.DEPTHWISE_CONV)
+_TIMM_PREFIX = "timm:"
 _FILE_SUFFIXES = (".json", ".onnx", ".pt2")
 
 
@@ -68,24 +72,69 @@ def resolve_workload(
     optimizer: str | None,
 ) -> Workload:
     """The workload of a known name, or of a model captured now."""
-    named = isinstance(model, str | Path)
-    if named and not (":" in str(model) or str(model).endswith(_FILE_SUFFIXES)):
-        return load_workload(
-            str(model),
-            seq_len=seq_len,
-            image_size=image_size,
-            sizes=sizes,
-            dataset=dataset,
-            optimizer=optimizer,
-        )
+    if isinstance(model, str | Path):
+        model = str(model).removeprefix(_TIMM_PREFIX)
+        if not (":" in model or model.endswith(_FILE_SUFFIXES)):
+            try:
+                return load_workload(
+                    model,
+                    seq_len=seq_len,
+                    image_size=image_size,
+                    sizes=sizes,
+                    dataset=dataset,
+                    optimizer=optimizer,
+                )
+            except UnknownNameError as unknown:
+                return _captured(_capture_by_name(model, seq_len, image_size, unknown), dataset, optimizer)
     from ..workload.capture.sources import capture_model
 
     graph = capture_model(model, example_inputs=example_inputs, seq_len=seq_len, image_size=image_size)
+    return _captured(graph, dataset, optimizer)
+
+
+def _capture_by_name(
+    name: str, seq_len: int | None, image_size: int | None, unknown: UnknownNameError
+) -> OpGraph:
+    """A model that does not ship, captured if timm or transformers are here and know it.
+
+    Raises:
+        UnknownNameError: `unknown`, if they are not or do not.
+    """
+    if importlib.util.find_spec("torch") is None:
+        raise unknown
+    from ..workload.capture.sources import capture_model
+
+    try:
+        return capture_model(name, seq_len=seq_len, image_size=image_size)
+    except (UnknownNameError, MissingExtraError):
+        raise unknown from None
+
+
+def _family_of(graph: OpGraph) -> str:
+    """The family whose kernels do most of the graph's work."""
+    work: dict[OpClass, float] = {}
+    for node in graph.nodes:
+        work[node.op_class] = work.get(node.op_class, 0.0) + node.flops
+    total = sum(work.values()) or 1.0
+    if sum(work.get(op_class, 0.0) for op_class in _CONVOLUTIONS) > total / 2.0:
+        return "cnn"
+    if work.get(OpClass.RNN, 0.0) > total / 3.0:
+        return "rnn"
+    attention = [node for node in graph.nodes if node.op_class is OpClass.ATTENTION]
+    if not attention:
+        return "other"
+    if graph.seq_len is None:
+        return "vit"
+    return "transformer-decoder" if any(node.causal for node in attention) else "transformer-encoder"
+
+
+def _captured(graph: OpGraph, dataset: str | None, optimizer: str | None) -> Workload:
+    """A workload around a graph captured now."""
     sequences = graph.seq_len is not None
     return Workload(
         name=graph.name,
         graph=graph,
-        family="other",
+        family=_family_of(graph),
         optimizer=optimizer or ("adamw" if sequences else "momentum-sgd"),
         sample_unit="sequence" if sequences else "sample",
         units_per_sample=float(graph.seq_len or 1),

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-_LARGEST = 1 << 18
+_LARGEST = 1 << 24
+"""Elements up to which constants are computed: position ids of a batch of 101 at 131,072 tokens."""
 _VALUELESS = ("empty", "new_empty", "rand", "randn", "randint", "randperm", "bernoulli", "normal", "uniform")
 _COIN = 0.5
 """What a single random number is taken to be (layer drop and the like decide on one): no layer dropped."""

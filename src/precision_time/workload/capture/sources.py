@@ -214,10 +214,10 @@ def _call_function(source: str) -> tuple[Any, Any]:
         sys.path.insert(0, os.getcwd())
     try:
         function = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
+    except Exception as error:  # noqa: BLE001 - a user's module may raise anything while it is imported
         raise CaptureError(
-            f"{source!r} names no function: {error}. The form is package.module:function. To fix: check that "
-            "the module can be imported from here."
+            f"{source!r} names no function: {type(error).__name__}: {error}. The form is "
+            "package.module:function. To fix: check that the module can be imported from here."
         ) from error
     made = function() if not isinstance(function, torch.nn.Module) else function
     if isinstance(made, torch.nn.Module):
