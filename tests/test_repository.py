@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-MAX_FILE_LINES = 400
+MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 80
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".txt", ".csv", ".json", ".yaml", ".yml", ".cfg", ".sh", ""}
 # Written in two parts, so that this file does not find itself.
