@@ -71,8 +71,10 @@ def price(group: JobGroup) -> StepCosts:
     step = lower(group.workload.graph, group.precision)
     compute = compute_costs(step, group, load_kernel_model())
     exposed, link_s = _communication_terms(group, step, compute)
+    # While the device waits for the network the host catches up: a step is max(host, kernels + exposed).
+    stall_s = np.maximum(compute.terms["host_stall_s"] - reduce(np.add, exposed.values()), 0.0)
     return StepCosts(
-        terms={**compute.terms, **_optimizer_terms(group), **exposed},
+        terms={**compute.terms, "host_stall_s": stall_s, **_optimizer_terms(group), **exposed},
         exposed_names=frozenset(exposed),
         link_s=link_s,
         facts={**compute.facts, **_more_facts(group, compute)},

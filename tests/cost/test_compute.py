@@ -1,0 +1,151 @@
+"""Compute terms of a step: which kernels they count, and what layout, compiler and host do to them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from precision_time.cost.compute import _UNPADDED_SHARE, COMPUTE_TERMS, compute_costs
+from precision_time.cost.group import JobGroup
+from precision_time.cost.job import TimingScope
+from precision_time.cost.roofline import compiler_rates, load_kernel_model
+from precision_time.cost.stacks import get_stack
+from precision_time.hardware.catalog import get_cluster
+from precision_time.parallel.layout import Checkpointing, Layout
+from precision_time.precision.catalog import get_policy
+from precision_time.precision.lowering import lower
+from precision_time.workload.resolve import load_workload
+
+ONE = get_cluster(device="A100-SXM4-80GB", num_devices=1)
+MODELS = ("resnet50", "mobilenetv2_100", "bert-base-uncased", "gpt2")
+
+
+def group_of(model="resnet50", policy="fp16-mixed", batches=(64.0,), layout=None, stack=None, cluster=ONE):
+    return JobGroup(
+        workload=load_workload(model),
+        cluster=cluster,
+        precision=get_policy(policy),
+        layout=layout or Layout(),
+        stack=stack or get_stack(),
+        scope=TimingScope.FULL_STEP,
+        micro_batch_size=np.array(batches),
+    )
+
+
+def costs_of(group):
+    step = lower(group.workload.graph, group.precision)
+    return step, compute_costs(step, group, load_kernel_model())
+
+
+def total(costs, *without):
+    return sum(values for name, values in costs.terms.items() if name not in without)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("policy", ["fp32", "fp16-mixed", "bf16"])
+def test_every_kernel_is_counted_once(model, policy):
+    _, costs = costs_of(group_of(model, policy, batches=(1.0, 8.0, 64.0)))
+    assert set(costs.terms) == set(COMPUTE_TERMS)
+    assert total(costs, "host_stall_s") == pytest.approx(costs.kernels_s.sum(axis=1), rel=1e-12)
+    assert costs.forward_s + costs.backward_s == pytest.approx(costs.kernels_s.sum(axis=1), rel=1e-12)
+
+
+def test_the_backward_pass_is_about_twice_the_forward_pass():
+    for model in MODELS:
+        _, costs = costs_of(group_of(model, batches=(32.0,)))
+        assert 1.2 < costs.backward_s[0] / costs.forward_s[0] < 3.0
+
+
+def test_a_term_holds_the_kernels_of_its_classes():
+    _, cnn = costs_of(group_of("resnet50"))
+    _, transformer = costs_of(group_of("gpt2", batches=(8.0,)))
+    assert cnn.terms["attention_s"][0] == cnn.terms["rnn_s"][0] == transformer.terms["conv_s"][0] == 0.0
+    assert cnn.terms["conv_s"][0] > 100 * cnn.terms["gemm_s"][0]
+    assert transformer.terms["gemm_s"][0] > transformer.terms["attention_s"][0] > 0.0
+    assert transformer.terms["embedding_s"][0] > 0.0
+
+
+def test_casts_are_those_of_autocast():
+    for policy, expected in (("fp32", False), ("bf16", False), ("fp16-mixed", True), ("bf16-mixed", True)):
+        _, costs = costs_of(group_of(policy=policy))
+        assert bool(costs.terms["casts_s"][0] > 0.0) is expected, policy
+
+
+@given(st.sampled_from(MODELS), st.integers(1, 64))
+def test_checkpointing_recomputes_the_forward_pass(model, batch):
+    plain, selective, full = (
+        costs_of(group_of(model, batches=(float(batch),), layout=Layout(checkpointing=mode)))[1]
+        for mode in (Checkpointing.NONE, Checkpointing.SELECTIVE, Checkpointing.FULL)
+    )
+    assert plain.terms["recompute_s"][0] == 0.0
+    assert full.terms["recompute_s"] == pytest.approx(full.forward_s)
+    assert selective.terms["recompute_s"] <= plain.terms["attention_s"] + 1e-12
+    assert (selective.terms["recompute_s"][0] > 0.0) is (plain.terms["attention_s"][0] > 0.0)
+
+
+def test_the_host_stalls_where_launches_are_many_and_small():
+    _, small = costs_of(group_of("mobilenetv2_100", batches=(1.0,)))
+    _, large = costs_of(group_of("mobilenetv2_100", batches=(512.0,)))
+    assert small.terms["host_stall_s"][0] > 0.5 * total(small)[0]
+    assert large.terms["host_stall_s"][0] == 0.0
+    # Whatever stalls, the step lasts as long as the host or the kernels, whichever is longer.
+    for costs in (small, large):
+        kernels = costs.forward_s + costs.backward_s
+        assert total(costs) == pytest.approx(np.maximum(costs.facts["host_s"], kernels))
+
+
+def test_host_time_is_launches_times_overhead():
+    group = group_of("resnet50", policy="fp32")
+    _, costs = costs_of(group)
+    per_launch = ONE.device.launch_overhead_s * compiler_rates("none").host
+    assert costs.facts["host_s"][0] == pytest.approx(costs.facts["launches"][0] * per_launch)
+
+
+@pytest.mark.parametrize("degree", ["tp", "pp", "cp"])
+def test_model_parallel_degrees_share_the_kernels(degree):
+    _, whole = costs_of(group_of("gpt2"))
+    _, half = costs_of(group_of("gpt2", layout=Layout(**{degree: 2})))
+    assert half.kernels_s == pytest.approx(whole.kernels_s / 2)
+
+
+def test_micro_batches_repeat_the_pass():
+    _, once = costs_of(group_of())
+    _, four = costs_of(group_of(layout=Layout(num_micro_batches=4)))
+    for name, values in once.terms.items():
+        assert four.terms[name] == pytest.approx(4 * values)
+    assert four.forward_s == pytest.approx(once.forward_s)
+
+
+def test_a_compiler_fuses_memory_bound_kernels_only():
+    _, eager = costs_of(group_of())
+    _, fused = costs_of(group_of(stack=replace(get_stack(), compiler="inductor")))
+    share = compiler_rates("inductor").fusion
+    assert fused.terms["conv_s"] == pytest.approx(eager.terms["conv_s"])
+    assert fused.terms["norm_s"] == pytest.approx(share * eager.terms["norm_s"])
+    assert fused.terms["casts_s"] == pytest.approx(share * eager.terms["casts_s"])
+
+
+def test_unpadded_sequences_are_fewer_tokens():
+    _, padded = costs_of(group_of("bert-base-uncased", batches=(32.0,)))
+    _, real = costs_of(
+        group_of("bert-base-uncased", batches=(32.0,), stack=replace(get_stack(), unpadded_sequences=True))
+    )
+    share = real.facts["flops"][0] / padded.facts["flops"][0]
+    assert share == pytest.approx(_UNPADDED_SHARE)
+    assert total(real)[0] < total(padded)[0]
+
+
+def test_facts_are_shares_and_work():
+    step, costs = costs_of(group_of("resnet50", batches=(32.0, 64.0)))
+    times = [values for name, values in costs.facts.items() if name.startswith("time_share.")]
+    assert np.sum(times, axis=0) == pytest.approx(1.0)
+    # Forward 4.1 GMACs (He et al. 2016, v1.5); the first convolution needs no input gradient.
+    assert costs.facts["flops"][0] / 32 == pytest.approx(3 * 8.2e9, rel=0.05)
+    assert costs.facts["flops"][1] == pytest.approx(2 * costs.facts["flops"][0])
+    assert costs.facts["tensor_core_share"][0] == pytest.approx(1.0, abs=0.02)
+    assert 0.2 < costs.facts["weight_gradient_share"][0] < 0.4
+    assert costs.facts["launches"][0] == (step.launches * step.repeat).sum()
+    for name in ("largest_kernel_share", "short_kernel_share"):
+        assert ((costs.facts[name] > 0.0) & (costs.facts[name] < 1.0)).all()

@@ -1,0 +1,200 @@
+"""The roofline of a kernel: what bounds it, and that better hardware never makes it slower."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from precision_time.cost.roofline import (
+    _MIN_TILE,
+    _TILE,
+    _shape_share,
+    _tile,
+    compiler_rates,
+    kernel_seconds,
+    load_kernel_model,
+    peak_flops_per_s,
+    rates_of,
+)
+from precision_time.hardware.catalog import get_device, known_device_names
+from precision_time.precision.catalog import get_policy
+from precision_time.precision.lowering import DTYPES, OP_CLASSES, lower
+from precision_time.precision.policy import DType
+from precision_time.workload.graph import PRODUCT_CLASSES
+from precision_time.workload.resolve import load_workload
+
+A100 = get_device("A100-SXM4-80GB")
+MODELS = ("resnet50", "mobilenetv2_100", "bert-base-uncased", "gpt2")
+POLICIES = ("fp32", "tf32", "fp16-mixed", "bf16")
+STEPS = {
+    (model, policy): lower(load_workload(model).graph, get_policy(policy))
+    for model in MODELS
+    for policy in POLICIES
+}
+any_step = st.sampled_from(sorted(STEPS))
+batches = st.integers(1, 512)
+ratios = st.floats(1.0, 16.0)
+
+
+def seconds(step, batch, device=A100, model=None):
+    return kernel_seconds(step, np.array([[float(batch)]]), rates_of([device]), model or load_kernel_model())[
+        0
+    ]
+
+
+def faster(device, *, peak=1.0, bandwidth=1.0):
+    peaks = {word: value * peak for word, value in device.peak_flops_per_s.items()}
+    return replace(
+        device,
+        peak_flops_per_s=peaks,
+        memory_bandwidth_bytes_per_s=device.memory_bandwidth_bytes_per_s * bandwidth,
+    )
+
+
+@given(any_step, batches, ratios, ratios)
+def test_no_kernel_is_slower_on_a_better_device(key, batch, peak, bandwidth):
+    step = STEPS[key]
+    before = seconds(step, batch)
+    assert (seconds(step, batch, faster(A100, peak=peak)) <= before * (1 + 1e-12)).all()
+    assert (seconds(step, batch, faster(A100, bandwidth=bandwidth)) <= before * (1 + 1e-12)).all()
+
+
+@given(any_step, batches, st.integers(2, 8))
+def test_fewer_samples_never_take_longer(key, batch, times):
+    step = STEPS[key]
+    assert seconds(step, batch).sum() <= seconds(step, batch * times).sum()
+
+
+@given(any_step, batches)
+def test_a_kernel_takes_at_least_its_start_and_its_traffic(key, batch):
+    step = STEPS[key]
+    model = load_kernel_model()
+    found = seconds(step, batch)
+    runs = step.sequential_steps * step.repeat
+    moved = (step.bytes_per_sample * batch + step.bytes_fixed) * runs
+    traffic_s = moved / (A100.memory_bandwidth_bytes_per_s * model.memory[step.op_class])
+    start_s = model.latency_s * step.launches * runs
+    assert (found >= start_s).all()
+    assert (found >= (traffic_s + start_s) * (1 - 1e-9)).all()
+
+
+def test_a_small_kernel_is_its_latency():
+    step = STEPS["resnet50", "fp16-mixed"]
+    model = load_kernel_model()
+    infinite = faster(A100, peak=1e9, bandwidth=1e9)
+    starts = model.latency_s * step.launches * step.sequential_steps * step.repeat
+    assert seconds(step, 1, infinite) == pytest.approx(starts, rel=1e-3)
+    unstarted = replace(model, latency_s=0.0)
+    assert seconds(step, 1, infinite, unstarted).max() < 1e-9
+
+
+@given(any_step, batches, st.sampled_from(["V100-SXM2-16GB", "A100-SXM4-80GB", "H100-SXM5-80GB"]))
+def test_shares_of_the_rate_lie_in_0_to_1(key, batch, name):
+    step = STEPS[key]
+    share = _shape_share(step, np.array([[float(batch)]]), rates_of([get_device(name)]), load_kernel_model())
+    assert (share > 0.0).all()
+    assert (share <= 1.0).all()
+
+
+def test_what_is_no_product_pays_for_no_tiles():
+    step = STEPS["resnet50", "fp16-mixed"]
+    share = _shape_share(step, np.array([[64.0]]), rates_of([A100]), load_kernel_model())[0]
+    plain = ~np.isin(step.op_class, [OP_CLASSES.index(item) for item in PRODUCT_CLASSES])
+    assert plain.any()
+    assert share[plain] == pytest.approx(1.0, rel=1e-6)
+
+
+@given(st.floats(1.0, 1e6))
+def test_a_tile_is_a_power_of_two_that_the_extent_fills(extent):
+    side = float(_tile(np.array(extent)))
+    assert _MIN_TILE <= side <= _TILE
+    assert np.log2(side) == int(np.log2(side))
+    assert side <= max(extent, _MIN_TILE)
+    assert side == _TILE or 2 * side > extent
+
+
+def test_half_the_last_wave_costs_part_of_a_wave():
+    step = STEPS["gpt2", "bf16"]
+    products = np.flatnonzero(step.m_scales & (step.flops > 0) & (step.m >= 1024) & (step.n >= 1024))
+    assert len(products)
+    rates = replace(rates_of([A100]), units=np.array([[1.0]]))
+    one = _shape_share(step, np.array([[1.0]]), rates, load_kernel_model())[0, products[0]]
+    tiles = np.ceil(step.m[products[0]] / _TILE) * np.ceil(step.n[products[0]] / _TILE)
+    almost = replace(rates, units=np.array([[tiles - 1.0]]))
+    two = _shape_share(step, np.array([[1.0]]), almost, load_kernel_model())[0, products[0]]
+    assert 0.7 * one < two < 0.8 * one  # 1 of tiles - 1 units works in the second wave: half of it is lost
+
+
+def test_types_without_hardware_run_as_their_wider_neighbour():
+    v100, p100 = get_device("V100-SXM2-16GB"), get_device("P100-SXM2-16GB")
+    assert peak_flops_per_s(v100, DType.TF32) == v100.peak_flops_per_s["fp32"]
+    assert peak_flops_per_s(v100, DType.BF16) == v100.peak_flops_per_s["fp32"]
+    assert peak_flops_per_s(A100, DType.FP8) == A100.peak_flops_per_s["bf16"]
+    assert peak_flops_per_s(A100, DType.TF32) == A100.peak_flops_per_s["tf32"]
+    assert peak_flops_per_s(p100, DType.FP64) == p100.peak_flops_per_s["fp64"]
+    bare = replace(v100, peak_flops_per_s={"fp32": 15e12})
+    assert peak_flops_per_s(bare, DType.FP64) == 15e12 / 32
+
+
+def test_every_device_has_a_rate_for_every_type():
+    devices = [get_device(name) for name in known_device_names()]
+    rates = rates_of(devices)
+    assert rates.peak.shape == (len(devices), len(DTYPES))
+    assert (rates.peak > 0).all()
+    assert (rates.bandwidth > 0).all()
+    assert (rates.units >= 1).all()
+
+
+def test_devices_broadcast_as_rows():
+    step = STEPS["resnet50", "fp32"]
+    devices = [A100, get_device("V100-SXM2-16GB")]
+    both = kernel_seconds(step, np.array([[32.0], [64.0]]), rates_of(devices), load_kernel_model())
+    assert both[0] == pytest.approx(seconds(step, 32, devices[0]))
+    assert both[1] == pytest.approx(seconds(step, 64, devices[1]))
+
+
+@pytest.mark.parametrize(
+    ("model", "policy", "batch", "gflops_per_sample"),
+    [
+        # Forward GFLOPs (2 per multiply-add) of the papers; a step is three times those.
+        ("resnet50", "fp32", 64, 8.2),  # He et al. 2016, 4.1 GMACs (v1.5)
+        ("resnet50", "fp16-mixed", 256, 8.2),
+        ("vgg16", "fp32", 64, 31.0),  # Simonyan and Zisserman 2015, 15.5 GMACs
+        ("gpt2", "bf16", 8, 2 * 1024 * 124e-3 * 1.2),  # 2 * tokens * parameters, and attention
+    ],
+)
+def test_a_step_takes_a_few_times_its_flops_at_peak(model, policy, batch, gflops_per_sample):
+    precision = get_policy(policy)
+    step = lower(load_workload(model).graph, precision)
+    at_peak = 3 * gflops_per_sample * 1e9 * batch / peak_flops_per_s(A100, precision.matmul)
+    ratio = seconds(step, batch).sum() / at_peak
+    # fp32 convolutions may run at 1.3 times the peak (Winograd); norms and activations add their traffic.
+    assert 0.7 < ratio < 8.0
+
+
+def test_memory_bound_training_is_bound_by_memory():
+    # ResNet-50 at fp16-mixed and batch 256 moves more bytes than the matrix units have work for.
+    step = STEPS["resnet50", "fp16-mixed"]
+    base = seconds(step, 256).sum()
+    assert seconds(step, 256, faster(A100, bandwidth=2.0)).sum() < 0.75 * base
+    assert seconds(step, 256, faster(A100, peak=2.0)).sum() > 0.75 * base
+
+
+def test_utilisations_are_shares():
+    model = load_kernel_model()
+    assert (model.compute > 0).all() and (model.compute <= 1.5).all()
+    assert (model.memory > 0).all()
+    above = {OP_CLASSES[index].value for index in np.flatnonzero(model.memory > 1.0)}
+    assert above <= {"rnn"}  # weights that stay in the cache
+
+
+def test_compilers_fuse_and_launch_less():
+    eager = compiler_rates("none")
+    assert eager.fusion == 1.0
+    for name in ("inductor", "xla", "cudagraphs", "torchscript", "graph"):
+        rates = compiler_rates(name)
+        assert 0 < rates.fusion < 1.0
+        assert 0 < rates.host < eager.host
+    assert compiler_rates("a-compiler-nobody-knows") == eager

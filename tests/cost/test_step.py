@@ -1,0 +1,234 @@
+"""The analytical step: terms add up, and nothing that is better makes it longer."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from precision_time.cost.compute import COMPUTE_TERMS
+from precision_time.cost.group import group_key, group_of_jobs
+from precision_time.cost.job import Job, TimingScope
+from precision_time.cost.memory import total_bytes
+from precision_time.cost.stacks import get_stack
+from precision_time.cost.step import EXPOSED, memory_of, price
+from precision_time.errors import LayoutError
+from precision_time.hardware.catalog import get_cluster
+from precision_time.parallel.layout import Checkpointing, Layout
+from precision_time.precision.catalog import get_policy
+from precision_time.workload.resolve import load_workload
+
+MODELS = ("resnet50", "mobilenetv2_100", "bert-base-uncased", "gpt2")
+POLICIES = ("fp32", "tf32", "fp16-mixed", "bf16-mixed", "bf16")
+OPTIMIZER_TERMS = ("optimizer_s", "unscale_s", "host_sync_s")
+EXPOSED_TERMS = tuple(f"{name}_s" for name in EXPOSED)
+
+
+def job_of(
+    model="resnet50",
+    policy="fp16-mixed",
+    gpus=1,
+    nodes=None,
+    batch=32,
+    *,
+    device="A100-SXM4-80GB",
+    scope=TimingScope.FULL_STEP,
+    stack=None,
+    optimizer=None,
+    **layout,
+):
+    degrees = layout.get("tp", 1) * layout.get("pp", 1)
+    return Job(
+        workload=load_workload(model, optimizer=optimizer),
+        cluster=get_cluster(device=device, num_devices=gpus, num_nodes=nodes),
+        precision=get_policy(policy),
+        layout=Layout(dp=gpus // degrees, micro_batch_size=float(batch), **layout),
+        stack=stack or get_stack(),
+        scope=scope,
+    )
+
+
+def priced(job):
+    return price(group_of_jobs([job]))
+
+
+def terms_of(job):
+    return {name: float(values[0]) for name, values in priced(job).terms.items()}
+
+
+def step_s(job):
+    return float(priced(job).step_time_s[0])
+
+
+def exposed_s(job):
+    return sum(terms_of(job)[name] for name in EXPOSED_TERMS)
+
+
+jobs = st.fixed_dictionaries(
+    {
+        "model": st.sampled_from(MODELS),
+        "policy": st.sampled_from(POLICIES),
+        "gpus": st.sampled_from([1, 2, 8, 16, 64]),
+        "batch": st.sampled_from([1, 8, 64]),
+        "num_micro_batches": st.sampled_from([1, 4]),
+        "zero_stage": st.sampled_from([0, 1, 3]),
+        "checkpointing": st.sampled_from(list(Checkpointing)),
+    }
+)
+"""Arguments of `job_of`: a job itself would be too long to print."""
+
+
+@given(jobs)
+def test_terms_add_up_to_the_step(asked):
+    job = job_of(**asked)
+    costs = priced(job)
+    terms = terms_of(job)
+    assert set(terms) == {*COMPUTE_TERMS, *OPTIMIZER_TERMS, "trainer_s", *EXPOSED_TERMS}
+    assert min(terms.values()) >= 0.0
+    assert math.fsum(terms.values()) == pytest.approx(float(costs.step_time_s[0]), rel=1e-9)
+    rest = float(costs.step_time_s[0] - costs.compute_s[0])
+    assert rest == pytest.approx(sum(terms[name] for name in costs.exposed_names), abs=1e-12)
+
+
+@given(jobs)
+def test_one_device_has_no_communication_and_several_have(asked):
+    job = job_of(**asked)
+    costs = priced(job)
+    if job.cluster.num_devices == 1:
+        assert float(costs.link_s[0]) == 0.0
+        assert exposed_s(job) == 0.0
+    else:
+        assert float(costs.link_s[0]) > 0.0
+
+
+@given(jobs)
+def test_recomputation_is_there_only_under_checkpointing(asked):
+    job = job_of(**asked)
+    found = terms_of(job)["recompute_s"]
+    if job.layout.checkpointing is Checkpointing.NONE:
+        assert found == 0.0
+    elif job.layout.checkpointing is Checkpointing.FULL:
+        assert found > 0.0
+
+
+def test_a_tiny_batch_is_bound_by_the_host_a_large_one_is_not():
+    assert terms_of(job_of("mobilenetv2_100", batch=1))["host_stall_s"] > 0.0
+    assert terms_of(job_of("mobilenetv2_100", batch=512))["host_stall_s"] == 0.0
+
+
+def test_accumulation_repeats_compute_but_not_the_update():
+    once, four = terms_of(job_of()), terms_of(job_of(num_micro_batches=4))
+    for name in COMPUTE_TERMS:
+        assert four[name] == pytest.approx(4 * once[name])
+    for name in OPTIMIZER_TERMS:
+        assert four[name] == once[name]
+
+
+def test_a_scope_without_the_optimizer_drops_it_and_only_it():
+    full = terms_of(job_of(optimizer="adamw"))
+    bare = terms_of(job_of(optimizer="adamw", scope=TimingScope.NO_OPTIMIZER))
+    assert full["optimizer_s"] > 0.0
+    assert all(bare[name] == 0.0 for name in OPTIMIZER_TERMS)
+    assert {name: bare[name] for name in COMPUTE_TERMS} == {name: full[name] for name in COMPUTE_TERMS}
+
+
+def test_adam_moves_more_than_sgd_and_a_fused_form_less():
+    fused = replace(get_stack(), fused_optimizer=True)
+    sgd, adam = (terms_of(job_of("gpt2", optimizer=name))["optimizer_s"] for name in ("sgd", "adamw"))
+    assert adam > sgd > 0.0
+    assert terms_of(job_of("gpt2", optimizer="adamw", stack=fused))["optimizer_s"] < adam
+
+
+def test_loss_scaling_is_of_fp16_only():
+    assert terms_of(job_of(policy="fp16-mixed"))["unscale_s"] > 0.0
+    assert terms_of(job_of(policy="bf16-mixed"))["unscale_s"] == 0.0
+
+
+def test_old_frameworks_update_tensor_by_tensor():
+    old = replace(get_stack(), framework_year=2020.0)
+    new = replace(get_stack(), framework_year=2023.0)
+    job = job_of("mobilenetv2_100", policy="fp32", batch=1)
+    slow, fast = (terms_of(replace(job, stack=stack))["optimizer_s"] for stack in (old, new))
+    assert slow > 3 * fast
+
+
+def test_trainers_that_look_at_every_tensor_pay_for_it():
+    watchful = replace(get_stack(), host_per_tensor_s=1e-3)
+    tensors = load_workload("resnet50").graph.param_tensors
+    assert terms_of(job_of(stack=watchful))["trainer_s"] == pytest.approx(1e-3 * tensors)
+    assert terms_of(job_of())["trainer_s"] == 0.0
+
+
+def test_sharding_moves_more_and_keeps_less():
+    plain, sharded = job_of("gpt2", gpus=8), job_of("gpt2", gpus=8, zero_stage=3)
+    assert float(priced(sharded).link_s[0]) > float(priced(plain).link_s[0]) > 0.0
+    held = [float(np.max(total_bytes(memory_of(group_of_jobs([job]))))) for job in (plain, sharded)]
+    assert held[1] < held[0]
+
+
+def test_more_nodes_expose_more_than_one():
+    assert exposed_s(job_of("gpt2", gpus=16, nodes=2, batch=1)) > exposed_s(job_of("gpt2", gpus=8, batch=1))
+
+
+def test_tensor_parallelism_has_terms_of_its_own():
+    terms = terms_of(job_of("gpt2", gpus=8, batch=8, tp=4))
+    assert terms["tensor_exposed_s"] > 0.0
+    terms = terms_of(job_of("gpt2", gpus=8, batch=8, pp=4, num_micro_batches=8))
+    assert terms["pipeline_bubble_s"] > 0.0
+
+
+better = st.floats(1.0, 10.0)
+
+
+@settings(max_examples=60)
+@given(jobs, st.sampled_from(["peak", "bandwidth", "intra", "inter", "latency"]), better)
+def test_better_hardware_never_makes_a_step_longer(asked, what, factor):
+    job = job_of(**asked)
+    cluster, device = job.cluster, job.cluster.device
+    if what == "peak":
+        peaks = {word: value * factor for word, value in device.peak_flops_per_s.items()}
+        cluster = replace(cluster, device=replace(device, peak_flops_per_s=peaks))
+    elif what == "bandwidth":
+        wider = device.memory_bandwidth_bytes_per_s * factor
+        cluster = replace(cluster, device=replace(device, memory_bandwidth_bytes_per_s=wider))
+    elif what == "latency":
+        sooner = device.launch_overhead_s / factor
+        cluster = replace(cluster, device=replace(device, launch_overhead_s=sooner))
+    else:
+        link = getattr(cluster, f"{what}_node")
+        wide = replace(link, bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * factor)
+        cluster = replace(cluster, **{f"{what}_node": wide})
+    assert step_s(replace(job, cluster=cluster)) <= step_s(job) * (1 + 1e-9)
+
+
+@given(jobs, st.lists(st.integers(1, 256), min_size=2, max_size=5))
+def test_a_group_is_priced_like_its_jobs_one_by_one(asked, batches):
+    job = job_of(**asked)
+    members = [replace(job, layout=replace(job.layout, micro_batch_size=float(b))) for b in batches]
+    assert len({group_key(member) for member in members}) == 1
+    together = price(group_of_jobs(members))
+    for index, member in enumerate(members):
+        alone = priced(member)
+        for name, values in alone.terms.items():
+            assert float(together.terms[name][index]) == pytest.approx(float(values[0]), rel=1e-12), name
+        for name, values in alone.facts.items():
+            assert float(together.facts[name][index]) == pytest.approx(float(values[0]), rel=1e-9), name
+        assert float(together.link_s[index]) == pytest.approx(float(alone.link_s[0]), rel=1e-12)
+
+
+def test_other_jobs_do_not_share_a_group():
+    job = job_of()
+    others = [
+        replace(job, scope=TimingScope.NO_OPTIMIZER),
+        replace(job, precision=get_policy("fp32")),
+        replace(job, stack=replace(job.stack, compiler="inductor")),
+        replace(job, layout=replace(job.layout, num_micro_batches=2)),
+    ]
+    assert len({group_key(item) for item in (job, *others)}) == len(others) + 1
+
+
+def test_a_layout_must_fill_the_cluster():
+    with pytest.raises(LayoutError, match=r"dp\(8\).*= 8, but the cluster has 1 devices.*To fix"):
+        replace(job_of(gpus=8), cluster=get_cluster(device="A100-SXM4-80GB", num_devices=1))
