@@ -128,6 +128,15 @@ def stack_for_framework(framework: str) -> Stack:
     return get_stack(usual[name])
 
 
+def usual_stack(family: str) -> Stack:
+    """The stack that a script of one's own most likely is, by family of the model.
+
+    >>> usual_stack("cnn").profile
+    'pytorch-eager'
+    """
+    return get_stack(_document()["family"].get(family, DEFAULT_PROFILE))
+
+
 def get_stack(name: str = DEFAULT_PROFILE) -> Stack:
     """The `Stack` that the profile `name` stands for when nothing else is known.
 

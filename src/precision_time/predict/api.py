@@ -145,7 +145,7 @@ def predict_time(
         cluster=cluster,
         precision=policy,
         layout=layout,
-        stack=resolve_stack(stack, framework, said),
+        stack=resolve_stack(stack, framework, workload.family, said),
     )
     job = with_batch(job, batch_size, global_batch_size, zero, said)
     say_length(workload, epochs, steps, samples, said)

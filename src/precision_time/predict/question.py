@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..cost.job import Job, Stack
-from ..cost.stacks import get_stack, stack_for_framework
+from ..cost.stacks import get_stack, stack_for_framework, usual_stack
 from ..errors import ConfigError, LayoutError, MissingExtraError, UnknownNameError
 from ..hardware.catalog import get_cluster
 from ..hardware.device import Cluster
@@ -191,13 +191,13 @@ def resolve_checkpointing(word: str) -> Checkpointing:
         raise ConfigError(f"checkpointing={word!r} is none of {known}. To fix: use one of them.") from None
 
 
-def resolve_stack(name: str | None, framework: str | None, said: Said) -> Stack:
+def resolve_stack(name: str | None, framework: str | None, family: str, said: Said) -> Stack:
     """The stack that was named, else that of the framework, else what a script most likely is."""
     if name is not None:
         return get_stack(name)
     if framework is not None:
         return stack_for_framework(framework)
-    stack = get_stack()
+    stack = usual_stack(family)
     said.assumptions.append(f"Software not given: {stack.profile} assumed (`precision-time stacks`).")
     return stack
 
