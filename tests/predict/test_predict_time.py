@@ -1,0 +1,263 @@
+"""The one call: what it fills in, what it refuses, and that its answer adds up."""
+
+import json
+import math
+import subprocess
+import sys
+from dataclasses import FrozenInstanceError
+
+import pytest
+
+from precision_time.errors import ConfigError, LayoutError, UnknownNameError
+from precision_time.predict.api import predict_time
+
+CALL = {"model": "resnet50", "precision": "mixed_fp16_fp32", "gpus": 8, "batch_size": 256}
+
+
+@pytest.fixture(scope="module")
+def answer():
+    return predict_time(**CALL)
+
+
+def said(prediction, word):
+    return [line for line in prediction.assumptions if word in line]
+
+
+def test_the_call_of_the_readme_works_as_it_stands(answer):
+    assert (answer.model, answer.precision, answer.num_devices, answer.num_nodes) == (
+        "resnet50",
+        "fp16-mixed",
+        8,
+        1,
+    )
+    assert answer.device == "A100-SXM4-80GB"
+    assert (answer.micro_batch_size, answer.global_batch_size) == (256.0, 2048.0)
+    assert answer.throughput_unit == "images/s"
+    # Published: 0.086 to 0.12 s on this machine and batch (NVIDIA DeepLearningExamples); eager is slower.
+    assert 0.06 < answer.step_time_s < 0.4
+    for word in ("Device not given", "Software not given", "one epoch"):
+        assert said(answer, word), word
+
+
+def test_terms_add_up_and_the_interval_holds_the_step(answer):
+    assert math.fsum(answer.terms.values()) == pytest.approx(answer.step_time_s, rel=1e-12)
+    assert min(answer.terms.values()) > 0.0
+    assert answer.interval.low_s <= answer.step_time_s <= answer.interval.high_s
+    assert answer.interval.coverage == 0.9
+    assert {"conv_s", "norm_s", "optimizer_s"} <= answer.terms.keys()
+
+
+def test_epoch_and_run_are_steps(answer):
+    assert answer.steps_per_epoch == math.ceil(1_281_167 / 2048)  # ImageNet
+    assert answer.epoch_time_s == pytest.approx(answer.steps_per_epoch * answer.step_time_s)
+    assert answer.total_steps == answer.steps_per_epoch
+    longer = predict_time(**CALL, epochs=90)
+    assert longer.total_time_s == pytest.approx(90 * answer.epoch_time_s)
+    short = predict_time(**CALL, steps=1000)
+    assert short.total_time_s == pytest.approx(1000 * answer.step_time_s)
+    own = predict_time(**CALL, samples=4096, epochs=2.5)
+    assert (own.steps_per_epoch, own.total_steps) == (2, 5)
+
+
+def test_throughput_and_mfu_follow_from_the_step(answer):
+    assert answer.throughput == pytest.approx(2048 / answer.step_time_s)
+    # 3 passes of 8.2 GFLOP per image (He et al. 2016, v1.5) over 312 TFLOP/s per device.
+    assert answer.mfu == pytest.approx(3 * 8.2e9 * 256 / answer.step_time_s / 312e12, rel=0.05)
+    llm = predict_time("gpt2", seq_len=1024, batch_size=4)
+    assert llm.throughput_unit == "tokens/s"
+    assert llm.throughput == pytest.approx(4 * 1024 / llm.step_time_s)
+
+
+def test_memory_is_a_sum_and_decides_the_fit(answer):
+    assert math.fsum(answer.memory_terms.values()) == pytest.approx(answer.memory_bytes_per_device)
+    assert answer.fits
+    small = predict_time("resnet50", device="V100-SXM2-16GB", precision="fp32", batch_size=1024)
+    assert not small.fits
+    assert any("Does not fit" in line and "GiB" in line for line in small.warnings)
+
+
+def test_evidence_is_real_and_near(answer):
+    assert answer.evidence
+    similar = [run.similarity for run in answer.evidence]
+    assert similar == sorted(similar, reverse=True)
+    assert answer.evidence[0].model == "resnet50"
+    assert all(run.source_ref and run.measured_step_time_s > 0 for run in answer.evidence)
+
+
+def test_a_batch_can_be_said_globally(answer):
+    assert predict_time("resnet50", precision="fp16-mixed", gpus=8, global_batch_size=2048) == answer
+    assert predict_time(**CALL, global_batch_size=2048) == answer
+    accumulated = predict_time("resnet50", gpus=4, grad_accum=2, global_batch_size=512)
+    assert accumulated.micro_batch_size == 64.0
+
+
+def test_without_a_batch_the_largest_that_fits_is_taken():
+    large = predict_time("resnet50", device="A100-SXM4-80GB")
+    assert (large.micro_batch_size, large.fits) == (256.0, True)
+    tight = predict_time("resnet50", device="GTX1080Ti", precision="fp32")
+    assert tight.fits
+    assert 1 <= tight.micro_batch_size < 256
+    twice = predict_time(
+        "resnet50", device="GTX1080Ti", precision="fp32", batch_size=2 * tight.micro_batch_size
+    )
+    assert not twice.fits
+    assert said(tight, f"Batch size not given: {tight.micro_batch_size:g} per device")
+
+
+def test_sharding_is_the_default_where_plain_data_parallelism_does_not_fit():
+    llama = {"model": "llama2-7b", "gpus": 8, "batch_size": 1, "device": "A100-SXM4-80GB"}
+    sharded, plain = (
+        predict_time(**llama, precision="bf16-mixed"),
+        predict_time(**llama, precision="bf16-mixed", zero=0),
+    )
+    assert said(sharded, "zero=3")
+    assert sharded.fits and not plain.fits
+    assert not said(plain, "zero=3")
+    assert sharded.memory_bytes_per_device < plain.memory_bytes_per_device
+    assert predict_time(**llama, precision="bf16-mixed", zero=3).step_time_s == sharded.step_time_s
+
+
+def test_it_turns_into_json_and_prints(answer):
+    told = json.loads(json.dumps(answer.to_dict()))
+    assert told["step_time_s"] == answer.step_time_s
+    assert math.fsum(told["terms"].values()) == pytest.approx(told["step_time_s"])
+    assert set(told["interval"]) == {"low_s", "high_s", "coverage"}
+    assert {
+        *("epoch_time_s", "total_time_s", "throughput", "throughput_unit", "mfu"),
+        *("memory_bytes_per_device", "fits", "evidence", "warnings", "global_batch_size"),
+    } <= told.keys()
+    assert "resnet50" in str(answer) and "2048 per step" in str(answer)
+
+
+def test_an_answer_is_frozen(answer):
+    with pytest.raises(FrozenInstanceError):
+        answer.step_time_s = 1.0
+
+
+def test_two_processes_give_the_same_answer(answer):
+    code = f"""
+import json
+from precision_time.predict.api import predict_time
+print(json.dumps(predict_time(**{CALL!r}).to_dict()))
+"""
+    outputs = [
+        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+        for _ in range(2)
+    ]
+    assert outputs[0] == outputs[1]
+    assert json.loads(outputs[0]) == json.loads(json.dumps(answer.to_dict()))
+
+
+@pytest.mark.parametrize(
+    ("word", "name"),
+    [
+        ("amp", "fp16-mixed"),
+        ("16-mixed", "fp16-mixed"),
+        ("bf16-true", "bf16"),
+        ("no", "fp32"),
+        ("TF32", "tf32"),
+    ],
+)
+def test_precisions_in_their_usual_spellings(word, name):
+    assert predict_time("resnet50", precision=word, batch_size=32).precision == name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "value", "nearest"),
+    [
+        ({"model": "resnet5o"}, "resnet5o", "resnet50"),
+        ({"device": "A1000-SXM4"}, "A1000-SXM4", "A100-SXM4"),
+        ({"precision": "fp61-mixed"}, "fp61-mixed", "fp16-mixed"),
+        ({"optimizer": "adamv"}, "adamv", "adamw"),
+        ({"stack": "pytorch-eagre"}, "pytorch-eagre", "pytorch-eager"),
+        ({"framework": "pytorhc"}, "pytorhc", "pytorch"),
+    ],
+)
+def test_unknown_names_offer_the_nearest(arguments, value, nearest):
+    with pytest.raises(UnknownNameError) as caught:
+        predict_time(**{"model": "resnet50", "batch_size": 32, **arguments})
+    assert repr(value) in str(caught.value)
+    assert "Did you mean" in str(caught.value)
+    assert nearest in caught.value.nearest
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gpus",
+        "nodes",
+        "batch_size",
+        "global_batch_size",
+        "seq_len",
+        "image_size",
+        "samples",
+        "epochs",
+        "steps",
+    ]
+    + ["tp", "pp", "grad_accum"],
+)
+@pytest.mark.parametrize("value", [0, -3, float("nan"), float("inf"), True, "8"], ids=repr)
+def test_counts_that_cannot_be(name, value):
+    with pytest.raises(ConfigError, match=rf"{name}={value!r} .*must be a number above 0\. To fix: {name}="):
+        predict_time(**{"model": "resnet50", name: value})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said_of_it"),
+    [
+        ({"gpus": 1.5}, r"gpus=1\.5 must be a whole number\. To fix: gpus=1"),
+        ({"gpus": 10**9}, r"gpus=1000000000 is beyond 10,000,000\. To fix"),
+        ({"batch_size": 10**8}, r"batch_size=100000000 is beyond 10,000,000\. To fix"),
+        ({"model": "gpt2", "seq_len": 10**8}, r"seq_len=100000000 is beyond 10,000,000\. To fix"),
+        ({"image_size": 10**6}, r"image_size 1000000 cannot be.*To fix"),
+        ({"gpus": 2, "nodes": 4}, r"2 devices cannot be spread over 4 nodes.*To fix: num_nodes <= 2"),
+        ({"coverage": 1.0}, r"coverage=1\.0 .*To fix"),
+        ({"coverage": 90}, r"coverage=90 .*To fix"),
+        ({"checkpointing": "some"}, r"checkpointing='some' is none of none, selective, full\. To fix"),
+    ],
+)
+def test_what_cannot_be_names_the_rule_and_the_way_out(arguments, said_of_it):
+    with pytest.raises(ConfigError, match=said_of_it):
+        predict_time(**{"model": "resnet50", **arguments})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said_of_it"),
+    [
+        (
+            {"gpus": 8, "global_batch_size": 100},
+            r"global_batch_size=100 does not divide by dp\(8\).*To fix: use 96",
+        ),
+        (
+            {"gpus": 8, "batch_size": 4, "global_batch_size": 100},
+            r"batch_size\(4\) \* dp\(8\).*= 32, but global_batch_size=100\. To fix: give only one",
+        ),
+        ({"gpus": 6, "tp": 4}, r"tp\(4\) \* pp\(1\) = 4 does not divide 6 devices\. To fix: use 4 devices"),
+        ({"zero": 7}, r"zero_stage=7 is not a stage: use 0, 1, 2 or 3"),
+    ],
+)
+def test_what_does_not_divide(arguments, said_of_it):
+    with pytest.raises(LayoutError, match=said_of_it):
+        predict_time(**{"model": "resnet50", **arguments})
+
+
+def test_the_way_out_works():
+    with pytest.raises(LayoutError, match="use 96"):
+        predict_time("resnet50", gpus=8, global_batch_size=100)
+    assert predict_time("resnet50", gpus=8, global_batch_size=96).micro_batch_size == 12.0
+
+
+def test_fp8_on_v100_is_refused_with_what_it_can_do():
+    with pytest.raises(
+        ConfigError, match=r"V100-SXM2-16GB cannot compute in fp8: .*To fix: use one of"
+    ) as caught:
+        predict_time("resnet50", device="V100-SXM2-16GB", precision="fp8", batch_size=32)
+    assert "fp16-mixed" in str(caught.value)
+
+
+def test_bf16_on_v100_is_emulated_and_warned_of():
+    v100 = {"model": "resnet50", "device": "V100-SXM2-16GB", "batch_size": 64}
+    emulated = predict_time(**v100, precision="bf16-mixed")
+    assert any("no bf16 hardware" in line and "emulated" in line for line in emulated.warnings)
+    assert emulated.step_time_s > predict_time(**v100, precision="fp16-mixed").step_time_s
+    assert not predict_time(**v100, precision="fp16-mixed").warnings
