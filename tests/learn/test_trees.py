@@ -24,6 +24,15 @@ def test_walk_equals_lightgbm() -> None:
     assert np.allclose(ours, booster.predict(x), rtol=0, atol=1e-12)
 
 
+def test_many_rows_are_parted_and_few_are_walked_to_the_same_leaves() -> None:
+    booster, _ = fitted()
+    x = np.random.default_rng(5).normal(size=(3000, 6))
+    ensemble = trees_of(booster.dump_model())
+    one_by_one = np.concatenate([ensemble.predict(x[i : i + 500]) for i in range(0, 3000, 500)])
+    assert np.allclose(ensemble.predict(x), one_by_one, rtol=0, atol=1e-12)
+    assert np.allclose(ensemble.predict(x), booster.predict(x), rtol=0, atol=1e-12)
+
+
 def test_a_value_on_the_threshold_goes_left() -> None:
     booster, _ = fitted(trees=1)
     ensemble = trees_of(booster.dump_model())

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,9 @@ from ..workload.workload import Workload
 from .job import Job, Stack, TimingScope
 
 Floats = NDArray[np.float64]
+
+
+_SHARED_LAYOUT = attrgetter(*(item.name for item in fields(Layout) if item.name != "micro_batch_size"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,7 +60,7 @@ def group_key(job: Job) -> Hashable:
         job.workload.optimizer,
         id(job.cluster),
         job.precision,
-        replace(job.layout, micro_batch_size=1.0),
+        _SHARED_LAYOUT(job.layout),
         job.stack,
         job.scope,
     )

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from importlib import resources
 from typing import Any
@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..hardware.device import Device
+from ..identity_cache import cache_by_identity
 from ..precision.lowered import LoweredStep
 from ..precision.lowering import DTYPES, OP_CLASSES
 from ..precision.policy import DType
@@ -31,8 +32,25 @@ from ..workload.graph import PRODUCT_CLASSES, OpClass
 
 Floats = NDArray[np.float64]
 
-_SHARPNESS = 3.0
+_SHARPNESS = 3
 """p of the smooth maximum: at the ridge a kernel takes 1.26 times either bound."""
+_LEAST_SHARE = 1e-4
+_TIMED = (
+    "op_class",
+    "dtype",
+    "m",
+    "n",
+    "k",
+    "count",
+    "m_scales",
+    "k_scales",
+    "count_scales",
+    "flops",
+    "bytes_per_sample",
+    "bytes_fixed",
+    "launches",
+)
+"""Columns of a kernel that its time depends on."""
 _TILE = 128.0
 _MIN_TILE = 16.0
 _SPLIT_K = 512.0
@@ -117,40 +135,50 @@ def kernel_seconds(
     Assumes: kernels run one after another; caches keep nothing between kernels.
     Accuracy: docs/accuracy.md, predictor "roofline".
     """
-    scaled = step.m_scales | step.k_scales | step.count_scales
-    flops = step.flops * np.where(scaled, micro_batch_size, 1.0)
-    moved = step.bytes_per_sample * micro_batch_size + step.bytes_fixed
-    memory_s = moved / (rates.bandwidth * model.memory[step.op_class])
+    kernels, which = _distinct(step)
+    scaled = kernels.m_scales | kernels.k_scales | kernels.count_scales
+    flops = kernels.flops * np.where(scaled, micro_batch_size, 1.0)
+    moved = kernels.bytes_per_sample * micro_batch_size + kernels.bytes_fixed
+    memory_s = moved / (rates.bandwidth * model.memory[kernels.op_class])
     compute_s = flops / (
-        rates.peak[:, step.dtype]
-        * model.compute[step.op_class, _IS_WIDE[step.dtype]]
-        * _shape_share(step, micro_batch_size, rates, model)
+        rates.peak[:, kernels.dtype]
+        * model.compute[kernels.op_class, _IS_WIDE[kernels.dtype]]
+        * _shape_share(kernels, micro_batch_size, rates, model)
     )
-    once = (compute_s**_SHARPNESS + memory_s**_SHARPNESS) ** (1.0 / _SHARPNESS)
-    latency_s = model.latency_s * step.launches
-    sequential: Floats = (once + latency_s) * step.sequential_steps * step.repeat
-    return sequential
+    once = np.cbrt(compute_s**_SHARPNESS + memory_s**_SHARPNESS) + model.latency_s * kernels.launches
+    seconds: Floats = once[:, which] * (step.sequential_steps * step.repeat)
+    return seconds
+
+
+@cache_by_identity
+def _distinct(step: LoweredStep) -> tuple[LoweredStep, NDArray[np.intp]]:
+    """The kernels of a step that differ in what their time depends on, and which of them each one is."""
+    table = np.stack([np.asarray(getattr(step, name), dtype=np.float64) for name in _TIMED], axis=1)
+    _, first, which = np.unique(table, axis=0, return_index=True, return_inverse=True)
+    columns = {item.name: getattr(step, item.name)[first] for item in fields(LoweredStep)}
+    return LoweredStep(**columns), which.reshape(-1)
 
 
 def _shape_share(step: LoweredStep, batch: Floats, rates: DeviceRates, model: KernelModel) -> Floats:
     """Share of the class's rate that the shape of a product allows: tiles, waves, inner length."""
-    is_product = _IS_PRODUCT[step.op_class] & (step.op_class != _DEPTHWISE) & (step.flops > 0.0)
-    m = np.where(is_product, step.m * np.where(step.m_scales, batch, 1.0), _TILE)
-    n = np.where(is_product, step.n, _TILE)
-    k = np.where(is_product, step.k * np.where(step.k_scales, batch, 1.0), 1e9)
-    count = np.where(is_product, step.count * np.where(step.count_scales, batch, 1.0), 1e9)
+    rows = np.flatnonzero(_IS_PRODUCT[step.op_class] & (step.op_class != _DEPTHWISE) & (step.flops > 0.0))
+    m = step.m[rows] * np.where(step.m_scales[rows], batch, 1.0)
+    n = step.n[rows]
+    k = step.k[rows] * np.where(step.k_scales[rows], batch, 1.0)
+    count = step.count[rows] * np.where(step.count_scales[rows], batch, 1.0)
     tile_m, tile_n = _tile(m), _tile(n)
     tiles = np.ceil(m / tile_m) * np.ceil(n / tile_n) * count
     split = np.clip(np.floor(rates.units / tiles), 1.0, np.maximum(k / _SPLIT_K, 1.0))
-    blocks = tiles * split
-    waves = blocks / rates.units
+    waves = tiles * split / rates.units
     wave_share = np.where(waves >= 1.0, waves / np.ceil(waves), waves)
     tile_share = (m / (np.ceil(m / tile_m) * tile_m)) * (n / (np.ceil(n / tile_n) * tile_n))
     tile_area = np.sqrt(np.minimum(tile_m * tile_n, _TILE**2) / _TILE**2)
-    share: Floats = (
-        np.maximum(tile_share * (0.5 + 0.5 * wave_share) * tile_area, 1e-4) * k / (k + model.k_half)
+    filled = (
+        np.maximum(tile_share * (0.5 + 0.5 * wave_share) * tile_area, _LEAST_SHARE) * k / (k + model.k_half)
     )
-    return np.where(waves < 1.0, share * np.maximum(waves, 1e-4) ** 0.5, share)
+    share = np.ones((len(batch), len(step.m)))
+    share[:, rows] = np.where(waves < 1.0, filled * np.sqrt(np.maximum(waves, _LEAST_SHARE)), filled)
+    return share
 
 
 def _tile(extent: Floats) -> Floats:

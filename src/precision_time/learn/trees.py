@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-_CHUNK = 1024
-"""Rows walked at once: keeps the index matrix in cache."""
+_FEW_ROWS = 1024
+"""Up to here all trees are walked at once for each row; above, each tree parts the rows among its leaves."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,8 +43,7 @@ class TreeEnsemble:
         Returns:
             Raw score, shape (n_samples,).
         """
-        parts = [self._walk(x[start : start + _CHUNK]) for start in range(0, len(x), _CHUNK)]
-        return np.concatenate(parts) if parts else np.zeros(0)
+        return self._walk(x) if len(x) <= _FEW_ROWS else self._partition(x)
 
     def _walk(self, x: Floats) -> Floats:
         # Flat takes: a level of all trees and rows at once, without building index pairs.
@@ -56,6 +55,28 @@ class TreeEnsemble:
             goes_left = flat.take(self.feature.take(node) + offset) <= self.threshold.take(node)
             node = children.take(2 * node + goes_left)
         total: Floats = self.value.take(node).sum(axis=1)
+        return total
+
+    def _partition(self, x: Floats) -> Floats:
+        columns = np.asfortranarray(x)
+        total = np.zeros(len(x))
+        everyone = np.arange(len(x))
+        for root in self.roots.tolist():
+            waiting = [(root, everyone)]
+            while waiting:
+                node, rows = waiting.pop()
+                left = int(self.left[node])
+                if left == node:
+                    total[rows] += self.value[node]
+                    continue
+                goes_left = columns[:, self.feature[node]].take(rows) <= self.threshold[node]
+                if goes_left.all():
+                    waiting.append((left, rows))
+                elif not goes_left.any():
+                    waiting.append((int(self.right[node]), rows))
+                else:
+                    waiting.append((left, rows[goes_left]))
+                    waiting.append((int(self.right[node]), rows[~goes_left]))
         return total
 
     def to_arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
