@@ -71,7 +71,7 @@ def group_features(group: JobGroup, costs: StepCosts) -> dict[str, Floats]:
         **_fact_features(costs),
         "log_micro_batch_size": batch,
         "log_global_batch_size": global_batch,
-        **{name: np.full(len(group), value) for name, value in fixed.items()},
+        **dict(zip(fixed, _repeated([*fixed.values()], len(group)), strict=True)),
     }
 
 
@@ -184,6 +184,11 @@ def _stack_features(stack: Stack, scope: TimingScope) -> dict[str, float]:
         "unpadded": float(stack.unpadded_sequences),
         "real_input": float(stack.real_input),
     }
+
+
+def _repeated(values: list[float], count: int) -> Floats:
+    """One row per value, `count` times each."""
+    return np.broadcast_to(np.array(values, dtype=np.float64)[:, None], (len(values), count))
 
 
 def _log(value: Floats | float) -> Floats:

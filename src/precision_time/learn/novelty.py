@@ -48,6 +48,8 @@ class MeasuredModels:
         """Distance of each job's model to the nearest measured one, 0 for those measured, shape (n,)."""
         known = frozenset(self.architectures)
         unknown = sorted({key for key in jobs.architectures if key not in known})
+        if not unknown:
+            return np.zeros(len(jobs.architectures))
         rows = {key: jobs.architectures.index(key) for key in unknown}
         points = positions_of(jobs)
         nearest = {

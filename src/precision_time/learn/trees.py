@@ -8,7 +8,7 @@ stored as arrays and walked here. `tests/learn/test_trees.py` holds both against
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,11 @@ class TreeEnsemble:
     value: Floats
     roots: NDArray[np.int32]
     depth: int
+    children: NDArray[np.int32] = field(init=False)
+    """Right and left of each node in turn, shape (2M,)."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "children", np.stack([self.right, self.left], axis=1).ravel())
 
     def predict(self, x: Floats) -> Floats:
         """Sum of the leaf values.
@@ -49,11 +54,10 @@ class TreeEnsemble:
         # Flat takes: a level of all trees and rows at once, without building index pairs.
         flat = np.ascontiguousarray(x).ravel()
         offset = (np.arange(len(x)) * x.shape[1])[:, None]
-        children = np.stack([self.right, self.left], axis=1).ravel()
         node = np.broadcast_to(self.roots, (len(x), len(self.roots))).astype(np.intp)
         for _ in range(self.depth):
             goes_left = flat.take(self.feature.take(node) + offset) <= self.threshold.take(node)
-            node = children.take(2 * node + goes_left)
+            node = self.children.take(2 * node + goes_left)
         total: Floats = self.value.take(node).sum(axis=1)
         return total
 

@@ -15,11 +15,13 @@ from ..cost.group import group_of_jobs
 from ..cost.job import Job
 from ..cost.roofline import peak_flops_per_s
 from ..cost.step import StepCosts, memory_of, price
+from ..identity_cache import cache_by_identity
 from ..learn.artifact import TrainedPredictor
 from ..learn.evidence_space import evidence_keys, nearest
 from ..learn.novelty import NEAR
 from ..learn.serving import StepTimes, on_reference, step_times
 from ..learn.table import JobTable, group_table, job_table
+from ..workload.graph import OpGraph
 from .prediction import Evidence, Interval, Prediction
 
 _EVIDENCE_SHOWN = 3
@@ -118,11 +120,16 @@ def model_flops_utilisation(job: Job, step_time_s: float) -> float | None:
     None where the matmul type has no peak of its own on the device.
     """
     dtype, device = job.precision.matmul, job.cluster.device
-    graph = job.workload.graph
-    if dtype.value not in device.peak_flops_per_s or graph.forward_flops == 0.0:
+    forward_flops = _forward_flops(job.workload.graph)
+    if dtype.value not in device.peak_flops_per_s or forward_flops == 0.0:
         return None
-    useful = (1.0 + _BACKWARD_FLOPS) * graph.forward_flops * job.layout.global_batch_size
+    useful = (1.0 + _BACKWARD_FLOPS) * forward_flops * job.layout.global_batch_size
     return useful / (step_time_s * job.cluster.num_devices * peak_flops_per_s(device, dtype))
+
+
+@cache_by_identity
+def _forward_flops(graph: OpGraph) -> float:
+    return graph.forward_flops
 
 
 def nearest_runs(table: JobTable, predictor: TrainedPredictor) -> tuple[Evidence, ...]:
