@@ -76,6 +76,10 @@ def predict(
     ] = "none",
     size: SizesOption = None,
     custom: CustomOption = None,
+    input_rate: Annotated[
+        float | None,
+        typer.Option("--input-rate", help="Samples/s that the input pipeline delivers over all devices."),
+    ] = None,
     coverage: Annotated[float, typer.Option("--coverage", help="Probability that the interval holds.")] = 0.9,
     json_output: JsonOption = False,
 ) -> None:

@@ -54,6 +54,7 @@ def predict_time(
     checkpointing: str = "none",
     sizes: Mapping[str, Any] | None = None,
     custom: str | Path | None = None,
+    input_rate: float | None = None,
     coverage: float = 0.9,
     example_inputs: Any = None,
 ) -> Prediction:
@@ -88,6 +89,7 @@ def predict_time(
         checkpointing: none, selective or full.
         sizes: Sizes of a parametric model (hidden, layers, heads ...).
         custom: TOML or YAML file with devices and clusters of your own.
+        input_rate: Samples/s that the input pipeline delivers over all devices; None where it keeps up.
         coverage: Probability that the interval holds, 0..1.
         example_inputs: Inputs of an `nn.Module`.
 
@@ -114,6 +116,7 @@ def predict_time(
         batch_size=batch_size,
         global_batch_size=global_batch_size,
         epochs=epochs,
+        input_rate=input_rate,
     )
     if not 0.0 < coverage < 1.0:
         raise ConfigError(f"coverage={coverage} is no probability of an interval. To fix: use 0.5 to 0.99.")
@@ -152,7 +155,7 @@ def predict_time(
     answer = predict_job(
         replace(job, assumptions=tuple(said.assumptions)),
         shipped_predictor(),
-        length=RunLength(dataset_samples=samples, epochs=epochs, steps=steps),
+        length=RunLength(dataset_samples=samples, epochs=epochs, steps=steps, input_samples_per_s=input_rate),
         coverage=coverage,
     )
     return replace(answer, warnings=(*said.warnings, *answer.warnings))

@@ -37,6 +37,8 @@ class RunLength:
     dataset_samples: int | None = None
     epochs: float | None = None
     steps: int | None = None
+    input_samples_per_s: float | None = None
+    """What the input pipeline delivers over all devices; None where it keeps up."""
 
 
 def predict_job(
@@ -54,7 +56,9 @@ def predict_job(
     costs = price(group)
     reference = None if job.cluster.reference is None else job_table([on_reference(job)])
     times = step_times(group_table(group, costs), predictor, coverage=coverage, reference=reference)
-    step_time_s = float(times.step_time_s[0])
+    fed_s = input_time_s(job, length)
+    wait_s = max(fed_s - float(times.step_time_s[0]), 0.0)
+    step_time_s = float(times.step_time_s[0]) + wait_s
     memory = memory_of_job(job)
     needed = sum(memory.values())
     run = run_times(job, length, step_time_s)
@@ -73,8 +77,12 @@ def predict_job(
         micro_batch_size=layout.micro_batch_size,
         global_batch_size=layout.global_batch_size,
         step_time_s=step_time_s,
-        terms=corrected_terms(costs, times),
-        interval=Interval(low_s=float(times.low_s[0]), high_s=float(times.high_s[0]), coverage=coverage),
+        terms=corrected_terms(costs, times) | ({"data_stall_s": wait_s} if wait_s else {}),
+        interval=Interval(
+            low_s=max(float(times.low_s[0]), fed_s),
+            high_s=max(float(times.high_s[0]), fed_s),
+            coverage=coverage,
+        ),
         throughput=layout.global_batch_size * workload.units_per_sample / step_time_s,
         throughput_unit=workload.throughput_unit,
         mfu=model_flops_utilisation(job, step_time_s),
@@ -206,6 +214,16 @@ def _memory_warnings(job: Job, memory: Mapping[str, float], needed: float) -> tu
         f"{capacity / 2**30:.1f} GiB. Largest: {largest} ({memory[largest] / 2**30:.1f} GiB). "
         "Try a smaller batch, activation checkpointing or sharding (zero=3).",
     )
+
+
+def input_time_s(job: Job, length: RunLength) -> float:
+    """Seconds in which the input pipeline delivers one global batch; 0 where no rate was given.
+
+    Loading runs beside the step, so that a step takes the longer of the two.
+    """
+    if length.input_samples_per_s is None:
+        return 0.0
+    return job.layout.global_batch_size / length.input_samples_per_s
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
