@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..identity_cache import cache_by_identity
 from ..parallel.layout import Checkpointing, Layout
 from ..precision.lowered import LoweredStep
 from ..precision.lowering import DTYPES, OP_CLASSES
@@ -84,6 +85,7 @@ def compute_costs(step: LoweredStep, group: JobGroup, model: KernelModel) -> Com
     share = _UNPADDED_SHARE if group.stack.unpadded_sequences else 1.0
     samples = group.micro_batch_size[:, None] * share
     compiler = compiler_rates(group.stack.compiler)
+    step = _with_local_experts(step, layout.ep)
     seconds = kernel_seconds(step, samples, rates_of([device]), model)
     fusible = _FUSIBLE[step.op_class] | step.is_cast
     seconds = seconds * np.where(fusible, compiler.fusion, 1.0) / (layout.tp * layout.pp * layout.cp)
@@ -99,6 +101,17 @@ def compute_costs(step: LoweredStep, group: JobGroup, model: KernelModel) -> Com
         backward_s=backward_s,
         kernels_s=seconds,
         facts={**_facts(step, samples, seconds), "host_s": np.full(len(group), host_s)},
+    )
+
+
+@cache_by_identity
+def _with_local_experts(step: LoweredStep, ep: int) -> LoweredStep:
+    """The step as one expert-parallel rank runs it: a share of the experts, each with all its tokens."""
+    if ep == 1 or not step.expert.any():
+        return step
+    share = np.where(step.expert, float(ep), 1.0)
+    return replace(
+        step, bytes_fixed=step.bytes_fixed / share, count=step.count / share, m=step.m * share, n=step.n
     )
 
 

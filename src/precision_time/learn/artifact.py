@@ -93,7 +93,7 @@ def load_predictor(folder: Path) -> TrainedPredictor:
                 f"The predictor in {folder} has schema {card['schema']}, this version reads "
                 f"{ARTIFACT_SCHEMA_VERSION}. {way_out}"
             )
-        with np.load(folder / _ARRAYS, allow_pickle=False) as file:
+        with (folder / _ARRAYS).open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays = dict(file)
         return _assemble(card, arrays)
     except FileNotFoundError as error:

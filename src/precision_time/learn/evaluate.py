@@ -19,7 +19,7 @@ from ..corpus.jobs import UnsupportedRow, job_of
 from ..corpus.measurement import Rejected
 from ..corpus.schema import Row, read_rows
 from ..cost.job import Job
-from ..errors import ConfigError, CorpusError, PrecisionTimeError
+from ..errors import ConfigError, PrecisionTimeError
 from .artifact import TrainedPredictor, shipped_predictor
 from .metrics import ErrorSummary, summarize
 from .serving import predict_step_times
@@ -151,21 +151,19 @@ def score_rows(rows: Sequence[Row], predictor: TrainedPredictor, *, coverage: fl
 
 
 def _parse(row: Row) -> tuple[Job | None, float | None, str]:
-    """Job, measured step time and reason of one row; a job without a measurement is predicted, not scored."""
+    """Job, measured step time and reason of one row; without a job the reason says why."""
+    measurement = measurement_of(row)
+    if isinstance(measurement, Rejected):
+        return None, None, measurement.reason
+    measured = measurement.measured_step_time_s
+    if not measurement.usable:
+        return None, measured, measurement.quality_reason or "no step time"
     try:
-        measurement = measurement_of(row)
-        if isinstance(measurement, Rejected):
-            return None, None, measurement.reason
-        measured = measurement.measured_step_time_s
-        if not measurement.usable:
-            return None, measured, measurement.quality_reason or "no step time"
         return job_of(measurement), measured, ""
     except UnsupportedRow as error:
-        return None, None, error.reason
-    except CorpusError:
-        raise
+        return None, measured, error.reason
     except PrecisionTimeError as error:
-        return None, None, str(error)
+        return None, measured, str(error)
 
 
 def _report(scored: Sequence[ScoredRow], group_by: Sequence[str], coverage: float) -> EvaluationReport:

@@ -16,6 +16,7 @@ papers.md 1.5. Trees are LightGBM's (Ke et al., NeurIPS 2017).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -283,6 +284,8 @@ def _inner_folds(groups: NDArray[Any], seed: int) -> Ints:
 
 
 def _boost(x: Floats, y: Floats, weights: Floats, settings: BoosterSettings, seed: int) -> TreeEnsemble:
+    # Idle OpenMP threads that spin make a fit many times slower on a busy machine.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     import lightgbm
 
     parameters = {

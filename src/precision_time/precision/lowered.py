@@ -52,3 +52,5 @@ class LoweredStep:
     param_elems: Floats
     """Parameter elements whose gradient is ready after this kernel (backward rows), per repeat."""
     segment: Ints
+    expert: Bools
+    """Of the expert layers: expert parallelism divides their weights, not their FLOPs."""

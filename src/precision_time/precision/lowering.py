@@ -28,6 +28,8 @@ _DTYPE_INDEX = {dtype: index for index, dtype in enumerate(DTYPES)}
 _PHASE_INDEX = {phase: index for index, phase in enumerate(PHASES)}
 _CONVS = frozenset({OpClass.CONV, OpClass.GROUPED_CONV, OpClass.DEPTHWISE_CONV})
 _SOFTMAX_CASTS_INSIDE = frozenset({"_softmax", "_log_softmax"})
+_EXPERT_PRODUCT = "_grouped_mm"
+"""The product of all experts at once, as captures and model families write it."""
 _QUANTIZED_ALIGNMENT = 16
 """fp8 and int8 GEMMs need both weight dimensions to be multiples of 16 (Transformer Engine docs)."""
 _FREE_BACKWARD = frozenset({"add", "add_", "sub", "rsub", "neg", "sum", "mean"})
@@ -59,6 +61,7 @@ class _Row:
     stride: float = 1.0
     param_elems: float = 0.0
     segment: int = 0
+    expert: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -322,6 +325,7 @@ def _kernel(
         kernel=node.kernel,
         stride=node.stride,
         segment=node.segment,
+        expert=node.op == _EXPERT_PRODUCT,
     )
 
 
@@ -345,6 +349,7 @@ def _memory_row(
         launches=launches,
         repeat=node.repeat,
         segment=node.segment,
+        expert=node.op == _EXPERT_PRODUCT,
     )
 
 
@@ -377,4 +382,5 @@ def _columns(rows: list[_Row]) -> LoweredStep:
         stride=floats("stride"),
         param_elems=floats("param_elems"),
         segment=np.array([row.segment for row in rows], dtype=np.int64),
+        expert=bools("expert"),
     )
