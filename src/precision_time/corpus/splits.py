@@ -48,8 +48,9 @@ def model_groups(rows: Sequence[Measurement]) -> Ints:
 def grouped_folds(groups: Ints, *, num_folds: int = 5, seed: int = 0) -> Ints:
     """The test fold of each row, 0 .. num_folds - 1, shape (n,); no group is divided.
 
-    Groups go to the fold with the fewest rows so far, the big ones first, in an order drawn from
-    `seed`. The same groups and seed give the same folds on any machine.
+    Groups are dealt out in an order drawn from `seed`, so that every fold holds out as many groups,
+    whatever their sizes: filling folds up by size would hold whole families of middling models out
+    together. The same groups and seed give the same folds on any machine.
 
     Args:
         groups: Group number of each row, as the functions above give it.
@@ -63,17 +64,10 @@ def grouped_folds(groups: Ints, *, num_folds: int = 5, seed: int = 0) -> Ints:
         raise ConfigError(
             f"num_folds={num_folds}: a split needs at least 2 folds. To fix: ask for 2 or more."
         )
-    names, counts = np.unique(groups, return_counts=True)
-    # Sizes are compared by power of two, so that the draw still decides among alike groups.
-    order = sorted(
-        range(len(names)), key=lambda k: (-int(counts[k]).bit_length(), _draw(int(names[k]), seed))
-    )
+    names = np.unique(groups)
+    order = sorted(range(len(names)), key=lambda k: _draw(int(names[k]), seed))
     home = np.zeros(len(names), dtype=np.int64)
-    filled = [0] * num_folds
-    for position in order:
-        fold = filled.index(min(filled))
-        home[position] = fold
-        filled[fold] += int(counts[position])
+    home[order] = np.arange(len(names)) % num_folds
     folds: Ints = home[np.searchsorted(names, groups)]
     return folds
 

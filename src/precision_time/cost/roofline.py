@@ -201,7 +201,7 @@ def compiler_rates(compiler: str) -> CompilerRates:
     """Rates of a compiler of `cost/data/kernels.toml`; one that is not listed counts as none.
 
     >>> compiler_rates("none")
-    CompilerRates(fusion=1.0, host=3.5)
+    CompilerRates(fusion=1.0, host=4.5)
     """
     table = _kernel_data()["compilers"]
     entry = table.get(compiler, table["none"])

@@ -29,9 +29,8 @@ _UNITS: Mapping[str, float] = {
 """Feature and the difference that counts as one step away."""
 _SHARE_UNIT = 0.15
 _FAMILY_UNIT = 0.7
-_REACH = 3.0
+_REACH = 4.0
 """Distance at which a correction learned from other models has lost most of its hold."""
-_LEAST_HOLD = 0.3
 NEAR = 1.0
 """Distance up to which an unseen model counts as near: sisters of one family."""
 
@@ -73,8 +72,8 @@ def measured_models(jobs: JobTable, rows: NDArray[np.intp]) -> MeasuredModels:
 
 def hold(distance: Floats) -> Floats:
     """Share of the full correction that holds at a distance, 1 for measured models."""
-    share: Floats = _LEAST_HOLD + (1.0 - _LEAST_HOLD) * np.exp(-np.square(distance / _REACH))
-    return np.where(distance > 0.0, share, 1.0)
+    share: Floats = np.exp(-np.square(distance / _REACH))
+    return share
 
 
 def positions_of(jobs: JobTable) -> Floats:
