@@ -80,7 +80,8 @@ class UnknownNameError(ConfigError):
         self.name = name
         self.nearest = nearest_names(name, known)
         guess = f" Did you mean {' or '.join(repr(n) for n in self.nearest)}?" if self.nearest else ""
-        super().__init__(f"Unknown {kind} {name!r}.{guess} {hint}")
+        way_out = hint if "To fix" in hint else f"To fix: use a known name. {hint}"
+        super().__init__(f"Unknown {kind} {name!r}.{guess} {way_out}")
 
 
 def nearest_names(name: str, known: Iterable[str], *, limit: int = 3) -> tuple[str, ...]:

@@ -46,14 +46,14 @@ class Layout:
         for name in ("dp", "tp", "pp", "cp", "ep", "virtual_pp", "num_micro_batches"):
             value = getattr(self, name)
             if value < 1:
-                raise LayoutError(f"{name}={value} is not a degree: it must be at least 1.")
+                raise LayoutError(f"{name}={value} is not a degree: it must be at least 1. To fix: {name}=1.")
         if self.micro_batch_size <= 0:
             raise LayoutError(
                 f"micro_batch_size={self.micro_batch_size:g} must be above 0. "
                 "To fix: give a batch size of at least one sample."
             )
         if self.zero_stage not in (0, 1, 2, 3):
-            raise LayoutError(f"zero_stage={self.zero_stage} is not a stage: use 0, 1, 2 or 3.")
+            raise LayoutError(f"zero_stage={self.zero_stage} is not a stage. To fix: use 0, 1, 2 or 3.")
 
     @property
     def world_size(self) -> int:

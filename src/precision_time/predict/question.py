@@ -25,7 +25,19 @@ _DEFAULT_BATCHES = (256, 128, 64, 32, 16, 8, 4, 2, 1)
 _MAX_COUNT = 10_000_000
 """No cluster, batch or sequence is longer: a guard against a slip of the keyboard."""
 _MAX_VALUE = 10**13
-_WHOLE = ("gpus", "nodes", "tp", "pp", "grad_accum", "seq_len", "image_size", "samples", "steps")
+_WHOLE = (
+    "gpus",
+    "nodes",
+    "tp",
+    "pp",
+    "grad_accum",
+    "seq_len",
+    "image_size",
+    "samples",
+    "steps",
+    "batch_size",
+    "global_batch_size",
+)
 _CONVOLUTIONS = (OpClass.CONV, OpClass.GROUPED_CONV, OpClass.DEPTHWISE_CONV)
 _TIMM_PREFIX = "timm:"
 _FILE_SUFFIXES = (".json", ".onnx", ".pt2")
