@@ -71,7 +71,7 @@ def test_options_arrive_under_the_names_of_the_call(
         "predict resnet50 --device A100-SXM4-80GB --gpus 16 --nodes 2 --node-type DGX-A100 --batch-size 32"
         " --seq-len 128 --image-size 192 --dataset imagenet --samples 1000 --epochs 90 --framework pytorch"
         " --stack ngc-tuned --optimizer lamb --tp 2 --pp 4 --zero 1 --grad-accum 3 --checkpointing full"
-        " --coverage 0.8 --size hidden=64 --size rate=0.5 --precision tf32"
+        " --input-rate 900 --coverage 0.8 --size hidden=64 --size rate=0.5 --precision tf32"
     )
     assert cli(*words.split()).code == 0
     expected = {
@@ -79,7 +79,8 @@ def test_options_arrive_under_the_names_of_the_call(
         "batch_size": 32, "global_batch_size": None, "seq_len": 128, "image_size": 192, "dataset": "imagenet",
         "samples": 1000, "epochs": 90.0, "steps": None, "framework": "pytorch", "stack": "ngc-tuned",
         "optimizer": "lamb", "tp": 2, "pp": 4, "zero": 1, "grad_accum": 3, "checkpointing": "full",
-        "coverage": 0.8, "sizes": {"hidden": 64, "rate": 0.5}, "custom": None, "precision": "tf32",
+        "input_rate": 900.0, "coverage": 0.8, "sizes": {"hidden": 64, "rate": 0.5}, "custom": None,
+        "precision": "tf32",
     }  # fmt: skip
     assert asked == [expected]
 

@@ -261,3 +261,12 @@ def test_bf16_on_v100_is_emulated_and_warned_of():
     assert any("no bf16 hardware" in line and "emulated" in line for line in emulated.warnings)
     assert emulated.step_time_s > predict_time(**v100, precision="fp16-mixed").step_time_s
     assert not predict_time(**v100, precision="fp16-mixed").warnings
+
+
+def test_a_slow_input_pipeline_bounds_the_step() -> None:
+    asked = {"model": "resnet50", "gpus": 8, "batch_size": 256, "precision": "fp16-mixed"}
+    fast, slow = predict_time(**asked), predict_time(**asked, input_rate=2048.0)
+    assert slow.step_time_s == pytest.approx(1.0)
+    assert slow.terms["data_stall_s"] == pytest.approx(1.0 - fast.step_time_s)
+    assert math.fsum(slow.terms.values()) == pytest.approx(slow.step_time_s, rel=1e-12)
+    assert "data_stall_s" not in predict_time(**asked, input_rate=1e9).terms

@@ -69,7 +69,7 @@ def check_counts(**counts: float | None) -> None:
             raise ConfigError(
                 f"{name}={value!r} must be a whole number. To fix: {name}={max(int(value), 1)}."
             )
-        if name not in ("samples", "steps") and value > _MAX_COUNT:
+        if name not in ("samples", "steps", "input_rate") and value > _MAX_COUNT:
             raise ConfigError(f"{name}={value!r} is beyond {_MAX_COUNT:,}. To fix: check the number.")
 
 
