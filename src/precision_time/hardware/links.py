@@ -16,8 +16,6 @@ from ..units import GIGA
 from .device import Device, Link
 from .device_table import bridged_cards, is_host_staged, load_toml
 
-NO_LINK = Link(name="none", bandwidth_bytes_per_s=0.0, latency_s=0.0)
-
 _BITS_PER_BYTE = 8.0
 _OLDEST_PCIE, _NEWEST_SLOT = 2, 5
 _FIRST_SWITCHED = 3
