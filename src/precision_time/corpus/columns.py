@@ -9,7 +9,7 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from ..cost.job import Stack, TimingScope
-from ..parallel.layout import Checkpointing, Layout
+from ..parallel.layout import Checkpointing, ContextMethod, Layout, Offload, PipelineSchedule
 from .measurement import Measurement, Quality
 
 # Names are fields of Measurement. Texts and objects repeat a great deal and stand once, in a side table.
@@ -69,6 +69,17 @@ _LEFT_OUT: dict[type, dict[str, Any]] = {
         "checkpointing": "none",
         "bucket_bytes": 25 * 2**20,
         "data_parallel_engine": "ddp",
+        "expert_tp": None,
+        "shard_size": 0,
+        "reshard_after_forward": True,
+        "prefetch": 1,
+        "offload": "none",
+        "schedule": "1f1b",
+        "stage_layers": (),
+        "context_method": "ring",
+        "expert_capacity": 0.0,
+        "checkpointed_share": 1.0,
+        "rank_order": ("tp", "cp", "dp", "pp"),
     },
     Stack: {
         "framework": "pytorch",
@@ -81,6 +92,20 @@ _LEFT_OUT: dict[type, dict[str, Any]] = {
         "host_per_tensor_s": 0.0,
     },
 }
+
+
+_LAYOUT_TYPES: dict[str, Callable[[Any], Any]] = {
+    "checkpointing": Checkpointing,
+    "offload": Offload,
+    "schedule": PipelineSchedule,
+    "context_method": ContextMethod,
+    "stage_layers": tuple,
+    "rank_order": tuple,
+}
+
+
+def _as_is(value: Any) -> Any:
+    return value
 
 
 def to_json(value: Any) -> str:
@@ -100,7 +125,7 @@ def _layout(text: str) -> Layout | None:
     if data is None:
         return None
     stored = {**_LEFT_OUT[Layout], **data}
-    return Layout(**{**stored, "checkpointing": Checkpointing(stored["checkpointing"])})
+    return Layout(**{name: _LAYOUT_TYPES.get(name, _as_is)(value) for name, value in stored.items()})
 
 
 def _stack(text: str) -> Stack:

@@ -11,7 +11,7 @@ from typing import Any
 from ..cost.stacks import StackProfile
 from ..errors import ConfigError
 from ..hardware.catalog import get_device
-from ..parallel.layout import Checkpointing, Layout
+from ..parallel.layout import Checkpointing, Layout, PipelineSchedule
 from .rules import first_match
 from .schema import Row
 
@@ -90,6 +90,7 @@ def infer_layout(
     if not _complete_batches(batches, dp, seq_len, big=pp > 1):
         return None
     assert batches.micro is not None and batches.accumulation is not None
+    virtual_pp = _degree(parallelism, "virtual_pp") or 1
     return Layout(
         dp=dp,
         tp=tp,
@@ -97,7 +98,8 @@ def infer_layout(
         cp=cp,
         ep=_expert_parallel(degrees.ep, dp * cp),
         zero_stage=_zero_stage(parallelism, profile, row) if dp > 1 else 0,
-        virtual_pp=_degree(parallelism, "virtual_pp") or 1,
+        virtual_pp=virtual_pp,
+        schedule=PipelineSchedule.INTERLEAVED if virtual_pp > 1 else PipelineSchedule.ONE_F_ONE_B,
         sequence_parallel=tp > 1
         and profile.sequence_parallel_from is not None
         and year >= profile.sequence_parallel_from,

@@ -50,6 +50,20 @@ class Link:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Fabric:
+    """How the nodes are wired to each other, beyond what one device's link says."""
+
+    topology: str = "fat-tree"
+    """fat-tree, rail-optimised, torus-2d, torus-3d, flat."""
+    pod_nodes: int = 0
+    """Nodes below one group of leaf switches, where the network is not thinned out; 0: all."""
+    oversubscription: float = 1.0
+    """Bandwidth into a pod over bandwidth out of it, at least 1."""
+    torus: tuple[int, ...] = ()
+    """Devices along each dimension of a torus; empty elsewhere."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Cluster:
     """`num_nodes` equal nodes of `devices_per_node` devices of one type."""
 
@@ -59,6 +73,7 @@ class Cluster:
     intra_node: Link
     inter_node: Link
     node_type: str = ""
+    fabric: Fabric = Fabric()
     assumptions: tuple[str, ...] = ()
     reference: Cluster | None = None
     """For hardware out of a user's own file: the catalogue's cluster most like it. What was learned

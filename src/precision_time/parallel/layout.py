@@ -1,4 +1,4 @@
-"""How a job is laid out over the devices: parallel degrees, batches, checkpointing."""
+"""How a job is laid out over the devices: parallel degrees, batches, sharding, checkpointing."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ..errors import LayoutError
+
+_COUNTS = ("dp", "tp", "pp", "cp", "ep", "virtual_pp", "num_micro_batches")
+_STAGES = (0, 1, 2, 3)
+AXES = ("tp", "cp", "dp", "pp")
+"""Axes whose degrees multiply to the world size, innermost first by default (Megatron's order)."""
 
 
 class Checkpointing(StrEnum):
@@ -16,11 +21,39 @@ class Checkpointing(StrEnum):
     FULL = "full"
 
 
+class PipelineSchedule(StrEnum):
+    """In which order a stage runs its micro batches; one file each in `parallel/schedules/`."""
+
+    GPIPE = "gpipe"
+    ONE_F_ONE_B = "1f1b"
+    INTERLEAVED = "interleaved"
+    ZERO_BUBBLE = "zero-bubble"
+
+
+class ContextMethod(StrEnum):
+    """How context-parallel ranks see the keys and values of the others."""
+
+    RING = "ring"
+    ALL_GATHER = "all-gather"
+    ULYSSES = "ulysses"
+
+
+class Offload(StrEnum):
+    """What lives in host memory."""
+
+    NONE = "none"
+    OPTIMIZER = "optimizer"
+    """Master weights and states, updated by the host's processor (ZeRO-Offload)."""
+    PARAMETERS = "parameters"
+    """Those, and the sharded parameters (ZeRO-Infinity to host memory, FSDP CPUOffload)."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
     """Degrees of parallelism and the batch that they share.
 
-    dp · tp · pp · cp equals the world size (ep lies inside dp·cp, as in Megatron).
+    dp · tp · pp · cp equals the world size. Experts have a layout of their own over the same devices:
+    ep · expert_tp divides tp · cp · dp, as in Megatron.
     """
 
     dp: int = 1
@@ -28,22 +61,42 @@ class Layout:
     pp: int = 1
     cp: int = 1
     ep: int = 1
+    expert_tp: int | None = None
+    """Tensor-parallel degree inside an expert; None: that of the other layers."""
     zero_stage: int = 0
     """0: DDP; 1, 2, 3: sharded optimizer, gradients, parameters (3 = FSDP FULL_SHARD)."""
+    shard_size: int = 0
+    """Data-parallel ranks that hold one copy between them (HSDP); 0: all of them."""
+    reshard_after_forward: bool = True
+    """ZeRO 3: drop gathered parameters after the forward pass and gather them again for the backward."""
+    prefetch: int = 1
+    """ZeRO 3: units gathered ahead of their computation; 0: none."""
+    offload: Offload = Offload.NONE
+    schedule: PipelineSchedule = PipelineSchedule.ONE_F_ONE_B
     virtual_pp: int = 1
+    """Model chunks per stage; above 1 with the interleaved schedule and only there."""
+    stage_layers: tuple[int, ...] = ()
+    """Layers of each stage where they are not split evenly."""
     sequence_parallel: bool = False
+    context_method: ContextMethod = ContextMethod.RING
+    expert_capacity: float = 0.0
+    """Tokens that an expert takes, relative to an even share; 0: dropless."""
     micro_batch_size: float = 1.0
     """Samples per forward pass and model replica (per data-parallel rank)."""
     num_micro_batches: int = 1
     """Forward passes per optimizer step and replica (gradient accumulation)."""
     checkpointing: Checkpointing = Checkpointing.NONE
+    checkpointed_share: float = 1.0
+    """Share of the layers that full checkpointing covers (Megatron's recompute-num-layers)."""
     bucket_bytes: float = 25 * 2**20
     """DDP gradient bucket."""
     data_parallel_engine: str = "ddp"
     """ddp, dataparallel (one process, scatter and gather), parameter-server, none."""
+    rank_order: tuple[str, ...] = AXES
+    """Axes from the innermost (neighbouring devices) to the outermost."""
 
     def __post_init__(self) -> None:
-        for name in ("dp", "tp", "pp", "cp", "ep", "virtual_pp", "num_micro_batches"):
+        for name in _COUNTS:
             value = getattr(self, name)
             if value < 1:
                 raise LayoutError(f"{name}={value} is not a degree: it must be at least 1. To fix: {name}=1.")
@@ -52,8 +105,13 @@ class Layout:
                 f"micro_batch_size={self.micro_batch_size:g} must be above 0. "
                 "To fix: give a batch size of at least one sample."
             )
-        if self.zero_stage not in (0, 1, 2, 3):
+        if self.zero_stage not in _STAGES:
             raise LayoutError(f"zero_stage={self.zero_stage} is not a stage. To fix: use 0, 1, 2 or 3.")
+        if sorted(self.rank_order) != sorted(AXES):
+            raise LayoutError(
+                f"rank_order={'-'.join(self.rank_order)} must name each of {', '.join(AXES)} once. "
+                f"To fix: {'-'.join(AXES)}."
+            )
 
     @property
     def world_size(self) -> int:
@@ -64,3 +122,31 @@ class Layout:
     def global_batch_size(self) -> float:
         """Samples per optimizer step over all replicas."""
         return self.micro_batch_size * self.num_micro_batches * self.dp
+
+    @property
+    def tensor_degree_of_experts(self) -> int:
+        """Devices that share one expert."""
+        return self.tp if self.expert_tp is None else self.expert_tp
+
+    @property
+    def data_ranks(self) -> int:
+        """Ranks that hold the same shard of the dense parameters and average its gradients: dp · cp."""
+        return self.dp * self.cp
+
+    @property
+    def expert_data_ranks(self) -> int:
+        """Ranks that hold the same experts and average their gradients."""
+        return max(self.tp * self.cp * self.dp // (self.tensor_degree_of_experts * self.ep), 1)
+
+    @property
+    def shard_ranks(self) -> int:
+        """Data ranks over which ZeRO spreads a copy: `shard_size`, or all of them."""
+        return self.shard_size or self.data_ranks
+
+    def stride(self, axis: str) -> int:
+        """Devices between neighbouring ranks of an axis: the product of the degrees further in."""
+        inner = self.rank_order[: self.rank_order.index(axis)]
+        stride = 1
+        for name in inner:
+            stride *= int(getattr(self, name))
+        return stride

@@ -1,0 +1,50 @@
+"""What every pipeline schedule offers: an order of tasks per stage, and the bubble by formula."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+
+class Work(StrEnum):
+    """Kinds of work on a micro batch; the backward pass may come in two halves."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    """Of inputs and weights together, or of the inputs alone where WEIGHT follows."""
+    WEIGHT = "weight"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Task:
+    """One piece of work of a stage."""
+
+    work: Work
+    micro_batch: int
+    chunk: int = 0
+    """Model chunk of the stage, 0 .. virtual_pp - 1."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageTimes:
+    """Seconds of one micro batch on one stage, all chunks together."""
+
+    forward_s: float
+    backward_s: float
+    """Of inputs and weights together."""
+    weight_share: float = 0.5
+    """Part of the backward pass that computes weight gradients, which zero-bubble schedules defer."""
+
+
+class Schedule(Protocol):
+    """A pipeline schedule."""
+
+    def order(self, stage: int, pp: int, num_micro_batches: int, virtual_pp: int) -> tuple[Task, ...]:
+        """Tasks of a stage, in the order in which it runs them."""
+
+    def bubble_s(self, pp: int, virtual_pp: int, num_micro_batches: int, times: StageTimes) -> float:
+        """Idle seconds of a stage per step by formula, equal stages, no communication."""
+
+    def in_flight(self, stage: int, pp: int, num_micro_batches: int, virtual_pp: int) -> float:
+        """Micro batches whose activations a stage holds at its peak, in units of one full stage."""
