@@ -1,0 +1,22 @@
+"""GPipe: all forward passes, then all backward passes (Huang et al., NeurIPS 2019, figure 2c)."""
+
+from __future__ import annotations
+
+from .contract import StageTimes, Task
+from .tasks import backwards, forwards
+
+
+class GPipe:
+    """All forward passes, then the backward passes from the last micro batch to the first."""
+
+    def order(self, stage: int, pp: int, num_micro_batches: int, virtual_pp: int) -> tuple[Task, ...]:
+        """Tasks of a stage in order; the same on every stage."""
+        return (*forwards(num_micro_batches), *reversed(backwards(num_micro_batches)))
+
+    def bubble_s(self, pp: int, virtual_pp: int, num_micro_batches: int, times: StageTimes) -> float:
+        r"""Idle seconds of a stage: $(p-1)(F+B)$ (Narayanan et al., SC 2021, section 2.2.1)."""
+        return (pp - 1) * (times.forward_s + times.backward_s)
+
+    def in_flight(self, stage: int, pp: int, num_micro_batches: int, virtual_pp: int) -> float:
+        """Every micro batch is alive when the first backward pass starts."""
+        return float(num_micro_batches)

@@ -1,0 +1,52 @@
+"""Interleaved 1F1B: a stage holds several chunks of the model (Narayanan et al., SC 2021, section 2.2.2)."""
+
+from __future__ import annotations
+
+from ...errors import LayoutError
+from .contract import StageTimes, Task, Work
+from .tasks import task_of, warmed_up
+
+
+class Interleaved:
+    """Micro batches go through the chunks in groups of p, as Megatron-LM runs them."""
+
+    def order(self, stage: int, pp: int, num_micro_batches: int, virtual_pp: int) -> tuple[Task, ...]:
+        """Tasks of a stage in order.
+
+        Raises:
+            LayoutError: If the micro batches are no multiple of the stages.
+        """
+        _check(pp, num_micro_batches)
+        passes = [
+            (first + offset, chunk)
+            for first in range(0, num_micro_batches, pp)
+            for chunk in range(virtual_pp)
+            for offset in range(pp)
+        ]
+        ahead = [task_of(Work.FORWARD, micro_batch, chunk) for micro_batch, chunk in passes]
+        back = [task_of(Work.BACKWARD, micro_batch, virtual_pp - 1 - chunk) for micro_batch, chunk in passes]
+        return tuple(warmed_up(_warm_up(stage, pp, num_micro_batches, virtual_pp), ahead, back))
+
+    def bubble_s(self, pp: int, virtual_pp: int, num_micro_batches: int, times: StageTimes) -> float:
+        r"""Idle seconds of a stage: $(p-1)(F+B)/v$."""
+        return (pp - 1) * (times.forward_s + times.backward_s) / virtual_pp
+
+    def in_flight(self, stage: int, pp: int, num_micro_batches: int, virtual_pp: int) -> float:
+        r"""On the first stage $p(1 + (p-1)/(pv))$ micro batches (Korthikanti et al., MLSys 2023)."""
+        started = _warm_up(stage, pp, num_micro_batches, virtual_pp) + 1
+        return min(started, num_micro_batches * virtual_pp) / virtual_pp
+
+
+def _warm_up(stage: int, pp: int, num_micro_batches: int, virtual_pp: int) -> int:
+    """Forward passes of a chunk before the first backward pass."""
+    return min(2 * (pp - stage - 1) + (virtual_pp - 1) * pp, num_micro_batches * virtual_pp)
+
+
+def _check(pp: int, num_micro_batches: int) -> None:
+    rest = num_micro_batches % pp
+    if rest:
+        raise LayoutError(
+            f"The interleaved schedule needs micro batches in groups of pp: num_micro_batches"
+            f"({num_micro_batches}) % pp({pp}) = {rest}. To fix: {num_micro_batches - rest + pp} micro "
+            "batches (grad_accum), or schedule 1f1b with virtual_pp=1."
+        )

@@ -1,0 +1,23 @@
+"""1F1B: one forward, one backward in turn (PipeDream-Flush; Narayanan et al., SC 2021, section 2.2.1)."""
+
+from __future__ import annotations
+
+from .contract import StageTimes, Task
+from .tasks import backwards, forwards, warmed_up
+
+
+class OneForwardOneBackward:
+    """Stage i starts with p - i - 1 forward passes, then runs one forward and one backward in turn."""
+
+    def order(self, stage: int, pp: int, num_micro_batches: int, virtual_pp: int) -> tuple[Task, ...]:
+        """Tasks of a stage in order."""
+        warm_up = min(pp - stage - 1, num_micro_batches)
+        return tuple(warmed_up(warm_up, forwards(num_micro_batches), backwards(num_micro_batches)))
+
+    def bubble_s(self, pp: int, virtual_pp: int, num_micro_batches: int, times: StageTimes) -> float:
+        r"""Idle seconds of a stage: $(p-1)(F+B)$, as GPipe's; what it saves is memory."""
+        return (pp - 1) * (times.forward_s + times.backward_s)
+
+    def in_flight(self, stage: int, pp: int, num_micro_batches: int, virtual_pp: int) -> float:
+        """Stage i holds p - i micro batches, or all there are."""
+        return float(min(pp - stage, num_micro_batches))

@@ -1,0 +1,26 @@
+"""Pipeline schedules by name."""
+
+from __future__ import annotations
+
+from ..layout import PipelineSchedule
+from .contract import Schedule
+from .gpipe import GPipe
+from .interleaved import Interleaved
+from .one_f_one_b import OneForwardOneBackward
+from .zero_bubble import ZeroBubble
+
+_SCHEDULES: dict[PipelineSchedule, Schedule] = {
+    PipelineSchedule.GPIPE: GPipe(),
+    PipelineSchedule.ONE_F_ONE_B: OneForwardOneBackward(),
+    PipelineSchedule.INTERLEAVED: Interleaved(),
+    PipelineSchedule.ZERO_BUBBLE: ZeroBubble(),
+}
+
+
+def schedule_of(name: PipelineSchedule) -> Schedule:
+    """The schedule of that name.
+
+    >>> schedule_of(PipelineSchedule.GPIPE).in_flight(0, pp=4, num_micro_batches=8, virtual_pp=1)
+    8.0
+    """
+    return _SCHEDULES[name]

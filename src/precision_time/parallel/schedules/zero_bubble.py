@@ -1,0 +1,43 @@
+"""Zero bubble, ZB-H1: weight gradients wait until a stage would idle (Qi et al., ICLR 2024)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .contract import StageTimes, Task, Work
+from .tasks import backwards, forwards, task_of, warmed_up
+
+
+class ZeroBubble:
+    """1F1B whose backward pass comes in two halves, with the memory of 1F1B's first stage everywhere.
+
+    Stage i puts its weight gradients off by i micro batches: then the input gradients, which the stage
+    before waits for, leave as early as its memory allows.
+    """
+
+    def order(self, stage: int, pp: int, num_micro_batches: int, virtual_pp: int) -> tuple[Task, ...]:
+        """Tasks of a stage in order."""
+        warm_up = min(pp - stage - 1, num_micro_batches)
+        order: list[Task] = []
+        for task in warmed_up(warm_up, forwards(num_micro_batches), backwards(num_micro_batches)):
+            order.append(task)
+            if task.work is Work.BACKWARD and task.micro_batch >= stage:
+                order.append(task_of(Work.WEIGHT, task.micro_batch - stage))
+        left = range(max(num_micro_batches - stage, 0), num_micro_batches)
+        return (*order, *(task_of(Work.WEIGHT, micro_batch) for micro_batch in left))
+
+    def bubble_s(self, pp: int, virtual_pp: int, num_micro_batches: int, times: StageTimes) -> float:
+        r"""Idle seconds of a stage: $(p-1)(F+B-W)$ (table 2), B of the inputs and W of the weights alone.
+
+        The paper has m at least p and W no longer than F and B. In general fewer micro batches fill fewer
+        gaps, and a longer W fills no more of them: $(p-1)(F+B) - (min(m,p)-1) min(F,B,W)$.
+        """
+        weight_s = times.backward_s * times.weight_share
+        input_s = times.backward_s - weight_s
+        filled_s = np.minimum(np.minimum(times.forward_s, input_s), weight_s)
+        idle_s: float = (pp - 1) * (times.forward_s + input_s) - (min(num_micro_batches, pp) - 1) * filled_s
+        return idle_s
+
+    def in_flight(self, stage: int, pp: int, num_micro_batches: int, virtual_pp: int) -> float:
+        """Every stage holds p micro batches: those under way, and those whose weight gradients wait."""
+        return float(min(pp, num_micro_batches))
