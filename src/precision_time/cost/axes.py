@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import LayoutError
 from ..hardware.device import Cluster
-from .collectives import LinkParams, Number, link_params
+from .collectives import LinkParams, Number, link_params, sub_torus
 from .overlap import Overlap
 
 Floats = NDArray[np.float64]
@@ -45,25 +46,74 @@ class StepTimes:
 def group_of(
     size: Number, stride: Number, cluster: Cluster, *, devices_per_node: Number | None = None
 ) -> Group:
-    """The group of an axis with `stride` devices between neighbouring ranks.
+    """The group of an axis with `stride` devices between neighbouring ranks, placed on the hierarchy.
+
+    Levels: devices of a node (or NVLink domain, or torus), nodes of a pod, pods. Devices are numbered node
+    by node and pod by pod. All groups of the axis communicate at once, and each has its own share of what
+    they have in common: `inter_node` is already one device's share of its node's adapters, so a group with
+    l ranks on a node drives l of them and leaves the rest to the groups of the other devices; of the links
+    out of a pod, thinned out by `Fabric.oversubscription`, every device has its share as well.
 
     Args:
         size: Ranks of the axis.
         stride: Product of the sizes of the axes further in.
-        cluster: Links and devices per node.
+        cluster: Links, devices per node, fabric.
         devices_per_node: Instead of the cluster's, for arrays of configurations.
 
     Returns:
-        The group, with the part of the node's fabric that its ranks reach.
+        The group, with the part of the node's fabric that its ranks reach, the part of the torus that it
+        covers, and the oversubscription where it reaches beyond a pod.
+
+    Assumes: jobs fill pods one after the other; the numbering follows the wiring.
     """
-    per_node = cluster.devices_per_node if devices_per_node is None else devices_per_node
-    local = np.clip(np.asarray(per_node, dtype=np.float64) / stride, 1.0, size)
-    return Group(
-        size=size,
-        nodes=np.asarray(size / local),
-        intra=link_params(cluster.intra_node, local),
-        inter=link_params(cluster.inter_node),
+    per_node = np.asarray(
+        cluster.devices_per_node if devices_per_node is None else devices_per_node, dtype=np.float64
     )
+    local = np.clip(per_node / stride, 1.0, size)
+    intra, inter = link_params(cluster.intra_node, local), link_params(cluster.inter_node)
+    fabric = cluster.fabric
+    if fabric.torus:
+        intra = replace(intra, torus=sub_torus(local, stride, fabric.torus, fabric.wraps))
+    if fabric.oversubscription > 1.0 and fabric.pod_nodes:
+        in_pod = np.clip(fabric.pod_nodes * per_node / stride, 1.0, size)
+        beyond = np.asarray(size) > in_pod * (1 + 1e-9)
+        inter = replace(
+            inter,
+            oversubscription=np.where(beyond, fabric.oversubscription, 1.0),
+            pod_nodes=np.maximum(in_pod / local, 1.0),
+        )
+    return Group(size=size, nodes=np.asarray(size / local), intra=intra, inter=inter)
+
+
+def split_group(
+    group_size: int, inner_size: int, stride: int, cluster: Cluster, *, devices_per_node: Number | None = None
+) -> tuple[Group, Group]:
+    """A group cut in two for hybrid sharding: neighbours that hold one copy, and the holders of a shard.
+
+    Args:
+        group_size: Ranks of the axis.
+        inner_size: Neighbouring ranks that share a copy (HSDP's shard group).
+        stride: Product of the sizes of the axes further in.
+        cluster: As for `group_of`.
+        devices_per_node: As for `group_of`.
+
+    Returns:
+        The group within which a copy is sharded, and the group over which copies are reduced: one rank of
+        each inner group, `stride * inner_size` devices apart.
+
+    Raises:
+        LayoutError: `inner_size` does not divide `group_size`.
+    """
+    if inner_size < 1 or group_size % inner_size:
+        raise LayoutError(
+            f"Invalid split: {group_size} ranks cannot be cut into groups of {inner_size}, as "
+            f"{group_size} % {inner_size} is not 0. To fix: use a divisor of {group_size}."
+        )
+    inner = group_of(inner_size, stride, cluster, devices_per_node=devices_per_node)
+    outer = group_of(
+        group_size // inner_size, stride * inner_size, cluster, devices_per_node=devices_per_node
+    )
+    return inner, outer
 
 
 def repeated(once: Overlap, rounds: Number) -> Overlap:

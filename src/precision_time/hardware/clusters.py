@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from math import ceil
+from math import ceil, prod
 from numbers import Integral
 from pathlib import Path
 
 from ..errors import CatalogError, ConfigError
 from .custom import Custom, load_custom
-from .device import Cluster, Device, Link
+from .device import Cluster, Device, Fabric, Link
 from .device_table import device_assumption, folded, get_device, known_devices, nearest_device
+from .fabrics import family_fabric, split_network, stated_shape, torus_fabric
 from .links import Network, default_fabric, fabric_link, fabric_name, parse_network, says_adapters
 from .nodes import NodeType, default_node_type, get_node_type
 
 _SWITCHED_BOARD = 8
 _BARE_NVLINK = frozenset({"nvlink3", "nvlink4", "nvlink5"})
+_TORUS = "ici"
 _NO_CUSTOM = Custom()
 
 
@@ -36,8 +38,11 @@ def get_cluster(
         num_devices: Devices in all.
         num_nodes: Hosts; by default as few as the node type allows.
         node_type: "DGX-A100", "p4d.24xlarge" ...; by default the usual host of the device.
-        intra_node: Link inside a host, as people write it ("nvlink3+nvswitch", "pcie4").
-        inter_node: Network, as people write it ("ib-hdr-200g x8", "ethernet-50g").
+        intra_node: Link inside a host, as people write it ("nvlink3+nvswitch", "pcie4"); of a torus with the
+            shape of the slice ("ici 4x4x8").
+        inter_node: Network, as people write it ("ib-hdr-200g x8", "ethernet-50g"); what follows of its wiring
+            is read too: "ib-ndr-400g x8 2:1" is thinned out twofold beyond a pod, "pods of 32" says where
+            that begins, "rail-optimised", "fat-tree" or "dragonfly" name the topology.
         custom: TOML or YAML file with own devices, node types and links (`load_custom`).
 
     Returns:
@@ -68,6 +73,7 @@ def get_cluster(
         intra_node=_intra(fabric, chosen, node, num_devices / nodes, said),
         inter_node=_inter(node, num_devices / hosts, nodes, said),
         node_type=node.name,
+        fabric=_wiring(fabric, chosen, node, num_devices, nodes, said),
         assumptions=tuple(said.assumptions),
         reference=None if custom is None else _reference(chosen, num_devices, hosts, said.own),
     )
@@ -213,8 +219,9 @@ def _intra(spelling: str, device: Device, node: NodeType, per_node: float, said:
 def _inter(node: NodeType, per_host: float, nodes: int, said: _Said) -> Link:
     """The network as one device sees it: a host's adapters shared by the devices on it."""
     spelling = said.inter_node or node.inter_node
-    if said.own.has_link(spelling):
-        return said.own.link(spelling)
+    for words in (spelling, split_network(spelling)[0]):
+        if said.own.has_link(words):
+            return said.own.link(words)
     network = parse_network(spelling, fallback=node.inter_node)
     if not says_adapters(spelling):
         network = _as_usual(network, node, explicit=said.node_type is not None)
@@ -223,6 +230,54 @@ def _inter(node: NodeType, per_host: float, nodes: int, said: _Said) -> Link:
         if said.inter_node is None and said.node_type is None:
             said.assume(f"network between nodes not said: {network.name} ({node.name})")
     return network.link(devices_per_node=per_host, slots=node.devices)
+
+
+def _wiring(
+    spelling: str, device: Device, node: NodeType, num_devices: int, nodes: int, said: _Said
+) -> Fabric:
+    """How the nodes are wired: as stated, else as the node type is, else as its network usually is."""
+    torus = _torus(spelling, device, node, num_devices, num_devices / nodes, said)
+    network = said.inter_node or node.inter_node
+    words, stated = split_network(network)
+    known = said.own.has_link(network) or said.own.has_link(words)
+    alike = known or parse_network(words).family == parse_network(node.inter_node).family
+    usual = node.fabric if alike else family_fabric(parse_network(words).family)[0]
+    fabric, note = stated.over(replace(usual, torus=(), wraps=()))
+    if nodes > 1:
+        said.assume(note)
+    if note is None and stated.oversubscription is None and 0 < fabric.pod_nodes < nodes:
+        said.assume(_thinned(fabric, node))
+    if not torus.torus:
+        return fabric
+    return replace(fabric, topology=torus.topology, torus=torus.torus, wraps=torus.wraps)
+
+
+def _thinned(fabric: Fabric, node: NodeType) -> str | None:
+    if fabric.oversubscription <= 1.0:
+        return None
+    return f"network {fabric.oversubscription:g}:1 beyond {fabric.pod_nodes} nodes ({node.name})"
+
+
+def _torus(
+    spelling: str, device: Device, node: NodeType, num_devices: int, per_node: float, said: _Said
+) -> Fabric:
+    """The torus inside a node or pod, empty where there is none."""
+    own, linked = node.fabric.torus, said.own.has_link(spelling)
+    if own and (linked or said.intra_node is None):
+        if prod(own) == round(per_node):
+            return node.fabric
+        shape = "x".join(map(str, own))
+        said.assume(f"torus {shape} of {node.name} not used: it does not hold {per_node:g} devices")
+    if linked or fabric_name(spelling, device) != _TORUS:
+        return Fabric()
+    stated = stated_shape(said.intra_node or "", per_node)
+    for name in (node.name, default_node_type(device).name):
+        found = torus_fabric(name, per_node, stated)
+        if found is not None:
+            if not stated and num_devices > 1:
+                said.assume(f"slice of {'x'.join(map(str, found.torus))} devices assumed ({name})")
+            return found
+    return Fabric()
 
 
 def _as_usual(network: Network, node: NodeType, *, explicit: bool) -> Network:

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CatalogError, UnknownNameError
-from .device import Device, Link
+from .device import Device, Fabric, Link
 from .device_table import HINT, canonical_device, folded, get_device
+from .fabrics import family_fabric
+from .links import parse_network
 from .nodes import NodeType
 
 
@@ -79,6 +81,10 @@ def load_custom(path: str | Path) -> Custom:
         devices = 4
         intra_node = "nvlink3"
         inter_node = "mynet"
+        topology = "fat-tree"           # or rail-optimised, dragonfly, torus-2d, torus-3d, flat
+        pod_nodes = 16                  # nodes below one group of leaf switches
+        oversubscription = 2            # bandwidth into such a pod over bandwidth out of it
+        torus = [4, 4]                  # devices along each dimension, for a torus
 
     Args:
         path: `.toml`, `.yaml` or `.yml` file.
@@ -113,22 +119,36 @@ def _load(path: Path, _stamp: int) -> Custom:
         )
         for name, row in sheet.link.items()
     }
-    nodes = {
-        folded(name): NodeType(
-            name=name,
-            device=_known_name(row.device, devices),
-            devices=row.devices,
-            intra_node=row.intra_node,
-            inter_node=row.inter_node,
-            domain=row.domain,
-            source=path.name,
-        )
-        for name, row in sheet.node.items()
-    }
+    nodes = {folded(name): _node_type(name, row, path, devices, links) for name, row in sheet.node.items()}
     bases = {
         folded(name): canonical_device(row.base) for name, row in sheet.device.items() if row.base is not None
     }
     return Custom(devices=devices, node_types=nodes, links=links, bases=bases)
+
+
+def _node_type(
+    name: str, row: Any, path: Path, devices: Mapping[str, Device], links: Mapping[str, Link]
+) -> NodeType:
+    """A user's node type; its wiring is the usual one of its network where the file says nothing."""
+    own_link = folded(row.inter_node) in links
+    usual = Fabric() if own_link else family_fabric(parse_network(row.inter_node).family)[0]
+    topology = f"torus-{len(row.torus)}d" if row.torus else usual.topology
+    return NodeType(
+        name=name,
+        device=_known_name(row.device, devices),
+        devices=row.devices,
+        intra_node=row.intra_node,
+        inter_node=row.inter_node,
+        domain=row.domain,
+        source=path.name,
+        fabric=Fabric(
+            topology=row.topology or topology,
+            pod_nodes=row.pod_nodes,
+            oversubscription=row.oversubscription,
+            torus=row.torus,
+        ),
+        fabric_source=path.name,
+    )
 
 
 def _known_name(name: str, devices: Mapping[str, Device]) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ..errors import CatalogError
 from ..units import GIBI, GIGA, MEBI, MEGA, TERA
@@ -108,6 +108,16 @@ class CustomNode(_Sheet):
     intra_node: str = "pcie"
     inter_node: str = "ethernet-25g"
     domain: Annotated[int, Field(ge=0)] = 0
+    topology: Literal["fat-tree", "rail-optimised", "dragonfly", "torus-2d", "torus-3d", "flat"] | None = None
+    pod_nodes: Annotated[int, Field(ge=0)] = 0
+    oversubscription: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 1.0
+    torus: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(max_length=3)] = ()
+
+    @model_validator(mode="after")
+    def _pods_are_named(self) -> CustomNode:
+        if self.oversubscription > 1 and not self.pod_nodes:
+            raise ValueError("an oversubscription above 1 needs pod_nodes, the nodes of a pod")
+        return self
 
 
 class CustomFile(_Sheet):

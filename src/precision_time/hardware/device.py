@@ -54,13 +54,15 @@ class Fabric:
     """How the nodes are wired to each other, beyond what one device's link says."""
 
     topology: str = "fat-tree"
-    """fat-tree, rail-optimised, torus-2d, torus-3d, flat."""
+    """fat-tree, rail-optimised, dragonfly, torus-2d, torus-3d, flat."""
     pod_nodes: int = 0
     """Nodes below one group of leaf switches, where the network is not thinned out; 0: all."""
     oversubscription: float = 1.0
     """Bandwidth into a pod over bandwidth out of it, at least 1."""
     torus: tuple[int, ...] = ()
-    """Devices along each dimension of a torus; empty elsewhere."""
+    """Devices along each dimension of a torus, the first one innermost; empty elsewhere."""
+    wraps: tuple[bool, ...] = ()
+    """Whether each dimension of the torus closes to a ring; empty: all do."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

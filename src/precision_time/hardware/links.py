@@ -15,6 +15,7 @@ from typing import Any
 from ..units import GIGA
 from .device import Device, Link
 from .device_table import bridged_cards, is_host_staged, load_toml
+from .fabrics import split_network
 
 _BITS_PER_BYTE = 8.0
 _OLDEST_PCIE, _NEWEST_SLOT = 2, 5
@@ -66,10 +67,11 @@ def parse_network(spelling: str, *, fallback: str = "ethernet-25g") -> Network:
     """The network that `spelling` means.
 
     Args:
-        spelling: As in `ib-hdr-200g x8`, `efa 4x100Gbps`, `slingshot11 4x200G`, `ethernet-50g`.
+        spelling: As in `ib-hdr-200g x8`, `efa 4x100Gbps`, `slingshot11 4x200G`, `ethernet-50g`. What it says
+            of the wiring (`2:1`, `pods of 32`, `rail-optimised`) is `fabrics.split_network`'s business.
         fallback: What is taken, with an assumption, for a spelling that says nothing known.
     """
-    return _network(" ".join(spelling.split()), fallback)
+    return _network(" ".join(split_network(spelling)[0].split()), fallback)
 
 
 def fabric_link(spelling: str, device: Device, *, devices_per_node: float) -> tuple[Link, str | None]:
@@ -199,7 +201,7 @@ def _spelled(words: str, name: str, data: Mapping[str, Any]) -> Network:
 
 def says_adapters(spelling: str) -> bool:
     """Whether a spelling of a network states how many adapters a node has."""
-    words = " ".join(spelling.split())
+    words = " ".join(split_network(spelling)[0].split())
     if words in _file()["network_exact"]:
         return True
     return bool(_ADAPTERS_AFTER.search(words) or _ADAPTERS_BEFORE.search(words))

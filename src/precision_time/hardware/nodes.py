@@ -9,8 +9,10 @@ from functools import lru_cache
 from typing import Any
 
 from ..errors import UnknownNameError
-from .device import Device
+from .device import Device, Fabric
 from .device_table import folded, get_device, is_known, load_toml
+from .fabrics import family_fabric, node_fabric
+from .links import parse_network
 
 _WORKSTATION = "workstation"
 
@@ -33,6 +35,9 @@ class NodeType:
     generic: bool = False
     """Any device fits."""
     source: str = ""
+    fabric: Fabric = Fabric()
+    """How such nodes are wired to each other; the dimensions of a torus follow from the number of devices."""
+    fabric_source: str = ""
 
 
 def get_node_type(name: str) -> NodeType:
@@ -98,16 +103,20 @@ def _file() -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def _nodes() -> Mapping[str, NodeType]:
+    return {name: _node(name, row) for name, row in _file()["node"].items()}
+
+
+def _node(name: str, row: Mapping[str, Any]) -> NodeType:
+    fabric, fabric_source = node_fabric(name) or family_fabric(parse_network(row["inter_node"]).family)
     fields = ("device", "devices", "intra_node", "inter_node", "source")
-    return {
-        name: NodeType(
-            name=name,
-            domain=row.get("domain", 0),
-            generic=row.get("generic", False),
-            **{field: row[field] for field in fields},
-        )
-        for name, row in _file()["node"].items()
-    }
+    return NodeType(
+        name=name,
+        domain=row.get("domain", 0),
+        generic=row.get("generic", False),
+        fabric=fabric,
+        fabric_source=fabric_source,
+        **{field: row[field] for field in fields},
+    )
 
 
 @lru_cache(maxsize=1)

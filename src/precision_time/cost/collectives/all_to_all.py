@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from .calibration import calibration
 from .line import Line, Lines, Number, ranks, silent_alone
 from .link import PROTOCOLS, LinkParams, base_latency_s, level_rates
 
@@ -13,8 +14,10 @@ def pairwise_all_to_all(
 ) -> Lines:
     r"""Lines of an all-to-all in which every rank sends an equal share to every other.
 
-    $t = t_0 + \alpha + \max(\tfrac{l-1}{p}/\beta_{in},\ \tfrac{p-l}{p}/\beta_{out})\,n$, n the send
-    buffer of one rank, its own share included; both levels are busy at the same time.
+    $t = t_0 + \alpha + (p-l)\,o + \max(\tfrac{l-1}{p}/\beta_{in},\ \tfrac{p-l}{p}/(\eta\beta_{out}))\,n$,
+    n the send buffer of one rank, its own share included; both levels are busy at the same time. o is
+    the host's work for every peer on another node, $\eta$ what of the network's rate is left where
+    every node talks to every other.
 
     Args:
         num_devices: Participants p >= 1.
@@ -28,7 +31,7 @@ def pairwise_all_to_all(
     Raises:
         ConfigError: If `num_devices < 1`.
 
-    Assumes: equal shares (balanced experts); no contention beyond the device's own links.
+    Assumes: equal shares (balanced experts); no contention but for thinned-out pods.
     Accuracy: see `cost/data/collectives.toml`, table `accuracy`.
 
     Reference: Bruck et al., IEEE TPDS 8(11), 1997 (pairwise exchange); NCCL sends and receives.
@@ -36,15 +39,26 @@ def pairwise_all_to_all(
     base = base_latency_s("send")
     devices = ranks(num_devices)
     per_node = devices / num_nodes
+    out = inter.scatter_thinning(num_nodes) / inter.neighbour_thinning() / network_share()
     lines = []
     for p in range(len(PROTOCOLS)):
         hop_s = np.where(np.asarray(num_nodes) > 1, inter.hop_s(p), intra.hop_s(p))
         within, across = level_rates(num_devices, num_nodes, intra, inter, p)
         slowest = np.maximum(
-            (per_node - 1) / devices / within, (devices - per_node) / devices * per_node / across
+            (per_node - 1) / devices / within, (devices - per_node) / devices * per_node / across * out
         )
-        lines.append(Line(startup_s=base[p] + hop_s, s_per_byte=slowest))
+        lines.append(Line(startup_s=base[p] + hop_s + peers_s(devices - per_node), s_per_byte=slowest))
     return silent_alone(lines, num_devices)
+
+
+def network_share() -> float:
+    """What of the rate of a ring between nodes an all-to-all reaches, 0..1. Source: collectives.toml."""
+    return float(calibration()["all_to_all"]["network_share"])
+
+
+def peers_s(remote_peers: Number) -> Number:
+    """Seconds of the host for its messages to peers on other nodes. Source: collectives.toml."""
+    return remote_peers * float(calibration()["all_to_all"]["peer_us"]) * 1e-6
 
 
 def send(crosses_nodes: Number, intra: LinkParams, inter: LinkParams) -> Lines:
@@ -68,7 +82,7 @@ def send(crosses_nodes: Number, intra: LinkParams, inter: LinkParams) -> Lines:
     return tuple(
         Line(
             startup_s=base[p] + np.where(across, inter.hop_s(p), intra.hop_s(p)),
-            s_per_byte=1 / np.where(across, inter.rate(p), intra.rate(p)),
+            s_per_byte=1 / np.where(across, inter.rate(p) / inter.neighbour_thinning(), intra.rate(p)),
         )
         for p in range(len(PROTOCOLS))
     )

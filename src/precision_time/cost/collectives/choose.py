@@ -14,11 +14,17 @@ from .line import Line, Lines, Number, fastest_s
 from .link import LinkParams
 from .nvls import nvls_all_reduce
 from .ring import ring_all_gather, ring_all_reduce, ring_broadcast
+from .torus import torus_all_gather, torus_all_reduce, torus_all_to_all, torus_broadcast
 from .tree import tree_all_reduce
 
 
 def all_reduce_lines(num_devices: Number, num_nodes: Number, intra: LinkParams, inter: LinkParams) -> Lines:
-    """Every all-reduce NCCL may choose: ring and tree in three protocols, NVLS where the switch reduces."""
+    """Every all-reduce NCCL may choose: ring and tree in three protocols, NVLS where the switch reduces.
+
+    On a torus its own algorithm; the same holds for the other functions here.
+    """
+    if intra.torus is not None:
+        return torus_all_reduce(num_devices, num_nodes, intra, inter)
     lines: tuple[Line, ...] = (
         *ring_all_reduce(num_devices, num_nodes, intra, inter),
         *tree_all_reduce(num_devices, num_nodes, intra, inter),
@@ -26,6 +32,18 @@ def all_reduce_lines(num_devices: Number, num_nodes: Number, intra: LinkParams, 
     if np.any(np.asarray(intra.in_network_reduction) > 0):
         lines += nvls_all_reduce(num_devices, num_nodes, intra, inter)
     return lines
+
+
+def all_gather_lines(num_devices: Number, num_nodes: Number, intra: LinkParams, inter: LinkParams) -> Lines:
+    """Every all-gather or, with the same traffic backwards, reduce-scatter that may be chosen."""
+    algorithm = ring_all_gather if intra.torus is None else torus_all_gather
+    return algorithm(num_devices, num_nodes, intra, inter)
+
+
+def all_to_all_lines(num_devices: Number, num_nodes: Number, intra: LinkParams, inter: LinkParams) -> Lines:
+    """Every all-to-all that may be chosen."""
+    algorithm = pairwise_all_to_all if intra.torus is None else torus_all_to_all
+    return algorithm(num_devices, num_nodes, intra, inter)
 
 
 def all_reduce_s(
@@ -56,28 +74,29 @@ def all_gather_s(
     message_bytes: Number, num_devices: Number, num_nodes: Number, intra: LinkParams, inter: LinkParams
 ) -> Number:
     """Seconds of one all-gather; `message_bytes` is the gathered buffer, the rest as `all_reduce_s`."""
-    return fastest_s(ring_all_gather(num_devices, num_nodes, intra, inter), message_bytes)
+    return fastest_s(all_gather_lines(num_devices, num_nodes, intra, inter), message_bytes)
 
 
 def reduce_scatter_s(
     message_bytes: Number, num_devices: Number, num_nodes: Number, intra: LinkParams, inter: LinkParams
 ) -> Number:
     """Seconds of one reduce-scatter; `message_bytes` is the buffer before, the rest as `all_reduce_s`."""
-    return fastest_s(ring_all_gather(num_devices, num_nodes, intra, inter), message_bytes)
+    return fastest_s(all_gather_lines(num_devices, num_nodes, intra, inter), message_bytes)
 
 
 def broadcast_s(
     message_bytes: Number, num_devices: Number, num_nodes: Number, intra: LinkParams, inter: LinkParams
 ) -> Number:
     """Seconds of one broadcast or reduce; `message_bytes` is one buffer, the rest as `all_reduce_s`."""
-    return fastest_s(ring_broadcast(num_devices, num_nodes, intra, inter), message_bytes)
+    algorithm = ring_broadcast if intra.torus is None else torus_broadcast
+    return fastest_s(algorithm(num_devices, num_nodes, intra, inter), message_bytes)
 
 
 def all_to_all_s(
     message_bytes: Number, num_devices: Number, num_nodes: Number, intra: LinkParams, inter: LinkParams
 ) -> Number:
     """Seconds of one all-to-all; `message_bytes` is the send buffer of one rank."""
-    return fastest_s(pairwise_all_to_all(num_devices, num_nodes, intra, inter), message_bytes)
+    return fastest_s(all_to_all_lines(num_devices, num_nodes, intra, inter), message_bytes)
 
 
 def point_to_point_s(

@@ -77,6 +77,9 @@ def parameter_server(num_workers: Number, num_servers: Number, link: LinkParams)
     start_s = 2 * (base_latency_s("send")[SIMPLE] + link.hop_s(SIMPLE))
     line = Line(
         startup_s=np.broadcast_to(start_s, np.broadcast_shapes(np.shape(start_s), workers.shape)),
-        s_per_byte=2 * np.maximum(1.0, workers / num_servers) / link.rate(SIMPLE),
+        s_per_byte=2
+        * np.maximum(1.0, workers / num_servers)
+        * link.scatter_thinning(num_servers)
+        / link.rate(SIMPLE),
     )
     return silent_alone((line,), num_workers)

@@ -17,6 +17,16 @@ MISSING_BYTES_PER_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Torus:
+    """The part of a torus that a group covers, dimension by dimension."""
+
+    extents: tuple[Number, ...]
+    """Ranks of the group along each dimension, at least 1; their product is the size of the group."""
+    shares: tuple[Number, ...]
+    """Share of a device's whole fabric that the group has along each dimension."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LinkParams:
     """One level of the interconnect; every field is a float or an array, and they broadcast."""
 
@@ -34,6 +44,12 @@ class LinkParams:
     """Bandwidth of LL, LL128 and Simple relative to Simple."""
     hop_ratio: tuple[Number, Number, Number] = (1.0, 3.0, 5.5)
     """Hop latency of LL, LL128 and Simple relative to `latency_s`."""
+    torus: Torus | None = None
+    """Where the devices are wired as a torus; None behind switches and in meshes."""
+    oversubscription: Number = 1.0
+    """Bandwidth into a pod over bandwidth out of it, for a group that reaches beyond one; else 1."""
+    pod_nodes: Number = np.inf
+    """Nodes of the group within one pod."""
 
     def rate(self, protocol: int) -> Number:
         """Bytes per second that a large message reaches under a protocol; a missing link has next to none."""
@@ -48,17 +64,32 @@ class LinkParams:
         """Seconds per hop under a protocol."""
         return self.latency_s * self.hop_ratio[protocol]
 
+    def neighbour_thinning(self) -> Number:
+        """How many times longer a ring, a tree or a chain takes between nodes because pods are thinned out.
+
+        Of the k nodes in a pod one hands on to the next pod: a share 1/k of what its nodes send leaves it.
+        """
+        return np.maximum(1.0, self.oversubscription / np.maximum(self.pod_nodes, 1.0))
+
+    def scatter_thinning(self, num_nodes: Number) -> Number:
+        """The same where every node sends to every other: (m-k)/(m-1) of it leaves the pod."""
+        others = np.maximum(np.asarray(num_nodes, dtype=np.float64) - 1, 1e-9)
+        leaving = (others + 1 - np.minimum(np.maximum(self.pod_nodes, 1.0), others + 1)) / others
+        return np.maximum(1.0, self.oversubscription * np.clip(leaving, 0.0, 1.0))
+
 
 def level_rates(
     num_devices: Number, num_nodes: Number, intra: LinkParams, inter: LinkParams, protocol: int
 ) -> tuple[Number, Number]:
-    """Bytes per second within a node per device, and out of a node over all its rails.
+    """Bytes per second within a node per device, and out of a node over all its rails, to neighbours.
 
-    Infinite where a level is not used, so that it never is the bottleneck.
+    Infinite where a level is not used, so that it never is the bottleneck. A node with l of the ranks
+    drives l rails: the rails of the node's other devices belong to the groups that those are in.
     """
     per_node = np.asarray(num_devices, dtype=np.float64) / num_nodes
     within = np.where(per_node > 1, intra.rate(protocol), np.inf)
-    across = np.where(np.asarray(num_nodes) > 1, inter.rate(protocol) * per_node, np.inf)
+    rails = inter.rate(protocol) * per_node / inter.neighbour_thinning()
+    across = np.where(np.asarray(num_nodes) > 1, rails, np.inf)
     return within, across
 
 
@@ -119,7 +150,10 @@ def link_params(link: Link, num_devices: Number = 8.0) -> LinkParams:
 
 
 def stack_links(links: Sequence[LinkParams]) -> LinkParams:
-    """Several links as one `LinkParams` of arrays, for a sweep with one link per configuration."""
+    """Several links as one `LinkParams` of arrays, for a sweep with one link per configuration.
+
+    Links of a torus have no such form: the sum over dimensions would need one number of them for all.
+    """
 
     def column(name: str) -> Number:
         return np.array([getattr(link, name) for link in links], dtype=np.float64)
@@ -136,4 +170,6 @@ def stack_links(links: Sequence[LinkParams]) -> LinkParams:
         in_switch_efficiency=column("in_switch_efficiency"),
         protocol_efficiency=columns("protocol_efficiency"),
         hop_ratio=columns("hop_ratio"),
+        oversubscription=column("oversubscription"),
+        pod_nodes=column("pod_nodes"),
     )
