@@ -182,6 +182,8 @@ def _policy(name: str, variant: str | None) -> PrecisionPolicy:
         autocast=row["autocast"],
         loss_scaling=row["loss_scaling"],
         fp8_recipe=row.get("fp8_recipe"),
+        gather=None if "gather" not in row else DType(row["gather"]),
+        wide_layers=tuple(row.get("wide_layers", (0, 0))),
         summary=row["summary"],
         **types,
     )

@@ -65,6 +65,15 @@ class PrecisionPolicy:
     loss_scaling: bool
     """GradScaler: loss multiply, unscale pass, host synchronisation."""
     fp8_recipe: str | None = None
-    """delayed, current, blockwise, mxfp8; None without fp8."""
+    """delayed, current, blockwise, mxfp8 ... (`data/recipes.toml`); None without narrow products."""
+    gather: DType | None = None
+    """Weights of narrow products on the wire of a parameter all-gather; None: as all other parameters."""
+    wide_layers: tuple[int, int] = (0, 0)
+    """First and last layers whose products stay in `activation` (Megatron's first-last-layers-bf16)."""
     summary: str = ""
     """One sentence for `precision-time precisions`."""
+
+    @property
+    def gathered(self) -> DType:
+        """Type of parameters on the wire where nothing narrower is gathered: the type they are used in."""
+        return self.activation if self.autocast else self.param

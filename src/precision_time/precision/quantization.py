@@ -1,0 +1,229 @@
+"""Recipes of narrow products (fp8, fp4, int8): which products they take and what their operands cost.
+
+Every product of two matrices of a linear layer reads two narrow operands. Somebody has to write them:
+a pass over each tensor, with one or two copies of it, sometimes after a pass for its maximum.
+The figures of each recipe are data (`data/recipes.toml`), with their source.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import UnknownNameError
+from ..identity_cache import cache_by_identity
+from ..workload.graph import Node, OpClass, OpGraph
+from .lowered import LoweredStep
+from .policy import DType, PrecisionPolicy
+from .rows import DTYPES, is_vocabulary
+from .wide_layers import split_ends
+
+NARROW = frozenset({DType.FP8, DType.FP4, DType.INT8})
+"""Types whose products read operands that somebody has to write."""
+AMAX_BYTES = 4.0
+"""A maximum is one fp32 value."""
+_SCORES = frozenset({"_softmax", "_log_softmax", "topk"})
+"""What reads the scores of a router or the logits: the product before it stays wide."""
+_SCORE_STEPS = 2
+"""Pointwise operators (sigmoid, bias) that may stand between a router's product and its choice."""
+_GEMM_TENSORS = {"forward": 2.0, "backward": 1.0}
+"""Input and weight; gradient of the output."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recipe:
+    """One way to scale narrow operands; the fields are explained in `data/recipes.toml`."""
+
+    name: str
+    amax_pass: bool
+    activation_block: int
+    weight_block: int
+    scale_bytes: float
+    copies: str
+    fused_into_norm: bool
+    hadamard: bool
+    wide_weight_gradient: bool
+    alignment: int
+    amax_history: int
+    exchange: str
+
+    def activation_bytes(self, dtype: DType) -> float:
+        """Bytes of a narrow activation or gradient with its share of the scale."""
+        return dtype.num_bytes + _share(self.scale_bytes, self.activation_block)
+
+    def weight_bytes(self, dtype: DType) -> float:
+        """Bytes of a narrow weight with its share of the scale."""
+        return dtype.num_bytes + _share(self.scale_bytes, self.weight_block)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AmaxExchange:
+    """All-reduces of maxima over the ranks that share scales (data, context and tensor parallel ones)."""
+
+    per_micro_batch: float
+    per_step: float
+    bytes_each: float
+    """Mean message [B]: the maxima of all tensors travel together."""
+
+
+def recipe_of(policy: PrecisionPolicy) -> Recipe:
+    """The recipe of a policy with narrow products; delayed scaling where it names none.
+
+    Raises:
+        UnknownNameError: If the data have no such recipe.
+    """
+    name = policy.fp8_recipe or "delayed"
+    rows = _data()["recipe"]
+    if name not in rows:
+        raise UnknownNameError(
+            kind="fp8 recipe", name=name, known=tuple(rows), hint=f"Recipes: {', '.join(rows)}."
+        )
+    return Recipe(name=name, **{key: value for key, value in rows[name].items() if key != "source"})
+
+
+def writes_copies(policy: PrecisionPolicy, arch: str | None) -> bool:
+    """Whether operands are also written the other way round, for the products of the backward pass.
+
+    Args:
+        policy: A policy with narrow products.
+        arch: Architecture of the device as the catalogue spells it; None: as on Hopper.
+    """
+    return recipe_of(policy).copies == "always" or arch is None or arch in _data()["tn_only"]
+
+
+def narrow_products(nodes: Sequence[Node], policy: PrecisionPolicy) -> tuple[bool, ...]:
+    """Which operators multiply in the narrow type of `policy`, shape (N,).
+
+    Linear layers and expert products whose dimensions are aligned; never attention, embeddings,
+    routers or the vocabulary projection, which Transformer Engine, torchao and DeepSeek-V3
+    (arXiv 2412.19437, section 3.3) all leave wide.
+    """
+    if policy.matmul not in NARROW:
+        return tuple(policy.conv in NARROW and _is_conv(node) for node in nodes)
+    recipe, scored = recipe_of(policy), _scored(nodes)
+    return tuple(
+        (_is_conv(node) and policy.conv in NARROW)
+        or (
+            node.op_class is OpClass.GEMM
+            and node.n % recipe.alignment == 0
+            and node.k % recipe.alignment == 0
+            and not is_vocabulary(node)
+            and index not in scored
+        )
+        for index, node in enumerate(nodes)
+    )
+
+
+@cache_by_identity
+def gathered_bytes(graph: OpGraph, policy: PrecisionPolicy) -> float:
+    """Bytes of all parameters on the wire of one all-gather (FSDP, ZeRO, distributed optimizer).
+
+    Args:
+        graph: Whole model.
+        policy: `gather` says in which type the weights of narrow products travel; the others travel
+            as they are used.
+    """
+    total = graph.params * policy.gathered.num_bytes
+    if policy.gather is None:
+        return total
+    weights = _narrow_weights(graph, policy)
+    return total - weights * (policy.gathered.num_bytes - recipe_of(policy).weight_bytes(policy.gather))
+
+
+@cache_by_identity
+def kept_weight_bytes(graph: OpGraph, policy: PrecisionPolicy, arch: str | None = None) -> float:
+    """Bytes of the narrow weights (and their copies) that stay in memory beside the parameters.
+
+    Zero without narrow products. Where weights are gathered narrow, the parameters themselves are the
+    narrow ones, and only the difference to `policy.param` counts, which may be negative.
+    """
+    if policy.matmul not in NARROW:
+        return 0.0
+    recipe = recipe_of(policy)
+    held = recipe.weight_bytes(policy.matmul) * (2.0 if writes_copies(policy, arch) else 1.0)
+    instead = policy.param.num_bytes if policy.gather is not None else 0.0
+    return _narrow_weights(graph, policy) * (held - instead)
+
+
+def amax_exchange(step: LoweredStep, policy: PrecisionPolicy) -> AmaxExchange:
+    """How often maxima are all-reduced, and how much each time.
+
+    Delayed scaling reduces those of inputs and weights after the forward pass and those of the
+    gradients after the backward pass, in every micro batch. Weights that are gathered in fp8 with a
+    scale per tensor need their maxima over the shards once a step.
+    """
+    tensors = amax_tensors(step)
+    if not tensors:
+        return AmaxExchange(per_micro_batch=0.0, per_step=0.0, bytes_each=0.0)
+    recipe = recipe_of(policy)
+    if recipe.exchange == "micro-batch":
+        per_pass = tensors / len(_GEMM_TENSORS)
+        return AmaxExchange(per_micro_batch=2.0, per_step=0.0, bytes_each=AMAX_BYTES * per_pass)
+    if policy.gather is not None and not recipe.weight_block:
+        weights = tensors / sum(_GEMM_TENSORS.values())
+        return AmaxExchange(per_micro_batch=0.0, per_step=1.0, bytes_each=AMAX_BYTES * weights)
+    return AmaxExchange(per_micro_batch=0.0, per_step=0.0, bytes_each=0.0)
+
+
+def amax_tensors(step: LoweredStep) -> float:
+    """Tensors with a scale of their own: input, weight and gradient of every narrow product."""
+    narrow = np.array([dtype in NARROW for dtype in DTYPES])[step.dtype]
+    products = narrow & (step.phase == 0) & (step.flops > 0.0)
+    matrices = np.where(step.expert, step.count, 1.0) * step.repeat
+    return float(matrices[products].sum()) * sum(_GEMM_TENSORS.values())
+
+
+def history_bytes(nodes: Sequence[Node], narrow: Sequence[bool], recipe: Recipe, phase: str) -> float:
+    """Bytes read and written when the histories of one pass move on and its scales follow."""
+    matrices = sum(
+        node.repeat * (node.count if node.op_class is OpClass.GEMM else 1.0)
+        for node, chosen in zip(nodes, narrow, strict=True)
+        if chosen
+    )
+    return 2.0 * AMAX_BYTES * recipe.amax_history * matrices * _GEMM_TENSORS[phase]
+
+
+def _narrow_weights(graph: OpGraph, policy: PrecisionPolicy) -> float:
+    nodes, wide = split_ends(graph.nodes, policy.wide_layers)
+    chosen = zip(nodes, narrow_products(nodes, policy), wide, strict=True)
+    return sum(node.weight_elems * node.repeat for node, narrow, kept in chosen if narrow and not kept)
+
+
+def _is_conv(node: Node) -> bool:
+    return node.op_class in (OpClass.CONV, OpClass.GROUPED_CONV, OpClass.DEPTHWISE_CONV)
+
+
+def _scored(nodes: Sequence[Node]) -> frozenset[int]:
+    """Operators whose output is chosen from or turned into probabilities: routers and logits."""
+    found: set[int] = set()
+    for node in nodes:
+        if node.op not in _SCORES:
+            continue
+        sources = {source for source in node.inputs if source >= 0}
+        for _ in range(_SCORE_STEPS):
+            found |= sources
+            sources = {
+                source
+                for index in sources
+                if nodes[index].op_class in (OpClass.ELEMENTWISE, OpClass.SOFTMAX)
+                for source in nodes[index].inputs
+                if source >= 0
+            }
+        found |= sources
+    return frozenset(found)
+
+
+def _share(scale_bytes: float, block: int) -> float:
+    return scale_bytes / block if block else 0.0
+
+
+@lru_cache(maxsize=1)
+def _data() -> Mapping[str, Any]:
+    path = Path(__file__).parent / "data" / "recipes.toml"
+    return tomllib.loads(path.read_text(encoding="utf-8"))

@@ -1,0 +1,196 @@
+"""Rows of a lowered step while it is being built, and how they become columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..workload.graph import Node, OpClass
+from .lowered import PHASES, LoweredStep
+from .policy import DType
+
+OP_CLASSES = tuple(OpClass)
+DTYPES = tuple(DType)
+_CLASS_INDEX = {op_class: index for index, op_class in enumerate(OP_CLASSES)}
+_DTYPE_INDEX = {dtype: index for index, dtype in enumerate(DTYPES)}
+_PHASE_INDEX = {phase: index for index, phase in enumerate(PHASES)}
+_EXPERT_PRODUCT = "_grouped_mm"
+"""The product of all experts at once, as captures and model families write it."""
+_HEAD = "head"
+"""The layer name of the vocabulary projection in the parametric families."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """One kernel to be: the columns of `LoweredStep`, one value each."""
+
+    op_class: OpClass
+    phase: str
+    dtype: DType
+    is_cast: bool = False
+    m: float = 0.0
+    n: float = 0.0
+    k: float = 0.0
+    count: float = 0.0
+    m_scales: bool = False
+    k_scales: bool = False
+    count_scales: bool = False
+    flops: float = 0.0
+    bytes_per_sample: float = 0.0
+    bytes_fixed: float = 0.0
+    launches: float = 1.0
+    sequential_steps: float = 1.0
+    repeat: float = 1.0
+    kernel: float = 1.0
+    stride: float = 1.0
+    param_elems: float = 0.0
+    segment: int = 0
+    expert: bool = False
+    vocabulary: bool = False
+    once_per_step: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Typed:
+    """Types of one forward operator under the policy."""
+
+    compute: DType
+    out: DType
+    in_bytes: float
+    """Bytes per element that the kernel itself reads."""
+    cast_from_bytes: float
+    """Bytes per element before the casts that autocast inserts; equal to `in_bytes` without."""
+    cast_share: float
+    """Share of the input elements that are cast."""
+    quantized: bool = False
+
+
+def is_vocabulary(node: Node) -> bool:
+    """Whether `node` looks up a table or projects onto the vocabulary: first and last pipeline stage."""
+    return node.op_class is OpClass.EMBEDDING or node.layer == _HEAD
+
+
+def is_expert(node: Node) -> bool:
+    """Whether `node` multiplies with the weights of routed experts."""
+    return node.op == _EXPERT_PRODUCT
+
+
+def kernel_row(
+    node: Node,
+    dtype: DType,
+    phase: str,
+    shape: tuple[float, float, float],
+    flops: float,
+    activation_bytes: float,
+    weight_bytes: float,
+    *,
+    launches: float = 1.0,
+) -> Row:
+    """A kernel of `node` that computes in `dtype`, whose `activation_bytes` grow with the batch."""
+    scales = node.scales_with_batch
+    return Row(
+        op_class=node.op_class,
+        phase=phase,
+        dtype=dtype,
+        m=shape[0],
+        n=shape[1],
+        k=shape[2],
+        count=node.count,
+        m_scales=scales and not node.batch_in_count,
+        count_scales=scales and node.batch_in_count,
+        flops=flops,
+        bytes_per_sample=activation_bytes if scales else 0.0,
+        bytes_fixed=weight_bytes + (0.0 if scales else activation_bytes),
+        launches=launches,
+        sequential_steps=node.sequential_steps,
+        repeat=node.repeat,
+        kernel=node.kernel,
+        stride=node.stride,
+        segment=node.segment,
+        expert=is_expert(node),
+        vocabulary=is_vocabulary(node),
+    )
+
+
+def weight_gradient_row(row: Row, node: Node) -> Row:
+    """`row` as the product by the weight: the batch is its inner length, all time steps at once."""
+    return replace(
+        row,
+        m_scales=False,
+        k_scales=node.scales_with_batch and not node.batch_in_count,
+        sequential_steps=1.0,
+    )
+
+
+def memory_row(
+    node: Node,
+    dtype: DType,
+    phase: str,
+    activation_bytes: float,
+    fixed_bytes: float,
+    op_class: OpClass | None = None,
+    *,
+    launches: float = 1.0,
+) -> Row:
+    """A kernel around `node` that only moves bytes."""
+    scales = node.scales_with_batch
+    return Row(
+        op_class=op_class or node.op_class,
+        phase=phase,
+        dtype=dtype,
+        bytes_per_sample=activation_bytes if scales else 0.0,
+        bytes_fixed=fixed_bytes + (0.0 if scales else activation_bytes),
+        launches=launches,
+        repeat=node.repeat,
+        segment=node.segment,
+        expert=is_expert(node),
+        vocabulary=is_vocabulary(node),
+    )
+
+
+def cast_row(
+    node: Node, dtype: DType, phase: str, moved: float, fixed: float, *, launches: float = 1.0
+) -> Row:
+    """A conversion that only the policy asks for."""
+    row = memory_row(node, dtype, phase, moved, fixed, OpClass.ELEMENTWISE, launches=launches)
+    return replace(row, is_cast=True)
+
+
+def columns(rows: Sequence[Row]) -> LoweredStep:
+    """The rows as columns."""
+
+    def floats(name: str) -> NDArray[np.float64]:
+        return np.array([getattr(row, name) for row in rows], dtype=np.float64)
+
+    def bools(name: str) -> NDArray[np.bool_]:
+        return np.array([getattr(row, name) for row in rows], dtype=np.bool_)
+
+    return LoweredStep(
+        op_class=np.array([_CLASS_INDEX[row.op_class] for row in rows], dtype=np.int64),
+        phase=np.array([_PHASE_INDEX[row.phase] for row in rows], dtype=np.int64),
+        dtype=np.array([_DTYPE_INDEX[row.dtype] for row in rows], dtype=np.int64),
+        is_cast=bools("is_cast"),
+        m=floats("m"),
+        n=floats("n"),
+        k=floats("k"),
+        count=floats("count"),
+        m_scales=bools("m_scales"),
+        k_scales=bools("k_scales"),
+        count_scales=bools("count_scales"),
+        flops=floats("flops"),
+        bytes_per_sample=floats("bytes_per_sample"),
+        bytes_fixed=floats("bytes_fixed"),
+        launches=floats("launches"),
+        sequential_steps=floats("sequential_steps"),
+        repeat=floats("repeat"),
+        kernel=floats("kernel"),
+        stride=floats("stride"),
+        param_elems=floats("param_elems"),
+        segment=np.array([row.segment for row in rows], dtype=np.int64),
+        expert=bools("expert"),
+        vocabulary=bools("vocabulary"),
+        once_per_step=bools("once_per_step"),
+    )
