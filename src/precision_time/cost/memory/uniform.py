@@ -12,11 +12,11 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from ..parallel.layout import Checkpointing, Layout
-from ..precision.policy import PrecisionPolicy
-from ..units import GIBI, MEBI
-from .collectives import Number
-from .optimizer import states_per_param
+from ...parallel.layout import Checkpointing, Layout
+from ...precision.policy import PrecisionPolicy
+from ...units import GIBI, MEBI
+from ..collectives import Number
+from ..optimizer import states_per_param
 
 CONTEXT_BYTES = 0.6 * GIBI
 """CUDA context and loaded kernels of a framework process. Assumed, of the order nvidia-smi shows."""

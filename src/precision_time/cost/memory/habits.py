@@ -1,0 +1,55 @@
+"""What frameworks hold beside the mathematics: read from `cost/data/memory.toml`."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from ..job import Stack
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Habits:
+    """How a stack uses memory; what each field means stands in the data file."""
+
+    selective: str
+    loss_bytes: float
+    split_loss_bytes: float
+    fused_loss_from: float
+    fused_loss_bytes: float
+    shard_is_master: bool
+    fp32_gradients: bool
+    copies_gradients: bool
+    bucket_elems: float
+    fp8_weight_copies: bool
+    fp8_saves_fp8: bool
+
+    def logit_bytes(self, compiled: bool, year: float, split: bool) -> float:
+        """Bytes per entry of the logits at the peak of the loss, for 16-bit logits, split or not."""
+        if compiled and 0.0 < self.fused_loss_from <= year:
+            return self.fused_loss_bytes
+        return self.split_loss_bytes if split else self.loss_bytes
+
+
+@cache
+def memory_data() -> Mapping[str, Any]:
+    """The tables of `cost/data/memory.toml`."""
+    text = files("precision_time.cost").joinpath("data/memory.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
+@cache
+def _habit(profile: str) -> Habits:
+    tables: Mapping[str, Mapping[str, Any]] = memory_data()["habit"]
+    own = next((table for table in tables.values() if profile in table.get("stacks", ())), {})
+    fields = {**tables["default"], **own}
+    return Habits(**{name: fields[name] for name in Habits.__dataclass_fields__})
+
+
+def habits_of(stack: Stack) -> Habits:
+    """The habits of a stack's profile; those of plain PyTorch for one that the data do not name."""
+    return _habit(stack.profile)

@@ -1,0 +1,320 @@
+"""What a model keeps and holds, by part: before its layers, in one layer, after them.
+
+Reference: Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models, MLSys 2023,
+section 4: which activations a layer keeps, which of them tensor parallelism alone does not split, and the
+5·a·s² bytes of scores of an attention that is not fused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...identity_cache import cache_by_identity
+from ...precision.autocast import autocast_class
+from ...precision.policy import PrecisionPolicy
+from ...workload.graph import PRODUCT_CLASSES, Node, OpClass, OpGraph
+from ..traffic import model_traffic
+
+_EXPERT_PRODUCT = "_grouped_mm"
+_DROPOUT = "native_dropout"
+_LOSS = "_log_softmax"
+_CHEAP = frozenset({OpClass.ELEMENTWISE, OpClass.NORM})
+_RESIDUAL = frozenset({"add", "add_", _DROPOUT})
+_SUMS = frozenset({"add", "add_"})
+_SCORES_WITH_DROPOUT = 2.5
+"""Elements kept per score: softmax output, dropout output, a one-byte mask (Korthikanti et al., eq. 1)."""
+_FP32_BYTES = 4.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kept:
+    """Bytes kept for the backward pass per sample."""
+
+    split: float = 0.0
+    """Of tensors that tensor parallelism splits."""
+    whole: float = 0.0
+    """Of tensors that it leaves whole unless sequence parallelism splits them too."""
+
+    @property
+    def total(self) -> float:
+        """All of them on one device."""
+        return self.split + self.whole
+
+    def minus(self, other: Kept) -> Kept:
+        """What `other` lacks of this, at least nothing in total."""
+        return Kept(split=max(self.split - other.split, 0.0), whole=max(self.whole - other.whole, 0.0))
+
+    def per_device(self, tp: int, sequence_parallel: bool) -> float:
+        """Bytes per sample and device."""
+        return (self.split + self.whole) / tp if sequence_parallel else self.split / tp + self.whole
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """Parameters of a part of the model, and what it keeps where nothing is checkpointed."""
+
+    dense: float = 0.0
+    """Trained parameter elements outside experts."""
+    experts: float = 0.0
+    """Trained parameter elements of experts."""
+    frozen: float = 0.0
+    kept: Kept = Kept()
+
+    @property
+    def trained(self) -> float:
+        """Trained parameter elements."""
+        return self.dense + self.experts
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelParts:
+    """A model as memory sees it. Activation sizes are bytes per sample."""
+
+    num_layers: float
+    before: Part
+    """Embeddings, stem."""
+    layer: Part
+    """The mean layer."""
+    after: Part
+    """Final norm and head, without the logits."""
+    tied: float
+    """Elements of a table that the head shares with the embedding: a last stage holds its own copy."""
+    boundary: float
+    """Between two layers, what full checkpointing keeps of a layer."""
+    products: Kept
+    """What a layer keeps where every second product and attention is kept, the rest recomputed."""
+    without_scores: Kept
+    """What a layer keeps where attention scores alone are recomputed."""
+    working: float
+    """Largest operator of a layer: its gradients by output and input, alive at once."""
+    logits: float
+    """Elements that enter the loss."""
+
+
+@cache_by_identity
+def model_parts(
+    graph: OpGraph, policy: PrecisionPolicy, fused_attention: bool, compiled: bool, fp8_saves_fp8: bool
+) -> ModelParts:
+    """Parts of a model under a precision policy.
+
+    Args:
+        graph: Forward pass of one sample.
+        policy: Types of activations.
+        fused_attention: Attention does not write its scores to memory.
+        compiled: A compiler recomputes pointwise operators rather than keeping their outputs.
+        fp8_saves_fp8: Linear layers keep their input in the type they multiply in.
+
+    Returns:
+        Parameters and kept bytes by part.
+
+    Assumes: layers are alike (their mean is used); a graph without repeated blocks has the layers that
+    `model_traffic` counts.
+    """
+    nodes = graph.nodes
+    traffic = model_traffic(graph)
+    first, last = _span_of_layers(nodes)
+    layers = max(float(traffic.num_layers), 1.0)
+    split = _split_by_tensor_parallelism(nodes, float(traffic.boundary_elems))
+    reader = _KeptReader(
+        nodes=nodes,
+        split=split,
+        policy=policy,
+        fused_attention=fused_attention,
+        compiled=compiled,
+        fp8_saves_fp8=fp8_saves_fp8,
+    )
+    body = range(first, last)
+    act = policy.activation.num_bytes
+    boundary = float(traffic.boundary_elems) * _residual_bytes(policy, nodes, body)
+    products = reader.products(body, boundary, layers)
+    middle = reader.kept(body, 1.0 / layers)
+    frozen_scale = _frozen_scale(graph)
+    return ModelParts(
+        num_layers=layers,
+        before=_part(nodes, range(first), 1.0, frozen_scale, reader.kept(range(first), 1.0)),
+        layer=_part(nodes, body, 1.0 / layers, frozen_scale, middle),
+        after=_part(
+            nodes, range(last, len(nodes)), 1.0, frozen_scale, reader.kept(range(last, len(nodes)), 1.0)
+        ),
+        tied=_tied_elems(nodes, last),
+        boundary=boundary,
+        products=products if products.total < middle.total else middle,
+        without_scores=reader.kept(body, 1.0 / layers, scores=False),
+        working=max((nodes[i].in_elems + nodes[i].out_elems for i in body), default=0.0) * act,
+        logits=_logits(nodes, last),
+    )
+
+
+def _span_of_layers(nodes: Sequence[Node]) -> tuple[int, int]:
+    """Where the layers begin and end: repeated blocks, else all but leading embeddings and the loss."""
+    repeated = [index for index, node in enumerate(nodes) if node.repeat > 1]
+    if repeated:
+        return repeated[0], repeated[-1] + 1
+    embeddings = [index for index, node in enumerate(nodes) if node.op_class is OpClass.EMBEDDING]
+    weighted = [
+        i for i, node in enumerate(nodes) if node.weight_elems > 0 and node.op_class in PRODUCT_CLASSES
+    ]
+    loss = [index for index, node in enumerate(nodes) if node.op == _LOSS]
+    first = embeddings[-1] + 1 if embeddings and (not weighted or embeddings[-1] < weighted[0]) else 0
+    last = weighted[-1] if weighted and loss and loss[-1] > weighted[-1] else len(nodes)
+    return first, max(first, last)
+
+
+def _split_by_tensor_parallelism(nodes: Sequence[Node], boundary_elems: float) -> list[bool]:
+    """Whether tensor parallelism splits the output of each node.
+
+    A product of whole activations is split by columns; one of split activations as wide as the residual
+    stream is a row-parallel product whose result is summed and whole.
+    """
+    split: list[bool] = []
+    for node in nodes:
+        given = any(split[source] for source in node.inputs if source >= 0)
+        if node.op_class in PRODUCT_CLASSES and node.weight_elems > 0:
+            given = not (given and node.out_elems == boundary_elems)
+        elif node.op_class is OpClass.ATTENTION:
+            given = True
+        elif node.out_elems == boundary_elems and any(
+            source >= 0 and not split[source] and nodes[source].out_elems == boundary_elems
+            for source in node.inputs
+        ):
+            given = False
+        split.append(given)
+    return split
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _KeptReader:
+    """Reads what nodes keep off the graph."""
+
+    nodes: Sequence[Node]
+    split: Sequence[bool]
+    policy: PrecisionPolicy
+    fused_attention: bool
+    compiled: bool
+    fp8_saves_fp8: bool
+
+    def kept(self, span: range, share: float, *, scores: bool = True) -> Kept:
+        """Bytes that the nodes of a span keep, times `share`; without the scores of attention if asked."""
+        split = whole = 0.0
+        has_dropout = any(node.op == _DROPOUT for node in self.nodes)
+        for index in span:
+            node = self.nodes[index]
+            if not node.scales_with_batch or node.op == _LOSS:
+                continue
+            times = node.repeat * share
+            if scores or not self._is_score(node):
+                source = node.inputs[0] if node.inputs else -1
+                by_input = node.op_class in PRODUCT_CLASSES or node.op_class in _CHEAP
+                is_split = self.split[source] if by_input and source >= 0 else self.split[index]
+                size = self._saved_bytes(node) * times
+                split, whole = (split + size, whole) if is_split else (split, whole + size)
+            if scores and node.op_class is OpClass.ATTENTION and not self.fused_attention:
+                per_score = _SCORES_WITH_DROPOUT if has_dropout else 1.0
+                split += per_score * node.m * node.n * node.count * self.policy.activation.num_bytes * times
+        return Kept(split=split, whole=whole)
+
+    def products(self, span: range, boundary: float, layers: float) -> Kept:
+        """Bytes of a layer that keeps its input, every second product, and attention."""
+        split, count = 0.0, 0
+        consumers = self._consumers()
+        for index in span:
+            node = self.nodes[index]
+            if node.op_class is OpClass.ATTENTION:
+                split += (node.out_elems + node.m * node.count) * node.repeat
+            elif node.op_class in PRODUCT_CLASSES and node.weight_elems > 0:
+                count += 1
+                # A compiler sees that a product which is only added to the residual is never read again.
+                needed = not (self.compiled and consumers.get(index, set()) <= _SUMS)
+                split += node.out_elems * node.repeat * (count % 2) * needed
+        return Kept(split=split / layers * self.policy.activation.num_bytes, whole=boundary)
+
+    def _consumers(self) -> dict[int, set[str]]:
+        readers: dict[int, set[str]] = {}
+        for node in self.nodes:
+            for source in node.inputs:
+                readers.setdefault(source, set()).add(node.op)
+        return readers
+
+    def _is_score(self, node: Node) -> bool:
+        if node.op_class is OpClass.SOFTMAX:
+            return True
+        sources = [self.nodes[source] for source in node.inputs if source >= 0]
+        return node.op == _DROPOUT and any(source.op_class is OpClass.SOFTMAX for source in sources)
+
+    def _saved_bytes(self, node: Node) -> float:
+        elems = node.saved_elems
+        if elems == 0.0:
+            return 0.0
+        if self.compiled and node.op_class is not OpClass.ATTENTION:
+            elems *= 1.0 - self._recomputable(node)
+        return elems * self._width(node)
+
+    def _width(self, node: Node) -> float:
+        policy = self.policy
+        if policy.autocast and autocast_class(f"aten::{node.op}") == "fp32":
+            return _FP32_BYTES
+        if self.fp8_saves_fp8 and policy.fp8_recipe and node.op_class is OpClass.GEMM:
+            return policy.matmul.num_bytes
+        return policy.activation.num_bytes
+
+    def _recomputable(self, node: Node) -> float:
+        """Share of a node's inputs that come from pointwise operators, which a compiler runs again."""
+        if node.op_class is OpClass.NORM or node.op == _DROPOUT:
+            return 0.0
+        sources = [self.nodes[source] for source in node.inputs if source >= 0]
+        total = sum(source.out_elems for source in sources)
+        cheap = sum(
+            source.out_elems for source in sources if source.op_class in _CHEAP and source.op not in _RESIDUAL
+        )
+        return cheap / total if total else 0.0
+
+
+def _residual_bytes(policy: PrecisionPolicy, nodes: Sequence[Node], body: range) -> float:
+    """Width of the residual stream: fp32 under autocast, where norms and embeddings give fp32."""
+    normed = any(
+        nodes[i].op_class is OpClass.NORM and autocast_class(f"aten::{nodes[i].op}") == "fp32" for i in body
+    )
+    return _FP32_BYTES if policy.autocast and normed else policy.activation.num_bytes
+
+
+def _frozen_scale(graph: OpGraph) -> float:
+    """Frozen elements of the graph over those that its nodes read: tables read twice count once."""
+    read = sum(_frozen(node) * node.repeat for node in graph.nodes)
+    return (graph.params - graph.trainable_params) / read if read else 0.0
+
+
+def _frozen(node: Node) -> float:
+    return node.weight_elems if node.weight_elems > 0 and not node.weight_grad else 0.0
+
+
+def _part(nodes: Sequence[Node], span: range, share: float, frozen_scale: float, kept: Kept) -> Part:
+    dense = experts = frozen = 0.0
+    for index in span:
+        node = nodes[index]
+        times = node.repeat * share
+        frozen += _frozen(node) * times * frozen_scale
+        if node.op == _EXPERT_PRODUCT:
+            experts += node.param_elems * times
+        else:
+            dense += node.param_elems * times
+    return Part(dense=dense, experts=experts, frozen=frozen, kept=kept)
+
+
+def _tied_elems(nodes: Sequence[Node], last: int) -> float:
+    """Weights of the head's products that were counted at the embedding."""
+    tied = [
+        node.weight_elems - node.param_elems
+        for node in nodes[last:]
+        if node.op_class in PRODUCT_CLASSES and node.weight_grad
+    ]
+    return max(tied, default=0.0)
+
+
+def _logits(nodes: Sequence[Node], last: int) -> float:
+    """Elements that enter the softmax of the loss, or that the last product puts out."""
+    losses = [node.out_elems for node in nodes[last:] if node.op == _LOSS]
+    if losses:
+        return sum(losses)
+    outputs = [node.out_elems for node in nodes[last:] if node.op_class in PRODUCT_CLASSES]
+    return outputs[-1] if outputs else 0.0

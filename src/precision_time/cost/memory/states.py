@@ -1,0 +1,167 @@
+"""Bytes that do not grow with the batch: parameters, gradients, optimizer states, gathered units, buffers.
+
+References: Rajbhandari et al., ZeRO, SC 2020, section 3 (what 16 bytes per parameter are, what each stage
+shards); Zhao et al., PyTorch FSDP, VLDB 2023 (units, prefetch); Ren et al., ZeRO-Offload, ATC 2021.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...parallel.layout import Layout, Offload
+from ...precision.policy import DType, PrecisionPolicy
+from ..optimizer import states_per_param
+from .habits import Habits, memory_data
+from .parts import ModelParts
+
+_FULLY_SHARDED = 3
+_FP32_BYTES = 4.0
+_ORIENTATIONS = 2.0
+"""An fp8 weight is kept as it is and transposed (Transformer Engine)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Held:
+    """Parameter elements that one device of a stage holds, before data-parallel sharding."""
+
+    dense: float
+    """Trained ones outside experts."""
+    experts: float
+    frozen: float
+    products: float
+    """Of those, weights of the layers' products and of an untied head: what is cast to the matmul type."""
+    unit: float
+    """Largest sharded unit: one layer."""
+    root: float
+    """What belongs to no layer: embedding and head, gathered as a unit of their own."""
+    head: float
+    """Of it, what comes after the layers: its gradient is the first there is."""
+
+
+def held_by_stage(parts: ModelParts, layout: Layout, layers: float, *, first: bool, last: bool) -> Held:
+    """What a stage with so many layers holds; the first embeds, the last has the head."""
+    experts_split = layout.ep * layout.tensor_degree_of_experts
+    before, after, layer = (float(first), float(last), parts.layer)
+    # A head that shares the embedding's table has its own copy where it stands on another stage.
+    copy = parts.tied * after * (1.0 - before)
+    ends = parts.before.dense * before + parts.after.dense * after + copy
+    frozen_ends = parts.before.frozen * before + parts.after.frozen * after
+    tp = layout.tp
+    unit = (layer.dense + layer.frozen) / tp + layer.experts / experts_split
+    return Held(
+        dense=(layer.dense * layers + ends) / tp,
+        experts=(layer.experts * layers + parts.before.experts * before + parts.after.experts * after)
+        / experts_split,
+        frozen=(layer.frozen * layers + frozen_ends) / tp,
+        products=unit * layers + (parts.after.dense + parts.tied) * after / tp,
+        unit=unit,
+        root=(ends + frozen_ends) / tp,
+        head=(parts.after.dense + parts.tied) * after / tp,
+    )
+
+
+def state_terms(
+    held: Held, layout: Layout, policy: PrecisionPolicy, habits: Habits, optimizer: str
+) -> dict[str, float]:
+    """Named bytes of parameters, gradients, optimizer states and engine buffers on one device."""
+    shards = layout.shard_ranks
+    expert_shards = min(layout.expert_data_ranks, shards)
+    zero = layout.zero_stage
+
+    def sharded(stage: int) -> float:
+        """Trained elements under a ZeRO stage that shards them, or does not yet."""
+        if zero < stage:
+            return held.dense + held.experts
+        return held.dense / shards + held.experts / expert_shards
+
+    fully = zero >= _FULLY_SHARDED
+    on_host = layout.offload is not Offload.NONE
+    shard_is_master = fully and habits.shard_is_master and policy.master is not None
+    param = policy.master.num_bytes if shard_is_master and policy.master else policy.param.num_bytes
+    grad = max(policy.grad.num_bytes, param) if shard_is_master else policy.grad.num_bytes
+    kept = 0.0 if fully and layout.offload is Offload.PARAMETERS else 1.0
+    on_device = 0.0 if on_host else 1.0
+    frozen = held.frozen * _frozen_bytes(policy) / (shards if fully else 1)
+    experts = held.experts / (expert_shards if fully else 1)
+    master = policy.master.num_bytes if policy.master is not None and not shard_is_master else 0.0
+    narrow = habits.fp32_gradients and policy.grad.num_bytes < _FP32_BYTES
+    # DeepSpeed sums bfloat16 gradients into a whole fp32 copy, fp16 ones into a copy of the shard alone.
+    accumulated = _FP32_BYTES if narrow and policy.grad is DType.BF16 else 0.0
+    fp32_copy = _FP32_BYTES if narrow and not accumulated else 0.0
+    return {
+        "parameters": ((sharded(3) - experts) * param + frozen) * kept,
+        "expert_parameters": experts * param * kept,
+        "cast_weights": _cast_bytes(held, layout, policy, habits),
+        "gradients": sharded(2) * (grad + accumulated) * (on_device if zero > 1 else 1.0),
+        "gradient_buckets": _bucket_bytes(held, layout, policy, habits),
+        "master_weights": sharded(1) * master * on_device,
+        "optimizer_states": sharded(1)
+        * (states_per_param(optimizer) * policy.optimizer_state.num_bytes + fp32_copy)
+        * on_device,
+        "gathered": _gathered_bytes(held, layout, policy) if fully and shards > 1 else 0.0,
+    }
+
+
+def update_bytes(held: Held, layout: Layout) -> float:
+    """Temporary of an optimizer that updates all tensors operation by operation: one fp32 copy."""
+    if layout.offload is not Offload.NONE:
+        return 0.0
+    shards = layout.shard_ranks if layout.zero_stage else 1
+    expert_shards = min(layout.expert_data_ranks, shards)
+    return (held.dense / shards + held.experts / expert_shards) * _FP32_BYTES
+
+
+def framework_bytes(layout: Layout, year: float) -> float:
+    """Context, workspaces, and the buffers of one communicator for every axis in use."""
+    data = memory_data()
+    axes = sum(degree > 1 for degree in (layout.dp, layout.tp, layout.pp, layout.cp, layout.ep))
+    loaded = "context_bytes" if year >= float(data["lazy_loading_from"]) else "eager_context_bytes"
+    fixed = float(data[loaded]) + float(data["workspace_bytes"])
+    if not axes:
+        return fixed
+    return fixed + float(data["first_communicator_bytes"]) + float(data["communicator_bytes"]) * (axes - 1)
+
+
+def _frozen_bytes(policy: PrecisionPolicy) -> float:
+    """Frozen weights are held in the type they are used in: nothing updates them."""
+    used = policy.matmul if policy.fp8_recipe else policy.activation
+    return min(used.num_bytes, policy.param.num_bytes)
+
+
+def _cast_bytes(held: Held, layout: Layout, policy: PrecisionPolicy, habits: Habits) -> float:
+    """Copies of weights in the matmul type that live as long as the weights.
+
+    Autocast keeps them until the backward pass has used them; under ZeRO 3 only gathered units have any.
+    """
+    if layout.zero_stage >= _FULLY_SHARDED:
+        return 0.0
+    trained = held.products - held.frozen if held.products > held.frozen else 0.0
+    if policy.fp8_recipe and habits.fp8_weight_copies:
+        return trained * policy.matmul.num_bytes * _ORIENTATIONS
+    if policy.autocast and policy.activation.num_bytes < policy.param.num_bytes:
+        return trained * policy.activation.num_bytes
+    return 0.0
+
+
+def _bucket_bytes(held: Held, layout: Layout, policy: PrecisionPolicy, habits: Habits) -> float:
+    """Buffers from which gradients are exchanged: all of them again under DDP, fixed ones in DeepSpeed."""
+    if layout.data_ranks == 1 or layout.data_parallel_engine != "ddp":
+        return 0.0
+    if habits.bucket_elems:
+        elems = min(habits.bucket_elems, held.dense + held.experts) if layout.zero_stage else 0.0
+        return elems * policy.reduce.num_bytes
+    if layout.zero_stage or not habits.copies_gradients:
+        return 0.0
+    return (held.dense + held.experts) * policy.reduce.num_bytes
+
+
+def _gathered_bytes(held: Held, layout: Layout, policy: PrecisionPolicy) -> float:
+    """Units gathered at once, with the gradient of one before it is reduced."""
+    width = policy.param.num_bytes
+    gathered = held.root + held.unit * (1.0 + layout.prefetch)
+    if not layout.reshard_after_forward:
+        gathered = held.dense + held.experts + held.frozen
+    reduced = policy.reduce.num_bytes if policy.reduce.num_bytes != width else 0.0
+    trained_share = 1.0 - held.frozen / max(held.dense + held.experts + held.frozen, 1.0)
+    gradients = (held.unit * (width + reduced) + held.head * width) * trained_share
+    return gathered * width + gradients

@@ -1,0 +1,196 @@
+"""Bytes that a training step needs on each pipeline stage, as named terms, and on the fullest one.
+
+References: Korthikanti et al., MLSys 2023, section 4 (activations by recomputation mode, in-flight micro
+batches of the interleaved schedule); Rajbhandari et al., ZeRO, SC 2020.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...parallel.layout import Checkpointing, Layout, PipelineSchedule
+from ...parallel.schedules.registry import schedule_of
+from ...parallel.stages import layers_of_stages
+from ...precision.policy import PrecisionPolicy
+from ..collectives import Number
+from ..group import JobGroup
+from ..job import Stack
+from .habits import Habits, habits_of, memory_data
+from .parts import Kept, ModelParts, model_parts
+from .states import framework_bytes, held_by_stage, state_terms, update_bytes
+
+Floats = NDArray[np.float64]
+
+_COMPILERS = frozenset({"inductor", "xla", "torchscript"})
+_NARROW_BYTES = 2.0
+"""Bytes of the 16-bit logits that the habits count with."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Stage:
+    """A pipeline stage: its layers and place."""
+
+    index: int
+    layers: float
+    first: bool
+    last: bool
+
+
+def memory_of(group: JobGroup) -> dict[str, Number]:
+    """Named bytes on the fullest device, for every job of the group.
+
+    Returns:
+        `parameters`, `expert_parameters`, `cast_weights`, `gradients`, `gradient_buckets`,
+        `master_weights`, `optimizer_states`, `gathered`, `activations`, `logits`, `temporary`,
+        `fragmentation`, `framework`, in bytes; those that grow with the batch of shape (C,).
+
+    Assumes: layers are alike; of the stages in the middle the one with most layers, nearest to the first,
+    is the fullest.
+    Accuracy: scripts/memory_accuracy.py.
+    """
+    model = _model(group)
+    stages = _stages(model.parts, group.layout)
+    if len(stages) > 2:  # noqa: PLR2004
+        middle = max(stages[1:-1], key=lambda stage: (stage.layers, -stage.index))
+        stages = (stages[0], middle, stages[-1])
+    found = [_stage_terms(stage, model, group) for stage in stages]
+    if len(found) == 1:
+        return found[0]
+    needed = np.stack([np.broadcast_to(total_bytes(terms), (len(group),)) for terms in found])
+    fullest = np.argmax(needed, axis=0)
+    if (fullest == fullest[0]).all():
+        return found[int(fullest[0])]
+    return {
+        name: np.choose(fullest, [np.broadcast_to(terms[name], (len(group),)) for terms in found])
+        for name in found[0]
+    }
+
+
+def memory_by_stage(group: JobGroup) -> tuple[dict[str, Number], ...]:
+    """Named bytes of every pipeline stage, first to last; one entry without a pipeline."""
+    model = _model(group)
+    return tuple(_stage_terms(stage, model, group) for stage in _stages(model.parts, group.layout))
+
+
+def total_bytes(terms: Mapping[str, Number]) -> Number:
+    """Sum of the named bytes."""
+    return sum(terms.values(), 0.0)
+
+
+def fits(terms: Mapping[str, Number], device_memory_bytes: Number) -> NDArray[np.bool_]:
+    """Whether the sum is at most what the device has."""
+    return np.asarray(total_bytes(terms) <= np.asarray(device_memory_bytes), dtype=np.bool_)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Model:
+    """What all stages of a group share."""
+
+    parts: ModelParts
+    policy: PrecisionPolicy
+    habits: Habits
+    stack: Stack
+    compiled: bool
+
+
+def _model(group: JobGroup) -> _Model:
+    habits, stack = habits_of(group.stack), group.stack
+    compiled = stack.compiler in _COMPILERS
+    return _Model(
+        parts=model_parts(
+            group.workload.graph, group.precision, stack.fused_attention, compiled, habits.fp8_saves_fp8
+        ),
+        policy=group.precision,
+        habits=habits,
+        stack=stack,
+        compiled=compiled,
+    )
+
+
+def _stages(parts: ModelParts, layout: Layout) -> Sequence[_Stage]:
+    if layout.pp == 1:
+        return (_Stage(index=0, layers=parts.num_layers, first=True, last=True),)
+    return tuple(
+        _Stage(index=index, layers=float(layers), first=index == 0, last=index == layout.pp - 1)
+        for index, layers in enumerate(layers_of_stages(int(parts.num_layers), layout))
+    )
+
+
+def _stage_terms(stage: _Stage, model: _Model, group: JobGroup) -> dict[str, Number]:
+    """All terms of one stage."""
+    layout, parts = group.layout, model.parts
+    held = held_by_stage(parts, layout, stage.layers, first=stage.first, last=stage.last)
+    moving = _moving_bytes(stage, model, layout)
+    batch = group.micro_batch_size
+    update = 0.0 if group.stack.fused_optimizer else update_bytes(held, layout)
+    kept, logits, layer = moving.kept * batch, moving.logits * batch, moving.layer * batch
+    # Three moments may be the fullest: the loss, the backward pass of a layer, the optimizer step.
+    peak = np.maximum(np.maximum(logits, layer), update - kept)
+    at_loss = logits >= peak
+    return {
+        **state_terms(held, layout, model.policy, model.habits, group.workload.optimizer),
+        "activations": kept,
+        "logits": np.where(at_loss, logits, 0.0),
+        "temporary": np.where(at_loss, 0.0, peak),
+        "fragmentation": float(memory_data()["fragmentation"]) * (kept + peak),
+        "framework": framework_bytes(layout, group.stack.framework_year),
+    }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Moving:
+    """Bytes per sample of the micro batch on one device of a stage."""
+
+    kept: float
+    """For the backward passes of all micro batches in flight."""
+    logits: float
+    layer: float
+    """Recomputed activations of a layer and the gradients under way in it."""
+
+
+def _moving_bytes(stage: _Stage, model: _Model, layout: Layout) -> _Moving:
+    parts, habits, policy = model.parts, model.habits, model.policy
+
+    def here(kept: Kept) -> float:
+        return kept.per_device(layout.tp, layout.sequence_parallel) / layout.cp
+
+    of_layer, recomputed = _checkpointed(parts, layout, habits)
+    kept = here(of_layer) * stage.layers + (here(parts.before.kept) if stage.first else 0.0)
+    ends = here(parts.after.kept) if stage.last else 0.0
+    per_logit = habits.logit_bytes(model.compiled, model.stack.framework_year, layout.tp > 1)
+    per_logit += max(policy.activation.num_bytes - _NARROW_BYTES, 0.0)
+    logits = parts.logits * per_logit / (layout.tp * layout.cp) if stage.last else 0.0
+    working = parts.working / (layout.tp * layout.cp)
+    if layout.sequence_parallel and layout.tp > 1:
+        # The gathered input of a column-parallel product, and its gradient before it is scattered.
+        working += 2.0 * parts.boundary / layout.cp
+    return _Moving(
+        kept=kept * micro_batches_in_flight(stage.index, layout) + ends,
+        logits=logits,
+        layer=here(recomputed) + working,
+    )
+
+
+def _checkpointed(parts: ModelParts, layout: Layout, habits: Habits) -> tuple[Kept, Kept]:
+    """What a mean layer keeps, and what one layer recomputes in its backward pass."""
+    full = parts.layer.kept
+    if layout.checkpointing is Checkpointing.SELECTIVE:
+        kept = parts.without_scores if habits.selective == "attention" else parts.products
+        return kept, full.minus(kept)
+    if layout.checkpointing is Checkpointing.FULL and parts.num_layers > 1:
+        share = layout.checkpointed_share
+        whole = share * parts.boundary + (1.0 - share) * full.whole
+        return Kept(split=(1.0 - share) * full.split, whole=whole), full
+    return full, Kept()
+
+
+def micro_batches_in_flight(stage: int, layout: Layout) -> float:
+    """Micro batches whose activations a stage holds at its peak, in units of one full stage."""
+    if layout.pp == 1:
+        return 1.0
+    virtual = layout.virtual_pp if layout.schedule is PipelineSchedule.INTERLEAVED else 1
+    return schedule_of(layout.schedule).in_flight(stage, layout.pp, layout.num_micro_batches, virtual)
