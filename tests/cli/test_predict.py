@@ -71,6 +71,9 @@ def test_options_arrive_under_the_names_of_the_call(
         "predict resnet50 --device A100-SXM4-80GB --gpus 16 --nodes 2 --node-type DGX-A100 --batch-size 32"
         " --seq-len 128 --image-size 192 --dataset imagenet --samples 1000 --epochs 90 --framework pytorch"
         " --stack ngc-tuned --optimizer lamb --tp 2 --pp 4 --zero 1 --grad-accum 3 --checkpointing full"
+        " --cp 5 --ep 6 --expert-tp 7 --virtual-pp 8 --schedule interleaved --stage-layers 7,8x2,7"
+        " --no-sequence-parallel --context-method ulysses --shard-size 9 --no-reshard-after-forward"
+        " --offload optimizer --expert-capacity 1.25 --rank-order tp-pp-cp-dp"
         " --input-rate 900 --coverage 0.8 --size hidden=64 --size rate=0.5 --precision tf32"
     )
     assert cli(*words.split()).code == 0
@@ -80,9 +83,23 @@ def test_options_arrive_under_the_names_of_the_call(
         "samples": 1000, "epochs": 90.0, "steps": None, "framework": "pytorch", "stack": "ngc-tuned",
         "optimizer": "lamb", "tp": 2, "pp": 4, "zero": 1, "grad_accum": 3, "checkpointing": "full",
         "input_rate": 900.0, "coverage": 0.8, "sizes": {"hidden": 64, "rate": 0.5}, "custom": None,
-        "precision": "tf32",
+        "precision": "tf32", "cp": 5, "ep": 6, "expert_tp": 7, "virtual_pp": 8, "schedule": "interleaved",
+        "stage_layers": "7,8x2,7", "sequence_parallel": False, "context_method": "ulysses", "shard_size": 9,
+        "reshard_after_forward": False, "offload": "optimizer", "expert_capacity": 1.25,
+        "rank_order": "tp-pp-cp-dp",
     }  # fmt: skip
     assert asked == [expected]
+
+
+def test_defaults_of_command_and_call_agree() -> None:
+    from precision_time import predict_time
+    from precision_time.cli.predict import predict
+
+    of_call = inspect.signature(predict_time).parameters
+    of_command = inspect.signature(predict).parameters
+    both = of_call.keys() & of_command.keys() - {"model"}
+    assert len(both) > 30
+    assert {name: of_command[name].default for name in both} == {name: of_call[name].default for name in both}
 
 
 def test_command_and_call_take_the_same_arguments() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -27,6 +28,15 @@ def complete_precision(prefix: str) -> list[str]:
     from ..precision.catalog import known_precisions
 
     return [name for name in (*known_precisions(), "all") if name.startswith(prefix)]
+
+
+def complete_words(*words: str) -> Callable[[str], list[str]]:
+    """Completion of an option that takes one of a few words."""
+
+    def complete(prefix: str) -> list[str]:
+        return [word for word in words if word.startswith(prefix)]
+
+    return complete
 
 
 ModelArgument = Annotated[
@@ -69,6 +79,99 @@ CustomOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Pure JSON on stdout.")]
+
+
+TpOption = Annotated[int, typer.Option("--tp", help="Tensor-parallel degree.")]
+PpOption = Annotated[int, typer.Option("--pp", help="Pipeline-parallel degree.")]
+CpOption = Annotated[int, typer.Option("--cp", help="Context-parallel degree: ranks that share a sequence.")]
+EpOption = Annotated[
+    int, typer.Option("--ep", help="Expert-parallel degree, over the devices of a pipeline stage.")
+]
+ExpertTpOption = Annotated[
+    int | None,
+    typer.Option("--expert-tp", help="Experts: tensor-parallel degree inside one. Default: --tp."),
+]
+ExpertCapacityOption = Annotated[
+    float,
+    typer.Option("--expert-capacity", help="Experts: tokens taken, of an even share; 0 drops none."),
+]
+ScheduleOption = Annotated[
+    str | None,
+    typer.Option(
+        "--schedule",
+        metavar="NAME",
+        help="Pipeline: gpipe, 1f1b, interleaved or zero-bubble. Default: 1f1b; interleaved with "
+        "--virtual-pp.",
+        autocompletion=complete_words("gpipe", "1f1b", "interleaved", "zero-bubble"),
+    ),
+]
+VirtualPpOption = Annotated[
+    int, typer.Option("--virtual-pp", help="Pipeline: model chunks per stage (interleaved).")
+]
+StageLayersOption = Annotated[
+    str | None,
+    typer.Option(
+        "--stage-layers", metavar="N,NxTIMES...", help="Pipeline: layers of each stage, such as 7,8x14,7."
+    ),
+]
+SequenceParallelOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--sequence-parallel/--no-sequence-parallel",
+        help="Tensor: split the norms too. Default: with --tp in language models.",
+    ),
+]
+ContextMethodOption = Annotated[
+    str,
+    typer.Option(
+        "--context-method",
+        metavar="NAME",
+        help="Context: ring, all-gather or ulysses.",
+        autocompletion=complete_words("ring", "all-gather", "ulysses"),
+    ),
+]
+ZeroOption = Annotated[
+    int | None,
+    typer.Option(
+        "--zero", help="Data: ZeRO stage 0-3; 3 is FSDP. Default: DDP where it fits, else 3 (1 with --pp)."
+    ),
+]
+ShardSizeOption = Annotated[
+    int,
+    typer.Option("--shard-size", help="Data: ranks that hold one copy between them (HSDP); 0 for all."),
+]
+ReshardOption = Annotated[
+    bool,
+    typer.Option(
+        "--reshard-after-forward/--no-reshard-after-forward",
+        help="Data: drop gathered parameters after the forward pass (FSDP).",
+    ),
+]
+OffloadOption = Annotated[
+    str,
+    typer.Option(
+        "--offload",
+        metavar="WHAT",
+        help="Data: what lives in host memory: none, optimizer or parameters.",
+        autocompletion=complete_words("none", "optimizer", "parameters"),
+    ),
+]
+RankOrderOption = Annotated[
+    str | None,
+    typer.Option(
+        "--rank-order", metavar="AXES", help="Axes from neighbouring devices outwards. Default: tp-cp-dp-pp."
+    ),
+]
+CheckpointingOption = Annotated[
+    str,
+    typer.Option(
+        "--checkpointing",
+        metavar="MODE",
+        help="Recomputed activations: none, selective, full, full:0.5 (share of the layers), "
+        "full:16 (layers).",
+        autocompletion=complete_words("none", "selective", "full"),
+    ),
+]
 
 
 def parse_sizes(pairs: list[str] | None) -> dict[str, float] | None:

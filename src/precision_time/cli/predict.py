@@ -8,13 +8,30 @@ import typer
 
 from .options import (
     BatchSizeOption,
+    CheckpointingOption,
+    ContextMethodOption,
+    CpOption,
     CustomOption,
     DeviceOption,
+    EpOption,
+    ExpertCapacityOption,
+    ExpertTpOption,
     ImageSizeOption,
     JsonOption,
     ModelArgument,
+    OffloadOption,
+    PpOption,
+    RankOrderOption,
+    ReshardOption,
+    ScheduleOption,
     SeqLenOption,
+    SequenceParallelOption,
+    ShardSizeOption,
     SizesOption,
+    StageLayersOption,
+    TpOption,
+    VirtualPpOption,
+    ZeroOption,
     complete_precision,
     parse_sizes,
 )
@@ -25,6 +42,7 @@ Examples:
   precision-time predict resnet50 --device A100-SXM4-80GB --gpus 8 -p fp16-mixed --batch-size 256
   precision-time predict bert-large -d V100-SXM2-32GB -g 8 -p all --seq-len 512 --batch-size 8
   precision-time predict llama3-8b -d H100-SXM5-80GB -g 64 --nodes 8 -p bf16-mixed,fp8-mixed --zero 3
+  precision-time predict llama3-70b -d H100-SXM5-80GB -g 64 -p bf16-mixed --tp 8 --pp 4 --grad-accum 16
   precision-time predict mypackage.models:build --device L4 --json
 """
 
@@ -64,16 +82,24 @@ def predict(
         str | None, typer.Option("--stack", help="Software profile (`precision-time stacks`).")
     ] = None,
     optimizer: Annotated[str | None, typer.Option("--optimizer", help="sgd, adamw, lamb ...")] = None,
-    tp: Annotated[int, typer.Option("--tp", help="Tensor-parallel degree.")] = 1,
-    pp: Annotated[int, typer.Option("--pp", help="Pipeline-parallel degree.")] = 1,
-    zero: Annotated[
-        int | None,
-        typer.Option("--zero", help="ZeRO stage 0-3; 3 is FSDP. Default: DDP where it fits, else 3."),
-    ] = None,
+    tp: TpOption = 1,
+    pp: PpOption = 1,
+    cp: CpOption = 1,
+    ep: EpOption = 1,
+    rank_order: RankOrderOption = None,
+    zero: ZeroOption = None,
+    shard_size: ShardSizeOption = 0,
+    reshard_after_forward: ReshardOption = True,
+    offload: OffloadOption = "none",
     grad_accum: Annotated[int, typer.Option("--grad-accum", help="Micro batches per optimizer step.")] = 1,
-    checkpointing: Annotated[
-        str, typer.Option("--checkpointing", help="Recomputed activations: none, selective or full.")
-    ] = "none",
+    checkpointing: CheckpointingOption = "none",
+    sequence_parallel: SequenceParallelOption = None,
+    context_method: ContextMethodOption = "ring",
+    schedule: ScheduleOption = None,
+    virtual_pp: VirtualPpOption = 1,
+    stage_layers: StageLayersOption = None,
+    expert_tp: ExpertTpOption = None,
+    expert_capacity: ExpertCapacityOption = 0.0,
     size: SizesOption = None,
     custom: CustomOption = None,
     input_rate: Annotated[

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,16 +10,14 @@ from typing import Any
 from ..cost.job import Job
 from ..errors import ConfigError
 from ..learn.artifact import shipped_predictor
-from ..parallel.layout import Layout
 from ..precision.catalog import get_policy, parse_precision
 from ..precision.support import check_support
+from .layouts import LayoutWords, layout_of, layout_remarks
 from .prediction import Prediction
 from .predictor import RunLength, predict_job
 from .question import (
     Said,
     check_counts,
-    data_parallel_degree,
-    resolve_checkpointing,
     resolve_cluster,
     resolve_stack,
     resolve_workload,
@@ -57,6 +55,19 @@ def predict_time(
     input_rate: float | None = None,
     coverage: float = 0.9,
     example_inputs: Any = None,
+    cp: int = 1,
+    ep: int = 1,
+    expert_tp: int | None = None,
+    virtual_pp: int = 1,
+    schedule: str | None = None,
+    stage_layers: str | Sequence[int] | None = None,
+    sequence_parallel: bool | None = None,
+    context_method: str = "ring",
+    shard_size: int = 0,
+    reshard_after_forward: bool = True,
+    offload: str = "none",
+    expert_capacity: float = 0.0,
+    rank_order: str | Sequence[str] | None = None,
 ) -> Prediction:
     """How long one training step, one epoch and the whole run take.
 
@@ -84,14 +95,27 @@ def predict_time(
         optimizer: sgd, adamw, lamb ...
         tp: Tensor-parallel degree.
         pp: Pipeline-parallel degree.
-        zero: ZeRO stage, 3 is full sharding (FSDP); None takes DDP where it fits, else 3.
+        zero: ZeRO stage, 3 is full sharding (FSDP); None takes DDP where it fits, else 3 (1 in a pipeline).
         grad_accum: Micro batches per optimizer step.
-        checkpointing: none, selective or full.
+        checkpointing: none, selective, full, full:0.5 (share of the layers) or full:16 (layers).
         sizes: Sizes of a parametric model (hidden, layers, heads ...).
         custom: TOML or YAML file with devices and clusters of your own.
         input_rate: Samples/s that the input pipeline delivers over all devices; None where it keeps up.
         coverage: Probability that the interval holds, 0..1.
         example_inputs: Inputs of an `nn.Module`.
+        cp: Context-parallel degree: ranks that share a sequence.
+        ep: Expert-parallel degree, over the devices of a pipeline stage.
+        expert_tp: Tensor-parallel degree inside an expert; None takes tp.
+        virtual_pp: Model chunks per stage (interleaved schedule).
+        schedule: gpipe, 1f1b, interleaved or zero-bubble; None takes interleaved with virtual_pp, else 1f1b.
+        stage_layers: Layers of each stage where they are not even: (7, 8, 8, 7) or "7,8x2,7".
+        sequence_parallel: Split norms and dropout over tensor ranks; None does with tp in language models.
+        context_method: How context ranks exchange keys and values: ring, all-gather or ulysses.
+        shard_size: Data-parallel ranks that hold one copy between them (HSDP); 0 for all.
+        reshard_after_forward: Drop gathered parameters after the forward pass (FSDP, zero=3).
+        offload: What lives in host memory: none, optimizer or parameters.
+        expert_capacity: Tokens that an expert takes, relative to an even share; 0 drops none.
+        rank_order: Axes from neighbouring devices outwards, such as "tp-cp-dp-pp".
 
     Returns:
         The answer: step time as a sum of named terms, interval, epoch and total time, throughput,
@@ -103,12 +127,30 @@ def predict_time(
         CaptureError: A model that cannot be turned into an operator graph.
     """
     said = Said()
+    words = LayoutWords(
+        tp=tp,
+        pp=pp,
+        cp=cp,
+        ep=ep,
+        expert_tp=expert_tp,
+        zero=zero,
+        shard_size=shard_size,
+        reshard_after_forward=reshard_after_forward,
+        offload=offload,
+        grad_accum=grad_accum,
+        schedule=schedule,
+        virtual_pp=virtual_pp,
+        stage_layers=stage_layers,
+        sequence_parallel=sequence_parallel,
+        context_method=context_method,
+        expert_capacity=expert_capacity,
+        checkpointing=checkpointing,
+        rank_order=rank_order,
+    )
+    words.check()
     check_counts(
         gpus=gpus,
         nodes=nodes,
-        grad_accum=grad_accum,
-        tp=tp,
-        pp=pp,
         seq_len=seq_len,
         steps=steps,
         image_size=image_size,
@@ -135,22 +177,17 @@ def predict_time(
         said.assumptions.append(choice.assumption)
     policy = get_policy(choice.name, variant=choice.variant)
     said.warnings.extend(check_support(policy, cluster.device))
-    layout = Layout(
-        dp=data_parallel_degree(gpus, tp, pp),
-        tp=tp,
-        pp=pp,
-        zero_stage=zero or 0,
-        num_micro_batches=grad_accum,
-        checkpointing=resolve_checkpointing(checkpointing),
-    )
     job = Job(
         workload=workload,
         cluster=cluster,
         precision=policy,
-        layout=layout,
+        layout=layout_of(words, workload, gpus, said),
         stack=resolve_stack(stack, framework, workload.family, said),
     )
     job = with_batch(job, batch_size, global_batch_size, zero, said)
+    placed, warnings = layout_remarks(job.layout, workload, cluster)
+    said.assumptions.extend(placed)
+    said.warnings.extend(warnings)
     say_length(workload, epochs, steps, samples, said)
     answer = predict_job(
         replace(job, assumptions=tuple(said.assumptions)),

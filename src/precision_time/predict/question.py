@@ -13,7 +13,8 @@ from ..cost.stacks import get_stack, stack_for_framework, usual_stack
 from ..errors import ConfigError, LayoutError, MissingExtraError, UnknownNameError
 from ..hardware.catalog import get_cluster
 from ..hardware.device import Cluster
-from ..parallel.layout import Checkpointing
+from ..parallel.degrees import nearest_degrees, nearest_multiple
+from ..parallel.layout import Layout
 from ..workload.graph import OpClass, OpGraph
 from ..workload.resolve import load_workload
 from ..workload.workload import Workload
@@ -30,6 +31,11 @@ _WHOLE = (
     "nodes",
     "tp",
     "pp",
+    "cp",
+    "ep",
+    "expert_tp",
+    "virtual_pp",
+    "shard_size",
     "grad_accum",
     "seq_len",
     "image_size",
@@ -176,31 +182,22 @@ def resolve_cluster(
     )
 
 
-def data_parallel_degree(gpus: int, tp: int, pp: int) -> int:
-    """Replicas that are left once tensor and pipeline degrees are taken.
+def data_parallel_degree(gpus: int, tp: int, pp: int, cp: int = 1) -> int:
+    """Replicas that are left once tensor, pipeline and context degrees are taken.
 
     Raises:
         LayoutError: If they do not divide the devices.
     """
-    if gpus % (tp * pp):
+    degrees = {"tp": tp, "pp": pp, "cp": cp} if cp > 1 else {"tp": tp, "pp": pp}
+    sharing = tp * pp * cp
+    if gpus % sharing:
+        product = " * ".join(f"{name}({degree})" for name, degree in degrees.items())
+        others = ", ".join(f"{name}={degree}" for name, degree in nearest_degrees(gpus, degrees).items())
         raise LayoutError(
-            f"Invalid layout: tp({tp}) * pp({pp}) = {tp * pp} does not divide {gpus} devices. "
-            f"To fix: use {tp * pp * max(gpus // (tp * pp), 1)} devices, or other degrees."
+            f"Invalid layout: {product} = {sharing} does not divide {gpus} devices. "
+            f"To fix: use {nearest_multiple(sharing, gpus)} devices, or {others}."
         )
-    return int(gpus // (tp * pp))
-
-
-def resolve_checkpointing(word: str) -> Checkpointing:
-    """The checkpointing mode of that name.
-
-    Raises:
-        ConfigError: If there is none.
-    """
-    try:
-        return Checkpointing(word.lower())
-    except ValueError:
-        known = ", ".join(item.value for item in Checkpointing)
-        raise ConfigError(f"checkpointing={word!r} is none of {known}. To fix: use one of them.") from None
+    return int(gpus // sharing)
 
 
 def resolve_stack(name: str | None, framework: str | None, family: str, said: Said) -> Stack:
@@ -222,9 +219,11 @@ def with_batch(
     if batch_size is not None and global_batch_size is not None:
         implied = batch_size * layout.dp * layout.num_micro_batches
         if implied != global_batch_size:
+            accumulated = _accumulated(layout, batch_size, global_batch_size)
             raise LayoutError(
                 f"batch_size({batch_size:g}) * dp({layout.dp}) * grad_accum({layout.num_micro_batches}) = "
-                f"{implied:g}, but global_batch_size={global_batch_size:g}. To fix: give only one of them."
+                f"{implied:g}, but global_batch_size={global_batch_size:g}. To fix: give only one of them"
+                f"{accumulated}."
             )
     if batch_size is None and global_batch_size is not None:
         shares = layout.dp * layout.num_micro_batches
@@ -245,12 +244,22 @@ def with_batch(
     return _sharded_if_needed(_batched(job, candidate), zero, said)
 
 
+def _accumulated(layout: Layout, batch_size: float, global_batch_size: float) -> str:
+    """The accumulation that makes both batches agree, where there is one."""
+    steps = global_batch_size / (batch_size * layout.dp)
+    return f", or grad_accum={steps:g}" if steps >= 1 and steps == int(steps) else ""
+
+
 def _sharded_if_needed(job: Job, zero: int | None, said: Said) -> Job:
-    if zero is not None or job.layout.dp == 1 or _fits(job):
+    """The job as it is, or sharded where nothing was said and it does not fit; pipelines share out less."""
+    if zero is not None or job.layout.zero_stage or job.layout.data_ranks == 1 or _fits(job):
         return job
-    sharded = replace(job, layout=replace(job.layout, zero_stage=3))
-    said.assumptions.append("Plain data parallelism does not fit: full sharding (zero=3, FSDP) assumed.")
-    return sharded
+    if job.layout.pp > 1:
+        stage, words = 1, "optimizer states sharded (zero=1)"
+    else:
+        stage, words = 3, "full sharding (zero=3, FSDP)"
+    said.assumptions.append(f"Plain data parallelism does not fit: {words} assumed.")
+    return replace(job, layout=replace(job.layout, zero_stage=stage))
 
 
 def _batched(job: Job, micro_batch_size: float) -> Job:

@@ -16,7 +16,7 @@ class Interleaved:
         Raises:
             LayoutError: If the micro batches are no multiple of the stages.
         """
-        _check(pp, num_micro_batches)
+        check_groups(pp, num_micro_batches)
         passes = [
             (first + offset, chunk)
             for first in range(0, num_micro_batches, pp)
@@ -42,7 +42,12 @@ def _warm_up(stage: int, pp: int, num_micro_batches: int, virtual_pp: int) -> in
     return min(2 * (pp - stage - 1) + (virtual_pp - 1) * pp, num_micro_batches * virtual_pp)
 
 
-def _check(pp: int, num_micro_batches: int) -> None:
+def check_groups(pp: int, num_micro_batches: int) -> None:
+    """Refuse micro batches that do not come in groups of pp.
+
+    Raises:
+        LayoutError: If some would be left over.
+    """
     rest = num_micro_batches % pp
     if rest:
         raise LayoutError(
