@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,11 @@ from ..precision.lowering import DTYPES, OP_CLASSES
 from ..precision.policy import DType
 from ..workload.graph import PRODUCT_CLASSES, OpClass
 from .group import JobGroup
-from .roofline import KernelModel, compiler_rates, kernel_seconds, rates_of
+from .job import Stack
+from .roofline import FUSED_KERNELS, KernelModel, compiler_rates, kernel_seconds, rates_of
+from .sharding import Cut, shard
+from .stage_shares import StageShares, stage_shares
+from .traffic import traffic_of
 
 Floats = NDArray[np.float64]
 
@@ -35,6 +39,7 @@ TERM_OF_CLASS: Mapping[OpClass, str] = {
 """Which term the kernels of a class are counted in; the rest is `memory_bound_s`."""
 _REST = "memory_bound_s"
 _CASTS = "casts_s"
+_TINY_S = 1e-12
 COMPUTE_TERMS = (
     *dict.fromkeys(TERM_OF_CLASS.values()),
     _REST,
@@ -59,82 +64,118 @@ _UNPADDED_SHARE = 0.55
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComputeCosts:
-    """Seconds per optimizer step, shape (C,) each; `terms` add up to the compute part of a step."""
+    """Seconds on the slowest stage, shape (C,) each; `terms` add up to the compute part of a step."""
 
     terms: Mapping[str, Floats]
     forward_s: Floats
     """Forward kernels of one micro batch."""
     backward_s: Floats
+    """Backward kernels of one micro batch, without what checkpointing repeats."""
+    recompute_s: Floats
+    """Forward kernels that the backward pass of one micro batch repeats."""
+    host_s: Floats
+    """Time of the host to start the kernels of one micro batch."""
     kernels_s: Floats
     """Seconds of each kernel of one micro batch, shape (C, N)."""
+    step: LoweredStep
+    """The kernels of this device."""
+    shares: StageShares
+    stage_forward_s: Floats
+    """Of one micro batch on each kind of stage, shape (C, S); the host's time where it is longer."""
+    stage_backward_s: Floats
+    """With what checkpointing repeats, shape (C, S)."""
     facts: Mapping[str, Floats]
+
+    @property
+    def busy_s(self) -> Floats:
+        """Kernels of one micro batch, with what checkpointing repeats."""
+        busy: Floats = self.forward_s + self.backward_s + self.recompute_s
+        return busy
 
 
 def compute_costs(step: LoweredStep, group: JobGroup, model: KernelModel) -> ComputeCosts:
-    """Seconds of the kernels of one optimizer step on one device.
+    """Seconds of the kernels of one optimizer step on one device of the slowest pipeline stage.
 
-    Model-parallel degrees divide the work evenly; what they add is the business of the
-    communication terms.
+    What model parallelism adds in messages is the business of the communication terms.
 
     Args:
-        step: Typed kernels of one micro batch.
+        step: Typed kernels of one micro batch of the whole model.
         group: C jobs.
         model: Calibrated utilisations.
     """
-    layout, device = group.layout, group.cluster.device
-    share = _UNPADDED_SHARE if group.stack.unpadded_sequences else 1.0
-    samples = group.micro_batch_size[:, None] * share
-    compiler = compiler_rates(group.stack.compiler)
-    step = _with_local_experts(step, layout.ep)
-    seconds = kernel_seconds(step, samples, rates_of([device]), model)
-    fusible = _FUSIBLE[step.op_class] | step.is_cast
-    seconds = seconds * np.where(fusible, compiler.fusion, 1.0) / (layout.tp * layout.pp * layout.cp)
-    forward = step.phase == 0
-    forward_s, backward_s = seconds[:, forward].sum(axis=1), seconds[:, ~forward].sum(axis=1)
-    host_s = _launches(step) * device.launch_overhead_s * compiler.host / layout.pp
-    terms = {term: seconds[:, mask].sum(axis=1) for term, mask in _term_masks(step).items()}
-    terms["recompute_s"] = _recompute_s(step, seconds, layout)
-    terms["host_stall_s"] = np.maximum(host_s - forward_s - backward_s, 0.0)
+    layout, device, stack = group.layout, group.cluster.device, group.stack
+    traffic = traffic_of(group.workload.graph)
+    unpadded = _UNPADDED_SHARE if stack.unpadded_sequences else 1.0
+    samples = group.micro_batch_size[:, None] * (unpadded / layout.cp)
+    compiler = compiler_rates(stack.compiler)
+    local = shard(step, _cut(layout, stack, float(traffic.boundary_elems)))
+    shares = stage_shares(local, round(float(traffic.num_layers)), layout.pp, layout.stage_layers)
+    whole_s = kernel_seconds(local, samples, rates_of([device]), model)
+    fusion = min(compiler.fusion, FUSED_KERNELS) if stack.fused_kernels else compiler.fusion
+    whole_s = whole_s * np.where(_FUSIBLE[local.op_class] | local.is_cast, fusion, 1.0)
+    if layout.zero_stage < 3:  # noqa: PLR2004
+        whole_s = whole_s * np.where(local.once_per_step, 1.0 / layout.num_micro_batches, 1.0)
+    forward, again = local.phase == 0, _recomputed(local, shares, layout)
+    launches = local.launches * local.repeat * local.sequential_steps
+    per_launch_s = device.launch_overhead_s * compiler.host
+    stage_s = np.stack([whole_s @ (shares.kernels * part).T for part in (forward, ~forward, again)])
+    host_s = np.stack(
+        [per_launch_s * shares.kernels @ (launches * part) for part in (forward, ~forward + again)]
+    )
+    again_layers = float(again.max(initial=0.0)) if layout.checkpointing is Checkpointing.FULL else 0.0
+    host_s += stack.host_per_layer_s * np.outer([1.0, 1.0 + again_layers], shares.layers)
+    busy = stage_s.sum(axis=0)
+    longer = np.maximum(host_s.sum(axis=0) / np.maximum(busy, _TINY_S), 1.0)
+    forward_s, backward_s = stage_s[0] * longer, (stage_s[1] + stage_s[2]) * longer
+    slowest = np.argmax(forward_s + backward_s, axis=1)
+    rows = np.arange(len(group))
+    kernels_s = whole_s * shares.kernels[slowest]
+    busy_s, host_slowest_s = stage_s[:, rows, slowest], host_s.sum(axis=0)[slowest]
+    terms = {term: kernels_s[:, mask].sum(axis=1) for term, mask in _term_masks(local).items()}
+    terms["recompute_s"] = busy_s[2]
+    terms["host_stall_s"] = np.maximum(host_slowest_s - busy_s.sum(axis=0), 0.0)
     return ComputeCosts(
         terms={term: values * layout.num_micro_batches for term, values in terms.items()},
-        forward_s=forward_s,
-        backward_s=backward_s,
-        kernels_s=seconds,
-        facts={**_facts(step, samples, seconds), "host_s": np.full(len(group), host_s)},
+        forward_s=busy_s[0],
+        backward_s=busy_s[1],
+        recompute_s=busy_s[2],
+        host_s=host_slowest_s,
+        kernels_s=kernels_s,
+        step=local,
+        shares=shares,
+        stage_forward_s=forward_s,
+        stage_backward_s=backward_s,
+        facts={**_facts(step, samples * layout.cp, whole_s), "host_s": host_slowest_s},
+    )
+
+
+def _cut(layout: Layout, stack: Stack, boundary_elems: float) -> Cut:
+    return Cut(
+        tp=layout.tp,
+        ep=layout.ep,
+        expert_tp=layout.tensor_degree_of_experts,
+        sequence_parallel=layout.sequence_parallel,
+        expert_capacity=layout.expert_capacity,
+        fused_attention=stack.fused_attention,
+        boundary_elems=boundary_elems,
     )
 
 
 @cache_by_identity
-def _with_local_experts(step: LoweredStep, ep: int) -> LoweredStep:
-    """The step as one expert-parallel rank runs it: a share of the experts, each with all its tokens."""
-    if ep == 1 or not step.expert.any():
-        return step
-    share = np.where(step.expert, float(ep), 1.0)
-    return replace(
-        step, bytes_fixed=step.bytes_fixed / share, count=step.count / share, m=step.m * share, n=step.n
-    )
-
-
 def _term_masks(step: LoweredStep) -> dict[str, NDArray[np.bool_]]:
     names = np.array([TERM_OF_CLASS.get(op_class, _REST) for op_class in OP_CLASSES])[step.op_class]
     names = np.where(step.is_cast, _CASTS, names)
     return {term: names == term for term in (*dict.fromkeys(TERM_OF_CLASS.values()), _REST, _CASTS)}
 
 
-def _recompute_s(step: LoweredStep, seconds: Floats, layout: Layout) -> Floats:
-    """Forward work done again in the backward pass under activation checkpointing."""
+def _recomputed(step: LoweredStep, shares: StageShares, layout: Layout) -> Floats:
+    """Share of each kernel that the backward pass runs again under activation checkpointing."""
     again = step.phase == 0
+    if layout.checkpointing is Checkpointing.NONE:
+        return np.zeros(len(again))
     if layout.checkpointing is Checkpointing.SELECTIVE:
-        again = again & _SELECTIVE[step.op_class]
-    elif layout.checkpointing is Checkpointing.NONE:
-        again = np.zeros_like(again)
-    total: Floats = seconds[:, again].sum(axis=1)
-    return total
-
-
-def _launches(step: LoweredStep) -> float:
-    """Kernels of one micro batch: the host's floor when they are many and small."""
-    return float((step.launches * step.repeat * step.sequential_steps).sum())
+        return np.asarray(again & _SELECTIVE[step.op_class], dtype=np.float64)
+    return (again & shares.in_layers) * layout.checkpointed_share
 
 
 def _facts(step: LoweredStep, samples: Floats, seconds: Floats) -> dict[str, Floats]:

@@ -32,6 +32,7 @@ class JobGroup:
     """Of every job of the group; its micro batch is the first job's."""
     stack: Stack
     scope: TimingScope
+    stragglers: bool = True
     micro_batch_size: Floats
     """Samples per forward pass and replica, shape (C,)."""
 
@@ -49,6 +50,7 @@ def group_of_jobs(jobs: Sequence[Job]) -> JobGroup:
         layout=first.layout,
         stack=first.stack,
         scope=first.scope,
+        stragglers=first.stragglers,
         micro_batch_size=np.array([job.layout.micro_batch_size for job in jobs], dtype=np.float64),
     )
 
@@ -63,4 +65,5 @@ def group_key(job: Job) -> Hashable:
         _SHARED_LAYOUT(job.layout),
         job.stack,
         job.scope,
+        job.stragglers,
     )

@@ -39,8 +39,20 @@ class Stack:
     fused_attention: bool = True
     unpadded_sequences: bool = False
     """Variable-length kernels skip padding tokens (MLPerf BERT)."""
+    overlap_gradients: bool = True
+    """Gradients are reduced beside the backward pass, not after it."""
+    overlap_parameters: bool = False
+    """ZeRO 1 and 2: new parameters are gathered beside the next forward pass."""
+    overlap_tensor: bool = False
+    """Messages of tensor parallelism are cut up and hidden behind the products (user buffers, async TP)."""
     real_input: bool = False
     """A real input pipeline feeds the step, rather than tensors already in memory."""
+    fused_kernels: bool = False
+    """Hand-written kernels join what stands between products: bias with GELU, dropout with the residual sum,
+    norms with casts (Megatron, Transformer Engine)."""
+    host_per_layer_s: float = 0.0
+    """Host time per repeated layer and pass through it (forward, backward, recomputation) beside the
+    kernels' launches: modules, hooks, views, random states."""
     host_per_tensor_s: float = 0.0
     """Host time per parameter tensor and step that the trainer adds and no kernel hides: hooks,
     statistics of gradients."""
@@ -56,6 +68,8 @@ class Job:
     layout: Layout
     stack: Stack
     scope: TimingScope = TimingScope.FULL_STEP
+    stragglers: bool = True
+    """Allow for the slowest of many devices; off for what perfect machines would do."""
     assumptions: tuple[str, ...] = field(default=())
     """What was filled in because nobody said it, in words."""
 

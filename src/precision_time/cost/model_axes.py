@@ -1,8 +1,8 @@
 """Traffic of a model cut over devices: tensor, context, expert and pipeline parallelism.
 
 References: Shoeybi et al., Megatron-LM, 2019, and Korthikanti et al., MLSys 2023 (tensor and sequence
-parallelism); Narayanan et al., SC 2021 (bubble); Liu et al., Ring Attention, 2023; Lepikhin et al.,
-GShard, ICLR 2021 (expert all-to-all).
+parallelism); Narayanan et al., SC 2021 (scattered pipeline messages); Liu et al., Ring Attention, 2023;
+Lepikhin et al., GShard, ICLR 2021 (expert all-to-all).
 """
 
 from __future__ import annotations
@@ -11,8 +11,12 @@ import numpy as np
 
 from .axes import Group, StepTimes
 from .collectives import Number, all_gather_s, all_reduce_s, all_to_all_s, point_to_point_s, reduce_scatter_s
-from .overlap import Overlap, pipelined
+from .overlap import CONTENTION, Overlap, pipelined
 from .traffic import TransformerTraffic
+
+_SHOWN_OF_CUT_MESSAGES = 0.4
+"""Of tensor-parallel messages cut into pieces beside the products. Assumed: the first and the last piece of
+four have nothing to hide behind, and products of a quarter of the rows run slower."""
 
 
 def tensor_parallel(
@@ -22,8 +26,9 @@ def tensor_parallel(
     samples: Number,
     bytes_per_elem: float,
     layers: Number,
-    recomputed: bool,
+    recomputed: float,
     sequence_parallel: bool,
+    hidden: bool = False,
 ) -> Overlap:
     """Four all-reduces of the layer boundary per layer and micro batch, two more when recomputing.
 
@@ -33,11 +38,12 @@ def tensor_parallel(
         samples: Samples of a micro batch.
         bytes_per_elem: Of activations.
         layers: Layers on this device.
-        recomputed: Full checkpointing repeats the forward pass.
+        recomputed: Share of the layers whose forward pass full checkpointing repeats.
         sequence_parallel: Reduce-scatter and all-gather instead of all-reduce: the same volume.
+        hidden: Messages are cut up and run beside the products before and after them.
 
     Returns:
-        Seconds per micro batch, all exposed. Volume: 8 (t-1)/t of the boundary per layer.
+        Seconds per micro batch, all exposed unless `hidden`. Volume: 8 (t-1)/t of the boundary per layer.
 
     Accuracy: docs/accuracy.md.
     """
@@ -47,8 +53,9 @@ def tensor_parallel(
         once = reduce_scatter_s(size, *where) + all_gather_s(size, *where)
     else:
         once = all_reduce_s(size, *where)
-    total = once * layers * (6 if recomputed else 4)
-    return Overlap(link_s=total, exposed_s=total, slowdown_s=np.zeros_like(np.asarray(total)))
+    total = once * layers * (4 + 2 * recomputed)
+    shown = total * (_SHOWN_OF_CUT_MESSAGES if hidden else 1.0)
+    return Overlap(link_s=total, exposed_s=shown, slowdown_s=(total - shown) * CONTENTION)
 
 
 def pipeline_messages(
@@ -81,14 +88,6 @@ def pipeline_messages(
     sends = np.where(np.asarray(group.size) > 1, 2.0 * virtual_pp * num_micro_batches, 0.0)
     shown = np.where(np.asarray(virtual_pp) > 1, np.minimum(sends, 2.0 * (group.size - 1)), sends)
     return Overlap(link_s=once * sends, exposed_s=once * shown, slowdown_s=np.zeros_like(once * sends))
-
-
-def pipeline_bubble_s(pp: Number, virtual_pp: Number, micro_batch_s: Number) -> Number:
-    r"""Idle seconds of a stage per step: $(p-1)/v$ micro batches.
-
-    As a share of the busy time of m micro batches that is (p-1)/(v m) (Narayanan et al., SC 2021).
-    """
-    return (np.asarray(pp, dtype=np.float64) - 1) / virtual_pp * micro_batch_s
 
 
 def context_ring(
@@ -128,8 +127,58 @@ def context_ring(
     )
 
 
-def expert_exchange(
+def context_gather(
     group: Group, traffic: TransformerTraffic, *, samples: Number, bytes_per_elem: float, layers: Number
+) -> Overlap:
+    """Keys and values gathered before attention, and their gradients scattered (Llama 3, section 3.3.2).
+
+    Args:
+        group: Context-parallel ranks.
+        traffic: Sizes of the model.
+        samples: Samples of a micro batch.
+        bytes_per_elem: Of activations.
+        layers: Layers on this device.
+
+    Returns:
+        Seconds per micro batch, all exposed. Volume: 3 (c-1)/c of one layer's keys and values per layer.
+    """
+    size = traffic.kv_elems * samples * bytes_per_elem
+    where = (group.size, group.nodes, group.intra, group.inter)
+    total = layers * (2.0 * all_gather_s(size, *where) + reduce_scatter_s(size, *where))
+    return Overlap(link_s=total, exposed_s=total, slowdown_s=np.zeros_like(np.asarray(total)))
+
+
+def context_all_to_all(
+    group: Group, traffic: TransformerTraffic, *, samples: Number, bytes_per_elem: float, layers: Number
+) -> Overlap:
+    """Sequence for heads and back, by all-to-all (Jacobs et al., DeepSpeed Ulysses, 2023).
+
+    Args:
+        group: Context-parallel ranks.
+        traffic: Sizes of the model.
+        samples: Samples of a micro batch.
+        bytes_per_elem: Of activations.
+        layers: Layers on this device.
+
+    Returns:
+        Seconds per micro batch, all exposed: queries, keys, values and the output, forward and backward.
+    """
+    where = (group.size, group.nodes, group.intra, group.inter)
+    local = samples * bytes_per_elem / group.size
+    queries = all_to_all_s(traffic.boundary_elems * local, *where)
+    keys = all_to_all_s(traffic.kv_elems * local, *where)
+    total = layers * 2.0 * (2.0 * queries + keys)
+    return Overlap(link_s=total, exposed_s=total, slowdown_s=np.zeros_like(np.asarray(total)))
+
+
+def expert_exchange(
+    group: Group,
+    traffic: TransformerTraffic,
+    *,
+    samples: Number,
+    bytes_per_elem: float,
+    layers: Number,
+    recomputed: float = 0.0,
 ) -> Overlap:
     """Dispatch and combine, forward and backward: four all-to-alls per expert layer and micro batch.
 
@@ -139,6 +188,7 @@ def expert_exchange(
         samples: Samples of a micro batch.
         bytes_per_elem: Of activations.
         layers: Expert layers on this device.
+        recomputed: Share of the layers whose forward pass is repeated, which sends again.
 
     Returns:
         Seconds per micro batch, all exposed. Volume: 4 (e-1)/e of the routed activations per layer.
@@ -147,5 +197,6 @@ def expert_exchange(
     Accuracy: docs/accuracy.md.
     """
     size = traffic.routed_elems * samples * bytes_per_elem
-    total = 4.0 * layers * all_to_all_s(size, group.size, group.nodes, group.intra, group.inter)
+    once = all_to_all_s(size, group.size, group.nodes, group.intra, group.inter)
+    total = (4.0 + 2.0 * recomputed) * layers * once
     return Overlap(link_s=total, exposed_s=total, slowdown_s=np.zeros_like(np.asarray(total)))

@@ -29,9 +29,16 @@ from ..precision.lowered import LoweredStep
 from ..precision.lowering import DTYPES, OP_CLASSES
 from ..precision.policy import DType
 from ..workload.graph import PRODUCT_CLASSES, OpClass
+from .group import JobGroup
+from .job import Stack
 
 Floats = NDArray[np.float64]
 
+_WIDTHS = (4.0, 2.0, 1.0, 0.5)
+"""Bytes of the types of matrix units, in the order of the table `sustained`: TF32, 16, 8, 4 bits."""
+FUSED_KERNELS = 0.6
+"""Traffic of what stands between products that remains with hand-fused kernels. Assumed near inductor's."""
+_LAST_ATTENTION = "flash3"
 _SHARPNESS = 3
 """p of the smooth maximum: at the ridge a kernel takes 1.26 times either bound."""
 _LEAST_SHARE = 1e-4
@@ -57,6 +64,9 @@ _SPLIT_K = 512.0
 """Inner length that one block keeps when a product is split over idle units."""
 _IS_PRODUCT = np.array([op_class in PRODUCT_CLASSES for op_class in OP_CLASSES])
 _IS_WIDE = np.array([dtype in (DType.FP32, DType.FP64) for dtype in DTYPES]).astype(np.intp)
+_ATTENTION = OP_CLASSES.index(OpClass.ATTENTION)
+_ATTENTION_K_HALF = 16.0
+"""Heads of 64 reach nine tenths of what heads of 128 do in fused kernels (Dao, FlashAttention-2, figure 4)."""
 _DEPTHWISE = OP_CLASSES.index(OpClass.DEPTHWISE_CONV)
 _FALLBACK = {
     DType.TF32: DType.FP32,
@@ -110,12 +120,21 @@ def peak_flops_per_s(device: Device, dtype: DType) -> float:
 
 
 def rates_of(devices: Sequence[Device]) -> DeviceRates:
-    """Rates of the devices, one row each."""
+    """Rates of the devices, one row each; peaks as power and clocks sustain them."""
     return DeviceRates(
-        peak=np.array([[peak_flops_per_s(device, dtype) for dtype in DTYPES] for device in devices]),
+        peak=np.array([[_sustained_flops_per_s(device, dtype) for dtype in DTYPES] for device in devices]),
         bandwidth=np.array([[device.memory_bandwidth_bytes_per_s] for device in devices]),
         units=np.array([[max(device.sm_count, 1.0)] for device in devices]),
     )
+
+
+def _sustained_flops_per_s(device: Device, dtype: DType) -> float:
+    """The peak at the clocks that the power limit allows under full load, by width of the type."""
+    peak = peak_flops_per_s(device, dtype)
+    if dtype in (DType.FP32, DType.FP64):
+        return peak
+    table = _kernel_data()["sustained"]
+    return peak * float(table.get(device.arch, table["other"])[_WIDTHS.index(max(dtype.num_bytes, 0.5))])
 
 
 def kernel_seconds(
@@ -174,7 +193,9 @@ def _shape_share(step: LoweredStep, batch: Floats, rates: DeviceRates, model: Ke
     tile_share = (m / (np.ceil(m / tile_m) * tile_m)) * (n / (np.ceil(n / tile_n) * tile_n))
     tile_area = np.sqrt(np.minimum(tile_m * tile_n, _TILE**2) / _TILE**2)
     filled = (
-        np.maximum(tile_share * (0.5 + 0.5 * wave_share) * tile_area, _LEAST_SHARE) * k / (k + model.k_half)
+        np.maximum(tile_share * (0.5 + 0.5 * wave_share) * tile_area, _LEAST_SHARE)
+        * k
+        / (k + np.where(step.op_class[rows] == _ATTENTION, _ATTENTION_K_HALF, model.k_half))
     )
     share = np.ones((len(batch), len(step.m)))
     share[:, rows] = np.where(waves < 1.0, filled * np.sqrt(np.maximum(waves, _LEAST_SHARE)), filled)
@@ -208,16 +229,38 @@ def compiler_rates(compiler: str) -> CompilerRates:
     return CompilerRates(fusion=entry["fusion"], host=entry["host"])
 
 
-@lru_cache(maxsize=1)
-def load_kernel_model() -> KernelModel:
-    """The calibrated utilisations that ship with the package."""
+@lru_cache(maxsize=256)
+def load_kernel_model(arch: str = "", attention: str = "") -> KernelModel:
+    """The calibrated utilisations that ship with the package.
+
+    Args:
+        arch: Architecture word of the device: attention kernels differ by it.
+        attention: Generation of the fused attention kernel; the last one when empty.
+    """
     data = _kernel_data()
+    compute = np.array([data["compute"].get(op_class.value, (1.0, 1.0)) for op_class in OP_CLASSES])
+    shares = data["attention"].get(attention, data["attention"][_LAST_ATTENTION])
+    compute[OP_CLASSES.index(OpClass.ATTENTION), 0] = shares.get(arch, shares["other"])
     return KernelModel(
-        compute=np.array([data["compute"].get(op_class.value, (1.0, 1.0)) for op_class in OP_CLASSES]),
+        compute=compute,
         memory=np.array([data["memory"].get(op_class.value, 1.0) for op_class in OP_CLASSES]),
         latency_s=data["latency_s"],
         k_half=data["k_half"],
     )
+
+
+def kernel_model_of(group: JobGroup) -> KernelModel:
+    """Utilisations for the device and the software of a group of jobs."""
+    return load_kernel_model(group.cluster.device.arch, attention_kernel(group.stack))
+
+
+def attention_kernel(stack: Stack) -> str:
+    """Generation of the fused attention kernel that a stack of its year runs (`kernels.toml`)."""
+    name = ""
+    for entry in _kernel_data()["attention_from"]:
+        if stack.framework_year >= entry["year"]:
+            name = entry["name"]
+    return name or _kernel_data()["attention_from"][0]["name"]
 
 
 @lru_cache(maxsize=1)

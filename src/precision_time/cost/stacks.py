@@ -41,6 +41,17 @@ class StackProfile:
     sequence_parallel_from: float | None = None
     """Year from which tensor parallelism of this stack also splits the norms; None if never."""
 
+    fused_kernels: bool = False
+    """Hand-written kernels join what stands between products."""
+    host_per_layer_s: float = 0.0
+    """Host time per layer and pass that the trainer adds beside the kernels."""
+    overlap_gradients_from: float | None = 0.0
+    """Year from which gradients are reduced beside the backward pass; None if never."""
+    overlap_parameters_from: float | None = None
+    """Year from which ZeRO 1 and 2 gather parameters beside the forward pass; None if never."""
+    overlap_tensor_from: float | None = None
+    """Year from which messages of tensor parallelism hide behind products; None if never."""
+
     def stack(
         self,
         *,
@@ -65,7 +76,12 @@ class StackProfile:
             unpadded_sequences=(
                 _since(self.unpadded_from, year) if unpadded_sequences is None else unpadded_sequences
             ),
+            overlap_gradients=_since(self.overlap_gradients_from, year),
+            overlap_parameters=_since(self.overlap_parameters_from, year),
+            overlap_tensor=_since(self.overlap_tensor_from, year),
             real_input=self.real_input if real_input is None else real_input,
+            fused_kernels=self.fused_kernels,
+            host_per_layer_s=self.host_per_layer_s,
             host_per_tensor_s=self.host_per_tensor_s,
         )
 

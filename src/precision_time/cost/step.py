@@ -10,20 +10,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..identity_cache import cache_by_identity
+from ..parallel.layout import Offload
 from ..precision.catalog import get_policy
 from ..precision.lowered import LoweredStep
 from ..precision.lowering import lower
-from ..workload.graph import OpClass, OpGraph
-from .collectives import Number
-from .communication import StepTimes, communication
+from ..precision.quantization import amax_exchange, gathered_bytes
+from .axes import group_of
+from .collectives import all_reduce_s
+from .communication import MODEL_AXES, ParameterPart, StepTimes, communication
 from .compute import ComputeCosts, compute_costs
 from .group import JobGroup
+from .held import HeldParameters, held_parameters
 from .job import Stack, TimingScope
-from .memory import memory_terms, total_bytes
+from .memory import memory_of, total_bytes
+from .offload import offload_s
 from .optimizer import OptimizerForm, optimizer_terms, optimizer_work
 from .overlap import GradientSchedule, gradient_schedule
-from .roofline import load_kernel_model
-from .traffic import model_traffic
+from .pipeline import pipeline_bubble_s
+from .roofline import kernel_model_of
+from .stragglers import straggler_share
+from .traffic import traffic_of
 
 Floats = NDArray[np.float64]
 
@@ -39,7 +45,7 @@ EXPOSED = (
 """Communication terms: what each parallel axis adds to a step."""
 _FOREACH_YEAR = 2022.5
 """PyTorch 1.12 made the multi-tensor form of its optimizers the default on GPUs."""
-_SCORES = frozenset({OpClass.ATTENTION, OpClass.SOFTMAX, OpClass.BMM})
+_TINY_S = 1e-12
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,57 +74,61 @@ class StepCosts:
 
 def price(group: JobGroup) -> StepCosts:
     """Analytical costs of the jobs of a group."""
-    step = lower(group.workload.graph, group.precision)
-    compute = compute_costs(step, group, load_kernel_model())
-    exposed, link_s = _communication_terms(group, step, compute)
+    step = lower(group.workload.graph, group.precision, group.cluster.device.arch)
+    compute = compute_costs(step, group, kernel_model_of(group))
+    held = held_parameters(compute)
+    exposed, link_s = _communication_terms(group, compute, held)
     # While the device waits for the network the host catches up: a step is max(host, kernels + exposed).
-    stall_s = np.maximum(compute.terms["host_stall_s"] - reduce(np.add, exposed.values()), 0.0)
+    waits_s = reduce(np.add, exposed.values()) - exposed["pipeline_bubble_s"]
+    stall_s = np.maximum(compute.terms["host_stall_s"] - waits_s, 0.0)
+    terms = {**compute.terms, "host_stall_s": stall_s, **_optimizer_terms(group, held), **exposed}
+    terms["straggler_s"] = _straggler_s(group, terms)
     return StepCosts(
-        terms={**compute.terms, "host_stall_s": stall_s, **_optimizer_terms(group), **exposed},
-        exposed_names=frozenset(exposed),
+        terms=terms,
+        exposed_names=frozenset({*exposed, "straggler_s"}),
         link_s=link_s,
         facts={**compute.facts, **_more_facts(group, compute)},
     )
 
 
-def memory_of(group: JobGroup) -> dict[str, Number]:
-    """Named bytes on the fullest device, for every job of the group."""
-    graph, traffic = group.workload.graph, _traffic(group.workload.graph)
-    return memory_terms(
-        group.layout,
-        group.precision,
-        params=graph.params,
-        trainable_params=graph.trainable_params,
-        saved_elems=graph.saved_elems,
-        optimizer=group.workload.optimizer,
-        num_layers=float(traffic.num_layers),
-        boundary_elems=float(traffic.boundary_elems),
-        attention_saved_elems=_attention_saved_elems(graph),
-        micro_batch_size=group.micro_batch_size,
-    )
+def _straggler_s(group: JobGroup, terms: Mapping[str, Floats]) -> Floats:
+    """What the slowest of many devices costs those that wait for it."""
+    layout, cluster = group.layout, group.cluster
+    if not group.stragglers or layout.data_parallel_engine == "none":
+        return np.zeros(len(group))
+    share = straggler_share(cluster.num_devices, cluster.num_nodes)
+    total: Floats = reduce(np.add, terms.values())
+    return share * total
 
 
-def _optimizer_terms(group: JobGroup) -> dict[str, Floats]:
-    """Update, unscale pass, host synchronisation, and what the trainer does per tensor."""
+def _optimizer_terms(group: JobGroup, held: HeldParameters) -> dict[str, Floats]:
+    """Update, unscale pass, host synchronisation, transfers to the host, and what the trainer does per tensor."""
     layout, device, graph = group.layout, group.cluster.device, group.workload.graph
-    parts = layout.tp * layout.pp
-    work = optimizer_work(
-        group.workload.optimizer,
-        group.precision,
-        params=graph.trainable_params / parts,
-        tensors=graph.param_tensors / parts,
-        form=_optimizer_form(group.stack),
-        shards=layout.dp if layout.zero_stage else 1,
-    )
-    seconds = optimizer_terms(
-        work,
-        memory_bytes_per_s=device.memory_bandwidth_bytes_per_s,
-        launch_s=device.launch_overhead_s,
-    )
+    tensors = graph.param_tensors * held.tensor_share
+    sharded = layout.zero_stage > 0
+    local = held.dense / (layout.shard_ranks if sharded else 1)
+    local += held.experts / (layout.expert_data_ranks if sharded else 1)
     counted = 0.0 if group.scope is TimingScope.NO_OPTIMIZER else 1.0
-    named = {f"{name}_s": np.full(len(group), float(value) * counted) for name, value in seconds.items()}
-    trainer_s = group.stack.host_per_tensor_s * graph.param_tensors / parts
-    return named | {"trainer_s": np.full(len(group), trainer_s)}
+    trainer_s = group.stack.host_per_tensor_s * tensors
+    named = {"trainer_s": trainer_s, "offload_s": 0.0}
+    if layout.offload is Offload.NONE:
+        work = optimizer_work(
+            group.workload.optimizer,
+            group.precision,
+            params=local,
+            tensors=tensors,
+            form=_optimizer_form(group.stack),
+        )
+        seconds = optimizer_terms(
+            work,
+            memory_bytes_per_s=device.memory_bandwidth_bytes_per_s,
+            launch_s=device.launch_overhead_s,
+        )
+        named |= {f"{name}_s": float(value) * counted for name, value in seconds.items()}
+    else:
+        named |= {"optimizer_s": 0.0, "unscale_s": 0.0, "host_sync_s": 0.0}
+        named["offload_s"] = offload_s(layout, device, group.precision, params=local) * counted
+    return {name: np.full(len(group), value) for name, value in named.items()}
 
 
 def _optimizer_form(stack: Stack) -> OptimizerForm:
@@ -131,33 +141,78 @@ def _optimizer_form(stack: Stack) -> OptimizerForm:
 
 
 def _communication_terms(
-    group: JobGroup, step: LoweredStep, compute: ComputeCosts
+    group: JobGroup, compute: ComputeCosts, held: HeldParameters
 ) -> tuple[dict[str, Floats], Floats]:
     """Exposed seconds by axis, and seconds on the wire."""
-    size = len(group)
+    size, layout = len(group), group.layout
     if group.cluster.num_devices == 1:
         return {f"{name}_s": np.zeros(size) for name in EXPOSED}, np.zeros(size)
-    backward = step.phase == 1
     found = communication(
-        group.layout,
+        layout,
         group.cluster,
         group.precision,
-        params=group.workload.graph.trainable_params,
-        schedule=_schedule(step, group.precision.reduce.num_bytes, group.layout.bucket_bytes),
-        times=StepTimes(
-            forward_s=compute.forward_s,
-            backward_s=compute.backward_s,
-            backward_kernel_s=compute.kernels_s[:, backward],
-        ),
-        traffic=_traffic(group.workload.graph),
+        parts=_parts(group, compute.step, held),
+        times=_step_times(compute),
+        traffic=traffic_of(group.workload.graph),
+        layers=float(compute.shares.layers.max()),
         micro_batch_size=group.micro_batch_size,
+        stack=group.stack,
     )
     wide = {
         name: np.broadcast_to(np.asarray(value, dtype=np.float64), (size,)) for name, value in found.items()
     }
+    amax_s = _amax_s(group, compute.step)
+    wide["data_link_s"], wide["data_exposed_s"] = wide["data_link_s"] + amax_s, wide["data_exposed_s"] + amax_s
+    sent_s = sum((wide[f"{axis}_exposed_s"] for axis in MODEL_AXES), np.zeros(size)) / layout.num_micro_batches
+    wide["pipeline_bubble_s"] = pipeline_bubble_s(layout, compute, sent_s)
     exposed = {f"{name}_s": wide[f"{name}_s"] for name in EXPOSED}
     link_s: Floats = np.sum([value for name, value in wide.items() if name.endswith("_link_s")], axis=0)
     return exposed, link_s
+
+
+def _amax_s(group: JobGroup, step: LoweredStep) -> float:
+    """All-reduces of the maxima that narrow types are scaled by, over all ranks that share activations."""
+    exchange = amax_exchange(step, group.precision)
+    rounds = exchange.per_micro_batch * group.layout.num_micro_batches + exchange.per_step
+    if not rounds:
+        return 0.0
+    cluster, layout = group.cluster, group.layout
+    ranks = group_of(layout.tp * layout.cp * layout.dp, 1, cluster)
+    once = all_reduce_s(exchange.bytes_each, ranks.size, ranks.nodes, ranks.intra, ranks.inter)
+    return float(np.asarray(once)) * rounds
+
+
+def _step_times(compute: ComputeCosts) -> StepTimes:
+    """One micro batch, the recomputation spread evenly over the backward pass."""
+    backward_s = compute.backward_s + compute.recompute_s
+    kernels_s = compute.kernels_s[:, compute.step.phase == 1]
+    stretch = backward_s / np.maximum(compute.backward_s, _TINY_S)
+    return StepTimes(
+        forward_s=compute.forward_s,
+        backward_s=backward_s,
+        backward_kernel_s=kernels_s * stretch[:, None],
+    )
+
+
+def _parts(group: JobGroup, step: LoweredStep, held: HeldParameters) -> tuple[ParameterPart, ...]:
+    """Parameters by the ranks that average them: the experts apart where they have ranks of their own."""
+    layout, policy = group.layout, group.precision
+    sizes = {"dense": (held.dense, held.dense_total), "experts": (held.experts, held.experts_total)}
+    if not held.experts or layout.expert_data_ranks == layout.data_ranks:
+        sizes = {"all": (held.dense + held.experts, held.dense_total + held.experts_total)}
+    whole = held.dense_total * layout.tp
+    whole += held.experts_total * layout.ep * layout.tensor_degree_of_experts
+    # Frozen parameters are gathered too, though they have no gradients.
+    per_elem = gathered_bytes(group.workload.graph, policy) / max(whole, 1.0)
+    return tuple(
+        ParameterPart(
+            params=elements,
+            gathered_bytes=elements * per_elem,
+            schedule=_schedule(step, policy.reduce.num_bytes, layout.bucket_bytes, name),
+            share=elements / max(total, 1.0),
+        )
+        for name, (elements, total) in sizes.items()
+    )
 
 
 def _more_facts(group: JobGroup, compute: ComputeCosts) -> dict[str, Floats]:
@@ -167,27 +222,19 @@ def _more_facts(group: JobGroup, compute: ComputeCosts) -> dict[str, Floats]:
     moving, fixed = (wide.bytes_per_sample * repeats).sum(), (wide.bytes_fixed * repeats).sum()
     needed = total_bytes(memory_of(group))
     return {
-        "kernels_s": compute.forward_s + compute.backward_s,
+        "kernels_s": compute.busy_s,
         "bandwidth_saving": 1.0 - compute.facts["bytes"] / (moving * group.micro_batch_size + fixed + 1.0),
         "memory_fill": np.broadcast_to(needed / group.cluster.device.memory_bytes, (len(group),)),
     }
 
 
-_traffic = cache_by_identity(model_traffic)
-
-
 @cache_by_identity
-def _attention_saved_elems(graph: OpGraph) -> float:
-    """Saved elements that selective checkpointing recomputes, per sample."""
-    return sum(node.saved_elems * node.repeat for node in graph.nodes if node.op_class in _SCORES)
-
-
-@cache_by_identity
-def _schedule(step: LoweredStep, bytes_per_elem: float, bucket_bytes: float) -> GradientSchedule:
-    """Gradient buckets of a lowered step."""
+def _schedule(step: LoweredStep, bytes_per_elem: float, bucket_bytes: float, part: str) -> GradientSchedule:
+    """Gradient buckets of a device's kernels: of all of them, of the dense ones or of the experts."""
     backward = step.phase == 1
+    wanted = {"all": np.ones_like(step.expert), "dense": ~step.expert, "experts": step.expert}[part]
     return gradient_schedule(
-        step.param_elems[backward],
+        (step.param_elems * wanted)[backward],
         step.repeat[backward],
         step.segment[backward],
         bytes_per_elem=bytes_per_elem,

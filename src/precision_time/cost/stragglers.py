@@ -24,7 +24,9 @@ _NORMAL = NormalDist()
 def straggler_share(num_devices: int, num_nodes: int) -> float:
     r"""Relative lengthening of a synchronous step by its slowest participant.
 
-    $s = \sigma_d\,z(N) + \sigma_n\,z(M)$, N devices on M nodes; 0 for one device.
+    $s = \sigma\,z(N)$ for N devices; 0 for one device. The spread $\sigma$ is that of the devices with
+    their hosts and adapters: published series cannot tell devices from nodes, so that N counts devices,
+    but never fewer than nodes.
 
     Args:
         num_devices: Devices that wait for each other in every step.
@@ -36,14 +38,13 @@ def straggler_share(num_devices: int, num_nodes: int) -> float:
     Raises:
         ConfigError: A count below 1.
 
-    Assumes: spreads are independent and normal, and the same for every job; no failed or throttled device.
-    Accuracy: see `cost/data/stragglers.toml`, table `fit`.
+    Assumes: step times of devices are independent and normal, with one spread for every job; no failed
+        or throttled device, which is a matter of goodput.
+    Accuracy: `cost/data/stragglers.toml`, table `fit`: slopes of single sources, mixed with what the
+        network model misses.
     """
-    spreads = straggler_constants()
-    return float(
-        spreads["device_spread"] * expected_maximum(num_devices)
-        + spreads["node_spread"] * expected_maximum(num_nodes)
-    )
+    waiting = max(num_devices, num_nodes) if num_nodes > 0 else 0
+    return float(straggler_constants()["device_spread"]) * expected_maximum(waiting)
 
 
 def expected_maximum(count: int) -> float:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..identity_cache import cache_by_identity
 from ..workload.graph import PRODUCT_CLASSES, Node, OpClass, OpGraph
 from .collectives import Number
 
@@ -79,3 +80,7 @@ def _kv_elems(node: Node, nodes: tuple[Node, ...]) -> float:
     if len(node.inputs) >= 3 and node.inputs[2] >= 0:
         return min(2.0 * nodes[node.inputs[2]].out_elems, full)
     return full
+
+
+traffic_of = cache_by_identity(model_traffic)
+"""`model_traffic`, worked out once per graph."""

@@ -24,6 +24,7 @@ class Habits:
     shard_is_master: bool
     fp32_gradients: bool
     copies_gradients: bool
+    most_gradient_bytes: float
     bucket_elems: float
     fp8_weight_copies: bool
     fp8_saves_fp8: bool

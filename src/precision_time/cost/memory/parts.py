@@ -21,9 +21,11 @@ _DROPOUT = "native_dropout"
 _LOSS = "_log_softmax"
 _CHEAP = frozenset({OpClass.ELEMENTWISE, OpClass.NORM})
 _RESIDUAL = frozenset({"add", "add_", _DROPOUT})
+_IN_PLACE = frozenset({"leaky_relu", "elu"})
+"""Pointwise operators that convolutional networks write in place and whose gradient needs their output."""
 _SUMS = frozenset({"add", "add_"})
-_SCORES_WITH_DROPOUT = 2.5
-"""Elements kept per score: softmax output, dropout output, a one-byte mask (Korthikanti et al., eq. 1)."""
+_MASK_BYTES = 2.0
+"""Per saved element of a dropout: graphs count its one-byte mask as half an element."""
 _FP32_BYTES = 4.0
 
 
@@ -87,7 +89,7 @@ class ModelParts:
     without_scores: Kept
     """What a layer keeps where attention scores alone are recomputed."""
     working: float
-    """Largest operator of a layer: its gradients by output and input, alive at once."""
+    """Gradients by output and input of an operator, beyond what the backward pass freed before it."""
     logits: float
     """Elements that enter the loss."""
 
@@ -125,7 +127,6 @@ def model_parts(
         fp8_saves_fp8=fp8_saves_fp8,
     )
     body = range(first, last)
-    act = policy.activation.num_bytes
     boundary = float(traffic.boundary_elems) * _residual_bytes(policy, nodes, body)
     products = reader.products(body, boundary, layers)
     middle = reader.kept(body, 1.0 / layers)
@@ -141,7 +142,7 @@ def model_parts(
         boundary=boundary,
         products=products if products.total < middle.total else middle,
         without_scores=reader.kept(body, 1.0 / layers, scores=False),
-        working=max((nodes[i].in_elems + nodes[i].out_elems for i in body), default=0.0) * act,
+        working=reader.working(body),
         logits=_logits(nodes, last),
     )
 
@@ -210,9 +211,29 @@ class _KeptReader:
                 size = self._saved_bytes(node) * times
                 split, whole = (split + size, whole) if is_split else (split, whole + size)
             if scores and node.op_class is OpClass.ATTENTION and not self.fused_attention:
-                per_score = _SCORES_WITH_DROPOUT if has_dropout else 1.0
-                split += per_score * node.m * node.n * node.count * self.policy.activation.num_bytes * times
+                split += node.m * node.n * node.count * self._score_bytes(has_dropout) * times
         return Kept(split=split, whole=whole)
+
+    def working(self, span: range) -> float:
+        """Largest pair of gradients in the backward pass, beyond the activations freed before it [B]."""
+        act, freed, within, segment, most = self.policy.activation.num_bytes, 0.0, 0.0, -1, 0.0
+        for index in reversed(span):
+            node = self.nodes[index]
+            if node.segment != segment:
+                freed, within, segment = freed + within * self._repeats(index, span), 0.0, node.segment
+            if node.scales_with_batch:
+                most = max(most, (node.in_elems + node.out_elems) * act - freed - within)
+                within += self._saved_bytes(node)
+        return most
+
+    def _repeats(self, index: int, span: range) -> float:
+        """How often the segment after node `index` stands."""
+        return float(self.nodes[index + 1].repeat) if index + 1 < span.stop else 1.0
+
+    def _score_bytes(self, dropout: bool) -> float:
+        """Per attention score: softmax output, with dropout its output and mask (Korthikanti et al., eq. 1)."""
+        act = self.policy.activation.num_bytes
+        return 2.0 * act + 1.0 if dropout else act
 
     def products(self, span: range, boundary: float, layers: float) -> Kept:
         """Bytes of a layer that keeps its input, every second product, and attention."""
@@ -244,14 +265,27 @@ class _KeptReader:
 
     def _saved_bytes(self, node: Node) -> float:
         elems = node.saved_elems
-        if elems == 0.0:
+        if elems == 0.0 or self._keeps_nothing(node):
             return 0.0
         if self.compiled and node.op_class is not OpClass.ATTENTION:
             elems *= 1.0 - self._recomputable(node)
         return elems * self._width(node)
 
+    def _keeps_nothing(self, node: Node) -> bool:
+        """In place over a norm's output, which the next operator keeps; or a product with a number."""
+        if node.op in _IN_PLACE:
+            return any(source >= 0 and self.nodes[source].op_class is OpClass.NORM for source in node.inputs)
+        return (
+            node.op == "mul"
+            and len(node.inputs) == 1
+            and node.in_elems <= node.out_elems
+            and not node.weight_elems
+        )
+
     def _width(self, node: Node) -> float:
         policy = self.policy
+        if node.op == _DROPOUT:
+            return _MASK_BYTES
         if policy.autocast and autocast_class(f"aten::{node.op}") == "fp32":
             return _FP32_BYTES
         if self.fp8_saves_fp8 and policy.fp8_recipe and node.op_class is OpClass.GEMM:

@@ -79,6 +79,7 @@ def state_terms(
     shard_is_master = fully and habits.shard_is_master and policy.master is not None
     param = policy.master.num_bytes if shard_is_master and policy.master else policy.param.num_bytes
     grad = max(policy.grad.num_bytes, param) if shard_is_master else policy.grad.num_bytes
+    grad = min(grad, habits.most_gradient_bytes)
     kept = 0.0 if fully and layout.offload is Offload.PARAMETERS else 1.0
     on_device = 0.0 if on_host else 1.0
     frozen = held.frozen * _frozen_bytes(policy) / (shards if fully else 1)
@@ -111,12 +112,20 @@ def update_bytes(held: Held, layout: Layout) -> float:
     return (held.dense / shards + held.experts / expert_shards) * _FP32_BYTES
 
 
-def framework_bytes(layout: Layout, year: float) -> float:
-    """Context, workspaces, and the buffers of one communicator for every axis in use."""
+def framework_bytes(layout: Layout, sm_count: float, year: float) -> float:
+    """Context, workspaces, and the buffers of one communicator for every axis in use.
+
+    Args:
+        layout: Degrees.
+        sm_count: Multiprocessors of the device: a context reserves local memory for each.
+        year: Of the framework: since CUDA 11.7 kernels are loaded when they are first used.
+    """
     data = memory_data()
+    lazy = year >= float(data["lazy_loading_from"])
+    per_sm = float(data["context_bytes_per_sm" if lazy else "eager_context_bytes_per_sm"])
+    fixed = float(data["context_bytes"]) + per_sm * min(sm_count, float(data["most_sms"]))
+    fixed += float(data["workspace_bytes"])
     axes = sum(degree > 1 for degree in (layout.dp, layout.tp, layout.pp, layout.cp, layout.ep))
-    loaded = "context_bytes" if year >= float(data["lazy_loading_from"]) else "eager_context_bytes"
-    fixed = float(data[loaded]) + float(data["workspace_bytes"])
     if not axes:
         return fixed
     return fixed + float(data["first_communicator_bytes"]) + float(data["communicator_bytes"]) * (axes - 1)

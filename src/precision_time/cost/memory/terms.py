@@ -6,8 +6,9 @@ batches of the interleaved schedule); Rajbhandari et al., ZeRO, SC 2020.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,11 +54,7 @@ def memory_of(group: JobGroup) -> dict[str, Number]:
     Accuracy: scripts/memory_accuracy.py.
     """
     model = _model(group)
-    stages = _stages(model.parts, group.layout)
-    if len(stages) > 2:  # noqa: PLR2004
-        middle = max(stages[1:-1], key=lambda stage: (stage.layers, -stage.index))
-        stages = (stages[0], middle, stages[-1])
-    found = [_stage_terms(stage, model, group) for stage in stages]
+    found = [_stage_terms(stage, model, group) for stage in _fullest_stages(model.parts, group.layout)]
     if len(found) == 1:
         return found[0]
     needed = np.stack([np.broadcast_to(total_bytes(terms), (len(group),)) for terms in found])
@@ -111,13 +108,32 @@ def _model(group: JobGroup) -> _Model:
     )
 
 
-def _stages(parts: ModelParts, layout: Layout) -> Sequence[_Stage]:
-    if layout.pp == 1:
-        return (_Stage(index=0, layers=parts.num_layers, first=True, last=True),)
+def _stages(parts: ModelParts, layout: Layout) -> tuple[_Stage, ...]:
+    return _all_stages(parts.num_layers, layout.pp, layout.stage_layers)
+
+
+@lru_cache(maxsize=4096)
+def _all_stages(num_layers: float, pp: int, stage_layers: tuple[int, ...]) -> tuple[_Stage, ...]:
+    if pp == 1:
+        return (_Stage(index=0, layers=num_layers, first=True, last=True),)
+    layers_of = layers_of_stages(int(num_layers), Layout(pp=pp, stage_layers=stage_layers))
     return tuple(
-        _Stage(index=index, layers=float(layers), first=index == 0, last=index == layout.pp - 1)
-        for index, layers in enumerate(layers_of_stages(int(parts.num_layers), layout))
+        _Stage(index=index, layers=float(layers), first=index == 0, last=index == pp - 1)
+        for index, layers in enumerate(layers_of)
     )
+
+
+def _fullest_stages(parts: ModelParts, layout: Layout) -> tuple[_Stage, ...]:
+    return _candidates(parts.num_layers, layout.pp, layout.stage_layers)
+
+
+@lru_cache(maxsize=4096)
+def _candidates(num_layers: float, pp: int, stage_layers: tuple[int, ...]) -> tuple[_Stage, ...]:
+    """The first stage, the last, and the fullest of those between."""
+    stages = _all_stages(num_layers, pp, stage_layers)
+    if len(stages) <= 2:  # noqa: PLR2004
+        return stages
+    return stages[0], max(stages[1:-1], key=lambda stage: (stage.layers, -stage.index)), stages[-1]
 
 
 def _stage_terms(stage: _Stage, model: _Model, group: JobGroup) -> dict[str, Number]:
@@ -137,7 +153,7 @@ def _stage_terms(stage: _Stage, model: _Model, group: JobGroup) -> dict[str, Num
         "logits": np.where(at_loss, logits, 0.0),
         "temporary": np.where(at_loss, 0.0, peak),
         "fragmentation": float(memory_data()["fragmentation"]) * (kept + peak),
-        "framework": framework_bytes(layout, group.stack.framework_year),
+        "framework": framework_bytes(layout, group.cluster.device.sm_count, group.stack.framework_year),
     }
 
 
