@@ -31,6 +31,7 @@ from .families.tables import (
     variant_of,
 )
 from .graph import OpGraph
+from .hf_config import entry_of_config, is_config_source
 from .workload import Workload
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class ModelInfo:
 
 
 def load_workload(
-    model: str,
+    model: Any,
     *,
     seq_len: int | None = None,
     image_size: int | None = None,
@@ -69,7 +70,8 @@ def load_workload(
     """The workload of a known model.
 
     Args:
-        model: Name in any usual spelling (`resnet50`, `meta-llama/Llama-3.1-8B`).
+        model: Name in any usual spelling (`resnet50`, `meta-llama/Llama-3.1-8B`), or a Hugging Face
+            configuration: a config.json or its folder, a mapping, an object of transformers.
         seq_len: Tokens per sample; the model's default if not given, said in `assumptions`.
         image_size: Side length of the input [pixels].
         sizes: Sizes that override the table (hidden, layers, heads, kv_heads, ffn, vocab, experts,
@@ -81,8 +83,12 @@ def load_workload(
 
     Raises:
         UnknownNameError: If no table holds the name and `sizes` do not describe a decoder.
+        CaptureError: If a configuration is not one, or has parts that no family here has.
         ConfigError: If a size is zero, negative or does not fit the others.
     """
+    if is_config_source(model):
+        stated = _stated(dict(sizes or {}), seq_len, image_size)
+        return _from_entry(entry_of_config(model), stated, task, dataset, optimizer)
     key = json.dumps(dict(sizes), sort_keys=True) if sizes else ""
     return _load(model, seq_len, image_size, key, task, dataset, optimizer)
 
@@ -97,15 +103,20 @@ def _load(
     dataset: str | None,
     optimizer: str | None,
 ) -> Workload:
-    sizes: dict[str, Any] = json.loads(sizes_json) if sizes_json else {}
-    for label, value in (("seq_len", seq_len), ("image_size", image_size)):
-        if value is not None:
-            sizes[label] = value
-    _check(sizes)
+    sizes = _stated(json.loads(sizes_json) if sizes_json else {}, seq_len, image_size)
     entry = _find_entry(model, sizes)
     if entry is not None:
         return _from_entry(entry, sizes, task, dataset, optimizer)
     return _from_zoo(model, sizes, task, dataset, optimizer)
+
+
+def _stated(sizes: dict[str, Any], seq_len: int | None, image_size: int | None) -> dict[str, Any]:
+    """The caller's sizes with the two that have an argument of their own, checked."""
+    for label, value in (("seq_len", seq_len), ("image_size", image_size)):
+        if value is not None:
+            sizes[label] = value
+    _check(sizes)
+    return sizes
 
 
 def _check(sizes: Mapping[str, Any]) -> None:

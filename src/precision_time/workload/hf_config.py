@@ -1,0 +1,224 @@
+"""Decoders from a Hugging Face config.json alone: neither torch nor transformers is needed.
+
+The keys of every known `model_type` are data (`data/hf_architectures.toml`); the sizes they give are those
+of the parametric decoder, so that a configuration and a model's name lead to one and the same graph.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ..errors import CaptureError, UnknownNameError
+from .families.tables import ModelEntry, normalise, preset, read_toml
+
+_CONFIG_FILE = "config.json"
+
+
+def known_model_types() -> tuple[str, ...]:
+    """Every `model_type` that is read without transformers."""
+    return tuple(_table()["type"])
+
+
+def is_config_source(source: Any) -> bool:
+    """Whether `source` is a configuration: a mapping or an object with one, a config.json or its folder."""
+    if isinstance(source, Mapping):
+        return True
+    if isinstance(source, str | Path):
+        path = Path(source)
+        return path.suffix == ".json" or (path / _CONFIG_FILE).is_file()
+    return hasattr(source, "model_type") and callable(getattr(source, "to_dict", None))
+
+
+def read_config(source: Any) -> Mapping[str, Any]:
+    """The keys and values of a configuration.
+
+    Args:
+        source: A mapping, a configuration object of transformers, a config.json or the folder it lies in.
+
+    Raises:
+        CaptureError: If it is no Hugging Face configuration.
+    """
+    if isinstance(source, str | Path):
+        return _read_file(Path(source))
+    config = source if isinstance(source, Mapping) else source.to_dict()
+    return _checked(config, "The mapping")
+
+
+def entry_of_config(source: Any, *, name: str | None = None) -> ModelEntry:
+    """The row of a model table that a configuration stands for.
+
+    Args:
+        source: As for `read_config`.
+        name: Name of the model; by default what the configuration or its folder is called.
+
+    Raises:
+        UnknownNameError: If its `model_type` is not in the table.
+        CaptureError: If it is no configuration, or one with parts that the decoder family does not have.
+    """
+    config = read_config(source)
+    kind = str(config["model_type"])
+    row = _table()["type"].get(kind)
+    if row is None:
+        raise UnknownNameError(
+            kind="model_type",
+            name=kind,
+            known=known_model_types(),
+            hint="This architecture is not read from its config.json alone. To fix: install torch and "
+            "transformers (the capture extra), which build what they know, or pass sizes (hidden, layers, "
+            "heads, kv_heads, ffn, vocab) under a name of your own.",
+        )
+    base = preset(row["arch"])
+    if base is None:
+        raise CaptureError(f"No preset {row['arch']!r} in the model tables. To fix: reinstall the package.")
+    inner = _language_part(config)
+    sizes = _sizes(inner, row, kind)
+    usual = min(_longest(inner), _table()["longest_default"])
+    label = name or _label(config, source) or kind
+    return replace(
+        base,
+        name=normalise(label),
+        sizes={**base.sizes, "seq_len": usual, **sizes},
+        source=f"config.json of model_type {kind}",
+    )
+
+
+def _sizes(config: Mapping[str, Any], row: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """Fields of the decoder, from the keys that are there."""
+    keys = {**_table()["fields"], **row.get("fields", {})}
+    found = dict(row.get("defaults", {}))
+    for field, names in keys.items():
+        value = _first(config, names)
+        if value is not None:
+            found[field] = value
+    for field, factors in row.get("products", {}).items():
+        values = [_first(config, [factor]) or 0 for factor in factors]
+        found[field] = values[0] * values[1]
+    found.update(row.get("sizes", {}))
+    for field, key in row.get("unless", {}).items():
+        if not config.get(key):
+            found[field] = 0
+    if "activation" in found:
+        found["activation"] = _table()["activations"].get(found["activation"], found["activation"])
+    if found.get("max_positions"):
+        found["max_positions"] += row.get("more_positions", 0)
+    found.update(_attention_pattern(config, found, kind))
+    found.update(_dense_pattern(config, found, kind))
+    found.update(_one_key_head(config))
+    if not found.get("experts"):
+        found.pop("shared_ffn", None)
+    missing = [field for field in ("hidden", "layers", "heads", "vocab") if not found.get(field)]
+    if missing:
+        asked = ", ".join(keys[field][0] for field in missing)
+        raise CaptureError(
+            f"The configuration of {kind!r} lacks {asked}. To fix: take the complete config.json that lies "
+            "beside the model's weights."
+        )
+    return found
+
+
+def _attention_pattern(config: Mapping[str, Any], found: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """Which layers see all keys, where the configuration lists them."""
+    listed = config.get("layer_types") or []
+    unknown = sorted(set(listed) - {*_table()["windowed"], *_table()["full"]})
+    if unknown:
+        raise CaptureError(
+            f"The configuration of {kind!r} has layers of the type {unknown[0]!r}, for which the decoder "
+            "family has no operators. To fix: install torch and transformers (the capture extra), which "
+            "build the model itself, or pass the module."
+        )
+    if not listed or not found.get("window"):
+        return {}
+    full = sum(layer in _table()["full"] for layer in listed)
+    if full == len(listed):
+        return {"window": 0}
+    return {"full_attention_every": round(len(listed) / full) if full else 0}
+
+
+def _dense_pattern(config: Mapping[str, Any], found: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """Leading dense layers, where the configuration lists the layers without experts."""
+    listed = sorted(config.get("mlp_only_layers") or [])
+    if not listed or not found.get("experts"):
+        return {}
+    if listed != list(range(len(listed))):
+        raise CaptureError(
+            f"The configuration of {kind!r} has dense layers {listed}, the decoder family only leading ones. "
+            "To fix: install torch and transformers (the capture extra), which build the model itself."
+        )
+    return {"dense_layers": len(listed)}
+
+
+def _one_key_head(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Falcon before its new architecture: one key and value head for all, and one norm for both halves."""
+    if "new_decoder_architecture" not in config and "multi_query" not in config:
+        return {}
+    if config.get("new_decoder_architecture"):
+        return {"shared_norm": False}
+    kept = {"kv_heads": 1} if config.get("multi_query", True) else {"kv_heads": 0}
+    alibi = {"positions": "alibi"} if config.get("alibi") else {}
+    return {**kept, **alibi, "shared_norm": bool(config.get("parallel_attn", True))}
+
+
+def _language_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The language model of a multimodal configuration, else the configuration."""
+    for key in _table()["nested"]:
+        part = config.get(key)
+        if isinstance(part, Mapping) and part:
+            tied = {key: config[key] for key in ("tie_word_embeddings",) if key in config}
+            return {**tied, **part}
+    return config
+
+
+def _longest(config: Mapping[str, Any]) -> int:
+    value = _first(config, _table()["longest"]["keys"])
+    return int(value) if value else int(_table()["longest_default"])
+
+
+def _first(config: Mapping[str, Any], names: list[str]) -> Any:
+    """The first key that holds something; `a.b` looks into `a`."""
+    for name in names:
+        value: Any = config
+        for part in name.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        if value is not None:
+            return value
+    return None
+
+
+def _label(config: Mapping[str, Any], source: Any) -> str:
+    if isinstance(source, str | Path):
+        path = Path(source)
+        folder = path.parent if path.suffix == ".json" else path
+        return path.stem if path.suffix == ".json" and path.name != _CONFIG_FILE else folder.resolve().name
+    return str(config.get("_name_or_path") or "")
+
+
+def _read_file(path: Path) -> Mapping[str, Any]:
+    file = path if path.suffix == ".json" else path / _CONFIG_FILE
+    try:
+        data = json.loads(file.read_text("utf-8"))
+    except OSError as error:
+        raise CaptureError(f"{file} cannot be read: {error}. To fix: check the path.") from error
+    except ValueError as error:
+        raise CaptureError(
+            f"{file} is no JSON ({error}). To fix: take the config.json that lies beside the weights."
+        ) from error
+    return _checked(data, str(file))
+
+
+def _checked(config: Any, label: str) -> Mapping[str, Any]:
+    if not isinstance(config, Mapping) or not config.get("model_type"):
+        raise CaptureError(
+            f"{label} is not a Hugging Face configuration: an object with a model_type is expected. To fix: "
+            "take the config.json that lies beside the model's weights."
+        )
+    return config
+
+
+@cache
+def _table() -> Mapping[str, Any]:
+    return read_toml("hf_architectures.toml")
