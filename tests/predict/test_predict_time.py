@@ -194,7 +194,7 @@ def test_unknown_names_offer_the_nearest(arguments, value, nearest):
         "epochs",
         "steps",
     ]
-    + ["tp", "pp", "grad_accum"],
+    + ["tp", "pp", "cp", "ep", "expert_tp", "virtual_pp", "grad_accum"],
 )
 @pytest.mark.parametrize("value", [0, -3, float("nan"), float("inf"), True, "8"], ids=repr)
 def test_counts_that_cannot_be(name, value):
@@ -270,3 +270,90 @@ def test_a_slow_input_pipeline_bounds_the_step() -> None:
     assert slow.terms["data_stall_s"] == pytest.approx(1.0 - fast.step_time_s)
     assert math.fsum(slow.terms.values()) == pytest.approx(slow.step_time_s, rel=1e-12)
     assert "data_stall_s" not in predict_time(**asked, input_rate=1e9).terms
+
+
+LLAMA = {"model": "llama3-8b", "device": "H100-SXM5-80GB", "precision": "bf16-mixed", "batch_size": 1}
+"""32 layers, 32 heads, 8192 tokens."""
+
+
+def test_layouts_said_in_full_are_those_said_by_default():
+    """What a layout leaves out is what its documentation says it is."""
+    short = predict_time(**LLAMA, gpus=16, tp=4, pp=2, grad_accum=4)
+    full = predict_time(
+        **LLAMA,
+        gpus=16,
+        tp=4,
+        pp=2,
+        grad_accum=4,
+        cp=1,
+        ep=1,
+        virtual_pp=1,
+        schedule="1f1b",
+        stage_layers=(16, 16),
+        sequence_parallel=True,
+        context_method="ring",
+        shard_size=0,
+        reshard_after_forward=True,
+        offload="none",
+        expert_capacity=0.0,
+        rank_order="tp-cp-ep-dp-pp",
+    )
+    assert full == short
+    assert predict_time(**LLAMA, gpus=16, tp=4, pp=2, grad_accum=4, sequence_parallel=False) != short
+
+
+def test_what_tensor_pipeline_and_context_leave_is_data_parallel():
+    answer = predict_time(**LLAMA, gpus=64, tp=4, pp=2, cp=2, grad_accum=4)
+    assert answer.global_batch_size == 4 * 64 / (4 * 2 * 2)
+
+
+def test_interleaving_shortens_a_pipeline_and_few_micro_batches_are_warned_of():
+    pipeline = {**LLAMA, "gpus": 8, "pp": 8, "grad_accum": 8}
+    plain, chunked = predict_time(**pipeline), predict_time(**pipeline, virtual_pp=4)
+    assert chunked.terms["pipeline_bubble_s"] < 0.5 * plain.terms["pipeline_bubble_s"]
+    assert predict_time(**pipeline, virtual_pp=4, schedule="interleaved") == chunked
+    assert not any("Fewer micro batches" in line for line in plain.warnings)
+    few = predict_time(**{**pipeline, "grad_accum": 2})
+    assert any("Fewer micro batches than stages: 2 over pp=8" in line for line in few.warnings)
+
+
+def test_ranks_are_placed_and_tensor_parallelism_across_nodes_is_warned_of():
+    inside = predict_time(**LLAMA, gpus=16, tp=8)
+    assert said(inside, "tp 8 inside an NVLink domain")
+    assert not any("crosses nodes" in line for line in inside.warnings)
+    outside = predict_time(**LLAMA, gpus=16, tp=8, rank_order="dp-tp-cp-pp")
+    assert any("Tensor parallelism crosses nodes: tp=8" in line for line in outside.warnings)
+    assert outside.step_time_s > inside.step_time_s
+    assert not said(predict_time(**CALL), "Ranks in the order")
+
+
+def test_words_that_need_sharding_bring_it():
+    asked = {**LLAMA, "gpus": 8, "checkpointing": "full"}
+    for words, stage in (
+        ({"shard_size": 4}, 3),
+        ({"reshard_after_forward": False}, 3),
+        ({"offload": "parameters"}, 3),
+        ({"offload": "optimizer"}, 2),
+    ):
+        answer = predict_time(**asked, **words)
+        assert said(answer, f"zero={stage} assumed, for {next(iter(words))}"), words
+        assert predict_time(**asked, **words, zero=stage).step_time_s == answer.step_time_s
+
+
+def test_a_pipeline_that_does_not_fit_shares_out_its_optimizer_states():
+    answer = predict_time("llama3-70b", gpus=16, tp=4, pp=2, batch_size=1)
+    assert said(answer, "optimizer states sharded (zero=1) assumed")
+
+
+def test_checkpointing_of_some_layers_lies_between_none_and_all():
+    asked = {**LLAMA, "gpus": 8, "zero": 3}
+    half, same = (predict_time(**asked, checkpointing=word) for word in ("full:16", "full:0.5"))
+    assert half == same
+    assert predict_time(**asked, checkpointing="full:32") == predict_time(**asked, checkpointing="full")
+
+
+def test_a_batch_that_needs_accumulation_says_how_much():
+    asked = {**LLAMA, "gpus": 8, "zero": 3, "global_batch_size": 64}
+    with pytest.raises(LayoutError, match="give only one of them, or grad_accum=8"):
+        predict_time(**asked)
+    assert predict_time(**asked, grad_accum=8).micro_batch_size == 1.0

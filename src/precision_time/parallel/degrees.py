@@ -40,27 +40,36 @@ def nearest_multiple(step: int, wanted: int) -> int:
     return below if wanted - below <= below + step - wanted else below + step
 
 
-def nearest_degrees(number: int, degrees: Mapping[str, int]) -> dict[str, int]:
+def nearest_degrees(
+    number: int, degrees: Mapping[str, int], accept: Mapping[str, Callable[[int], bool]] | None = None
+) -> dict[str, int]:
     """The degrees nearest to those given whose product divides `number`; a degree of 1 stays 1.
+
+    Args:
+        number: Devices.
+        degrees: Wanted, by axis.
+        accept: What the degree of an axis must pass besides; 1 always does.
 
     >>> nearest_degrees(6, {"tp": 4, "pp": 1})
     {'tp': 3, 'pp': 1}
     """
-    of_number = divisors(number)
-    candidates = [
-        sorted(of_number, key=lambda value, wanted=wanted: _distance(value, wanted))[:_NEIGHBOURS]
-        if wanted > 1
-        else [1]
-        for wanted in degrees.values()
-    ]
+    rules = accept or {}
+    candidates = [_candidates(number, wanted, rules.get(axis, _any)) for axis, wanted in degrees.items()]
     fitting = (choice for choice in product(*candidates) if number % math.prod(choice) == 0)
-    alone = (1,) * len(degrees)
-    best = min(
-        fitting,
-        key=lambda choice: sum(map(_distance, choice, degrees.values())),
-        default=alone,
-    )
+    best = min(fitting, key=lambda choice: sum(map(_distance, choice, degrees.values())))
     return dict(zip(degrees, best, strict=True))
+
+
+def _candidates(number: int, wanted: int, accept: Callable[[int], bool]) -> list[int]:
+    if wanted == 1:
+        return [1]
+    found = [value for value in divisors(number) if value == 1 or accept(value)]
+    nearest = sorted(found, key=lambda value: _distance(value, wanted))[:_NEIGHBOURS]
+    return nearest if 1 in nearest else [*nearest, 1]
+
+
+def _any(_: int) -> bool:
+    return True
 
 
 def _distance(value: int, wanted: int) -> float:

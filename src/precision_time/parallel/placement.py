@@ -16,14 +16,19 @@ class Level(StrEnum):
     """Levels of the hierarchy, innermost first: the slowest that a group crosses names it."""
 
     DEVICE = "device"
+    DOMAIN = "nvlink-domain"
+    """Devices that NVLink joins: a board of eight, or a whole rack."""
     NODE = "node"
-    """One node, or one NVLink domain where that is larger (NVL72)."""
+    """One host without NVLink, or a pod whose fabric takes the place of one."""
     RAIL = "rail"
     """Nodes of a rail-optimised pod, from each device to its like on the other nodes."""
     NETWORK = "network"
     """Nodes below the same switches."""
     SPINE = "spine"
     """Pods, over the thinned-out upper switches."""
+
+
+_INSIDE = (Level.DOMAIN, Level.NODE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,11 +52,12 @@ class AxisPlacement:
 
     @property
     def words(self) -> str:
-        """One phrase: "tp 8 inside a node (nvlink4+nvswitch)"."""
+        """One phrase: "tp 8 inside an NVLink domain (nvlink4+nvswitch)"."""
         if self.level is Level.DEVICE:
             return f"{self.axis} 1"
-        if self.level is Level.NODE:
-            return f"{self.axis} {self.size} inside a node ({self.link})"
+        if self.level in _INSIDE:
+            where = "an NVLink domain" if self.level is Level.DOMAIN else "a node"
+            return f"{self.axis} {self.size} inside {where} ({self.link})"
         where = {
             Level.RAIL: "along the rails",
             Level.NETWORK: "over the network",
@@ -125,7 +131,7 @@ def _place(axis: str, size: int, stride: int, cluster: Cluster) -> AxisPlacement
         local = min(max(math.floor(per_node / stride), 1), size)
         nodes = math.ceil(size / local)
     level = _level(nodes, stride, span, cluster) if size > 1 else Level.DEVICE
-    link = cluster.intra_node if level is Level.NODE else cluster.inter_node
+    link = cluster.intra_node if level in _INSIDE else cluster.inter_node
     return AxisPlacement(
         axis=axis,
         size=size,
@@ -140,7 +146,7 @@ def _place(axis: str, size: int, stride: int, cluster: Cluster) -> AxisPlacement
 
 def _level(nodes: int, stride: int, span: int, cluster: Cluster) -> Level:
     if nodes == 1:
-        return Level.NODE
+        return Level.DOMAIN if cluster.intra_node.name.startswith("nvlink") else Level.NODE
     fabric, per_node = cluster.fabric, cluster.devices_per_node
     if fabric.pod_nodes and span > fabric.pod_nodes * per_node:
         return Level.SPINE

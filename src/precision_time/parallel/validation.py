@@ -7,7 +7,8 @@ that a causal mask leaves all ranks alike).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 
@@ -47,7 +48,8 @@ def check_layout(
     Raises:
         LayoutError: With the equation filled in and the nearest degrees that do.
     """
-    _check_world(layout, num_devices)
+    shape = ModelShape(num_layers=num_layers, heads=heads, seq_len=seq_len)
+    _check_world(layout, num_devices, shape)
     _check_pipeline(layout, num_devices, num_layers)
     _check_tensor(layout, num_devices, heads, kv_heads)
     _check_context(layout, num_devices, heads, seq_len)
@@ -114,17 +116,31 @@ def stage_layers_in_words(layers: Sequence[int]) -> str:
     return ",".join(f"{value}x{length}" if length > 1 else f"{value}" for value, length in runs)
 
 
-def _check_world(layout: Layout, num_devices: int) -> None:
+def degrees_in_words(num_devices: int, degrees: Mapping[str, int], shape: ModelShape) -> str:
+    """The degrees nearest to those given that the devices and the model can have: "tp=4, pp=2".
+
+    Args:
+        num_devices: World size.
+        degrees: Wanted tp, pp and cp, or some of them.
+        shape: Heads, layers and tokens must divide where they are known.
+    """
+
+    def divides(count: int | None, parts: int = 1) -> Callable[[int], bool]:
+        return lambda degree: count is None or count % (parts * degree) == 0
+
+    accept = {"tp": divides(shape.heads), "pp": divides(shape.num_layers), "cp": divides(shape.seq_len, 2)}
+    best = nearest_degrees(num_devices, degrees, accept)
+    return ", ".join(f"{axis}={degree}" for axis, degree in best.items())
+
+
+def _check_world(layout: Layout, num_devices: int, shape: ModelShape) -> None:
     if layout.world_size == num_devices:
         return
     asked = {"tp": layout.tp, "pp": layout.pp, "cp": layout.cp}
-    best = nearest_degrees(num_devices, asked)
-    replicas = num_devices // (best["tp"] * best["pp"] * best["cp"])
-    way_out = ", ".join(f"{name}={degree}" for name, degree in {"dp": replicas, **best}.items())
     raise LayoutError(
         f"Invalid layout: dp({layout.dp}) * tp({layout.tp}) * pp({layout.pp}) * cp({layout.cp}) = "
-        f"{layout.world_size}, but there are {num_devices} devices. To fix: {way_out}, or "
-        f"{layout.world_size} devices."
+        f"{layout.world_size}, but there are {num_devices} devices. To fix: "
+        f"{degrees_in_words(num_devices, asked, shape)} with dp the rest, or {layout.world_size} devices."
     )
 
 
@@ -167,36 +183,41 @@ def _check_stage_layers(layout: Layout, num_layers: int | None) -> None:
 
 def _refuse_uneven(layout: Layout, num_devices: int, num_layers: int) -> None:
     pp, virtual = layout.pp, layout.virtual_pp
-    chunks = pp * virtual
-    fitting = nearest_divisor(num_layers // virtual, pp, lambda degree: num_devices % degree == 0)
+    chunks, rest = pp * virtual, num_devices // math.gcd(num_devices, layout.tp * layout.cp)
+    fitting = nearest_divisor(rest, pp, lambda degree: num_layers % (degree * virtual) == 0)
     if num_layers < chunks:
         raise LayoutError(
             f"The model has fewer layers than the pipeline has parts: layers({num_layers}) < pp({pp}) * "
             f"virtual_pp({virtual}) = {chunks}. To fix: pp={fitting}."
         )
-    uneven = stage_layers_in_words(layers_of_stages(num_layers, layout))
-    by_chunks = f" * virtual_pp({virtual})" if virtual > 1 else ""
-    others = [f"pp={fitting}"]
-    if virtual > 1:
-        per_stage = nearest_divisor(num_layers // pp, virtual) if num_layers % pp == 0 else 1
-        others += [f"virtual_pp={per_stage}"] if per_stage > 1 else ["schedule=1f1b with virtual_pp=1"]
+    ways_out: list[str] = []
+    if num_layers % pp:
+        uneven = stage_layers_in_words(layers_of_stages(num_layers, layout))
+        ways_out.append(f"an uneven split, stage_layers={uneven}")
+    elif (per_stage := nearest_divisor(num_layers // pp, virtual)) > 1:
+        ways_out.append(f"virtual_pp={per_stage}")
+    if fitting > 1:
+        ways_out.append(f"pp={fitting}")
+    by_chunks = f"(pp({pp}) * virtual_pp({virtual}))" if virtual > 1 else f"pp({pp})"
     raise LayoutError(
-        f"Layers do not divide into stages: layers({num_layers}) % (pp({pp}){by_chunks}) = "
-        f"{num_layers % chunks}. To fix: an uneven split, stage_layers={uneven}, or {' or '.join(others)}."
+        f"Layers do not divide into stages: layers({num_layers}) % {by_chunks} = {num_layers % chunks}. "
+        f"To fix: {', or '.join(ways_out) or 'schedule=1f1b with virtual_pp=1'}."
     )
 
 
 def _check_tensor(layout: Layout, num_devices: int, heads: int | None, kv_heads: int | None) -> None:
-    tp = layout.tp
+    tp, rest = layout.tp, num_devices // math.gcd(num_devices, layout.pp * layout.cp)
     if heads is not None and heads % tp:
-        best = nearest_divisor(heads, tp, lambda degree: num_devices % degree == 0)
+        best = nearest_divisor(rest, tp, lambda degree: heads % degree == 0)
         raise LayoutError(
             f"Tensor parallelism cuts attention by heads: heads({heads}) % tp({tp}) = {heads % tp}. "
             f"To fix: tp={best}."
         )
     if kv_heads is not None and kv_heads % tp and tp % kv_heads:
         best = nearest_divisor(
-            kv_heads, tp, lambda degree: num_devices % degree == 0 and (heads or degree) % degree == 0
+            rest,
+            tp,
+            lambda degree: (heads or degree) % degree == 0 and 0 in (kv_heads % degree, degree % kv_heads),
         )
         raise LayoutError(
             f"Tensor parallelism cuts or repeats key-value heads: neither kv_heads({kv_heads}) % tp({tp}) = "
@@ -206,9 +227,10 @@ def _check_tensor(layout: Layout, num_devices: int, heads: int | None, kv_heads:
 
 def _check_context(layout: Layout, num_devices: int, heads: int | None, seq_len: int | None) -> None:
     cp, tp = layout.cp, layout.tp
+    rest = num_devices // math.gcd(num_devices, layout.pp * tp)
     ulysses = layout.context_method is ContextMethod.ULYSSES
     if cp > 1 and ulysses and heads is not None and heads % (cp * tp):
-        best = nearest_divisor(max(heads // tp, 1), cp, lambda degree: num_devices % (degree * tp) == 0)
+        best = nearest_divisor(rest, cp, lambda degree: heads % (degree * tp) == 0)
         raise LayoutError(
             f"Ulysses shares heads out over context ranks: heads({heads}) % (cp({cp}) * tp({tp})) = "
             f"{heads % (cp * tp)}. To fix: cp={best}, or context_method=ring."
@@ -216,9 +238,10 @@ def _check_context(layout: Layout, num_devices: int, heads: int | None, seq_len:
     chunks = cp if ulysses or cp == 1 else 2 * cp
     words = f"cp({cp})" if chunks == cp else f"2 * cp({cp})"
     if seq_len is not None and seq_len % chunks:
+        best = nearest_divisor(rest, cp, lambda degree: seq_len % (chunks // cp * degree) == 0)
         raise LayoutError(
             f"Context parallelism cuts the sequence into equal parts: seq_len({seq_len}) % ({words}) = "
-            f"{seq_len % chunks}. To fix: seq_len={nearest_multiple(chunks, seq_len)}."
+            f"{seq_len % chunks}. To fix: seq_len={nearest_multiple(chunks, seq_len)}, or cp={best}."
         )
     if seq_len is not None and layout.sequence_parallel and (seq_len // cp) % tp:
         raise LayoutError(

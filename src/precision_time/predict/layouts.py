@@ -79,7 +79,7 @@ def layout_of(words: LayoutWords, workload: Workload, gpus: int, said: Said) -> 
     offload = _choice(Offload, words.offload, "offload")
     checkpointing, share = parse_checkpointing(words.checkpointing, shape.num_layers)
     layout = Layout(
-        dp=data_parallel_degree(gpus, words.tp, words.pp, words.cp),
+        dp=data_parallel_degree(gpus, words.tp, words.pp, words.cp, shape),
         tp=words.tp,
         pp=words.pp,
         cp=words.cp,
@@ -108,7 +108,7 @@ def layout_remarks(
     layout: Layout, workload: Workload, cluster: Cluster
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What to say of a finished layout: where its ranks sit (an assumption), and warnings."""
-    cut = layout.world_size > layout.dp or layout.ep > 1
+    cut = layout.world_size > layout.dp or layout.ep > 1 or layout.shard_size > 0
     placed = placement_in_words(layout, cluster) if cut else ""
     warnings = (
         *layout_warnings(layout, model_shape(workload.graph)),

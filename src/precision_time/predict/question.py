@@ -13,8 +13,10 @@ from ..cost.stacks import get_stack, stack_for_framework, usual_stack
 from ..errors import ConfigError, LayoutError, MissingExtraError, UnknownNameError
 from ..hardware.catalog import get_cluster
 from ..hardware.device import Cluster
-from ..parallel.degrees import nearest_degrees, nearest_multiple
+from ..parallel.degrees import nearest_multiple
 from ..parallel.layout import Layout
+from ..parallel.shape import ModelShape
+from ..parallel.validation import degrees_in_words
 from ..workload.graph import OpClass, OpGraph
 from ..workload.resolve import load_workload
 from ..workload.workload import Workload
@@ -182,7 +184,7 @@ def resolve_cluster(
     )
 
 
-def data_parallel_degree(gpus: int, tp: int, pp: int, cp: int = 1) -> int:
+def data_parallel_degree(gpus: int, tp: int, pp: int, cp: int, shape: ModelShape) -> int:
     """Replicas that are left once tensor, pipeline and context degrees are taken.
 
     Raises:
@@ -192,7 +194,7 @@ def data_parallel_degree(gpus: int, tp: int, pp: int, cp: int = 1) -> int:
     sharing = tp * pp * cp
     if gpus % sharing:
         product = " * ".join(f"{name}({degree})" for name, degree in degrees.items())
-        others = ", ".join(f"{name}={degree}" for name, degree in nearest_degrees(gpus, degrees).items())
+        others = degrees_in_words(gpus, degrees, shape)
         raise LayoutError(
             f"Invalid layout: {product} = {sharing} does not divide {gpus} devices. "
             f"To fix: use {nearest_multiple(sharing, gpus)} devices, or {others}."
