@@ -71,7 +71,7 @@ def test_sources_are_counted(filled):
     with MeasurementStore(filled, read_only=True) as store:
         counts = store.sources()
     assert counts["sia"] == {"rows": 1, "usable": 1, "rejected": 1}
-    assert counts["maxtext"] == {"rows": 1, "usable": 0, "rejected": 0}
+    assert counts["maxtext"] == {"rows": 1, "usable": 1, "rejected": 0}
 
 
 def test_rows_added_later_follow_the_earlier_ones(filled, measurements):

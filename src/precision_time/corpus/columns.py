@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 from ..cost.job import Stack, TimingScope
+from ..cost.stacks import get_stack_profile
 from ..parallel.layout import Checkpointing, ContextMethod, Layout, Offload, PipelineSchedule
 from .measurement import Measurement, Quality
 
@@ -45,6 +46,7 @@ REALS = [
     "sync_time_s",
     "mfu",
     "tflops_per_device",
+    "peak_memory_bytes",
     "epochs",
     "time_to_train_s",
     "weight",
@@ -110,14 +112,17 @@ def _as_is(value: Any) -> Any:
 
 def to_json(value: Any) -> str:
     """The stored form of a tuple, mapping, Layout, Stack or None."""
-    if isinstance(value, Layout | Stack):
-        left_out = _LEFT_OUT[type(value)]
-        value = {
-            name: item
-            for name, item in asdict(value).items()
-            if name not in left_out or item != left_out[name]
-        }
+    if isinstance(value, Layout):
+        value = _differences(asdict(value), _LEFT_OUT[Layout])
+    elif isinstance(value, Stack):
+        usual = get_stack_profile(value.profile).stack(framework_year=value.framework_year)
+        named = {"of": value.profile, "year": value.framework_year}
+        value = {**named, **_differences(asdict(value), asdict(usual))}
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def _differences(values: dict[str, Any], usual: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name not in usual or value != usual[name]}
 
 
 def _layout(text: str) -> Layout | None:
@@ -129,7 +134,12 @@ def _layout(text: str) -> Layout | None:
 
 
 def _stack(text: str) -> Stack:
-    return Stack(**{**_LEFT_OUT[Stack], **json.loads(text)})
+    """What a profile and year say today, and what the row said otherwise; version 1 stored every field."""
+    data = json.loads(text)
+    if "of" not in data:
+        return Stack(**{**_LEFT_OUT[Stack], **data})
+    profile = get_stack_profile(data.pop("of"))
+    return replace(profile.stack(framework_year=data.pop("year")), **data)
 
 
 def _tuple(text: str) -> tuple[Any, ...]:

@@ -15,6 +15,8 @@ from ..cost.job import Stack
 from ..cost.stacks import get_stack_profile
 from ..parallel.layout import Layout
 from . import reading
+from .completion import completed
+from .derived import step_time_from_rate
 from .layouts import Batches, infer_layout
 from .measurement import Measurement, Rejected
 from .reading import Findings
@@ -55,6 +57,7 @@ def measurement_of(row: Row) -> Measurement | Rejected:
             model=row.text("model"),
         )
     found = Findings()
+    row = completed(row, found)
     notes = row.text("notes")
     row = row.with_cells(notes=_REDUNDANT.sub("", notes).strip("; "))
     batches = Batches(
@@ -64,7 +67,7 @@ def measurement_of(row: Row) -> Measurement | Rejected:
     )
     parts = {**_as_stated(row), **_where(row, notes, batches, found)}
     parts |= _how(row, batches, parts["num_devices"], found)
-    parts |= _how_long(row, notes, batches, parts["seq_len"], found)
+    parts |= _how_long(row, notes, parts, found)
     parts["assumptions"] = tuple(found.assumptions)
     return Measurement(**parts, configuration_key=configuration_key(parts))
 
@@ -81,6 +84,7 @@ def _as_stated(row: Row) -> dict[str, Any]:
         "dataset_samples": row.count_or_none("dataset_samples"),
         "throughput": row.positive_or_none("throughput"),
         "mfu": row.number_or_none("mfu"),
+        "peak_memory_bytes": reading.peak_memory(row.text("notes")),
         "tflops_per_device": row.number_or_none("tflops_per_device"),
         "epochs": row.number_or_none("epochs"),
         "time_to_train_s": row.positive_or_none("time_to_train_s"),
@@ -135,9 +139,11 @@ def _layout(
     return layout
 
 
-def _how_long(row: Row, notes: str, batches: Batches, seq_len: int | None, found: Findings) -> dict[str, Any]:
+def _how_long(row: Row, notes: str, parts: dict[str, Any], found: Findings) -> dict[str, Any]:
     """Step time and how far it can be trusted."""
-    step_time_s = reading.step_time(row, batches.total, seq_len, found)
+    step_time_s = step_time_from_rate(row, parts, found)
+    if step_time_s is None:
+        step_time_s = reading.step_time(row, parts["global_batch_size"], parts["seq_len"], found)
     quality, reason = reading.quality_and_reason(row, found)
     repeats, spread = reading.repeats_and_spread(row)
     return {

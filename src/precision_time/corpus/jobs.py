@@ -66,17 +66,31 @@ def job_of(measurement: Measurement) -> Job:
     )
 
 
-def _workload(measurement: Measurement) -> Workload:
-    known_length = measurement.seq_len is not None
-    sizes = tuple(sorted(_hashable(measurement.sizes, skip=_LIMITS if known_length else frozenset())))
-    optimizer, note = _optimizer(measurement.optimizer)
-    loaded = _load_workload(
-        measurement.model, measurement.seq_len, sizes, measurement.task, measurement.dataset, optimizer
-    )
+def load_row_workload(
+    *, model: str, seq_len: int | None, sizes: Mapping[str, Any], task: str, dataset: str, optimizer: str
+) -> Workload:
+    """The workload of a row's fields.
+
+    Raises:
+        UnsupportedRow: If the model is not known.
+    """
+    stated = tuple(sorted(_hashable(sizes, skip=frozenset() if seq_len is None else _LIMITS)))
+    name, note = _optimizer(optimizer)
+    loaded = _load_workload(model, seq_len, stated, task, dataset, name)
     if isinstance(loaded, UnsupportedRow):
         raise loaded
-    if note:
-        loaded = replace(loaded, assumptions=(*loaded.assumptions, note))
+    return replace(loaded, assumptions=(*loaded.assumptions, note)) if note else loaded
+
+
+def _workload(measurement: Measurement) -> Workload:
+    loaded = load_row_workload(
+        model=measurement.model,
+        seq_len=measurement.seq_len,
+        sizes=measurement.sizes,
+        task=measurement.task,
+        dataset=measurement.dataset,
+        optimizer=measurement.optimizer,
+    )
     if measurement.dataset_samples is not None and loaded.dataset_samples is None:
         return replace(loaded, dataset_samples=measurement.dataset_samples)
     return loaded

@@ -11,7 +11,7 @@ from typing import Any
 from ..cost.stacks import StackProfile
 from ..errors import ConfigError
 from ..hardware.catalog import get_device
-from ..parallel.layout import Checkpointing, Layout, PipelineSchedule
+from ..parallel.layout import Checkpointing, Layout, Offload, PipelineSchedule
 from .rules import first_match
 from .schema import Row
 
@@ -91,21 +91,29 @@ def infer_layout(
         return None
     assert batches.micro is not None and batches.accumulation is not None
     virtual_pp = _degree(parallelism, "virtual_pp") or 1
+    expert_tp = _degree(parallelism, "expert_tp")
+    zero_stage = _zero_stage(parallelism, profile, row) if dp > 1 else 0
+    checkpointing, share = _checkpointing(row, parallelism)
     return Layout(
         dp=dp,
         tp=tp,
         pp=pp,
         cp=cp,
-        ep=_expert_parallel(degrees.ep, dp * cp),
-        zero_stage=_zero_stage(parallelism, profile, row) if dp > 1 else 0,
+        ep=_expert_parallel(degrees.ep, dp * cp * tp // (expert_tp or tp)),
+        expert_tp=expert_tp,
+        zero_stage=zero_stage,
+        shard_size=_shard_size(parallelism, num_devices, tp * pp, dp * cp) if zero_stage else 0,
+        offload=_offload(parallelism),
         virtual_pp=virtual_pp,
+        stage_layers=_stage_layers(parallelism, pp),
         schedule=PipelineSchedule.INTERLEAVED if virtual_pp > 1 else PipelineSchedule.ONE_F_ONE_B,
         sequence_parallel=tp > 1
         and profile.sequence_parallel_from is not None
         and year >= profile.sequence_parallel_from,
         micro_batch_size=batches.micro,
         num_micro_batches=batches.accumulation,
-        checkpointing=_checkpointing(row, parallelism),
+        checkpointing=checkpointing,
+        checkpointed_share=share,
         data_parallel_engine=_engine(row, dp),
     )
 
@@ -296,16 +304,39 @@ def _zero_stage(parallelism: Mapping[str, Any], profile: StackProfile, row: Row)
     return profile.zero_stage if sharding is None else min(profile.zero_stage, 1)
 
 
-def _checkpointing(row: Row, parallelism: Mapping[str, Any]) -> Checkpointing:
+def _checkpointing(row: Row, parallelism: Mapping[str, Any]) -> tuple[Checkpointing, float]:
+    """What is recomputed, and the share of the layers where only some are."""
     stated = str(parallelism.get("activation_checkpointing", "")).lower()
-    if stated.startswith("full") or stated == "true":
-        return Checkpointing.FULL
-    if stated.startswith("selective") or "offloaded" in stated:
-        return Checkpointing.SELECTIVE
-    if stated:
-        return Checkpointing.NONE
-    rule = first_match("checkpointing", row.text)
-    return Checkpointing(rule["checkpointing"]) if rule else Checkpointing.NONE
+    if not stated:
+        rule = first_match("checkpointing", row.text)
+        return (Checkpointing(rule["checkpointing"]) if rule else Checkpointing.NONE), 1.0
+    rule = first_match("checkpointing_word", row.with_cells(word=stated).text)
+    if rule is None:
+        return Checkpointing.NONE, 1.0
+    return Checkpointing(rule["checkpointing"]), float(rule.get("share", 1.0))
+
+
+def _shard_size(parallelism: Mapping[str, Any], num_devices: int, split: int, data_ranks: int) -> int:
+    """Data ranks that hold one copy between them; 0 where all of them do.
+
+    `split` devices hold one data rank. `slices` copies lie on so many slices, `fsdp_ici` names the ranks.
+    """
+    stated = _degree(parallelism, "shard_size") or _degree(parallelism, "fsdp_ici")
+    slices = _degree(parallelism, "slices") or 1
+    size = stated or (num_devices // slices // split if num_devices % (slices * split) == 0 else 0)
+    return size if 0 < size < data_ranks and data_ranks % size == 0 else 0
+
+
+def _offload(parallelism: Mapping[str, Any]) -> Offload:
+    stated = str(parallelism.get("offload", "")).lower()
+    if parallelism.get("offload_params") or "param" in stated or stated == "cpu":
+        return Offload.PARAMETERS
+    return Offload.OPTIMIZER if parallelism.get("offload_optimizer") or "optim" in stated else Offload.NONE
+
+
+def _stage_layers(parallelism: Mapping[str, Any], pp: int) -> tuple[int, ...]:
+    stated = parallelism.get("stage_layers")
+    return tuple(stated) if isinstance(stated, list) and len(stated) == pp else ()
 
 
 def _engine(row: Row, dp: int) -> str:

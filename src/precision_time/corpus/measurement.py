@@ -67,6 +67,8 @@ class Measurement:
     """Of the step: waiting for the gradient exchange after the backward pass, where measured."""
     mfu: float | None = None
     tflops_per_device: float | None = None
+    peak_memory_bytes: float | None = None
+    """Largest memory that one device allocated, where the source says so."""
     epochs: float | None = None
     time_to_train_s: float | None = None
     scope: TimingScope = TimingScope.UNKNOWN

@@ -39,6 +39,8 @@ _SYNC = re.compile(r"sync_time_s=([\d.eE+-]+)")
 _REPEATS = re.compile(r"(?:mean|median) of (\d+) (?:repeats|runs|logs)")
 _RANGE = re.compile(r"min ([\d.eE+]+) max ([\d.eE+]+)")
 _RUNS_DIFFER = re.compile(r"runs differ ([\d.]+)x")
+_PEAK_MEMORY = re.compile(r"(?:peak memory|max memory|\bmem) ([\d.]+) ?(GiB|GB)\b")
+_BYTES = {"GiB": 2.0**30, "GB": 1e9}
 _SPLIT_DIVISIONS = frozenset({"detection", "segmentation", "hpc-regression", "imagenet-train"})
 
 
@@ -221,6 +223,12 @@ def sync_time(notes: str, step_time_s: float | None) -> float | None:
     if match is None or step_time_s is None:
         return None
     return min(float(match[1]), step_time_s)
+
+
+def peak_memory(notes: str) -> float | None:
+    """Largest memory of one device [B] that the notes tell."""
+    match = _PEAK_MEMORY.search(notes)
+    return float(match[1]) * _BYTES[match[2]] if match else None
 
 
 def quality_and_reason(row: Row, found: Findings) -> tuple[Quality, str]:

@@ -31,6 +31,17 @@ def first_match(table: str, text: Callable[[str], str]) -> Mapping[str, Any] | N
     return _first_match(table, cells)
 
 
+def all_matches(table: str, text: Callable[[str], str]) -> tuple[Mapping[str, Any], ...]:
+    """The values of every rule of `table` that fits the row, in file order."""
+    return _all_matches(table, tuple(text(column) for column in _columns(table)))
+
+
+@lru_cache(maxsize=65536)
+def _all_matches(table: str, cells: tuple[str, ...]) -> tuple[Mapping[str, Any], ...]:
+    text = dict(zip(_columns(table), cells, strict=True)).__getitem__
+    return tuple(rule.values for rule in load_rules(table) if rule.fits(text))
+
+
 @lru_cache(maxsize=65536)
 def _first_match(table: str, cells: tuple[str, ...]) -> Mapping[str, Any] | None:
     """As `first_match`: rows agree in most columns, so most answers are remembered."""

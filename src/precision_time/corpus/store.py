@@ -17,7 +17,10 @@ from ..errors import CorpusError
 from .columns import COLUMNS, INTEGERS, REALS, SIDE, TEXTS, decode, to_json
 from .measurement import Measurement, Rejected
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+_COLUMNS_SINCE = {"peak_memory_bytes": 2}
+"""Columns that older versions lack: they read as unknown."""
+_OLDER = range(1, SCHEMA_VERSION)
 _APPLICATION_ID = 0x50544D45
 HOME_VARIABLE = "PRECISION_TIME_HOME"
 
@@ -55,6 +58,7 @@ class MeasurementStore:
         """
         self.path = Path(path)
         self.read_only = read_only
+        self._missing: frozenset[str] = frozenset()
         if read_only and not self.path.is_file():
             raise CorpusError(f"There is no measurement store at {self.path}. To fix: check the path.")
         try:
@@ -102,6 +106,10 @@ class MeasurementStore:
             raise CorpusError(
                 f"{self.path} is an SQLite file, but no measurement store. To fix: name another file."
             )
+        elif version in _OLDER:
+            self._missing = frozenset(name for name, since in _COLUMNS_SINCE.items() if since > version)
+            if not self.read_only:
+                self._upgrade()
         elif version != SCHEMA_VERSION:
             newer = "newer" if version > SCHEMA_VERSION else "older"
             raise CorpusError(
@@ -109,6 +117,12 @@ class MeasurementStore:
                 f"the file is {newer}. To fix: "
                 + ("upgrade precision-time." if newer == "newer" else "import the measurements again.")
             )
+
+    def _upgrade(self) -> None:
+        """Bring an older file to this version; what it did not record stays unknown."""
+        added = "".join(f"ALTER TABLE measurement ADD COLUMN {name} REAL;" for name in sorted(self._missing))
+        self._connection.executescript(f"BEGIN;{added}PRAGMA user_version={SCHEMA_VERSION};COMMIT;")
+        self._missing = frozenset()
 
     def add(
         self, measurements: Iterable[Measurement], *, rejected: Iterable[Rejected] = ()
@@ -208,7 +222,8 @@ class MeasurementStore:
         return found[0]
 
     def _read(self, where: str, values: tuple[Any, ...], *, limit: int | None) -> list[Measurement]:
-        query = f"SELECT {', '.join(COLUMNS)}, id FROM measurement {where} ORDER BY id"
+        columns = ", ".join("NULL" if name in self._missing else name for name in COLUMNS)
+        query = f"SELECT {columns}, id FROM measurement {where} ORDER BY id"
         if limit is not None:
             query += f" LIMIT {int(limit)}"
         every = "SELECT id, value FROM text"

@@ -1,0 +1,201 @@
+"""What recipes say of large-model rows: completed cells, layouts and step times."""
+
+import json
+import sqlite3
+
+import pytest
+
+from precision_time.corpus.importer import read_measurements
+from precision_time.corpus.measurement import Measurement, Quality
+from precision_time.corpus.store import SCHEMA_VERSION, MeasurementStore, write_store
+from precision_time.parallel.layout import Checkpointing, Offload, PipelineSchedule
+
+PROPS = {"task": "lm-pretrain", "precision": "bf16-mixed", "batch_per_device": "", "step_time_s": "10"}
+"""Of a large-model row, beside what each test states."""
+
+
+@pytest.fixture
+def imported_row(write_csv, minimal):
+    """The Measurement of one row with these cells; mappings become JSON."""
+
+    def read(**cells: object) -> Measurement:
+        texts = {key: json.dumps(value) if isinstance(value, dict) else value for key, value in cells.items()}
+        (found,) = read_measurements(write_csv({**minimal, **PROPS, **texts}))
+        assert isinstance(found, Measurement)
+        return found
+
+    return read
+
+
+@pytest.mark.parametrize(
+    ("model", "degrees", "total", "micro", "chunks"),
+    [
+        ("gpt3-1.7b", {"dp": 32, "tp": 1, "pp": 1}, 512, 16, 1),
+        ("gpt3-76b", {"dp": 32, "tp": 8, "pp": 4}, 1792, 2, 3),
+        ("gpt3-310b", {"dp": 15, "tp": 8, "pp": 16}, 2160, 1, 2),
+    ],
+)
+def test_megatron_of_2021_runs_by_its_published_script(imported_row, model, degrees, total, micro, chunks):
+    found = imported_row(
+        source="megatron-lm",
+        source_ref="NVIDIA/Megatron-LM@50a4b5fa02:images/cases_april2021.png",
+        model=model,
+        devices=degrees["dp"] * degrees["tp"] * degrees["pp"],
+        parallelism=degrees,
+        global_batch=total,
+        seq_len=2048,
+        precision="fp16-mixed",
+    )
+    layout = found.layout
+    assert layout is not None and layout.global_batch_size == total
+    assert (layout.micro_batch_size, layout.virtual_pp) == (micro, chunks)
+    assert (layout.schedule is PipelineSchedule.INTERLEAVED) is (chunks > 1)
+    assert layout.checkpointing is Checkpointing.FULL
+    assert any("run_table_1.sh" in text for text in found.assumptions)
+
+
+def test_experts_keep_their_own_tensor_degree(imported_row):
+    found = imported_row(
+        source="nemo-megatron-bridge",
+        model="deepseek-v3",
+        device="H100-SXM5-80GB",
+        devices=1024,
+        precision="fp8-mixed",
+        precision_detail="FP8",
+        parallelism={"tp": 2, "pp": 8, "cp": 1, "ep": 64, "virtual_pp": 4, "dp": 64},
+        batch_per_device=1,
+        global_batch=8192,
+        seq_len=4096,
+    )
+    layout = found.layout
+    assert layout is not None
+    assert (layout.ep, layout.expert_tp, layout.expert_data_ranks) == (64, 1, 2)
+    assert sum(layout.stage_layers) == 61 and len(layout.stage_layers) == layout.pp
+    assert found.precision_variant == "blockwise"
+
+
+def test_experts_may_span_the_tensor_axis_when_they_are_not_cut(imported_row):
+    found = imported_row(
+        source="nemo-megatron-bridge",
+        model="qwen3-235b-a22b",
+        device="GB200",
+        devices=64,
+        parallelism={"tp": 2, "pp": 1, "cp": 1, "ep": 64, "dp": 32},
+        batch_per_device=1,
+        global_batch=1024,
+        seq_len=4096,
+    )
+    assert found.layout is not None and found.layout.ep == 64
+    assert found.stack.compiler == "cudagraphs" or not found.framework_version
+
+
+@pytest.mark.parametrize(
+    ("source", "word", "expected"),
+    [
+        ("torchtitan", "selective layer", (Checkpointing.FULL, 0.5)),
+        ("torchtitan", "full", (Checkpointing.FULL, 1.0)),
+        ("megatron-lm", "selective", (Checkpointing.SELECTIVE, 1.0)),
+        ("torchtitan", "none", (Checkpointing.NONE, 1.0)),
+    ],
+)
+def test_words_of_checkpointing(imported_row, source, word, expected):
+    found = imported_row(
+        source=source,
+        model="llama3-8b",
+        parallelism={"dp": 8, "fsdp": True, "tp": 1, "activation_checkpointing": word},
+        batch_per_device=1,
+        seq_len=8192,
+    )
+    assert found.layout is not None
+    assert (found.layout.checkpointing, found.layout.checkpointed_share) == expected
+
+
+def test_step_time_from_a_stated_flop_rate(imported_row):
+    """16B parameters, 6 x 2048 tokens per chip, 120 TFLOP/s: 6 N T and 12 L q S T over the rate."""
+    found = imported_row(
+        source="maxtext",
+        model="maxtext-16b",
+        device="TPUv5e",
+        devices=512,
+        parallelism={"slices": 2, "activation_checkpointing": "full", "fsdp": True},
+        batch_per_device=6,
+        global_batch=3072,
+        seq_len=2048,
+        step_time_s="",
+        tflops_per_device=120,
+        quality="unusable: no step time or throughput",
+    )
+    weights, layers, queries, length = 15.7e9, 32, 64 * 128, 2048
+    expected = 6 * length * (6 * weights + 12 * layers * queries * length) / 120e12
+    assert found.step_time_s == pytest.approx(expected, rel=0.02)
+    assert found.quality is Quality.SUSPECT and found.weight == 0.5
+    assert found.layout is not None and found.layout.shard_size == 256
+
+
+def test_flop_rate_makes_no_step_time_for_other_sources(imported_row):
+    found = imported_row(
+        source="own",
+        model="llama3-8b",
+        batch_per_device=1,
+        seq_len=2048,
+        step_time_s="",
+        tflops_per_device=300,
+    )
+    assert not found.usable
+
+
+@pytest.mark.parametrize(
+    ("stated", "expected"),
+    [
+        ({"offload": "cpu"}, Offload.PARAMETERS),
+        ({"offload": "optimizer+params"}, Offload.PARAMETERS),
+        ({"offload_optimizer": True}, Offload.OPTIMIZER),
+        ({}, Offload.NONE),
+    ],
+)
+def test_offload(imported_row, stated, expected):
+    found = imported_row(model="llama3-8b", parallelism={"dp": 8, "zero": 3, **stated}, batch_per_device=1)
+    assert found.layout is not None and found.layout.offload is expected
+
+
+@pytest.mark.parametrize(
+    ("notes", "expected"),
+    [
+        ("stated 5605 tokens/s per GPU; peak memory 67.0 GiB; read at iteration 90", 67.0 * 2**30),
+        ("longest 1034 tokens; max memory 9.69 GB", 9.69e9),
+        ("iteration 2; 02-28; mem 52GB", 52e9),
+        ("GPU memory size not stated", None),
+    ],
+)
+def test_peak_memory_in_notes(imported_row, notes, expected):
+    found = imported_row(model="llama3-8b", batch_per_device=1, seq_len=2048, notes=notes)
+    assert found.peak_memory_bytes == (None if expected is None else pytest.approx(expected))
+
+
+@pytest.fixture
+def first_version(tmp_path, imported_row):
+    """A store as version 1 wrote it: without the column for peak memory."""
+    path = tmp_path / "old.sqlite"
+    row = imported_row(model="llama3-8b", batch_per_device=1, seq_len=2048, notes="peak memory 67.0 GiB")
+    write_store(path, [row])
+    connection = sqlite3.connect(path)
+    connection.executescript("ALTER TABLE measurement DROP COLUMN peak_memory_bytes; PRAGMA user_version=1;")
+    connection.close()
+    return path
+
+
+def test_store_of_the_first_version_is_still_read(first_version):
+    with MeasurementStore(first_version, read_only=True) as store:
+        (row,) = store.measurements()
+    assert row.model == "llama3-8b" and row.peak_memory_bytes is None
+
+
+def test_store_of_the_first_version_is_brought_up_when_written(first_version, imported_row):
+    row = imported_row(model="llama3-8b", batch_per_device=2, seq_len=2048, notes="peak memory 70.0 GiB")
+    with MeasurementStore(first_version) as store:
+        store.add([row])
+    with MeasurementStore(first_version, read_only=True) as store:
+        assert [item.peak_memory_bytes for item in store.measurements()] == [None, 70.0 * 2**30]
+    connection = sqlite3.connect(first_version)
+    assert connection.execute("PRAGMA user_version").fetchone()[0] == SCHEMA_VERSION
+    connection.close()
