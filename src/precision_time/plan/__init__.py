@@ -1,0 +1,1 @@
+"""Which layout a job should take, and a picture of its step."""

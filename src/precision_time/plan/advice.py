@@ -1,0 +1,62 @@
+"""What to change when no layout fits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ..cost.memory import memory_of
+from ..parallel.layout import Checkpointing
+from .problem import Problem
+from .pruning import Nearest, fitting
+from .result import Shortfall, layout_name
+from .space import Fixed, Space
+
+_DOUBLINGS = 8
+_MOST_DEVICES = 2**17
+
+
+def shortfall(problem: Problem, nearest: Nearest, fixed: Fixed) -> Shortfall:
+    """By how much the nearest layout misses, and what would fit.
+
+    Args:
+        problem: What nothing fits for.
+        nearest: The layout that needs the least.
+        fixed: Fields that the caller wants as they are.
+    """
+    memory = memory_of(problem.group(nearest.layout))
+    advice = [_more_devices(problem, fixed)]
+    if fixed:
+        advice.append("Fix fewer fields of the layout: " + ", ".join(fixed) + " were given.")
+    if problem.workload.graph.seq_len:
+        advice.append("Use a shorter sequence, a narrower optimizer state or a device with more memory.")
+    return Shortfall(
+        layout=nearest.layout,
+        needed_bytes=nearest.needed_bytes,
+        capacity_bytes=problem.cluster.device.memory_bytes,
+        memory_terms={name: float(np.max(value)) for name, value in memory.items()},
+        advice=tuple(advice),
+    )
+
+
+def _more_devices(problem: Problem, fixed: Fixed) -> str:
+    """The fewest devices, doubling, on which a fully sharded or fully recomputing layout fits."""
+    lean: Fixed = {"zero_stage": (1, 3), "checkpointing": (Checkpointing.FULL,), **fixed}
+    cluster = problem.cluster
+    for _ in range(_DOUBLINGS):
+        if cluster.num_devices * 2 > _MOST_DEVICES:
+            break
+        cluster = replace(
+            cluster, num_devices=cluster.num_devices * 2, num_nodes=cluster.num_nodes * 2, reference=None
+        )
+        batch = max(problem.global_batch_size, cluster.num_devices)
+        larger = replace(problem, cluster=cluster, global_batch_size=batch)
+        for frame in Space(problem=larger, fixed=lean, beyond_domain=True).frames():
+            found = fitting(larger, frame)
+            if found.layouts:
+                return (
+                    f"Use {cluster.num_devices} devices or more: {layout_name(found.layouts[0])} fits there, "
+                    f"at {batch} samples per step."
+                )
+    return f"Not even {cluster.num_devices} devices of this memory hold it."

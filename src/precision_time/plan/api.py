@@ -1,0 +1,131 @@
+"""`find_layouts`: the question in people's words, as `predict_time` takes it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..errors import ConfigError
+from ..precision.catalog import get_policy, parse_precision
+from ..precision.support import check_support
+from ..predict.question import Said, check_counts, resolve_cluster, resolve_stack, resolve_workload
+from ..workload.workload import Workload
+from .mapping import process_map
+from .problem import Problem
+from .result import LayoutSearch
+from .search import Progress, search_layouts
+from .space import parse_fixed
+
+_TOKENS_PER_STEP = 2**22
+"""Of a step when no batch is given: what models of some ten billion parameters were trained with
+(Llama 3: 4M tokens at first, arXiv 2407.21783, section 3.4.1; GPT-3: 3.2M, arXiv 2005.14165, table 2.1)."""
+_SAMPLES_PER_DEVICE = 32
+"""The same for models without sequences."""
+
+
+def find_layouts(
+    model: Any,
+    *,
+    precision: str = "bf16-mixed",
+    device: str | None = None,
+    gpus: int = 8,
+    nodes: int | None = None,
+    node_type: str | None = None,
+    global_batch_size: int | None = None,
+    seq_len: int | None = None,
+    image_size: int | None = None,
+    framework: str | None = None,
+    stack: str | None = None,
+    optimizer: str | None = None,
+    sizes: Mapping[str, Any] | None = None,
+    custom: str | Path | None = None,
+    fix: Sequence[str] = (),
+    top: int = 10,
+    coverage: float = 0.9,
+    workers: int | None = 1,
+    example_inputs: Any = None,
+    progress: Progress | None = None,
+) -> LayoutSearch:
+    """The fastest layouts of a model on a cluster.
+
+    Args:
+        model: As for `predict_time`.
+        precision: Any usual spelling.
+        device: Accelerator name; A100-SXM4-80GB when nothing is said.
+        gpus: Devices in all.
+        nodes: Hosts the devices are spread over.
+        node_type: DGX-A100, p4d.24xlarge ...: sets the links.
+        global_batch_size: Samples per optimizer step over all devices; 4M tokens, or 32 samples per
+            device, when nothing is said.
+        seq_len: Tokens per sample.
+        image_size: Side of the images [pixels].
+        framework: pytorch, tensorflow, jax ...
+        stack: Software profile (`precision-time stacks`).
+        optimizer: sgd, adamw, lamb ...
+        sizes: Sizes of a parametric model (hidden, layers, heads ...).
+        custom: TOML or YAML file with devices and clusters of your own.
+        fix: Fields of the layout that are given, as "tp=8" or "zero=1,3".
+        top: Layouts to return.
+        coverage: Probability that the intervals hold, 0..1.
+        workers: Processes that price; None: one per core, at most 8.
+        example_inputs: Inputs of an `nn.Module`.
+        progress: Told of every step: what is done, how much of it, how much there is.
+
+    Returns:
+        Ranked layouts, each with its prediction; none where nothing fits, with what misses and what to
+        change.
+
+    Raises:
+        UnknownNameError: Model, device, precision, stack or field of a layout that nobody knows.
+        ConfigError: Counts, batches or a precision that cannot be.
+        LayoutError: If no layout holds at all.
+        CaptureError: A model that cannot be turned into an operator graph.
+    """
+    fixed = parse_fixed(fix)
+    check_counts(
+        gpus=gpus, nodes=nodes, seq_len=seq_len, image_size=image_size, global_batch_size=global_batch_size
+    )
+    if not 0.0 < coverage < 1.0:
+        raise ConfigError(f"coverage={coverage} is no probability of an interval. To fix: use 0.5 to 0.99.")
+    said = Said()
+    workload = resolve_workload(
+        model,
+        example_inputs,
+        seq_len=seq_len,
+        image_size=image_size,
+        sizes=sizes,
+        dataset=None,
+        optimizer=optimizer,
+    )
+    cluster = resolve_cluster(device, gpus, nodes, node_type, custom, said)
+    choice = parse_precision(precision)
+    if choice.assumption:
+        said.assumptions.append(choice.assumption)
+    policy = get_policy(choice.name, variant=choice.variant)
+    said.assumptions.extend(check_support(policy, cluster.device))
+    chosen_stack = resolve_stack(stack, framework, workload.family, said)
+    batch = _batch(global_batch_size, workload, gpus, said)
+    problem = Problem(
+        workload=workload,
+        cluster=cluster,
+        precision=policy,
+        stack=chosen_stack,
+        global_batch_size=batch,
+        assumptions=tuple(said.assumptions),
+    )
+    with process_map(workers) as over:
+        return search_layouts(problem, fixed=fixed, top=top, over=over, coverage=coverage, progress=progress)
+
+
+def _batch(given: int | None, workload: Workload, gpus: int, said: Said) -> int:
+    """The samples of a step: as given, else a usual number that the devices divide."""
+    if given is not None:
+        return int(given)
+    tokens = workload.graph.seq_len
+    usual = _TOKENS_PER_STEP / tokens if tokens else float(_SAMPLES_PER_DEVICE * gpus)
+    batch = max(math.ceil(usual / gpus), 1) * gpus
+    size = f"{batch * tokens / 2**20:.3g}M tokens" if tokens else f"{batch // gpus} per device"
+    said.assumptions.append(f"Global batch not given: {batch} samples per step ({size}) assumed.")
+    return batch

@@ -1,0 +1,250 @@
+"""The search: every candidate that fits and could win is priced, corrected and ranked."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ConfigError, LayoutError
+from ..learn.artifact import TrainedPredictor, shipped_predictor
+from ..learn.serving import step_times
+from ..parallel.layout import Layout, PipelineSchedule
+from ..parallel.schedules.contract import StageTimes
+from ..parallel.schedules.registry import schedule_of
+from ..predict.predictor import RunLength, predict_job
+from .advice import shortfall
+from .explain import why_first
+from .mapping import Map, in_chunks
+from .pricing import Priced, priced_by
+from .problem import Problem
+from .pruning import Pruned, fitting_of, merged
+from .result import LayoutSearch, RankedLayout, SearchCounts
+from .space import Fixed, Space
+
+Floats = NDArray[np.float64]
+Progress = Callable[[str, int, int], None]
+"""Called with what is done now, how much of it is done, and how much there is."""
+
+_SLACK = 1.05
+"""A layout is priced unless what its family shares and its bubble take this much longer than the best whole
+steps: the correction may move two layouts of one family so far against each other."""
+_FRAMES = 128
+"""Frames per task: some tenths of a second."""
+_ROUND = 512
+"""Layouts between two looks at the best so far."""
+_COVERAGE = 0.9
+"""Of intervals that are not shown."""
+_PLAIN: Mapping[str, Any] = {
+    "zero_stage": 0,
+    "shard_size": 0,
+    "reshard_after_forward": True,
+    "prefetch": 1,
+    "virtual_pp": 1,
+    "schedule": PipelineSchedule.ONE_F_ONE_B,
+}
+"""What layouts of one family may differ in."""
+_FORWARD_SHARE = 1.0 / 3.0
+"""Of the kernels of a micro batch, by FLOPs; the bubble depends on both passes together."""
+_REASONS_SAID = 3
+
+
+def search_layouts(
+    problem: Problem,
+    *,
+    fixed: Fixed | None = None,
+    top: int = 10,
+    exhaustive: bool = False,
+    over: Map = map,
+    predictor: TrainedPredictor | None = None,
+    coverage: float = 0.9,
+    progress: Progress | None = None,
+) -> LayoutSearch:
+    """The fastest layouts of a job.
+
+    Candidates are checked, pruned by memory, and priced unless their kernels and their bubble alone take
+    half as long again as the best whole steps. The ranking is by the corrected time of all that were priced.
+
+    Args:
+        problem: Workload, cluster, precision, software and global batch.
+        fixed: Values that some fields of the layout must have (`parse_fixed`); the others are varied.
+        top: Layouts to return, fastest first.
+        exhaustive: Price every candidate that fits.
+        over: What runs the chunks of candidates: `map`, or the map of a pool (`process_map`) or a cluster.
+        predictor: Instead of the shipped one.
+        coverage: Probability that the intervals hold, 0..1.
+        progress: Told of every step.
+
+    Returns:
+        Ranked layouts; none where nothing fits, with what misses and what to change.
+
+    Raises:
+        LayoutError: If no layout holds at all; the message says why.
+        ConfigError: If `top` is below 1.
+    """
+    if top < 1:
+        raise ConfigError(f"top={top} leaves nothing to show. To fix: top=1 or more.")
+    start = time.perf_counter()
+    tell = progress or _silent
+    space, kept = _candidates(problem, fixed or {}, over, tell)
+    pricing = _Pricing(
+        problem=problem,
+        predictor=predictor or shipped_predictor(),
+        over=over,
+        tell=lambda done: tell("pricing", done, len(kept.layouts)),
+    )
+    if kept.layouts:
+        _priced(pricing, kept.layouts, top, exhaustive)
+    ranked = _ranked(pricing, top, coverage)
+    device = problem.cluster.device
+    return LayoutSearch(
+        model=problem.workload.name,
+        device=device.name,
+        num_devices=problem.cluster.num_devices,
+        num_nodes=problem.cluster.num_nodes,
+        precision=problem.precision.name,
+        stack=problem.stack.profile,
+        global_batch_size=problem.global_batch_size,
+        ranked=ranked,
+        counts=SearchCounts(
+            enumerated=len(kept.layouts) + kept.too_large + kept.recomputing,
+            too_large=kept.too_large,
+            recomputing=kept.recomputing,
+            outrun=len(kept.layouts) - len(pricing.layouts),
+            priced=len(pricing.layouts),
+            refused=dict(space.refused.most_common()),
+        ),
+        search_s=time.perf_counter() - start,
+        why=why_first(ranked),
+        shortfall=None if ranked or kept.nearest is None else shortfall(problem, kept.nearest, fixed or {}),
+        assumptions=(*problem.workload.assumptions, *problem.cluster.assumptions, *problem.assumptions),
+        jobs=tuple(problem.job(each.layout) for each in ranked),
+    )
+
+
+def _silent(what: str, done: int, total: int) -> None:
+    """Nobody listens."""
+
+
+def _candidates(problem: Problem, fixed: Fixed, over: Map, tell: Progress) -> tuple[Space, Pruned]:
+    """What fits within a fast domain, else what fits with tensor parallelism across them.
+
+    Raises:
+        LayoutError: If there is no valid layout.
+    """
+    for beyond in (False, True):
+        space = Space(problem=problem, fixed=fixed, beyond_domain=beyond)
+        kept = _pruned(problem, space, over, tell)
+        if kept.layouts:
+            break
+    if kept.nearest is None:
+        reasons = "; ".join(reason for reason, _ in space.refused.most_common(_REASONS_SAID))
+        raise LayoutError(
+            f"No layout of {problem.workload.name} over {problem.cluster.num_devices} devices holds with "
+            f"global_batch_size={problem.global_batch_size}"
+            f"{' and ' + _said(fixed) if fixed else ''}: {reasons or 'no degrees divide the devices'}. "
+            "To fix: fix fewer fields, or use a batch that the replicas divide."
+        )
+    return space, kept
+
+
+def _said(fixed: Fixed) -> str:
+    return ", ".join(f"{name}={'/'.join(map(str, values))}" for name, values in fixed.items())
+
+
+def _pruned(problem: Problem, space: Space, over: Map, tell: Progress) -> Pruned:
+    """All candidates of a space that fit."""
+    frames = tuple(space.frames())
+    parts: list[Pruned] = []
+    chunks = in_chunks(frames, _FRAMES)
+    for part in over(partial(fitting_of, problem), chunks):
+        parts.append(part)
+        tell("fitting", len(parts), len(chunks))
+    return merged(parts)
+
+
+def _family(layout: Layout) -> Layout:
+    """The same for layouts that run the same kernels, whatever they shard and in whatever order."""
+    return replace(layout, **_PLAIN)
+
+
+@dataclass(slots=True)
+class _Pricing:
+    """Prices layouts, corrects their times and keeps both."""
+
+    problem: Problem
+    predictor: TrainedPredictor
+    over: Map
+    tell: Callable[[int], None]
+    layouts: list[Layout] = field(default_factory=list)
+    corrected_s: list[float] = field(default_factory=list)
+
+    def __call__(self, layouts: Sequence[Layout]) -> tuple[Priced, Floats]:
+        """Analytical and corrected times of some layouts more."""
+        before = len(self.layouts)
+        priced = priced_by(self.problem, layouts, self.over, lambda done: self.tell(before + done))
+        times = step_times(priced.table, self.predictor, coverage=_COVERAGE, reference=priced.reference)
+        self.layouts += layouts
+        self.corrected_s += times.step_time_s.tolist()
+        return priced, times.step_time_s
+
+    def best_s(self, top: int) -> float:
+        """The slowest of the fastest `top` so far."""
+        return float(np.sort(self.corrected_s)[: max(top, 1)][-1])
+
+
+def _priced(pricing: _Pricing, layouts: Sequence[Layout], top: int, exhaustive: bool) -> None:
+    """Price the layouts that could be among the best.
+
+    The first of each family is priced. What its family has in common, with the bubble by formula and the
+    first one's correction, bounds the others from below.
+    """
+    families: dict[Layout, list[Layout]] = defaultdict(list)
+    for layout in layouts:
+        families[_family(layout)].append(layout)
+    first, corrected_s = pricing([members[0] for members in families.values()])
+    factors = corrected_s / first.table.analytical_s
+    others: list[Layout] = []
+    bounds: list[float] = []
+    for members, shared_s, factor in zip(families.values(), first.shared_s, factors, strict=True):
+        others += members[1:]
+        bounds += [factor * (shared_s + _bubble_s(layout, float(shared_s))) for layout in members[1:]]
+    order = np.argsort(bounds, kind="stable")
+    for start in range(0, len(order), _ROUND):
+        limit = np.inf if exhaustive else _SLACK * pricing.best_s(top)
+        chosen = [others[index] for index in order[start : start + _ROUND] if bounds[index] <= limit]
+        if not chosen:
+            break
+        pricing(chosen)
+
+
+def _bubble_s(layout: Layout, busy_s: float) -> float:
+    """Idle seconds of a stage by formula, equal stages."""
+    if layout.pp == 1:
+        return 0.0
+    micro_batch_s = busy_s / layout.num_micro_batches
+    times = StageTimes(
+        forward_s=_FORWARD_SHARE * micro_batch_s, backward_s=(1.0 - _FORWARD_SHARE) * micro_batch_s
+    )
+    schedule = schedule_of(layout.schedule)
+    return schedule.bubble_s(layout.pp, layout.virtual_pp, layout.num_micro_batches, times)
+
+
+def _ranked(pricing: _Pricing, top: int, coverage: float) -> tuple[RankedLayout, ...]:
+    """The fastest layouts by corrected time, with the whole answer for each."""
+    problem, predictor = pricing.problem, pricing.predictor
+    best = [pricing.layouts[index] for index in np.argsort(pricing.corrected_s, kind="stable")[:top]]
+    answers = (
+        RankedLayout(
+            layout=layout,
+            prediction=predict_job(problem.job(layout), predictor, length=RunLength(), coverage=coverage),
+        )
+        for layout in best
+    )
+    return tuple(sorted(answers, key=lambda each: each.step_time_s))

@@ -1,0 +1,291 @@
+"""The layouts that a model can take on a cluster: degrees, sharding, schedules, batches, recomputation.
+
+A `Frame` fixes everything but the micro batch and the recomputation; those two are what memory decides,
+and they are walked through from the smallest need to the largest (`pruning.py`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from itertools import product
+from typing import Any
+
+from ..errors import ConfigError, LayoutError, UnknownNameError
+from ..parallel.layout import Checkpointing, ContextMethod, Layout, Offload, PipelineSchedule
+from ..parallel.shape import ModelShape, model_shape
+from ..parallel.stages import layers_of_stages
+from ..parallel.validation import check_model_layout
+from .problem import Problem
+
+_LEAST_TOKENS = 2048
+"""Tokens that a context-parallel rank keeps at least; below, a block of the ring is over in microseconds."""
+_MOST_STAGES = 64
+_HYBRID_DOMAINS = (1, 8)
+"""Hybrid sharding keeps a copy of the model within so many nodes."""
+_PIPELINED = (PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.INTERLEAVED, PipelineSchedule.ZERO_BUBBLE)
+"""GPipe is left to who asks for it: the bubble of 1F1B, with more activations alive."""
+_ENUMS: Mapping[str, type[StrEnum]] = {
+    "checkpointing": Checkpointing,
+    "context_method": ContextMethod,
+    "offload": Offload,
+    "schedule": PipelineSchedule,
+}
+_ALIASES = {
+    "zero": "zero_stage",
+    "vpp": "virtual_pp",
+    "batch_size": "micro_batch_size",
+    "micro_batch": "micro_batch_size",
+    "grad_accum": "num_micro_batches",
+    "etp": "expert_tp",
+    "hsdp": "shard_size",
+}
+_TRUE, _FALSE = frozenset({"true", "yes", "on", "1"}), frozenset({"false", "no", "off", "0"})
+_FIELDS = {item.name: item for item in fields(Layout)}
+Fixed = Mapping[str, tuple[Any, ...]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Frame:
+    """Layouts that differ in the micro batch and the recomputation only."""
+
+    settings: Mapping[str, Any]
+    """Fields of the layout, all but those two and the number of micro batches."""
+    batches: tuple[tuple[float, int], ...]
+    """Micro batch [samples] and number of micro batches, ascending in the first."""
+    checkpointing: tuple[Checkpointing, ...]
+    """From the least recomputation to the most."""
+
+    def __len__(self) -> int:
+        return len(self.batches) * len(self.checkpointing)
+
+    def layout(self, batch: tuple[float, int], checkpointing: Checkpointing) -> Layout:
+        """One of its layouts."""
+        return Layout(
+            micro_batch_size=batch[0],
+            num_micro_batches=batch[1],
+            checkpointing=checkpointing,
+            **self.settings,
+        )
+
+
+@dataclass(slots=True)
+class Space:
+    """The candidates of a problem.
+
+    `fixed` holds the values that the caller wants for some fields of the layout: the others are varied.
+    `beyond_domain` lets the tensor degree exceed the devices of one fast domain (node, NVLink rack).
+    """
+
+    problem: Problem
+    fixed: Fixed = field(default_factory=dict)
+    beyond_domain: bool = False
+    refused: Counter[str] = field(default_factory=Counter)
+    """Why layouts were refused, and how many."""
+    shape: ModelShape = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.shape = model_shape(self.problem.workload.graph)
+
+    def frames(self) -> Iterator[Frame]:
+        """All candidates that pass the checks of a layout, frame by frame."""
+        for degrees in self._degrees():
+            for experts in self._experts(degrees):
+                for sharding in self._sharding(degrees):
+                    for schedule in self._schedules(degrees):
+                        yield from self._frame({**degrees, **experts, **sharding, **schedule})
+
+    def _pick(self, name: str, usual: Iterable[Any]) -> tuple[Any, ...]:
+        """The values that the caller fixed, else the usual ones."""
+        return self.fixed.get(name) or tuple(usual)
+
+    def _frame(self, settings: dict[str, Any]) -> Iterator[Frame]:
+        """The frame of settings that hold, with those of its batches that divide."""
+        extra = {name: values for name, values in self.fixed.items() if name in _PASSED_ON}
+        per_replica = self.problem.global_batch_size // settings["dp"]
+        batches = tuple(self._batches(per_replica))
+        for values in product(*extra.values()):
+            whole = settings | dict(zip(extra, values, strict=True))
+            held = tuple(batch for batch in batches if self._holds(whole, batch))
+            if held:
+                yield Frame(
+                    settings=whole,
+                    batches=held,
+                    checkpointing=self._pick("checkpointing", self._recomputation()),
+                )
+
+    def _holds(self, settings: Mapping[str, Any], batch: tuple[float, int]) -> bool:
+        """Whether the layout passes its checks; counted with its reason where it does not."""
+        try:
+            layout = Layout(micro_batch_size=batch[0], num_micro_batches=batch[1], **settings)
+            check_model_layout(layout, self.shape, num_devices=self.problem.cluster.num_devices)
+        except LayoutError as error:
+            self.refused[str(error)] += 1
+            return False
+        return True
+
+    def _recomputation(self) -> tuple[Checkpointing, ...]:
+        return tuple(Checkpointing) if (self.shape.num_layers or 1) > 1 else (Checkpointing.NONE,)
+
+    def _degrees(self) -> Iterator[dict[str, Any]]:
+        """Degrees that multiply to the devices, with a batch that divides among the replicas."""
+        world, batch = self.problem.cluster.num_devices, self.problem.global_batch_size
+        for tp, pp, cp in product(self._tensor(), self._pipeline(), self._context()):
+            if world % (tp * pp * cp):
+                self.refused[f"tp * pp * cp does not divide {world} devices"] += 1
+                continue
+            dp = world // (tp * pp * cp)
+            if "dp" in self.fixed and dp not in self.fixed["dp"]:
+                continue
+            if batch % dp:
+                self.refused[f"global_batch_size={batch} does not divide by dp"] += 1
+                continue
+            for split in self._pick("sequence_parallel", (tp > 1,)):
+                yield {"tp": tp, "pp": pp, "cp": cp, "dp": dp, "sequence_parallel": split}
+
+    def _tensor(self) -> tuple[int, ...]:
+        """Powers of two that divide the heads, within one fast domain unless nothing fits there."""
+        heads, cluster = self.shape.heads or 1, self.problem.cluster
+        most = cluster.num_devices if self.beyond_domain else int(cluster.devices_per_node)
+        return self._pick("tp", (tp for tp in powers_of_two(min(most, heads)) if heads % tp == 0))
+
+    def _pipeline(self) -> tuple[int, ...]:
+        """Divisors of the devices up to the layers; an uneven split is one too."""
+        layers = (self.shape.num_layers or 1) if self.shape.heads else 1
+        most = min(layers, self.problem.cluster.num_devices, _MOST_STAGES)
+        return self._pick(
+            "pp", (pp for pp in range(1, most + 1) if self.problem.cluster.num_devices % pp == 0)
+        )
+
+    def _context(self) -> tuple[int, ...]:
+        """Powers of two that leave each rank a few thousand tokens."""
+        tokens = self.problem.workload.graph.seq_len if self.shape.heads else None
+        return self._pick("cp", powers_of_two(max((tokens or 1) // _LEAST_TOKENS, 1)))
+
+    def _experts(self, degrees: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Expert degrees over the devices of one stage, with whole experts or split as the other layers."""
+        experts, tp = self.shape.num_experts, degrees["tp"]
+        ranks = tp * degrees["cp"] * degrees["dp"]
+        if not experts:
+            fixed = {name: self.fixed[name][0] for name in ("ep", "expert_tp") if name in self.fixed}
+            yield fixed
+            return
+        for ep in self._pick("ep", (ep for ep in powers_of_two(experts) if experts % ep == 0)):
+            for expert_tp in self._pick("expert_tp", dict.fromkeys((1, tp))):
+                if ranks % (ep * expert_tp):
+                    self.refused[f"ep * expert_tp does not divide the {ranks} devices of a stage"] += 1
+                else:
+                    yield {"ep": ep, "expert_tp": expert_tp}
+
+    def _sharding(self, degrees: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """ZeRO stages; full sharding with and without a second gather, over all ranks or some nodes'."""
+        ranks = degrees["dp"] * degrees["cp"]
+        for stage in self._pick("zero_stage", (0, 1, 3) if ranks > 1 else (0,)):
+            if stage != 3:
+                yield {"zero_stage": stage}
+                continue
+            # In a pipeline every micro batch would gather again: those who combine both keep them.
+            again = self._pick("reshard_after_forward", (True, False) if degrees["pp"] == 1 else (False,))
+            for shard_size, reshard in product(self._pick("shard_size", self._hybrid(degrees)), again):
+                yield {"zero_stage": 3, "shard_size": shard_size, "reshard_after_forward": reshard}
+
+    def _hybrid(self, degrees: Mapping[str, Any]) -> Iterator[int]:
+        """0 for full sharding, and the ranks that a copy within some nodes has."""
+        yield 0
+        ranks = degrees["dp"] * degrees["cp"]
+        per_node = max(int(self.problem.cluster.devices_per_node) // degrees["tp"], 1)
+        for nodes in _HYBRID_DOMAINS:
+            if 1 < (size := per_node * nodes) < ranks and ranks % size == 0:
+                yield size
+
+    def _schedules(self, degrees: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Pipeline schedules, the interleaved one with every number of chunks that divides a stage."""
+        pp, num_layers = degrees["pp"], self.shape.num_layers or 1
+        if pp == 1:
+            yield {}
+            return
+        uneven = {"stage_layers": layers_of_stages(num_layers, Layout(pp=pp))} if num_layers % pp else {}
+        for schedule in self._pick("schedule", _PIPELINED):
+            if schedule is not PipelineSchedule.INTERLEAVED:
+                if "virtual_pp" not in self.fixed or 1 in self.fixed["virtual_pp"]:
+                    yield {"schedule": schedule, **uneven}
+                continue
+            layers = num_layers // pp if not uneven else 1
+            for chunks in self._pick("virtual_pp", (v for v in range(2, layers + 1) if layers % v == 0)):
+                if chunks > 1:
+                    yield {"schedule": schedule, "virtual_pp": chunks}
+
+    def _batches(self, per_replica: int) -> Iterator[tuple[float, int]]:
+        """Micro batches that divide a replica's samples: powers of two, and all of them at once."""
+        usual = (*powers_of_two(per_replica), per_replica)
+        for size in sorted(set(self._pick("micro_batch_size", usual))):
+            count = per_replica / size
+            if count != int(count):
+                self.refused[f"micro_batch_size={size:g} does not divide the samples of a replica"] += 1
+            elif "num_micro_batches" not in self.fixed or count in self.fixed["num_micro_batches"]:
+                yield float(size), int(count)
+
+
+_VARIED = frozenset(
+    (
+        *("dp", "tp", "pp", "cp", "ep", "expert_tp", "zero_stage", "shard_size", "reshard_after_forward"),
+        *("schedule", "virtual_pp", "sequence_parallel", "micro_batch_size", "num_micro_batches"),
+        "checkpointing",
+    )
+)
+_PASSED_ON = frozenset(_FIELDS) - _VARIED
+"""Fields that the search leaves as they are unless the caller says otherwise."""
+
+
+def powers_of_two(most: int) -> tuple[int, ...]:
+    """1, 2, 4 ... up to `most`.
+
+    >>> powers_of_two(9)
+    (1, 2, 4, 8)
+    """
+    return tuple(2**power for power in range(max(int(most), 1).bit_length()))
+
+
+def parse_fixed(pairs: Sequence[str]) -> dict[str, tuple[Any, ...]]:
+    """`["tp=4,8", "zero=1"]` as `{"tp": (4, 8), "zero_stage": (1,)}`.
+
+    Raises:
+        ConfigError: If a pair is not NAME=VALUE or the value is none of its kind.
+        UnknownNameError: If a layout has no such field.
+    """
+    found: dict[str, tuple[Any, ...]] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        name = name.strip().lower().replace("-", "_")
+        name = _ALIASES.get(name, name)
+        if not equals or not text.strip():
+            raise ConfigError(f"{pair!r} is not NAME=VALUE. To fix: write it like tp=8 or tp=4,8.")
+        if name not in _FIELDS:
+            raise UnknownNameError(
+                kind="field of a layout",
+                name=name,
+                known=(*_FIELDS, *_ALIASES),
+                hint=f"Known: {', '.join(sorted(_VARIED))}.",
+            )
+        found[name] = tuple(_value(name, word.strip().lower()) for word in text.split(","))
+    return found
+
+
+def _value(name: str, word: str) -> Any:
+    """A field's value from its word."""
+    kind = _FIELDS[name].type
+    try:
+        if name in _ENUMS:
+            return _ENUMS[name](word)
+        if kind == "bool":
+            return {**dict.fromkeys(_TRUE, True), **dict.fromkeys(_FALSE, False)}[word]
+        if str(kind).startswith("int"):
+            return int(word)
+        if kind == "float":
+            return float(word)
+    except (KeyError, ValueError):
+        known = ", ".join(_ENUMS[name]) if name in _ENUMS else f"a value of type {kind}"
+        raise ConfigError(f"{name}={word} cannot be. To fix: use {known}.") from None
+    raise ConfigError(f"{name} cannot be fixed from a word. To fix: give a Layout to predict_job instead.")

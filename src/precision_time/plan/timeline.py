@@ -1,0 +1,277 @@
+"""When a device does what in one predicted step: its terms put in order, and the pipeline over its stages.
+
+The order of the micro batches is simulated (`parallel/schedules/simulate.py`) with equal stages; how long
+everything lasts comes from the prediction, so that the bars add up to its step time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import groupby
+from typing import Any
+
+from ..cost.group import group_of_jobs
+from ..cost.job import Job
+from ..cost.step import StepCosts, price
+from ..parallel.layout import Checkpointing, Layout
+from ..parallel.schedules.contract import StageTimes, Work
+from ..parallel.schedules.simulate import Span, simulate
+from ..predict.prediction import Prediction
+from .result import layout_name
+
+_BUBBLE = "pipeline_bubble_s"
+_TAIL = frozenset(
+    ("optimizer_s", "unscale_s", "host_sync_s", "trainer_s", "offload_s", "data_stall_s", "straggler_s")
+)
+"""Terms of the end of a step, after the last backward pass."""
+_BACKWARD_ONLY = frozenset({"recompute_s", "contention_s"})
+_EVEN = frozenset({"tensor_exposed_s", "context_exposed_s", "expert_exposed_s", "pipeline_exposed_s"})
+"""Communication that the backward pass mirrors."""
+_GATHERED_FORWARD = 1.0 / 3.0
+"""Of the exchange of ZeRO 3: one gather forward; a gather and a scatter backward."""
+_AXES = ("data", "tensor", "pipeline", "context", "expert")
+
+
+class Stream(StrEnum):
+    """What a bar occupies."""
+
+    COMPUTE = "compute"
+    COMMUNICATION = "exposed communication"
+    OVERLAPPED = "overlapped communication"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bar:
+    """One thing that a stage does or waits for."""
+
+    name: str
+    kind: str
+    """forward, backward, weight, recompute, bubble, overlapped, or the name of a term without `_s`."""
+    stream: Stream
+    stage: int
+    start_s: float
+    end_s: float
+    micro_batch: int | None = None
+
+    @property
+    def seconds(self) -> float:
+        """How long it lasts."""
+        return self.end_s - self.start_s
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepTimeline:
+    """One predicted step as bars."""
+
+    prediction: Prediction
+    layout: Layout
+    device: tuple[Bar, ...]
+    """Of a device of the first stage. Compute and exposed communication add up to the step, term by term."""
+    pipeline: tuple[Bar, ...]
+    """Of every stage. What the correction makes of the bubble stretches its tasks a little, so that each
+    stage lasts the predicted step."""
+
+    @property
+    def name(self) -> str:
+        """The layout in a few words."""
+        return layout_name(self.layout)
+
+    @property
+    def step_time_s(self) -> float:
+        """Seconds that the bars of a stage cover."""
+        return self.prediction.step_time_s
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Passes:
+    """Seconds per step that each kind of bar takes, and where."""
+
+    forward: Mapping[str, float]
+    backward: Mapping[str, float]
+    tail: Mapping[str, float]
+    bubble_s: float
+    overlapped_s: float
+
+
+def step_timeline(job: Job, prediction: Prediction) -> StepTimeline:
+    """A predicted step in order.
+
+    Args:
+        job: The job.
+        prediction: What `predict_job` says of it.
+    """
+    passes = _passes(job, prediction)
+    layout = job.layout
+    count = layout.num_micro_batches
+    times = StageTimes(
+        forward_s=sum(passes.forward.values()) / count, backward_s=sum(passes.backward.values()) / count
+    )
+    simulated = simulate(layout, times)
+    stages = [list(spans) for _, spans in groupby(simulated.spans, key=lambda span: span.stage)]
+    tail_s = sum(passes.tail.values())
+    stretch = (prediction.step_time_s - tail_s) / max(simulated.step_s, 1e-12)
+    pipeline = [
+        bar
+        for spans in stages
+        for bar in _stage_bars(_stretched(spans, stretch), passes, prediction.step_time_s - tail_s)
+    ]
+    idle_s = simulated.idle_s[0]
+    first = _with_gaps(stages[0], simulated.step_s, passes.bubble_s / idle_s if idle_s > 1e-12 else 0.0)
+    device = [*_stage_bars(first, passes, prediction.step_time_s - tail_s)]
+    return StepTimeline(
+        prediction=prediction,
+        layout=layout,
+        device=(*device, *_overlapped(device, passes.overlapped_s)),
+        pipeline=tuple(pipeline),
+    )
+
+
+def _passes(job: Job, prediction: Prediction) -> _Passes:
+    """The terms by pass."""
+    costs = price(group_of_jobs([job]))
+    share = _forward_share(job, costs)
+    forward: dict[str, float] = {}
+    backward: dict[str, float] = {}
+    tail: dict[str, float] = {}
+    for name, seconds in prediction.terms.items():
+        exposed = name in costs.exposed_names
+        kind = name.removesuffix("_s") if exposed or name in _TAIL or name == "recompute_s" else ""
+        if name == _BUBBLE:
+            continue
+        if name in _TAIL or (name == "data_exposed_s" and job.layout.zero_stage < 3):
+            tail[kind] = tail.get(kind, 0.0) + seconds
+            continue
+        if name in _BACKWARD_ONLY:
+            part = 0.0
+        elif name in _EVEN:
+            part = 0.5
+        else:
+            part = _GATHERED_FORWARD if exposed else share
+        forward[kind or "forward"] = forward.get(kind or "forward", 0.0) + part * seconds
+        backward[kind or "backward"] = backward.get(kind or "backward", 0.0) + (1.0 - part) * seconds
+    corrected = prediction.step_time_s / max(prediction.analytical_step_time_s, 1e-12)
+    shown = sum(float(costs.terms.get(f"{axis}_exposed_s", [0.0])[0]) for axis in _AXES)
+    return _Passes(
+        forward=forward,
+        backward=backward,
+        tail=tail,
+        bubble_s=prediction.terms.get(_BUBBLE, 0.0),
+        overlapped_s=max(float(costs.link_s[0]) - shown, 0.0) * corrected,
+    )
+
+
+def _forward_share(job: Job, costs: StepCosts) -> float:
+    """Part of the kernels that runs in the forward pass: what full checkpointing would do again."""
+    full = replace(job, layout=replace(job.layout, checkpointing=Checkpointing.FULL, checkpointed_share=1.0))
+    again = price(group_of_jobs([full])).terms
+    kernels = sum(
+        float(seconds[0])
+        for name, seconds in again.items()
+        if name not in costs.exposed_names | _TAIL | {"recompute_s", "host_stall_s"}
+    )
+    return min(float(again["recompute_s"][0]) / kernels, 1.0) if kernels else 1.0 / 3.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Slot:
+    """A task and when it runs."""
+
+    span: Span
+    start_s: float
+    end_s: float
+
+
+def _stretched(spans: Sequence[Span], factor: float) -> list[_Slot]:
+    return [_Slot(span=span, start_s=span.start_s * factor, end_s=span.end_s * factor) for span in spans]
+
+
+def _with_gaps(spans: Sequence[Span], end_s: float, factor: float) -> list[_Slot]:
+    """The tasks at their length, the gaps between them times `factor`."""
+    slots: list[_Slot] = []
+    clock = simulated = 0.0
+    for span in spans:
+        clock += (span.start_s - simulated) * factor
+        slots.append(_Slot(span=span, start_s=clock, end_s=clock + span.end_s - span.start_s))
+        clock, simulated = slots[-1].end_s, span.end_s
+    return slots
+
+
+def _stage_bars(slots: Sequence[_Slot], passes: _Passes, until_s: float) -> Iterator[Bar]:
+    """Bars of a stage from 0 to the end of the step: tasks in their parts, gaps, and the tail."""
+    stage = slots[0].span.stage
+    clock = 0.0
+    for slot in slots:
+        yield from _bubble(stage, clock, slot.start_s)
+        yield from _task_bars(slot, passes)
+        clock = slot.end_s
+    yield from _bubble(stage, clock, until_s)
+    clock = until_s
+    for kind, seconds in passes.tail.items():
+        stream = Stream.COMMUNICATION if kind.endswith("_exposed") else Stream.COMPUTE
+        yield Bar(
+            name=words(kind), kind=kind, stream=stream, stage=stage, start_s=clock, end_s=clock + seconds
+        )
+        clock += seconds
+
+
+def _bubble(stage: int, start_s: float, end_s: float) -> Iterator[Bar]:
+    if end_s - start_s > 1e-12:
+        yield Bar(
+            name="bubble", kind="bubble", stream=Stream.COMPUTE, stage=stage, start_s=start_s, end_s=end_s
+        )
+
+
+def _task_bars(slot: _Slot, passes: _Passes) -> Iterator[Bar]:
+    """A task's kernels, then the communication that shows in it."""
+    task = slot.span.task
+    forward = task.work is Work.FORWARD
+    parts = passes.forward if forward else passes.backward
+    whole = sum(parts.values()) or 1.0
+    clock, length = slot.start_s, slot.end_s - slot.start_s
+    for kind in sorted(parts, key=lambda kind: kind.endswith("_exposed")):
+        seconds = length * parts[kind] / whole
+        kernels = kind in ("forward", "backward")
+        named = task.work.value if kernels else kind
+        chunk = f" chunk {task.chunk}" if task.chunk else ""
+        yield Bar(
+            name=f"{words(named)} {task.micro_batch}{chunk}" if kernels else words(kind),
+            kind=named,
+            stream=Stream.COMMUNICATION if kind.endswith("_exposed") else Stream.COMPUTE,
+            stage=slot.span.stage,
+            start_s=clock,
+            end_s=clock + seconds,
+            micro_batch=task.micro_batch,
+        )
+        clock += seconds
+
+
+def _overlapped(bars: Sequence[Bar], seconds: float) -> Iterator[Bar]:
+    """Communication behind the computation, as late as it can be: under the last backward passes."""
+    for bar in sorted((bar for bar in bars if bar.kind in _BUSY), key=_latest_backward_first):
+        if seconds <= 0.0:
+            return
+        taken = min(seconds, bar.seconds)
+        yield Bar(
+            name="overlapped communication",
+            kind="overlapped",
+            stream=Stream.OVERLAPPED,
+            stage=bar.stage,
+            start_s=bar.end_s - taken,
+            end_s=bar.end_s,
+            micro_batch=bar.micro_batch,
+        )
+        seconds -= taken
+
+
+_BUSY = frozenset({"forward", "backward", "weight"})
+
+
+def _latest_backward_first(bar: Bar) -> tuple[Any, ...]:
+    return (bar.kind == "forward", -bar.start_s)
+
+
+def words(kind: str) -> str:
+    """A kind of bar for people."""
+    return kind.removesuffix("_exposed").replace("_", " ")
