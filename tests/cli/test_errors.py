@@ -38,6 +38,7 @@ BAD_INPUT = {
     f"{LLAMA} --gpus 24 --pp 3": "layers(32) % pp(3) = 2. To fix: an uneven split, stage_layers=11x2,10",
     f"{LLAMA} --pp 4 --stage-layers 8x3,9": "stage_layers=8x3,9 adds up to 33",
     f"{LLAMA} --pp 4 --stage-layers eight": "'eight'",
+    f"{LLAMA} --pp 4 --stage-layers 8x9999999999": "'8x9999999999' is no list of layers per stage",
     f"{LLAMA} --pp 4 --virtual-pp 2 --grad-accum 6": "num_micro_batches(6) % pp(4) = 2. To fix: 8 micro",
     f"{LLAMA} --pp 4 --virtual-pp 3 --grad-accum 4": "layers(32) % (pp(4) * virtual_pp(3)) = 8",
     f"{LLAMA} --pp 4 --virtual-pp 2 --schedule gpipe": "schedule=interleaved",

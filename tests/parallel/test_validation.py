@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from precision_time.errors import LayoutError
+from precision_time.parallel.axis_rules import stage_layers_in_words
 from precision_time.parallel.degrees import divisors, nearest_degrees, nearest_divisor, nearest_multiple
 from precision_time.parallel.layout import Checkpointing, ContextMethod, Layout, Offload, PipelineSchedule
 from precision_time.parallel.shape import ModelShape
@@ -18,7 +19,6 @@ from precision_time.parallel.validation import (
     check_layout,
     check_model_layout,
     layout_warnings,
-    stage_layers_in_words,
 )
 
 LLAMA_70B = ModelShape(num_layers=80, heads=64, kv_heads=8, num_experts=0, seq_len=8192)
@@ -40,13 +40,15 @@ PUBLISHED = [
     (LLAMA_70B, {"tp": 8, "pp": 4, "virtual_pp": 5, "schedule": INTERLEAVED, "num_micro_batches": 16}),
     # Llama 3 paper, table 4: 126 layers on 16 stages, one fewer on the first and the last; then with context.
     (LLAMA_405B, {"tp": 8, "pp": 16, "stage_layers": (7, *[8] * 14, 7), "num_micro_batches": 16}),
+    (LLAMA_405B, {"pp": 16, "stage_layers": (7, *[8] * 14, 7), "virtual_pp": 8, "schedule": INTERLEAVED,
+                  "num_micro_batches": 16}),
     (LLAMA_405B, {"tp": 8, "pp": 16, "cp": 8, "stage_layers": (7, *[8] * 14, 7), "sequence_parallel": True}),
     (MIXTRAL, {"tp": 4, "pp": 4, "ep": 8, "expert_tp": 1}),
     (MIXTRAL, {"ep": 8, "zero_stage": 3, "shard_size": 8, "offload": Offload.PARAMETERS}),
     (RESNET, {"zero_stage": 1, "offload": Offload.OPTIMIZER}),
     (LLAMA_70B, {"cp": 8, "tp": 8, "context_method": ContextMethod.ULYSSES}),
     (LLAMA_70B, {"zero_stage": 3, "reshard_after_forward": False}),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("shape", "fields"), PUBLISHED)
@@ -66,6 +68,9 @@ REFUSED = [
     (LLAMA_70B, {"pp": 4, "stage_layers": (20,) * 3 + (21,)},
      r"adds up to 81; .* 80\. To fix: stage_layers=20x4"),
     (LLAMA_70B, {"pp": 2, "stage_layers": (80, 0)}, r"every stage a layer"),
+    (LLAMA_70B, {"pp": 4, "stage_layers": (26, 2, 26, 26), "virtual_pp": 4, "num_micro_batches": 4,
+                 "schedule": INTERLEAVED},
+     r"gives stage 1 2 layers for virtual_pp=4 .*To fix: virtual_pp=2 or"),
     (LLAMA_70B, {"pp": 4, "virtual_pp": 2},
      r"virtual_pp\(2\) is for the interleaved.*schedule=interleaved, or"),
     (LLAMA_70B, {"virtual_pp": 2, "schedule": INTERLEAVED}, r"pp=1\. To fix: pp=2 or more"),

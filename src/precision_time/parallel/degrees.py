@@ -24,7 +24,7 @@ def nearest_divisor(number: int, wanted: int, accept: Callable[[int], bool] | No
     """The divisor of `number` nearest to `wanted` in ratio, the smaller of two; 1 if none is accepted.
 
     >>> nearest_divisor(96, 5)
-    4
+    6
     """
     found = [value for value in divisors(number) if accept is None or accept(value)]
     return min(found, key=lambda value: _distance(value, wanted), default=1)

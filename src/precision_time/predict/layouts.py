@@ -17,6 +17,8 @@ from ..workload.workload import Workload
 from .question import Said, check_counts, data_parallel_degree
 
 _SEQUENCE_PARALLEL_FAMILIES = frozenset({"transformer-decoder", "moe"})
+_MAX_STAGES = 100_000
+"""No pipeline is longer: a guard against a slip of the keyboard."""
 _Word = TypeVar("_Word", bound=StrEnum)
 
 
@@ -176,8 +178,11 @@ def parse_stage_layers(given: str | Sequence[int] | None) -> tuple[int, ...]:
     try:
         if not isinstance(given, str):
             return tuple(int(layers) for layers in given)
-        runs = [part.partition("x") for part in given.lower().split(",")]
-        return tuple(int(layers) for layers, _, times in runs for _ in range(int(times or 1)))
+        parts = [part.partition("x") for part in given.lower().split(",")]
+        runs = [(int(layers), int(times or 1)) for layers, _, times in parts]
+        if sum(times for _, times in runs) > _MAX_STAGES:
+            raise ValueError(given)
+        return tuple(layers for layers, times in runs for _ in range(times))
     except (TypeError, ValueError):
         raise ConfigError(
             f"stage_layers={given!r} is no list of layers per stage. To fix: write it like 7,8x14,7."
