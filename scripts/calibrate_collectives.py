@@ -173,7 +173,7 @@ class Model:
         self.spread = np.array([spread for _, spread in self.slots])
 
     def _start(self) -> dict[str, Any]:
-        names = ("patterns", "base_latency_us", "tree_efficiency", "knee", "kinds")
+        names = ("patterns", "all_to_all", "base_latency_us", "tree_efficiency", "knee", "kinds")
         start: dict[str, Any] = json.loads(json.dumps({name: self.priors[name] for name in names}))
         start["host_overhead_us"] = {row.source: HOST_OVERHEAD_US for row in self.rows}
         return start
@@ -248,6 +248,7 @@ def settled(table: dict[str, Any]) -> dict[str, Any]:
     median_us = float(np.median(list(table["host_overhead_us"].values())))
     return {
         "patterns": table["patterns"],
+        "all_to_all": table["all_to_all"],
         "kinds": table["kinds"],
         "tree_efficiency": table["tree_efficiency"],
         "knee": table["knee"],
@@ -274,7 +275,8 @@ def _take(params: LinkParams, picked: NDArray[np.int64]) -> LinkParams:
     def pick(value: Any) -> Any:
         return tuple(v[picked] for v in value) if isinstance(value, tuple) else value[picked]
 
-    return LinkParams(**{name: pick(getattr(params, name)) for name in LinkParams.__slots__})
+    names = [name for name in LinkParams.__slots__ if name != "torus"]
+    return LinkParams(**{name: pick(getattr(params, name)) for name in names})
 
 
 FUNCTIONS = {
@@ -342,6 +344,11 @@ def write(table: Mapping[str, Any], skipped: Mapping[str, int], errors: list[dic
         "# Cost of filling the pipeline relative to the geometric mean of start-up and transfer.",
         f"knee = {value(table['knee'])}",
         "",
+        "# All-to-all between nodes: share of a ring's rate, and microseconds per peer on another node. The",
+        "# timings have none between nodes: from scripts/collectives_priors.toml as they stand.",
+        "[all_to_all]",
+        *(f"{name} = {value(number)}" for name, number in table["all_to_all"].items()),
+        "",
         "# Microseconds before the first hop: [LL, LL128, Simple].",
         "[base_latency_us]",
         *(f"{name} = {value(numbers)}" for name, numbers in table["base_latency_us"].items()),
@@ -384,7 +391,7 @@ def main() -> None:
     arguments = parser.parse_args()
     priors = tomllib.loads(PRIORS.read_text(encoding="utf-8"))
     calibration().clear()  # type: ignore[attr-defined]
-    calibration().update({name: priors[name] for name in ("patterns", "kinds")})  # type: ignore[attr-defined]
+    calibration().update({name: priors[name] for name in ("patterns", "kinds", "all_to_all")})  # type: ignore[attr-defined]
     rows, skipped = read_rows(arguments.table, priors)
     model = Model(rows, priors)
     fitted = model.fit()
