@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 from precision_time.cost.axes import StepTimes, group_of
 from precision_time.cost.collectives import Line, LinkParams, all_reduce_s
 from precision_time.cost.communication import communication
-from precision_time.cost.model_axes import pipeline_bubble_s
+from precision_time.cost.data_axis import ParameterPart
+from precision_time.cost.job import Stack
 from precision_time.cost.overlap import gradient_schedule
 from precision_time.cost.traffic import TransformerTraffic, model_traffic
 from precision_time.hardware.device import Cluster, Device, Link
-from precision_time.parallel.layout import Checkpointing, Layout
+from precision_time.parallel.layout import Checkpointing, ContextMethod, Layout
 from precision_time.precision.policy import DType, PrecisionPolicy
 from precision_time.workload.graph import Node, OpClass, OpGraph
 
@@ -58,14 +59,18 @@ def times_of(step_s=0.3):
     )
 
 
-def terms_of(layout, cluster=None, *, times=None, policy=BF16, **options):
+def part_of(layout, share=1.0):
+    held = share / (layout.tp * layout.pp)
+    return ParameterPart(params=PARAMS * held, gathered_bytes=PARAMS * held * 2.0, schedule=SCHEDULE, share=held)
+
+
+def terms_of(layout, cluster=None, *, times=None, policy=BF16, parts=None, **options):
     cluster = cluster or cluster_of(layout.world_size)
     found = communication(
         layout,
         cluster,
         policy,
-        params=PARAMS,
-        schedule=SCHEDULE,
+        parts=parts or (part_of(layout),),
         times=times or times_of(),
         traffic=TRAFFIC,
         **options,
@@ -184,11 +189,45 @@ def test_data_parallel_module_is_slower_than_ddp_and_hides_nothing():
     assert module["data_exposed_s"] == module["data_link_s"] > 3 * ddp["data_link_s"]
 
 
-def test_bubble_is_the_published_share():
-    # Narayanan et al., SC 2021: (p - 1) / (v m) of the ideal time.
-    assert pipeline_bubble_s(8.0, 2.0, 0.3) == pytest.approx((8 - 1) / 2 * 0.3)
-    terms = terms_of(Layout(dp=8, pp=8, num_micro_batches=32))
-    assert terms["pipeline_bubble_s"] == pytest.approx(7 / 32 * 32 * 0.3)
+def test_experts_average_over_their_own_ranks(unit_links):
+    layout = Layout(dp=8, ep=4)
+    dense, experts = part_of(layout, 0.25), part_of(layout, 0.75 / 4)
+    sent = terms_of(layout, unit_links(cluster_of(8)), parts=(dense, experts))["data_link_s"] * 1e6
+    held = PARAMS * 2.0
+    assert sent == pytest.approx(2 * 7 / 8 * 0.25 * held + 2 * 1 / 2 * 0.75 / 4 * held)
+
+
+def test_hybrid_sharding_gathers_among_neighbours_and_reduces_shards_between_them(unit_links):
+    held = PARAMS * 2.0
+    sent = volume_bytes(Layout(dp=64, zero_stage=3, shard_size=8), "data", unit_links) * 1e6
+    assert sent == pytest.approx(3 * 7 / 8 * held + 2 * 7 / 8 * held / 8)
+
+
+def test_kept_parameters_are_gathered_once_and_prefetch_hides():
+    layout, slow = Layout(dp=64, zero_stage=3), cluster_of(64, network_bytes_per_s=5e9)
+    kept = replace(layout, reshard_after_forward=False)
+    assert terms_of(kept, slow)["data_link_s"] == pytest.approx(terms_of(layout, slow)["data_link_s"] * 2 / 3)
+    alone = terms_of(replace(layout, prefetch=0), slow)
+    assert alone["data_exposed_s"] > terms_of(layout, slow)["data_exposed_s"]
+
+
+def test_what_the_software_does_not_overlap_is_exposed():
+    layout = Layout(dp=64)
+    plain, after = (
+        terms_of(layout, stack=Stack(overlap_gradients=overlap)) for overlap in (True, False)
+    )
+    assert after["data_exposed_s"] == after["data_link_s"] > plain["data_exposed_s"]
+    tensor = Layout(dp=8, tp=8)
+    cut, whole = (terms_of(tensor, stack=Stack(overlap_tensor=hidden)) for hidden in (True, False))
+    assert cut["tensor_exposed_s"] < whole["tensor_exposed_s"] == whole["tensor_link_s"]
+
+
+def test_every_way_to_share_a_context_sends_keys_and_values(unit_links):
+    kv, boundary = 2.0 * TRAFFIC.kv_elems, 2.0 * TRAFFIC.boundary_elems
+    gathered = volume_bytes(Layout(cp=8, context_method=ContextMethod.ALL_GATHER), "context", unit_links)
+    assert gathered * 1e6 == pytest.approx(3 * 7 / 8 * kv * LAYERS)
+    swapped = volume_bytes(Layout(cp=8, context_method=ContextMethod.ULYSSES), "context", unit_links)
+    assert swapped * 1e6 == pytest.approx(2 * 7 / 8 * (2 * boundary + kv) / 8 * LAYERS)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +247,7 @@ def test_many_micro_batches_at_once():
     sizes = np.array([1.0, 2.0, 4.0])
     layout = Layout(dp=8, tp=8)
     together = communication(
-        layout, cluster_of(64), BF16, params=PARAMS, schedule=SCHEDULE, times=times_of(), traffic=TRAFFIC,
+        layout, cluster_of(64), BF16, parts=(part_of(layout),), times=times_of(), traffic=TRAFFIC,
         micro_batch_size=sizes,
     )  # fmt: skip
     for size, seconds in zip(sizes, together["tensor_link_s"], strict=True):

@@ -136,8 +136,6 @@ def _context(
     group = group_of(layout.cp, layout.stride("cp"), cluster)
     shared = samples / layout.tp
     if layout.context_method is ContextMethod.RING:
-        return context_ring(
-            group, sizes, samples=shared, bytes_per_elem=width, layers=layers, times=times
-        )
+        return context_ring(group, sizes, samples=shared, bytes_per_elem=width, layers=layers, times=times)
     send = context_gather if layout.context_method is ContextMethod.ALL_GATHER else context_all_to_all
     return send(group, sizes, samples=shared, bytes_per_elem=width, layers=layers)

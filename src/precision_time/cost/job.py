@@ -37,6 +37,8 @@ class Stack:
     channels_last: bool = False
     fused_optimizer: bool = False
     fused_attention: bool = True
+    tuned_attention: bool = False
+    """Fused attention written for the architecture (FlashAttention-3, cuDNN) instead of the portable one."""
     unpadded_sequences: bool = False
     """Variable-length kernels skip padding tokens (MLPerf BERT)."""
     overlap_gradients: bool = True

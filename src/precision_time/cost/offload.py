@@ -11,7 +11,7 @@ from ..parallel.layout import Layout, Offload
 from ..precision.policy import PrecisionPolicy
 
 _HOST_BYTES_PER_S = 20e9
-"""Memory bandwidth of the host per device: about 160 GB/s of a two-socket server over eight devices. Assumed."""
+"""Of the host's memory per device: about 160 GB/s of two sockets over eight devices. Assumed."""
 _PCIE_SHARE = 0.8
 _UPDATE_BYTES = 28.0
 """Adam in fp32 per parameter: weight, both moments read and written, gradient read."""

@@ -16,6 +16,7 @@ from .compute import ComputeCosts
 
 Floats = NDArray[np.float64]
 
+
 def pipeline_bubble_s(layout: Layout, compute: ComputeCosts, sent_s: Floats) -> Floats:
     """Idle seconds of the slowest stage per optimizer step, shape (C,).
 
@@ -40,6 +41,4 @@ def pipeline_bubble_s(layout: Layout, compute: ComputeCosts, sent_s: Floats) -> 
     other_s = others / (layout.pp - 1)
     times = StageTimes(forward_s=other_s * (1.0 - backward), backward_s=other_s * backward)
     schedule = schedule_of(layout.schedule)
-    return np.maximum(
-        schedule.bubble_s(layout.pp, layout.virtual_pp, layout.num_micro_batches, times), 0.0
-    )
+    return np.maximum(schedule.bubble_s(layout.pp, layout.virtual_pp, layout.num_micro_batches, times), 0.0)

@@ -66,7 +66,7 @@ _IS_PRODUCT = np.array([op_class in PRODUCT_CLASSES for op_class in OP_CLASSES])
 _IS_WIDE = np.array([dtype in (DType.FP32, DType.FP64) for dtype in DTYPES]).astype(np.intp)
 _ATTENTION = OP_CLASSES.index(OpClass.ATTENTION)
 _ATTENTION_K_HALF = 16.0
-"""Heads of 64 reach nine tenths of what heads of 128 do in fused kernels (Dao, FlashAttention-2, figure 4)."""
+"""Heads of 64 reach nine tenths of what heads of 128 do (Dao, FlashAttention-2, 2023, figure 4)."""
 _DEPTHWISE = OP_CLASSES.index(OpClass.DEPTHWISE_CONV)
 _FALLBACK = {
     DType.TF32: DType.FP32,
@@ -256,11 +256,12 @@ def kernel_model_of(group: JobGroup) -> KernelModel:
 
 def attention_kernel(stack: Stack) -> str:
     """Generation of the fused attention kernel that a stack of its year runs (`kernels.toml`)."""
-    name = ""
-    for entry in _kernel_data()["attention_from"]:
-        if stack.framework_year >= entry["year"]:
-            name = entry["name"]
-    return name or _kernel_data()["attention_from"][0]["name"]
+    if stack.tuned_attention:
+        return _LAST_ATTENTION
+    entries = _kernel_data()["attention_from"]
+    return str(
+        next((e["name"] for e in reversed(entries) if stack.framework_year >= e["year"]), entries[0]["name"])
+    )
 
 
 @lru_cache(maxsize=1)

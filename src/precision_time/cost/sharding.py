@@ -153,7 +153,5 @@ def _with_scores(step: LoweredStep) -> LoweredStep:
         op_class=np.where(plain, _BMM, step.op_class),
         flops=np.where(plain, step.flops * full * kept, step.flops),
         bytes_per_sample=np.where(plain, step.bytes_per_sample + traffic, step.bytes_per_sample),
-        launches=np.where(
-            plain, np.where(backward, _SCORE_LAUNCHES[1], _SCORE_LAUNCHES[0]), step.launches
-        ),
+        launches=np.where(plain, np.where(backward, _SCORE_LAUNCHES[1], _SCORE_LAUNCHES[0]), step.launches),
     )

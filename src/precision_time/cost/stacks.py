@@ -31,6 +31,8 @@ class StackProfile:
     fused_optimizer: bool = False
     fused_attention_from: float | None = None
     """Year from which this stack's attention is a fused kernel; None if never."""
+    tuned_attention_from: float | None = None
+    """Year from which that kernel is written for the newest architectures (FlashAttention-3, cuDNN)."""
     unpadded_from: float | None = None
     """Year from which encoders of this stack skip padding tokens; None if never."""
     real_input: bool = False
@@ -73,6 +75,7 @@ class StackProfile:
             channels_last=self.channels_last if channels_last is None else channels_last,
             fused_optimizer=self.fused_optimizer if fused_optimizer is None else fused_optimizer,
             fused_attention=_since(self.fused_attention_from, year),
+            tuned_attention=_since(self.tuned_attention_from, year),
             unpadded_sequences=(
                 _since(self.unpadded_from, year) if unpadded_sequences is None else unpadded_sequences
             ),

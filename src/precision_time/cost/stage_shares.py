@@ -13,6 +13,7 @@ from ..parallel.stages import layers_of_stages
 from ..precision.lowered import LoweredStep
 
 Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,8 +26,8 @@ class StageShares:
     """How many stages are of each kind, shape (S,)."""
     layers: Floats
     """Layers of one stage of each kind, shape (S,)."""
-    in_layers: NDArray[np.bool_]
-    """Kernels of the repeated layers, shape (N,)."""
+    in_layers: Bools
+    """Kernels of the repeated layers and of what stands between them, shape (N,)."""
 
 
 @cache_by_identity
@@ -39,12 +40,10 @@ def stage_shares(step: LoweredStep, num_layers: int, pp: int, stage_layers: tupl
         pp: Stages.
         stage_layers: Layers of each stage where they are not split evenly.
 
-    Assumes: what runs before the first repeated layer belongs to the first stage, what runs after the
-    last one to the last stage; a model whose layers are written out is cut evenly.
+    Assumes: in a model with a vocabulary, what runs before the first repeated layer belongs to the first
+    stage, what runs after the last one to the last stage; any other model is cut evenly.
     """
-    inside = step.repeat > 1.0
-    if not inside.any():
-        inside = np.ones_like(inside)
+    before, inside, after = _spans(step)
     if pp == 1:
         ones = np.ones((1, len(inside)))
         return StageShares(
@@ -54,7 +53,6 @@ def stage_shares(step: LoweredStep, num_layers: int, pp: int, stage_layers: tupl
     middle = float(max(layers[1:-1])) if pp > 2 else 0.0  # noqa: PLR2004
     kinds = np.array([float(layers[0]), middle, float(layers[-1])])
     counts = np.array([1.0, pp - 2.0, 1.0])
-    before, after = _ends(step.phase, inside)
     kernels = np.where(inside, kinds[:, None] / max(num_layers, 1), 0.0)
     kernels[0, before] = 1.0
     kernels[2, after] = 1.0
@@ -62,17 +60,17 @@ def stage_shares(step: LoweredStep, num_layers: int, pp: int, stage_layers: tupl
     return StageShares(kernels=kernels[used], stages=counts[used], layers=kinds[used], in_layers=inside)
 
 
-def _ends(phase: NDArray[np.int64], inside: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Kernels of the first stage beside its layers, and of the last; the rest between layers is the first's."""
-    before, after = np.zeros_like(inside), np.zeros_like(inside)
+def _spans(step: LoweredStep) -> tuple[Bools, Bools, Bools]:
+    """Kernels ahead of the layers in the model, in them, and behind them, each of shape (N,)."""
+    before, inside, after = (np.zeros(len(step.phase), dtype=np.bool_) for _ in range(3))
     for number in (0, 1):
-        rows = np.flatnonzero(phase == number)
-        repeated = rows[inside[rows]]
-        if not len(repeated):
+        rows = np.flatnonzero(step.phase == number)
+        repeated = rows[step.repeat[rows] > 1.0]
+        if not len(repeated) or not step.vocabulary.any():
+            inside[rows] = True
             continue
-        late = rows[rows > repeated[-1]]
-        early = rows[(rows <= repeated[-1]) & ~inside[rows]]
-        forward = number == 0
-        after[late if forward else early] = True
-        before[early if forward else late] = True
-    return before, after
+        early, late = (before, after) if number == 0 else (after, before)
+        early[rows[rows < repeated[0]]] = True
+        late[rows[rows > repeated[-1]]] = True
+        inside[repeated[0] : repeated[-1] + 1] = True
+    return before, inside, after

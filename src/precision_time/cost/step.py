@@ -102,7 +102,7 @@ def _straggler_s(group: JobGroup, terms: Mapping[str, Floats]) -> Floats:
 
 
 def _optimizer_terms(group: JobGroup, held: HeldParameters) -> dict[str, Floats]:
-    """Update, unscale pass, host synchronisation, transfers to the host, and what the trainer does per tensor."""
+    """Update, unscale pass, host synchronisation, transfers to the host, the trainer's time per tensor."""
     layout, device, graph = group.layout, group.cluster.device, group.workload.graph
     tensors = graph.param_tensors * held.tensor_share
     sharded = layout.zero_stage > 0
@@ -162,8 +162,9 @@ def _communication_terms(
         name: np.broadcast_to(np.asarray(value, dtype=np.float64), (size,)) for name, value in found.items()
     }
     amax_s = _amax_s(group, compute.step)
-    wide["data_link_s"], wide["data_exposed_s"] = wide["data_link_s"] + amax_s, wide["data_exposed_s"] + amax_s
-    sent_s = sum((wide[f"{axis}_exposed_s"] for axis in MODEL_AXES), np.zeros(size)) / layout.num_micro_batches
+    wide |= {name: wide[name] + amax_s for name in ("data_link_s", "data_exposed_s")}
+    sent_s = sum((wide[f"{axis}_exposed_s"] for axis in MODEL_AXES), np.zeros(size))
+    sent_s = sent_s / layout.num_micro_batches
     wide["pipeline_bubble_s"] = pipeline_bubble_s(layout, compute, sent_s)
     exposed = {f"{name}_s": wide[f"{name}_s"] for name in EXPOSED}
     link_s: Floats = np.sum([value for name, value in wide.items() if name.endswith("_link_s")], axis=0)
