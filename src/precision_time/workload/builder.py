@@ -18,6 +18,11 @@ from .graph import Node, OpClass, OpGraph
 MASK_ELEMS = 0.5
 """A one-byte dropout mask in elements of a two-byte activation (Korthikanti et al. 2022, section 4)."""
 
+PACKED_BYTES = 0.5 + (8.0 / 64.0 + 32.0 / (64.0 * 256.0)) / 8.0
+"""A weight in NF4 with doubly quantised scales [B] (Dettmers et al. 2023, QLoRA, section 3)."""
+_PACKED_ELEMS = PACKED_BYTES / 2.0
+"""The same in elements of the two-byte type it is unpacked to."""
+
 _KEEPS_INPUT = frozenset(
     {"gelu", "silu", "mul", "pow", "hardswish", "leaky_relu", "elu", "abs", "softplus", "log_sigmoid"}
 )
@@ -54,6 +59,8 @@ class GraphBuilder:
         self._params = 0.0
         self._trainable = 0.0
         self._tensors = 0
+        self._pack = False
+        self._packed = 0.0
 
     @contextmanager
     def block(self, repeat: int) -> Iterator[None]:
@@ -77,6 +84,31 @@ class GraphBuilder:
         before, self._train = self._train, True
         yield
         self._train = before
+
+    @contextmanager
+    def packed(self, on: bool = True) -> Iterator[None]:
+        """Frozen linear layers inside hold their weights in four bits and unpack them before each use."""
+        before, self._pack = self._pack, on
+        yield
+        self._pack = before
+
+    def _unpack(self, weight: float) -> None:
+        """Weights written out for the product that follows, and again in the backward pass."""
+        if not self._pack or self._train:
+            return
+        self._packed += weight * self._repeat
+        self._nodes.append(
+            Node(
+                op="dequantize_4bit",
+                op_class=OpClass.ELEMENTWISE,
+                in_elems=weight * _PACKED_ELEMS,
+                out_elems=weight,
+                scales_with_batch=False,
+                input_grad=True,
+                repeat=self._repeat,
+                segment=self._segment,
+            )
+        )
 
     @contextmanager
     def shared(self, on: bool = True) -> Iterator[None]:
@@ -166,8 +198,13 @@ class GraphBuilder:
     def linear(
         self, x: Tensor, out: float, *, bias: bool = True, tied: bool = False, layer: str = ""
     ) -> Tensor:
-        """A linear layer x.width -> out; `tied` weights were counted where they were first used."""
+        """A linear layer x.width -> out; `tied` weights were counted where they were first used.
+
+        Layers with a name of their own (the head) are never packed.
+        """
         weight = x.width * out + (out if bias else 0.0)
+        if not layer:
+            self._unpack(x.width * out)
         return self.node(
             "linear",
             OpClass.GEMM,
@@ -188,6 +225,7 @@ class GraphBuilder:
     def experts(self, x: Tensor, out: float, experts: float, *, bias: bool = False) -> Tensor:
         """One linear layer per expert over evenly routed rows: `experts` products of rows/experts."""
         weight = experts * (x.width * out + (out if bias else 0.0))
+        self._unpack(experts * x.width * out)
         return self.node(
             "_grouped_mm",
             OpClass.GEMM,
@@ -481,4 +519,5 @@ class GraphBuilder:
             image_size=image_size,
             seq_len=seq_len,
             notes=notes,
+            packed_params=self._packed,
         )

@@ -137,6 +137,8 @@ class OpGraph:
     seq_len: int | None = None
     """Tokens per sample the graph was built for, where the model takes sequences."""
     notes: str = ""
+    packed_params: float = 0.0
+    """Of `params`, those held in four bits (QLoRA); `builder.PACKED_BYTES` each instead of the policy's."""
 
     def __post_init__(self) -> None:
         for index, node in enumerate(self.nodes):
@@ -191,6 +193,7 @@ def graph_to_json(graph: OpGraph) -> dict[str, Any]:
         "image_size": graph.image_size,
         "seq_len": graph.seq_len,
         "notes": graph.notes,
+        "packed_params": _plain(graph.packed_params),
         "bodies": body_list,
         "sequence": sequence,
     }
@@ -225,6 +228,7 @@ def graph_from_json(data: Mapping[str, Any]) -> OpGraph:
             image_size=data["image_size"],
             seq_len=data["seq_len"],
             notes=data["notes"],
+            packed_params=data.get("packed_params", 0.0),
         )
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise CaptureError(

@@ -42,6 +42,8 @@ _SELF_DESCRIBING = (
     (re.compile(r"gpt-(?P<hidden>\d+)x(?P<layers>\d+)"), "megatron"),
     (re.compile(r"gpt-(?P<layers>\d+)l-(?P<hidden>\d+)"), "megatron"),
 )
+_ADAPTED = re.compile(r"(?P<base>.+)-(?P<kind>q?lora)")
+_WITH_ADAPTERS = frozenset({"decoder", "vision-language"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,6 +107,9 @@ def _load(
 ) -> Workload:
     sizes = _stated(json.loads(sizes_json) if sizes_json else {}, seq_len, image_size)
     entry = _find_entry(model, sizes)
+    if entry is None:
+        entry, named_task = _adapted(model, sizes)
+        task = task or named_task
     if entry is not None:
         return _from_entry(entry, sizes, task, dataset, optimizer)
     return _from_zoo(model, sizes, task, dataset, optimizer)
@@ -139,6 +144,15 @@ def _find_entry(model: str, sizes: Mapping[str, Any]) -> ModelEntry | None:
             stated = {key: int(value) for key, value in found.groupdict().items()}
             return _generic_decoder(model, arch, stated)
     return None if _zoo_name(name) else _from_sizes(model, name, sizes)
+
+
+def _adapted(model: str, sizes: Mapping[str, Any]) -> tuple[ModelEntry | None, str]:
+    """A decoder whose name says that only adapters are trained (`llama3-70b-qlora`), and that task."""
+    found = _ADAPTED.fullmatch(canonical_name(model))
+    entry = _find_entry(found["base"], sizes) if found else None
+    if found is None or entry is None or entry.builder not in _WITH_ADAPTERS:
+        return None, ""
+    return replace(entry, name=found[0]), f"finetune-{found['kind']}"
 
 
 def _from_sizes(model: str, name: str, sizes: Mapping[str, Any]) -> ModelEntry | None:

@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...errors import ConfigError
 from ..builder import GraphBuilder, Tensor
 from ..graph import OpGraph
-from .layers import FULL_TRAINING, Adapter, ExpertSizes, divides, mlp, moe, norm, project, rotary
+from .layers import (
+    ADAPTER_TARGETS,
+    FULL_TRAINING,
+    Adapter,
+    ExpertSizes,
+    divides,
+    mlp,
+    moe,
+    norm,
+    project,
+    rotary,
+)
 
 TOKEN_BYTES = 16.0
 """Two int64 per token: input ids and labels."""
@@ -78,9 +90,18 @@ class DecoderConfig:
     mtp_layers: int = 0
     """Extra layers predicting further tokens (DeepSeek-V3)."""
     lora_rank: int = 0
+    """Rank of trained factors beside a frozen base; 0: everything is trained."""
     lora_targets: tuple[str, ...] = ("q", "v")
+    qlora: bool = False
+    """The frozen base is held in four bits (QLoRA)."""
 
     def __post_init__(self) -> None:
+        unknown = sorted(set(self.lora_targets) - set(ADAPTER_TARGETS))
+        if self.lora_rank and unknown:
+            raise ConfigError(
+                f"lora_targets={unknown[0]!r} is no projection. The rule: targets are among "
+                f"{', '.join(ADAPTER_TARGETS)}. To fix: name some of these."
+            )
         if not self.head_dim:
             divides("heads", self.heads, "hidden", self.hidden)
         if self.kv_heads:
@@ -110,7 +131,7 @@ class DecoderConfig:
 def build_decoder(name: str, config: DecoderConfig) -> OpGraph:
     """The graph of one forward pass with next-token loss over `seq_len` tokens per sample."""
     b = GraphBuilder(name)
-    with b.frozen(config.adapter.frozen_base):
+    with b.frozen(config.adapter.frozen_base), b.packed(config.qlora):
         table = config.embed_width or config.hidden
         x = b.embedding(config.seq_len, config.vocab, table)
         if table != config.hidden:
@@ -152,7 +173,7 @@ def _further_tokens(b: GraphBuilder, x: Tensor, config: DecoderConfig) -> None:
         ahead = norm(b, b.gather("embedding", x, rows=x.rows), config.norm)
         joined = b.linear(b.move("cat", norm(b, x, config.norm), ahead, rows=x.rows), x.width, bias=False)
         x = decoder_layer(b, joined, config, routed=config.experts > 0, windowed=config.window > 0)
-        logits = b.linear(norm(b, x, config.norm), config.vocab, bias=False, tied=True)
+        logits = b.linear(norm(b, x, config.norm), config.vocab, bias=False, tied=True, layer="head")
         b.cross_entropy(logits)
 
 
@@ -250,19 +271,17 @@ def _head_norm(b: GraphBuilder, x: Tensor, dim: int, config: DecoderConfig) -> T
 def _latent_attention(b: GraphBuilder, x: Tensor, config: DecoderConfig) -> Tensor:
     """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1)."""
     heads, head_dim = config.heads, config.nope_dim + config.rope_dim
-    if config.q_lora_rank:
-        narrow = b.rms_norm(b.linear(x, config.q_lora_rank, bias=False))
-        query = b.linear(narrow, heads * head_dim, bias=False)
-    else:
-        query = b.linear(x, heads * head_dim, bias=False)
+    narrow = b.rms_norm(b.linear(x, config.q_lora_rank, bias=False)) if config.q_lora_rank else x
+    query = project(b, narrow, {"q": heads * head_dim}, bias=False, adapter=config.adapter)
     query = rotary(b, query, heads * config.rope_dim)
     latent = b.linear(x, config.kv_lora_rank + config.rope_dim, bias=False)
     shared_key = rotary(b, b.reshape(latent, x.rows, config.rope_dim), config.rope_dim)
     compressed = b.rms_norm(b.reshape(latent, x.rows, config.kv_lora_rank))
-    both = b.linear(compressed, heads * (config.nope_dim + config.value_dim), bias=False)
+    parts = {"k": float(heads * config.nope_dim), "v": float(heads * config.value_dim)}
+    both = project(b, compressed, parts, bias=False, adapter=config.adapter)
     key = b.move("cat", b.reshape(both, x.rows, heads * config.nope_dim), shared_key, width=heads * head_dim)
     value = b.reshape(both, x.rows, heads * config.value_dim)
     out = b.attention(
         query, key, value, heads=heads, head_dim=head_dim, value_dim=config.value_dim, causal=True
     )
-    return b.linear(out, x.width, bias=False)
+    return project(b, out, {"o": x.width}, bias=False, adapter=config.adapter)

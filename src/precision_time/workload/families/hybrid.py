@@ -103,7 +103,7 @@ def _further_tokens(b: GraphBuilder, x: Tensor, config: HybridConfig, decoder: D
     y = b.linear(b.move("cat", norm(b, x, "rms"), ahead, rows=x.rows), config.hidden, bias=False)
     y = b.add(y, attention_block(b, norm(b, y, "rms"), decoder, windowed=False))
     y = b.add(y, moe(b, norm(b, y, "rms"), config.expert_sizes))
-    b.cross_entropy(b.linear(norm(b, y, "rms"), config.vocab, bias=False, tied=True))
+    b.cross_entropy(b.linear(norm(b, y, "rms"), config.vocab, bias=False, tied=True, layer="head"))
     return y
 
 

@@ -9,6 +9,9 @@ from ...errors import ConfigError
 from ..builder import GraphBuilder, Tensor
 from ..graph import OpClass
 
+ADAPTER_TARGETS = ("q", "k", "v", "o", "gate", "up", "down")
+"""Projections of a decoder layer that can carry low-rank factors, by the words used here."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Adapter:
@@ -19,7 +22,7 @@ class Adapter:
 
     rank: int = 0
     targets: tuple[str, ...] = ("q", "v")
-    """Projections that carry factors: q k v o gate up down head, or qkv where those are fused."""
+    """Projections that carry factors: some of `ADAPTER_TARGETS`."""
 
     @property
     def frozen_base(self) -> bool:

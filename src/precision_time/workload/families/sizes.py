@@ -83,7 +83,7 @@ def _stated_fields(builder: FamilyBuilder, stated: Mapping[str, Any]) -> dict[st
 def _checked(size: str, value: Any) -> Any:
     """A size as its field holds it; only `seconds` may have a fraction."""
     if isinstance(value, list):
-        return tuple(value)
+        return tuple(str(item).removesuffix("_proj") for item in value)
     if isinstance(value, float) and not value.is_integer() and size != "seconds":
         raise ConfigError(
             f"{size}={value} cannot be. The rule: sizes are whole numbers. To fix: give a whole {size}."
@@ -131,7 +131,9 @@ def _complete_decoder(
 
 
 def _choose_adapter(chosen: dict[str, Any], task: str, assumptions: list[str]) -> None:
-    adapter = task_rule("adapters", task)
+    adapter = task_rule("adapters", task, "qlora" if chosen.get("qlora") else None)
+    if adapter.get("qlora"):
+        chosen["qlora"] = True
     if adapter and not chosen.get("lora_rank"):
         chosen["lora_rank"] = adapter["lora_rank"]
         chosen["lora_targets"] = tuple(adapter["lora_targets"])

@@ -42,7 +42,7 @@ class VisionLanguageConfig(DecoderConfig):
 def build_vision_language(name: str, config: VisionLanguageConfig) -> OpGraph:
     """The graph of one forward pass over one image and its text."""
     b = GraphBuilder(name)
-    with b.frozen(config.adapter.frozen_base):
+    with b.frozen(config.adapter.frozen_base), b.packed(config.qlora):
         with b.frozen():
             image = vision_tower(b, _tower(config))
         text = b.embedding(config.length - config.image_tokens, config.vocab, config.hidden)
