@@ -17,6 +17,7 @@ from precision_time.workload.resolve import load_workload
         ("llama3.1-405b", 126, 128, 8, 0),
         ("gemma2-9b", 42, 16, 8, 0),  # alternate layers see a window
         ("falcon-7b", 32, 71, 1, 0),  # one fused projection, one key-value head
+        ("starcoder", 40, 48, 1, 0),  # the same without positions in between
         ("mixtral-8x7b", 32, 32, 8, 8),
         ("deepseek-v3", 61, 128, 128, 256),  # three dense layers; the prediction module is no layer
         ("deepseek-v2-lite", 27, 16, 16, 64),  # one dense layer, which stands alone

@@ -10,8 +10,8 @@ from ..workload.graph import Node, OpClass, OpGraph
 
 _GROUPED_PRODUCT = "_grouped_mm"
 """The product of all experts at once, as the model families write it."""
-_VALUE = 2
-"""Position of the values among the inputs of an attention node."""
+_QUERY_AND_PAIR = 2
+"""Inputs of attention that reads keys and values from one producer."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,13 +66,15 @@ def _num_layers(graph: OpGraph, attention: list[Node]) -> int:
 def _kv_heads(node: Node, nodes: tuple[Node, ...]) -> int:
     """Heads in what attention's value input holds; all of them where that is not known.
 
-    Keys are counted by the rows of the producer, as a sliding window shortens `n`. A fused projection
-    holds queries, keys and values.
+    Keys are counted by the rows of the producer, as a sliding window shortens `n`. A producer stands once
+    among the inputs: one of two holds keys and values, and a fused projection queries as well.
     """
     heads = round(node.count)
-    if len(node.inputs) <= _VALUE or node.inputs[_VALUE] < 0 or not node.k:
+    if not node.inputs or node.inputs[-1] < 0 or not node.k:
         return heads
-    held = nodes[node.inputs[_VALUE]].out_elems / (node.m * node.k)
-    if held > heads:
+    held = nodes[node.inputs[-1]].out_elems / (node.m * node.k)
+    if held > heads or len(node.inputs) == 1:
         held = (held - heads) / 2
+    elif len(node.inputs) == _QUERY_AND_PAIR:
+        held /= 2
     return round(held) if 1.0 <= held < heads and heads % round(held) == 0 else heads
