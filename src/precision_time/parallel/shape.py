@@ -11,7 +11,7 @@ from ..workload.graph import Node, OpClass, OpGraph
 _GROUPED_PRODUCT = "_grouped_mm"
 """The product of all experts at once, as the model families write it."""
 _QUERY_AND_PAIR = 2
-"""Inputs of attention that reads keys and values from one producer."""
+"""Inputs of attention that reads keys and values, or others, from one producer."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,14 +67,14 @@ def _kv_heads(node: Node, nodes: tuple[Node, ...]) -> int:
     """Heads in what attention's value input holds; all of them where that is not known.
 
     Keys are counted by the rows of the producer, as a sliding window shortens `n`. A producer stands once
-    among the inputs: one of two holds keys and values, and a fused projection queries as well.
+    among the inputs: a fused projection holds queries, keys and values; what one of two holds is not told.
     """
     heads = round(node.count)
     if not node.inputs or node.inputs[-1] < 0 or not node.k:
         return heads
     held = nodes[node.inputs[-1]].out_elems / (node.m * node.k)
-    if held > heads or len(node.inputs) == 1:
+    if len(node.inputs) == _QUERY_AND_PAIR:
+        return heads
+    if held > heads:
         held = (held - heads) / 2
-    elif len(node.inputs) == _QUERY_AND_PAIR:
-        held /= 2
     return round(held) if 1.0 <= held < heads and heads % round(held) == 0 else heads
