@@ -1,13 +1,11 @@
 """Bytes that a training step needs on one device, as named terms: what is held, kept, gathered, buffered."""
 
 from .terms import fits, memory_by_stage, memory_of, micro_batches_in_flight, total_bytes
-from .uniform import memory_terms
 
 __all__ = [
     "fits",
     "memory_by_stage",
     "memory_of",
-    "memory_terms",
     "micro_batches_in_flight",
     "total_bytes",
 ]

@@ -26,6 +26,7 @@ class Habits:
     copies_gradients: bool
     most_gradient_bytes: float
     bucket_elems: float
+    pipeline_communicators: int
     fp8_weight_copies: bool
     fp8_saves_fp8: bool
 

@@ -112,13 +112,14 @@ def update_bytes(held: Held, layout: Layout) -> float:
     return (held.dense / shards + held.experts / expert_shards) * _FP32_BYTES
 
 
-def framework_bytes(layout: Layout, sm_count: float, year: float) -> float:
+def framework_bytes(layout: Layout, sm_count: float, year: float, pipeline_communicators: int) -> float:
     """Context, workspaces, and the buffers of one communicator for every axis in use.
 
     Args:
         layout: Degrees.
         sm_count: Multiprocessors of the device: a context reserves local memory for each.
         year: Of the framework: since CUDA 11.7 kernels are loaded when they are first used.
+        pipeline_communicators: Those that a pipeline of this stack has beyond one per axis.
     """
     data = memory_data()
     lazy = year >= float(data["lazy_loading_from"])
@@ -128,7 +129,9 @@ def framework_bytes(layout: Layout, sm_count: float, year: float) -> float:
     axes = sum(degree > 1 for degree in (layout.dp, layout.tp, layout.pp, layout.cp, layout.ep))
     if not axes:
         return fixed
-    return fixed + float(data["first_communicator_bytes"]) + float(data["communicator_bytes"]) * (axes - 1)
+    pairs = pipeline_communicators if layout.pp > 1 else 0
+    further = (axes - 1) * float(data["further_communicator_bytes"])
+    return fixed + float(data["communicator_bytes"]) * (1 + pairs) + further
 
 
 def _frozen_bytes(policy: PrecisionPolicy) -> float:
@@ -157,8 +160,9 @@ def _bucket_bytes(held: Held, layout: Layout, policy: PrecisionPolicy, habits: H
     if layout.data_ranks == 1 or layout.data_parallel_engine != "ddp":
         return 0.0
     if habits.bucket_elems:
-        elems = min(habits.bucket_elems, held.dense + held.experts) if layout.zero_stage else 0.0
-        return elems * policy.reduce.num_bytes
+        # ZeRO reduces and gathers through a bucket each; plain data parallelism only reduces.
+        elems = habits.bucket_elems if layout.zero_stage else habits.bucket_elems / 2.0
+        return min(elems, held.dense + held.experts) * policy.reduce.num_bytes
     if layout.zero_stage or not habits.copies_gradients:
         return 0.0
     return (held.dense + held.experts) * policy.reduce.num_bytes

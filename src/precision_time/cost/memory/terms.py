@@ -21,7 +21,8 @@ from ..collectives import Number
 from ..group import JobGroup
 from ..job import Stack
 from .habits import Habits, habits_of, memory_data
-from .parts import Kept, ModelParts, model_parts
+from .kept import Kept
+from .parts import ModelParts, model_parts
 from .states import framework_bytes, held_by_stage, state_terms, update_bytes
 
 Floats = NDArray[np.float64]
@@ -153,7 +154,12 @@ def _stage_terms(stage: _Stage, model: _Model, group: JobGroup) -> dict[str, Num
         "logits": np.where(at_loss, logits, 0.0),
         "temporary": np.where(at_loss, 0.0, peak),
         "fragmentation": float(memory_data()["fragmentation"]) * (kept + peak),
-        "framework": framework_bytes(layout, group.cluster.device.sm_count, group.stack.framework_year),
+        "framework": framework_bytes(
+            layout,
+            group.cluster.device.sm_count,
+            group.stack.framework_year,
+            model.habits.pipeline_communicators,
+        ),
     }
 
 

@@ -1,0 +1,207 @@
+"""Predicted against published memory: what fits, what does not, and measured peaks, term by term.
+
+Run: PYTHONPATH=src python scripts/memory_accuracy.py [--terms]
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from precision_time.corpus.jobs import UnsupportedRow, job_of
+from precision_time.corpus.measurement import Measurement
+from precision_time.corpus.store import corpus_store
+from precision_time.cost.group import group_of_jobs
+from precision_time.cost.job import Job
+from precision_time.cost.memory import memory_of
+from precision_time.cost.stacks import get_stack_profile
+from precision_time.hardware.catalog import get_cluster
+from precision_time.parallel.layout import Checkpointing, Layout, Offload, PipelineSchedule
+from precision_time.precision.catalog import get_policy
+from precision_time.units import GIBI
+from precision_time.workload.resolve import load_workload
+
+CASES = Path(__file__).parents[1] / "tests" / "cost" / "published_memory.toml"
+_ENUMS = {"checkpointing": Checkpointing, "offload": Offload, "schedule": PipelineSchedule}
+_PEAK = re.compile(r"(?:peak memory|mem|per GPU memory|memory use|mem_MB=) ?([\d.]+) ?(GiB|GB|MB)?")
+ALLOCATOR_SOURCES = frozenset({"torchtitan", "torchao"})
+"""Sources that state what PyTorch's allocator held: context and collective buffers are beside it."""
+PEAK_SOURCES = ("torchtitan", "torchao", "bigscience", "mli-transformers-benchmarks", "cdecatapult")
+"""Sources whose rows state a peak. Lucid's are kept out: their context was read off them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Peak:
+    """A measured peak and the prediction of it."""
+
+    source: str
+    job: Job
+    stated_bytes: float
+    terms: Mapping[str, float]
+
+    @property
+    def predicted_bytes(self) -> float:
+        """What the source counts of the terms."""
+        beside = self.terms["framework"] if self.source in ALLOCATOR_SOURCES else 0.0
+        return sum(self.terms.values()) - beside
+
+    @property
+    def error(self) -> float:
+        """Relative, positive where the prediction is too high."""
+        return self.predicted_bytes / self.stated_bytes - 1.0
+
+
+def published_cases() -> list[dict[str, Any]]:
+    """The cases of published_memory.toml."""
+    cases: list[dict[str, Any]] = tomllib.loads(CASES.read_text(encoding="utf-8"))["case"]
+    return cases
+
+
+def job_of_case(case: Mapping[str, Any]) -> Job:
+    """The job that a case describes."""
+    cluster = get_cluster(device=case["device"], num_devices=case.get("devices", 1))
+    if "memory_gib" in case:
+        device = replace(cluster.device, memory_bytes=case["memory_gib"] * GIBI)
+        cluster = replace(cluster, device=device)
+    fields = {name: _ENUMS.get(name, _same)(value) for name, value in case.get("layout", {}).items()}
+    return Job(
+        workload=load_workload(
+            case["model"],
+            seq_len=case.get("seq_len"),
+            sizes=case.get("sizes"),
+            task=case.get("task", ""),
+            optimizer=case.get("optimizer"),
+        ),
+        cluster=cluster,
+        precision=get_policy(case["precision"], variant=case.get("variant")),
+        layout=Layout(**fields),
+        stack=get_stack_profile(case["stack"]).stack(framework_year=case.get("year")),
+    )
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def terms_of(job: Job) -> dict[str, float]:
+    """Named bytes on the fullest device."""
+    found = memory_of(group_of_jobs([job]))
+    return {name: float(np.asarray(value).reshape(-1)[0]) for name, value in found.items()}
+
+
+def stated_peak_bytes(row: Measurement) -> float | None:
+    """The peak that a row's notes state; None where they do not."""
+    match = _PEAK.search(row.notes)
+    if match is None or not match[1].strip("."):
+        return None
+    unit = 1e6 if row.source == "cdecatapult" else GIBI
+    return float(match[1]) * unit
+
+
+def measured_peaks() -> Iterator[Peak]:
+    """Rows of the corpus that state a peak and whose job says what it depends on."""
+    for source in PEAK_SOURCES:
+        for row in corpus_store().measurements(source=source):
+            stated = stated_peak_bytes(row)
+            if stated is None:
+                continue
+            try:
+                job = _completed(row, job_of(row))
+            except UnsupportedRow:
+                continue
+            if job is not None:
+                yield Peak(source=source, job=job, stated_bytes=stated, terms=terms_of(job))
+
+
+def jobs_that_ran(source: str) -> Iterator[Job]:
+    """The usable rows of a source: each of them fitted."""
+    for row in corpus_store().measurements(source=source, usable_only=True):
+        try:
+            job = _completed(row, job_of(row))
+        except UnsupportedRow:
+            continue
+        if job is not None:
+            yield job
+
+
+def _completed(row: Measurement, job: Job) -> Job | None:
+    """The job with what its source says elsewhere; None where it cannot be described.
+
+    torchtitan shards over data and context ranks alike, and its Llama 3 8B configuration checkpoints
+    selectively unless said otherwise. Weights held in int8 (quantised training) have no policy.
+    """
+    if row.source == "torchao" and job.precision.name == "int8-mixed":
+        return None
+    if row.source != "torchtitan":
+        return job
+    layout = replace(job.layout, zero_stage=3)
+    if layout.checkpointing is Checkpointing.NONE:
+        layout = replace(layout, checkpointing=Checkpointing.SELECTIVE)
+    return replace(job, layout=layout)
+
+
+def summary(peaks: Sequence[Peak]) -> str:
+    """Mean absolute and mean error of some peaks."""
+    errors = np.array([peak.error for peak in peaks])
+    return f"{len(errors)} rows, mean absolute {np.abs(errors).mean():.1%}, mean {errors.mean():+.1%}"
+
+
+def _print_cases(with_terms: bool) -> None:
+    wrong = 0
+    for case in published_cases():
+        job = job_of_case(case)
+        terms = terms_of(job)
+        needed, capacity = sum(terms.values()), job.cluster.device.memory_bytes
+        right = (needed <= capacity) == case["fits"]
+        wrong += not right
+        said = "fits" if case["fits"] else "does not fit"
+        print(
+            f"{'ok   ' if right else 'WRONG'} {case['name']}: "
+            f"{needed / GIBI:.1f} of {capacity / GIBI:.1f} GiB, published: {said}"
+        )
+        if with_terms:
+            print("      " + _listed(terms))
+    print(f"{len(published_cases()) - wrong} of {len(published_cases())} published cases judged rightly\n")
+
+
+def _print_peaks(with_terms: bool) -> None:
+    peaks = list(measured_peaks())
+    for peak in peaks:
+        layout, workload = peak.job.layout, peak.job.workload
+        print(
+            f"{peak.source:12.12s} {workload.name:18.18s} {workload.graph.seq_len or ''!s:>6s} "
+            f"{peak.job.precision.name:10s} dp{layout.dp} tp{layout.tp} pp{layout.pp} cp{layout.cp} "
+            f"zero{layout.zero_stage} batch {layout.micro_batch_size:g} {layout.checkpointing.value:9s} "
+            f"stated {peak.stated_bytes / GIBI:6.1f} predicted {peak.predicted_bytes / GIBI:6.1f} GiB "
+            f"{peak.error:+.1%}"
+        )
+        if with_terms:
+            print("      " + _listed(peak.terms))
+    for source in PEAK_SOURCES:
+        print(f"{source}: {summary([peak for peak in peaks if peak.source == source])}")
+    print(f"all: {summary(peaks)}")
+
+
+def _listed(terms: Mapping[str, float]) -> str:
+    largest = sorted(terms.items(), key=lambda item: -item[1])
+    return ", ".join(f"{name} {value / GIBI:.1f}" for name, value in largest if value > 0.05 * GIBI)
+
+
+def main() -> None:
+    """Print both tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--terms", action="store_true", help="Show every term of every case [GiB].")
+    given = parser.parse_args()
+    _print_cases(given.terms)
+    _print_peaks(given.terms)
+
+
+if __name__ == "__main__":
+    main()
