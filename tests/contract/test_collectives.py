@@ -1,20 +1,45 @@
 """What every collective algorithm must satisfy, whoever wrote it."""
 
 from dataclasses import replace
+from functools import wraps
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from precision_time.cost.collectives import LinkParams, fastest_s
+from precision_time.cost.collectives import LinkParams, fastest_s, sub_torus
 from precision_time.cost.collectives.all_to_all import pairwise_all_to_all
 from precision_time.cost.collectives.hierarchical import hierarchical_all_reduce
 from precision_time.cost.collectives.nvls import nvls_all_reduce
 from precision_time.cost.collectives.ring import ring_all_gather, ring_all_reduce, ring_broadcast
+from precision_time.cost.collectives.torus import (
+    torus_all_gather,
+    torus_all_reduce,
+    torus_all_to_all,
+    torus_broadcast,
+)
 from precision_time.cost.collectives.tree import tree_all_reduce
 from precision_time.errors import ConfigError
 
+
+def on_torus(algorithm):
+    """The algorithm on the 8 x 16 x 16 slices that the group fills from the first dimension on."""
+
+    @wraps(algorithm)
+    def run(num_devices, num_nodes, intra, inter):
+        per_node = np.maximum(np.asarray(num_devices, dtype=float) / num_nodes, 1.0)
+        return algorithm(
+            num_devices, num_nodes, replace(intra, torus=sub_torus(per_node, 1, (8, 16, 16))), inter
+        )
+
+    return run
+
+
+on_torus_all_reduce = on_torus(torus_all_reduce)
+on_torus_all_gather = on_torus(torus_all_gather)
+on_torus_broadcast = on_torus(torus_broadcast)
+on_torus_all_to_all = on_torus(torus_all_to_all)
 ALGORITHMS = [
     ring_all_reduce,
     ring_all_gather,
@@ -23,6 +48,10 @@ ALGORITHMS = [
     nvls_all_reduce,
     hierarchical_all_reduce,
     pairwise_all_to_all,
+    on_torus_all_reduce,
+    on_torus_all_gather,
+    on_torus_broadcast,
+    on_torus_all_to_all,
 ]
 # Bytes per direction that some link of some device must carry per byte of message, at least.
 LEAST_VOLUME = {
@@ -33,6 +62,10 @@ LEAST_VOLUME = {
     nvls_all_reduce: lambda p: 1.0,
     hierarchical_all_reduce: lambda p: 2 * (p - 1) / p,
     pairwise_all_to_all: lambda p: (p - 1) / p,
+    on_torus_all_reduce: lambda p: 2 * (p - 1) / p,
+    on_torus_all_gather: lambda p: (p - 1) / p,
+    on_torus_broadcast: lambda p: 1.0,
+    on_torus_all_to_all: lambda p: (p - 1) / p,
 }
 INTRA = LinkParams(bandwidth_bytes_per_s=300e9, latency_s=0.6e-6, in_network_reduction=1.0)
 INTER = LinkParams(bandwidth_bytes_per_s=25e9, latency_s=2.7e-6, efficiency=0.9)
@@ -78,6 +111,30 @@ def test_a_better_link_is_never_slower(algorithm, shape, size, level, field, fac
     assert fastest_s(algorithm(*shape, **better), size) <= fastest_s(algorithm(*shape, **links), size) * (
         1 + 1e-12
     )
+
+
+@every_algorithm
+@settings(max_examples=40)
+@given(
+    size=sizes,
+    ratio=st.floats(1.0, 16.0),
+    more=st.floats(1.0, 4.0),
+    pod=st.sampled_from([1.0, 2.0, 4.0, 8.0]),
+)
+def test_thinner_pods_are_never_faster_and_full_bandwidth_changes_nothing(algorithm, size, ratio, more, pod):
+    def seconds(oversubscription):
+        inter = replace(INTER, oversubscription=oversubscription, pod_nodes=pod)
+        return fastest_s(algorithm(64, 8, INTRA, inter), size)
+
+    assert seconds(1.0) == fastest_s(algorithm(64, 8, INTRA, INTER), size)
+    assert seconds(1.0) <= seconds(ratio) <= seconds(ratio * more)
+
+
+@every_algorithm
+def test_thinned_pods_cost_at_most_the_oversubscription(algorithm):
+    thinned = replace(INTER, oversubscription=4.0, pod_nodes=1.0)
+    plain = fastest_s(algorithm(64, 8, INTRA, INTER), 1e9)
+    assert plain < fastest_s(algorithm(64, 8, INTRA, thinned), 1e9) <= 4.0 * plain
 
 
 @every_algorithm

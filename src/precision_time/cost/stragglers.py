@@ -43,8 +43,8 @@ def straggler_share(num_devices: int, num_nodes: int) -> float:
     Accuracy: `cost/data/stragglers.toml`, table `fit`: slopes of single sources, mixed with what the
         network model misses.
     """
-    waiting = max(num_devices, num_nodes) if num_nodes > 0 else 0
-    return float(straggler_constants()["device_spread"]) * expected_maximum(waiting)
+    waiting = max(expected_maximum(num_devices), expected_maximum(num_nodes))
+    return float(straggler_constants()["device_spread"]) * waiting
 
 
 def expected_maximum(count: int) -> float:

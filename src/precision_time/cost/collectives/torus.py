@@ -136,16 +136,15 @@ def _passes(
     volume = passes * (ranks(num_devices) - 1) / num_devices
     steps = _total([extent - 1.0 for extent in torus.extents])
     borders = np.asarray(num_nodes, dtype=np.float64) - 1
-    used = _total(
-        [
-            np.where(extent > 1.0, share, 0.0)
-            for extent, share in zip(torus.extents, torus.shares, strict=True)
-        ]
-    )
+    covered = [
+        np.where(extent > 1.0, share, 0.0) for extent, share in zip(torus.extents, torus.shares, strict=True)
+    ]
+    # A slice with one rank of the group sends nothing inside: its share then is any above 0.
+    used = np.where(_total(covered) > 0, _total(covered), 1.0)
     lines = []
     for p in range(len(PROTOCOLS)):
         within, across = level_rates(num_devices, num_nodes, intra, inter, p)
-        inside = np.maximum(np.where(np.isinf(within), within, within * used), MISSING_BYTES_PER_S)
+        inside = np.maximum(within * used, MISSING_BYTES_PER_S)
         hops_s = steps * intra.hop_s(p) + borders * inter.hop_s(p)
         lines.append(
             Line(startup_s=base[p] + passes * hops_s, s_per_byte=volume / np.minimum(inside, across))
