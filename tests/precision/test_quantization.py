@@ -14,6 +14,7 @@ from precision_time.precision.quantization import (
     gathered_bytes,
     kept_weight_bytes,
     narrow_products,
+    saved_bytes,
 )
 from precision_time.precision.wide_layers import split_ends
 from precision_time.workload.graph import Node, OpClass, OpGraph
@@ -230,3 +231,12 @@ def test_wide_weight_gradient_is_multiplied_in_the_wide_type() -> None:
     step = lower(graph_of(product()), get_policy("fp8-mixed:torchao-rowwise-gw-hp"))
     types = [DTYPES[index] for index in step.dtype[step.flops > 0]]
     assert types == [DType.FP8, DType.FP8, DType.BF16]
+
+
+def test_narrow_products_keep_narrow_inputs() -> None:
+    """A layer of Llama by hand: of the tensors that products read, that of o is also kept by attention."""
+    graph = load_workload("llama3-8b", seq_len=1024, sizes={"layers": 1}).graph
+    hidden, ffn = 1024 * 4096, 1024 * 14336
+    difference = saved_bytes(graph, get_policy("fp8-mixed")) - saved_bytes(graph, get_policy("bf16"))
+    assert difference == 3 * hidden + ffn - 2 * (2 * hidden + ffn)
+    assert saved_bytes(graph, get_policy("bf16")) == 2 * graph.saved_elems

@@ -151,6 +151,31 @@ def kept_weight_bytes(graph: OpGraph, policy: PrecisionPolicy, arch: str | None 
     return _narrow_weights(graph, policy) * (held - instead)
 
 
+@cache_by_identity
+def saved_bytes(graph: OpGraph, policy: PrecisionPolicy) -> float:
+    """Bytes of activations kept for the backward pass, per sample, without checkpointing.
+
+    A narrow product keeps the narrow copy of its input, once for all products that read it, and not the
+    wide tensor; what other operators keep stays wide.
+    """
+    wide = policy.activation.num_bytes
+    total = graph.saved_elems * wide
+    if policy.matmul not in NARROW or recipe_of(policy).wide_weight_gradient:
+        return total
+    nodes, ends = split_ends(graph.nodes, policy.wide_layers)
+    narrow_bytes = recipe_of(policy).activation_bytes(policy.matmul)
+    kept: set[tuple[int, int]] = set()
+    for node, narrow, end in zip(nodes, narrow_products(nodes, policy), ends, strict=True):
+        if not narrow or end or not node.weight_grad or not node.scales_with_batch:
+            continue
+        source = (node.inputs[0] if node.inputs else -1, node.segment)
+        total -= node.saved_elems * wide * node.repeat
+        if source[0] < 0 or source not in kept:
+            total += node.in_elems * narrow_bytes * node.repeat
+        kept.add(source)
+    return total
+
+
 def amax_exchange(step: LoweredStep, policy: PrecisionPolicy) -> AmaxExchange:
     """How often maxima are all-reduced, and how much each time.
 
