@@ -15,7 +15,7 @@ from precision_time.cost.stacks import known_stacks
 
 SOURCES = {  # rows, usable rows, rows that name no configuration
     "a100-cnn-sweep": (159, 159, 0),
-    "bigscience": (237, 230, 0),
+    "bigscience": (237, 229, 0),
     "cdecatapult": (12, 12, 0),
     "cm-dare": (107, 23, 0),
     "detectron2": (64, 52, 0),
@@ -24,12 +24,12 @@ SOURCES = {  # rows, usable rows, rows that name no configuration
     "hf-trainer-benchmark": (21, 17, 4),
     "intel-gaudi-pages": (23, 19, 0),
     "lambda": (3975, 3279, 0),
-    "levanter": (7, 0, 0),
+    "levanter": (7, 7, 0),
     "libai": (0, 0, 88),
-    "litgpt": (39, 0, 0),
+    "litgpt": (39, 39, 0),
     "lucid": (59, 59, 0),
     "maskrcnn-benchmark": (23, 13, 0),
-    "maxtext": (26, 0, 0),
+    "maxtext": (26, 26, 0),
     "megatron-lm": (33, 33, 4),
     "mli-transformers-benchmarks": (2, 2, 0),
     "mlperf-hpc-v0.7": (15, 15, 0),
@@ -50,10 +50,10 @@ SOURCES = {  # rows, usable rows, rows that name no configuration
     "mlperf-v5.0": (84, 84, 0),
     "mlperf-v5.1": (60, 60, 0),
     "mmdetection": (41, 41, 0),
-    "modded-nanogpt": (129, 8, 0),
+    "modded-nanogpt": (129, 42, 0),
     "mosaic-llm-foundry": (351, 351, 0),
-    "nemo": (60, 45, 0),
-    "nemo-launcher": (92, 9, 0),
+    "nemo": (60, 54, 0),
+    "nemo-launcher": (92, 89, 0),
     "nemo-megatron-bridge": (175, 172, 0),
     "nvidia-dle": (1236, 730, 0),
     "oneflow-dlperf": (535, 535, 0),
@@ -65,9 +65,9 @@ SOURCES = {  # rows, usable rows, rows that name no configuration
     "synergy": (5, 5, 0),
     "tensorpack-benchmarks": (42, 42, 0),
     "timm": (5127, 5127, 0),
-    "torchao": (16, 10, 2),
+    "torchao": (16, 16, 2),
     "torchtitan": (35, 35, 0),
-    "torchtune": (15, 0, 0),
+    "torchtune": (15, 12, 0),
     "transformer-engine-tutorial": (4, 0, 6),
     "u39kun-dl-benchmark": (50, 50, 0),
     "vtrain": (1016, 1016, 0),
@@ -111,7 +111,7 @@ def test_quality_weight_and_step_time_agree(corpus):
         if row.quality is Quality.FINE:
             assert row.usable and row.weight == 1.0 and not row.quality_reason
         else:
-            assert row.quality_reason and row.weight <= 0.3
+            assert row.quality_reason and row.weight <= 0.5
         if row.quality is Quality.UNUSABLE:
             assert row.weight == 0.0 and not row.usable
         if row.usable:

@@ -154,7 +154,7 @@ def test_nvfp4_is_read_from_the_detail(find: Find):
         ({"source": "pollux"}, "fp16-mixed", "apex-o1"),
         ({"source": "vtrain"}, "fp16-mixed", "deepspeed"),
         ({"source": "megatron-lm"}, "fp16-mixed", "apex-o2"),
-        ({"source": "torchtitan"}, "fp8-mixed", "torchao"),
+        ({"source": "torchtitan"}, "fp8-mixed", "torchao-fp8-gather"),
         ({"source": "pytorch-gpu-benchmark"}, "fp16", ""),
         ({"source": "mlperf-hpc-v1.0"}, "fp16-mixed", ""),
         ({"device": "TPUv4"}, "bf16-mixed", "xla"),

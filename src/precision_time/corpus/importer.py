@@ -15,6 +15,7 @@ from ..cost.job import Stack
 from ..cost.stacks import get_stack_profile
 from ..parallel.layout import Layout
 from . import reading
+from .columns import to_json
 from .completion import completed
 from .derived import step_time_from_rate
 from .layouts import Batches, infer_layout
@@ -199,7 +200,7 @@ def configuration_key(parts: dict[str, Any]) -> str:
         [parts["precision"], parts["precision_variant"]],
         parts["optimizer"],
         parts["global_batch_size"],
-        None if layout is None else [getattr(layout, name) for name in Layout.__slots__],
+        None if layout is None else to_json(layout),
         [parts["framework"], stack.profile, stack.compiler, stack.channels_last],
         parts["scope"].value,
         "" if layout is not None else parts["source_ref"],
