@@ -21,7 +21,7 @@ def step_time_from_rate(row: Row, parts: Mapping[str, Any], found: Findings) -> 
     """Seconds per step from a stated TFLOP/s or MFU per device, where the table `model_flops` allows it.
 
     The model FLOPs of a sample are three times its forward products, attention at its full square, as
-    the sources that the table names count them (docs/corpus.md).
+    the sources that the table names count them.
     None where the row states a time or throughput, or no such rate.
     """
     if row.text("step_time_s") or row.text("throughput") or parts["layout"] is None:
