@@ -14,7 +14,7 @@ from .output import write_json, write_rows
 
 if TYPE_CHECKING:
     from ..hardware.catalog import NodeType
-    from ..hardware.device import Device
+    from ..hardware.device import Device, Fabric
 
 EXAMPLES = """\b
 Examples:
@@ -70,8 +70,22 @@ def _write_node_types(found: Sequence[NodeType], json_output: bool) -> None:
     if json_output:
         write_json({"node_types": [asdict(node) for node in found]})
         return
-    rows = [(node.name, str(node.devices), node.device, node.intra_node, node.inter_node) for node in found]
-    write_rows("", ("node type", ">devices", "device", "inside", "between nodes"), rows)
+    rows = [
+        (node.name, str(node.devices), node.device, node.intra_node, node.inter_node, _wiring(node.fabric))
+        for node in found
+    ]
+    write_rows("", ("node type", ">devices", "device", "inside", "between nodes", "wired as"), rows)
+
+
+def _wiring(fabric: Fabric) -> str:
+    """Topology and nodes of a pod where they are known: "fat-tree, 7:1 past 384"."""
+    shape = "x".join(map(str, fabric.torus))
+    parts = [f"{fabric.topology} {shape}".strip()]
+    if fabric.oversubscription > 1.0:
+        parts.append(f"{fabric.oversubscription:g}:1 past {fabric.pod_nodes}")
+    elif fabric.pod_nodes:
+        parts.append(f"{fabric.pod_nodes} a pod")
+    return ", ".join(parts)
 
 
 def _write_device(fields: dict[str, Any], json_output: bool) -> None:
