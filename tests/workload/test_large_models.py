@@ -5,9 +5,9 @@ import pytest
 from precision_time.errors import ConfigError
 from precision_time.precision.catalog import get_policy
 from precision_time.precision.lowering import lower
-from precision_time.workload.builder import PACKED_BYTES
 from precision_time.workload.families.tables import model_table
 from precision_time.workload.graph import Node, OpClass, OpGraph, graph_from_json, graph_to_json
+from precision_time.workload.packing import PACKED_BYTES
 from precision_time.workload.resolve import load_workload
 
 DECODERS = [name for name, entry in model_table().items() if entry.builder == "decoder"]

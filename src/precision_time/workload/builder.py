@@ -10,38 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from .graph import Node, OpClass, OpGraph
+from .packing import unpacking
+from .tensor import Tensor
+
+__all__ = ["MASK_ELEMS", "GraphBuilder", "Tensor"]
 
 MASK_ELEMS = 0.5
 """A one-byte dropout mask in elements of a two-byte activation (Korthikanti et al. 2022, section 4)."""
-
-PACKED_BYTES = 0.5 + (8.0 / 64.0 + 32.0 / (64.0 * 256.0)) / 8.0
-"""A weight in NF4 with doubly quantised scales [B] (Dettmers et al. 2023, QLoRA, section 3)."""
-_PACKED_ELEMS = PACKED_BYTES / 2.0
-"""The same in elements of the two-byte type it is unpacked to."""
 
 _KEEPS_INPUT = frozenset(
     {"gelu", "silu", "mul", "pow", "hardswish", "leaky_relu", "elu", "abs", "softplus", "log_sigmoid"}
 )
 _KEEPS_OUTPUT = frozenset({"relu", "tanh", "sigmoid", "exp", "sqrt", "rsqrt"})
-
-
-@dataclass(frozen=True, slots=True)
-class Tensor:
-    """The output of one node: `rows` x `width` elements per sample."""
-
-    node: int
-    rows: float
-    width: float
-    grad: bool = True
-
-    @property
-    def elems(self) -> float:
-        """Elements per sample."""
-        return self.rows * self.width
 
 
 class GraphBuilder:
@@ -97,18 +80,7 @@ class GraphBuilder:
         if not self._pack or self._train:
             return
         self._packed += weight * self._repeat
-        self._nodes.append(
-            Node(
-                op="dequantize_4bit",
-                op_class=OpClass.ELEMENTWISE,
-                in_elems=weight * _PACKED_ELEMS,
-                out_elems=weight,
-                scales_with_batch=False,
-                input_grad=True,
-                repeat=self._repeat,
-                segment=self._segment,
-            )
-        )
+        self._nodes.append(unpacking(weight, repeat=self._repeat, segment=self._segment))
 
     @contextmanager
     def shared(self, on: bool = True) -> Iterator[None]:

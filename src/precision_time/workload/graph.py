@@ -138,7 +138,7 @@ class OpGraph:
     """Tokens per sample the graph was built for, where the model takes sequences."""
     notes: str = ""
     packed_params: float = 0.0
-    """Of `params`, those held in four bits (QLoRA); `builder.PACKED_BYTES` each instead of the policy's."""
+    """Of `params`, those held in four bits (QLoRA); `packing.PACKED_BYTES` each instead of the policy's."""
 
     def __post_init__(self) -> None:
         for index, node in enumerate(self.nodes):
