@@ -91,6 +91,15 @@ def test_groups_woven_into_each_other_share_the_links_of_a_dimension():
     assert float(outer.shares[0]) == pytest.approx(1 / 4)
 
 
+def test_axes_shorter_than_a_side_are_laid_out_as_blocks():
+    """A line of 8 in a side of 16 has a quarter of the links, a block half of them."""
+    block, ring = sub_torus(8, 1, (16, 16)), sub_torus(16, 1, (16, 16))
+    assert sum(float(share) for share in block.shares) == pytest.approx(1 / 2)
+    assert max(float(extent) for extent in block.extents) == pytest.approx(8**0.5)
+    assert [float(extent) for extent in ring.extents] == [16.0, 1.0]
+    assert float(ring.shares[0]) == pytest.approx(1 / 2)
+
+
 def test_all_to_all_is_bound_by_the_cut_through_the_longest_dimension():
     links = replace(ICI, torus=sub_torus(256, 1, (4, 4, 16)))
     line = torus_all_to_all(256, 1, links, DCN)[-1]

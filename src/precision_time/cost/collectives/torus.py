@@ -14,20 +14,28 @@ from collections.abc import Sequence
 from functools import reduce
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...errors import ConfigError
 from .all_to_all import network_share, peers_s
 from .line import Line, Lines, Number, ranks, silent_alone
 from .link import MISSING_BYTES_PER_S, PROTOCOLS, LinkParams, Torus, base_latency_s, level_rates
 
+Floats = NDArray[np.float64]
+
+_SHORTEST_RING = 3
+"""Two devices along a dimension have one link between them, closed or not."""
+
 
 def sub_torus(size: Number, stride: Number, dims: Sequence[int], wraps: Sequence[bool] = ()) -> Torus:
-    r"""The part of a torus that a group with a stride covers, devices numbered along the dimensions.
+    r"""The part of a torus that a group with a stride covers.
 
-    Along a dimension of d devices whose inner dimensions hold P devices, the group has
-    $e = \min(s\,q, P d)/\max(s, P)$ ranks, s the stride and q the size. It owns $1/D$ of a device's links
-    there, divided by the groups that are woven into each other, and half of it where no links close its
-    line to a ring.
+    Two ways to lay axes on a torus are known, and the one with more links for the group is taken: one axis
+    after the other fills dimension after dimension (whole rings), or every axis is a block as cubic as it
+    can be (MaxText's hybrid rings, for axes shorter than a side). Along a dimension of d devices on which
+    the axes further in take s and those up to the group r, it has $e = r/s$ ranks. It owns $1/D$ of a
+    device's links there, divided by the s groups that are woven into each other, and half of it where no
+    links close its line to a ring.
 
     Args:
         size: Ranks of the group.
@@ -37,18 +45,57 @@ def sub_torus(size: Number, stride: Number, dims: Sequence[int], wraps: Sequence
 
     Returns:
         Extents and shares of the links, arrays where size or stride are arrays.
+
+    Assumes: the compiler lays the axes out well for every one of them; at best it does for most.
     """
-    reach = np.asarray(stride, dtype=np.float64) * size
-    extents, shares, inner = [], [], 1.0
-    for dim, closed in zip(dims, wraps or [True] * len(dims), strict=True):
-        first = np.clip(np.asarray(stride, dtype=np.float64) / inner, 1.0, dim)
-        extent = np.maximum(np.minimum(reach / inner, dim) / first, 1.0)
-        ring = closed and dim > 2
-        whole = extent * first >= dim * (1 - 1e-9)
-        extents.append(extent)
-        shares.append(np.where(ring & whole, 1.0, 0.5) / (len(dims) * first))
-        inner *= dim
+    inner = np.asarray(stride, dtype=np.float64)
+    closed = tuple(wraps) or (True,) * len(dims)
+    filled, cubic = (
+        _covered(split(inner, dims), split(inner * size, dims), dims, closed)
+        for split in (_one_after_the_other, _as_blocks)
+    )
+    better = _links(cubic) > _links(filled) * (1 + 1e-9)
+    return Torus(
+        extents=tuple(np.where(better, *pair) for pair in zip(cubic.extents, filled.extents, strict=True)),
+        shares=tuple(np.where(better, *pair) for pair in zip(cubic.shares, filled.shares, strict=True)),
+    )
+
+
+def _one_after_the_other(count: Floats, dims: Sequence[int]) -> list[Floats]:
+    """Devices along each dimension when so many fill the first, then the second."""
+    taken = []
+    for dim in dims:
+        taken.append(np.clip(count, 1.0, dim))
+        count = count / dim
+    return taken
+
+
+def _as_blocks(count: Floats, dims: Sequence[int]) -> list[Floats]:
+    """Devices along each dimension of a block as cubic as the sides allow; fractions on the average."""
+    taken: list[Floats] = [np.ones(())] * len(dims)
+    for left, place in zip(range(len(dims), 0, -1), np.argsort(dims, kind="stable"), strict=True):
+        taken[place] = np.clip(count ** (1.0 / left), 1.0, dims[place])
+        count = count / taken[place]
+    return taken
+
+
+def _covered(
+    strides: Sequence[Floats], reaches: Sequence[Floats], dims: Sequence[int], wraps: Sequence[bool]
+) -> Torus:
+    extents, shares = [], []
+    for stride, reach, dim, closed in zip(strides, reaches, dims, wraps, strict=True):
+        ratio = reach / stride
+        ring = (reach >= dim * (1 - 1e-9)) & (closed and dim >= _SHORTEST_RING)
+        extents.append(np.where(ratio > 1 + 1e-9, ratio, 1.0))
+        shares.append(np.where(ring, 1.0, 0.5) / (len(dims) * stride))
     return Torus(extents=tuple(extents), shares=tuple(shares))
+
+
+def _links(torus: Torus) -> Number:
+    """Share of a device's fabric that rings along all dimensions use."""
+    return _total(
+        [np.where(extent > 1, share, 0.0) for extent, share in zip(torus.extents, torus.shares, strict=True)]
+    )
 
 
 def torus_all_reduce(num_devices: Number, num_nodes: Number, intra: LinkParams, inter: LinkParams) -> Lines:
@@ -136,11 +183,9 @@ def _passes(
     volume = passes * (ranks(num_devices) - 1) / num_devices
     steps = _total([extent - 1.0 for extent in torus.extents])
     borders = np.asarray(num_nodes, dtype=np.float64) - 1
-    covered = [
-        np.where(extent > 1.0, share, 0.0) for extent, share in zip(torus.extents, torus.shares, strict=True)
-    ]
+    links = _links(torus)
     # A slice with one rank of the group sends nothing inside: its share then is any above 0.
-    used = np.where(_total(covered) > 0, _total(covered), 1.0)
+    used = np.where(links > 0, links, 1.0)
     lines = []
     for p in range(len(PROTOCOLS)):
         within, across = level_rates(num_devices, num_nodes, intra, inter, p)
