@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from html import escape
 from itertools import groupby
 from pathlib import Path
 
 from ..errors import ConfigError
 from ..units import format_bytes, format_duration
-from .timeline import Bar, StepTimeline, Stream, words
+from .timeline import KERNELS, Bar, StepTimeline, Stream, words
 
 COLOURS: Mapping[str, str] = {
     "forward": "#4e79a7",
@@ -31,13 +32,15 @@ COLOURS: Mapping[str, str] = {
 }
 """Of each kind of bar."""
 _OTHER = "#bab0ac"
-_WIDTH, _LEFT, _RIGHT = 1200, 130, 20
+_WIDTH, _LEFT, _RIGHT = 1200, 180, 20
 _LANE, _GAP, _TITLE = 22, 6, 34
 """Heights of a lane, between lanes, and of a heading [pixels]."""
 _MOST_LANES = 32
 """Stages drawn; of more, evenly chosen ones with the first and the last."""
-_NARROW = 0.4
+_NARROW = 0.8
 """Mean width of a bar below which a lane is drawn by what fills each pixel [pixels]."""
+_STEPS = 4
+"""Steps in which the shares of a pixel are told apart."""
 _TICKS = 8
 _KINDS_OF_FILE = (".svg", ".html")
 
@@ -82,7 +85,7 @@ def to_svg(step: StepTimeline) -> str:
             top += _LANE + _GAP
     parts += _axis(top, step.step_time_s)
     top += _TITLE
-    stages = _chosen([list(bars) for _, bars in groupby(step.pipeline, key=lambda bar: bar.stage)])
+    stages = _chosen([list(_tasks(bars)) for _, bars in groupby(step.pipeline, key=lambda bar: bar.stage)])
     if len(stages) > 1:
         shown = "" if len(stages) == step.layout.pp else f", {len(stages)} of {step.layout.pp} shown"
         parts.append(_text(_LEFT, top + 14, f"Pipeline over its stages{shown}", "heading"))
@@ -163,38 +166,80 @@ def _lane(label: str, bars: Sequence[Bar], top: float, step_s: float) -> Iterato
     scale = (_WIDTH - _LEFT - _RIGHT) / step_s
     yield _text(_LEFT - 8, top + _LANE - 7, label, "label")
     crowded = sum(bar.seconds for bar in bars) * scale < _NARROW * len(bars)
-    for bar in _by_pixel(bars, scale) if crowded else bars:
+    if crowded:
+        for mix in _by_pixel(bars, scale):
+            title = escape(", ".join(f"{words(kind)} {steps / _STEPS:.0%}" for kind, steps in mix.shares))
+            yield _rectangle(_LEFT + mix.start, top, mix.width, mix.colour, title)
+        return
+    for bar in bars:
         title = escape(f"{bar.name}: {format_duration(bar.seconds)} from {format_duration(bar.start_s)}")
-        yield (
-            f'<rect x="{_LEFT + bar.start_s * scale:.2f}" y="{top}" width="{bar.seconds * scale:.2f}" '
-            f'height="{_LANE}" fill="{COLOURS.get(bar.kind, _OTHER)}"><title>{title}</title></rect>'
-        )
+        x = _LEFT + bar.start_s * scale
+        yield _rectangle(x, top, bar.seconds * scale, COLOURS.get(bar.kind, _OTHER), title)
 
 
-def _by_pixel(bars: Sequence[Bar], scale: float) -> Iterator[Bar]:
-    """Bars of at least a pixel: each pixel shows what fills most of it."""
+def _rectangle(x: float, top: float, width: float, colour: str, title: str) -> str:
+    return (
+        f'<rect x="{x:.2f}" y="{top}" width="{width:.2f}" height="{_LANE}" fill="{colour}">'
+        f"<title>{title}</title></rect>"
+    )
+
+
+def _tasks(bars: Iterable[Bar]) -> Iterator[Bar]:
+    """Each task as one bar, with the communication that shows in it."""
+    whole: Bar | None = None
+    for bar in bars:
+        if whole is not None and bar.micro_batch is not None and bar.kind not in KERNELS:
+            whole = replace(whole, end_s=bar.end_s)
+            continue
+        if whole is not None:
+            yield whole
+        whole = bar
+    if whole is not None:
+        yield whole
+
+
+def _by_pixel(bars: Sequence[Bar], scale: float) -> Iterator[_Mix]:
+    """Stretches of whole pixels, each with the shares of the kinds of bars in it."""
     pixels: dict[int, dict[str, float]] = {}
     for bar in bars:
         for pixel in range(math.floor(bar.start_s * scale), math.ceil(bar.end_s * scale)):
             inside = min(bar.end_s * scale, pixel + 1.0) - max(bar.start_s * scale, float(pixel))
             filled = pixels.setdefault(pixel, {})
             filled[bar.kind] = filled.get(bar.kind, 0.0) + inside
-    most = {pixel: max(filled, key=lambda kind: filled[kind]) for pixel, filled in pixels.items()}
-    run: list[int] = []
-    for pixel in (*sorted(most), None):
-        if run and (pixel is None or pixel != run[-1] + 1 or most[pixel] != most[run[-1]]):
-            kind = most[run[0]]
-            yield Bar(
-                name=f"mostly {words(kind)}",
-                kind=kind,
-                stream=bars[0].stream,
-                stage=bars[0].stage,
-                start_s=run[0] / scale,
-                end_s=(run[-1] + 1) / scale,
-            )
-            run = []
-        if pixel is not None:
-            run.append(pixel)
+    mixed = [(pixel, _shares(filled)) for pixel, filled in sorted(pixels.items())]
+    for (_, shares), run in groupby(enumerate(mixed), key=lambda item: (item[1][0] - item[0], item[1][1])):
+        pixel, *others = (pixel for _, (pixel, _) in run)
+        yield _Mix(start=pixel, width=len(others) + 1, shares=shares)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Mix:
+    """A stretch too narrow for its bars."""
+
+    start: int
+    """Pixels from the start of the step."""
+    width: int
+    shares: tuple[tuple[str, int], ...]
+    """Kinds and their steps of _STEPS."""
+
+    @property
+    def colour(self) -> str:
+        """The colours of the kinds, mixed by their shares."""
+        total = sum(steps for _, steps in self.shares)
+        mixed = [0.0, 0.0, 0.0]
+        for kind, steps in self.shares:
+            code = COLOURS.get(kind, _OTHER)
+            for channel in range(3):
+                mixed[channel] += int(code[2 * channel + 1 : 2 * channel + 3], 16) * steps / total
+        return "#" + "".join(f"{round(value):02x}" for value in mixed)
+
+
+def _shares(filled: Mapping[str, float]) -> tuple[tuple[str, int], ...]:
+    """Shares in coarse steps, so that stretches that look alike are one."""
+    total = sum(filled.values())
+    steps = {kind: round(_STEPS * value / total) for kind, value in filled.items()}
+    found = tuple(sorted((kind, count) for kind, count in steps.items() if count))
+    return found or ((max(filled, key=lambda kind: filled[kind]), _STEPS),)
 
 
 def _axis(top: float, step_s: float) -> Iterator[str]:

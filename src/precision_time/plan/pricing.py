@@ -24,7 +24,8 @@ _CHUNK = 32
 _OWN_TERMS = frozenset(
     {
         *("host_stall_s", "optimizer_s", "unscale_s", "host_sync_s", "trainer_s"),
-        *("data_exposed_s", "pipeline_exposed_s", "pipeline_bubble_s", "contention_s"),
+        *("data_exposed_s", "pipeline_exposed_s", "pipeline_bubble_s", "contention_s", "straggler_s"),
+        "offload_s",
     }
 )
 """Terms that change with the sharding or the schedule."""
@@ -40,6 +41,8 @@ class Priced:
     shared_s: Floats
     """What all sharding stages and schedules of a layout have in common: its kernels, and what its tensor,
     context and expert ranks exchange; shape (n,)."""
+    bubble_s: Floats
+    """Idle time of their pipelines."""
 
 
 def price_layouts(problem: Problem, layouts: Sequence[Layout]) -> Priced:
@@ -48,11 +51,13 @@ def price_layouts(problem: Problem, layouts: Sequence[Layout]) -> Priced:
     tables: list[JobTable] = []
     references: list[JobTable] = []
     shared: list[float] = []
+    bubbles: list[float] = []
     for layout in layouts:
         group = problem.group(layout)
         costs = price(group)
         tables.append(group_table(group, costs))
         shared.append(_shared_s(costs))
+        bubbles.append(float(costs.terms["pipeline_bubble_s"][0]))
         if problem.cluster.reference is not None:
             group = group_of_jobs([on_reference(problem.job(layout))])
             references.append(group_table(group, price(group)))
@@ -60,6 +65,7 @@ def price_layouts(problem: Problem, layouts: Sequence[Layout]) -> Priced:
         table=joined_tables(tables),
         reference=joined_tables(references) if references else None,
         shared_s=np.array(shared),
+        bubble_s=np.array(bubbles),
     )
 
 
@@ -94,6 +100,7 @@ def joined(parts: Sequence[Priced]) -> Priced:
         table=joined_tables([part.table for part in parts]),
         reference=joined_tables(references) if references else None,
         shared_s=np.concatenate([part.shared_s for part in parts]),
+        bubble_s=np.concatenate([part.bubble_s for part in parts]),
     )
 
 

@@ -120,16 +120,13 @@ def _shortfall_lines(found: Shortfall) -> list[str]:
 
 
 def _count_lines(counts: SearchCounts, search_s: float) -> list[str]:
-    refused = sum(counts.refused.values())
-    lines = [
+    said = (
         f"{counts.enumerated:,} layouts in {format_duration(search_s)}: {counts.priced:,} priced, "
         f"{counts.too_large:,} do not fit, {counts.recomputing:,} recompute more than they need to, "
         f"{counts.outrun:,} slower by their kernels and bubble alone."
-    ]
-    if refused:
-        reasons = list(counts.refused)[:_REASONS_SAID]
-        lines.append(f"{refused:,} refused, such as: " + "; ".join(reasons))
-    return lines
+    )
+    reasons = list(counts.refused.items())[:_REASONS_SAID]
+    return [said, *(f"{count:,} refused: {reason.partition(' To fix')[0]}" for reason, count in reasons)]
 
 
 def _table(*headers: str) -> Table:

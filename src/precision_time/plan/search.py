@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +13,10 @@ from numpy.typing import NDArray
 from ..errors import ConfigError, LayoutError
 from ..learn.artifact import TrainedPredictor, shipped_predictor
 from ..learn.serving import step_times
-from ..parallel.layout import Layout, PipelineSchedule
-from ..parallel.schedules.contract import StageTimes
-from ..parallel.schedules.registry import schedule_of
+from ..parallel.layout import Layout
 from ..predict.predictor import RunLength, predict_job
 from .advice import shortfall
+from .bounds import bounds_of, families_of
 from .explain import why_first
 from .mapping import Map, in_chunks
 from .pricing import Priced, priced_by
@@ -33,25 +30,15 @@ Progress = Callable[[str, int, int], None]
 """Called with what is done now, how much of it is done, and how much there is."""
 
 _SLACK = 1.05
-"""A layout is priced unless what its family shares and its bubble take this much longer than the best whole
-steps: the correction may move two layouts of one family so far against each other."""
+"""A layout is priced unless its lower bound is this much above the best whole steps."""
 _FRAMES = 128
 """Frames per task: some tenths of a second."""
-_ROUND = 512
+_SAMPLES = 8
+"""Layouts of each kind that are priced first, for their corrections."""
+_ROUND = 256
 """Layouts between two looks at the best so far."""
 _COVERAGE = 0.9
 """Of intervals that are not shown."""
-_PLAIN: Mapping[str, Any] = {
-    "zero_stage": 0,
-    "shard_size": 0,
-    "reshard_after_forward": True,
-    "prefetch": 1,
-    "virtual_pp": 1,
-    "schedule": PipelineSchedule.ONE_F_ONE_B,
-}
-"""What layouts of one family may differ in."""
-_FORWARD_SHARE = 1.0 / 3.0
-"""Of the kernels of a micro batch, by FLOPs; the bubble depends on both passes together."""
 _REASONS_SAID = 3
 
 
@@ -68,8 +55,8 @@ def search_layouts(
 ) -> LayoutSearch:
     """The fastest layouts of a job.
 
-    Candidates are checked, pruned by memory, and priced unless their kernels and their bubble alone take
-    half as long again as the best whole steps. The ranking is by the corrected time of all that were priced.
+    Candidates are checked, pruned by memory, and priced unless a lower bound (`bounds.py`) rules them out.
+    The ranking is by the corrected time of all that were priced.
 
     Args:
         problem: Workload, cluster, precision, software and global batch.
@@ -100,7 +87,7 @@ def search_layouts(
         tell=lambda done: tell("pricing", done, len(kept.layouts)),
     )
     if kept.layouts:
-        _priced(pricing, kept.layouts, top, exhaustive)
+        _price(pricing, kept.layouts, top, exhaustive)
     ranked = _ranked(pricing, top, coverage)
     device = problem.cluster.device
     return LayoutSearch(
@@ -169,11 +156,6 @@ def _pruned(problem: Problem, space: Space, over: Map, tell: Progress) -> Pruned
     return merged(parts)
 
 
-def _family(layout: Layout) -> Layout:
-    """The same for layouts that run the same kernels, whatever they shard and in whatever order."""
-    return replace(layout, **_PLAIN)
-
-
 @dataclass(slots=True)
 class _Pricing:
     """Prices layouts, corrects their times and keeps both."""
@@ -199,41 +181,19 @@ class _Pricing:
         return float(np.sort(self.corrected_s)[: max(top, 1)][-1])
 
 
-def _priced(pricing: _Pricing, layouts: Sequence[Layout], top: int, exhaustive: bool) -> None:
-    """Price the layouts that could be among the best.
-
-    The first of each family is priced. What its family has in common, with the bubble by formula and the
-    first one's correction, bounds the others from below.
-    """
-    families: dict[Layout, list[Layout]] = defaultdict(list)
-    for layout in layouts:
-        families[_family(layout)].append(layout)
-    first, corrected_s = pricing([members[0] for members in families.values()])
-    factors = corrected_s / first.table.analytical_s
-    others: list[Layout] = []
-    bounds: list[float] = []
-    for members, shared_s, factor in zip(families.values(), first.shared_s, factors, strict=True):
-        others += members[1:]
-        bounds += [factor * (shared_s + _bubble_s(layout, float(shared_s))) for layout in members[1:]]
-    order = np.argsort(bounds, kind="stable")
-    for start in range(0, len(order), _ROUND):
-        limit = np.inf if exhaustive else _SLACK * pricing.best_s(top)
-        chosen = [others[index] for index in order[start : start + _ROUND] if bounds[index] <= limit]
-        if not chosen:
-            break
-        pricing(chosen)
-
-
-def _bubble_s(layout: Layout, busy_s: float) -> float:
-    """Idle seconds of a stage by formula, equal stages."""
-    if layout.pp == 1:
-        return 0.0
-    micro_batch_s = busy_s / layout.num_micro_batches
-    times = StageTimes(
-        forward_s=_FORWARD_SHARE * micro_batch_s, backward_s=(1.0 - _FORWARD_SHARE) * micro_batch_s
-    )
-    schedule = schedule_of(layout.schedule)
-    return schedule.bubble_s(layout.pp, layout.virtual_pp, layout.num_micro_batches, times)
+def _price(pricing: _Pricing, layouts: Sequence[Layout], top: int, exhaustive: bool) -> None:
+    """Price the first of each family, then all that their bounds do not rule out, lowest first."""
+    families = families_of(layouts)
+    first, corrected_s = pricing([members[0] for members in families])
+    bounds = bounds_of(families, first, corrected_s)
+    left = np.arange(len(bounds.layouts))
+    chosen = left if exhaustive else bounds.samples(_SAMPLES)
+    while len(chosen):
+        bounds.learn(chosen, *pricing([bounds.layouts[row] for row in chosen]))
+        left = np.setdiff1d(left, chosen)
+        lowest = bounds.of(left)
+        order = np.argsort(lowest, kind="stable")[:_ROUND]
+        chosen = left[order[lowest[order] <= _SLACK * pricing.best_s(top)]]
 
 
 def _ranked(pricing: _Pricing, top: int, coverage: float) -> tuple[RankedLayout, ...]:

@@ -6,6 +6,7 @@ and they are walked through from the smallest need to the largest (`pruning.py`)
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -43,6 +44,7 @@ _ALIASES = {
     "hsdp": "shard_size",
 }
 _TRUE, _FALSE = frozenset({"true", "yes", "on", "1"}), frozenset({"false", "no", "off", "0"})
+_NUMBERS = re.compile(r"\d[\d.,x]*")
 _FIELDS = {item.name: item for item in fields(Layout)}
 Fixed = Mapping[str, tuple[Any, ...]]
 
@@ -83,7 +85,9 @@ class Space:
     fixed: Fixed = field(default_factory=dict)
     beyond_domain: bool = False
     refused: Counter[str] = field(default_factory=Counter)
-    """Why layouts were refused, and how many."""
+    """Why layouts were refused, and how many: the first refusal by each rule stands for all."""
+    rules: dict[str, str] = field(default_factory=dict)
+    """Each rule, without its numbers, to its first refusal."""
     shape: ModelShape = field(init=False)
 
     def __post_init__(self) -> None:
@@ -122,9 +126,13 @@ class Space:
             layout = Layout(micro_batch_size=batch[0], num_micro_batches=batch[1], **settings)
             check_model_layout(layout, self.shape, num_devices=self.problem.cluster.num_devices)
         except LayoutError as error:
-            self.refused[str(error)] += 1
+            self._refuse(str(error))
             return False
         return True
+
+    def _refuse(self, reason: str) -> None:
+        """Count a refusal under its rule."""
+        self.refused[self.rules.setdefault(_NUMBERS.sub("", reason), reason)] += 1
 
     def _recomputation(self) -> tuple[Checkpointing, ...]:
         return tuple(Checkpointing) if (self.shape.num_layers or 1) > 1 else (Checkpointing.NONE,)
@@ -134,13 +142,15 @@ class Space:
         world, batch = self.problem.cluster.num_devices, self.problem.global_batch_size
         for tp, pp, cp in product(self._tensor(), self._pipeline(), self._context()):
             if world % (tp * pp * cp):
-                self.refused[f"tp * pp * cp does not divide {world} devices"] += 1
+                self._refuse(
+                    f"tp({tp}) * pp({pp}) * cp({cp}) = {tp * pp * cp} does not divide {world} devices."
+                )
                 continue
             dp = world // (tp * pp * cp)
             if "dp" in self.fixed and dp not in self.fixed["dp"]:
                 continue
             if batch % dp:
-                self.refused[f"global_batch_size={batch} does not divide by dp"] += 1
+                self._refuse(f"global_batch_size({batch}) does not divide by dp({dp}).")
                 continue
             for split in self._pick("sequence_parallel", (tp > 1,)):
                 yield {"tp": tp, "pp": pp, "cp": cp, "dp": dp, "sequence_parallel": split}
@@ -175,7 +185,9 @@ class Space:
         for ep in self._pick("ep", (ep for ep in powers_of_two(experts) if experts % ep == 0)):
             for expert_tp in self._pick("expert_tp", dict.fromkeys((1, tp))):
                 if ranks % (ep * expert_tp):
-                    self.refused[f"ep * expert_tp does not divide the {ranks} devices of a stage"] += 1
+                    self._refuse(
+                        f"ep({ep}) * expert_tp({expert_tp}) does not divide the {ranks} devices of a stage."
+                    )
                 else:
                     yield {"ep": ep, "expert_tp": expert_tp}
 
@@ -223,7 +235,7 @@ class Space:
         for size in sorted(set(self._pick("micro_batch_size", usual))):
             count = per_replica / size
             if count != int(count):
-                self.refused[f"micro_batch_size={size:g} does not divide the samples of a replica"] += 1
+                self._refuse(f"micro_batch_size({size:g}) does not divide the {per_replica} of a replica.")
             elif "num_micro_batches" not in self.fixed or count in self.fixed["num_micro_batches"]:
                 yield float(size), int(count)
 

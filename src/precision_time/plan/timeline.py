@@ -32,6 +32,8 @@ _EVEN = frozenset({"tensor_exposed_s", "context_exposed_s", "expert_exposed_s", 
 _GATHERED_FORWARD = 1.0 / 3.0
 """Of the exchange of ZeRO 3: one gather forward; a gather and a scatter backward."""
 _AXES = ("data", "tensor", "pipeline", "context", "expert")
+KERNELS = frozenset({"forward", "backward", "weight"})
+"""Kinds of bars that a task begins with."""
 
 
 class Stream(StrEnum):
@@ -230,9 +232,9 @@ def _task_bars(slot: _Slot, passes: _Passes) -> Iterator[Bar]:
     parts = passes.forward if forward else passes.backward
     whole = sum(parts.values()) or 1.0
     clock, length = slot.start_s, slot.end_s - slot.start_s
-    for kind in sorted(parts, key=lambda kind: kind.endswith("_exposed")):
+    for kind in sorted(parts, key=lambda kind: (kind not in KERNELS, kind.endswith("_exposed"))):
         seconds = length * parts[kind] / whole
-        kernels = kind in ("forward", "backward")
+        kernels = kind in KERNELS
         named = task.work.value if kernels else kind
         chunk = f" chunk {task.chunk}" if task.chunk else ""
         yield Bar(
@@ -249,7 +251,7 @@ def _task_bars(slot: _Slot, passes: _Passes) -> Iterator[Bar]:
 
 def _overlapped(bars: Sequence[Bar], seconds: float) -> Iterator[Bar]:
     """Communication behind the computation, as late as it can be: under the last backward passes."""
-    for bar in sorted((bar for bar in bars if bar.kind in _BUSY), key=_latest_backward_first):
+    for bar in sorted((bar for bar in bars if bar.kind in KERNELS), key=_latest_backward_first):
         if seconds <= 0.0:
             return
         taken = min(seconds, bar.seconds)
@@ -263,9 +265,6 @@ def _overlapped(bars: Sequence[Bar], seconds: float) -> Iterator[Bar]:
             micro_batch=bar.micro_batch,
         )
         seconds -= taken
-
-
-_BUSY = frozenset({"forward", "backward", "weight"})
 
 
 def _latest_backward_first(bar: Bar) -> tuple[Any, ...]:

@@ -1,0 +1,195 @@
+"""The search: its best are the best of all, its numbers add up, and it says what misses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from precision_time.errors import ConfigError, LayoutError
+from precision_time.learn.artifact import shipped_predictor
+from precision_time.learn.serving import predict_step_times
+from precision_time.parallel.layout import Checkpointing, Layout
+from precision_time.plan.bounds import bounds_of, families_of
+from precision_time.plan.mapping import process_map
+from precision_time.plan.pricing import price_layouts
+from precision_time.plan.problem import Problem
+from precision_time.plan.pruning import fitting
+from precision_time.plan.result import LayoutSearch
+from precision_time.plan.search import search_layouts
+from precision_time.plan.space import Space, parse_fixed
+from precision_time.predict.predictor import memory_of_job
+
+from .conftest import problem_of
+
+_ALIKE = 0.02
+"""One row and many are corrected alike up to thresholds of trees that a last digit crosses."""
+
+
+def brute_force(problem: Problem) -> list[tuple[float, Layout]]:
+    """Every candidate with the least recomputation that fits, by predicted time."""
+    capacity = problem.cluster.device.memory_bytes
+    found: list[Layout] = []
+    for frame in Space(problem=problem).frames():
+        for batch in frame.batches:
+            modes = (frame.layout(batch, mode) for mode in frame.checkpointing)
+            fits = (layout for layout in modes if problem.needed_bytes(layout)[0] <= capacity)
+            found += [layout for layout in [next(fits, None)] if layout is not None]
+    jobs = [problem.job(layout) for layout in found]
+    times = predict_step_times(jobs, shipped_predictor(), coverage=0.9).step_time_s
+    return sorted(zip(times.tolist(), found, strict=True), key=lambda item: item[0])
+
+
+def test_the_best_are_those_of_brute_force(small: Problem) -> None:
+    search = search_layouts(small, top=5)
+    expected = brute_force(small)
+    assert search.counts.priced < len(expected)
+    assert search.counts.priced + search.counts.outrun == len(expected)
+    assert [each.step_time_s for each in search.ranked] == pytest.approx(
+        [seconds for seconds, _ in expected[:5]], rel=_ALIKE
+    )
+    by_layout = {layout: seconds for seconds, layout in expected}
+    assert by_layout[search.ranked[0].layout] == pytest.approx(expected[0][0], rel=_ALIKE)
+
+
+def test_all_of_a_replicated_model_are_priced() -> None:
+    problem = problem_of("resnet50", "V100-SXM2-16GB", 8, 2048)
+    search = search_layouts(problem, top=100, exhaustive=True)
+    expected = brute_force(problem)
+    assert search.counts.priced == len(search.ranked) == len(expected)
+    assert [each.step_time_s for each in search.ranked] == pytest.approx([s for s, _ in expected], rel=_ALIKE)
+
+
+def test_bounds_lie_below_what_they_bound(small: Problem) -> None:
+    layouts = [layout for frame in Space(problem=small).frames() for layout in fitting(small, frame).layouts]
+    families = families_of(layouts)
+    first = price_layouts(small, [members[0] for members in families])
+    bounds = bounds_of(families, first, first.table.analytical_s)
+    priced = price_layouts(small, bounds.layouts)
+    share = bounds.base_s / priced.table.analytical_s
+    assert len(share) == len(layouts) - len(families) > 200
+    assert share.max() <= 1.02
+    assert share.mean() > 0.8
+
+
+def test_ranking_terms_and_memory(small: Problem, found: LayoutSearch) -> None:
+    assert len(found.ranked) == len(found.jobs) == 8
+    for first, second in pairwise(found.ranked):
+        assert first.step_time_s <= second.step_time_s
+    for each, job in zip(found.ranked, found.jobs, strict=True):
+        prediction = each.prediction
+        assert sum(prediction.terms.values()) == pytest.approx(each.step_time_s)
+        assert prediction.fits
+        assert prediction.memory_bytes_per_device == pytest.approx(sum(memory_of_job(job).values()))
+        assert job.layout == each.layout
+        assert prediction.global_batch_size == small.global_batch_size
+        assert prediction.interval.low_s < each.step_time_s < prediction.interval.high_s
+
+
+def test_every_candidate_has_one_fate(small: Problem, found: LayoutSearch) -> None:
+    counts = found.counts
+    frames = list(Space(problem=small).frames())
+    assert counts.enumerated == sum(map(len, frames))
+    assert counts.enumerated == counts.too_large + counts.recomputing + counts.outrun + counts.priced
+    assert min(counts.too_large, counts.recomputing, counts.outrun, counts.priced) > 0
+
+
+def test_memory_prunes_as_one_by_one(experts: Problem) -> None:
+    capacity = experts.cluster.device.memory_bytes
+    kept = 0
+    for frame in list(Space(problem=experts).frames())[::17]:
+        part = fitting(experts, frame)
+        expected = []
+        for batch in frame.batches:
+            for mode in frame.checkpointing:
+                layout = frame.layout(batch, mode)
+                if experts.needed_bytes(layout)[0] <= capacity:
+                    expected.append(layout)
+                    break
+        assert list(part.layouts) == expected
+        assert len(part.layouts) + part.too_large + part.recomputing == len(frame)
+        kept += len(expected)
+    assert kept > 0
+
+
+def test_processes_find_the_same(small: Problem, found: LayoutSearch) -> None:
+    with process_map(2) as over:
+        again = search_layouts(small, top=8, over=over)
+    assert [each.layout for each in again.ranked] == [each.layout for each in found.ranked]
+    assert again.counts == found.counts
+
+
+def test_any_map_will_do(small: Problem, found: LayoutSearch) -> None:
+    sizes: list[int] = []
+
+    def counting(function: Callable[[Any], Any], chunks: Iterable[Any]) -> Iterable[Any]:
+        for chunk in chunks:
+            sizes.append(len(chunk))
+            yield function(chunk)
+
+    told: list[tuple[str, int, int]] = []
+    again = search_layouts(small, top=8, over=counting, progress=lambda *news: told.append(news))
+    assert again.ranked[0].layout == found.ranked[0].layout
+    assert len(sizes) > 2
+    assert {what for what, _, _ in told} == {"fitting", "pricing"}
+    assert all(0 < done <= total for _, done, total in told)
+
+
+def test_fewer_choices_are_never_faster(small: Problem, found: LayoutSearch) -> None:
+    fixed = search_layouts(small, fixed=parse_fixed(["tp=4", "zero=1"]), top=3)
+    assert all(each.layout.tp == 4 and each.layout.zero_stage in (0, 1) for each in fixed.ranked)
+    assert fixed.ranked[0].step_time_s >= found.ranked[0].step_time_s
+
+
+def test_why_names_the_term_that_decides(found: LayoutSearch) -> None:
+    best, other = found.ranked[:2]
+    gaps = {
+        name: other.prediction.terms.get(name, 0.0) - best.prediction.terms.get(name, 0.0)
+        for name in {*best.prediction.terms, *other.prediction.terms}
+    }
+    largest = max(gaps, key=lambda name: gaps[name])
+    assert largest.removesuffix("_s").replace("_", " ") in found.why
+    assert sum(gaps.values()) == pytest.approx(other.step_time_s - best.step_time_s)
+
+
+def test_what_cannot_fit_says_by_how_much_and_what_would() -> None:
+    problem = problem_of("llama3.1-405b", "A100-SXM4-40GB", 16, 16)
+    search = search_layouts(problem)
+    assert search.ranked == ()
+    missed = search.shortfall
+    assert missed is not None
+    assert missed.needed_bytes > missed.capacity_bytes == problem.cluster.device.memory_bytes
+    assert sum(missed.memory_terms.values()) == pytest.approx(missed.needed_bytes)
+    assert search.counts.too_large == search.counts.enumerated
+    assert missed.layout.checkpointing is Checkpointing.FULL
+    devices = int(missed.advice[0].split()[1])
+    larger = problem_of("llama3.1-405b", "A100-SXM4-40GB", devices, devices)
+    fixed = parse_fixed(["zero=1,3", "checkpointing=full", "micro_batch=1"])
+    frames = Space(problem=larger, fixed=fixed, beyond_domain=True).frames()
+    assert any(fitting(larger, frame).layouts for frame in frames)
+
+
+def test_no_layout_at_all_is_an_error_with_the_reason(small: Problem) -> None:
+    with pytest.raises(LayoutError, match=r"tp\(3\).*does not divide 16 devices"):
+        search_layouts(small, fixed=parse_fixed(["tp=3"]))
+    with pytest.raises(ConfigError, match="top=0"):
+        search_layouts(small, top=0)
+
+
+def test_the_document_is_json(found: LayoutSearch) -> None:
+    import json
+
+    document = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert document["ranked"][0]["layout"]["dp"] == found.ranked[0].layout.dp
+    assert document["counts"]["priced"] == found.counts.priced
+    assert "jobs" not in document
+
+
+def test_the_page_shows_every_layout_and_its_terms(found: LayoutSearch) -> None:
+    page = str(found)
+    for each in found.ranked:
+        assert each.to_dict()["name"] in page
+    assert f"{found.counts.enumerated:,} layouts" in page
+    assert "gemm" in page
