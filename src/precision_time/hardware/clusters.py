@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from math import ceil, prod
+from math import ceil
 from numbers import Integral
 from pathlib import Path
 
 from ..errors import CatalogError, ConfigError
 from .custom import Custom, load_custom
-from .device import Cluster, Device, Fabric, Link
+from .device import Cluster, Device, Link
 from .device_table import device_assumption, folded, get_device, known_devices, nearest_device
-from .fabrics import family_fabric, split_network, stated_shape, torus_fabric
+from .fabrics import split_network
 from .links import Network, default_fabric, fabric_link, fabric_name, parse_network, says_adapters
 from .nodes import NodeType, default_node_type, get_node_type
+from .wiring import wiring_of
 
 _SWITCHED_BOARD = 8
 _BARE_NVLINK = frozenset({"nvlink3", "nvlink4", "nvlink5"})
-_TORUS = "ici"
 _NO_CUSTOM = Custom()
 
 
@@ -66,15 +66,23 @@ def get_cluster(
     hosts = _hosts(num_devices, num_nodes, node, said)
     fabric = _fabric_spelling(chosen, node, num_devices / hosts, said)
     nodes = _network_nodes(num_devices, hosts, node, fabric, chosen, said)
+    wiring, notes = wiring_of(
+        node, chosen, num_devices=num_devices, num_nodes=nodes, inside=fabric, intra_node=intra_node,
+        inter_node=inter_node, own=said.own,
+    )  # fmt: skip
+    links = (
+        _intra(fabric, chosen, node, num_devices / nodes, said),
+        _inter(node, num_devices / hosts, nodes, said),
+    )
     return Cluster(
         device=chosen,
         num_devices=num_devices,
         num_nodes=nodes,
-        intra_node=_intra(fabric, chosen, node, num_devices / nodes, said),
-        inter_node=_inter(node, num_devices / hosts, nodes, said),
+        intra_node=links[0],
+        inter_node=links[1],
         node_type=node.name,
-        fabric=_wiring(fabric, chosen, node, num_devices, nodes, said),
-        assumptions=tuple(said.assumptions),
+        fabric=wiring,
+        assumptions=(*said.assumptions, *notes),
         reference=None if custom is None else _reference(chosen, num_devices, hosts, said.own),
     )
 
@@ -230,54 +238,6 @@ def _inter(node: NodeType, per_host: float, nodes: int, said: _Said) -> Link:
         if said.inter_node is None and said.node_type is None:
             said.assume(f"network between nodes not said: {network.name} ({node.name})")
     return network.link(devices_per_node=per_host, slots=node.devices)
-
-
-def _wiring(
-    spelling: str, device: Device, node: NodeType, num_devices: int, nodes: int, said: _Said
-) -> Fabric:
-    """How the nodes are wired: as stated, else as the node type is, else as its network usually is."""
-    torus = _torus(spelling, device, node, num_devices, num_devices / nodes, said)
-    network = said.inter_node or node.inter_node
-    words, stated = split_network(network)
-    known = said.own.has_link(network) or said.own.has_link(words)
-    alike = known or parse_network(words).family == parse_network(node.inter_node).family
-    usual = node.fabric if alike else family_fabric(parse_network(words).family)[0]
-    fabric, note = stated.over(replace(usual, torus=(), wraps=()))
-    if nodes > 1:
-        said.assume(note)
-    if note is None and stated.oversubscription is None and 0 < fabric.pod_nodes < nodes:
-        said.assume(_thinned(fabric, node))
-    if not torus.torus:
-        return fabric
-    return replace(fabric, topology=torus.topology, torus=torus.torus, wraps=torus.wraps)
-
-
-def _thinned(fabric: Fabric, node: NodeType) -> str | None:
-    if fabric.oversubscription <= 1.0:
-        return None
-    return f"network {fabric.oversubscription:g}:1 beyond {fabric.pod_nodes} nodes ({node.name})"
-
-
-def _torus(
-    spelling: str, device: Device, node: NodeType, num_devices: int, per_node: float, said: _Said
-) -> Fabric:
-    """The torus inside a node or pod, empty where there is none."""
-    own, linked = node.fabric.torus, said.own.has_link(spelling)
-    if own and (linked or said.intra_node is None):
-        if prod(own) == round(per_node):
-            return node.fabric
-        shape = "x".join(map(str, own))
-        said.assume(f"torus {shape} of {node.name} not used: it does not hold {per_node:g} devices")
-    if linked or fabric_name(spelling, device) != _TORUS:
-        return Fabric()
-    stated = stated_shape(said.intra_node or "", per_node)
-    for name in (node.name, default_node_type(device).name):
-        found = torus_fabric(name, per_node, stated)
-        if found is not None:
-            if not stated and num_devices > 1:
-                said.assume(f"slice of {'x'.join(map(str, found.torus))} devices assumed ({name})")
-            return found
-    return Fabric()
 
 
 def _as_usual(network: Network, node: NodeType, *, explicit: bool) -> Network:

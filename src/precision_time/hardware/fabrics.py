@@ -34,12 +34,13 @@ class StatedFabric:
         if ratio is not None and ratio > 1.0 and not (pods or usual.pod_nodes):
             pods = _file()["assumed"]["pod_nodes"]
             note = f"pods of {pods} nodes assumed for an oversubscription of {ratio:g}:1"
-        stated = {
-            "topology": self.topology,
-            "pod_nodes": pods,
-            "oversubscription": ratio,
-        }
-        return replace(usual, **{name: value for name, value in stated.items() if value is not None}), note
+        fabric = replace(
+            usual,
+            topology=self.topology or usual.topology,
+            pod_nodes=pods or usual.pod_nodes,
+            oversubscription=ratio or usual.oversubscription,
+        )
+        return fabric, note
 
 
 @lru_cache(maxsize=1024)

@@ -69,13 +69,13 @@ class LinkParams:
 
         Of the k nodes in a pod one hands on to the next pod: a share 1/k of what its nodes send leaves it.
         """
-        return np.maximum(1.0, self.oversubscription / np.maximum(self.pod_nodes, 1.0))
+        return np.asarray(np.maximum(1.0, self.oversubscription / np.maximum(self.pod_nodes, 1.0)))
 
     def scatter_thinning(self, num_nodes: Number) -> Number:
         """The same where every node sends to every other: (m-k)/(m-1) of it leaves the pod."""
         others = np.maximum(np.asarray(num_nodes, dtype=np.float64) - 1, 1e-9)
         leaving = (others + 1 - np.minimum(np.maximum(self.pod_nodes, 1.0), others + 1)) / others
-        return np.maximum(1.0, self.oversubscription * np.clip(leaving, 0.0, 1.0))
+        return np.asarray(np.maximum(1.0, self.oversubscription * np.clip(leaving, 0.0, 1.0)))
 
 
 def level_rates(
