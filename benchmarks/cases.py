@@ -85,6 +85,11 @@ assert len(times.step_time_s) == 100_000
 print(json.dumps({"seconds": seconds}))
 """
 
+_LAYOUT = """
+from precision_time.cli.main import main
+main("layout llama3-70b -d H100-SXM5-80GB -g 512 --global-batch-size 1024 -p bf16-mixed --workers 2".split())
+"""
+
 _CAPTURE = """
 import json, resource, time
 {imports}
@@ -145,6 +150,12 @@ CASES = (
         code=_SWEEP,
         targets=(Target(figure="seconds", limit=10.0, unit="s"),),
         repeats=1,
+    ),
+    Case(
+        name="layout of a 70B model on 512 devices",
+        code=_LAYOUT,
+        targets=(Target(figure="wall_s", limit=10.0, unit="s"),),
+        repeats=2,
     ),
     Case(
         name="capture resnet50",

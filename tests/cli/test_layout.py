@@ -54,7 +54,7 @@ def test_what_does_not_fit_is_an_answer(cli: Callable[..., Any], tmp_path: Path)
     answer = cli(*words, "--trace", str(tmp_path / "step.json"))
     assert answer.code == 0
     assert "Nothing fits" in answer.out
-    assert "To fix: Use" in answer.out
+    assert "devices hold it" in answer.out
     assert "No picture" in answer.err
     assert not (tmp_path / "step.json").exists()
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
-from ..cost.memory import memory_of
 from ..parallel.layout import Checkpointing
+from ..predict.fitting import memory_of_job, suggest_fit
 from .problem import Problem
 from .pruning import Nearest, fitting
 from .result import Shortfall, layout_name
@@ -25,17 +23,15 @@ def shortfall(problem: Problem, nearest: Nearest, fixed: Fixed) -> Shortfall:
         nearest: The layout that needs the least.
         fixed: Fields that the caller wants as they are.
     """
-    memory = memory_of(problem.group(nearest.layout))
-    advice = [_more_devices(problem, fixed)]
+    job = problem.job(nearest.layout)
+    advice = [_more_devices(problem, fixed), *suggest_fit(job)[1:]]
     if fixed:
         advice.append("Fix fewer fields of the layout: " + ", ".join(fixed) + " were given.")
-    if problem.workload.graph.seq_len:
-        advice.append("Use a shorter sequence, a narrower optimizer state or a device with more memory.")
     return Shortfall(
         layout=nearest.layout,
         needed_bytes=nearest.needed_bytes,
         capacity_bytes=problem.cluster.device.memory_bytes,
-        memory_terms={name: float(np.max(value)) for name, value in memory.items()},
+        memory_terms=memory_of_job(job),
         advice=tuple(advice),
     )
 
@@ -56,7 +52,7 @@ def _more_devices(problem: Problem, fixed: Fixed) -> str:
             found = fitting(larger, frame)
             if found.layouts:
                 return (
-                    f"Use {cluster.num_devices} devices or more: {layout_name(found.layouts[0])} fits there, "
-                    f"at {batch} samples per step."
+                    f"{cluster.num_devices} devices hold it: {layout_name(found.layouts[0])}, "
+                    f"{batch} samples per step."
                 )
     return f"Not even {cluster.num_devices} devices of this memory hold it."

@@ -21,6 +21,8 @@ from .space import parse_fixed
 _TOKENS_PER_STEP = 2**22
 """Of a step when no batch is given: what models of some ten billion parameters were trained with
 (Llama 3: 4M tokens at first, arXiv 2407.21783, section 3.4.1; GPT-3: 3.2M, arXiv 2005.14165, table 2.1)."""
+_MOST_DEVICES_PER_SAMPLE = 8
+"""Of large clusters, which take more tokens (Llama 3 405B: 16M on 16,384 devices, table 4)."""
 _SAMPLES_PER_DEVICE = 32
 """The same for models without sequences."""
 
@@ -124,8 +126,13 @@ def _batch(given: int | None, workload: Workload, gpus: int, said: Said) -> int:
     if given is not None:
         return int(given)
     tokens = workload.graph.seq_len
-    usual = _TOKENS_PER_STEP / tokens if tokens else float(_SAMPLES_PER_DEVICE * gpus)
-    batch = max(math.ceil(usual / gpus), 1) * gpus
-    size = f"{batch * tokens / 2**20:.3g}M tokens" if tokens else f"{batch // gpus} per device"
+    if tokens is None:
+        batch, size = _SAMPLES_PER_DEVICE * gpus, f"{_SAMPLES_PER_DEVICE} per device"
+    else:
+        usual = max(_TOKENS_PER_STEP / tokens, gpus / _MOST_DEVICES_PER_SAMPLE, 1.0)
+        # A multiple of the devices, or a divisor of them: so that the replicas share it evenly.
+        shares = next(share for share in range(max(int(gpus / usual), 1), 0, -1) if gpus % share == 0)
+        batch = gpus // shares if shares > 1 else math.ceil(usual / gpus) * gpus
+        size = f"{batch * tokens / 2**20:.3g}M tokens"
     said.assumptions.append(f"Global batch not given: {batch} samples per step ({size}) assumed.")
     return batch

@@ -17,6 +17,10 @@ _TEXT_WIDTH = 120
 _SMALL_SHARE = 0.01
 """Terms below this share of every step shown are summed up as `other`."""
 _REASONS_SAID = 3
+_LEGEND = (
+    "2x4: 4 micro batches of 2 samples. hsdp8: sharded within groups of 8 ranks. kept: parameters stay "
+    "gathered after the forward pass. interleaved5: 5 model chunks per stage."
+)
 
 
 def to_text(search: LayoutSearch, *, width: int = _TEXT_WIDTH) -> str:
@@ -44,13 +48,13 @@ def render(search: LayoutSearch, *, width: int = _TEXT_WIDTH) -> Group:
 
     parts: list[Any] = [Text(_headline(search), style="bold"), ""]
     if search.ranked:
-        parts += [_ranking(search), "", _terms(search.ranked, width), ""]
+        parts += [_ranking(search), "", Text(_LEGEND, style="dim"), "", _terms(search.ranked, width), ""]
         parts += [Text(search.why), ""] if search.why else []
     if search.shortfall is not None:
         parts += [*map(Text, _shortfall_lines(search.shortfall)), ""]
     parts += [Text(line) for line in _count_lines(search.counts, search.search_s)]
     parts += [Text(f"Assumed: {line}") for line in search.assumptions]
-    warnings = dict.fromkeys(line for each in search.ranked for line in each.prediction.warnings)
+    warnings = search.ranked[0].prediction.warnings if search.ranked else ()
     return Group(*parts, *(Text(f"Warning: {line}", style="yellow") for line in warnings))
 
 
@@ -115,7 +119,7 @@ def _shortfall_lines(found: Shortfall) -> list[str]:
         f"{format_bytes(found.needed_bytes)} of {format_bytes(found.capacity_bytes)} per device: "
         f"{format_bytes(missing)} too much. "
         f"Largest: {_words(largest)} ({format_bytes(found.memory_terms[largest])}).",
-        *(f"To fix: {line}" for line in found.advice),
+        *found.advice,
     ]
 
 

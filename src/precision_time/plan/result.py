@@ -115,7 +115,7 @@ def layout_name(layout: Layout) -> str:
     if layout.zero_stage:
         words.append(f"zero{layout.zero_stage}")
     if layout.shard_size:
-        words.append(f"over{layout.shard_size}")
+        words.append(f"hsdp{layout.shard_size}")
     if layout.zero_stage == 3 and not layout.reshard_after_forward:
         words.append("kept")
     if layout.pp > 1:

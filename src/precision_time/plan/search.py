@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -14,6 +14,8 @@ from ..errors import ConfigError, LayoutError
 from ..learn.artifact import TrainedPredictor, shipped_predictor
 from ..learn.serving import step_times
 from ..parallel.layout import Layout
+from ..parallel.shape import model_shape
+from ..parallel.validation import layout_warnings
 from ..predict.predictor import RunLength, predict_job
 from .advice import shortfall
 from .bounds import bounds_of, families_of
@@ -200,11 +202,10 @@ def _ranked(pricing: _Pricing, top: int, coverage: float) -> tuple[RankedLayout,
     """The fastest layouts by corrected time, with the whole answer for each."""
     problem, predictor = pricing.problem, pricing.predictor
     best = [pricing.layouts[index] for index in np.argsort(pricing.corrected_s, kind="stable")[:top]]
-    answers = (
-        RankedLayout(
-            layout=layout,
-            prediction=predict_job(problem.job(layout), predictor, length=RunLength(), coverage=coverage),
-        )
-        for layout in best
-    )
+    shape = model_shape(problem.workload.graph)
+    answers: list[RankedLayout] = []
+    for layout in best:
+        said = predict_job(problem.job(layout), predictor, length=RunLength(), coverage=coverage)
+        warnings = dict.fromkeys((*layout_warnings(layout, shape), *said.warnings))
+        answers.append(RankedLayout(layout=layout, prediction=replace(said, warnings=tuple(warnings))))
     return tuple(sorted(answers, key=lambda each: each.step_time_s))
