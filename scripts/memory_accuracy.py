@@ -29,6 +29,7 @@ from precision_time.units import GIBI
 from precision_time.workload.resolve import load_workload
 
 CASES = Path(__file__).parents[1] / "tests" / "cost" / "published_memory.toml"
+_EVERY_SECOND = 0.5
 _ENUMS = {"checkpointing": Checkpointing, "offload": Offload, "schedule": PipelineSchedule}
 _PEAK = re.compile(r"(?:peak memory|mem|per GPU memory|memory use|mem_MB=) ?([\d.]+) ?(GiB|GB|MB)?")
 ALLOCATOR_SOURCES = frozenset({"torchtitan", "torchao"})
@@ -134,16 +135,19 @@ def jobs_that_ran(source: str) -> Iterator[Job]:
 def _completed(row: Measurement, job: Job) -> Job | None:
     """The job with what its source says elsewhere; None where it cannot be described.
 
-    torchtitan shards over data and context ranks alike, and its Llama 3 8B configuration checkpoints
-    selectively unless said otherwise. Weights held in int8 (quantised training) have no policy.
+    torchtitan's Llama 3 8B configuration checkpoints selectively, operator by operator, unless said
+    otherwise; the corpus prices that as half of the layers run again. It shards over data and context
+    ranks alike. Weights that are themselves int8 (quantised training) have no policy.
     """
     if row.source == "torchao" and job.precision.name == "int8-mixed":
         return None
-    if row.source != "torchtitan":
-        return job
-    layout = replace(job.layout, zero_stage=3)
-    if layout.checkpointing is Checkpointing.NONE:
-        layout = replace(layout, checkpointing=Checkpointing.SELECTIVE)
+    layout = job.layout
+    if layout.checkpointing is Checkpointing.FULL and layout.checkpointed_share == _EVERY_SECOND:
+        layout = replace(layout, checkpointing=Checkpointing.SELECTIVE, checkpointed_share=1.0)
+    if row.source == "torchtitan":
+        layout = replace(layout, zero_stage=3 if layout.data_ranks > 1 else 0)
+        if layout.checkpointing is Checkpointing.NONE:
+            layout = replace(layout, checkpointing=Checkpointing.SELECTIVE)
     return replace(job, layout=layout)
 
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-
-import numpy as np
 
 from ..corpus.measurement import Measurement
 from ..corpus.store import corpus_store
 from ..cost.group import group_of_jobs
 from ..cost.job import Job
 from ..cost.roofline import peak_flops_per_s
-from ..cost.step import StepCosts, memory_of, price
+from ..cost.step import StepCosts, price
 from ..identity_cache import cache_by_identity
 from ..learn.artifact import TrainedPredictor
 from ..learn.evidence_space import evidence_keys, nearest
@@ -22,6 +19,8 @@ from ..learn.novelty import NEAR
 from ..learn.serving import StepTimes, on_reference, step_times
 from ..learn.table import JobTable, group_table, job_table
 from ..workload.graph import OpGraph
+from .changes import memory_of_job as memory_of_job  # noqa: PLC0414 - read from here by its users
+from .fitting import suggest_fit
 from .prediction import Evidence, Interval, Prediction
 
 _EVIDENCE_SHOWN = 3
@@ -64,7 +63,7 @@ def predict_job(
     run = run_times(job, length, step_time_s)
     warnings = (
         *job_warnings(job, float(times.corrected.distance[0]), predictor),
-        *_memory_warnings(job, memory, needed),
+        *suggest_fit(job),
     )
     workload, layout, device = job.workload, job.layout, job.cluster.device
     return Prediction(
@@ -98,12 +97,6 @@ def predict_job(
         total_steps=run.total_steps,
         total_time_s=run.total_time_s,
     )
-
-
-def memory_of_job(job: Job) -> dict[str, float]:
-    """Named bytes on the fullest device."""
-    terms = memory_of(group_of_jobs([job]))
-    return {name: float(np.asarray(value).reshape(-1)[0]) for name, value in terms.items()}
 
 
 def corrected_terms(costs: StepCosts, times: StepTimes) -> dict[str, float]:
@@ -202,18 +195,6 @@ def job_warnings(job: Job, distance: float, predictor: TrainedPredictor) -> tupl
         counted = ", ".join(f"{name} x{count}" for name, count in sorted(unpriced.items()))
         warnings.append(f"Operators without a cost formula, priced by memory traffic: {counted}.")
     return tuple(warnings)
-
-
-def _memory_warnings(job: Job, memory: Mapping[str, float], needed: float) -> tuple[str, ...]:
-    capacity = job.cluster.device.memory_bytes
-    if needed <= capacity:
-        return ()
-    largest = max(memory, key=lambda name: memory[name])
-    return (
-        f"Does not fit: needs {needed / 2**30:.1f} GiB per device, {job.cluster.device.name} has "
-        f"{capacity / 2**30:.1f} GiB. Largest: {largest} ({memory[largest] / 2**30:.1f} GiB). "
-        "Try a smaller batch, activation checkpointing or sharding (zero=3).",
-    )
 
 
 def input_time_s(job: Job, length: RunLength) -> float:

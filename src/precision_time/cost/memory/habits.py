@@ -16,6 +16,7 @@ from ..job import Stack
 class Habits:
     """How a stack uses memory; what each field means stands in the data file."""
 
+    splits_residual: bool
     selective: str
     loss_bytes: float
     split_loss_bytes: float

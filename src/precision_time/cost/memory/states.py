@@ -130,8 +130,8 @@ def framework_bytes(layout: Layout, sm_count: float, year: float, pipeline_commu
     if not axes:
         return fixed
     pairs = pipeline_communicators if layout.pp > 1 else 0
-    further = (axes - 1) * float(data["further_communicator_bytes"])
-    return fixed + float(data["communicator_bytes"]) * (1 + pairs) + further
+    further = (axes - 1 + pairs) * float(data["further_communicator_bytes"])
+    return fixed + float(data["communicator_bytes"]) + further
 
 
 def _frozen_bytes(policy: PrecisionPolicy) -> float:
@@ -169,8 +169,8 @@ def _bucket_bytes(held: Held, layout: Layout, policy: PrecisionPolicy, habits: H
 
 
 def _gathered_bytes(held: Held, layout: Layout, policy: PrecisionPolicy) -> float:
-    """Units gathered at once, with the gradient of one before it is reduced."""
-    width = policy.param.num_bytes
+    """Units gathered at once in the type they are used in, with the gradient of one before it is reduced."""
+    width = min(policy.param.num_bytes, policy.activation.num_bytes)
     gathered = held.root + held.unit * (1.0 + layout.prefetch)
     if not layout.reshard_after_forward:
         gathered = held.dense + held.experts + held.frozen

@@ -146,14 +146,15 @@ def _stage_terms(stage: _Stage, model: _Model, group: JobGroup) -> dict[str, Num
     update = 0.0 if group.stack.fused_optimizer else update_bytes(held, layout)
     kept, logits, layer = moving.kept * batch, moving.logits * batch, moving.layer * batch
     # Three moments may be the fullest: the loss, the backward pass of a layer, the optimizer step.
-    peak = np.maximum(np.maximum(logits, layer), update - kept)
+    largest = np.maximum(logits, layer)
+    peak = np.maximum(largest, update - kept)
     at_loss = logits >= peak
     return {
         **state_terms(held, layout, model.policy, model.habits, group.workload.optimizer),
         "activations": kept,
         "logits": np.where(at_loss, logits, 0.0),
         "temporary": np.where(at_loss, 0.0, peak),
-        "fragmentation": float(memory_data()["fragmentation"]) * (kept + peak),
+        "fragmentation": float(memory_data()["fragmentation"]) * (kept + largest),
         "framework": framework_bytes(
             layout,
             group.cluster.device.sm_count,
@@ -176,9 +177,11 @@ class _Moving:
 
 def _moving_bytes(stage: _Stage, model: _Model, layout: Layout) -> _Moving:
     parts, habits, policy = model.parts, model.habits, model.policy
+    splits_residual = layout.sequence_parallel or habits.splits_residual
+    real = float(memory_data()["unpadded_share"]) if model.stack.unpadded_sequences else 1.0
 
     def here(kept: Kept) -> float:
-        return kept.per_device(layout.tp, layout.sequence_parallel) / layout.cp
+        return kept.per_device(layout.tp, splits_residual) * real / layout.cp
 
     of_layer, recomputed = _checkpointed(parts, layout, habits)
     kept = here(of_layer) * stage.layers + (here(parts.before.kept) if stage.first else 0.0)

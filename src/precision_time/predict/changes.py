@@ -1,0 +1,200 @@
+"""Changes of a job that make it need less memory, each on its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from ..cost.group import group_of_jobs
+from ..cost.job import Job
+from ..cost.memory import memory_of
+from ..errors import LayoutError
+from ..hardware.catalog import known_devices
+from ..parallel.layout import Checkpointing, Layout, Offload
+from ..parallel.shape import model_shape
+from ..parallel.validation import check_model_layout
+from ..precision.policy import DType
+
+FULLY_SHARDED = 3
+_DEGREES = (2, 4, 8, 16, 32, 64)
+
+Change = tuple[Callable[[Job], str], Callable[[Job], Job | None]]
+"""What a changed job is called, and a job changed, or None where that cannot be or changes nothing."""
+
+
+def memory_of_job(job: Job) -> dict[str, float]:
+    """Named bytes on the fullest device."""
+    terms = memory_of(group_of_jobs([job]))
+    return {name: float(np.asarray(value).reshape(-1)[0]) for name, value in terms.items()}
+
+
+def needed_bytes(job: Job) -> float:
+    """Bytes on the fullest device."""
+    return sum(memory_of_job(job).values())
+
+
+def _with_layout(job: Job, layout: Layout) -> Job | None:
+    """The job under another layout; None where the layout is the same or cannot be."""
+    if layout == job.layout:
+        return None
+    try:
+        check_model_layout(layout, model_shape(job.workload.graph), num_devices=job.cluster.num_devices)
+    except LayoutError:
+        return None
+    return replace(job, layout=layout)
+
+
+def _smaller_batch(job: Job) -> Job | None:
+    """The largest fraction of the micro batch that fits, accumulated; a single sample where none does."""
+    layout, batch = job.layout, job.layout.micro_batch_size
+    if batch <= 1 or batch != int(batch):
+        return None
+    least: Job | None = None
+    for parts in range(2, int(batch) + 1):
+        if int(batch) % parts:
+            continue
+        smaller = replace(
+            layout, micro_batch_size=batch / parts, num_micro_batches=layout.num_micro_batches * parts
+        )
+        changed = _with_layout(job, smaller)
+        if changed is None:
+            continue
+        least = changed
+        if needed_bytes(changed) <= job.cluster.device.memory_bytes:
+            break
+    return least
+
+
+def _batch_words(job: Job) -> str:
+    layout = job.layout
+    return f"micro batch {layout.micro_batch_size:g} with {layout.num_micro_batches} accumulated"
+
+
+def checkpoints(mode: Checkpointing) -> Callable[[Job], Job | None]:
+    """The change to a mode of activation checkpointing."""
+
+    def change(job: Job) -> Job | None:
+        if job.layout.checkpointing is Checkpointing.FULL and mode is Checkpointing.SELECTIVE:
+            return None
+        return _with_layout(job, replace(job.layout, checkpointing=mode, checkpointed_share=1.0))
+
+    return change
+
+
+def _shards(stage: int) -> Callable[[Job], Job | None]:
+    def change(job: Job) -> Job | None:
+        layout = job.layout
+        if layout.data_ranks == 1 or layout.zero_stage >= stage or layout.data_parallel_engine != "ddp":
+            return None
+        return _with_layout(job, replace(layout, zero_stage=stage))
+
+    return change
+
+
+def _narrow_states(job: Job) -> Job | None:
+    if job.precision.optimizer_state.num_bytes <= 1.0:
+        return None
+    return replace(job, precision=replace(job.precision, optimizer_state=DType.INT8))
+
+
+def _splits_tensors(job: Job) -> Job | None:
+    """The smallest tensor degree within a node that fits, taken from the data axis; else the largest."""
+    layout, domain = job.layout, job.cluster.devices_per_node
+    if layout.data_parallel_engine != "ddp" and layout.dp > 1:
+        return None
+    return _first_fitting(
+        job,
+        (
+            replace(
+                layout,
+                tp=layout.tp * degree,
+                dp=layout.dp // degree,
+                num_micro_batches=layout.num_micro_batches * degree,
+                sequence_parallel=True,
+            )
+            for degree in _DEGREES
+            if layout.dp % degree == 0 and layout.tp * degree <= domain
+        ),
+    )
+
+
+def _splits_layers(job: Job) -> Job | None:
+    """The fewest pipeline stages that fit, taken from the data axis, with the samples per step kept."""
+    layout = job.layout
+    return _first_fitting(
+        job,
+        (
+            replace(
+                layout,
+                pp=layout.pp * degree,
+                dp=layout.dp // degree,
+                num_micro_batches=layout.num_micro_batches * degree,
+                stage_layers=(),
+            )
+            for degree in _DEGREES
+            if layout.dp % degree == 0 and layout.virtual_pp == 1
+        ),
+    )
+
+
+def _first_fitting(job: Job, layouts: Iterator[Layout]) -> Job | None:
+    last: Job | None = None
+    for layout in layouts:
+        changed = _with_layout(job, layout)
+        if changed is None:
+            continue
+        last = changed
+        if needed_bytes(changed) <= job.cluster.device.memory_bytes:
+            break
+    return last
+
+
+def _offloads(job: Job) -> Job | None:
+    """States and master weights in host memory; gradients go there as they come (ZeRO-Offload)."""
+    layout = job.layout
+    if layout.offload is not Offload.NONE:
+        return None
+    stage = max(layout.zero_stage, 2) if layout.pp == 1 else layout.zero_stage
+    return _with_layout(job, replace(layout, offload=Offload.OPTIMIZER, zero_stage=stage))
+
+
+def larger_device(job: Job) -> Job | None:
+    """The catalogue's device of the same vendor with the least memory that suffices."""
+    here, needed = job.cluster.device, needed_bytes(job)
+    enough = [
+        device
+        for device in known_devices()
+        if device.vendor == here.vendor
+        and device.memory_bytes >= needed
+        and device.release_year >= here.release_year
+    ]
+    if not enough:
+        return None
+    best = min(enough, key=lambda device: (device.memory_bytes, device.release_year, device.name))
+    return replace(job, cluster=replace(job.cluster, device=best, reference=None))
+
+
+SINGLE: tuple[Change, ...] = (
+    (_batch_words, _smaller_batch),
+    (lambda _: "selective checkpointing", checkpoints(Checkpointing.SELECTIVE)),
+    (lambda _: "zero=1 (optimizer states sharded)", _shards(1)),
+    (lambda _: "zero=2 (and gradients)", _shards(2)),
+    (lambda _: "zero=3 (FSDP: and parameters)", _shards(3)),
+    (lambda _: "full checkpointing", checkpoints(Checkpointing.FULL)),
+    (lambda _: "optimizer states in 8 bits", _narrow_states),
+    (lambda job: f"tp={job.layout.tp}", _splits_tensors),
+    (lambda job: f"pp={job.layout.pp}", _splits_layers),
+    (lambda _: "optimizer offloaded to the host", _offloads),
+)
+"""Mildest first: what costs little time before what costs much."""
+COMBINED: tuple[Change, ...] = (
+    (_batch_words, _smaller_batch),
+    (lambda _: "full checkpointing", checkpoints(Checkpointing.FULL)),
+    (lambda _: f"zero={FULLY_SHARDED}", _shards(FULLY_SHARDED)),
+    (lambda job: f"tp={job.layout.tp}", _splits_tensors),
+    (lambda job: f"pp={job.layout.pp}", _splits_layers),
+    (lambda _: "optimizer offloaded to the host", _offloads),
+)
+"""In the order in which they are added up."""
