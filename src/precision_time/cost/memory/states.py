@@ -7,6 +7,7 @@ shards); Zhao et al., PyTorch FSDP, VLDB 2023 (units, prefetch); Ren et al., ZeR
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 from ...parallel.layout import Layout, Offload
 from ...precision.policy import DType, PrecisionPolicy
@@ -97,7 +98,7 @@ def state_terms(
         "gradient_buckets": _bucket_bytes(held, layout, policy, habits),
         "master_weights": sharded(1) * master * on_device,
         "optimizer_states": sharded(1)
-        * (states_per_param(optimizer) * policy.optimizer_state.num_bytes + fp32_copy)
+        * (_states(optimizer) * policy.optimizer_state.num_bytes + fp32_copy)
         * on_device,
         "gathered": _gathered_bytes(held, layout, policy) if fully and shards > 1 else 0.0,
     }
@@ -132,6 +133,11 @@ def framework_bytes(layout: Layout, sm_count: float, year: float, pipeline_commu
     pairs = pipeline_communicators if layout.pp > 1 else 0
     further = (axes - 1 + pairs) * float(data["further_communicator_bytes"])
     return fixed + float(data["communicator_bytes"]) + further
+
+
+@cache
+def _states(optimizer: str) -> float:
+    return states_per_param(optimizer)
 
 
 def _frozen_bytes(policy: PrecisionPolicy) -> float:

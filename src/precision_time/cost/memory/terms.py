@@ -130,11 +130,15 @@ def _fullest_stages(parts: ModelParts, layout: Layout) -> tuple[_Stage, ...]:
 
 @lru_cache(maxsize=4096)
 def _candidates(num_layers: float, pp: int, stage_layers: tuple[int, ...]) -> tuple[_Stage, ...]:
-    """The first stage, the last, and the fullest of those between."""
+    """The first stage, the last, and the fullest of those between where it has more layers than the first.
+
+    With as many layers the first holds more: the embedding, and at least as many micro batches in flight.
+    """
     stages = _all_stages(num_layers, pp, stage_layers)
-    if len(stages) <= 2:  # noqa: PLR2004
+    if len(stages) == 1:
         return stages
-    return stages[0], max(stages[1:-1], key=lambda stage: (stage.layers, -stage.index)), stages[-1]
+    fullest = max(stages[:-1], key=lambda stage: (stage.layers, -stage.index))
+    return tuple(dict.fromkeys((stages[0], fullest, stages[-1])))
 
 
 def _stage_terms(stage: _Stage, model: _Model, group: JobGroup) -> dict[str, Number]:
