@@ -476,18 +476,22 @@ def draw(curves: Curves, rows: Sequence[Measurement]) -> None:
             if name != model.name or not points:
                 continue
             devices = [point.devices for point in points]
-            for row, values in enumerate(_heights(points)):
-                axes[row][column].plot(
-                    devices, values, "o-", ms=3, color=colours[regime], label=REGIMES[regime]
-                )
+            label = f"{REGIMES[regime]} ({points[0].job.precision.name})"
+            style = {"marker": "o", "ms": 3, "color": colours[regime], "label": label}
+            for axis, values in zip(axes[:, column], _heights(points), strict=True):
+                axis.plot(devices, values, **style)
         first = curves[model.name, "fixed"][0]
         ideal = [devices / first.devices / _time_per_token(first) / 1e6 for devices in SIZES]
-        axes[0][column].plot(SIZES, ideal, ":", color="#777777", label="in proportion to the devices")
-        for row in range(2):
-            axes[row][column].axvspan(
-                max(limit, SIZES[0]), SIZES[-1] * 1.2, color="#000000", alpha=0.06, lw=0
-            )
-            axes[row][column].set_xscale("log")
+        axes[0][column].plot(SIZES, ideal, ":", color="#777777", label="ideal")
+        ran = [row for row in rows if row.model == model.name and row.device == DEVICE]
+        ran = [row for row in ran if row.num_devices >= _MEASURED_FROM]
+        if ran:
+            rates = [(row.global_batch_size or 0) * (row.seq_len or 0) / row.step_time_s / 1e6 for row in ran]
+            label = f"measured ({', '.join(sorted({row.precision for row in ran}))})"
+            axes[0][column].plot([row.num_devices for row in ran], rates, "kx", ms=5, label=label)
+        for axis in axes[:, column]:
+            axis.axvspan(max(limit, SIZES[0]), SIZES[-1] * 1.2, color="#000000", alpha=0.06, lw=0)
+            axis.set_xscale("log")
         axes[0][column].set_yscale("log")
         axes[0][column].set_title(model.title)
         axes[1][column].set_ylim(bottom=0)

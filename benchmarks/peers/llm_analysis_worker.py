@@ -11,8 +11,8 @@ import logging
 import sys
 from typing import Any
 
-from llm_analysis.analysis import ActivationRecomputation, DSZeRO, LLMAnalysis
-from llm_analysis.config import (
+from llm_analysis.analysis import ActivationRecomputation, DSZeRO, LLMAnalysis  # type: ignore[import-not-found]
+from llm_analysis.config import (  # type: ignore[import-not-found]
     ModelConfig,
     ParallelismConfig,
     get_dtype_config_by_name,
