@@ -68,7 +68,7 @@ def test_bounds_lie_below_what_they_bound(small: Problem) -> None:
     layouts = [layout for frame in Space(problem=small).frames() for layout in fitting(small, frame).layouts]
     families = families_of(layouts)
     first = price_layouts(small, [members[0] for members in families])
-    bounds = bounds_of(families, first, first.table.analytical_s)
+    bounds = bounds_of(families, first)
     priced = price_layouts(small, bounds.layouts)
     share = bounds.base_s / priced.table.analytical_s
     assert len(share) == len(layouts) - len(families) > 200

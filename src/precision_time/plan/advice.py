@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
+from ..cost.memory import memory_of
 from ..parallel.layout import Checkpointing
-from ..predict.fitting import memory_of_job, suggest_fit
+from ..predict.fitting import suggest_fit
 from .problem import Problem
 from .pruning import Nearest, fitting
 from .result import Shortfall, layout_name
@@ -23,15 +26,15 @@ def shortfall(problem: Problem, nearest: Nearest, fixed: Fixed) -> Shortfall:
         nearest: The layout that needs the least.
         fixed: Fields that the caller wants as they are.
     """
-    job = problem.job(nearest.layout)
-    advice = [_more_devices(problem, fixed), *suggest_fit(job)[1:]]
+    memory = memory_of(problem.group(nearest.layout))
+    advice = [_more_devices(problem, fixed), *suggest_fit(problem.job(nearest.layout))[1:]]
     if fixed:
         advice.append("Fix fewer fields of the layout: " + ", ".join(fixed) + " were given.")
     return Shortfall(
         layout=nearest.layout,
         needed_bytes=nearest.needed_bytes,
         capacity_bytes=problem.cluster.device.memory_bytes,
-        memory_terms=memory_of_job(job),
+        memory_terms={name: float(np.max(value)) for name, value in memory.items()},
         advice=tuple(advice),
     )
 

@@ -42,21 +42,19 @@ class Bounds:
     """Lower bounds of the corrected times of layouts that are not priced yet.
 
     A family shares its kernels and what its tensor, context and expert ranks exchange; the pipeline's
-    bubble changes with the schedule as the formulas say. The correction of the first of a family holds
-    for the others up to a factor by kind of sharding and schedule: the least one seen so far.
+    bubble changes with the schedule as the formulas say. Times the least correction seen so far in layouts
+    that are cut and sharded in the same ways.
     """
 
     layouts: list[Layout]
     base_s: Floats
-    """What the family shares and the bubble, times the correction of its first."""
-    factors: Floats
-    """Corrections of the firsts."""
+    """Analytical time of what the family shares, and of the bubble."""
     least: dict[Hashable, float] = field(default_factory=dict)
-    """By kind, the least correction relative to that of the first of the family."""
+    """The least correction by kind."""
 
     def of(self, rows: Indices) -> Floats:
         """Bounds of some of the layouts [s]."""
-        least = [self.least.get(_kind(self.layouts[row]), 1.0) for row in rows]
+        least = [self.least[_kind(self.layouts[row])] for row in rows]
         bounds: Floats = self.base_s[rows] * np.array(least)
         return bounds
 
@@ -73,36 +71,33 @@ class Bounds:
 
     def learn(self, rows: Indices, priced: Priced, corrected_s: Floats) -> None:
         """Take note of layouts that were priced since."""
-        relative = corrected_s / priced.table.analytical_s / self.factors[rows]
-        for row, ratio in zip(rows, relative.tolist(), strict=True):
+        corrections = corrected_s / priced.table.analytical_s
+        for row, correction in zip(rows, corrections.tolist(), strict=True):
             kind = _kind(self.layouts[row])
-            self.least[kind] = min(ratio, self.least.get(kind, ratio))
+            self.least[kind] = min(correction, self.least.get(kind, correction))
 
 
-def bounds_of(families: Sequence[Sequence[Layout]], first: Priced, corrected_s: Floats) -> Bounds:
-    """Bounds of all but the first layouts of families.
+def bounds_of(families: Sequence[Sequence[Layout]], first: Priced) -> Bounds:
+    """Bounds of all but the first layouts of families; of use once `samples` were learned from.
 
     Args:
         families: Layouts by family.
         first: Prices of the first of each.
-        corrected_s: Their corrected times.
     """
     layouts: list[Layout] = []
     base_s: list[float] = []
-    factors: list[float] = []
-    corrections = corrected_s / first.table.analytical_s
-    rows = zip(families, first.shared_s.tolist(), first.bubble_s.tolist(), corrections.tolist(), strict=True)
-    for members, shared_s, bubble_s, factor in rows:
+    rows = zip(families, first.shared_s.tolist(), first.bubble_s.tolist(), strict=True)
+    for members, shared_s, bubble_s in rows:
         own = _bubble_share(members[0])
         relative = bubble_s / own if own else 0.0
         layouts += members[1:]
-        base_s += [factor * (shared_s + relative * _bubble_share(layout)) for layout in members[1:]]
-        factors += [factor] * (len(members) - 1)
-    return Bounds(layouts=layouts, base_s=np.array(base_s), factors=np.array(factors))
+        base_s += [shared_s + relative * _bubble_share(layout) for layout in members[1:]]
+    return Bounds(layouts=layouts, base_s=np.array(base_s))
 
 
 def _kind(layout: Layout) -> Hashable:
-    return (layout.zero_stage, layout.reshard_after_forward, layout.schedule)
+    """How a layout is cut and sharded: what corrections differ by most."""
+    return (layout.zero_stage, layout.schedule, layout.tp > 1, layout.pp > 1, layout.checkpointing)
 
 
 def _bubble_share(layout: Layout) -> float:
@@ -111,4 +106,4 @@ def _bubble_share(layout: Layout) -> float:
         return 0.0
     times = StageTimes(forward_s=1.0 / 3.0, backward_s=2.0 / 3.0)
     schedule = schedule_of(layout.schedule)
-    return schedule.bubble_s(layout.pp, layout.virtual_pp, layout.num_micro_batches, times)
+    return float(schedule.bubble_s(layout.pp, layout.virtual_pp, layout.num_micro_batches, times))

@@ -186,8 +186,8 @@ class _Pricing:
 def _price(pricing: _Pricing, layouts: Sequence[Layout], top: int, exhaustive: bool) -> None:
     """Price the first of each family, then all that their bounds do not rule out, lowest first."""
     families = families_of(layouts)
-    first, corrected_s = pricing([members[0] for members in families])
-    bounds = bounds_of(families, first, corrected_s)
+    first, _ = pricing([members[0] for members in families])
+    bounds = bounds_of(families, first)
     left = np.arange(len(bounds.layouts))
     chosen = left if exhaustive else bounds.samples(_SAMPLES)
     while len(chosen):
