@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from precision_time.errors import ConfigError, LayoutError
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.learn.serving import predict_step_times
 from precision_time.parallel.layout import Checkpointing, Layout
-from precision_time.plan.api import _batch
+from precision_time.plan.api import _batch, find_layouts
 from precision_time.plan.bounds import bounds_of, families_of
 from precision_time.plan.mapping import process_map
 from precision_time.plan.pricing import price_layouts
@@ -205,3 +206,13 @@ def test_an_assumed_batch_is_shared_evenly(gpus: int, seq_len: int, batch: int) 
     assert _batch(None, load_workload("llama3-8b", seq_len=seq_len), gpus, said) == batch
     assert batch % gpus == 0 or gpus % batch == 0
     assert str(batch) in said.assumptions[0]
+
+
+def test_hardware_of_ones_own_is_ranked_on_its_reference(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('[device.Roomy]\nbase = "A100-SXM4-40GB"\nmemory_gib = 120\n', encoding="utf-8")
+    options: dict[str, Any] = {"gpus": 8, "seq_len": 2048, "global_batch_size": 32, "fix": ["tp=1,2", "pp=1"]}
+    narrow = find_layouts("llama3.2-3b", device="A100-SXM4-40GB", **options)
+    roomy = find_layouts("llama3.2-3b", device="Roomy", custom=file, **options)
+    assert roomy.ranked[0].prediction.device == "Roomy"
+    assert roomy.counts.too_large < narrow.counts.too_large

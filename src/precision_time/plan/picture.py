@@ -224,22 +224,21 @@ class _Mix:
 
     @property
     def colour(self) -> str:
-        """The colours of the kinds, mixed by their shares."""
-        total = sum(steps for _, steps in self.shares)
-        mixed = [0.0, 0.0, 0.0]
+        """The colours of the kinds mixed by their shares, with white where nothing is."""
+        total = max(sum(steps for _, steps in self.shares), _STEPS)
+        mixed = [255.0, 255.0, 255.0]
         for kind, steps in self.shares:
             code = COLOURS.get(kind, _OTHER)
             for channel in range(3):
-                mixed[channel] += int(code[2 * channel + 1 : 2 * channel + 3], 16) * steps / total
+                mixed[channel] -= (255 - int(code[2 * channel + 1 : 2 * channel + 3], 16)) * steps / total
         return "#" + "".join(f"{round(value):02x}" for value in mixed)
 
 
 def _shares(filled: Mapping[str, float]) -> tuple[tuple[str, int], ...]:
-    """Shares in coarse steps, so that stretches that look alike are one."""
-    total = sum(filled.values())
-    steps = {kind: round(_STEPS * value / total) for kind, value in filled.items()}
+    """Parts of a pixel in coarse steps, so that stretches that look alike are one."""
+    steps = {kind: round(_STEPS * part) for kind, part in filled.items()}
     found = tuple(sorted((kind, count) for kind, count in steps.items() if count))
-    return found or ((max(filled, key=lambda kind: filled[kind]), _STEPS),)
+    return found or ((max(filled, key=lambda kind: filled[kind]), 1),)
 
 
 def _axis(top: float, step_s: float) -> Iterator[str]:
