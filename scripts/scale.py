@@ -21,7 +21,8 @@ from precision_time.corpus.jobs import job_of
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.store import load_corpus
 from precision_time.cost.group import group_of_jobs
-from precision_time.cost.job import Job, Stack
+from precision_time.cost.job import Job
+from precision_time.cost.stacks import get_stack_profile
 from precision_time.cost.step import StepCosts, price
 from precision_time.errors import LayoutError
 from precision_time.hardware.catalog import get_cluster
@@ -46,7 +47,7 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGE, PLOT = DOCS / "scale.md", DOCS / "scale.svg"
 DEVICE, NODE = "H100-SXM5-80GB", "DGX-H100"
 SIZES = (1024, 2048, 4096, 8192, 16384, 32768, 65536, 98304)
-STACK = Stack(profile="megatron", framework_year=2024.6, fused_optimizer=True)
+STACK = get_stack_profile("megatron").stack(framework_year=2024.6)
 TENSOR, PIPELINE = (2, 4, 8), (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 CONTEXT, MICRO_BATCHES, CHUNKS = (1, 2, 4), (1, 2, 4), (2, 3, 4, 6, 7, 8)
 _LEAST_TOKENS = 2048
