@@ -61,7 +61,9 @@ def times_of(step_s=0.3):
 
 def part_of(layout, share=1.0):
     held = share / (layout.tp * layout.pp)
-    return ParameterPart(params=PARAMS * held, gathered_bytes=PARAMS * held * 2.0, schedule=SCHEDULE, share=held)
+    return ParameterPart(
+        params=PARAMS * held, gathered_bytes=PARAMS * held * 2.0, schedule=SCHEDULE, share=held
+    )
 
 
 def terms_of(layout, cluster=None, *, times=None, policy=BF16, parts=None, **options):
@@ -213,13 +215,21 @@ def test_kept_parameters_are_gathered_once_and_prefetch_hides():
 
 def test_what_the_software_does_not_overlap_is_exposed():
     layout = Layout(dp=64)
-    plain, after = (
-        terms_of(layout, stack=Stack(overlap_gradients=overlap)) for overlap in (True, False)
-    )
+    plain, after = (terms_of(layout, stack=Stack(overlap_gradients=overlap)) for overlap in (True, False))
     assert after["data_exposed_s"] == after["data_link_s"] > plain["data_exposed_s"]
     tensor = Layout(dp=8, tp=8)
     cut, whole = (terms_of(tensor, stack=Stack(overlap_tensor=hidden)) for hidden in (True, False))
     assert cut["tensor_exposed_s"] < whole["tensor_exposed_s"] == whole["tensor_link_s"]
+
+
+def test_interleaved_chunks_hide_more_of_the_gradient_exchange():
+    slow = cluster_of(64, network_bytes_per_s=2e9)
+    shown = [
+        terms_of(Layout(dp=8, pp=8, virtual_pp=v, num_micro_batches=8), slow)["data_exposed_s"]
+        for v in (1, 2, 4)
+    ]
+    assert shown[0] > shown[1] > shown[2] > 0.0
+    assert shown[1] >= shown[0] / 2 * (1 - 1e-9)
 
 
 def test_every_way_to_share_a_context_sends_keys_and_values(unit_links):

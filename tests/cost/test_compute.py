@@ -118,7 +118,11 @@ def test_tensor_and_context_ranks_share_the_kernels(degree):
     _, whole = costs_of(group_of("gpt2"))
     _, half = costs_of(group_of("gpt2", layout=Layout(**{degree: 2})))
     # Small products and repeated norms keep the halves from being exact.
-    assert 0.45 * total(whole, "host_stall_s") < total(half, "host_stall_s") < 0.75 * total(whole, "host_stall_s")
+    assert (
+        0.45 * total(whole, "host_stall_s")
+        < total(half, "host_stall_s")
+        < 0.75 * total(whole, "host_stall_s")
+    )
 
 
 def test_sequence_parallel_ranks_share_norms_too():

@@ -83,7 +83,7 @@ def infer_layout(
     parallelism = row.json_object("parallelism")
     alone = Degrees(1, 1, 1, 1, 1)
     degrees = alone if num_devices == 1 else _degrees(row, parallelism, num_devices, batches)
-    dp = _data_parallel(row, degrees, num_devices, batches)
+    dp = _data_parallel(row, degrees, num_devices, batches, profile)
     if dp is None:
         return None
     tp, pp, cp = _split_rest(row, degrees, num_devices // dp, batches, seq_len)
@@ -148,7 +148,9 @@ def _degrees(row: Row, parallelism: Mapping[str, Any], num_devices: int, batches
     return Degrees(dp, tp, pp, cp, ep or 1)
 
 
-def _data_parallel(row: Row, degrees: Degrees, num_devices: int, batches: Batches) -> int | None:
+def _data_parallel(
+    row: Row, degrees: Degrees, num_devices: int, batches: Batches, profile: StackProfile
+) -> int | None:
     """Replicas: stated, or as many as the batch feeds and the model leaves room for."""
     room = num_devices // degrees.model_parallel
     per_step = None
@@ -168,6 +170,8 @@ def _data_parallel(row: Row, degrees: Degrees, num_devices: int, batches: Batche
         return dp
     if degrees.all_stated or batches.micro is not None:
         return room
+    if profile.zero_stage == 3:  # noqa: PLR2004
+        return room  # parameters are sharded over the replicas: nothing else need split the model
     sharing = _devices_per_replica(row, room)
     if sharing > 1:
         batches.assumptions.append(

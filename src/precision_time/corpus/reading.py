@@ -140,7 +140,8 @@ def precision_and_variant(row: Row, stack: Stack, found: Findings) -> tuple[str,
         policy = str(refuted["precision"])
     cells = row.with_cells(policy=policy, profile=stack.profile, tf32_conv=tf32_conv)
     variant = first_match("variant", cells.text) or {"variant": ""}
-    return policy, str(variant["variant"])
+    wire = first_match("wire", cells.text) or {"wire": ""}
+    return policy, "+".join(part for part in (str(variant["variant"]), str(wire["wire"])) if part)
 
 
 def model_sizes(row: Row, found: Findings) -> dict[str, Any]:

@@ -13,13 +13,12 @@ import numpy as np
 from ..hardware.device import Cluster
 from ..parallel.layout import Layout
 from ..precision.policy import PrecisionPolicy
-from .axes import NO_COMMUNICATION, Group, StepTimes, group_of, repeated
-from .collectives import Number, all_gather_s, all_reduce_lines, reduce_scatter_s
+from .axes import NO_COMMUNICATION, Group, StepTimes, group_of, repeated, split_group
+from .collectives import Number, all_gather_lines, all_gather_s, all_reduce_lines, reduce_scatter_s
 from .collectives.gather_scatter import parameter_server, root_reduce, root_scatter
 from .collectives.line import fastest_s
-from .collectives.ring import ring_all_gather
 from .job import Stack
-from .overlap import GradientSchedule, Overlap, overlapped, pipelined
+from .overlap import CONTENTION, GradientSchedule, Overlap, overlapped, pipelined
 from .traffic import TransformerTraffic
 
 
@@ -37,8 +36,29 @@ class ParameterPart:
     """Of the schedule's elements that this device's pipeline stage holds, 0..1."""
 
 
+def later_chunks_hide(found: Overlap, pass_s: Number, pipeline: tuple[int, int]) -> Overlap:
+    """What interleaving hides of a stage's exchange: each chunk but the last has other work behind it.
+
+    Args:
+        found: Against one pass over the whole stage.
+        pass_s: Forward or backward pass of one micro batch on the stage.
+        pipeline: Stages p and chunks v: the last passes of two chunks of a stage are p passes over a
+            chunk apart (Narayanan et al., SC 2021, figure 4).
+    """
+    stages, chunks = pipeline
+    window_s = (chunks - 1) / chunks * (stages - 1) * pass_s
+    shown = np.maximum(found.exposed_s - window_s, found.exposed_s / chunks)
+    slowed = found.slowdown_s + (found.exposed_s - shown) * CONTENTION
+    return Overlap(link_s=found.link_s, exposed_s=shown, slowdown_s=slowed)
+
+
 def gradient_all_reduce(
-    group: Group, schedule: GradientSchedule, times: StepTimes, *, model_share: Number
+    group: Group,
+    schedule: GradientSchedule,
+    times: StepTimes,
+    *,
+    model_share: Number,
+    pipeline: tuple[int, int] = (1, 1),
 ) -> Overlap:
     """DistributedDataParallel: buckets against the last micro batch's backward pass.
 
@@ -47,6 +67,7 @@ def gradient_all_reduce(
         schedule: Buckets of the whole model.
         times: The backward kernels the buckets wait for.
         model_share: Share of the schedule's elements on this device.
+        pipeline: Stages and chunks per stage, see `later_chunks_hide`.
 
     Returns:
         Seconds per optimizer step. Volume: 2 (n-1)/n P b per device.
@@ -54,7 +75,8 @@ def gradient_all_reduce(
     Accuracy: docs/accuracy.md.
     """
     lines = all_reduce_lines(group.size, group.nodes, group.intra, group.inter)
-    return overlapped(schedule, times.backward_kernel_s, lines, scale=model_share)
+    found = overlapped(schedule, times.backward_kernel_s, lines, scale=model_share)
+    return later_chunks_hide(found, times.backward_s, pipeline)
 
 
 def sharded_gradients(
@@ -68,6 +90,7 @@ def sharded_gradients(
     zero_stage: int,
     num_units: Number = 1.0,
     overlap_parameters: bool = False,
+    pipeline: tuple[int, int] = (1, 1),
 ) -> Overlap:
     """ZeRO 1 and 2: reduce-scatter beside the backward pass, all-gather of the new parameters.
 
@@ -82,6 +105,7 @@ def sharded_gradients(
         num_units: Layers, the units in which parameters are gathered ahead.
         overlap_parameters: The gather runs beside the first forward pass, layer by layer; otherwise it
             stands between two steps, not hidden.
+        pipeline: Stages and chunks per stage, see `later_chunks_hide`.
 
     Returns:
         Seconds per optimizer step. Volume: (n-1)/n P (b_g + b_w), gradients times the micro batches
@@ -89,11 +113,14 @@ def sharded_gradients(
 
     Accuracy: docs/accuracy.md.
     """
-    lines = ring_all_gather(group.size, group.nodes, group.intra, group.inter)
+    lines = all_gather_lines(group.size, group.nodes, group.intra, group.inter)
     one = overlapped(schedule, times.backward_kernel_s, lines, scale=model_share)
     rounds = num_micro_batches if zero_stage == 2 else 1.0
+    one = later_chunks_hide(one, times.backward_s, pipeline)
     gather_s = all_gather_s(param_bytes, group.size, group.nodes, group.intra, group.inter)
-    gather = pipelined(gather_s, times.forward_s, num_units) if overlap_parameters else _shown(gather_s)
+    gather = _shown(gather_s)
+    if overlap_parameters:
+        gather = later_chunks_hide(pipelined(gather_s, times.forward_s, num_units), times.forward_s, pipeline)
     return _sum(repeated(one, rounds), gather)
 
 
@@ -231,11 +258,11 @@ def _exchange(
     """What one part of the parameters sends per optimizer step."""
     group = group_of(ranks, stride, cluster)
     units = sizes.num_layers / layout.pp
+    pipeline = (layout.pp, layout.virtual_pp)
     if layout.zero_stage == 3:
         shard, replicas = group, None
         if 0 < shard_size < ranks:
-            shard = group_of(shard_size, stride, cluster)
-            replicas = group_of(ranks // shard_size, stride * shard_size, cluster)
+            shard, replicas = split_group(ranks, shard_size, stride, cluster)
         return fully_sharded(
             shard, times, param_bytes=part.gathered_bytes,
             grad_bytes=part.params * policy.reduce.num_bytes, num_units=units,
@@ -243,13 +270,13 @@ def _exchange(
             reshard_after_forward=layout.reshard_after_forward, prefetch=layout.prefetch,
         )  # fmt: skip
     if layout.zero_stage == 0:
-        found = gradient_all_reduce(group, part.schedule, times, model_share=part.share)
+        found = gradient_all_reduce(group, part.schedule, times, model_share=part.share, pipeline=pipeline)
     else:
         found = sharded_gradients(
             group, part.schedule, times, model_share=part.share,
             param_bytes=part.gathered_bytes if policy.gather else part.params * policy.param.num_bytes,
             num_units=units, num_micro_batches=layout.num_micro_batches, zero_stage=layout.zero_stage,
-            overlap_parameters=stack.overlap_parameters,
+            overlap_parameters=stack.overlap_parameters, pipeline=pipeline,
         )  # fmt: skip
     if stack.overlap_gradients:
         return found

@@ -133,8 +133,13 @@ def _sustained_flops_per_s(device: Device, dtype: DType) -> float:
     peak = peak_flops_per_s(device, dtype)
     if dtype in (DType.FP32, DType.FP64):
         return peak
+    return peak * sustained_shares(device.arch)[_WIDTHS.index(max(dtype.num_bytes, 0.5))]
+
+
+def sustained_shares(arch: str) -> tuple[float, ...]:
+    """Share of the dense peak that an architecture sustains: TF32, 16, 8, 4 bits."""
     table = _kernel_data()["sustained"]
-    return peak * float(table.get(device.arch, table["other"])[_WIDTHS.index(max(dtype.num_bytes, 0.5))])
+    return tuple(table.get(arch, table["other"]))
 
 
 def kernel_seconds(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..identity_cache import cache_by_identity
+from ..parallel.shape import model_shape
 from ..workload.graph import PRODUCT_CLASSES, Node, OpClass, OpGraph
 from .collectives import Number
 
@@ -52,14 +53,16 @@ def model_traffic(graph: OpGraph) -> TransformerTraffic:
     weighted = [node for node in nodes if node.param_elems > 0 and node.op_class in PRODUCT_CLASSES]
     experts = [node for node in nodes if node.op == _GROUPED_PRODUCT]
     products = [node for node in nodes if node.op_class in PRODUCT_CLASSES]
-    num_layers = sum(node.repeat for node in blocks.values()) or len(attention) or len(weighted) or 1
+    num_layers = model_shape(graph).num_layers or sum(node.repeat for node in blocks.values())
+    num_layers = num_layers or len(attention) or len(weighted) or 1
+    moe_layers = {node.segment: node.repeat for node in experts}
     routed = experts[0].m * experts[0].k * experts[0].count if experts else 0.0
     return TransformerTraffic(
         num_layers=float(num_layers),
         boundary_elems=_boundary_elems(list(blocks.values()), attention, weighted),
         kv_elems=max((_kv_elems(node, nodes) for node in attention), default=0.0),
         routed_elems=routed,
-        moe_layers=float(max((node.repeat for node in experts), default=0)),
+        moe_layers=float(sum(moe_layers.values())),
         output_elems=products[-1].out_elems if products else 0.0,
         input_bytes=graph.input_bytes_per_sample,
     )

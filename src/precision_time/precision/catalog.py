@@ -20,6 +20,8 @@ _SEPARATORS = re.compile(r"[\s_\-./()]+")
 _CONTAINER = re.compile(r"^(?:ngc[-_ ]?)?([12]\d)\.(\d{2})(?:$|[-_ ])")
 _NUMBER = re.compile(r"^\d+(?:\.\d+)?")
 _FIRST_YEAR = 1990.0
+_AND = "+"
+"""Joins variants of one policy: fp8-mixed:mxfp8+bf16-reduce."""
 _NO_MASTER = "none"
 _DTYPE_FIELDS = ("matmul", "conv", "activation", "param", "grad", "reduce", "optimizer_state")
 
@@ -41,7 +43,7 @@ def parse_precision(spelling: str) -> PrecisionChoice:
 
     Args:
         spelling: Canonical name, any usual spelling (`16-mixed`, `mixed_fp16_fp32`, `amp`, `O2`), or
-            `name:variant`.
+            `name:variant`, `name:variant+variant` where both are meant.
 
     Raises:
         UnknownNameError: No spelling of a known policy or variant.
@@ -57,13 +59,14 @@ def parse_precision(spelling: str) -> PrecisionChoice:
     if not variant:
         return choice
     known = known_variants(choice.name)
-    if variant not in known:
-        raise UnknownNameError(
-            kind=f"variant of {choice.name}",
-            name=variant,
-            known=known,
-            hint=f"Variants of {choice.name}: {', '.join(known) or 'none'}.",
-        )
+    for part in variant.split(_AND):
+        if part not in known:
+            raise UnknownNameError(
+                kind=f"variant of {choice.name}",
+                name=part,
+                known=known,
+                hint=f"Variants of {choice.name}: {', '.join(known) or 'none'}.",
+            )
     return PrecisionChoice(name=choice.name, variant=variant, assumption=choice.assumption)
 
 
@@ -72,7 +75,8 @@ def get_policy(name: str, *, variant: str | None = None) -> PrecisionPolicy:
 
     Args:
         name: Anything `parse_precision` reads.
-        variant: One of `known_variants(name)`; overrides the one in the spelling.
+        variant: One of `known_variants(name)`, or several joined by "+", the later ones overriding the
+            earlier; instead of the one in the spelling.
 
     Raises:
         UnknownNameError: Unknown name or variant.
@@ -174,7 +178,9 @@ def _offered() -> tuple[str, ...]:
 @lru_cache(maxsize=128)
 def _policy(name: str, variant: str | None) -> PrecisionPolicy:
     row = dict(_policies()[name])
-    row.update(row.pop("variant", {}).get(variant, {}))
+    variants = row.pop("variant", {})
+    for part in variant.split(_AND) if variant else ():
+        row.update(variants[part])
     types = {field: DType(row[field]) for field in _DTYPE_FIELDS}
     return PrecisionPolicy(
         name=name,

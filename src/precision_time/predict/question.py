@@ -10,7 +10,7 @@ from typing import Any
 
 from ..cost.job import Job, Stack
 from ..cost.stacks import get_stack, stack_for_framework, usual_stack
-from ..errors import ConfigError, LayoutError, MissingExtraError, UnknownNameError
+from ..errors import CaptureError, ConfigError, LayoutError, MissingExtraError, UnknownNameError
 from ..hardware.catalog import get_cluster
 from ..hardware.device import Cluster
 from ..parallel.degrees import nearest_multiple
@@ -18,6 +18,7 @@ from ..parallel.layout import Layout
 from ..parallel.shape import ModelShape
 from ..parallel.validation import degrees_in_words
 from ..workload.graph import OpClass, OpGraph
+from ..workload.hf_config import is_config_source
 from ..workload.resolve import load_workload
 from ..workload.workload import Workload
 from .predictor import memory_of_job
@@ -91,7 +92,20 @@ def resolve_workload(
     dataset: str | None,
     optimizer: str | None,
 ) -> Workload:
-    """The workload of a known name, or of a model captured now."""
+    """The workload of a known name, of a configuration, or of a model captured now."""
+    if is_config_source(model):
+        try:
+            return load_workload(
+                model,
+                seq_len=seq_len,
+                image_size=image_size,
+                sizes=sizes,
+                dataset=dataset,
+                optimizer=optimizer,
+            )
+        except (UnknownNameError, CaptureError):
+            if isinstance(model, Mapping) or importlib.util.find_spec("torch") is None:
+                raise
     if isinstance(model, str | Path):
         model = str(model).removeprefix(_TIMM_PREFIX)
         if not (":" in model or model.endswith(_FILE_SUFFIXES)):

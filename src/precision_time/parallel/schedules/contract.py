@@ -6,6 +6,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
+Seconds = float | NDArray[np.float64]
+"""One value, or one per configuration of a sweep."""
+
 
 class Work(StrEnum):
     """Kinds of work on a micro batch; the backward pass may come in two halves."""
@@ -30,8 +36,8 @@ class Task:
 class StageTimes:
     """Seconds of one micro batch on one stage, all chunks together."""
 
-    forward_s: float
-    backward_s: float
+    forward_s: Seconds
+    backward_s: Seconds
     """Of inputs and weights together."""
     weight_share: float = 0.5
     """Part of the backward pass that computes weight gradients, which zero-bubble schedules defer."""
@@ -43,7 +49,7 @@ class Schedule(Protocol):
     def order(self, stage: int, pp: int, num_micro_batches: int, virtual_pp: int) -> tuple[Task, ...]:
         """Tasks of a stage, in the order in which it runs them."""
 
-    def bubble_s(self, pp: int, virtual_pp: int, num_micro_batches: int, times: StageTimes) -> float:
+    def bubble_s(self, pp: int, virtual_pp: int, num_micro_batches: int, times: StageTimes) -> Seconds:
         """Idle seconds of a stage per step by formula, equal stages, no communication."""
 
     def in_flight(self, stage: int, pp: int, num_micro_batches: int, virtual_pp: int) -> float:
