@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .errors import PrecisionTimeError as PrecisionTimeError
+    from .plan.api import find_layouts as find_layouts
+    from .plan.result import LayoutSearch as LayoutSearch
     from .predict.api import predict_time as predict_time
     from .predict.compare import Comparison as Comparison
     from .predict.compare import compare_precisions as compare_precisions
@@ -24,9 +26,11 @@ _HOMES = {
     "Comparison": ".predict.compare",
     "Evidence": ".predict.prediction",
     "Interval": ".predict.prediction",
+    "LayoutSearch": ".plan.result",
     "PrecisionTimeError": ".errors",
     "Prediction": ".predict.prediction",
     "compare_precisions": ".predict.compare",
+    "find_layouts": ".plan.api",
     "predict_time": ".predict.api",
 }
 """Public names and their homes, imported on first use, so that `import precision_time` stays fast."""
@@ -35,10 +39,12 @@ __all__ = [
     "Comparison",
     "Evidence",
     "Interval",
+    "LayoutSearch",
     "PrecisionTimeError",
     "Prediction",
     "__version__",
     "compare_precisions",
+    "find_layouts",
     "predict_time",
 ]
 

@@ -71,7 +71,7 @@ def test_experts_keep_their_own_tensor_degree(imported_row):
     assert layout is not None
     assert (layout.ep, layout.expert_tp, layout.expert_data_ranks) == (64, 1, 2)
     assert sum(layout.stage_layers) == 61 and len(layout.stage_layers) == layout.pp
-    assert found.precision_variant == "blockwise"
+    assert found.precision_variant == "blockwise+bf16-reduce"
 
 
 def test_experts_may_span_the_tensor_axis_when_they_are_not_cut(imported_row):

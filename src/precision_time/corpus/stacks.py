@@ -20,6 +20,8 @@ _MONTH_YEAR = re.compile(r"\b([A-Z][a-z]{2})[a-z]* (20\d\d)\b")
 _VERSION = re.compile(r"(\d+)\.(\d+)")
 _OLDEST_IN_ROUND = 4.0
 """A version this many years older than the benchmark round that names it is a misreading."""
+_EARLY_ACCESS = 1.0
+"""Containers older than a year before a device's first software are misreadings of another system's file."""
 _INPUT_SCOPES = {TimingScope.WITH_INPUT, TimingScope.WITH_EVAL, TimingScope.EPOCH_AVERAGE}
 
 
@@ -65,6 +67,7 @@ def framework_year(row: Row, *, framework: str) -> float | None:
     table = load_table("years").get(framework, {})
     match = _VERSION.search(version)
     stated = table.get(f"{match[1]}.{match[2]}") if match else None
+    round_year = load_table("years")["rounds"].get(row.text("source"))
     round_year = load_table("years")["rounds"].get(row.text("source"))
     if stated is not None and (round_year is None or 0 <= round_year - stated <= _OLDEST_IN_ROUND):
         return float(stated)

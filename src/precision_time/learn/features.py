@@ -19,13 +19,14 @@ from ..cost.roofline import peak_flops_per_s
 from ..cost.stacks import stack_names
 from ..cost.step import StepCosts
 from ..hardware.device import Cluster
-from ..parallel.layout import Checkpointing, Layout
+from ..parallel.layout import Checkpointing, ContextMethod, Layout, Offload
 from ..precision.policy import DType, PrecisionPolicy
 from ..workload.workload import Workload
 
 Floats = NDArray[np.float64]
 
 CHECKPOINTING = tuple(Checkpointing)
+OFFLOAD = tuple(Offload)
 FRAMEWORKS = ("pytorch", "tensorflow", "mxnet", "jax", "paddlepaddle", "mindspore", "oneflow", "hugectr")
 COMPILERS = ("none", "inductor", "xla", "cudagraphs", "torchscript", "graph")
 VENDORS = ("NVIDIA", "AMD", "Intel", "Google", "CPU")
@@ -166,6 +167,12 @@ def _layout_features(layout: Layout) -> dict[str, float]:
         "zero_stage": float(layout.zero_stage),
         "sequence_parallel": float(layout.sequence_parallel),
         "checkpointing": float(CHECKPOINTING.index(layout.checkpointing)),
+        "checkpointed_share": layout.checkpointed_share,
+        "log_expert_tp": float(_log(layout.tensor_degree_of_experts)),
+        "hybrid_sharding": float(0 < layout.shard_size < layout.data_ranks),
+        "keeps_gathered": float(not layout.reshard_after_forward),
+        "gathers_context": float(layout.context_method is ContextMethod.ALL_GATHER),
+        "offload": float(OFFLOAD.index(layout.offload)),
         "single_process": float(layout.data_parallel_engine == "dataparallel"),
         "parameter_server": float(layout.data_parallel_engine == "parameter-server"),
     }
@@ -183,6 +190,12 @@ def _stack_features(stack: Stack, scope: TimingScope) -> dict[str, float]:
         "fused_attention": float(stack.fused_attention),
         "unpadded": float(stack.unpadded_sequences),
         "real_input": float(stack.real_input),
+        "fused_kernels": float(stack.fused_kernels),
+        "tuned_attention": float(stack.tuned_attention),
+        "overlap_gradients": float(stack.overlap_gradients),
+        "overlap_parameters": float(stack.overlap_parameters),
+        "overlap_tensor": float(stack.overlap_tensor),
+        "host_per_layer": stack.host_per_layer_s * 1e3,
     }
 
 
