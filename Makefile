@@ -8,7 +8,7 @@ ENVIRONMENT := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 PACKAGE_FILES := pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format types unit docs docs-check bench accuracy clean
+.PHONY: help demo test lint format types unit docs docs-check bench accuracy large-models clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,12 @@ bench: $(VENV)/.dev ## Measure this machine against the speed targets
 
 accuracy: $(VENV)/.dev ## Cross-validate over the corpus and write docs/accuracy.md
 	$(ENVIRONMENT) $(BIN)/python scripts/accuracy.py
+
+large-models: $(VENV)/.dev ## Hold out every source of large models, compare with peers, scale to 100,000 devices
+	$(PIP) install --constraint constraints.txt --editable '.[plots]'
+	$(ENVIRONMENT) $(BIN)/python scripts/large_models.py
+	$(ENVIRONMENT) $(BIN)/python scripts/peers.py
+	$(ENVIRONMENT) $(BIN)/python scripts/scale.py
 
 clean: ## Remove the environment and caches
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -71,7 +71,9 @@ def job_of_case(case: Mapping[str, Any]) -> Job:
     if "memory_gib" in case:
         device = replace(cluster.device, memory_bytes=case["memory_gib"] * GIBI)
         cluster = replace(cluster, device=device)
-    fields = {name: _ENUMS.get(name, _same)(value) for name, value in case.get("layout", {}).items()}
+    fields: dict[str, Any] = {
+        name: _ENUMS.get(name, _same)(value) for name, value in case.get("layout", {}).items()
+    }
     return Job(
         workload=load_workload(
             case["model"],

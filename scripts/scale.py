@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
@@ -65,43 +66,22 @@ _LEAST_SHARE = 1.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Model:
-    """A model, the batch that it is trained with, and how it is called."""
+    """A model, and its sequences per step: at any number of devices, or at the least where the batch grows."""
 
     name: str
     title: str
     batch_size: int
-    """Sequences per step at any number of devices, or at the least one where the batch grows."""
     seq_len: int
     family: str
     """Beginning of the names of its family in the corpus."""
     why: str
 
 
-MODELS = (
-    Model(
-        name="gpt3-175b",
-        title="GPT-3 175B",
-        batch_size=1536,
-        seq_len=2048,
-        family="gpt3-",
-        why="Brown et al. 2020: 3.2M tokens; Narayanan et al. 2021: 1,536 sequences",
-    ),
-    Model(
-        name="llama3.1-405b",
-        title="Llama-3.1 405B",
-        batch_size=2048,
-        seq_len=8192,
-        family="llama3",
-        why="Grattafiori et al. 2024: 16M tokens",
-    ),
-    Model(
-        name="gpt3-1t",
-        title="1T, dense",
-        batch_size=3072,
-        seq_len=2048,
-        family="gpt3-",
-        why="the dense 1T GPT of Narayanan et al. 2021, table 1: 128 layers of 25,600, 3,072 sequences",
-    ),
+MODELS = tuple(
+    Model(**entry)
+    for entry in tomllib.loads(Path(__file__).with_name("scale_models.toml").read_text(encoding="utf-8"))[
+        "model"
+    ]
 )
 REGIMES = {"fixed": "Batch as it is", "growing": "Batch in proportion to the devices"}
 
@@ -477,9 +457,10 @@ def draw(curves: Curves, rows: Sequence[Measurement]) -> None:
             if name != model.name or not points:
                 continue
             devices = [point.devices for point in points]
+            heights = [[1e-6 / _time_per_token(point), point.mfu * 100.0] for point in points]
             label = f"{REGIMES[regime]} ({points[0].job.precision.name})"
             style = {"marker": "o", "ms": 3, "color": colours[regime], "label": label}
-            for axis, values in zip(axes[:, column], _heights(points), strict=True):
+            for axis, values in zip(axes[:, column], zip(*heights, strict=True), strict=True):
                 axis.plot(devices, values, **style)
         first = curves[model.name, "fixed"][0]
         ideal = [devices / first.devices / _time_per_token(first) / 1e6 for devices in SIZES]
@@ -502,13 +483,6 @@ def draw(curves: Curves, rows: Sequence[Measurement]) -> None:
     axes[0][0].legend(frameon=False, fontsize=8)
     figure.tight_layout()
     figure.savefig(PLOT, metadata={"Date": None})
-
-
-def _heights(points: Sequence[Point]) -> tuple[list[float], list[float]]:
-    return (
-        [1.0 / _time_per_token(point) / 1e6 for point in points],
-        [point.mfu * 100.0 for point in points],
-    )
 
 
 def main() -> None:

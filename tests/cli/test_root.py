@@ -9,7 +9,18 @@ from precision_time.cli.main import app, main
 from precision_time.errors import ConfigError
 
 COMMANDS = sorted(info.callback.__name__ for info in app.registered_commands if info.callback)
-EXPECTED = ["devices", "env", "evaluate", "explain", "layout", "models", "precisions", "predict", "stacks", "train"]
+EXPECTED = [
+    "devices",
+    "env",
+    "evaluate",
+    "explain",
+    "layout",
+    "models",
+    "precisions",
+    "predict",
+    "stacks",
+    "train",
+]
 
 
 def test_commands_are_the_documented_ones() -> None:

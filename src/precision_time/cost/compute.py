@@ -175,7 +175,7 @@ def _recomputed(step: LoweredStep, shares: StageShares, layout: Layout) -> Float
         return np.zeros(len(again))
     if layout.checkpointing is Checkpointing.SELECTIVE:
         return np.asarray(again & _SELECTIVE[step.op_class], dtype=np.float64)
-    return (again & shares.in_layers) * layout.checkpointed_share
+    return np.where(again & shares.in_layers, layout.checkpointed_share, 0.0)
 
 
 def _facts(step: LoweredStep, samples: Floats, seconds: Floats) -> dict[str, Floats]:

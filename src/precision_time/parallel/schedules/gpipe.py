@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .contract import StageTimes, Task
+from .contract import Seconds, StageTimes, Task
 from .tasks import backwards, forwards
 
 
@@ -13,7 +13,7 @@ class GPipe:
         """Tasks of a stage in order; the same on every stage."""
         return (*forwards(num_micro_batches), *reversed(backwards(num_micro_batches)))
 
-    def bubble_s(self, pp: int, virtual_pp: int, num_micro_batches: int, times: StageTimes) -> float:
+    def bubble_s(self, pp: int, virtual_pp: int, num_micro_batches: int, times: StageTimes) -> Seconds:
         r"""Idle seconds of a stage: $(p-1)(F+B)$ (Narayanan et al., SC 2021, section 2.2.1)."""
         return (pp - 1) * (times.forward_s + times.backward_s)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...errors import LayoutError
-from .contract import StageTimes, Task, Work
+from .contract import Seconds, StageTimes, Task, Work
 from .tasks import task_of, warmed_up
 
 
@@ -27,7 +27,7 @@ class Interleaved:
         back = [task_of(Work.BACKWARD, micro_batch, virtual_pp - 1 - chunk) for micro_batch, chunk in passes]
         return tuple(warmed_up(_warm_up(stage, pp, num_micro_batches, virtual_pp), ahead, back))
 
-    def bubble_s(self, pp: int, virtual_pp: int, num_micro_batches: int, times: StageTimes) -> float:
+    def bubble_s(self, pp: int, virtual_pp: int, num_micro_batches: int, times: StageTimes) -> Seconds:
         r"""Idle seconds of a stage: $(p-1)(F+B)/v$."""
         return (pp - 1) * (times.forward_s + times.backward_s) / virtual_pp
 

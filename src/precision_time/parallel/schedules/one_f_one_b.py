@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .contract import StageTimes, Task
+from .contract import Seconds, StageTimes, Task
 from .tasks import backwards, forwards, warmed_up
 
 
@@ -14,7 +14,7 @@ class OneForwardOneBackward:
         warm_up = min(pp - stage - 1, num_micro_batches)
         return tuple(warmed_up(warm_up, forwards(num_micro_batches), backwards(num_micro_batches)))
 
-    def bubble_s(self, pp: int, virtual_pp: int, num_micro_batches: int, times: StageTimes) -> float:
+    def bubble_s(self, pp: int, virtual_pp: int, num_micro_batches: int, times: StageTimes) -> Seconds:
         r"""Idle seconds of a stage: $(p-1)(F+B)$, as GPipe's; what it saves is memory."""
         return (pp - 1) * (times.forward_s + times.backward_s)
 

@@ -143,10 +143,10 @@ def _plan(
 def _seconds(order: Sequence[Task], times: StageTimes, virtual_pp: int) -> dict[Work, float]:
     """Of one task of each kind: the backward pass comes in two halves where the order has both."""
     split = any(task.work is Work.WEIGHT for task in order)
-    backward_s = times.backward_s / virtual_pp
+    backward_s = float(times.backward_s) / virtual_pp
     weight_s = backward_s * times.weight_share if split else 0.0
     return {
-        Work.FORWARD: times.forward_s / virtual_pp,
+        Work.FORWARD: float(times.forward_s) / virtual_pp,
         Work.BACKWARD: backward_s - weight_s,
         Work.WEIGHT: weight_s,
     }
