@@ -66,14 +66,13 @@ _LEAST_SHARE = 1.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Model:
-    """A model, and its sequences per step: at any number of devices, or at the least where the batch grows."""
+    """A model, its sequences per step (at the least devices, where they grow), and its kin in the corpus."""
 
     name: str
     title: str
     batch_size: int
     seq_len: int
     family: str
-    """Beginning of the names of its family in the corpus."""
     why: str
 
 
@@ -100,14 +99,9 @@ class Point:
         return self.job.cluster.num_devices
 
     @property
-    def analytical_s(self) -> float:
-        """Step time of the cost model."""
-        return float(self.costs.step_time_s[0])
-
-    @property
     def mfu(self) -> float:
         """Model FLOPs utilisation of the cost model, 0..1."""
-        return model_flops_utilisation(self.job, self.analytical_s) or 0.0
+        return model_flops_utilisation(self.job, float(self.costs.step_time_s[0])) or 0.0
 
     @property
     def tokens(self) -> float:
@@ -234,7 +228,7 @@ def stop_of(points: Sequence[Point]) -> int | None:
 
 
 def _time_per_token(point: Point) -> float:
-    return point.analytical_s / point.tokens
+    return point.costs.step_time_s[0] / point.tokens
 
 
 def losses(first: Point, last: Point) -> list[tuple[str, float]]:
@@ -304,7 +298,7 @@ def table_lines(points: Sequence[Point], limit: int) -> Iterator[str]:
         interval = point.prediction.interval
         yield (
             f"| {point.devices:,}{mark} | {layout_words(point.job.layout)} | {point.tokens / 1e6:.1f}M | "
-            f"{point.analytical_s:.3g} s | {1.0 / _time_per_token(point) / 1e6:.3g}M | "
+            f"{point.costs.step_time_s[0]:.3g} s | {1.0 / _time_per_token(point) / 1e6:.3g}M | "
             f"{point.mfu * 100.0:.0f} % | {efficiency * 100.0:.0f} % | "
             f"{sum(memory_of_job(point.job).values()) / 2**30:.0f} GiB | "
             f"{point.prediction.step_time_s:.3g} s ({interval.low_s:.3g} to {interval.high_s:.3g}) |"
@@ -336,14 +330,14 @@ def share_lines(points: Sequence[Point]) -> Iterator[str]:
     """Where the time of the devices goes: percent of the step by term."""
     exposed = sorted(set().union(*(point.costs.exposed_names for point in points)))
     shares = {
-        name: [float(point.costs.terms[name][0]) / point.analytical_s * 100.0 for point in points]
+        name: [float(point.costs.terms[name][0]) / point.costs.step_time_s[0] * 100.0 for point in points]
         for name in exposed
     }
     shown = {name: values for name, values in shares.items() if max(values) >= _LEAST_SHARE}
     yield f"| devices | computing | {' | '.join(map(word, shown))} |"
     yield "|---:" * (2 + len(shown)) + "|"
     for index, point in enumerate(points):
-        computing = float(point.costs.compute_s[0]) / point.analytical_s * 100.0
+        computing = float(point.costs.compute_s[0]) / point.costs.step_time_s[0] * 100.0
         cells = (f"{values[index]:.0f} %" for values in (*shown.values(),))
         yield f"| {point.devices:,} | {computing:.0f} % | {' | '.join(cells)} |"
 

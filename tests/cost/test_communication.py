@@ -131,6 +131,7 @@ def unit_links(monkeypatch):
     )
     monkeypatch.setattr("precision_time.cost.axes.link_params", lambda *_: plain)
     monkeypatch.setattr(Line, "seconds", lambda self, size: self.s_per_byte * size)
+    monkeypatch.setattr("precision_time.cost.collectives.line._stacked", lambda _: None)
     return lambda cluster: replace(cluster, num_nodes=1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,7 +10,9 @@ from numpy.typing import NDArray
 
 from ..errors import LayoutError
 from ..hardware.device import Cluster
-from .collectives import LinkParams, Number, link_params, sub_torus
+from ..identity_cache import cache_by_identity
+from .collectives import Lines, LinkParams, Number, link_params, sub_torus
+from .collectives.all_to_all import send
 from .overlap import Overlap
 
 Floats = NDArray[np.float64]
@@ -66,6 +69,18 @@ def group_of(
 
     Assumes: jobs fill pods one after the other; the numbering follows the wiring.
     """
+    if devices_per_node is None and isinstance(size, int) and isinstance(stride, int):
+        return _placed(cluster, size, stride)
+    return _place(size, stride, cluster, devices_per_node)
+
+
+@cache_by_identity
+def _placed(cluster: Cluster, size: int, stride: int) -> Group:
+    """One group of one cluster; layouts share most of theirs."""
+    return _place(size, stride, cluster, None)
+
+
+def _place(size: Number, stride: Number, cluster: Cluster, devices_per_node: Number | None) -> Group:
     per_node = np.asarray(
         cluster.devices_per_node if devices_per_node is None else devices_per_node, dtype=np.float64
     )
@@ -114,6 +129,18 @@ def split_group(
         group_size // inner_size, stride * inner_size, cluster, devices_per_node=devices_per_node
     )
     return inner, outer
+
+
+@cache_by_identity
+def lines_of(group: Group, make: Callable[[Number, Number, LinkParams, LinkParams], Lines]) -> Lines:
+    """Lines of a collective (`all_reduce_lines` and its kind) over a group."""
+    return make(group.size, group.nodes, group.intra, group.inter)
+
+
+@cache_by_identity
+def sends_of(group: Group) -> Lines:
+    """Lines of one message between neighbouring ranks of a group."""
+    return send(group.crosses_nodes, group.intra, group.inter)
 
 
 def repeated(once: Overlap, rounds: Number) -> Overlap:

@@ -13,8 +13,8 @@ import numpy as np
 from ..hardware.device import Cluster
 from ..parallel.layout import Layout
 from ..precision.policy import PrecisionPolicy
-from .axes import NO_COMMUNICATION, Group, StepTimes, group_of, repeated, split_group
-from .collectives import Number, all_gather_lines, all_gather_s, all_reduce_lines, reduce_scatter_s
+from .axes import NO_COMMUNICATION, Group, StepTimes, group_of, lines_of, repeated, split_group
+from .collectives import Number, all_gather_lines, all_reduce_lines
 from .collectives.gather_scatter import parameter_server, root_reduce, root_scatter
 from .collectives.line import fastest_s
 from .job import Stack
@@ -74,7 +74,7 @@ def gradient_all_reduce(
 
     Accuracy: docs/accuracy.md.
     """
-    lines = all_reduce_lines(group.size, group.nodes, group.intra, group.inter)
+    lines = lines_of(group, all_reduce_lines)
     found = overlapped(schedule, times.backward_kernel_s, lines, scale=model_share)
     return later_chunks_hide(found, times.backward_s, pipeline)
 
@@ -113,11 +113,11 @@ def sharded_gradients(
 
     Accuracy: docs/accuracy.md.
     """
-    lines = all_gather_lines(group.size, group.nodes, group.intra, group.inter)
+    lines = lines_of(group, all_gather_lines)
     one = overlapped(schedule, times.backward_kernel_s, lines, scale=model_share)
     rounds = num_micro_batches if zero_stage == 2 else 1.0
     one = later_chunks_hide(one, times.backward_s, pipeline)
-    gather_s = all_gather_s(param_bytes, group.size, group.nodes, group.intra, group.inter)
+    gather_s = fastest_s(lines, param_bytes)
     gather = _shown(gather_s)
     if overlap_parameters:
         gather = later_chunks_hide(pipelined(gather_s, times.forward_s, num_units), times.forward_s, pipeline)
@@ -156,12 +156,12 @@ def fully_sharded(
     Accuracy: docs/accuracy.md.
     """
     units = np.maximum(num_units, 1.0)
-    where = (shard.size, shard.nodes, shard.intra, shard.inter)
-    gather_s = units * all_gather_s(param_bytes / units, *where)
-    scatter_s = units * reduce_scatter_s(grad_bytes / units, *where)
+    lines = lines_of(shard, all_gather_lines)
+    gather_s = units * fastest_s(lines, param_bytes / units)
+    scatter_s = units * fastest_s(lines, grad_bytes / units)
     if replicas is not None:
-        lines = all_reduce_lines(replicas.size, replicas.nodes, replicas.intra, replicas.inter)
-        scatter_s = scatter_s + units * fastest_s(lines, grad_bytes / units / shard.size)
+        between = lines_of(replicas, all_reduce_lines)
+        scatter_s = scatter_s + units * fastest_s(between, grad_bytes / units / shard.size)
     again_s = gather_s if reshard_after_forward else np.zeros_like(np.asarray(gather_s))
     if prefetch == 0:
         forward = _shown(gather_s)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .axes import Group, StepTimes
-from .collectives import Number, all_gather_s, all_reduce_s, all_to_all_s, point_to_point_s, reduce_scatter_s
+from .axes import Group, StepTimes, lines_of, sends_of
+from .collectives import Number, all_gather_lines, all_reduce_lines, all_to_all_lines, fastest_s
 from .overlap import CONTENTION, Overlap, pipelined
 from .traffic import TransformerTraffic
 
@@ -48,11 +48,10 @@ def tensor_parallel(
     Accuracy: docs/accuracy.md.
     """
     size = traffic.boundary_elems * samples * bytes_per_elem
-    where = (group.size, group.nodes, group.intra, group.inter)
     if sequence_parallel:
-        once = reduce_scatter_s(size, *where) + all_gather_s(size, *where)
+        once = 2.0 * fastest_s(lines_of(group, all_gather_lines), size)
     else:
-        once = all_reduce_s(size, *where)
+        once = fastest_s(lines_of(group, all_reduce_lines), size)
     total = once * layers * (4 + 2 * recomputed)
     shown = total * (_SHOWN_OF_CUT_MESSAGES if hidden else 1.0)
     return Overlap(link_s=total, exposed_s=shown, slowdown_s=(total - shown) * CONTENTION)
@@ -84,7 +83,7 @@ def pipeline_messages(
     Accuracy: docs/accuracy.md.
     """
     size = traffic.boundary_elems * samples * bytes_per_elem
-    once = point_to_point_s(size, group.crosses_nodes, group.intra, group.inter)
+    once = fastest_s(sends_of(group), size)
     sends = np.where(np.asarray(group.size) > 1, 2.0 * virtual_pp * num_micro_batches, 0.0)
     shown = np.where(np.asarray(virtual_pp) > 1, np.minimum(sends, 2.0 * (group.size - 1)), sends)
     return Overlap(link_s=once * sends, exposed_s=once * shown, slowdown_s=np.zeros_like(once * sends))
@@ -116,7 +115,7 @@ def context_ring(
     Accuracy: docs/accuracy.md.
     """
     block = traffic.kv_elems * samples * bytes_per_elem / group.size
-    hop_s = point_to_point_s(block, group.crosses_nodes, group.intra, group.inter)
+    hop_s = fastest_s(sends_of(group), block)
     link = 3.0 * (np.asarray(group.size, dtype=np.float64) - 1) * hop_s * layers
     found = pipelined(link, times.forward_s + times.backward_s, layers * group.size)
     alone = np.asarray(group.size) <= 1
@@ -143,8 +142,7 @@ def context_gather(
         Seconds per micro batch, all exposed. Volume: 3 (c-1)/c of one layer's keys and values per layer.
     """
     size = traffic.kv_elems * samples * bytes_per_elem
-    where = (group.size, group.nodes, group.intra, group.inter)
-    total = layers * (2.0 * all_gather_s(size, *where) + reduce_scatter_s(size, *where))
+    total = layers * 3.0 * fastest_s(lines_of(group, all_gather_lines), size)
     return Overlap(link_s=total, exposed_s=total, slowdown_s=np.zeros_like(np.asarray(total)))
 
 
@@ -163,10 +161,10 @@ def context_all_to_all(
     Returns:
         Seconds per micro batch, all exposed: queries, keys, values and the output, forward and backward.
     """
-    where = (group.size, group.nodes, group.intra, group.inter)
+    lines = lines_of(group, all_to_all_lines)
     local = samples * bytes_per_elem / group.size
-    queries = all_to_all_s(traffic.boundary_elems * local, *where)
-    keys = all_to_all_s(traffic.kv_elems * local, *where)
+    queries = fastest_s(lines, traffic.boundary_elems * local)
+    keys = fastest_s(lines, traffic.kv_elems * local)
     total = layers * 2.0 * (2.0 * queries + keys)
     return Overlap(link_s=total, exposed_s=total, slowdown_s=np.zeros_like(np.asarray(total)))
 
@@ -197,6 +195,6 @@ def expert_exchange(
     Accuracy: docs/accuracy.md.
     """
     size = traffic.routed_elems * samples * bytes_per_elem
-    once = all_to_all_s(size, group.size, group.nodes, group.intra, group.inter)
+    once = fastest_s(lines_of(group, all_to_all_lines), size)
     total = (4.0 + 2.0 * recomputed) * layers * once
     return Overlap(link_s=total, exposed_s=total, slowdown_s=np.zeros_like(np.asarray(total)))

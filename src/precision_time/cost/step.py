@@ -15,8 +15,8 @@ from ..precision.catalog import get_policy
 from ..precision.lowered import LoweredStep
 from ..precision.lowering import lower
 from ..precision.quantization import amax_exchange, gathered_bytes
-from .axes import group_of
-from .collectives import all_reduce_s
+from .axes import group_of, lines_of
+from .collectives import all_reduce_lines, fastest_s
 from .communication import MODEL_AXES, ParameterPart, StepTimes, communication
 from .compute import ComputeCosts, compute_costs
 from .group import JobGroup
@@ -179,7 +179,7 @@ def _amax_s(group: JobGroup, step: LoweredStep) -> float:
         return 0.0
     cluster, layout = group.cluster, group.layout
     ranks = group_of(layout.tp * layout.cp * layout.dp, 1, cluster)
-    once = all_reduce_s(exchange.bytes_each, ranks.size, ranks.nodes, ranks.intra, ranks.inter)
+    once = fastest_s(lines_of(ranks, all_reduce_lines), exchange.bytes_each)
     return float(np.asarray(once)) * rounds
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -189,13 +190,19 @@ def resolve_cluster(
     """The cluster, with the device that was assumed when none was named."""
     if device is None and node_type is None:
         said.assumptions.append(f"Device not given: {DEFAULT_DEVICE} assumed.")
+    name = device or (DEFAULT_DEVICE if node_type is None else None)
+    count = None if nodes is None else int(nodes)
+    if custom is None:
+        return _catalogued(name, int(gpus), count, node_type)
     return get_cluster(
-        device=device or (DEFAULT_DEVICE if node_type is None else None),
-        num_devices=int(gpus),
-        num_nodes=None if nodes is None else int(nodes),
-        node_type=node_type,
-        custom=None if custom is None else Path(custom),
+        device=name, num_devices=int(gpus), num_nodes=count, node_type=node_type, custom=Path(custom)
     )
+
+
+@lru_cache(maxsize=256)
+def _catalogued(device: str | None, gpus: int, nodes: int | None, node_type: str | None) -> Cluster:
+    """One object per cluster, so that what is worked out for it is kept."""
+    return get_cluster(device=device, num_devices=gpus, num_nodes=nodes, node_type=node_type)
 
 
 def data_parallel_degree(gpus: int, tp: int, pp: int, cp: int, shape: ModelShape) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError
+from ...identity_cache import cache_by_identity
 from .calibration import calibration
 
 Number: TypeAlias = float | NDArray[np.float64]
@@ -58,8 +59,24 @@ def fastest_s(lines: Lines, message_bytes: Number) -> Number:
     size = np.asarray(message_bytes, dtype=np.float64)
     if np.any(size < 0):
         raise ConfigError(f"message_bytes={float(size.min()):g} is negative. To fix: give 0 or more bytes.")
-    best = reduce(np.minimum, (line.seconds(size) for line in lines))
+    stacked = _stacked(lines)
+    if stacked is None:
+        best = reduce(np.minimum, (line.seconds(size) for line in lines))
+    else:
+        startup_s, s_per_byte, knee_s = stacked
+        every = np.multiply.outer(size, s_per_byte) + np.multiply.outer(np.sqrt(size), knee_s) + startup_s
+        best = every.min(axis=-1)
     return np.where(size > 0, best, 0.0)
+
+
+@cache_by_identity
+def _stacked(lines: Lines) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]] | None:
+    """Start-up, slope and knee of every line as arrays, None where a line is an array itself."""
+    pairs = [(np.asarray(line.startup_s), np.asarray(line.s_per_byte)) for line in lines]
+    if any(value.ndim for pair in pairs for value in pair):
+        return None
+    startup_s, s_per_byte = (np.array(values, dtype=np.float64) for values in zip(*pairs, strict=True))
+    return startup_s, s_per_byte, float(calibration()["knee"]) * np.sqrt(startup_s * s_per_byte)
 
 
 def ranks(num_ranks: Number) -> NDArray[np.float64]:
