@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from precision_time import __version__
 from precision_time.corpus.measurement import Measurement
-from precision_time.corpus.splits import configuration_groups, model_groups
+from precision_time.corpus.splits import configuration_groups
 from precision_time.corpus.store import load_corpus
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.learn.metrics import summarize
@@ -101,7 +101,6 @@ def priced_corpus(kept: Path | None) -> MeasuredTable:
 def studied(table: MeasuredTable) -> list[Source]:
     """Every source with enough runs of large models, those with targets first."""
     weights, groups = row_weights(table), configuration_groups(table.measurements)
-    models = model_groups(table.measurements)
     evidence = shipped_predictor().evidence
     folds = dict(zip(evidence.measurement_ids.tolist(), evidence.predicted_s.tolist(), strict=True))
     source = np.array([source_of(row) for row in table.measurements])
@@ -112,7 +111,7 @@ def studied(table: MeasuredTable) -> list[Source]:
     found = []
     for name in sorted(names, key=lambda name: NAMED.index(name) if name in NAMED else len(NAMED)):
         tell(f"fitting without {name}")
-        fitted = fit_stages(table, np.flatnonzero(source != name), weights, groups, models)
+        fitted = fit_stages(table, np.flatnonzero(source != name), weights, groups)
         rows = np.flatnonzero(large & (source == name))
         runs = tuple(table.measurements[row] for row in rows)
         found.append(

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from precision_time import __version__
 from precision_time.corpus.jobs import job_of
 from precision_time.corpus.measurement import Measurement
-from precision_time.corpus.splits import configuration_groups, model_groups
+from precision_time.corpus.splits import configuration_groups
 from precision_time.corpus.store import load_corpus
 from precision_time.cost.job import Job
 from precision_time.cost.roofline import peak_flops_per_s
@@ -195,7 +195,6 @@ class Study:
         self.table, self.published, self.live = table, published, live
         self._weights = row_weights(table)
         self._groups = configuration_groups(table.measurements)
-        self._models = model_groups(table.measurements)
         self._source = np.array([row.source for row in table.measurements])
         evidence = shipped_predictor().evidence
         self._folds = dict(zip(evidence.measurement_ids.tolist(), evidence.predicted_s.tolist(), strict=True))
@@ -205,7 +204,7 @@ class Study:
     def _hold_out(self, source: str) -> Scored:
         tell(f"fitting without {source}")
         inside, outside = (np.flatnonzero(mask) for mask in (self._source != source, self._source == source))
-        fitted = fit_stages(self.table, inside, self._weights, self._groups, self._models)
+        fitted = fit_stages(self.table, inside, self._weights, self._groups)
         entries = [entry for entry in self.published["job"] if entry["held_out"] == source]
         jobs = [job_of_entry(entry, self.published["tables"][entry["table"]]["year"]) for entry in entries]
         if jobs:

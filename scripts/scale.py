@@ -228,7 +228,7 @@ def stop_of(points: Sequence[Point]) -> int | None:
 
 
 def _time_per_token(point: Point) -> float:
-    return point.costs.step_time_s[0] / point.tokens
+    return float(point.costs.step_time_s[0]) / point.tokens
 
 
 def losses(first: Point, last: Point) -> list[tuple[str, float]]:

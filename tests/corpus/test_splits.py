@@ -13,7 +13,6 @@ from precision_time.corpus.splits import (
     group_numbers,
     grouped_folds,
     model_group,
-    model_groups,
 )
 from precision_time.errors import ConfigError
 
@@ -40,7 +39,7 @@ def test_folds_divide_no_group(rows, by):
 
 
 def test_folds_depend_on_the_seed_and_on_nothing_else(rows):
-    groups = model_groups(rows)
+    groups = group_numbers(rows, by=SplitBy.MODEL)
     first = grouped_folds(groups, seed=1)
     assert np.array_equal(first, grouped_folds(groups, seed=1))
     assert not np.array_equal(first, grouped_folds(groups, seed=2))
@@ -55,7 +54,7 @@ def test_every_fold_holds_out_as_many_groups(rows):
 
 def test_one_fold_is_no_split(rows):
     with pytest.raises(ConfigError, match="num_folds=1"):
-        grouped_folds(model_groups(rows), num_folds=1)
+        grouped_folds(group_numbers(rows, by=SplitBy.MODEL), num_folds=1)
 
 
 @pytest.mark.parametrize(

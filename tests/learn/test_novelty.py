@@ -1,89 +1,72 @@
-"""Distances between models, and how much of a correction holds at a distance."""
+"""Distances between runs, and how much of a correction holds at a distance."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_time.learn.novelty import NEAR, hold, measured_models, positions_of
+from precision_time.learn.novelty import NEAR, REACH, hold, measured_runs, positions_of, share_that_holds
 from precision_time.learn.table import JobTable
 
 NAMES = (
     "log_params",
-    "log_flops",
-    "log_micro_batch_size",
-    "log_launches",
-    "mean_inner",
-    "mean_outer",
-    "mean_kernel_area",
-    "weight_gradient_share",
-    "class.gemm",
-    "class.conv",
-    "family.cnn",
+    "log_peak",
+    "share.gemm_s",
+    "share.host_stall_s",
+    "stack.one",
+    "stack.two",
+    "log_batch",
 )
 
 
-def table(*rows: dict[str, float], architectures: tuple[str, ...]) -> JobTable:
+def table(*rows: dict[str, float]) -> JobTable:
     features = np.array([[row.get(name, 0.0) for name in NAMES] for row in rows])
     ones = np.ones(len(rows))
-    return JobTable(
-        features=features,
-        names=NAMES,
-        analytical_s=ones,
-        compute_s=ones,
-        exposed_s=0.0 * ones,
-        architectures=architectures,
-    )
+    return JobTable(features=features, names=NAMES, analytical_s=ones, compute_s=ones, exposed_s=0.0 * ones)
 
 
 @given(st.lists(st.floats(0.0, 100.0), min_size=2, max_size=20))
-def test_a_correction_holds_less_the_farther_a_model_is(distances: list[float]) -> None:
+def test_a_correction_holds_less_the_farther_a_job_is(distances: list[float]) -> None:
     held = hold(np.sort(np.array(distances)))
     assert (np.diff(held) <= 0.0).all()
     assert (held > 0.0).all()
     assert (held <= 1.0).all()
 
 
-def test_a_measured_model_keeps_the_whole_correction() -> None:
-    assert hold(np.zeros(1))[0] == 1.0
-    assert 0.9 < hold(np.array([NEAR / 2]))[0] < 1.0
-    assert hold(np.array([1e3]))[0] < 0.5
+def test_among_measured_runs_the_whole_correction_holds() -> None:
+    assert share_that_holds(0.0) == share_that_holds(REACH) == 1.0
+    assert 0.2 < share_that_holds(NEAR) < 0.5
+    assert share_that_holds(1e3) < 1e-4
 
 
-def test_measured_architectures_are_at_distance_0_whatever_their_batch() -> None:
+def test_a_measured_run_is_at_distance_0_whatever_else_it_is() -> None:
+    jobs = table({"log_params": 1.0, "log_batch": 3.0}, {"log_params": 1.0, "log_batch": 9.0})
+    assert measured_runs(jobs, np.array([0])).distance(jobs) == pytest.approx([0.0, 0.0])
+
+
+def test_distance_is_to_the_nearest_run_in_units_of_each_feature() -> None:
     jobs = table(
-        {"log_params": 1.0, "class.gemm": 0.2},
-        {"log_params": 1.0, "class.gemm": 0.9},
-        architectures=("a", "a"),
+        {"log_params": 1.0}, {"log_params": 9.0}, {"log_params": 3.0}, {"log_params": 1.0, "log_peak": 1.0}
     )
-    models = measured_models(jobs, np.array([0]))
-    assert models.distance(jobs).tolist() == [0.0, 0.0]
+    runs = measured_runs(jobs, np.array([0, 1]))
+    assert runs.distance(jobs) == pytest.approx([0.0, 0.0, 2.0, 2.0], abs=1e-3)
 
 
-def test_an_unknown_model_is_as_far_as_the_nearest_measured_one() -> None:
+def test_another_stack_and_another_regime_are_far() -> None:
+    base = {"share.gemm_s": 0.9, "stack.one": 1.0}
     jobs = table(
-        {"log_params": 0.0},
-        {"log_params": 10.0},
-        {"log_params": 8.0},
-        architectures=("small", "large", "new"),
+        base, {**base, "stack.one": 0.0, "stack.two": 1.0}, {"share.host_stall_s": 0.9, "stack.one": 1.0}
     )
-    models = measured_models(jobs, np.array([0, 1]))
-    assert models.architectures == ("small", "large")
-    assert models.distance(jobs) == pytest.approx([0.0, 0.0, 2.0])  # one unit of log_params is one step
+    distance = measured_runs(jobs, np.array([0])).distance(jobs)
+    assert distance[1] == pytest.approx(np.sqrt(2.0), rel=1e-3)
+    assert distance[2] > NEAR
 
 
-def test_a_model_lies_at_the_median_of_its_rows() -> None:
-    jobs = table(*({"log_params": value} for value in (1.0, 2.0, 9.0)), architectures=("a", "a", "a"))
-    models = measured_models(jobs, np.arange(3))
-    assert len(models.positions) == 1
-    assert models.positions[0] == pytest.approx(positions_of(jobs)[1])
-
-
-def test_the_batch_does_not_move_a_model() -> None:
-    jobs = table(
-        {"log_flops": 3.0, "log_micro_batch_size": 0.0},
-        {"log_flops": 5.0, "log_micro_batch_size": 2.0},
-        architectures=("a", "a"),
-    )
-    places = positions_of(jobs)
-    assert places[0] == pytest.approx(places[1])
+@given(st.integers(1, 40), st.integers(0, 10**6))
+def test_thinned_runs_stay_within_a_cell(count: int, seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    jobs = table(*({name: float(draw.normal()) for name in NAMES} for _ in range(count)))
+    runs = measured_runs(jobs, np.arange(count))
+    assert len(runs.positions) <= count
+    dims = positions_of(jobs).shape[1]
+    assert (runs.distance(jobs) <= 0.5 * np.sqrt(dims) + 0.25 * np.sqrt(dims)).all()

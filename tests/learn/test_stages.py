@@ -11,11 +11,10 @@ from precision_time.corpus.measurement import Measurement
 from precision_time.errors import NotFittedError
 from precision_time.learn.artifact import EvidenceTable, TrainedPredictor, load_predictor
 from precision_time.learn.intervals import NOVELTY, IntervalModel, fit_quantiles
-from precision_time.learn.novelty import hold
+from precision_time.learn.novelty import REACH, hold, measured_runs
 from precision_time.learn.stages import (
     DEFAULT_SETTINGS,
     STAGES,
-    common_columns,
     fit_scale,
     fit_stages,
 )
@@ -54,7 +53,6 @@ def synthetic_table(seed: int = 0) -> MeasuredTable:
         analytical_s=compute_s + exposed_s,
         compute_s=compute_s,
         exposed_s=exposed_s,
-        architectures=tuple(f"synthetic-{index}" for index in model),
     )
     rows = tuple(
         Measurement(
@@ -78,12 +76,11 @@ def synthetic_table(seed: int = 0) -> MeasuredTable:
 
 
 TABLE = synthetic_table()
-MODEL_OF = np.repeat(np.arange(MODELS), ROWS_EACH)
 
 
 def fitted(rows=None, seed=0):
     rows = np.arange(N) if rows is None else rows
-    return fit_stages(TABLE, rows, np.ones(N), np.arange(N), MODEL_OF, settings=SETTINGS, seed=seed)
+    return fit_stages(TABLE, rows, np.ones(N), np.arange(N), settings=SETTINGS, seed=seed)
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +110,7 @@ def predictor_of(correction):
 def test_all_stages_are_fitted(correction):
     assert set(correction.stages) == set(STAGES)
     assert correction.names == NAMES
-    assert correction.models.architectures == tuple(dict.fromkeys(TABLE.jobs.architectures))
+    assert 0 < len(correction.runs.positions) <= N
 
 
 def test_the_same_seed_gives_the_same_trees(correction):
@@ -154,24 +151,18 @@ def test_what_is_corrected_does_not_depend_on_the_company(correction):
     np.testing.assert_allclose(correction.correct(TABLE.jobs.take(some)).step_time_s, together[some])
 
 
-def test_unmeasured_models_shrink_toward_what_all_have_in_common(correction):
+def test_far_from_all_runs_the_correction_fades_to_the_cost_model(correction):
     some = TABLE.jobs.take(np.arange(20))
     moved = some.features.copy()
     moved[:, NAMES.index("log_params")] += 50.0
-    far = replace(some, features=moved, architectures=("synthetic-new",) * 20)
-    known = replace(far, architectures=some.architectures)
-    found, full = correction.correct(far), correction.correct(known)
+    far = replace(some, features=moved)
+    found = correction.correct(far)
+    whole = replace(correction, runs=measured_runs(far, np.arange(20))).correct(far)
     assert (found.distance > 10.0).all()
-    assert (full.distance == 0.0).all()
-    common = correction.stages["common"].predict(moved[:, common_columns(NAMES)])
-    held = hold(found.distance)
-    expected = held * np.log(full.step_time_s / some.analytical_s) + (1.0 - held) * common
+    assert (whole.distance < REACH).all()
+    expected = hold(found.distance) * np.log(whole.step_time_s / some.analytical_s)
     np.testing.assert_allclose(np.log(found.step_time_s / some.analytical_s), expected, rtol=1e-9, atol=1e-12)
-    assert not np.allclose(found.step_time_s, full.step_time_s)
-
-
-def test_common_reads_nothing_that_tells_models_apart():
-    assert [NAMES[index] for index in common_columns(NAMES)] == ["stack.made-up", "matmul.fp16", "log_peak"]
+    assert not np.allclose(found.step_time_s, whole.step_time_s)
 
 
 def test_a_saved_predictor_answers_the_same(correction, tmp_path: Path):
@@ -208,7 +199,7 @@ def test_a_damaged_predictor_says_so(correction, tmp_path: Path, what: str):
         arrays.write_bytes(arrays.read_bytes()[:1000])
     elif what == "other schema":
         card.write_text(
-            card.read_text(encoding="utf-8").replace('"schema": 1', '"schema": 99'), encoding="utf-8"
+            card.read_text(encoding="utf-8").replace('"schema": 2', '"schema": 99'), encoding="utf-8"
         )
     else:
         card.write_text("{", encoding="utf-8")

@@ -357,3 +357,17 @@ def test_a_batch_that_needs_accumulation_says_how_much():
     with pytest.raises(LayoutError, match="give only one of them, or grad_accum=8"):
         predict_time(**asked)
     assert predict_time(**asked, grad_accum=8).micro_batch_size == 1.0
+
+
+def test_a_hugging_face_configuration_is_one_call(tmp_path):
+    config = {
+        "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 2048,
+        "intermediate_size": 5632, "num_hidden_layers": 22, "num_attention_heads": 32, "num_key_value_heads": 4,
+        "vocab_size": 32000, "max_position_embeddings": 2048,
+    }  # fmt: skip
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(config), encoding="utf-8")
+    asked = {"device": "A100-SXM4-80GB", "precision": "bf16-mixed", "seq_len": 2048, "batch_size": 4}
+    from_words, from_file = predict_time(config, **asked), predict_time(str(file), **asked)
+    assert from_words.step_time_s == from_file.step_time_s > 0.0
+    assert from_file.throughput_unit == "tokens/s"

@@ -40,11 +40,6 @@ def configuration_groups(rows: Sequence[Measurement]) -> Ints:
     return group_numbers(rows, by=SplitBy.CONFIGURATION)
 
 
-def model_groups(rows: Sequence[Measurement]) -> Ints:
-    """Groups of rows whose models are one architecture (`model_group`)."""
-    return group_numbers(rows, by=SplitBy.MODEL)
-
-
 def grouped_folds(groups: Ints, *, num_folds: int = 5, seed: int = 0) -> Ints:
     """The test fold of each row, 0 .. num_folds - 1, shape (n,); no group is divided.
 

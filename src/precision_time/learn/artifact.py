@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from ..errors import NotFittedError
 from .intervals import IntervalModel
-from .novelty import MeasuredModels
+from .novelty import MeasuredRuns
 from .stages import STAGES, StagedCorrection
 from .trees import TreeEnsemble
 
-ARTIFACT_SCHEMA_VERSION = 1
+ARTIFACT_SCHEMA_VERSION = 2
 _ARRAYS, _CARD = "predictor.npz", "predictor.json"
 
 
@@ -61,7 +61,7 @@ class TrainedPredictor:
         for stage in STAGES:
             arrays |= self.correction.stages[stage].to_arrays(stage)
         arrays |= self.intervals.to_arrays()
-        arrays["models.positions"] = self.correction.models.positions
+        arrays["runs.positions"] = self.correction.runs.positions
         arrays |= {
             "evidence.keys": self.evidence.keys,
             "evidence.ids": self.evidence.measurement_ids,
@@ -73,7 +73,6 @@ class TrainedPredictor:
         card = {
             "schema": ARTIFACT_SCHEMA_VERSION,
             "features": list(self.correction.names),
-            "architectures": list(self.correction.models.architectures),
             **self.card,
         }
         _write_atomically(folder / _CARD, json.dumps(card, indent=1, sort_keys=True).encode())
@@ -114,9 +113,7 @@ def _assemble(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Tr
         correction=StagedCorrection(
             names=tuple(card["features"]),
             stages={stage: TreeEnsemble.from_arrays(arrays, stage) for stage in STAGES},
-            models=MeasuredModels(
-                architectures=tuple(card["architectures"]), positions=arrays["models.positions"]
-            ),
+            runs=MeasuredRuns(positions=arrays["runs.positions"]),
         ),
         intervals=IntervalModel.from_arrays(arrays),
         evidence=EvidenceTable(

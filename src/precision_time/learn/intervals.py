@@ -1,8 +1,8 @@
 """Prediction intervals: conformal, scaled by expected error, calibrated by how new a job is.
 
-The residuals are out of fold, and the folds are those of the question: for a job whose model and
-device were measured, configurations were held out; for a model never seen, whole models were. So an
-unseen model gets the width that unseen models earned.
+The residuals are out of fold, and the folds are those of the question: for a job among measured runs,
+configurations were held out; for one farther away, whole models and whole sources were. So a job unlike any
+measured run gets the width that such jobs earned.
 
 References: Lei et al., JASA 113 (2018), locally weighted split conformal prediction; Vovk,
 Mondrian conformal prediction (2005).
@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .novelty import NEAR
+from .novelty import NEAR, REACH
 from .trees import TreeEnsemble
 
 Floats = NDArray[np.float64]
 
 NOVELTY = ("known", "near", "far")
-"""How new a model is: measured, unseen but near a measured one, unlike any of them."""
+"""How new a job is: among measured runs, near them, unlike any of them."""
 _GRID = np.linspace(0.0, 1.0, 401)
 _MIN_SCALE = 0.01
 """No run repeats better than this (relative): repeat noise of the quietest sources."""
@@ -75,12 +75,12 @@ class IntervalModel:
 
 
 def novelty(distance: Floats) -> NDArray[np.intp]:
-    """Index into NOVELTY of models at a distance from the nearest measured one.
+    """Index into NOVELTY of jobs at a distance from the nearest measured run.
 
-    >>> novelty(np.array([0.0, 0.5, 7.0])).tolist()
+    >>> novelty(np.array([0.0, 1.5, 7.0])).tolist()
     [0, 1, 2]
     """
-    return np.where(distance <= 0.0, 0, np.where(distance <= NEAR, 1, 2)).astype(np.intp)
+    return np.where(distance <= REACH, 0, np.where(distance <= NEAR, 1, 2)).astype(np.intp)
 
 
 def fit_quantiles(scaled_residuals: Floats, weights: Floats) -> Floats:

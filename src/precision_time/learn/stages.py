@@ -6,9 +6,7 @@
 3. overlap: log(measured / sum of the corrected parts), from all runs. It sees the first two stages
    out of fold, so that it learns from the errors they make on jobs they have not seen.
 
-Beside them stands `common`: log(measured / analytical) by software, device and precision alone. For a
-model that was never measured the three stages hold the less the farther it is (`novelty.py`), and
-`common` takes over.
+Far from every measured run the correction holds the less the farther the job is (`novelty.py`).
 
 Reference: arXiv 2604.16145 (hierarchical predictor with a precision-dependent aggregator);
 papers.md 1.5. Trees are LightGBM's (Ke et al., NeurIPS 2017).
@@ -17,58 +15,25 @@ papers.md 1.5. Trees are LightGBM's (Ke et al., NeurIPS 2017).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .novelty import MeasuredModels, hold, measured_models
+from .novelty import MeasuredRuns, hold, measured_runs
 from .table import JobTable, MeasuredTable
 from .trees import TreeEnsemble, trees_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
-STAGES = ("compute", "communication", "overlap", "common")
-COMMON_FEATURES = (
-    "stack.",
-    "framework",
-    "compiler.",
-    "scope.",
-    "channels_last",
-    "fused_",
-    "unpadded",
-    "real_input",
-    "matmul.",
-    "conv_tf32",
-    "activation_bytes",
-    "autocast",
-    "loss_scaling",
-    "log_peak",
-    "log_fp32_peak",
-    "log_bandwidth",
-    "log_ridge",
-    "log_memory",
-    "units",
-    "l2",
-    "boost",
-    "tdp",
-    "device_year",
-    "vendor.",
-    "single_process",
-    "parameter_server",
-    "zero_stage",
-    "checkpointing",
-)
-"""Beginnings of the names of the features that `common` reads: nothing that tells one model from another."""
+STAGES = ("compute", "communication", "overlap")
 _FLOOR_S = 1e-6
 _MIN_SHARE = 0.02
 """Least share of a step that a part is taken to have, so that logarithms stay finite."""
 _INNER_FOLDS = 2
-_MODEL_BALANCE = 0.7
-"""0: every row of `common` counts alike; 1: every model does."""
 _LEAST_ERROR = 0.01
 """Added to errors before their logarithm: below repeat noise there is nothing to learn."""
 
@@ -92,9 +57,6 @@ DEFAULT_SETTINGS: Mapping[str, BoosterSettings] = {
     "compute": BoosterSettings(num_trees=200),
     "communication": BoosterSettings(num_trees=120, num_leaves=31),
     "overlap": BoosterSettings(num_trees=500, num_leaves=63, feature_fraction=0.4),
-    "common": BoosterSettings(
-        num_trees=120, learning_rate=0.08, num_leaves=16, min_data_in_leaf=30, lambda_l2=5.0
-    ),
     "scale": BoosterSettings(num_trees=80, num_leaves=24, min_data_in_leaf=40, objective="regression"),
 }
 
@@ -107,17 +69,17 @@ class Corrected:
     exposed_s: Floats
     step_time_s: Floats
     distance: Floats
-    """Of each model to the nearest measured one."""
+    """Of each job to the nearest measured run."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StagedCorrection:
-    """The fitted stages, and the models they were fitted on."""
+    """The fitted stages, and the runs they were fitted on."""
 
     names: tuple[str, ...]
     """Feature columns, in order."""
     stages: Mapping[str, TreeEnsemble]
-    models: MeasuredModels
+    runs: MeasuredRuns
 
     def correct(self, jobs: JobTable) -> Corrected:
         """Corrected seconds; compute_s + exposed_s = step_time_s."""
@@ -126,12 +88,8 @@ class StagedCorrection:
         total_s = compute_s + exposed_s
         overlap = self.stages["overlap"].predict(_overlap_features(jobs.features, compute_s, exposed_s))
         full = overlap + np.log(total_s / jobs.analytical_s)
-        distance = self.models.distance(jobs)
-        held = hold(distance)
-        factor = full
-        if (held < 1.0).any():
-            common = self.stages["common"].predict(jobs.features[:, common_columns(self.names)])
-            factor = held * full + (1.0 - held) * common
+        distance = self.runs.distance(jobs)
+        factor = hold(distance) * full
         step_time_s = jobs.analytical_s * np.exp(factor)
         return Corrected(
             compute_s=step_time_s * compute_s / total_s,
@@ -139,13 +97,6 @@ class StagedCorrection:
             step_time_s=step_time_s,
             distance=distance,
         )
-
-
-def common_columns(names: Sequence[str]) -> Ints:
-    """Indices of the columns that `common` reads."""
-    return np.array(
-        [index for index, name in enumerate(names) if name.startswith(COMMON_FEATURES)], dtype=np.intp
-    )
 
 
 def _overlap_features(features: Floats, compute_s: Floats, exposed_s: Floats) -> Floats:
@@ -159,7 +110,6 @@ def fit_stages(
     rows: Ints,
     weights: Floats,
     groups: NDArray[Any],
-    models: NDArray[Any],
     *,
     settings: Mapping[str, BoosterSettings] = DEFAULT_SETTINGS,
     seed: int = 0,
@@ -172,7 +122,6 @@ def fit_stages(
         rows: Indices of the rows to learn from.
         weights: Evidence of each row of the table, shape (n,).
         groups: Group of each row of the table: rows of one group stay together in the inner folds.
-        models: Model of each row of the table: `common` gives each model much the same say.
         settings: LightGBM settings per stage.
         seed: Of the boosters and the inner folds; the same seed gives the same trees.
         progress: Called with the name of each part of the work.
@@ -205,26 +154,9 @@ def fit_stages(
             "compute": compute,
             "communication": communication,
             "overlap": overlap,
-            "common": _fit_common(table, rows, weights, models, settings["common"], seed),
         },
-        models=measured_models(table.jobs, rows),
+        runs=measured_runs(table.jobs, rows),
     )
-
-
-def _fit_common(
-    table: MeasuredTable,
-    rows: Ints,
-    weights: Floats,
-    models: NDArray[Any],
-    settings: BoosterSettings,
-    seed: int,
-) -> TreeEnsemble:
-    """What software, device and precision have in common, whatever the model."""
-    _, inverse, counts = np.unique(models[rows], return_inverse=True, return_counts=True)
-    target = np.log(table.measured_s[rows] / table.jobs.analytical_s[rows])
-    columns = common_columns(table.jobs.names)
-    shared = weights[rows] / counts[inverse] ** _MODEL_BALANCE
-    return _boost(table.jobs.features[np.ix_(rows, columns)], target, shared, settings, seed)
 
 
 def fit_scale(

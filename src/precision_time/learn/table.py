@@ -15,7 +15,6 @@ from ..cost.group import JobGroup, group_key, group_of_jobs
 from ..cost.job import Job
 from ..cost.step import StepCosts, price
 from ..errors import PrecisionTimeError
-from ..workload.graph import OpGraph
 from .features import group_features
 
 Floats = NDArray[np.float64]
@@ -34,8 +33,6 @@ class JobTable:
     """Its compute part (kernels, host, optimizer)."""
     exposed_s: Floats
     """Its communication part; compute_s + exposed_s = analytical_s."""
-    architectures: tuple[str, ...]
-    """`architecture_key` of each job."""
 
     def take(self, rows: NDArray[np.intp]) -> JobTable:
         """The table of some of the rows."""
@@ -45,13 +42,7 @@ class JobTable:
             analytical_s=self.analytical_s[rows],
             compute_s=self.compute_s[rows],
             exposed_s=self.exposed_s[rows],
-            architectures=tuple(self.architectures[row] for row in rows),
         )
-
-
-def architecture_key(graph: OpGraph) -> str:
-    """What makes two models the same architecture, whatever their names: parameters and operators."""
-    return f"{graph.params:.0f}/{len(graph.nodes)}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,7 +91,6 @@ def group_table(group: JobGroup, costs: StepCosts) -> JobTable:
         analytical_s=step_s,
         compute_s=compute_s,
         exposed_s=step_s - compute_s,
-        architectures=(architecture_key(group.workload.graph),) * len(group),
     )
 
 
@@ -111,7 +101,6 @@ def _joined(tables: Sequence[JobTable]) -> JobTable:
         analytical_s=np.concatenate([table.analytical_s for table in tables]),
         compute_s=np.concatenate([table.compute_s for table in tables]),
         exposed_s=np.concatenate([table.exposed_s for table in tables]),
-        architectures=tuple(key for table in tables for key in table.architectures),
     )
 
 
@@ -121,7 +110,6 @@ _EMPTY = JobTable(
     analytical_s=np.zeros(0),
     compute_s=np.zeros(0),
     exposed_s=np.zeros(0),
-    architectures=(),
 )
 
 

@@ -1,7 +1,7 @@
 """`precision-time train`: from the corpus to the predictor that ships, with its held-out errors.
 
-Five folds by configuration and five by model are fitted first. Their out-of-fold residuals are the
-accuracy table, calibrate the intervals, and stand beside each measured run as evidence. The last
+Five folds by configuration, five by model and five by source are fitted first. Their out-of-fold residuals
+are the accuracy table, calibrate the intervals, and stand beside each measured run as evidence. The last
 fit learns from everything. Seeded: the same corpus and seed give the same files.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..corpus.measurement import Measurement
-from ..corpus.splits import configuration_groups, grouped_folds, model_groups
+from ..corpus.splits import SplitBy, configuration_groups, group_numbers, grouped_folds
 from ..corpus.store import corpus_fingerprint, load_corpus
 from .artifact import EvidenceTable, TrainedPredictor
 from .evidence_space import evidence_keys
@@ -26,7 +26,7 @@ from .table import MeasuredTable, measured_table
 Floats = NDArray[np.float64]
 Tell = Callable[[str], None]
 
-PROTOCOLS = ("configuration", "model")
+PROTOCOLS = ("configuration", "model", "source")
 _FOLDS = 5
 _LEAST_ROWS = 50
 """Residuals that a class of novelty needs for quantiles of its own."""
@@ -41,7 +41,7 @@ class HeldOut:
     step_time_s: Floats
     folds: NDArray[np.intp]
     distance: Floats
-    """Of each row's model to the nearest one its fold was fitted on."""
+    """Of each row to the nearest one its fold was fitted on."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,8 +82,7 @@ def train(
     tell("fitting on everything")
     everything = np.arange(len(table))
     groups = configuration_groups(table.measurements)
-    models = model_groups(table.measurements)
-    correction = fit_stages(table, everything, weights, groups, models, settings=settings, seed=seed)
+    correction = fit_stages(table, everything, weights, groups, settings=settings, seed=seed)
     keys = evidence_keys(table.jobs)
     predictor = TrainedPredictor(
         correction=correction,
@@ -114,21 +113,20 @@ def cross_validate(
     Args:
         table: Measured jobs.
         weights: Evidence per row.
-        protocol: What stays together: a configuration, or all rows of a model.
+        protocol: What stays together: a configuration, all rows of a model, or of a source.
         settings: LightGBM settings per stage.
         seed: Of folds and boosters.
         folds: How many.
         tell: Called with a word on each fold.
     """
     configurations = configuration_groups(table.measurements)
-    models = model_groups(table.measurements)
-    groups = configurations if protocol == "configuration" else models
+    groups = group_numbers(table.measurements, by=SplitBy(protocol))
     fold_of = grouped_folds(groups, num_folds=folds, seed=seed)
     predicted, distance = np.empty(len(table)), np.empty(len(table))
     for fold in range(folds):
         tell(f"held out by {protocol}, fold {fold + 1} of {folds}")
         inside, outside = np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)
-        correction = fit_stages(table, inside, weights, configurations, models, settings=settings, seed=seed)
+        correction = fit_stages(table, inside, weights, configurations, settings=settings, seed=seed)
         corrected = correction.correct(table.jobs.take(outside))
         predicted[outside], distance[outside] = corrected.step_time_s, corrected.distance
     return HeldOut(step_time_s=predicted, folds=fold_of, distance=distance)
@@ -143,7 +141,8 @@ def fit_intervals(
 ) -> IntervalModel:
     """Scale and quantiles of the residuals.
 
-    For known models they come from the folds by configuration, for unseen ones from those by model.
+    For jobs among measured runs they come from the folds by configuration, for others from those by model
+    and by source.
     """
     residuals = {name: np.log(table.measured_s / held.step_time_s) for name, held in held_out.items()}
     scale = fit_scale(
@@ -151,13 +150,15 @@ def fit_intervals(
     )
     model = IntervalModel(scale=scale, quantiles={})
     expected = model.expected_error(table.jobs.features)
-    scaled = {name: values / expected for name, values in residuals.items()}
-    distance = held_out["model"].distance
-    quantiles = {"known": fit_quantiles(scaled["configuration"], weights)}
+    quantiles = {"known": fit_quantiles(residuals["configuration"] / expected, weights)}
+    whole = ("model", "source")
+    scaled = np.concatenate([residuals[name] / expected for name in whole])
+    distance = np.concatenate([held_out[name].distance for name in whole])
+    votes = np.concatenate([weights for _ in whole])
     for index, name in enumerate(NOVELTY[1:], start=1):
         rows = novelty(distance) == index
-        chosen = rows if rows.sum() >= _LEAST_ROWS else distance > 0.0
-        quantiles[name] = fit_quantiles(scaled["model"][chosen], weights[chosen])
+        chosen = rows if rows.sum() >= _LEAST_ROWS else novelty(distance) > 0
+        quantiles[name] = fit_quantiles(scaled[chosen], votes[chosen])
     return replace(model, quantiles=quantiles)
 
 

@@ -109,8 +109,6 @@ def joined_tables(tables: Sequence[JobTable]) -> JobTable:
     columns: dict[str, Any] = {"names": tables[0].names}
     for item in fields(JobTable):
         values = [getattr(table, item.name) for table in tables]
-        if item.name == "architectures":
-            columns[item.name] = tuple(key for keys in values for key in keys)
-        elif item.name != "names":
+        if item.name != "names":
             columns[item.name] = np.concatenate(values)
     return JobTable(**columns)

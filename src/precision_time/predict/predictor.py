@@ -15,7 +15,7 @@ from ..cost.step import StepCosts, price
 from ..identity_cache import cache_by_identity
 from ..learn.artifact import TrainedPredictor
 from ..learn.evidence_space import evidence_keys, nearest
-from ..learn.novelty import NEAR
+from ..learn.novelty import NEAR, REACH, share_that_holds
 from ..learn.serving import StepTimes, on_reference, step_times
 from ..learn.table import JobTable, group_table, job_table
 from ..workload.graph import OpGraph
@@ -179,11 +179,11 @@ def job_warnings(job: Job, distance: float, predictor: TrainedPredictor) -> tupl
     """What makes this answer weaker than usual, in words."""
     warnings: list[str] = []
     card = predictor.card
-    if distance > 0.0:
-        likeness = "is near measured ones" if distance <= NEAR else "is unlike any measured one"
+    if distance > REACH:
+        likeness = "far from all" if distance > NEAR else "beside the"
         warnings.append(
-            f"No measured run of {job.workload.name} is in the corpus; it {likeness}: "
-            "the interval is that of such models."
+            f"This job lies {likeness} measured runs: {100.0 * share_that_holds(distance):.0f} % of the "
+            "learned correction is taken, and the interval is that of such jobs."
         )
     if job.cluster.device.name not in frozenset(card["devices"]):
         warnings.append(
