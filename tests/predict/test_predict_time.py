@@ -260,7 +260,7 @@ def test_bf16_on_v100_is_emulated_and_warned_of():
     emulated = predict_time(**v100, precision="bf16-mixed")
     assert any("no bf16 hardware" in line and "emulated" in line for line in emulated.warnings)
     assert emulated.step_time_s > predict_time(**v100, precision="fp16-mixed").step_time_s
-    assert not predict_time(**v100, precision="fp16-mixed").warnings
+    assert not any("emulated" in line for line in predict_time(**v100, precision="fp16-mixed").warnings)
 
 
 def test_a_slow_input_pipeline_bounds_the_step() -> None:

@@ -19,6 +19,8 @@ from .features import group_features
 
 Floats = NDArray[np.float64]
 
+_DIGITS = 9
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobTable:
@@ -86,7 +88,8 @@ def group_table(group: JobGroup, costs: StepCosts) -> JobTable:
     named = group_features(group, costs)
     step_s, compute_s = costs.step_time_s, costs.compute_s
     return JobTable(
-        features=np.stack([*named.values()], axis=1),
+        # The last digits depend on how many jobs are priced together; trees may split at them.
+        features=np.round(np.stack([*named.values()], axis=1), _DIGITS),
         names=tuple(named),
         analytical_s=step_s,
         compute_s=compute_s,

@@ -52,7 +52,7 @@ def render(search: LayoutSearch, *, width: int = _TEXT_WIDTH) -> Group:
         parts += [Text(search.why), ""] if search.why else []
     if search.shortfall is not None:
         parts += [*map(Text, _shortfall_lines(search.shortfall)), ""]
-    parts += [Text(line) for line in _count_lines(search.counts, search.search_s)]
+    parts += [Text(line) for line in _count_lines(search.counts)]
     parts += [Text(f"Assumed: {line}") for line in search.assumptions]
     warnings = search.ranked[0].prediction.warnings if search.ranked else ()
     return Group(*parts, *(Text(f"Warning: {line}", style="yellow") for line in warnings))
@@ -123,9 +123,9 @@ def _shortfall_lines(found: Shortfall) -> list[str]:
     ]
 
 
-def _count_lines(counts: SearchCounts, search_s: float) -> list[str]:
+def _count_lines(counts: SearchCounts) -> list[str]:
     said = (
-        f"{counts.enumerated:,} layouts in {format_duration(search_s)}: {counts.priced:,} priced, "
+        f"{counts.enumerated:,} layouts: {counts.priced:,} priced, "
         f"{counts.too_large:,} do not fit, {counts.recomputing:,} recompute more than they need to, "
         f"{counts.outrun:,} slower by their kernels and bubble alone."
     )
