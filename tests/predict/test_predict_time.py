@@ -360,11 +360,9 @@ def test_a_batch_that_needs_accumulation_says_how_much():
 
 
 def test_a_hugging_face_configuration_is_one_call(tmp_path):
-    config = {
-        "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 2048,
-        "intermediate_size": 5632, "num_hidden_layers": 22, "num_attention_heads": 32, "num_key_value_heads": 4,
-        "vocab_size": 32000, "max_position_embeddings": 2048,
-    }  # fmt: skip
+    sizes = {"hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 22, "vocab_size": 32000}
+    heads = {"num_attention_heads": 32, "num_key_value_heads": 4, "max_position_embeddings": 2048}
+    config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], **sizes, **heads}
     file = tmp_path / "config.json"
     file.write_text(json.dumps(config), encoding="utf-8")
     asked = {"device": "A100-SXM4-80GB", "precision": "bf16-mixed", "seq_len": 2048, "batch_size": 4}
