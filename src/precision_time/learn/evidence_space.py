@@ -57,7 +57,7 @@ def nearest(
     if count == 0:
         return np.zeros(0, dtype=np.intp), np.zeros(0)
     # |k - p|^2 up to the constant |p|^2, by one product; exact distances for the few that matter.
-    rows = np.argpartition(squares - 2.0 * (keys @ point), count - 1)[:count]
+    rows = np.argpartition(squares + keys @ (np.float32(-2.0) * point), count - 1)[:count]
     distance = np.sqrt(np.square(keys[rows].astype(np.float64) - point).sum(axis=1))
     order = np.argsort(distance, kind="stable")
     return rows[order], np.exp(-distance[order] / 2.0)

@@ -7,7 +7,8 @@ was earned there; far from all measured runs it shrinks, and the cost model spea
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -54,21 +55,24 @@ class MeasuredRuns:
 
     positions: Positions
     """Shape (runs, dims)."""
+    squares: Positions = field(init=False)
+    """Squared length of each position, shape (runs,): makes looking for the nearest one product."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "squares", np.square(self.positions).sum(axis=1))
 
     def distance(self, jobs: JobTable) -> Floats:
         """Distance of each job to the nearest measured run, shape (n,)."""
         points = positions_of(jobs)
         if len(points) == 1:
             return self._nearest(points)
-        cells = np.round(points / _QUERY_CELL).astype(np.int32)
-        _, first, which = np.unique(cells, axis=0, return_index=True, return_inverse=True)
+        _, first, which = np.unique(_cells(points, _QUERY_CELL), return_index=True, return_inverse=True)
         found: Floats = self._nearest(points[first])[which.reshape(-1)]
         return found
 
     def _nearest(self, points: Positions) -> Floats:
-        squares = np.square(self.positions).sum(axis=1)
         nearest = [
-            (squares - 2.0 * (chunk @ self.positions.T)).min(axis=1) + np.square(chunk).sum(axis=1)
+            (self.squares - 2.0 * (chunk @ self.positions.T)).min(axis=1) + np.square(chunk).sum(axis=1)
             for chunk in np.array_split(points, max(len(points) // _CHUNK, 1))
         ]
         distance: Floats = np.sqrt(np.maximum(np.concatenate(nearest).astype(np.float64), 0.0))
@@ -78,7 +82,7 @@ class MeasuredRuns:
 def measured_runs(jobs: JobTable, rows: NDArray[np.intp]) -> MeasuredRuns:
     """The runs among some rows of a table, the first of each cell."""
     points = positions_of(jobs)[rows]
-    _, first = np.unique(np.round(points / _CELL).astype(np.int32), axis=0, return_index=True)
+    _, first = np.unique(_cells(points, _CELL), return_index=True)
     return MeasuredRuns(positions=points[np.sort(first)])
 
 
@@ -99,12 +103,29 @@ def share_that_holds(distance: float) -> float:
 
 def positions_of(jobs: JobTable) -> Positions:
     """Position of each job, shape (n, dims)."""
+    used, units = _columns(jobs.names)
+    scaled: Positions = np.asarray(jobs.features[:, used] / units, dtype=np.float32)
+    return scaled
+
+
+def _cells(points: Positions, side: float) -> NDArray[np.int64]:
+    """A number for the cell of each point, shape (n,); two cells share one with a chance of 2^-64."""
+    corners = np.round(points / side).astype(np.int64)
+    numbers: NDArray[np.int64] = corners @ _mixing(points.shape[1])
+    return numbers
+
+
+@lru_cache(maxsize=8)
+def _mixing(dims: int) -> NDArray[np.int64]:
+    return np.random.default_rng(0).integers(-(1 << 62), 1 << 62, size=dims)
+
+
+@lru_cache(maxsize=8)
+def _columns(names: tuple[str, ...]) -> tuple[NDArray[np.intp], Floats]:
+    """Features that the space is made of, and their units."""
     units = [
         _UNITS.get(name) or next((u for kind, u in _UNITS_OF_KINDS.items() if name.startswith(kind)), 0.0)
-        for name in jobs.names
+        for name in names
     ]
-    used = [index for index, unit in enumerate(units) if unit]
-    scaled: Positions = np.asarray(
-        jobs.features[:, used] / np.array([units[index] for index in used]), dtype=np.float32
-    )
-    return scaled
+    used = np.array([index for index, unit in enumerate(units) if unit], dtype=np.intp)
+    return used, np.array([unit for unit in units if unit])

@@ -63,7 +63,7 @@ def predict_job(
     run = run_times(job, length, step_time_s)
     warnings = (
         *job_warnings(job, float(times.corrected.distance[0]), predictor),
-        *suggest_fit(job),
+        *(suggest_fit(job) if needed > job.cluster.device.memory_bytes else ()),
     )
     workload, layout, device = job.workload, job.layout, job.cluster.device
     return Prediction(
