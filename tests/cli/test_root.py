@@ -15,6 +15,7 @@ EXPECTED = [
     "evaluate",
     "explain",
     "layout",
+    "measure",
     "models",
     "precisions",
     "predict",

@@ -1,0 +1,124 @@
+"""Operators on the processor: every one runs, and computes what its shape says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from precision_time.errors import ConfigError
+from precision_time.measure.device import MeasuredDevice
+from precision_time.measure.points import PLANS, OpPoint, Plan, load_plan
+
+torch = pytest.importorskip("torch")
+
+from precision_time.measure import float8, ops  # noqa: E402
+from precision_time.measure.execution import product_precision  # noqa: E402
+from precision_time.measure.kernels import measure_op  # noqa: E402
+
+
+def test_the_tiny_plan_has_every_operator(tiny: Plan) -> None:
+    assert {point.op for point in tiny.ops} == set(ops.OPS)
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_shipped_plans_ask_for_known_operators(name: str) -> None:
+    assert {point.op for point in load_plan(name).ops} <= set(ops.OPS)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_every_operator_of_the_tiny_plan_is_timed(tiny: Plan, cpu: MeasuredDevice) -> None:
+    for point in tiny.ops:
+        result = measure_op(point, cpu, seconds=1e-4)
+        timing = result.timing
+        assert 0.0 < timing.low_s <= timing.median_s <= timing.high_s < 1.0, point
+        assert result.timed == "loop"
+
+
+@pytest.mark.parametrize(
+    ("op", "shape", "out", "leaves"),
+    [
+        ("linear", {"M": 4, "N": 8, "K": 16}, (4, 8), 2),
+        ("linear", {"B": 3, "M": 4, "N": 8, "K": 16}, (12, 8), 2),
+        ("bmm", {"B": 2, "M": 3, "N": 4, "K": 5}, (2, 3, 4), 2),
+        ("conv", {"N": 2, "C": 4, "K": 8, "R": 3, "H": 6, "stride": 2, "pad": 1}, (2, 8, 3, 3), 2),
+        ("depthwise_conv", {"N": 2, "C": 4, "K": 4, "R": 3, "H": 6, "pad": 1, "groups": 4}, (2, 4, 6, 6), 2),
+        ("attention", {"B": 1, "H": 4, "kv_heads": 2, "T": 8, "D": 4, "kernel": "math"}, (1, 4, 8, 4), 3),
+        ("embedding", {"B": 4, "V": 11, "H": 8}, (4, 8), 1),
+        ("rnn_lstm", {"hidden": 4, "N": 2, "T": 3}, (3, 2, 4), 5),
+    ],
+)
+def test_shapes_mean_what_they_say(op: str, shape: dict[str, int], out: tuple[int, ...], leaves: int) -> None:
+    case = ops.build_case(op, "fp32", shape, "cpu")
+    assert tuple(case.forward().shape) == out
+    assert len(case.leaves) == leaves
+
+
+def test_attention_kernels_agree() -> None:
+    shape = {"B": 1, "H": 2, "T": 8, "D": 4, "causal": True}
+    outs = []
+    for kernel in ("unfused", "math", "flash"):
+        torch.manual_seed(0)
+        outs.append(ops.build_case("attention", "fp32", {**shape, "kernel": kernel}, "cpu").forward())
+    assert torch.allclose(outs[0], outs[1], atol=1e-6)
+    assert torch.allclose(outs[0], outs[2], atol=1e-6)
+
+
+def test_channels_last_operands_are_stored_so() -> None:
+    shape = {"N": 2, "C": 4, "K": 8, "R": 3, "H": 6, "layout": "nhwc"}
+    case = ops.build_case("conv", "fp32", shape, "cpu")
+    assert all(leaf.is_contiguous(memory_format=torch.channels_last) for leaf in case.leaves)
+
+
+def test_a_launch_is_timed_per_kernel() -> None:
+    case = ops.build_case("launch", "fp32", {"kernels": 7, "chain": "dependent", "mode": "eager"}, "cpu")
+    before = case.held[0].item()
+    case.forward()
+    assert case.parts == 7
+    assert case.held[0].item() == pytest.approx(before + 7, rel=1e-5)
+
+
+def test_operators_that_cannot_be_are_refused(tiny: Plan, cpu: MeasuredDevice) -> None:
+    bmm = next(point for point in tiny.ops if point.op == "bmm")
+    with pytest.raises(ConfigError, match="lacks 'N'"):
+        measure_op(replace(bmm, shape={"B": 1, "M": 1, "K": 1}), cpu, seconds=1e-4)
+    with pytest.raises(ConfigError, match="No operator"):
+        measure_op(replace(bmm, op="bmmm"), cpu, seconds=1e-4)
+    cast = OpPoint(op="cast", dtype="fp32", shape={"elements": 8, "to": "bf16"}, phase="bwd")
+    with pytest.raises(ConfigError, match="without gradients"):
+        measure_op(cast, cpu, seconds=1e-4)
+
+
+def test_the_precision_of_products_is_given_back() -> None:
+    before = torch.get_float32_matmul_precision()
+    with pytest.raises(RuntimeError), product_precision(tf32=before == "highest"):
+        assert torch.get_float32_matmul_precision() != before
+        raise RuntimeError
+    assert torch.get_float32_matmul_precision() == before
+
+
+def test_fp8_layers_come_close_to_wide_ones() -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.Linear(32, 48))
+    x = torch.randn(16, 64, requires_grad=True)
+    model(x).square().sum().backward()
+    wide = [x.grad.clone(), *(p.grad.clone() for p in model.parameters())]
+    x.grad = None
+    model.zero_grad()
+    assert float8.with_fp8_linears(model) == 2
+    model(x).float().square().sum().backward()
+    for expected, found in zip(wide, [x.grad, *(p.grad for p in model.parameters())], strict=True):
+        assert (found - expected).norm() / expected.norm() < 0.15
+        assert not torch.equal(found, expected)
+
+
+def test_layers_that_fp8_cannot_take_stay_wide() -> None:
+    model = torch.nn.ModuleDict({"lm_head": torch.nn.Linear(32, 32), "odd": torch.nn.Linear(32, 30)})
+    assert float8.with_fp8_linears(model) == 0
+
+
+def test_quantizing_keeps_the_largest_element() -> None:
+    x = torch.tensor([0.5, -8.0, 3.0])
+    q, inverse = float8.quantize(x, float8.E4M3)
+    assert torch.allclose(q.float() * inverse, x, rtol=0.07)
+    assert q.float().abs().max() == 448.0
