@@ -12,7 +12,7 @@ from precision_time.measure.points import PLANS, OpPoint, Plan, load_plan
 
 torch = pytest.importorskip("torch")
 
-from precision_time.measure import float8, ops  # noqa: E402
+from precision_time.measure import float8, kernels, ops  # noqa: E402
 from precision_time.measure.execution import product_precision  # noqa: E402
 from precision_time.measure.kernels import measure_op  # noqa: E402
 
@@ -122,3 +122,66 @@ def test_quantizing_keeps_the_largest_element() -> None:
     q, inverse = float8.quantize(x, float8.E4M3)
     assert torch.allclose(q.float() * inverse, x, rtol=0.07)
     assert q.float().abs().max() == 448.0
+
+
+def test_a_copy_copies_every_byte() -> None:
+    for size in (64, 3 * 2**20 + 5):
+        case = ops.build_case("copy", "fp32", {"bytes": size, "way": "h2d"}, "cpu")
+        case.forward()
+        assert case.held[0].numel() == size
+        assert torch.equal(*case.held)
+
+
+class Replays:
+    """Stands for `replayed`, which needs a GPU."""
+
+    def __init__(self, answer: object) -> None:
+        self.answer = answer
+
+    def __call__(self, calls: list[object], stream: object) -> object:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """One entry per wait for a GPU that is not there."""
+    done: list[int] = []
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: done.append(1))
+    return done
+
+
+def choose(monkeypatch: pytest.MonkeyPatch, answer: object, *, graph: bool = True) -> tuple[object, int, str]:
+    monkeypatch.setattr(kernels, "replayed", Replays(answer))
+    case = ops.Case(forward=lambda: None, graph=graph)
+    return kernels._run_of(case, [case.forward], "cpu", object())
+
+
+def test_kernels_are_replayed_where_they_can_be(monkeypatch: pytest.MonkeyPatch, waits: list[int]) -> None:
+    def run(count: int) -> float:
+        return float(count)
+
+    assert choose(monkeypatch, (run, 20)) == (run, 20, "graph")
+    assert choose(monkeypatch, (run, 20), graph=False)[1:] == (1, "loop")
+    assert waits == []
+
+
+def test_what_cannot_be_captured_is_looped(monkeypatch: pytest.MonkeyPatch, waits: list[int]) -> None:
+    refusal = RuntimeError("CUDA error: operation not permitted when stream is capturing")
+    assert choose(monkeypatch, refusal)[1:] == (1, "loop")
+    assert waits == [1]
+
+
+def test_want_of_memory_is_no_reason_for_a_loop(monkeypatch: pytest.MonkeyPatch, waits: list[int]) -> None:
+    with pytest.raises(torch.OutOfMemoryError):
+        choose(monkeypatch, torch.OutOfMemoryError("CUDA out of memory"))
+    assert waits == []
+
+
+def test_operands_outgrow_the_cache(tiny: Plan, cpu: MeasuredDevice) -> None:
+    linear = next(point for point in tiny.ops if point.op == "linear" and point.dtype == "fp32")
+    one_case = (4 * 16 + 8 * 16) * 4
+    cached = replace(cpu, l2_bytes=one_case * 1.5)
+    assert [len(kernels._cases(linear, device)) for device in (cpu, cached)] == [1, 3]
+    assert len(kernels._cases(linear, replace(cpu, l2_bytes=1e9))) == 8

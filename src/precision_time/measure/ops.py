@@ -26,6 +26,8 @@ DTYPES = {
 """Type in which the operands of a point are held before fp8 casts."""
 _LEARNING_RATE = 1e-6
 _DROPOUT = 0.1
+_PATTERN_BYTES = 2**20
+"""Random bytes that larger copies repeat: drawing gigabytes on the host takes longer than the copies."""
 _SDPA = {
     "flash": SDPBackend.FLASH_ATTENTION,
     "efficient": SDPBackend.EFFICIENT_ATTENTION,
@@ -302,12 +304,11 @@ def _cast(shape: Shape, make: Maker) -> Case:
 
 def _copy(shape: Shape, make: Maker) -> Case:
     """Bytes within the device (d2d), or from pinned host memory (h2d)."""
-    target = torch.empty(shape["bytes"], dtype=torch.uint8, device=make.kind)
-    if shape["way"] == "d2d":
-        source = torch.randint(256, (shape["bytes"],), dtype=torch.uint8, device=make.kind)
-    else:
-        source = torch.randint(256, (shape["bytes"],), dtype=torch.uint8)
-        source = source.pin_memory() if make.kind == "cuda" else source
+    size, way = shape["bytes"], shape["way"]
+    target = torch.empty(size, dtype=torch.uint8, device=make.kind)
+    pattern = torch.randint(256, (min(size, _PATTERN_BYTES),), dtype=torch.uint8)
+    source = pattern.to(make.kind if way == "d2d" else "cpu").repeat(math.ceil(size / len(pattern)))[:size]
+    source = source.pin_memory() if way == "h2d" and make.kind == "cuda" else source
     return Case(forward=lambda: target.copy_(source, non_blocking=True), held=(target, source), graph=False)
 
 
