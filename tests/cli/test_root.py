@@ -19,6 +19,7 @@ EXPECTED = [
     "models",
     "precisions",
     "predict",
+    "report",
     "stacks",
     "train",
 ]

@@ -11,7 +11,20 @@ import typer
 
 from .. import __version__
 from ..errors import PrecisionTimeError
-from . import devices, env, evaluate, explain, layout, measure, models, precisions, predict, stacks, train
+from . import (
+    devices,
+    env,
+    evaluate,
+    explain,
+    layout,
+    measure,
+    models,
+    precisions,
+    predict,
+    report,
+    stacks,
+    train,
+)
 from .output import message
 
 app = typer.Typer(
@@ -22,7 +35,20 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for command in (predict, layout, explain, evaluate, measure, train, models, devices, precisions, stacks, env):
+for command in (
+    predict,
+    layout,
+    explain,
+    evaluate,
+    report,
+    measure,
+    train,
+    models,
+    devices,
+    precisions,
+    stacks,
+    env,
+):
     app.command(epilog=command.EXAMPLES)(getattr(command, command.__name__.rpartition(".")[2]))
 
 

@@ -1,0 +1,112 @@
+"""`precision-time report`: how good the predictions are, on runs held out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .options import JsonOption, complete_words
+from .output import message, progress, write_json, write_rows
+
+if TYPE_CHECKING:
+    from ..learn.report.contract import Report
+
+EXAMPLES = """\b
+Examples:
+  precision-time report --quick
+  precision-time report --only T1,T5 --seeds 5
+  precision-time report --markdown accuracy.md --html accuracy.html
+"""
+
+
+def report(
+    *,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            metavar="TABLES",
+            help="Some of T1 to T6, such as T1,T5; may be repeated.",
+            autocompletion=complete_words("T1", "T2", "T3", "T4", "T5", "T6"),
+        ),
+    ] = None,
+    seeds: Annotated[
+        int, typer.Option("--seeds", help="Seeds of folds and trees; more than one gives a spread.")
+    ] = 1,
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="A sample, two folds, fewer trees: a trial run of a minute or two."),
+    ] = False,
+    sample: Annotated[int | None, typer.Option("--sample", metavar="N", help="Draw about N runs.")] = None,
+    markdown: Annotated[
+        Path | None,
+        typer.Option("--markdown", dir_okay=False, help="Write the tables to this Markdown file."),
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", dir_okay=False, help="Write one page with tables and plots (extra plots)."),
+    ] = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Score the predictor on runs it has not seen.
+
+    T1 precision spread, T2 cross-precision errors and the blind floor, T3 other predictors, T4 ablations,
+    T5 generalisation with targets, T6 feature importance. Everything at full size takes the better part of
+    an hour on two cores; what was computed is kept in the user's cache.
+    """
+    from ..learn.report.build import build_report
+
+    _check(markdown, html)
+    tables = [name for words in only or [] for name in words.split(",")]
+    with progress("Report") as tell:
+        result = build_report(only=tables, seeds=seeds, quick=quick, sample=sample, tell=tell)
+    if json_output:
+        write_json(result.to_dict())
+    else:
+        _write(result)
+    _save(result, markdown, html)
+
+
+def _write(result: Report) -> None:
+    from ..learn.report.as_markdown import introduction
+    from ..learn.report.contract import text_of
+
+    typer.echo(introduction(result))
+    for section in result.sections:
+        typer.echo(f"\n{section.key} {section.title}\n{section.headline}")
+        for table in section.tables:
+            typer.echo()
+            rows = [tuple(text_of(cell) for cell in row) for row in table.rows]
+            write_rows(table.title, table.columns, rows)
+            if table.note:
+                typer.echo(table.note.strip())
+
+
+def _check(markdown: Path | None, html: Path | None) -> None:
+    """Refuse what could not be written before an hour is spent on it."""
+    from ..errors import ConfigError
+
+    for option, path in (("--markdown", markdown), ("--html", html)):
+        if path is not None and not path.absolute().parent.is_dir():
+            raise ConfigError(
+                f"{option} {path}: its folder does not exist. To fix: make it, or name another."
+            )
+    if html is not None:
+        from ..learn.report.plots import require_matplotlib
+
+        require_matplotlib()
+
+
+def _save(result: Report, markdown: Path | None, html: Path | None) -> None:
+    if markdown is not None:
+        from ..learn.report.as_markdown import markdown as as_markdown
+
+        markdown.write_text(as_markdown(result), encoding="utf-8")
+        message(f"Wrote {markdown}")
+    if html is not None:
+        from ..learn.report.as_html import html as as_html
+
+        html.write_text(as_html(result), encoding="utf-8")
+        message(f"Wrote {html}")
