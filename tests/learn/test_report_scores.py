@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from precision_time.corpus.measurement import Measurement, Quality
 from precision_time.learn.report.cross import PAPER_WORST_PERCENT, blind_floor
 from precision_time.learn.report.families import Family
+from precision_time.learn.report.limits import limits_table
 from precision_time.learn.report.scores import (
     mape,
     ranking_tau,
@@ -136,3 +137,14 @@ def test_speed_ups_forgive_a_common_factor() -> None:
 def test_speed_ups_need_both_sides_predicted() -> None:
     predicted = np.array([1.0, np.nan, np.nan, 60.0])
     assert speed_ups([FAMILY], np.ones(4), predicted).pairs == ("fp16 / fp64",)
+
+
+def test_limits_share_out_the_whole_error() -> None:
+    measured = np.ones(30)
+    factors = np.repeat([1.5, 1.05, 1.3], 10)
+    table = table_of(measured, models=["slow"] * 10 + ["good"] * 10 + ["noisy"] * 10)
+    noise = np.repeat([np.nan, np.nan, 25.0], 10)
+    limits = limits_table(table, {"model": factors}, noise)
+    ((title, *shares),) = limits.rows
+    assert title == "Unseen models"
+    np.testing.assert_allclose(shares, [30 / 85 * 100, 0.0, 55 / 85 * 100, 0.0, 3, 100.0], atol=1e-9)

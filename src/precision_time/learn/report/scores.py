@@ -16,6 +16,10 @@ from .contract import Figure
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
+NOISE, FACTS = "data noise", "missing facts"
+FACTOR, PHYSICS = "missing physics: wrong by one factor", "missing physics"
+LIMITS = (NOISE, FACTS, FACTOR, PHYSICS)
+"""What may limit a group."""
 _PAIRS = 200_000
 _LEAST_ROWS = 5
 _NOISE_SHARE = 0.5
@@ -117,17 +121,23 @@ def worst_groups(
         noise: What `repeat_deviations` says.
         count: How many at most.
     """
+    groups = scored_groups(table, predicted_s, group, noise=noise)
+    return tuple([item for item in groups if item.n >= _LEAST_ROWS][:count])
+
+
+def scored_groups(
+    table: MeasuredTable, predicted_s: Floats, group: Callable[[Measurement], str], *, noise: Floats
+) -> tuple[WorstGroup, ...]:
+    """All groups of predicted rows, worst first; see `worst_groups`."""
     asked = np.flatnonzero(~np.isnan(predicted_s))
     names = np.array([group(table.measurements[row]) for row in asked])
     kinds, inverse = np.unique(names, return_inverse=True)
     order = np.argsort(inverse, kind="stable")
     parts = np.split(asked[order], np.flatnonzero(np.diff(inverse[order])) + 1) if len(asked) else []
     found = [
-        _group(str(name), table, rows, predicted_s, noise)
-        for name, rows in zip(kinds, parts, strict=True)
-        if len(rows) >= _LEAST_ROWS
+        _group(str(name), table, rows, predicted_s, noise) for name, rows in zip(kinds, parts, strict=True)
     ]
-    return tuple(sorted(found, key=lambda item: -item.mape_percent)[:count])
+    return tuple(sorted(found, key=lambda item: -item.mape_percent))
 
 
 def _group(
@@ -156,9 +166,9 @@ def _group(
 def _limit(error: float, bias: float, noise: float | None, doubtful: float) -> str:
     """A rule of thumb, in the order in which each would explain the error."""
     if noise is not None and noise >= _NOISE_SHARE * error:
-        return "data noise"
+        return NOISE
     if doubtful >= _DOUBT_SHARE:
-        return "missing facts"
+        return FACTS
     if abs(bias) >= _BIAS_SHARE * error:
-        return "missing physics: wrong by one factor"
-    return "missing physics"
+        return FACTOR
+    return PHYSICS
