@@ -32,7 +32,7 @@ def limits_table(table: MeasuredTable, predicted: Mapping[str, Floats], noise: F
         title="Where the error lies: share of the summed error [%] in groups with each likely limit",
         columns=("protocol", *(f">{limit}" for limit in LIMITS), ">groups", f">in the {_WORST} heaviest"),
         rows=tuple(rows),
-        note="Limits by the rule of thumb of the tables of worst groups; the heaviest groups sum up most error.",
+        note="Limits by the rule of thumb of the tables of worst groups; heaviest: most error in sum.",
     )
 
 
