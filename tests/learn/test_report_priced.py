@@ -1,11 +1,13 @@
 """The corpus priced in four ways, on a handful of its runs."""
 
+import os
+
 import numpy as np
 import pytest
 
 from precision_time.corpus.store import load_corpus
 from precision_time.learn.report.ablations import ABLATIONS, POLICY_FEATURES, SHAPE_FEATURES
-from precision_time.learn.report.priced import priced_corpus, take
+from precision_time.learn.report.priced import priced_corpus, prune, take
 from precision_time.learn.report.terms import column_of, link_s, terms_of, with_terms
 
 MODELS = ("bert-base", "resnet50")
@@ -93,6 +95,17 @@ def test_other_runs_have_a_cache_of_their_own(runs, tmp_path) -> None:
     for part in (runs[:3], runs[3:6]):
         assert len(priced_corpus(part, folder=tmp_path)) == 3
     assert len(list(tmp_path.glob("*.npz"))) == 2
+
+
+def test_the_oldest_of_the_cache_goes_first(tmp_path) -> None:
+    for age, name in enumerate(("d", "c", "b", "a")):
+        path = tmp_path / f"held-out-{name}"
+        path.mkdir()
+        (path / "some.npz").touch()
+        os.utime(path, (1000.0 - age, 1000.0 - age))
+    (tmp_path / "kept.txt").touch()
+    prune(tmp_path, "held-out-*", keep=2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["held-out-c", "held-out-d", "kept.txt"]
 
 
 def test_taking_rows_takes_all_columns(priced) -> None:

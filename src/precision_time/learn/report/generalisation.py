@@ -49,7 +49,7 @@ def generalisation_section(runs: Runs, seeds: Sequence[int]) -> Section:
     return Section(
         key="T5",
         title="Generalisation to what was not seen",
-        headline=_headline(misses, repeated),
+        headline=_headline(summary, misses, repeated),
         tables=(
             summary,
             _by_precision(runs, predicted, noise),
@@ -114,7 +114,7 @@ def _summary(
         met = low <= covered.value <= high
         label = "Coverage of the 90 % interval, unseen models"
         if not met:
-            misses.append(label)
+            misses.append(f"{label} ({covered.value:.1f} %)")
         verdict = "met" if met else "missed"
         rows.append(
             (label, None, covered.value, _pm(covered), None, None, None, f"{low:.0f}-{high:.0f}", verdict)
@@ -165,8 +165,11 @@ def _pm(figure: Figure) -> str | None:
     return None if figure.spread is None else f"{figure.spread:.2f}"
 
 
-def _headline(misses: Sequence[str], noise: float | None) -> str:
-    verdict = f"{len(misses)} targets missed: {'; '.join(misses)}." if misses else "All targets met."
+def _headline(summary: Table, misses: Sequence[str], noise: float | None) -> str:
+    asked = sum(row[-1] != "-" for row in summary.rows)
+    verdict = f"{asked - len(misses)} of {asked} targets met."
+    if misses:
+        verdict += f" Missed: {'; '.join(misses)}."
     return verdict if noise is None else f"{verdict} Repeat noise of the corpus: {noise:.1f} %."
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import sys
 import zipfile
 from collections import Counter, defaultdict
@@ -99,6 +100,7 @@ def priced_corpus(
     priced = _price(measurements, tell)
     if path is not None:
         write_arrays(path, _arrays(priced))
+        prune(path.parent, "priced-*.npz")
     return priced
 
 
@@ -122,7 +124,7 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with part.open("wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
+            np.savez_compressed(file, allow_pickle=False, **arrays)
         part.replace(path)
     except OSError:
         part.unlink(missing_ok=True)
@@ -135,6 +137,20 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]] | None:
             return dict(file)
     except (OSError, ValueError, KeyError, zipfile.BadZipFile):
         return None
+
+
+def prune(folder: Path, pattern: str, *, keep: int = 3) -> None:
+    """Delete the oldest files or folders of files that match, all but `keep`: they are of older versions."""
+    try:
+        found = sorted(folder.glob(pattern), key=lambda path: path.stat().st_mtime)
+        for path in found[:-keep]:
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+    except OSError:
+        # Another report may be pruning the same folder; what is left goes the next time.
+        return
 
 
 @cache

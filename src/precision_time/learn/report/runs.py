@@ -22,7 +22,7 @@ from ..training import HeldOut
 from ..trees import TreeEnsemble
 from .ablations import ABLATIONS
 from .families import Family, families_of
-from .priced import PricedCorpus, code_hash, read_arrays, write_arrays
+from .priced import PricedCorpus, code_hash, prune, read_arrays, write_arrays
 from .protocols import PROTOCOLS, Fold
 
 Floats = NDArray[np.float64]
@@ -193,6 +193,7 @@ class Runs:
         arrays = predict() if found is None else found
         if path is not None and found is None:
             write_arrays(path, arrays)
+            prune(path.parents[1], "held-out-*")
         self._kept[name] = arrays
         return arrays
 
