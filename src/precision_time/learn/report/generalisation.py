@@ -18,6 +18,7 @@ from .protocols import PROTOCOLS, size_class
 from .runs import Runs
 from .scores import errors_percent, mape, over_seeds, repeat_deviations, worst_groups
 from .speed_ups import speed_ups
+from .spread import LEFT_OUT
 
 Floats = NDArray[np.float64]
 
@@ -227,8 +228,14 @@ def _speed_ups(runs: Runs, seeds: Sequence[int]) -> tuple[Table, dict[str, Figur
             [float(found.errors_percent().mean()) for found in each]
         )
         names = np.array(first.pairs)
-        for pair in ("all", *sorted(set(first.pairs), key=lambda name: -int((names == name).sum()))):
-            mask = np.ones(len(names), dtype=bool) if pair == "all" else names == pair
+        usual = np.array([not set(name.split(" / ")) & set(LEFT_OUT) for name in names])
+        masks = {"all": np.ones(len(names), dtype=bool), f"without {', '.join(LEFT_OUT)}": usual}
+        masks |= {
+            name: names == name for name in sorted(set(first.pairs), key=lambda n: -int((names == n).sum()))
+        }
+        for pair, mask in masks.items():
+            if not mask.any():
+                continue
             right = np.mean((first.measured[mask] > 1.0) == (first.predicted[mask] > 1.0))
             rows.append(
                 (
