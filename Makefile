@@ -25,7 +25,7 @@ $(VENV)/.core: $(VENV)/.created $(PACKAGE_FILES)
 # torch first and by itself, so that whatever build it brings is the one the rest is resolved against.
 $(VENV)/.dev: $(VENV)/.core
 	$(PIP) install --constraint constraints.txt torch
-	$(PIP) install --constraint constraints.txt --editable '.[dev,capture]'
+	$(PIP) install --constraint constraints.txt --editable '.[dev,capture,plots]'
 	@touch $@
 
 demo: $(VENV)/.core ## Install the core alone and predict real training jobs at several precisions
@@ -61,7 +61,6 @@ accuracy: $(VENV)/.dev ## Cross-validate over the corpus and write docs/accuracy
 	$(ENVIRONMENT) $(BIN)/python scripts/accuracy.py
 
 large-models: $(VENV)/.dev ## Hold out every source of large models, compare with peers, scale to 100,000 devices
-	$(PIP) install --constraint constraints.txt --editable '.[plots]'
 	$(ENVIRONMENT) $(BIN)/python scripts/large_models.py
 	$(ENVIRONMENT) $(BIN)/python scripts/peers.py
 	$(ENVIRONMENT) $(BIN)/python scripts/scale.py
