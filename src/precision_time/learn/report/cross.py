@@ -196,6 +196,8 @@ def _matrix(title: str, cells: Cells, counts: Mapping[tuple[str, str], int]) -> 
         title=f"E[p, q], {title}: MAPE [%], a row for each p",
         columns=("p \\ q", *(f">{name}" for name in names)),
         rows=tuple(rows),
+        note=f"Cells of at least {LEAST_FAMILIES} families that ran at both. Fitted only where "
+        f"{_LEAST_TRAINING} runs at p are known, {_LEAST_OF_EACH} on one device, as many on several.",
     )
 
 
