@@ -54,6 +54,8 @@ BAD_INPUT = {
     f"{LLAMA} --zero 3 --shard-size 3": "does not divide by shard_size(3). To fix: shard_size=4",
     f"{LLAMA} --zero 1 --no-reshard-after-forward": "zero_stage=1. To fix: zero=3",
     f"{LLAMA} --zero 0 --offload optimizer": "To fix: zero=1",
+    f"{LLAMA} --zero 1 --prefetch 2": "got zero=1. To fix: zero=3",
+    f"{LLAMA} --prefetch -1": "prefetch=-1",
     f"{LLAMA} --offload disk": "'disk' is none of none, optimizer, parameters",
     f"{LLAMA} --rank-order tp-pp": "rank_order=tp-pp must name each of tp, cp, dp, pp once",
     f"{LLAMA} --checkpointing full:99": "full:1 to full:32",

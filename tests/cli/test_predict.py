@@ -73,7 +73,7 @@ def test_options_arrive_under_the_names_of_the_call(
         " --stack ngc-tuned --optimizer lamb --tp 2 --pp 4 --zero 1 --grad-accum 3 --checkpointing full"
         " --cp 5 --ep 6 --expert-tp 7 --virtual-pp 8 --schedule interleaved --stage-layers 7,8x2,7"
         " --no-sequence-parallel --context-method ulysses --shard-size 9 --no-reshard-after-forward"
-        " --offload optimizer --expert-capacity 1.25 --rank-order tp-pp-cp-dp"
+        " --offload optimizer --expert-capacity 1.25 --rank-order tp-pp-cp-dp --prefetch 2 --no-stragglers"
         " --input-rate 900 --coverage 0.8 --size hidden=64 --size rate=0.5 --precision tf32"
     )
     assert cli(*words.split()).code == 0
@@ -86,7 +86,7 @@ def test_options_arrive_under_the_names_of_the_call(
         "precision": "tf32", "cp": 5, "ep": 6, "expert_tp": 7, "virtual_pp": 8, "schedule": "interleaved",
         "stage_layers": "7,8x2,7", "sequence_parallel": False, "context_method": "ulysses", "shard_size": 9,
         "reshard_after_forward": False, "offload": "optimizer", "expert_capacity": 1.25,
-        "rank_order": "tp-pp-cp-dp",
+        "rank_order": "tp-pp-cp-dp", "prefetch": 2, "stragglers": False,
     }  # fmt: skip
     assert asked == [expected]
 

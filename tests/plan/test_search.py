@@ -216,3 +216,19 @@ def test_hardware_of_ones_own_is_ranked_on_its_reference(tmp_path: Path) -> None
     roomy = find_layouts("llama3.2-3b", device="Roomy", custom=file, **options)
     assert roomy.ranked[0].prediction.device == "Roomy"
     assert roomy.counts.too_large < narrow.counts.too_large
+
+
+def test_alike_devices_are_faster_and_a_fixed_prefetch_holds() -> None:
+    options: dict[str, Any] = {
+        "device": "A100-SXM4-40GB", "gpus": 16, "seq_len": 2048, "global_batch_size": 32, "top": 2,
+        "fix": ["tp=1", "pp=1", "cp=1", "zero=3", "prefetch=0,2"],
+    }  # fmt: skip
+    usual = find_layouts("llama3.2-1b", **options)
+    alike = find_layouts("llama3.2-1b", stragglers=False, **options)
+    assert {each.layout.prefetch for each in usual.ranked} <= {0, 2}
+    assert f"prefetch{usual.ranked[0].layout.prefetch}" in str(usual)
+    assert not any(job.stragglers for job in alike.jobs)
+    first, best = usual.ranked[0].prediction, alike.ranked[0].prediction
+    assert "straggler_s" in first.terms
+    assert "straggler_s" not in best.terms
+    assert best.step_time_s < first.step_time_s

@@ -297,6 +297,8 @@ def test_layouts_said_in_full_are_those_said_by_default():
         offload="none",
         expert_capacity=0.0,
         rank_order="tp-cp-ep-dp-pp",
+        prefetch=1,
+        stragglers=True,
     )
     assert full == short
     assert predict_time(**LLAMA, gpus=16, tp=4, pp=2, grad_accum=4, sequence_parallel=False) != short
@@ -332,6 +334,7 @@ def test_words_that_need_sharding_bring_it():
     for words, stage in (
         ({"shard_size": 4}, 3),
         ({"reshard_after_forward": False}, 3),
+        ({"prefetch": 2}, 3),
         ({"offload": "parameters"}, 3),
         ({"offload": "optimizer"}, 2),
     ):
@@ -369,3 +372,31 @@ def test_a_hugging_face_configuration_is_one_call(tmp_path):
     from_words, from_file = predict_time(config, **asked), predict_time(str(file), **asked)
     assert from_words.step_time_s == from_file.step_time_s > 0.0
     assert from_file.throughput_unit == "tokens/s"
+
+
+def test_units_gathered_ahead_hide_behind_the_computation_and_take_memory():
+    asked = {**LLAMA, "gpus": 16, "zero": 3}
+    none, one, two = (predict_time(**asked, prefetch=ahead) for ahead in (0, 1, 2))
+    assert one == predict_time(**asked)
+    assert none.analytical_step_time_s > one.analytical_step_time_s
+    held = [answer.memory_terms["gathered"] for answer in (none, one, two)]
+    assert 0.0 < held[1] - held[0] == pytest.approx(held[2] - held[1])
+
+
+def test_without_stragglers_only_their_seconds_are_gone():
+    asked = {**LLAMA, "gpus": 64, "zero": 3}
+    on, off = predict_time(**asked), predict_time(**asked, stragglers=False)
+    assert on.terms["straggler_s"] > 0.0
+    assert "straggler_s" not in off.terms
+    assert off.step_time_s < on.step_time_s
+    factors = [answer.step_time_s / answer.analytical_step_time_s for answer in (on, off)]
+    assert factors[1] == pytest.approx(factors[0], rel=1e-12)
+    widths = [answer.interval.high_s / answer.step_time_s for answer in (on, off)]
+    assert widths[1] == pytest.approx(widths[0], rel=1e-12)
+    assert off.warnings == on.warnings
+
+
+def test_one_device_waits_for_no_other():
+    on, off = (predict_time(**{**CALL, "gpus": 1}, stragglers=given) for given in (True, False))
+    assert off.step_time_s == pytest.approx(on.step_time_s, rel=1e-12)
+    assert off.analytical_step_time_s == on.analytical_step_time_s

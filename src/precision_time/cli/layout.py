@@ -17,6 +17,7 @@ from .options import (
     ModelArgument,
     SeqLenOption,
     SizesOption,
+    StragglersOption,
     complete_precision,
     parse_sizes,
 )
@@ -67,6 +68,7 @@ def layout(
             help="Field of the layout that is given, such as tp=8 or zero=1,3; may be repeated.",
         ),
     ] = None,
+    stragglers: StragglersOption = True,
     top: Annotated[int, typer.Option("--top", help="Layouts to show.")] = 10,
     coverage: Annotated[float, typer.Option("--coverage", help="Probability that the interval holds.")] = 0.9,
     workers: Annotated[
@@ -113,6 +115,7 @@ def layout(
             top=top,
             coverage=coverage,
             workers=workers,
+            stragglers=stragglers,
             progress=told,
         )
     if json_output:

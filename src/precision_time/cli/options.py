@@ -147,6 +147,9 @@ ReshardOption = Annotated[
         help="Data: drop gathered parameters after the forward pass (FSDP).",
     ),
 ]
+PrefetchOption = Annotated[
+    int, typer.Option("--prefetch", help="Data: units gathered ahead of their computation (FSDP); 0: none.")
+]
 OffloadOption = Annotated[
     str,
     typer.Option(
@@ -160,6 +163,13 @@ RankOrderOption = Annotated[
     str | None,
     typer.Option(
         "--rank-order", metavar="AXES", help="Axes from neighbouring devices outwards. Default: tp-cp-dp-pp."
+    ),
+]
+StragglersOption = Annotated[
+    bool,
+    typer.Option(
+        "--stragglers/--no-stragglers",
+        help="Allow for the slowest of many devices; without, all are alike.",
     ),
 ]
 CheckpointingOption = Annotated[

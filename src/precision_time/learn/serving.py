@@ -37,17 +37,21 @@ def predict_step_times(jobs: Sequence[Job], predictor: TrainedPredictor, *, cove
         coverage: Probability that each interval holds, 0..1.
     """
     table = job_table(jobs)
-    if all(job.cluster.reference is None for job in jobs):
+    references = [on_reference(job) for job in jobs]
+    if all(reference is job for reference, job in zip(references, jobs, strict=True)):
         return step_times(table, predictor, coverage=coverage)
-    return step_times(
-        table, predictor, reference=job_table([on_reference(job) for job in jobs]), coverage=coverage
-    )
+    return step_times(table, predictor, reference=job_table(references), coverage=coverage)
 
 
 def on_reference(job: Job) -> Job:
-    """The job on the catalogue's hardware most like its own; itself where its hardware is catalogued."""
-    reference = job.cluster.reference
-    return job if reference is None else replace(job, cluster=reference)
+    """The job as measured runs are: on the catalogue's hardware most like its own, stragglers included.
+
+    Itself where it is so already.
+    """
+    cluster = job.cluster.reference
+    if cluster is None:
+        return job if job.stragglers else replace(job, stragglers=True)
+    return replace(job, cluster=cluster, stragglers=True)
 
 
 def step_times(
@@ -59,8 +63,8 @@ def step_times(
         table: The jobs.
         predictor: The trained predictor.
         coverage: Probability that each interval holds, 0..1.
-        reference: The jobs on catalogue hardware, if theirs is not: what was learned is read there,
-            and applied to the analytical time of the jobs themselves.
+        reference: The jobs as measured runs are (`on_reference`), if they are not: what was learned is
+            read there, and applied to the analytical time of the jobs themselves.
     """
     like = table if reference is None else reference
     corrected = predictor.correction.correct(like)
@@ -78,7 +82,7 @@ def step_times(
 
 
 def _transferred(corrected: Corrected, reference: JobTable, table: JobTable) -> Corrected:
-    """The correction of the reference on other hardware: one factor, so that physics alone decides."""
+    """The correction of the reference on another job: one factor, so that physics alone decides."""
     factor = corrected.step_time_s / reference.analytical_s
     return Corrected(
         compute_s=table.compute_s * factor,

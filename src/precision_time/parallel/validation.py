@@ -146,6 +146,8 @@ def _check_sharding(layout: Layout) -> None:
             f"reshard_after_forward=False keeps parameters that ZeRO 3 gathers, got zero_stage={stage}. "
             "To fix: zero=3, or leave it away."
         )
+    if layout.prefetch < 0:
+        raise LayoutError(f"prefetch={layout.prefetch} cannot be below 0. To fix: prefetch=1, or 0 for none.")
     least = {Offload.NONE: 0, Offload.OPTIMIZER: 1, Offload.PARAMETERS: _FULL_SHARDING}[layout.offload]
     if stage < least:
         raise LayoutError(

@@ -49,6 +49,7 @@ def find_layouts(
     workers: int | None = 1,
     example_inputs: Any = None,
     progress: Progress | None = None,
+    stragglers: bool = True,
 ) -> LayoutSearch:
     """The fastest layouts of a model on a cluster.
 
@@ -74,6 +75,7 @@ def find_layouts(
         workers: Processes that price; None: one per core, at most 8.
         example_inputs: Inputs of an `nn.Module`.
         progress: Told of every step: what is done, how much of it, how much there is.
+        stragglers: Allow for the slowest of many devices; False for devices that are all alike.
 
     Returns:
         Ranked layouts, each with its prediction; none where nothing fits, with what misses and what to
@@ -115,6 +117,7 @@ def find_layouts(
         precision=policy,
         stack=chosen_stack,
         global_batch_size=batch,
+        stragglers=stragglers,
         assumptions=tuple(said.assumptions),
     )
     with process_map(workers) as over:

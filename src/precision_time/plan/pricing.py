@@ -37,7 +37,7 @@ class Priced:
 
     table: JobTable
     reference: JobTable | None
-    """The same on catalogue hardware, where the cluster is not of the catalogue."""
+    """The same as measured runs are (`on_reference`), where they are not."""
     shared_s: Floats
     """What all sharding stages and schedules of a layout have in common: its kernels, and what its tensor,
     context and expert ranks exchange; shape (n,)."""
@@ -58,8 +58,10 @@ def price_layouts(problem: Problem, layouts: Sequence[Layout]) -> Priced:
         tables.append(group_table(group, costs))
         shared.append(_shared_s(costs))
         bubbles.append(float(costs.terms["pipeline_bubble_s"][0]))
-        if problem.cluster.reference is not None:
-            group = group_of_jobs([on_reference(problem.job(layout))])
+        job = problem.job(layout)
+        reference = on_reference(job)
+        if reference is not job:
+            group = group_of_jobs([reference])
             references.append(group_table(group, price(group)))
     return Priced(
         table=joined_tables(tables),

@@ -30,6 +30,8 @@ class Problem:
     stack: Stack
     global_batch_size: int
     """Samples per optimizer step over all devices."""
+    stragglers: bool = True
+    """Allow for the slowest of many devices."""
     assumptions: tuple[str, ...] = ()
     token: str = field(default_factory=lambda: uuid4().hex, compare=False, repr=False)
     """Tells copies of one problem in other processes from other problems."""
@@ -49,6 +51,7 @@ class Problem:
             precision=self.precision,
             layout=layout,
             stack=self.stack,
+            stragglers=self.stragglers,
             assumptions=self.assumptions,
         )
 

@@ -118,6 +118,8 @@ def layout_name(layout: Layout) -> str:
         words.append(f"hsdp{layout.shard_size}")
     if layout.zero_stage == 3 and not layout.reshard_after_forward:
         words.append("kept")
+    if layout.zero_stage == 3 and layout.prefetch != 1:
+        words.append(f"prefetch{layout.prefetch}")
     if layout.pp > 1:
         chunks = layout.virtual_pp if layout.schedule is PipelineSchedule.INTERLEAVED else ""
         words.append(f"{layout.schedule.value}{chunks}")

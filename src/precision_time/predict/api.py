@@ -68,6 +68,8 @@ def predict_time(
     offload: str = "none",
     expert_capacity: float = 0.0,
     rank_order: str | Sequence[str] | None = None,
+    prefetch: int = 1,
+    stragglers: bool = True,
 ) -> Prediction:
     """How long one training step, one epoch and the whole run take.
 
@@ -116,6 +118,8 @@ def predict_time(
         offload: What lives in host memory: none, optimizer or parameters.
         expert_capacity: Tokens that an expert takes, relative to an even share; 0 drops none.
         rank_order: Axes from neighbouring devices outwards, such as "tp-cp-dp-pp".
+        prefetch: Units gathered ahead of their computation (FSDP, zero=3); 0 for none.
+        stragglers: Allow for the slowest of many devices; False for devices that are all alike.
 
     Returns:
         The answer: step time as a sum of named terms, interval, epoch and total time, throughput,
@@ -136,6 +140,7 @@ def predict_time(
         zero=zero,
         shard_size=shard_size,
         reshard_after_forward=reshard_after_forward,
+        prefetch=prefetch,
         offload=offload,
         grad_accum=grad_accum,
         schedule=schedule,
@@ -183,6 +188,7 @@ def predict_time(
         precision=policy,
         layout=layout_of(words, workload, gpus, said),
         stack=resolve_stack(stack, framework, workload.family, said),
+        stragglers=stragglers,
     )
     job = with_batch(job, batch_size, global_batch_size, zero, said)
     placed, warnings = layout_remarks(job.layout, workload, cluster)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
 
-from ..errors import ConfigError
+from ..errors import ConfigError, LayoutError
 from ..hardware.device import Cluster
 from ..parallel.layout import AXES, Checkpointing, ContextMethod, Layout, Offload, PipelineSchedule
 from ..parallel.placement import placement_in_words, placement_warnings
@@ -17,6 +17,7 @@ from ..workload.workload import Workload
 from .question import Said, check_counts, data_parallel_degree
 
 _SEQUENCE_PARALLEL_FAMILIES = frozenset({"transformer-decoder", "moe"})
+_FULL_SHARDING = 3
 _MAX_STAGES = 100_000
 """No pipeline is longer: a guard against a slip of the keyboard."""
 _Word = TypeVar("_Word", bound=StrEnum)
@@ -34,6 +35,7 @@ class LayoutWords:
     zero: int | None = None
     shard_size: int = 0
     reshard_after_forward: bool = True
+    prefetch: int = 1
     offload: str = "none"
     grad_accum: int = 1
     schedule: str | None = None
@@ -60,6 +62,7 @@ class LayoutWords:
             expert_tp=self.expert_tp,
             virtual_pp=self.virtual_pp,
             shard_size=self.shard_size or None,
+            prefetch=self.prefetch or None,
             expert_capacity=self.expert_capacity or None,
         )
 
@@ -90,6 +93,7 @@ def layout_of(words: LayoutWords, workload: Workload, gpus: int, said: Said) -> 
         zero_stage=_zero_stage(words, offload, said),
         shard_size=words.shard_size,
         reshard_after_forward=words.reshard_after_forward,
+        prefetch=words.prefetch,
         offload=offload,
         num_micro_batches=words.grad_accum,
         schedule=_schedule(words),
@@ -224,13 +228,24 @@ def _sequence_parallel(words: LayoutWords, workload: Workload, shape: ModelShape
 
 
 def _zero_stage(words: LayoutWords, offload: Offload, said: Said) -> int:
-    """As said; else what the other words need, 0 if nothing."""
+    """As said; else what the other words need, 0 if nothing.
+
+    Raises:
+        LayoutError: If units are to be gathered ahead where nothing is gathered.
+    """
+    ahead = words.prefetch != LayoutWords().prefetch
     if words.zero is not None:
+        if ahead and words.zero != _FULL_SHARDING:
+            raise LayoutError(
+                f"prefetch={words.prefetch} gathers ahead what ZeRO 3 shards, got zero={words.zero}. "
+                "To fix: zero=3, or leave it away."
+            )
         return words.zero
     needs = {
-        3: {
+        _FULL_SHARDING: {
             "shard_size": words.shard_size > 0,
             "reshard_after_forward": not words.reshard_after_forward,
+            "prefetch": ahead,
             "offload=parameters": offload is Offload.PARAMETERS,
         },
         2 if words.pp == 1 else 1: {"offload=optimizer": offload is Offload.OPTIMIZER},

@@ -53,8 +53,9 @@ def predict_job(
     """
     group = group_of_jobs([job])
     costs = price(group)
-    reference = None if job.cluster.reference is None else job_table([on_reference(job)])
-    times = step_times(group_table(group, costs), predictor, coverage=coverage, reference=reference)
+    reference = on_reference(job)
+    learned_on = None if reference is job else job_table([reference])
+    times = step_times(group_table(group, costs), predictor, coverage=coverage, reference=learned_on)
     fed_s = input_time_s(job, length)
     wait_s = max(fed_s - float(times.step_time_s[0]), 0.0)
     step_time_s = float(times.step_time_s[0]) + wait_s

@@ -40,6 +40,7 @@ _WHOLE = (
     "expert_tp",
     "virtual_pp",
     "shard_size",
+    "prefetch",
     "grad_accum",
     "seq_len",
     "image_size",
