@@ -25,6 +25,8 @@ from precision_time.hardware.catalog import get_cluster
 from precision_time.parallel.layout import Checkpointing, Layout, Offload, PipelineSchedule
 from precision_time.precision.catalog import get_policy
 from precision_time.precision.policy import DType
+from precision_time.precision.quantization import gathered_bytes
+from precision_time.workload.packing import PACKED_BYTES
 from precision_time.workload.resolve import load_workload
 
 ROOT = Path(__file__).parents[2]
@@ -216,6 +218,39 @@ def test_units_gathered_grow_with_prefetch_and_stay_without_resharding():
     assert gathered == sorted(gathered)
     assert gathered[2] - gathered[1] == pytest.approx(gathered[1] - gathered[0])
     assert gathered[3] > 2 * load_workload("gpt-x", sizes=GPT, seq_len=2048).graph.params
+
+
+def test_a_packed_base_takes_four_bits_and_one_weight_of_it_more():
+    every = ["q", "k", "v", "o", "gate", "up", "down"]
+    lora, packed = (
+        terms(
+            Layout(checkpointing=Checkpointing.FULL), policy=get_policy("bf16"), stack=PLAIN,
+            model=f"llama2-70b-{kind}", sizes={"lora_rank": 64, "lora_targets": every},
+        )
+        for kind in ("lora", "qlora")
+    )  # fmt: skip
+    weights = 80 * (2 * 8192**2 + 2 * 8192 * 1024 + 3 * 8192 * 28672)
+    assert lora["parameters"] - packed["parameters"] == pytest.approx(weights * (2.0 - PACKED_BYTES))
+    assert packed["cast_weights"] - lora["cast_weights"] == 2.0 * 8192 * 28672
+    assert lora["gradients"] == packed["gradients"]
+    assert sum(packed.values()) < get_cluster(device="A6000", num_devices=1).device.memory_bytes
+    assert sum(lora.values()) > 128e9
+
+
+@pytest.mark.parametrize("drop", [True, False])
+def test_a_packed_base_is_sharded_and_gathered_packed(drop):
+    graphs, found = {}, {}
+    for kind in ("lora", "qlora"):
+        name = f"llama2-7b-{kind}"
+        graphs[kind] = load_workload(name, seq_len=2048).graph
+        layout = Layout(dp=8, zero_stage=3, reshard_after_forward=drop)
+        found[kind] = terms(layout, policy=get_policy("bf16"), stack=PLAIN, model=name, sizes=None)
+    saved = graphs["qlora"].packed_params * (2.0 - PACKED_BYTES)
+    differences = {name: found["lora"][name] - found["qlora"][name] for name in found["lora"]}
+    assert differences["parameters"] == pytest.approx(saved / 8)
+    assert differences["gathered"] == pytest.approx(saved * (2 / 32 if drop else 1.0))
+    on_wire = [gathered_bytes(graphs[kind], get_policy("bf16")) for kind in ("lora", "qlora")]
+    assert on_wire[0] - on_wire[1] == pytest.approx(saved)
 
 
 def test_autocast_keeps_narrow_weights_beside_the_wide_ones():

@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from ..identity_cache import cache_by_identity
 from ..workload.graph import PRODUCT_CLASSES, Node, OpClass, OpGraph
+from ..workload.packing import UNPACKING
 from .autocast import autocast_class
 from .lowered import LoweredStep
 from .operands import (
@@ -46,8 +47,6 @@ _CONVS = frozenset({OpClass.CONV, OpClass.GROUPED_CONV, OpClass.DEPTHWISE_CONV})
 _SOFTMAX_CASTS_INSIDE = frozenset({"_softmax", "_log_softmax"})
 _FREE_BACKWARD = frozenset({"add", "add_", "sub", "rsub", "neg", "sum", "mean"})
 """Operators whose gradient is the incoming one, passed on or broadcast inside the next kernel."""
-_UNPACK = "dequantize_4bit"
-"""Packed weights written out for the product that follows, in the type it multiplies in."""
 _HISTORY_KERNELS = 3.0
 """Maxima put together, histories moved on, scales computed: one kernel each for all tensors."""
 
@@ -149,7 +148,7 @@ def _types_of(
 ) -> Typed:
     """What `node` computes in, reads and writes, given the types of its producers."""
     compute = _product_dtype(node, policy, quantized)
-    if not policy.autocast or node.op == _UNPACK:
+    if not policy.autocast or node.op == UNPACKING:
         storage = policy.activation
         return Typed(
             compute=compute if compute is not None else storage,

@@ -19,6 +19,7 @@ import numpy as np
 from ..errors import UnknownNameError
 from ..identity_cache import cache_by_identity
 from ..workload.graph import Node, OpClass, OpGraph
+from ..workload.packing import PACKED_BYTES
 from .lowered import LoweredStep
 from .policy import DType, PrecisionPolicy
 from .rows import DTYPES, is_vocabulary
@@ -127,12 +128,13 @@ def gathered_bytes(graph: OpGraph, policy: PrecisionPolicy) -> float:
     Args:
         graph: Whole model.
         policy: `gather` says in which type the weights of narrow products travel; the others travel
-            as they are used.
+            as they are used, packed ones packed.
     """
-    total = graph.params * policy.gathered.num_bytes
+    total = (graph.params - graph.packed_params) * policy.gathered.num_bytes
+    total += graph.packed_params * PACKED_BYTES
     if policy.gather is None:
         return total
-    weights = _narrow_weights(graph, policy)
+    weights = max(_narrow_weights(graph, policy) - graph.packed_params, 0.0)
     return total - weights * (policy.gathered.num_bytes - recipe_of(policy).weight_bytes(policy.gather))
 
 

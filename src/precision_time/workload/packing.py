@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from .graph import Node, OpClass
 
+UNPACKING = "dequantize_4bit"
+"""The operator that writes packed weights out for the product that follows, in the type it multiplies in."""
 PACKED_BYTES = 0.5 + (8.0 / 64.0 + 32.0 / (64.0 * 256.0)) / 8.0
 """A weight in NF4 with doubly quantised scales [B] (Dettmers et al. 2023, QLoRA, section 3)."""
 _PACKED_ELEMS = PACKED_BYTES / 2.0
@@ -13,7 +15,7 @@ _PACKED_ELEMS = PACKED_BYTES / 2.0
 def unpacking(weight: float, *, repeat: int, segment: int) -> Node:
     """`weight` elements written out for the product that follows, and again in the backward pass."""
     return Node(
-        op="dequantize_4bit",
+        op=UNPACKING,
         op_class=OpClass.ELEMENTWISE,
         in_elems=weight * _PACKED_ELEMS,
         out_elems=weight,

@@ -9,6 +9,7 @@ from ...identity_cache import cache_by_identity
 from ...precision.autocast import autocast_class
 from ...precision.policy import PrecisionPolicy
 from ...workload.graph import PRODUCT_CLASSES, Node, OpClass, OpGraph
+from ...workload.packing import UNPACKING
 from ..traffic import model_traffic
 from .kept import FP32_BYTES, LOSS, Kept, KeptReader
 
@@ -24,6 +25,10 @@ class Part:
     experts: float = 0.0
     """Trained parameter elements of experts."""
     frozen: float = 0.0
+    packed: float = 0.0
+    """Frozen elements that are held in four bits."""
+    unpacked: float = 0.0
+    """Elements of the largest weight that is unpacked at a time."""
     kept: Kept = Kept()
 
     @property
@@ -166,16 +171,19 @@ def _frozen(node: Node) -> float:
 
 
 def _part(nodes: Sequence[Node], span: range, share: float, frozen_scale: float, kept: Kept) -> Part:
-    dense = experts = frozen = 0.0
+    dense = experts = frozen = packed = unpacked = 0.0
     for index in span:
         node = nodes[index]
         times = node.repeat * share
         frozen += _frozen(node) * times * frozen_scale
+        if node.op == UNPACKING:
+            packed += node.out_elems * times
+            unpacked = max(unpacked, node.out_elems)
         if node.op == _EXPERT_PRODUCT:
             experts += node.param_elems * times
         else:
             dense += node.param_elems * times
-    return Part(dense=dense, experts=experts, frozen=frozen, kept=kept)
+    return Part(dense=dense, experts=experts, frozen=frozen, packed=packed, unpacked=unpacked, kept=kept)
 
 
 def _tied_elems(nodes: Sequence[Node], last: int) -> float:

@@ -11,6 +11,7 @@ from functools import cache
 
 from ...parallel.layout import Layout, Offload
 from ...precision.policy import DType, PrecisionPolicy
+from ...workload.packing import PACKED_BYTES
 from ..optimizer import states_per_param
 from .habits import Habits, memory_data
 from .parts import ModelParts
@@ -29,10 +30,16 @@ class Held:
     """Trained ones outside experts."""
     experts: float
     frozen: float
+    packed: float
+    """Of the frozen ones, those held in four bits."""
     products: float
     """Of those, weights of the layers' products and of an untied head: what is cast to the matmul type."""
     unit: float
     """Largest sharded unit: one layer."""
+    packed_unit: float
+    """Of it, what is held in four bits."""
+    unpacked: float
+    """The largest weight that is unpacked at a time."""
     root: float
     """What belongs to no layer: embedding and head, gathered as a unit of their own."""
     head: float
@@ -47,6 +54,7 @@ def held_by_stage(parts: ModelParts, layout: Layout, layers: float, *, first: bo
     copy = parts.tied * after * (1.0 - before)
     ends = parts.before.dense * before + parts.after.dense * after + copy
     frozen_ends = parts.before.frozen * before + parts.after.frozen * after
+    packed_ends = parts.before.packed * before + parts.after.packed * after
     tp = layout.tp
     unit = (layer.dense + layer.frozen) / tp + layer.experts / experts_split
     return Held(
@@ -54,8 +62,11 @@ def held_by_stage(parts: ModelParts, layout: Layout, layers: float, *, first: bo
         experts=(layer.experts * layers + parts.before.experts * before + parts.after.experts * after)
         / experts_split,
         frozen=(layer.frozen * layers + frozen_ends) / tp,
+        packed=(layer.packed * layers + packed_ends) / tp,
         products=unit * layers + (parts.after.dense + parts.tied) * after / tp,
         unit=unit,
+        packed_unit=layer.packed / tp,
+        unpacked=layer.unpacked / tp,
         root=(ends + frozen_ends) / tp,
         head=(parts.after.dense + parts.tied) * after / tp,
     )
@@ -83,7 +94,7 @@ def state_terms(
     grad = min(grad, habits.most_gradient_bytes)
     kept = 0.0 if fully and layout.offload is Offload.PARAMETERS else 1.0
     on_device = 0.0 if on_host else 1.0
-    frozen = held.frozen * _frozen_bytes(policy) / (shards if fully else 1)
+    frozen = _frozen_bytes(held, policy) / (shards if fully else 1)
     experts = held.experts / (expert_shards if fully else 1)
     master = policy.master.num_bytes if policy.master is not None and not shard_is_master else 0.0
     narrow = habits.fp32_gradients and policy.grad.num_bytes < _FP32_BYTES
@@ -93,7 +104,8 @@ def state_terms(
     return {
         "parameters": ((sharded(3) - experts) * param + frozen) * kept,
         "expert_parameters": experts * param * kept,
-        "cast_weights": _cast_bytes(held, layout, policy, habits),
+        "cast_weights": _cast_bytes(held, layout, policy, habits)
+        + held.unpacked * policy.activation.num_bytes,
         "gradients": sharded(2) * (grad + accumulated) * (on_device if zero > 1 else 1.0),
         "gradient_buckets": _bucket_bytes(held, layout, policy, habits),
         "master_weights": sharded(1) * master * on_device,
@@ -140,10 +152,11 @@ def _states(optimizer: str) -> float:
     return states_per_param(optimizer)
 
 
-def _frozen_bytes(policy: PrecisionPolicy) -> float:
-    """Frozen weights are held in the type they are used in: nothing updates them."""
+def _frozen_bytes(held: Held, policy: PrecisionPolicy) -> float:
+    """Frozen weights are held in the type they are used in, or in four bits: nothing updates them."""
     used = policy.matmul if policy.fp8_recipe else policy.activation
-    return min(used.num_bytes, policy.param.num_bytes)
+    width = min(used.num_bytes, policy.param.num_bytes)
+    return (held.frozen - held.packed) * width + held.packed * PACKED_BYTES
 
 
 def _cast_bytes(held: Held, layout: Layout, policy: PrecisionPolicy, habits: Habits) -> float:
@@ -175,12 +188,16 @@ def _bucket_bytes(held: Held, layout: Layout, policy: PrecisionPolicy, habits: H
 
 
 def _gathered_bytes(held: Held, layout: Layout, policy: PrecisionPolicy) -> float:
-    """Units gathered at once in the type they are used in, with the gradient of one before it is reduced."""
+    """Units gathered at once in the type they are used in, with the gradient of one before it is reduced.
+
+    Packed weights are gathered packed.
+    """
     width = min(policy.param.num_bytes, policy.activation.num_bytes)
     gathered = held.root + held.unit * (1.0 + layout.prefetch)
+    packed = held.packed_unit * (1.0 + layout.prefetch)
     if not layout.reshard_after_forward:
-        gathered = held.dense + held.experts + held.frozen
+        gathered, packed = held.dense + held.experts + held.frozen, held.packed
     reduced = policy.reduce.num_bytes if policy.reduce.num_bytes != width else 0.0
     trained_share = 1.0 - held.frozen / max(held.dense + held.experts + held.frozen, 1.0)
     gradients = (held.unit * (width + reduced) + held.head * width) * trained_share
-    return gathered * width + gradients
+    return (gathered - packed) * width + packed * PACKED_BYTES + gradients
