@@ -1,7 +1,7 @@
 """The kernels that one device runs: a lowered step cut by tensor, expert and attention choices.
 
 The batch does the rest: context-parallel ranks see a share of the samples, pipeline stages a share of the
-repeats (`stages.py`).
+repeats (`stage_shares.py`).
 
 References: Shoeybi et al., Megatron-LM, 2019 (columns, then rows); Korthikanti et al., MLSys 2023
 (what sequence parallelism splits besides); Lepikhin et al., GShard, ICLR 2021 (experts).
