@@ -8,11 +8,8 @@ import numpy as np
 
 from ..identity_cache import cache_by_identity
 from ..parallel.shape import model_shape
-from ..workload.graph import PRODUCT_CLASSES, Node, OpClass, OpGraph
+from ..workload.graph import EXPERT_PRODUCT, PRODUCT_CLASSES, Node, OpClass, OpGraph
 from .collectives import Number
-
-_GROUPED_PRODUCT = "_grouped_mm"
-"""The product of all experts at once, as the model families write it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,7 +48,7 @@ def model_traffic(graph: OpGraph) -> TransformerTraffic:
     blocks = {node.segment: node for node in nodes if node.repeat > 1 and node.scales_with_batch}
     attention = [node for node in nodes if node.op_class is OpClass.ATTENTION]
     weighted = [node for node in nodes if node.param_elems > 0 and node.op_class in PRODUCT_CLASSES]
-    experts = [node for node in nodes if node.op == _GROUPED_PRODUCT]
+    experts = [node for node in nodes if node.op == EXPERT_PRODUCT]
     products = [node for node in nodes if node.op_class in PRODUCT_CLASSES]
     num_layers = model_shape(graph).num_layers or sum(node.repeat for node in blocks.values())
     num_layers = num_layers or len(attention) or len(weighted) or 1

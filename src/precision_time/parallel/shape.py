@@ -6,10 +6,8 @@ import math
 from dataclasses import dataclass
 
 from ..identity_cache import cache_by_identity
-from ..workload.graph import Node, OpClass, OpGraph
+from ..workload.graph import EXPERT_PRODUCT, Node, OpClass, OpGraph
 
-_GROUPED_PRODUCT = "_grouped_mm"
-"""The product of all experts at once, as the model families write it."""
 _QUERY_AND_PAIR = 2
 """Inputs of attention that reads keys and values, or others, from one producer."""
 
@@ -39,7 +37,7 @@ def model_shape(graph: OpGraph) -> ModelShape:
     attention = [node for node in graph.nodes if node.op_class is OpClass.ATTENTION]
     heads = math.gcd(*(round(node.count) for node in attention)) or None
     kv_heads = math.gcd(*(_kv_heads(node, graph.nodes) for node in attention)) or None
-    experts = [round(node.count) for node in graph.nodes if node.op == _GROUPED_PRODUCT]
+    experts = [round(node.count) for node in graph.nodes if node.op == EXPERT_PRODUCT]
     return ModelShape(
         num_layers=_num_layers(graph, attention) or None,
         heads=heads,

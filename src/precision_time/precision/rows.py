@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..workload.graph import Node, OpClass
+from ..workload.graph import EXPERT_PRODUCT, Node, OpClass
 from .lowered import PHASES, LoweredStep
 from .policy import DType
 
@@ -17,8 +17,6 @@ DTYPES = tuple(DType)
 _CLASS_INDEX = {op_class: index for index, op_class in enumerate(OP_CLASSES)}
 _DTYPE_INDEX = {dtype: index for index, dtype in enumerate(DTYPES)}
 _PHASE_INDEX = {phase: index for index, phase in enumerate(PHASES)}
-_EXPERT_PRODUCT = "_grouped_mm"
-"""The product of all experts at once, as captures and model families write it."""
 _HEAD = "head"
 """The layer name of the vocabulary projection in the parametric families."""
 
@@ -75,7 +73,7 @@ def is_vocabulary(node: Node) -> bool:
 
 def is_expert(node: Node) -> bool:
     """Whether `node` multiplies with the weights of routed experts."""
-    return node.op == _EXPERT_PRODUCT
+    return node.op == EXPERT_PRODUCT
 
 
 def kernel_row(

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from .graph import Node, OpClass, OpGraph
+from .graph import EXPERT_PRODUCT, Node, OpClass, OpGraph
 from .packing import unpacking
 from .tensor import Tensor
 
@@ -199,7 +199,7 @@ class GraphBuilder:
         weight = experts * (x.width * out + (out if bias else 0.0))
         self._unpack(experts * x.width * out)
         return self.node(
-            "_grouped_mm",
+            EXPERT_PRODUCT,
             OpClass.GEMM,
             (x,),
             rows=x.rows,

@@ -41,6 +41,8 @@ class OpClass(StrEnum):
     UNKNOWN = "unknown"  # no formula: priced by memory traffic and reported
 
 
+EXPERT_PRODUCT = "_grouped_mm"
+"""The operator of all experts' products at once, as captures and model families write it."""
 PRODUCT_CLASSES = frozenset(
     {
         OpClass.GEMM,

@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from ...identity_cache import cache_by_identity
 from ...precision.autocast import autocast_class
 from ...precision.policy import PrecisionPolicy
-from ...workload.graph import PRODUCT_CLASSES, Node, OpClass, OpGraph
+from ...workload.graph import EXPERT_PRODUCT, PRODUCT_CLASSES, Node, OpClass, OpGraph
 from ...workload.packing import UNPACKING
 from ..traffic import model_traffic
 from .kept import FP32_BYTES, LOSS, Kept, KeptReader
-
-_EXPERT_PRODUCT = "_grouped_mm"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -179,7 +177,7 @@ def _part(nodes: Sequence[Node], span: range, share: float, frozen_scale: float,
         if node.op == UNPACKING:
             packed += node.out_elems * times
             unpacked = max(unpacked, node.out_elems)
-        if node.op == _EXPERT_PRODUCT:
+        if node.op == EXPERT_PRODUCT:
             experts += node.param_elems * times
         else:
             dense += node.param_elems * times
