@@ -1,6 +1,6 @@
 """Hold out every source of large-model runs in turn, and write docs/large-models.md.
 
-    python scripts/large_models.py [--priced FILE]
+    python scripts/large_models.py
 
 Three predictions of every run: the cost model alone; corrected by trees that have seen no row of the run's
 source (all MLPerf rounds are one source here: the same models on the same machines year after year); and by
@@ -11,7 +11,6 @@ predicted are counted on docs/accuracy.md.
 from __future__ import annotations
 
 import argparse
-import pickle
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,8 +25,9 @@ from precision_time.corpus.splits import configuration_groups
 from precision_time.corpus.store import load_corpus
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.learn.metrics import summarize
+from precision_time.learn.report.priced import cache_folder, priced_corpus
 from precision_time.learn.stages import fit_stages
-from precision_time.learn.table import MeasuredTable, measured_table
+from precision_time.learn.table import MeasuredTable
 from precision_time.learn.training import row_weights
 
 Floats = NDArray[np.float64]
@@ -87,15 +87,11 @@ def source_of(row: Measurement) -> str:
     return MLPERF if row.source.startswith(MLPERF) else row.source
 
 
-def priced_corpus(kept: Path | None) -> MeasuredTable:
-    """The corpus priced, or as it was priced before where `kept` exists."""
-    if kept is not None and kept.exists():
-        return pickle.loads(kept.read_bytes())  # type: ignore[no-any-return]
+def corpus_table() -> MeasuredTable:
+    """The corpus priced, or as it was priced before by a script or `precision-time report`."""
     tell("pricing the corpus")
-    table = measured_table(load_corpus())
-    if kept is not None:
-        kept.write_bytes(pickle.dumps(table))
-    return table
+    usable = [row for row in load_corpus() if row.usable]
+    return priced_corpus(usable, folder=cache_folder()).table
 
 
 def studied(table: MeasuredTable) -> list[Source]:
@@ -203,12 +199,10 @@ def page(table: MeasuredTable) -> str:
 
 def main() -> None:
     """Study and write the page."""
-    parser = argparse.ArgumentParser(
+    argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--priced", type=Path, help="file that keeps the priced corpus between runs")
-    options = parser.parse_args()
-    PAGE.write_text(page(priced_corpus(options.priced)), encoding="utf-8")
+    ).parse_args()
+    PAGE.write_text(page(corpus_table()), encoding="utf-8")
 
 
 if __name__ == "__main__":

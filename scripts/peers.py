@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import pickle
 import sys
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,8 +30,9 @@ from precision_time.cost.stacks import get_stack_profile
 from precision_time.hardware.catalog import get_cluster
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.learn.metrics import summarize
+from precision_time.learn.report.priced import cache_folder, priced_corpus
 from precision_time.learn.stages import fit_stages
-from precision_time.learn.table import MeasuredTable, job_table, measured_table
+from precision_time.learn.table import MeasuredTable, job_table
 from precision_time.learn.training import row_weights
 from precision_time.parallel.layout import Checkpointing, Layout, PipelineSchedule
 from precision_time.precision.catalog import get_policy
@@ -135,15 +135,11 @@ def tell(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def priced_corpus(kept: Path | None) -> MeasuredTable:
-    """The corpus priced, or as it was priced before where `kept` exists."""
-    if kept is not None and kept.exists():
-        return pickle.loads(kept.read_bytes())  # type: ignore[no-any-return]
+def corpus_table() -> MeasuredTable:
+    """The corpus priced, or as it was priced before by a script or `precision-time report`."""
     tell("pricing the corpus")
-    table = measured_table(load_corpus())
-    if kept is not None:
-        kept.write_bytes(pickle.dumps(table))
-    return table
+    usable = [row for row in load_corpus() if row.usable]
+    return priced_corpus(usable, folder=cache_folder()).table
 
 
 def job_of_entry(entry: Mapping[str, Any], year: float) -> Job:
@@ -402,12 +398,10 @@ def page(study: Study) -> str:
 
 def main() -> None:
     """Compare and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--priced", type=Path, help="file that keeps the priced corpus between runs")
-    options = parser.parse_args()
+    argparse.ArgumentParser(description=__doc__).parse_args()
     published = tomllib.loads((PEERS / "published.toml").read_text(encoding="utf-8"))
     live = json.loads((PEERS / "llm_analysis.json").read_text(encoding="utf-8"))
-    PAGE.write_text(page(Study(priced_corpus(options.priced), published, live)), encoding="utf-8")
+    PAGE.write_text(page(Study(corpus_table(), published, live)), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -205,3 +205,20 @@ def test_page_on_scale_covers_every_size_and_marks_what_nobody_measured(scale: M
             assert (f"| {size:,} * |" in part) == (size > limit)
             assert (f"| {size:,} | tp" in part) == (size <= limit)
         assert model.title in picture
+
+
+@pytest.mark.parametrize("name", ["peers", "large_models"])
+def test_pages_read_what_was_priced_before(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    script, rows = _script(ROOT / "scripts" / f"{name}.py"), load_corpus()[::1500]
+    monkeypatch.setenv("PRECISION_TIME_HOME", str(tmp_path))
+    monkeypatch.setattr(script, "load_corpus", lambda: rows)
+    priced = script.corpus_table()
+    [kept] = tmp_path.rglob("priced-*.npz")
+    written = kept.stat().st_mtime_ns
+    again = script.corpus_table()
+    assert kept.stat().st_mtime_ns == written
+    assert 0 < len(priced) <= len(rows)
+    assert again.measurements == priced.measurements
+    assert np.array_equal(again.jobs.features, priced.jobs.features)
