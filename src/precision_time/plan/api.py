@@ -7,10 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError
-from ..precision.catalog import get_policy, parse_precision
-from ..precision.support import check_support
-from ..predict.question import Said, check_counts, resolve_cluster, resolve_stack, resolve_workload
+from ..predict.asked import resolve_asked
+from ..predict.question import Said, check_counts, resolve_stack
 from ..workload.workload import Workload
 from .mapping import process_map
 from .problem import Problem
@@ -91,34 +89,34 @@ def find_layouts(
     check_counts(
         gpus=gpus, nodes=nodes, seq_len=seq_len, image_size=image_size, global_batch_size=global_batch_size
     )
-    if not 0.0 < coverage < 1.0:
-        raise ConfigError(f"coverage={coverage} is no probability of an interval. To fix: use 0.5 to 0.99.")
     said = Said()
-    workload = resolve_workload(
+    asked = resolve_asked(
         model,
-        example_inputs,
+        said,
+        precision=precision,
+        device=device,
+        gpus=gpus,
+        nodes=nodes,
+        node_type=node_type,
+        custom=custom,
         seq_len=seq_len,
         image_size=image_size,
         sizes=sizes,
-        dataset=None,
         optimizer=optimizer,
+        coverage=coverage,
+        example_inputs=example_inputs,
     )
-    cluster = resolve_cluster(device, gpus, nodes, node_type, custom, said)
-    choice = parse_precision(precision)
-    if choice.assumption:
-        said.assumptions.append(choice.assumption)
-    policy = get_policy(choice.name, variant=choice.variant)
-    said.assumptions.extend(check_support(policy, cluster.device))
-    chosen_stack = resolve_stack(stack, framework, workload.family, said)
-    batch = _batch(global_batch_size, workload, gpus, said)
+    chosen_stack = resolve_stack(stack, framework, asked.workload.family, said)
+    batch = _batch(global_batch_size, asked.workload, gpus, said)
     problem = Problem(
-        workload=workload,
-        cluster=cluster,
-        precision=policy,
+        workload=asked.workload,
+        cluster=asked.cluster,
+        precision=asked.precision,
         stack=chosen_stack,
         global_batch_size=batch,
         stragglers=stragglers,
         assumptions=tuple(said.assumptions),
+        warnings=tuple(said.warnings),
     )
     with process_map(workers) as over:
         return search_layouts(problem, fixed=fixed, top=top, over=over, coverage=coverage, progress=progress)

@@ -33,6 +33,8 @@ class Problem:
     stragglers: bool = True
     """Allow for the slowest of many devices."""
     assumptions: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    """What must be warned of whatever the layout."""
     token: str = field(default_factory=lambda: uuid4().hex, compare=False, repr=False)
     """Tells copies of one problem in other processes from other problems."""
 

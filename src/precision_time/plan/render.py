@@ -54,7 +54,7 @@ def render(search: LayoutSearch, *, width: int = _TEXT_WIDTH) -> Group:
         parts += [*map(Text, _shortfall_lines(search.shortfall)), ""]
     parts += [Text(line) for line in _count_lines(search.counts)]
     parts += [Text(f"Assumed: {line}") for line in search.assumptions]
-    warnings = search.ranked[0].prediction.warnings if search.ranked else ()
+    warnings = search.ranked[0].prediction.warnings if search.ranked else search.warnings
     return Group(*parts, *(Text(f"Warning: {line}", style="yellow") for line in warnings))
 
 

@@ -81,6 +81,8 @@ class LayoutSearch:
     """Why the best is faster than the next, in words."""
     shortfall: Shortfall | None = None
     assumptions: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    """Of every layout; those of one layout stand in its prediction."""
     jobs: tuple[Job, ...] = field(default=(), repr=False)
     """Of the ranked layouts, in their order."""
 

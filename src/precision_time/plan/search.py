@@ -113,6 +113,7 @@ def search_layouts(
         why=why_first(ranked),
         shortfall=None if ranked or kept.nearest is None else shortfall(problem, kept.nearest, fixed or {}),
         assumptions=(*problem.workload.assumptions, *problem.cluster.assumptions, *problem.assumptions),
+        warnings=problem.warnings,
         jobs=tuple(problem.job(each.layout) for each in ranked),
     )
 
@@ -206,6 +207,6 @@ def _ranked(pricing: _Pricing, top: int, coverage: float) -> tuple[RankedLayout,
     answers: list[RankedLayout] = []
     for layout in best:
         said = predict_job(problem.job(layout), predictor, length=RunLength(), coverage=coverage)
-        warnings = dict.fromkeys((*layout_warnings(layout, shape), *said.warnings))
+        warnings = dict.fromkeys((*problem.warnings, *layout_warnings(layout, shape), *said.warnings))
         answers.append(RankedLayout(layout=layout, prediction=replace(said, warnings=tuple(warnings))))
     return tuple(sorted(answers, key=lambda each: each.step_time_s))

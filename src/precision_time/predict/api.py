@@ -8,19 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from ..cost.job import Job
-from ..errors import ConfigError
 from ..learn.artifact import shipped_predictor
-from ..precision.catalog import get_policy, parse_precision
-from ..precision.support import check_support
+from .asked import resolve_asked
 from .layouts import LayoutWords, layout_of, layout_remarks
 from .prediction import Prediction
 from .predictor import RunLength, predict_job
 from .question import (
     Said,
     check_counts,
-    resolve_cluster,
     resolve_stack,
-    resolve_workload,
     say_length,
     with_batch,
 )
@@ -165,33 +161,34 @@ def predict_time(
         epochs=epochs,
         input_rate=input_rate,
     )
-    if not 0.0 < coverage < 1.0:
-        raise ConfigError(f"coverage={coverage} is no probability of an interval. To fix: use 0.5 to 0.99.")
-    workload = resolve_workload(
+    asked = resolve_asked(
         model,
-        example_inputs,
+        said,
+        precision=precision,
+        device=device,
+        gpus=gpus,
+        nodes=nodes,
+        node_type=node_type,
+        custom=custom,
         seq_len=seq_len,
         image_size=image_size,
         sizes=sizes,
-        dataset=dataset,
         optimizer=optimizer,
+        coverage=coverage,
+        dataset=dataset,
+        example_inputs=example_inputs,
     )
-    cluster = resolve_cluster(device, gpus, nodes, node_type, custom, said)
-    choice = parse_precision(precision)
-    if choice.assumption:
-        said.assumptions.append(choice.assumption)
-    policy = get_policy(choice.name, variant=choice.variant)
-    said.warnings.extend(check_support(policy, cluster.device))
+    workload = asked.workload
     job = Job(
         workload=workload,
-        cluster=cluster,
-        precision=policy,
+        cluster=asked.cluster,
+        precision=asked.precision,
         layout=layout_of(words, workload, gpus, said),
         stack=resolve_stack(stack, framework, workload.family, said),
         stragglers=stragglers,
     )
     job = with_batch(job, batch_size, global_batch_size, zero, said)
-    placed, warnings = layout_remarks(job.layout, workload, cluster)
+    placed, warnings = layout_remarks(job.layout, workload, job.cluster)
     said.assumptions.extend(placed)
     said.warnings.extend(warnings)
     say_length(workload, epochs, steps, samples, said)

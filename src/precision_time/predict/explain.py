@@ -12,11 +12,11 @@ import numpy as np
 from ..cost.roofline import kernel_seconds, load_kernel_model, rates_of
 from ..hardware.catalog import get_cluster
 from ..hardware.device import Device
-from ..precision.catalog import get_policy, parse_precision
+from ..precision.catalog import get_policy
 from ..precision.lowered import PHASES, LoweredStep
 from ..precision.lowering import DTYPES, OP_CLASSES, lower
-from ..precision.support import check_support
-from .question import DEFAULT_DEVICE, resolve_workload
+from .asked import resolve_precision
+from .question import DEFAULT_DEVICE, Said, resolve_workload
 
 _DEFAULT_BATCH = 32.0
 
@@ -101,9 +101,8 @@ def explain(
     )
     custom_path = None if custom is None else Path(custom)
     target = get_cluster(device=device or DEFAULT_DEVICE, num_devices=1, custom=custom_path).device
-    choice = parse_precision(precision)
-    policy = get_policy(choice.name, variant=choice.variant)
-    warnings = check_support(policy, target)
+    said = Said()
+    policy = resolve_precision(precision, target, said)
     batch = float(batch_size or _DEFAULT_BATCH)
     ours = _price(lower(workload.graph, policy), target, batch)
     wide = _price(lower(workload.graph, get_policy("fp32")), target, batch)
@@ -124,7 +123,7 @@ def explain(
         fp32_time_s=float(wide.seconds.sum()),
         tensor_core_share=float(ours.flops[narrow].sum()) / max(product_flops, 1.0),
         rows=_rows(ours, wide),
-        warnings=warnings,
+        warnings=tuple(said.warnings),
     )
 
 
