@@ -11,21 +11,37 @@ from precision_time.learn.artifact import shipped_predictor
 from precision_time.learn.training import train
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "accuracy.md"
-TARGET_BY_CONFIGURATION_PERCENT = 9.8
+TARGET_BY_CONFIGURATION_PERCENT = 7.0
 SAMPLE_ROWS = 2500
 SAMPLE_LIMIT_PERCENT = 30.0
 """A twelfth of the corpus and a fifth of the trees: far above what ships, far below the 50 % and more
 of an uncorrected or broken model."""
 
 
-def page_rows(protocol: str) -> dict[str, float]:
-    """MAPE by precision as docs/accuracy.md prints it."""
-    section = PAGE.read_text(encoding="utf-8").split(f"## {protocol}")[1]
-    table = section.split("| precision |")[1].split("\n\n")[0]
-    return {
-        name: float(mape)
-        for name, mape in re.findall(r"^\| (\S.*?) \| \d+ \| ([\d.]+) \|", table, re.MULTILINE)
-    }
+def page_tables() -> list[list[list[str]]]:
+    """Tables of docs/accuracy.md: rows of cells, the header first."""
+    blocks = re.findall(r"(?:^\|.*\n)+", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    return [
+        [
+            [cell.strip() for cell in line.strip("|").split("|")]
+            for line in block.splitlines()
+            if "---" not in line
+        ]
+        for block in blocks
+    ]
+
+
+def printed_by_precision() -> dict[str, float]:
+    """MAPE of unseen configurations by precision as docs/accuracy.md prints it."""
+    table = next(t for t in page_tables() if t[0][:2] == ["precision", "rows"] and "configuration" in t[0])
+    column = table[0].index("configuration")
+    return {row[0]: float(row[column]) for row in table[1:]}
+
+
+def printed_in_all() -> float:
+    """MAPE of unseen configurations over one seed as docs/accuracy.md prints it."""
+    table = next(t for t in page_tables() if t[0][0] == "device")
+    return next(float(row[2]) for row in table if row[0] == "all")
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +57,8 @@ def held_out() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def test_page_is_of_the_shipped_predictor(held_out) -> None:
     measured, predicted, precisions = held_out
     errors = np.abs(predicted / measured - 1.0) * 100.0
-    printed = page_rows("Unseen configurations")
-    assert printed["all"] == pytest.approx(errors.mean(), abs=0.051)
+    printed = printed_by_precision()
+    assert printed_in_all() == pytest.approx(errors.mean(), abs=0.051)
     for name in ("fp32", "tf32", "fp16-mixed", "bf16-mixed"):
         assert printed[name] == pytest.approx(errors[precisions == name].mean(), abs=0.051)
 

@@ -5,12 +5,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_time.learn.novelty import NEAR, REACH, hold, measured_runs, positions_of, share_that_holds
+from precision_time.learn.novelty import (
+    NEAR,
+    REACH,
+    detail,
+    hold,
+    measured_runs,
+    positions_of,
+    share_that_holds,
+)
 from precision_time.learn.table import JobTable
 
 NAMES = (
     "log_params",
-    "log_peak",
+    "log_fp32_peak",
     "share.gemm_s",
     "share.host_stall_s",
     "stack.one",
@@ -35,8 +43,14 @@ def test_a_correction_holds_less_the_farther_a_job_is(distances: list[float]) ->
 
 def test_among_measured_runs_the_whole_correction_holds() -> None:
     assert share_that_holds(0.0) == share_that_holds(REACH) == 1.0
-    assert 0.2 < share_that_holds(NEAR) < 0.5
+    assert 0.2 < share_that_holds(NEAR) < 0.6
     assert share_that_holds(1e3) < 1e-4
+
+
+def test_details_fade_before_the_correction_does() -> None:
+    distance = np.array([0.0, REACH, NEAR, 10.0])
+    assert detail(distance)[:2] == pytest.approx([1.0, 1.0])
+    assert (detail(distance)[2:] < hold(distance)[2:]).all()
 
 
 def test_a_measured_run_is_at_distance_0_whatever_else_it_is() -> None:
@@ -46,7 +60,10 @@ def test_a_measured_run_is_at_distance_0_whatever_else_it_is() -> None:
 
 def test_distance_is_to_the_nearest_run_in_units_of_each_feature() -> None:
     jobs = table(
-        {"log_params": 1.0}, {"log_params": 9.0}, {"log_params": 3.0}, {"log_params": 1.0, "log_peak": 1.0}
+        {"log_params": 1.0},
+        {"log_params": 9.0},
+        {"log_params": 3.0},
+        {"log_params": 1.0, "log_fp32_peak": 0.7},
     )
     runs = measured_runs(jobs, np.array([0, 1]))
     assert runs.distance(jobs) == pytest.approx([0.0, 0.0, 2.0, 2.0], abs=1e-3)

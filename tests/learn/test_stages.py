@@ -1,4 +1,4 @@
-"""The plumbing of the three stages, on a synthetic table: its numbers are made up and mean nothing."""
+"""The plumbing of the stages, on a synthetic table: its numbers are made up and mean nothing."""
 
 from collections import Counter
 from dataclasses import replace
@@ -19,6 +19,7 @@ from precision_time.learn.stages import (
     fit_stages,
 )
 from precision_time.learn.table import JobTable, MeasuredTable
+from precision_time.learn.trees import NO_TREES
 
 NAMES = (
     *("log_params", "log_flops", "log_micro_batch_size", "log_launches", "mean_inner", "mean_outer"),
@@ -86,6 +87,10 @@ def fitted(rows=None, seed=0):
 @pytest.fixture(scope="module")
 def correction():
     return fitted()
+
+
+def without_detail(correction):
+    return replace(correction, stages={k: v for k, v in correction.stages.items() if k != "detail"})
 
 
 def predictor_of(correction):
@@ -157,12 +162,41 @@ def test_far_from_all_runs_the_correction_fades_to_the_cost_model(correction):
     moved[:, NAMES.index("log_params")] += 50.0
     far = replace(some, features=moved)
     found = correction.correct(far)
-    whole = replace(correction, runs=measured_runs(far, np.arange(20))).correct(far)
+    smooth = without_detail(correction)
+    whole = replace(smooth, runs=measured_runs(far, np.arange(20))).correct(far)
     assert (found.distance > 10.0).all()
     assert (whole.distance < REACH).all()
     expected = hold(found.distance) * np.log(whole.step_time_s / some.analytical_s)
+    found = smooth.correct(far)
     np.testing.assert_allclose(np.log(found.step_time_s / some.analytical_s), expected, rtol=1e-9, atol=1e-12)
     assert not np.allclose(found.step_time_s, whole.step_time_s)
+
+
+def test_near_measured_runs_the_details_decide_far_from_them_they_do_not(correction):
+    some = TABLE.jobs.take(np.arange(20))
+    near = correction.correct(some)
+    details = replace(correction, stages={**correction.stages, "overlap": NO_TREES}).correct(some)
+    np.testing.assert_allclose(near.step_time_s, details.step_time_s, rtol=1e-12)
+    features = some.features.copy()
+    features[:, NAMES.index("log_params")] += 1000.0
+    far = replace(some, features=features)
+    smooth = without_detail(correction)
+    np.testing.assert_allclose(
+        correction.correct(far).step_time_s, smooth.correct(far).step_time_s, rtol=1e-3
+    )
+
+
+@pytest.mark.parametrize("exposed", [0.0, 1.0])
+def test_runs_all_on_one_device_or_all_on_several_are_enough(exposed: float):
+    jobs = replace(
+        TABLE.jobs,
+        exposed_s=np.full(N, exposed) * TABLE.jobs.compute_s,
+        analytical_s=(1.0 + exposed) * TABLE.jobs.compute_s,
+    )
+    table = replace(TABLE, jobs=jobs, sync_s=np.full(N, np.nan))
+    rows = np.arange(N)
+    found = fit_stages(table, rows, np.ones(N), rows, settings=SETTINGS).correct(jobs)
+    assert (found.step_time_s > 0.0).all()
 
 
 def test_a_saved_predictor_answers_the_same(correction, tmp_path: Path):

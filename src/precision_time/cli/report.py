@@ -18,6 +18,7 @@ Examples:
   precision-time report --quick
   precision-time report --only T1,T5 --seeds 5
   precision-time report --markdown accuracy.md --html accuracy.html
+  precision-time report --only T5 --sample 6000 --folds 2 --against tests/accuracy/baseline.json
 """
 
 
@@ -40,6 +41,9 @@ def report(
         typer.Option("--quick", help="A sample, two folds, fewer trees: a trial run of a minute or two."),
     ] = False,
     sample: Annotated[int | None, typer.Option("--sample", metavar="N", help="Draw about N runs.")] = None,
+    folds: Annotated[
+        int | None, typer.Option("--folds", metavar="N", help="Parts held out in turn; 5, or 2 when quick.")
+    ] = None,
     markdown: Annotated[
         Path | None,
         typer.Option("--markdown", dir_okay=False, help="Write the tables to this Markdown file."),
@@ -47,6 +51,19 @@ def report(
     html: Annotated[
         Path | None,
         typer.Option("--html", dir_okay=False, help="Write one page with tables and plots (extra plots)."),
+    ] = None,
+    write_baseline: Annotated[
+        Path | None,
+        typer.Option("--write-baseline", dir_okay=False, help="Keep our figures for a later --against."),
+    ] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            "--against",
+            exists=True,
+            dir_okay=False,
+            help="Fail if a figure is worse than in this baseline by more than noise.",
+        ),
     ] = None,
     json_output: JsonOption = False,
 ) -> None:
@@ -58,15 +75,32 @@ def report(
     """
     from ..learn.report.build import build_report
 
-    _check(markdown, html)
+    _check(markdown, html, write_baseline)
     tables = [name for words in only or [] for name in words.split(",")]
     with progress("Report") as tell:
-        result = build_report(only=tables, seeds=seeds, quick=quick, sample=sample, tell=tell)
+        result = build_report(only=tables, seeds=seeds, quick=quick, sample=sample, folds=folds, tell=tell)
     if json_output:
         write_json(result.to_dict())
     else:
         _write(result)
     _save(result, markdown, html)
+    _guard(result, write_baseline, against)
+
+
+def _guard(result: Report, write: Path | None, against: Path | None) -> None:
+    from ..learn.report.regressions import regressions
+    from ..learn.report.regressions import write_baseline as write_figures
+
+    if against is not None:
+        worse = regressions(result, against)
+        for line in worse:
+            message(f"Worse than {against}: {line}")
+        if worse:
+            raise typer.Exit(1)
+        message(f"Nothing is worse than {against} by more than noise.")
+    if write is not None:
+        write_figures(result, write)
+        message(f"Wrote {write}")
 
 
 def _write(result: Report) -> None:
@@ -84,11 +118,15 @@ def _write(result: Report) -> None:
                 typer.echo(table.note.strip())
 
 
-def _check(markdown: Path | None, html: Path | None) -> None:
+def _check(markdown: Path | None, html: Path | None, baseline: Path | None) -> None:
     """Refuse what could not be written before an hour is spent on it."""
     from ..errors import ConfigError
 
-    for option, path in (("--markdown", markdown), ("--html", html)):
+    for option, path in (
+        ("--markdown", markdown),
+        ("--html", html),
+        ("--write-baseline", baseline),
+    ):
         if path is not None and not path.absolute().parent.is_dir():
             raise ConfigError(
                 f"{option} {path}: its folder does not exist. To fix: make it, or name another."

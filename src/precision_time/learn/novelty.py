@@ -23,8 +23,8 @@ Positions = NDArray[np.float32]
 _UNITS: Mapping[str, float] = {
     "log_mean_kernel_s": 1.0,
     "log_params": 1.0,
-    "log_peak": 0.5,
-    "log_bandwidth": 0.5,
+    "log_fp32_peak": 0.35,
+    "log_bandwidth": 0.35,
     "log_devices": 2.0,
     "log_nodes": 2.0,
     "framework_year": 3.0,
@@ -39,9 +39,11 @@ _UNITS_OF_KINDS: Mapping[str, float] = {
 }
 """The same for all features that begin so; of two stacks, families or types the distance is 1.4, 1, 1."""
 REACH = 1.0
-"""Distance up to which a correction holds in full."""
+"""Distance up to which a job counts as one of the measured runs, so that their details hold in full."""
+_HOLDS = 1.5
+"""Distance up to which the correction as a whole holds in full."""
 _FADE = 1.5
-"""Power with which it fades beyond. Both were chosen on sources and models held out whole: see devdoc 003."""
+"""Power with which both fade. Chosen on what was held out under six protocols together: see devdoc 003."""
 NEAR = 2.5
 """Distance up to which a job counts as near measured runs."""
 _CELL = 0.5
@@ -87,9 +89,19 @@ def measured_runs(jobs: JobTable, rows: NDArray[np.intp]) -> MeasuredRuns:
 
 
 def hold(distance: Floats) -> Floats:
-    """Share of the correction that holds at a distance: all of it within REACH.
+    """Share of the correction that holds at a distance: all of it within 1.5.
 
-    >>> hold(np.array([0.0, 1.0, 4.0])).tolist()
+    >>> hold(np.array([0.0, 1.5, 6.0])).tolist()
+    [1.0, 1.0, 0.125]
+    """
+    share: Floats = (np.maximum(distance, _HOLDS) / _HOLDS) ** -_FADE
+    return share
+
+
+def detail(distance: Floats) -> Floats:
+    """Share of the correction that is read off the runs nearby, the rest being what runs have in common.
+
+    >>> detail(np.array([0.0, 1.0, 4.0])).tolist()
     [1.0, 1.0, 0.125]
     """
     share: Floats = (np.maximum(distance, REACH) / REACH) ** -_FADE

@@ -1,15 +1,18 @@
-"""The learned correction in three stages, as in the precision-aware paper.
+"""The learned correction in three stages, as in the precision-aware paper, and a fourth for detail.
 
 1. compute: log(measured / analytical) of the compute part, from runs on one device and runs whose
    wait for communication was measured;
 2. communication: the same of the communication that compute does not hide, from runs on several;
 3. overlap: log(measured / sum of the corrected parts), from all runs. It sees the first two stages
-   out of fold, so that it learns from the errors they make on jobs they have not seen.
+   out of fold, so that it learns from the errors they make on jobs they have not seen;
+4. detail: log(measured / analytical) once more, by deep trees with random thresholds. Near measured runs
+   they know more than the three smooth stages, elsewhere less: the nearer the job, the more they count.
 
 Far from every measured run the correction holds the less the farther the job is (`novelty.py`).
 
-Reference: arXiv 2604.16145 (hierarchical predictor with a precision-dependent aggregator);
-papers.md 1.5. Trees are LightGBM's (Ke et al., NeurIPS 2017).
+References: arXiv 2604.16145 (hierarchical predictor with a precision-dependent aggregator);
+papers.md 1.5. Trees are LightGBM's (Ke et al., NeurIPS 2017); random thresholds are those of Geurts et al.,
+Extremely randomized trees, Machine Learning 63 (2006).
 """
 
 from __future__ import annotations
@@ -22,14 +25,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .novelty import MeasuredRuns, hold, measured_runs
+from .novelty import MeasuredRuns, detail, hold, measured_runs
 from .table import JobTable, MeasuredTable
-from .trees import TreeEnsemble, trees_of
+from .trees import NO_TREES, TreeEnsemble, trees_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
-STAGES = ("compute", "communication", "overlap")
+STAGES = ("compute", "communication", "overlap", "detail")
 _FLOOR_S = 1e-6
 _MIN_SHARE = 0.02
 """Least share of a step that a part is taken to have, so that logarithms stay finite."""
@@ -48,15 +51,35 @@ class BoosterSettings:
     max_depth: int = 9
     min_data_in_leaf: int = 10
     feature_fraction: float = 0.5
+    """Share of the features that a tree may use."""
+    split_feature_fraction: float = 1.0
+    """Share of those that a split may use."""
     bagging_fraction: float = 0.8
     lambda_l2: float = 2.0
+    extra_trees: bool = False
+    """One random threshold per feature instead of the best."""
     objective: str = "regression_l1"
+    huber_width: float = 0.1
+    """Residual up to which the `huber` objective is quadratic."""
 
 
 DEFAULT_SETTINGS: Mapping[str, BoosterSettings] = {
     "compute": BoosterSettings(num_trees=200),
     "communication": BoosterSettings(num_trees=120, num_leaves=31),
-    "overlap": BoosterSettings(num_trees=500, num_leaves=63, feature_fraction=0.4),
+    "overlap": BoosterSettings(num_trees=300, learning_rate=0.1, num_leaves=63, feature_fraction=0.4),
+    "detail": BoosterSettings(
+        num_trees=250,
+        learning_rate=0.15,
+        num_leaves=255,
+        max_depth=14,
+        min_data_in_leaf=3,
+        feature_fraction=1.0,
+        split_feature_fraction=0.8,
+        bagging_fraction=1.0,
+        lambda_l2=0.5,
+        extra_trees=True,
+        objective="huber",
+    ),
     "scale": BoosterSettings(num_trees=80, num_leaves=24, min_data_in_leaf=40, objective="regression"),
 }
 
@@ -79,6 +102,7 @@ class StagedCorrection:
     names: tuple[str, ...]
     """Feature columns, in order."""
     stages: Mapping[str, TreeEnsemble]
+    """The trees of STAGES; `detail` may be missing."""
     runs: MeasuredRuns
 
     def correct(self, jobs: JobTable) -> Corrected:
@@ -86,9 +110,12 @@ class StagedCorrection:
         compute_s = jobs.compute_s * np.exp(self.stages["compute"].predict(jobs.features))
         exposed_s = jobs.exposed_s * np.exp(self.stages["communication"].predict(jobs.features))
         total_s = compute_s + exposed_s
-        overlap = self.stages["overlap"].predict(_overlap_features(jobs.features, compute_s, exposed_s))
-        full = overlap + np.log(total_s / jobs.analytical_s)
+        seen = _overlap_features(jobs.features, compute_s, exposed_s)
+        smooth = self.stages["overlap"].predict(seen) + np.log(total_s / jobs.analytical_s)
         distance = self.runs.distance(jobs)
+        full = smooth
+        if "detail" in self.stages:
+            full = smooth + detail(distance) * (self.stages["detail"].predict(seen) - smooth)
         factor = hold(distance) * full
         step_time_s = jobs.analytical_s * np.exp(factor)
         return Corrected(
@@ -115,7 +142,7 @@ def fit_stages(
     seed: int = 0,
     progress: Callable[[str], None] | None = None,
 ) -> StagedCorrection:
-    """Fit the three stages on the given rows.
+    """Fit the stages on the given rows.
 
     Args:
         table: Measured jobs.
@@ -136,25 +163,25 @@ def fit_stages(
         compute, communication = _fit_parts(table, inside, weights, settings, seed)
         compute_factor[folds == fold] = np.exp(compute.predict(table.jobs.features[outside]))
         communication_factor[folds == fold] = np.exp(communication.predict(table.jobs.features[outside]))
-    tell("stage 3")
+    tell("stages 3 and 4")
     compute_s = table.jobs.compute_s[rows] * compute_factor
     exposed_s = table.jobs.exposed_s[rows] * communication_factor
-    overlap = _boost(
+    seen, measured_s = (
         _overlap_features(table.jobs.features[rows], compute_s, exposed_s),
-        np.log(table.measured_s[rows] / (compute_s + exposed_s)),
-        weights[rows],
-        settings["overlap"],
-        seed,
+        table.measured_s[rows],
     )
+    targets = {
+        "overlap": np.log(measured_s / (compute_s + exposed_s)),
+        "detail": np.log(measured_s / table.jobs.analytical_s[rows]),
+    }
+    upper = {
+        stage: boost(seen, target, weights[rows], settings[stage], seed) for stage, target in targets.items()
+    }
     tell("stages 1 and 2, all rows")
     compute, communication = _fit_parts(table, rows, weights, settings, seed)
     return StagedCorrection(
         names=table.jobs.names,
-        stages={
-            "compute": compute,
-            "communication": communication,
-            "overlap": overlap,
-        },
+        stages={"compute": compute, "communication": communication, **upper},
         runs=measured_runs(table.jobs, rows),
     )
 
@@ -171,7 +198,7 @@ def fit_scale(
         settings: LightGBM settings.
         seed: Of the booster.
     """
-    return _boost(x, np.log(errors + _LEAST_ERROR), weights, settings, seed)
+    return boost(x, np.log(errors + _LEAST_ERROR), weights, settings, seed)
 
 
 def _fit_parts(
@@ -185,19 +212,23 @@ def _fit_parts(
         known & ~alone, np.maximum(measured - np.nan_to_num(sync), _MIN_SHARE * measured), measured
     )
     learns = alone | known
-    compute = _boost(
-        table.jobs.features[rows[learns]],
-        np.log(compute_target[learns] / table.jobs.compute_s[rows[learns]]),
-        weights[rows[learns]],
-        settings["compute"],
-        seed,
-    )
+    compute = NO_TREES
+    if learns.any():
+        compute = boost(
+            table.jobs.features[rows[learns]],
+            np.log(compute_target[learns] / table.jobs.compute_s[rows[learns]]),
+            weights[rows[learns]],
+            settings["compute"],
+            seed,
+        )
     several = rows[~alone]
+    if not len(several):
+        return compute, NO_TREES
     corrected = table.jobs.compute_s[several] * np.exp(compute.predict(table.jobs.features[several]))
     rest = table.measured_s[several] - corrected
     waited = np.where(np.isnan(table.sync_s[several]), rest, table.sync_s[several])
     waited = np.maximum(waited, _MIN_SHARE * table.measured_s[several])
-    communication = _boost(
+    communication = boost(
         table.jobs.features[several],
         np.log(waited / np.maximum(table.jobs.exposed_s[several], _FLOOR_S)),
         weights[several],
@@ -215,7 +246,16 @@ def _inner_folds(groups: NDArray[Any], seed: int) -> Ints:
     return folds
 
 
-def _boost(x: Floats, y: Floats, weights: Floats, settings: BoosterSettings, seed: int) -> TreeEnsemble:
+def boost(x: Floats, y: Floats, weights: Floats, settings: BoosterSettings, seed: int) -> TreeEnsemble:
+    """Fit one ensemble.
+
+    Args:
+        x: Features, shape (n, n_features).
+        y: Targets, shape (n,).
+        weights: Evidence per row, shape (n,).
+        settings: LightGBM settings.
+        seed: Of the booster.
+    """
     # Idle OpenMP threads that spin make a fit many times slower on a busy machine.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     import lightgbm
@@ -227,8 +267,11 @@ def _boost(x: Floats, y: Floats, weights: Floats, settings: BoosterSettings, see
         "max_depth": settings.max_depth,
         "min_data_in_leaf": settings.min_data_in_leaf,
         "feature_fraction": settings.feature_fraction,
+        "feature_fraction_bynode": settings.split_feature_fraction,
         "bagging_fraction": settings.bagging_fraction,
         "bagging_freq": 1,
+        "extra_trees": settings.extra_trees,
+        "alpha": settings.huber_width,
         "lambda_l2": settings.lambda_l2,
         "seed": seed,
         "deterministic": True,

@@ -56,6 +56,8 @@ class TrainingResult:
 def train(
     *,
     measurements: Sequence[Measurement] | None = None,
+    table: MeasuredTable | None = None,
+    held_out: Mapping[str, HeldOut] | None = None,
     seed: int = 0,
     quick: bool = False,
     tell: Tell = lambda _: None,
@@ -64,21 +66,23 @@ def train(
 
     Args:
         measurements: Runs to learn from; the shipped corpus when None.
+        table: The same, priced already.
+        held_out: Out-of-fold predictions of the table under each of PROTOCOLS, if they are known already.
         seed: Of folds and boosters.
         quick: A fifth of the trees and two folds.
         tell: Called with a word on what is being done, for progress bars.
     """
-    rows = load_corpus() if measurements is None else measurements
-    tell("pricing the corpus")
-    table = measured_table(rows)
+    if table is None:
+        tell("pricing the corpus")
+        table = measured_table(load_corpus() if measurements is None else measurements)
     settings = _settings(quick)
     weights = row_weights(table)
-    held_out = {
-        protocol: cross_validate(
-            table, weights, protocol, settings=settings, seed=seed, folds=2 if quick else _FOLDS, tell=tell
-        )
-        for protocol in PROTOCOLS
-    }
+    folds = 2 if quick else _FOLDS
+    if held_out is None:
+        held_out = {
+            name: cross_validate(table, weights, name, settings=settings, seed=seed, folds=folds, tell=tell)
+            for name in PROTOCOLS
+        }
     tell("fitting on everything")
     everything = np.arange(len(table))
     groups = configuration_groups(table.measurements)

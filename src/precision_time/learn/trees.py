@@ -153,3 +153,15 @@ def trees_of(model: Mapping[str, Any]) -> TreeEnsemble:
         roots=np.array(roots, dtype=np.int32),
         depth=deepest,
     )
+
+
+NO_TREES = TreeEnsemble(
+    feature=np.zeros(0, dtype=np.int16),
+    threshold=np.zeros(0),
+    left=np.zeros(0, dtype=np.int32),
+    right=np.zeros(0, dtype=np.int32),
+    value=np.zeros(0),
+    roots=np.zeros(0, dtype=np.int32),
+    depth=0,
+)
+"""An ensemble that says 0 of everything."""

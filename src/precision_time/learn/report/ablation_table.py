@@ -9,12 +9,17 @@ from numpy.typing import NDArray
 
 from .ablations import ABLATIONS
 from .contract import Cell, Figure, Section, Table
-from .runs import OVERLAP_STAGE, Runs
+from .runs import Runs
 from .scores import mape, over_seeds
 
 Floats = NDArray[np.float64]
 
 PROTOCOLS = ("configuration", "precision")
+STAGES = {
+    "detail": ("minus detail stage", "stage 4 is left out of the answer: no deep trees near measured runs"),
+    "overlap": ("minus overlap and detail stages", "stages 3 and 4 are left out of the answer"),
+}
+"""Upper stages that a predictor can answer without, with their titles and what is left out."""
 FOLDS = 2
 """Of this table: what a part brings shows on half of the corpus as well, at two fifths of the time."""
 
@@ -33,11 +38,9 @@ def ablations_section(runs: Runs, seeds: Sequence[int]) -> Section:
     predictors: list[tuple[str, str, str, Callable[[str, int], Floats]]] = [
         ("full", "ours", "nothing left out", lambda p, s: runs.ours(p, s, folds=FOLDS).step_time_s),
         *((name, item.title, item.explains, _without(runs, name)) for name, item in ABLATIONS.items()),
-        (
-            OVERLAP_STAGE,
-            "minus overlap stage",
-            "stage 3 is left out of the answer",
-            lambda p, s: runs.without_overlap_stage(p, s, folds=FOLDS),
+        *(
+            (f"{name}-stage", title, explains, _without_stage(runs, name))
+            for name, (title, explains) in STAGES.items()
         ),
         ("stages", "minus all stages", "the formulas alone", lambda p, s: _formulas(runs, p, s)),
     ]
@@ -72,6 +75,10 @@ def _without(runs: Runs, name: str) -> Callable[[str, int], Floats]:
     return lambda protocol, seed: runs.ablated(name, protocol, seed, folds=FOLDS)
 
 
+def _without_stage(runs: Runs, name: str) -> Callable[[str, int], Floats]:
+    return lambda protocol, seed: runs.without_stage(name, protocol, seed, folds=FOLDS)
+
+
 def _formulas(runs: Runs, protocol: str, seed: int) -> Floats:
     """The cost model, on the rows that the protocol asks."""
     asked = ~np.isnan(runs.ours(protocol, seed, folds=FOLDS).step_time_s)
@@ -88,7 +95,8 @@ def _headline(figures: dict[str, Figure]) -> str:
     if full is None or not losses:
         return "No row could be asked."
     titles = {name: item.title for name, item in ABLATIONS.items()}
-    titles |= {OVERLAP_STAGE: "minus overlap stage", "stages": "minus all stages"}
+    titles |= {f"{name}-stage": title for name, (title, _) in STAGES.items()}
+    titles |= {"stages": "minus all stages"}
     worst = sorted(losses, key=lambda name: -losses[name])[:3]
     return (
         f"On unseen precisions ours errs by {full.value:.1f} %; what costs most: "

@@ -45,6 +45,7 @@ def build_report(
     seeds: int = 1,
     quick: bool = False,
     sample: int | None = None,
+    folds: int | None = None,
     measurements: Sequence[Measurement] | None = None,
     folder: Path | None = None,
     tell: Tell = lambda _: None,
@@ -56,6 +57,7 @@ def build_report(
         seeds: How many seeds of folds and boosters, from 0 on.
         quick: Two folds, a tenth of the trees, and a sample: checks that everything works, not how well.
         sample: Runs to draw, whole families at a time; all when None (QUICK_ROWS when quick).
+        folds: Parts that are held out in turn; FOLDS when None (QUICK_FOLDS when quick).
         measurements: Runs; the shipped corpus when None.
         folder: Where priced tables and predictions are kept; the user's cache when None.
         tell: Called with a word on what is being done, for progress bars.
@@ -66,6 +68,11 @@ def build_report(
     chosen = _sections(only)
     if seeds < 1:
         raise ConfigError(f"--seeds {seeds}: at least one seed is needed. To fix: --seeds 1.")
+    if folds is not None and folds < QUICK_FOLDS:
+        raise ConfigError(
+            f"--folds {folds}: one part is held out while others are fitted on. "
+            f"To fix: --folds {QUICK_FOLDS} or more."
+        )
     wanted = sample if sample is not None or not quick else QUICK_ROWS
     if wanted is not None and wanted < _LEAST_ROWS:
         raise ConfigError(
@@ -78,7 +85,7 @@ def build_report(
     runs = Runs(
         priced=priced,
         settings=tree_settings(quick=quick),
-        folds=QUICK_FOLDS if quick else FOLDS,
+        folds=folds or (QUICK_FOLDS if quick else FOLDS),
         tell=tell,
         folder=kept,
     )

@@ -19,7 +19,7 @@ from ..baselines.staged import fit_staged, trusting
 from ..stages import DEFAULT_SETTINGS, BoosterSettings, StagedCorrection
 from ..table import JobTable, MeasuredTable
 from ..training import HeldOut
-from ..trees import TreeEnsemble
+from ..trees import NO_TREES
 from .ablations import ABLATIONS
 from .families import Family, families_of
 from .priced import PricedCorpus, code_hash, prune, read_arrays, write_arrays
@@ -31,7 +31,6 @@ Bools = NDArray[np.bool_]
 
 QUICK_SHARE = 0.1
 """Share of the trees that a quick report keeps."""
-OVERLAP_STAGE = "overlap-stage"
 _ROOMS = ("workload", "hardware", "precision", "parallel", "cost", "corpus", "learn/baselines")
 _FILES = (
     *(f"learn/{name}.py" for name in ("features", "table", "stages", "novelty", "trees", "training")),
@@ -39,15 +38,6 @@ _FILES = (
         f"learn/report/{name}.py"
         for name in ("protocols", "ablations", "terms", "families", "runs", "priced")
     ),
-)
-_NO_TREES = TreeEnsemble(
-    feature=np.zeros(0, dtype=np.int16),
-    threshold=np.zeros(0),
-    left=np.zeros(0, dtype=np.int32),
-    right=np.zeros(0, dtype=np.int32),
-    value=np.zeros(0),
-    roots=np.zeros(0, dtype=np.int32),
-    depth=0,
 )
 
 
@@ -90,9 +80,9 @@ class Runs:
         """Our predictor, asked of what it has not seen."""
         return _held_out(self._ours(protocol, seed, folds or self.folds))
 
-    def without_overlap_stage(self, protocol: str, seed: int, *, folds: int | None = None) -> Floats:
-        """Our predictor with its third stage taken off."""
-        return self._ours(protocol, seed, folds or self.folds)["no_overlap_s"]
+    def without_stage(self, stage: str, protocol: str, seed: int, *, folds: int | None = None) -> Floats:
+        """Our predictor without its fourth stage, `detail`, or without its third as well, `overlap`."""
+        return self._ours(protocol, seed, folds or self.folds)[f"no_{stage}_s"]
 
     def ablated(self, name: str, protocol: str, seed: int, *, folds: int | None = None) -> Floats:
         """Our predictor without one of its parts (a name of ABLATIONS)."""
@@ -168,7 +158,7 @@ class Runs:
     def _staged(
         self, jobs: JobTable, folds: tuple[Fold, ...], seed: int, what: str, *, trust: bool = False
     ) -> dict[str, NDArray[Any]]:
-        names = ("step_time_s", "distance", "no_overlap_s")
+        names = ("step_time_s", "distance", "no_detail_s", "no_overlap_s")
         arrays: dict[str, NDArray[Any]] = {name: np.full(len(self.table), np.nan) for name in names}
         arrays["folds"] = np.full(len(self.table), -1, dtype=np.intp)
         for index, fold in enumerate(folds):
@@ -181,8 +171,12 @@ class Runs:
             arrays["step_time_s"][fold.outside] = corrected.step_time_s
             arrays["distance"][fold.outside] = corrected.distance
             arrays["folds"][fold.outside] = index
-            bare = replace(fitted, stages={**fitted.stages, "overlap": _NO_TREES})
-            arrays["no_overlap_s"][fold.outside] = bare.correct(asked).step_time_s
+            smooth = {name: trees for name, trees in fitted.stages.items() if name != "detail"}
+            for name, stages in (
+                ("no_detail_s", smooth),
+                ("no_overlap_s", {**smooth, "overlap": NO_TREES}),
+            ):
+                arrays[name][fold.outside] = replace(fitted, stages=stages).correct(asked).step_time_s
         return arrays
 
     def _keep(self, name: str, predict: Callable[[], dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
