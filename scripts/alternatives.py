@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,7 +90,7 @@ def xgboost(x: Floats, y: Floats, w: Floats, asked: Floats) -> Floats:
         n_jobs=2,
         random_state=0,
     )
-    return np.asarray(model.fit(x, y, sample_weight=w).predict(asked), dtype=np.float64)
+    return _floats(model.fit(x, y, sample_weight=w).predict(asked))
 
 
 def catboost(x: Floats, y: Floats, w: Floats, asked: Floats) -> Floats:
@@ -107,7 +108,7 @@ def catboost(x: Floats, y: Floats, w: Floats, asked: Floats) -> Floats:
         verbose=0,
         allow_writing_files=False,
     )
-    return np.asarray(model.fit(x, y, sample_weight=w).predict(asked), dtype=np.float64)
+    return _floats(model.fit(x, y, sample_weight=w).predict(asked))
 
 
 def extra_trees(x: Floats, y: Floats, w: Floats, asked: Floats) -> Floats:
@@ -115,7 +116,7 @@ def extra_trees(x: Floats, y: Floats, w: Floats, asked: Floats) -> Floats:
     from sklearn.ensemble import ExtraTreesRegressor
 
     model = ExtraTreesRegressor(60, min_samples_leaf=2, max_features=0.7, n_jobs=2, random_state=0)
-    return np.asarray(model.fit(x, y, sample_weight=w).predict(asked))
+    return _floats(model.fit(x, y, sample_weight=w).predict(asked))
 
 
 def network(x: Floats, y: Floats, w: Floats, asked: Floats) -> Floats:
@@ -128,7 +129,7 @@ def network(x: Floats, y: Floats, w: Floats, asked: Floats) -> Floats:
         hidden_layer_sizes=(256, 128), alpha=1e-3, batch_size=256, max_iter=40, random_state=0
     )
     votes = w / w.mean()
-    return np.asarray(model.fit(scale.transform(x), y, sample_weight=votes).predict(scale.transform(asked)))
+    return _floats(model.fit(scale.transform(x), y, sample_weight=votes).predict(scale.transform(asked)))
 
 
 def linear(x: Floats, y: Floats, w: Floats, asked: Floats) -> Floats:
@@ -138,7 +139,7 @@ def linear(x: Floats, y: Floats, w: Floats, asked: Floats) -> Floats:
     from sklearn.preprocessing import StandardScaler
 
     model = make_pipeline(StandardScaler(), RidgeCV(np.logspace(-1, 4, 6)))
-    return np.asarray(model.fit(x, y, ridgecv__sample_weight=w).predict(asked))
+    return _floats(model.fit(x, y, ridgecv__sample_weight=w).predict(asked))
 
 
 def nearest(x: Floats, y: Floats, w: Floats, asked: Floats) -> Floats:
@@ -149,7 +150,7 @@ def nearest(x: Floats, y: Floats, w: Floats, asked: Floats) -> Floats:
     from sklearn.preprocessing import StandardScaler
 
     model = make_pipeline(StandardScaler(), KNeighborsRegressor(10, weights="distance"))
-    return np.asarray(model.fit(x, y).predict(asked))
+    return _floats(model.fit(x, y).predict(asked))
 
 
 def gaussian_process(x: Floats, y: Floats, w: Floats, asked: Floats) -> Floats:
@@ -170,7 +171,7 @@ def gaussian_process(x: Floats, y: Floats, w: Floats, asked: Floats) -> Floats:
     process = GaussianProcessRegressor(kernel, n_restarts_optimizer=0, random_state=0)
     process.fit(scale.transform(x[sample]), rest[sample])
     parts = [process.predict(scale.transform(part)) for part in np.array_split(asked, 8) if len(part)]
-    return trees(x, y, w, asked) + np.concatenate(parts)
+    return trees(x, y, w, asked) + _floats(np.concatenate(parts))
 
 
 LEARNERS: Mapping[str, tuple[str, Learner]] = {
@@ -283,6 +284,11 @@ def _searched(bench: Bench, fold: Fold, name: str, trials: int) -> tuple[Booster
     study.optimize(asked, n_trials=trials)
     found = replace(DEFAULT_SETTINGS["detail"], **study.best_params)
     return found, float(study.best_value), error(DEFAULT_SETTINGS["detail"])
+
+
+def _floats(values: Any) -> Floats:
+    found: Floats = np.asarray(values, dtype=np.float64)
+    return found
 
 
 def _tell(text: str) -> None:
