@@ -7,14 +7,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from precision_time.corpus.splits import configuration_groups
 from precision_time.corpus.store import load_corpus
 from precision_time.errors import ConfigError
 from precision_time.learn.report import build_report, markdown
+from precision_time.learn.report.ablation_table import STAGES
 from precision_time.learn.report.ablations import ABLATIONS
 from precision_time.learn.report.as_html import html
 from precision_time.learn.report.build import SECTIONS, report_of, sample_families
 from precision_time.learn.report.contract import text_of
 from precision_time.learn.report.coverage import LEVELS, inside_intervals
+from precision_time.learn.report.evidence import evidence_tables, nearest_known
+from precision_time.learn.report.generalisation import _pair_known
 from precision_time.learn.report.importance import GROUPS, grouped_features
 from precision_time.learn.report.priced import priced_corpus
 from precision_time.learn.report.runs import Runs
@@ -58,7 +62,7 @@ def test_ablations_are_scored_on_the_same_rows(runs) -> None:
     (section,) = report_of(runs, only=("T4",), seeds=1).sections
     (table,) = section.tables
     assert [row[0] for row in table.rows][:2] == ["ours", ABLATIONS["dtype-features"].title]
-    assert len(table.rows) == len(ABLATIONS) + 3
+    assert len(table.rows) == len(ABLATIONS) + 2 + len(STAGES)
     scores = {row[0]: row[1] for row in table.rows}
     assert scores["minus both (precision-blind)"] > scores["ours"]
     assert scores["minus all stages"] == pytest.approx(
@@ -158,3 +162,27 @@ def test_cells_are_shown_with_the_digits_that_count() -> None:
 def test_what_cannot_be_is_refused_before_anything_is_priced(arguments, message) -> None:
     with pytest.raises(ConfigError, match=message):
         build_report(measurements=[], **arguments)
+
+
+def test_evidence_is_of_rows_that_were_known(runs) -> None:
+    rows, similarity = nearest_known(runs, 0)
+    groups = configuration_groups(runs.table.measurements)
+    assert rows.shape == similarity.shape == (len(runs.table), 3)
+    assert (groups[rows] != groups[:, None]).all()
+    assert (np.diff(similarity, axis=1) <= 0.0).all()
+    assert ((similarity > 0.0) & (similarity <= 1.0)).all()
+    by_similarity, worst = evidence_tables(runs, 0)
+    assert sum(row[1] for row in by_similarity.rows) == len(runs.table)
+    errors = [row[3] for row in worst.rows]
+    assert errors == sorted(errors, reverse=True)
+
+
+def test_a_pair_known_from_its_own_source_is_scored_apart(report, runs) -> None:
+    whole = figure(report, "T5.precision.mape_percent")
+    own = figure(report, "T5.precision.same-source.mape_percent")
+    assert whole > 0.0
+    assert own > 0.0
+    (mask,) = _pair_known(runs, 1)
+    asked = ~np.isnan(runs.ours("precision", 0).step_time_s)
+    assert (mask <= asked).all()
+    assert 0 < mask.sum() <= asked.sum()

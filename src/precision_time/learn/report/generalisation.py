@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from .contract import Cell, Figure, Section, Table
 from .coverage import LEVELS, inside_intervals
+from .evidence import evidence_tables
 from .limits import limits_table
 from .protocols import PROTOCOLS, size_class
 from .runs import Runs
@@ -59,6 +60,7 @@ def generalisation_section(runs: Runs, seeds: Sequence[int]) -> Section:
             _by_scale(runs, predicted),
             speed_table,
             coverage_table,
+            *evidence_tables(runs, seeds[0]),
             limits_table(runs.table, {name: found[0] for name, found in predicted.items()}, noise),
             *(_worst(runs, name, found[0], noise) for name, found in predicted.items()),
         ),
