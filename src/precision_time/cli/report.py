@@ -18,7 +18,7 @@ Examples:
   precision-time report --quick
   precision-time report --only T1,T5 --seeds 5
   precision-time report --markdown accuracy.md --html accuracy.html
-  precision-time report --only T5 --sample 6000 --folds 2 --against tests/accuracy/baseline.json
+  precision-time report --only T5 --sample 4000 --folds 2 --against tests/accuracy/baseline.json
 """
 
 
