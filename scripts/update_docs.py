@@ -76,12 +76,14 @@ def python_block(body: str) -> str:
 
 
 def table_block(argument: str) -> str:
-    """The N-th table of a page of this repository, for `FILE N`."""
-    name, _, number = argument.partition(" ")
-    tables = TABLE.findall((ROOT / name).read_text(encoding="utf-8"))
-    if len(tables) < int(number):
-        raise RuntimeError(f"{name} has {len(tables)} tables, number {number} was wanted.")
-    return str(tables[int(number) - 1])
+    """The table below the first heading that begins so, for `FILE HEADING`."""
+    name, _, heading = argument.partition(" ")
+    text = (ROOT / name).read_text(encoding="utf-8")
+    below = re.search(rf"^#+ {re.escape(heading)}.*\n", text, re.MULTILINE)
+    found = TABLE.search(text, below.end()) if below else None
+    if found is None:
+        raise RuntimeError(f"{name} has no table below a heading '{heading}'.")
+    return found.group()
 
 
 def filled(text: str) -> str:
