@@ -89,20 +89,21 @@ def page(report: Report, runs: Runs, excluded: Counter[str]) -> str:
     return "\n".join(parts)
 
 
-def reported(runs: Runs, seeds: int) -> Report:
-    """Every table; T5, which is held against targets, over all seeds and the others over one."""
+def reported(runs: Runs, seeds: int, only: tuple[str, ...]) -> Report:
+    """The tables asked for; T5, which is held against targets, over all seeds and the others over one."""
     several, once = (
-        report_of(runs, only=only, seeds=count)
-        for only, count in ((SEEDED, seeds), (tuple(key for key in SECTIONS if key not in SEEDED), 1))
+        report_of(runs, only=keys, seeds=count)
+        for keys, count in ((SEEDED, seeds), (tuple(key for key in only if key not in SEEDED), 1))
     )
     sections = {section.key: section for section in (*several.sections, *once.sections)}
-    return Report(sections=tuple(sections[key] for key in SECTIONS), card=several.card)
+    return Report(sections=tuple(sections[key] for key in only), card=several.card)
 
 
 def main() -> None:
     """Hold out, fit, write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=1, help="of folds and boosters, for T5")
+    parser.add_argument("--only", default=",".join(SECTIONS), help="tables of the page, T5 among them")
     parser.add_argument("--ship", action="store_true", help="write the predictor into the package, too")
     parser.add_argument("--no-page", action="store_true", help="leave docs/accuracy.md as it is")
     options = parser.parse_args()
@@ -118,7 +119,7 @@ def main() -> None:
         held_out = {protocol: runs.ours(protocol, 0) for protocol in PROTOCOLS}
         train(table=priced.table, held_out=held_out, tell=tell).predictor.save(SHIPPED)
     if not options.no_page:
-        report = reported(runs, options.seeds)
+        report = reported(runs, options.seeds, tuple(options.only.split(",")))
         excluded = Counter(row.quality_reason for row in corpus if not row.usable)
         PAGE.write_text(page(report, runs, excluded), encoding="utf-8")
 
