@@ -181,11 +181,9 @@ def job_warnings(job: Job, distance: float, predictor: TrainedPredictor) -> tupl
     warnings: list[str] = []
     card = predictor.card
     if distance > REACH:
-        likeness = "far from all" if distance > NEAR else "beside the"
-        warnings.append(
-            f"This job lies {likeness} measured runs: {100.0 * share_that_holds(distance):.0f} % of the "
-            "learned correction is taken, and the interval is that of such jobs."
-        )
+        likeness, share = "far from all" if distance > NEAR else "beside the", share_that_holds(distance)
+        taken = "" if share == 1.0 else f"{100.0 * share:.0f} % of the learned correction is taken, and "
+        warnings.append(f"This job lies {likeness} measured runs: {taken}the interval is that of such jobs.")
     if job.cluster.device.name not in frozenset(card["devices"]):
         warnings.append(
             f"No measured run on {job.cluster.device.name} is in the corpus: "
