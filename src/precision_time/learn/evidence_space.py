@@ -43,21 +43,25 @@ def evidence_keys(jobs: JobTable) -> NDArray[np.float32]:
 
 
 def nearest(
-    keys: NDArray[np.float32], squares: NDArray[np.float32], point: NDArray[np.float32], count: int
+    keys: NDArray[np.float32], squares: NDArray[np.float32], points: NDArray[np.float32], count: int
 ) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-    """The `count` rows of `keys` nearest to `point`, and their similarity exp(-distance / 2).
+    """The `count` rows of `keys` nearest to each point, best first, and their similarity exp(-distance / 2).
 
     Args:
         keys: Shape (n, dims).
         squares: Squared length of each key, shape (n,).
-        point: Shape (dims,).
+        points: Shape (q, dims).
         count: How many rows to return at most.
+
+    Returns:
+        Rows and similarity, shape (q, min(count, n)) each.
     """
     count = min(count, len(keys))
     if count == 0:
-        return np.zeros(0, dtype=np.intp), np.zeros(0)
+        return np.zeros((len(points), 0), dtype=np.intp), np.zeros((len(points), 0))
     # |k - p|^2 up to the constant |p|^2, by one product; exact distances for the few that matter.
-    rows = np.argpartition(squares + keys @ (np.float32(-2.0) * point), count - 1)[:count]
-    distance = np.sqrt(np.square(keys[rows].astype(np.float64) - point).sum(axis=1))
-    order = np.argsort(distance, kind="stable")
-    return rows[order], np.exp(-distance[order] / 2.0)
+    rows = np.argpartition(squares + (np.float32(-2.0) * points) @ keys.T, count - 1, axis=1)[:, :count]
+    apart = keys[rows].astype(np.float64) - points[:, None, :]
+    distance = np.sqrt(np.square(apart).sum(axis=2))
+    order = np.argsort(distance, axis=1, kind="stable")
+    return np.take_along_axis(rows, order, axis=1), np.exp(-np.take_along_axis(distance, order, axis=1) / 2.0)

@@ -94,8 +94,7 @@ def hold(distance: Floats) -> Floats:
     >>> hold(np.array([0.0, 1.5, 6.0])).tolist()
     [1.0, 1.0, 0.125]
     """
-    share: Floats = (np.maximum(distance, _HOLDS) / _HOLDS) ** -_FADE
-    return share
+    return _faded(distance, _HOLDS)
 
 
 def detail(distance: Floats) -> Floats:
@@ -104,7 +103,11 @@ def detail(distance: Floats) -> Floats:
     >>> detail(np.array([0.0, 1.0, 4.0])).tolist()
     [1.0, 1.0, 0.125]
     """
-    share: Floats = (np.maximum(distance, REACH) / REACH) ** -_FADE
+    return _faded(distance, REACH)
+
+
+def _faded(distance: Floats, until: float) -> Floats:
+    share: Floats = (np.maximum(distance, until) / until) ** -_FADE
     return share
 
 

@@ -166,10 +166,8 @@ def fit_stages(
     tell("stages 3 and 4")
     compute_s = table.jobs.compute_s[rows] * compute_factor
     exposed_s = table.jobs.exposed_s[rows] * communication_factor
-    seen, measured_s = (
-        _overlap_features(table.jobs.features[rows], compute_s, exposed_s),
-        table.measured_s[rows],
-    )
+    seen = _overlap_features(table.jobs.features[rows], compute_s, exposed_s)
+    measured_s = table.measured_s[rows]
     targets = {
         "overlap": np.log(measured_s / (compute_s + exposed_s)),
         "detail": np.log(measured_s / table.jobs.analytical_s[rows]),

@@ -74,7 +74,8 @@ def train(
     """
     if table is None:
         tell("pricing the corpus")
-        table = measured_table(load_corpus() if measurements is None else measurements)
+        rows = load_corpus() if measurements is None else measurements
+        table = measured_table([row for row in rows if row.usable])
     settings = _settings(quick)
     weights = row_weights(table)
     folds = 2 if quick else _FOLDS

@@ -137,10 +137,10 @@ def _forward_flops(graph: OpGraph) -> float:
 def nearest_runs(table: JobTable, predictor: TrainedPredictor) -> tuple[Evidence, ...]:
     """The measured runs of the corpus nearest to the first job of `table`, best first."""
     evidence = predictor.evidence
-    point = evidence_keys(table)[0]
+    point = evidence_keys(table)[:1]
     rows, similarity = nearest(evidence.keys, evidence.squares, point, _EVIDENCE_SHOWN * 4)
     shown: dict[tuple[object, ...], Evidence] = {}
-    for row, alike in zip(rows, similarity, strict=True):
+    for row, alike in zip(rows[0], similarity[0], strict=True):
         if alike < _LEAST_SIMILARITY or len(shown) == _EVIDENCE_SHOWN:
             break
         run = _measured_run(int(evidence.measurement_ids[row]))

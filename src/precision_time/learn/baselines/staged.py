@@ -1,4 +1,4 @@
-"""Three stages fitted on any view of the jobs: what ours and the blind ones have in common."""
+"""The stages fitted on any view of the jobs: what ours and the blind ones have in common."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...corpus.measurement import Measurement
-from ..evidence_space import evidence_keys
+from ..evidence_space import evidence_keys, nearest
 from .contract import Cell, Table
 from .protocols import PROTOCOLS
 from .runs import Runs
@@ -37,20 +37,15 @@ def nearest_known(runs: Runs, seed: int, count: int = _SHOWN) -> tuple[Ints, Flo
 
     Similarity is exp(-distance / 2) in the space that `predict` finds its evidence in, 1 for the same job.
     """
-    keys = evidence_keys(runs.table.jobs).astype(np.float64)
+    keys = evidence_keys(runs.table.jobs)
     rows = np.zeros((len(keys), count), dtype=np.intp)
     similarity = np.zeros((len(keys), count))
     for fold in PROTOCOLS[_PROTOCOL].split(runs.table.measurements, seed, runs.folds):
         known = keys[fold.inside]
         squares = np.square(known).sum(axis=1)
         for asked in np.array_split(fold.outside, max(len(fold.outside) // _CHUNK, 1)):
-            points = keys[asked]
-            square = squares - 2.0 * points @ known.T + np.square(points).sum(axis=1)[:, None]
-            found = np.argpartition(square, count - 1, axis=1)[:, :count]
-            distance = np.sqrt(np.maximum(np.take_along_axis(square, found, axis=1), 0.0))
-            order = np.argsort(distance, axis=1, kind="stable")
-            rows[asked] = fold.inside[np.take_along_axis(found, order, axis=1)]
-            similarity[asked] = np.exp(-np.take_along_axis(distance, order, axis=1) / 2.0)
+            found, similarity[asked] = nearest(known, squares, keys[asked], count)
+            rows[asked] = fold.inside[found]
     return rows, similarity
 
 
