@@ -20,22 +20,55 @@ def fitted(rows: int = 600, trees: int = 30) -> tuple[lightgbm.Booster, np.ndarr
 
 def test_walk_equals_lightgbm() -> None:
     booster, x = fitted()
-    ours = trees_of(booster.dump_model()).predict(x)
+    ours = trees_of(booster.model_to_string()).predict(x)
     assert np.allclose(ours, booster.predict(x), rtol=0, atol=1e-12)
 
 
 def test_many_rows_are_parted_and_few_are_walked_to_the_same_leaves() -> None:
     booster, _ = fitted()
     x = np.random.default_rng(5).normal(size=(3000, 6))
-    ensemble = trees_of(booster.dump_model())
+    ensemble = trees_of(booster.model_to_string())
     one_by_one = np.concatenate([ensemble.predict(x[i : i + 500]) for i in range(0, 3000, 500)])
     assert np.allclose(ensemble.predict(x), one_by_one, rtol=0, atol=1e-12)
     assert np.allclose(ensemble.predict(x), booster.predict(x), rtol=0, atol=1e-12)
 
 
+def test_arrays_in_any_order_become_the_same_model() -> None:
+    booster, _ = fitted(trees=3)
+    ours = trees_of(booster.model_to_string())
+    order = np.random.default_rng(0).permutation(len(ours.left))
+    place = np.argsort(order).astype(np.int32)
+    # Trees must lie one after the other, roots first: shuffle within each tree, behind its root.
+    ends = [*ours.roots[1:], len(order)]
+    for start, end in zip(ours.roots, ends, strict=True):
+        inner = np.random.default_rng(int(start)).permutation(np.arange(start + 1, end))
+        order[start:end] = [start, *inner]
+    place[order] = np.arange(len(order))
+    mixed = TreeEnsemble(
+        feature=ours.feature[order],
+        threshold=ours.threshold[order],
+        left=place[ours.left[order]],
+        right=place[ours.right[order]],
+        value=ours.value[order],
+        roots=ours.roots,
+        depth=ours.depth,
+    )
+    x = np.random.default_rng(7).normal(size=(1500, 6))
+    assert np.allclose(mixed.predict(x), booster.predict(x), rtol=0, atol=1e-12)
+    assert np.allclose(mixed.predict(x[:500]), booster.predict(x[:500]), rtol=0, atol=1e-12)
+
+
+def test_trees_without_a_split_say_their_constant() -> None:
+    data = lightgbm.Dataset(np.ones((50, 2)), np.full(50, 3.0))
+    booster = lightgbm.train({"verbosity": -1, "boost_from_average": True}, data, num_boost_round=2)
+    ensemble = trees_of(booster.model_to_string())
+    assert np.allclose(ensemble.predict(np.zeros((3, 2))), booster.predict(np.zeros((3, 2))))
+    assert np.allclose(ensemble.predict(np.zeros((2000, 2))), ensemble.predict(np.zeros((1, 2)))[0])
+
+
 def test_a_value_on_the_threshold_goes_left() -> None:
     booster, _ = fitted(trees=1)
-    ensemble = trees_of(booster.dump_model())
+    ensemble = trees_of(booster.model_to_string())
     root = int(ensemble.roots[0])
     x = np.zeros((1, 6))
     x[0, ensemble.feature[root]] = ensemble.threshold[root]
@@ -44,7 +77,7 @@ def test_a_value_on_the_threshold_goes_left() -> None:
 
 def test_round_trip_through_npz() -> None:
     booster, x = fitted()
-    ensemble = trees_of(booster.dump_model())
+    ensemble = trees_of(booster.model_to_string())
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **ensemble.to_arrays("a"))
     buffer.seek(0)
@@ -55,7 +88,7 @@ def test_round_trip_through_npz() -> None:
 
 def test_no_rows_give_no_predictions() -> None:
     booster, _ = fitted(trees=2)
-    assert trees_of(booster.dump_model()).predict(np.zeros((0, 6))).shape == (0,)
+    assert trees_of(booster.model_to_string()).predict(np.zeros((0, 6))).shape == (0,)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"schema": 99, "features": []}'])

@@ -96,6 +96,17 @@ class Corrected:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ByStage:
+    """What comes out of all stages, and what fewer of them would say, shape (n,)."""
+
+    corrected: Corrected
+    smooth_s: Floats
+    """Step time without the stage `detail`."""
+    parts_s: Floats
+    """Step time of the first two stages alone."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class StagedCorrection:
     """The fitted stages, and the runs they were fitted on."""
 
@@ -107,22 +118,32 @@ class StagedCorrection:
 
     def correct(self, jobs: JobTable) -> Corrected:
         """Corrected seconds; compute_s + exposed_s = step_time_s."""
+        return self.by_stage(jobs).corrected
+
+    def by_stage(self, jobs: JobTable) -> ByStage:
+        """Corrected seconds, and those of fewer stages."""
         compute_s = jobs.compute_s * np.exp(self.stages["compute"].predict(jobs.features))
         exposed_s = jobs.exposed_s * np.exp(self.stages["communication"].predict(jobs.features))
         total_s = compute_s + exposed_s
         seen = _overlap_features(jobs.features, compute_s, exposed_s)
-        smooth = self.stages["overlap"].predict(seen) + np.log(total_s / jobs.analytical_s)
+        parts = np.log(total_s / jobs.analytical_s)
+        smooth = parts + self.stages["overlap"].predict(seen)
         distance = self.runs.distance(jobs)
         full = smooth
         if "detail" in self.stages:
             full = smooth + detail(distance) * (self.stages["detail"].predict(seen) - smooth)
-        factor = hold(distance) * full
-        step_time_s = jobs.analytical_s * np.exp(factor)
-        return Corrected(
+        held = hold(distance)
+        step_time_s = jobs.analytical_s * np.exp(held * full)
+        corrected = Corrected(
             compute_s=step_time_s * compute_s / total_s,
             exposed_s=step_time_s * exposed_s / total_s,
             step_time_s=step_time_s,
             distance=distance,
+        )
+        return ByStage(
+            corrected=corrected,
+            smooth_s=jobs.analytical_s * np.exp(held * smooth),
+            parts_s=jobs.analytical_s * np.exp(held * parts),
         )
 
 
@@ -282,4 +303,4 @@ def boost(x: Floats, y: Floats, weights: Floats, settings: BoosterSettings, seed
         lightgbm.Dataset(x, y, weight=weights, free_raw_data=True),
         num_boost_round=settings.num_trees,
     )
-    return trees_of(booster.dump_model())
+    return trees_of(booster.model_to_string())

@@ -2,24 +2,25 @@
 
 Training uses LightGBM. A single prediction must answer within milliseconds of a cold start, and
 importing LightGBM costs up to seconds where scikit-learn is installed beside it; so the trees are
-stored as arrays and walked here. `tests/learn/test_trees.py` holds both against each other.
+stored as arrays and walked here. Thousands of rows at once go back to LightGBM, which is faster at them.
+`tests/learn/test_trees.py` holds both against each other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .model_text import arrays_of, text_of
+
 Floats = NDArray[np.float64]
 _THREADS = 2
-"""Fixed, so that sums are rounded alike on every machine."""
 _FEW_ROWS = 1024
-"""Up to here all trees are walked at once for each row; above, each tree parts the rows among its leaves."""
+"""Up to here all trees are walked at once for each row; above, LightGBM is faster, its import included."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,6 +39,8 @@ class TreeEnsemble:
     depth: int
     children: NDArray[np.int32] = field(init=False)
     """Right and left of each node in turn, shape (2M,)."""
+    _boosters: dict[int, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
+    """The same trees as LightGBM holds them, by number of features; made when first needed."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "children", np.stack([self.right, self.left], axis=1).ravel())
@@ -51,7 +54,9 @@ class TreeEnsemble:
         Returns:
             Raw score, shape (n_samples,).
         """
-        return self._walk(x) if len(x) <= _FEW_ROWS else self._partition(x)
+        if len(self.roots) == 0:
+            return np.zeros(len(x))
+        return self._walk(x) if len(x) <= _FEW_ROWS else self._in_bulk(x)
 
     def _walk(self, x: Floats) -> Floats:
         # Flat takes: a level of all trees and rows at once, without building index pairs.
@@ -64,33 +69,14 @@ class TreeEnsemble:
         total: Floats = self.value.take(node).sum(axis=1)
         return total
 
-    def _partition(self, x: Floats) -> Floats:
-        columns = np.asfortranarray(x)
-        shares = np.array_split(self.roots, _THREADS)
-        with ThreadPoolExecutor(_THREADS) as pool:
-            parts = list(pool.map(lambda roots: self._partition_trees(columns, roots.tolist()), shares))
-        return sum(parts[1:], start=parts[0])
+    def _in_bulk(self, x: Floats) -> Floats:
+        import lightgbm
 
-    def _partition_trees(self, columns: Floats, roots: list[int]) -> Floats:
-        total = np.zeros(len(columns))
-        everyone = np.arange(len(columns))
-        for root in roots:
-            waiting = [(root, everyone)]
-            while waiting:
-                node, rows = waiting.pop()
-                left = int(self.left[node])
-                if left == node:
-                    total[rows] += self.value[node]
-                    continue
-                goes_left = columns[:, self.feature[node]].take(rows) <= self.threshold[node]
-                if goes_left.all():
-                    waiting.append((left, rows))
-                elif not goes_left.any():
-                    waiting.append((int(self.right[node]), rows))
-                else:
-                    waiting.append((left, rows[goes_left]))
-                    waiting.append((int(self.right[node]), rows[~goes_left]))
-        return total
+        width = x.shape[1]
+        if width not in self._boosters:
+            self._boosters[width] = lightgbm.Booster(model_str=text_of(self, width))
+        scores: Floats = self._boosters[width].predict(x, raw_score=True, num_threads=_THREADS)
+        return scores
 
     def to_arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
         """Arrays for one `.npz` file, names led by `prefix`."""
@@ -118,41 +104,29 @@ class TreeEnsemble:
         )
 
 
-def trees_of(model: Mapping[str, Any]) -> TreeEnsemble:
-    """The trees of a LightGBM model dump (`Booster.dump_model()`), numerical splits only."""
-    columns: dict[str, list[float]] = {
-        name: [] for name in ("feature", "threshold", "left", "right", "value")
-    }
-    roots: list[int] = []
-    deepest = 0
-
-    def add(node: Mapping[str, Any], level: int) -> int:
-        nonlocal deepest
-        deepest = max(deepest, level)
-        index = len(columns["feature"])
-        for column in columns.values():
-            column.append(0)
-        columns["left"][index] = columns["right"][index] = index
-        if "leaf_value" in node:
-            columns["value"][index] = node["leaf_value"]
-            return index
-        columns["feature"][index] = node["split_feature"]
-        columns["threshold"][index] = node["threshold"]
-        columns["left"][index] = add(node["left_child"], level + 1)
-        columns["right"][index] = add(node["right_child"], level + 1)
-        return index
-
-    for tree in model["tree_info"]:
-        roots.append(add(tree["tree_structure"], 0))
+def trees_of(model: str) -> TreeEnsemble:
+    """The trees of a LightGBM model in text (`Booster.model_to_string()`), numerical splits only."""
+    arrays = arrays_of(model)
+    left, right = (arrays[side].astype(np.int32) for side in ("left", "right"))
+    roots = arrays["roots"].astype(np.int32)
     return TreeEnsemble(
-        feature=np.array(columns["feature"], dtype=np.int16),
-        threshold=np.array(columns["threshold"], dtype=np.float64),
-        left=np.array(columns["left"], dtype=np.int32),
-        right=np.array(columns["right"], dtype=np.int32),
-        value=np.array(columns["value"], dtype=np.float64),
-        roots=np.array(roots, dtype=np.int32),
-        depth=deepest,
+        feature=arrays["feature"].astype(np.int16),
+        threshold=arrays["threshold"],
+        left=left,
+        right=right,
+        value=arrays["value"],
+        roots=roots,
+        depth=_depth(left, right, roots),
     )
+
+
+def _depth(left: NDArray[np.int32], right: NDArray[np.int32], roots: NDArray[np.int32]) -> int:
+    """Splits on the longest way from a root to a leaf."""
+    level, depth = roots[left[roots] != roots], 0
+    while len(level):
+        below = np.concatenate([left[level], right[level]])
+        level, depth = below[left[below] != below], depth + 1
+    return depth
 
 
 NO_TREES = TreeEnsemble(

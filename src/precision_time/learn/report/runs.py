@@ -19,7 +19,6 @@ from ..baselines.staged import fit_staged, trusting
 from ..stages import DEFAULT_SETTINGS, BoosterSettings, StagedCorrection
 from ..table import JobTable, MeasuredTable
 from ..training import HeldOut
-from ..trees import NO_TREES
 from .ablations import ABLATIONS
 from .families import Family, families_of
 from .priced import PricedCorpus, code_hash, prune, read_arrays, write_arrays
@@ -33,7 +32,10 @@ QUICK_SHARE = 0.1
 """Share of the trees that a quick report keeps."""
 _ROOMS = ("workload", "hardware", "precision", "parallel", "cost", "corpus", "learn/baselines")
 _FILES = (
-    *(f"learn/{name}.py" for name in ("features", "table", "stages", "novelty", "trees", "training")),
+    *(
+        f"learn/{name}.py"
+        for name in ("features", "table", "stages", "novelty", "trees", "model_text", "training")
+    ),
     *(
         f"learn/report/{name}.py"
         for name in ("protocols", "ablations", "terms", "families", "runs", "priced")
@@ -167,16 +169,12 @@ class Runs:
             asked = jobs.take(fold.outside)
             if trust:
                 fitted = trusting(fitted, asked)
-            corrected = fitted.correct(asked)
-            arrays["step_time_s"][fold.outside] = corrected.step_time_s
-            arrays["distance"][fold.outside] = corrected.distance
+            answer = fitted.by_stage(asked)
+            arrays["step_time_s"][fold.outside] = answer.corrected.step_time_s
+            arrays["distance"][fold.outside] = answer.corrected.distance
             arrays["folds"][fold.outside] = index
-            smooth = {name: trees for name, trees in fitted.stages.items() if name != "detail"}
-            for name, stages in (
-                ("no_detail_s", smooth),
-                ("no_overlap_s", {**smooth, "overlap": NO_TREES}),
-            ):
-                arrays[name][fold.outside] = replace(fitted, stages=stages).correct(asked).step_time_s
+            arrays["no_detail_s"][fold.outside] = answer.smooth_s
+            arrays["no_overlap_s"][fold.outside] = answer.parts_s
         return arrays
 
     def _keep(self, name: str, predict: Callable[[], dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
