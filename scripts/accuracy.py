@@ -24,6 +24,7 @@ from precision_time.learn.report.contract import Report
 from precision_time.learn.report.priced import cache_folder, priced_corpus
 from precision_time.learn.report.runs import Runs, tree_settings
 from precision_time.learn.training import PROTOCOLS, train
+from precision_time.mapping import process_map
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "accuracy.md"
 SHIPPED = PAGE.parents[1] / "src" / "precision_time" / "learn" / "data"
@@ -114,14 +115,22 @@ def main() -> None:
     corpus = load_corpus()
     folder = cache_folder()
     priced = priced_corpus([row for row in corpus if row.usable], tell=tell, folder=folder)
-    runs = Runs(priced=priced, settings=tree_settings(quick=False), folds=FOLDS, tell=tell, folder=folder)
-    if options.ship:
-        held_out = {protocol: runs.ours(protocol, 0) for protocol in PROTOCOLS}
-        train(table=priced.table, held_out=held_out, tell=tell).predictor.save(SHIPPED)
-    if not options.no_page:
-        report = reported(runs, options.seeds, tuple(options.only.split(",")))
-        excluded = Counter(row.quality_reason for row in corpus if not row.usable)
-        PAGE.write_text(page(report, runs, excluded), encoding="utf-8")
+    with process_map() as spread:
+        runs = Runs(
+            priced=priced,
+            settings=tree_settings(quick=False),
+            folds=FOLDS,
+            tell=tell,
+            spread=spread,
+            folder=folder,
+        )
+        if options.ship:
+            held_out = {protocol: runs.ours(protocol, 0) for protocol in PROTOCOLS}
+            train(table=priced.table, held_out=held_out, tell=tell).predictor.save(SHIPPED)
+        if not options.no_page:
+            report = reported(runs, options.seeds, tuple(options.only.split(",")))
+            excluded = Counter(row.quality_reason for row in corpus if not row.usable)
+            PAGE.write_text(page(report, runs, excluded), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -74,11 +74,14 @@ def report(
     an hour on two cores; what was computed is kept in the user's cache.
     """
     from ..learn.report.build import build_report
+    from ..mapping import process_map
 
     _check(markdown, html, write_baseline)
     tables = [name for words in only or [] for name in words.split(",")]
-    with progress("Report") as tell:
-        result = build_report(only=tables, seeds=seeds, quick=quick, sample=sample, folds=folds, tell=tell)
+    with process_map() as spread, progress("Report") as tell:
+        result = build_report(
+            only=tables, seeds=seeds, quick=quick, sample=sample, folds=folds, tell=tell, spread=spread
+        )
     if json_output:
         write_json(result.to_dict())
     else:

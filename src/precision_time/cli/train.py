@@ -42,10 +42,11 @@ def train(
 
     from ..learn.metrics import summarize
     from ..learn.training import train as fit
+    from ..mapping import process_map
 
     folder = output or Path(str(files("precision_time.learn").joinpath("data")))
-    with progress("Fitting") as tell:
-        result = fit(seed=seed, quick=quick, tell=tell)
+    with process_map() as spread, progress("Fitting") as tell:
+        result = fit(seed=seed, quick=quick, tell=tell, spread=spread)
         result.predictor.save(folder)
     measured_s = result.table.measured_s
     summaries = {

@@ -85,7 +85,7 @@ def _tree_text(trees: TreeEnsemble, number: int, start: int, end: int) -> str:
     place = np.where(is_leaf, -np.cumsum(is_leaf), np.cumsum(~is_leaf) - 1)
     splits = nodes[~is_leaf]
     leaves = int(is_leaf.sum())
-    fields = {"num_leaves": [leaves], "num_cat": [0]}
+    fields: dict[str, Any] = {"num_leaves": [leaves], "num_cat": [0]}
     if len(splits):
         fields |= {
             "split_feature": trees.feature[splits],

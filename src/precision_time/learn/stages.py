@@ -17,15 +17,14 @@ Extremely randomized trees, Machine Learning 63 (2006).
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .novelty import MeasuredRuns, detail, hold, measured_runs
+from .novelty import MeasuredRuns, detail, hold, measured_runs, positions_of
 from .table import JobTable, MeasuredTable
 from .trees import NO_TREES, TreeEnsemble, trees_of
 
@@ -145,6 +144,14 @@ class StagedCorrection:
             smooth_s=jobs.analytical_s * np.exp(held * smooth),
             parts_s=jobs.analytical_s * np.exp(held * parts),
         )
+
+    def trusting(self, jobs: JobTable) -> StagedCorrection:
+        """The correction in full for these jobs, however far from measured runs they lie.
+
+        Ours falls back to its formulas there. Where formulas take every job for fp32 that would make a
+        predictor without the precision look worse than it has to.
+        """
+        return replace(self, runs=MeasuredRuns(positions=np.unique(positions_of(jobs), axis=0)))
 
 
 def _overlap_features(features: Floats, compute_s: Floats, exposed_s: Floats) -> Floats:
@@ -275,8 +282,6 @@ def boost(x: Floats, y: Floats, weights: Floats, settings: BoosterSettings, seed
         settings: LightGBM settings.
         seed: Of the booster.
     """
-    # Idle OpenMP threads that spin make a fit many times slower on a busy machine.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     import lightgbm
 
     parameters = {
@@ -295,7 +300,9 @@ def boost(x: Floats, y: Floats, weights: Floats, settings: BoosterSettings, seed
         "seed": seed,
         "deterministic": True,
         "force_row_wise": True,
-        "num_threads": 2,
+        # Folds are fitted side by side in processes; threads that wait for each other inside a fit
+        # make it many times slower on a busy machine. The trees do not depend on it.
+        "num_threads": 1,
         "verbosity": -1,
     }
     booster = lightgbm.train(

@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 from ..corpus.measurement import Measurement
 from ..corpus.splits import SplitBy, configuration_groups, group_numbers, grouped_folds
 from ..corpus.store import corpus_fingerprint, load_corpus
+from ..mapping import Map
 from .artifact import EvidenceTable, TrainedPredictor
 from .evidence_space import evidence_keys
+from .holding_out import Fold, held_out_by_stage
 from .intervals import NOVELTY, IntervalModel, fit_quantiles, novelty
 from .stages import DEFAULT_SETTINGS, BoosterSettings, StagedCorrection, fit_scale, fit_stages
 from .table import MeasuredTable, measured_table
@@ -61,6 +63,7 @@ def train(
     seed: int = 0,
     quick: bool = False,
     tell: Tell = lambda _: None,
+    spread: Map = map,
 ) -> TrainingResult:
     """Fit the predictor on the shipped corpus, or on the measurements given.
 
@@ -71,6 +74,7 @@ def train(
         seed: Of folds and boosters.
         quick: A fifth of the trees and two folds.
         tell: Called with a word on what is being done, for progress bars.
+        spread: What runs the folds: `map`, a pool of processes, a cluster. The predictor is the same.
     """
     if table is None:
         tell("pricing the corpus")
@@ -81,7 +85,9 @@ def train(
     folds = 2 if quick else _FOLDS
     if held_out is None:
         held_out = {
-            name: cross_validate(table, weights, name, settings=settings, seed=seed, folds=folds, tell=tell)
+            name: cross_validate(
+                table, weights, name, settings=settings, seed=seed, folds=folds, tell=tell, spread=spread
+            )
             for name in PROTOCOLS
         }
     tell("fitting on everything")
@@ -112,6 +118,7 @@ def cross_validate(
     seed: int = 0,
     folds: int = _FOLDS,
     tell: Tell = lambda _: None,
+    spread: Map = map,
 ) -> HeldOut:
     """Out-of-fold predictions under one protocol of PROTOCOLS.
 
@@ -123,17 +130,29 @@ def cross_validate(
         seed: Of folds and boosters.
         folds: How many.
         tell: Called with a word on each fold.
+        spread: What runs the folds.
     """
-    configurations = configuration_groups(table.measurements)
     groups = group_numbers(table.measurements, by=SplitBy(protocol))
     fold_of = grouped_folds(groups, num_folds=folds, seed=seed)
+    parts = [
+        Fold(inside=np.flatnonzero(fold_of != fold), outside=np.flatnonzero(fold_of == fold))
+        for fold in range(folds)
+    ]
+    tell(f"held out by {protocol}")
+    answers = held_out_by_stage(
+        table,
+        parts,
+        weights=weights,
+        groups=configuration_groups(table.measurements),
+        settings=settings,
+        seed=seed,
+        spread=spread,
+    )
     predicted, distance = np.empty(len(table)), np.empty(len(table))
-    for fold in range(folds):
-        tell(f"held out by {protocol}, fold {fold + 1} of {folds}")
-        inside, outside = np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)
-        correction = fit_stages(table, inside, weights, configurations, settings=settings, seed=seed)
-        corrected = correction.correct(table.jobs.take(outside))
-        predicted[outside], distance[outside] = corrected.step_time_s, corrected.distance
+    for index, (part, answer) in enumerate(zip(parts, answers, strict=True)):
+        tell(f"held out by {protocol}, fold {index + 1} of {folds}")
+        predicted[part.outside] = answer.corrected.step_time_s
+        distance[part.outside] = answer.corrected.distance
     return HeldOut(step_time_s=predicted, folds=fold_of, distance=distance)
 
 

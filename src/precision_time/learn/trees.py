@@ -9,6 +9,7 @@ stored as arrays and walked here. Thousands of rows at once go back to LightGBM,
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,8 +76,14 @@ class TreeEnsemble:
         width = x.shape[1]
         if width not in self._boosters:
             self._boosters[width] = lightgbm.Booster(model_str=text_of(self, width))
-        scores: Floats = self._boosters[width].predict(x, raw_score=True, num_threads=_THREADS)
-        return scores
+        booster = self._boosters[width]
+        with ThreadPoolExecutor(_THREADS) as pool:
+            # LightGBM's own threads would not survive the fork of a process that used them.
+            parts = pool.map(
+                lambda part: booster.predict(part, raw_score=True, num_threads=1),
+                np.array_split(x, _THREADS),
+            )
+            return np.concatenate([*parts])
 
     def to_arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
         """Arrays for one `.npz` file, names led by `prefix`."""

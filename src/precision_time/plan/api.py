@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..mapping import process_map
 from ..predict.asked import resolve_asked
 from ..predict.question import Said, check_counts, resolve_stack
 from ..workload.workload import Workload
-from .mapping import process_map
 from .problem import Problem
 from .result import LayoutSearch
 from .search import Progress, search_layouts

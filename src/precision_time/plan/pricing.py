@@ -14,8 +14,8 @@ from ..cost.group import group_of_jobs
 from ..cost.step import StepCosts, price
 from ..learn.serving import on_reference
 from ..learn.table import JobTable, group_table
+from ..mapping import Map, in_chunks
 from ..parallel.layout import Layout
-from .mapping import Map, in_chunks
 from .problem import Problem
 
 Floats = NDArray[np.float64]

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ..errors import ConfigError, LayoutError
 from ..learn.artifact import TrainedPredictor, shipped_predictor
 from ..learn.serving import step_times
+from ..mapping import Map, in_chunks
 from ..parallel.layout import Layout
 from ..parallel.shape import model_shape
 from ..parallel.validation import layout_warnings
@@ -20,7 +21,6 @@ from ..predict.predictor import RunLength, predict_job
 from .advice import shortfall
 from .bounds import bounds_of, families_of
 from .explain import why_first
-from .mapping import Map, in_chunks
 from .pricing import Priced, priced_by
 from .problem import Problem
 from .pruning import Pruned, fitting_of, merged

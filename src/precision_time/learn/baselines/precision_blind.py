@@ -1,8 +1,8 @@
 """Ours without any precision input.
 
 Formula: step = fp32 cost model * exp(three learned stages), fitted on runs of every precision. Neither the
-formulas nor the trees are told which precision a run had. The stages hold in full everywhere (`trusting`);
-everything else is as in ours.
+formulas nor the trees are told which precision a run had. The stages hold in full everywhere
+(`StagedCorrection.trusting`); everything else is as in ours.
 Source: the "static model computation graph" predictors that arXiv 2604.16145 sets itself against.
 """
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ..stages import DEFAULT_SETTINGS, BoosterSettings, StagedCorrection
 from ..table import JobTable, MeasuredTable
 from .contract import Floats, fp32_part
-from .staged import fit_staged, trusting
+from .staged import fit_staged
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,7 +29,7 @@ class FittedBlind:
     def predict(self, jobs: JobTable) -> Floats:
         """Step times [s], shape (n,)."""
         blind = fp32_part(jobs)
-        return trusting(self.correction, blind).correct(blind).step_time_s
+        return self.correction.trusting(blind).correct(blind).step_time_s
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

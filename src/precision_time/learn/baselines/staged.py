@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...corpus.splits import configuration_groups
-from ..novelty import MeasuredRuns, positions_of
 from ..stages import BoosterSettings, StagedCorrection, fit_stages
 from ..table import JobTable, MeasuredTable
 from ..training import row_weights
@@ -37,12 +36,3 @@ def fit_staged(
         settings=settings,
         seed=seed,
     )
-
-
-def trusting(correction: StagedCorrection, jobs: JobTable) -> StagedCorrection:
-    """The correction in full for these jobs, however far from measured runs they lie.
-
-    Ours falls back to its formulas there. Where formulas take every job for fp32 that would make a predictor
-    without the precision look worse than it has to.
-    """
-    return replace(correction, runs=MeasuredRuns(positions=np.unique(positions_of(jobs), axis=0)))

@@ -12,6 +12,7 @@ from ... import __version__
 from ...corpus.measurement import Measurement
 from ...corpus.store import corpus_fingerprint, load_corpus
 from ...errors import ConfigError
+from ...mapping import Map
 from .ablation_table import ablations_section
 from .contract import Report, Section
 from .cross import cross_section
@@ -49,6 +50,7 @@ def build_report(
     measurements: Sequence[Measurement] | None = None,
     folder: Path | None = None,
     tell: Tell = lambda _: None,
+    spread: Map = map,
 ) -> Report:
     """The tables asked for, on the shipped corpus or on the measurements given.
 
@@ -61,6 +63,7 @@ def build_report(
         measurements: Runs; the shipped corpus when None.
         folder: Where priced tables and predictions are kept; the user's cache when None.
         tell: Called with a word on what is being done, for progress bars.
+        spread: What runs the folds: `map`, a pool of processes, a cluster. The report is the same.
 
     Raises:
         ConfigError: If a table is not known, or too little is asked for.
@@ -87,6 +90,7 @@ def build_report(
         settings=tree_settings(quick=quick),
         folds=folds or (QUICK_FOLDS if quick else FOLDS),
         tell=tell,
+        spread=spread,
         folder=kept,
     )
     return report_of(runs, only=chosen, seeds=seeds, quick=quick, sample=wanted)

@@ -14,19 +14,12 @@ from numpy.typing import NDArray
 
 from ...corpus.measurement import Measurement
 from ...corpus.splits import SplitBy, group_numbers, grouped_folds, model_group
+from ..holding_out import Fold
 from .families import family_numbers
 
 Ints = NDArray[np.intp]
 
 FEW_DEVICES, MANY_DEVICES = 8, 16
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Fold:
-    """Rows to fit on and rows to predict; rows in neither are left out on purpose."""
-
-    inside: Ints
-    outside: Ints
 
 
 Splitter = Callable[[Sequence[Measurement], int, int], tuple[Fold, ...]]

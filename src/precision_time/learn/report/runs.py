@@ -12,17 +12,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...corpus.splits import configuration_groups
 from ...corpus.store import corpus_fingerprint
+from ...mapping import Map
 from ..baselines import baselines
-from ..baselines.contract import both
-from ..baselines.staged import fit_staged, trusting
+from ..baselines.contract import Estimator, both
+from ..baselines.staged import fit_staged
+from ..holding_out import Fold, held_out_by_stage
 from ..stages import DEFAULT_SETTINGS, BoosterSettings, StagedCorrection
 from ..table import JobTable, MeasuredTable
-from ..training import HeldOut
+from ..training import HeldOut, row_weights
 from .ablations import ABLATIONS
 from .families import Family, families_of
 from .priced import PricedCorpus, code_hash, prune, read_arrays, write_arrays
-from .protocols import PROTOCOLS, Fold
+from .protocols import PROTOCOLS
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
@@ -64,6 +67,8 @@ class Runs:
     settings: Mapping[str, BoosterSettings]
     folds: int = 5
     tell: Callable[[str], None] = lambda _: None
+    spread: Map = map
+    """What runs the folds: `map`, a pool of processes, a cluster. The predictions are the same."""
     folder: Path | None = None
     """Where predictions are kept between calls; None keeps them for this object only."""
     _kept: dict[str, dict[str, NDArray[Any]]] = field(default_factory=dict)
@@ -106,10 +111,11 @@ class Runs:
             table = replace(self.table, jobs=both(self.table.jobs, self.priced.fp32))
             seconds = np.full(len(self.table), np.nan)
             folds = self._split(protocol, seed, self.folds)
-            for index, fold in enumerate(folds):
+            self.tell(f"{estimator.title}, {protocol}")
+            answers = self.spread(_baseline_answer, ((estimator, table, fold) for fold in folds))
+            for index, (fold, answer) in enumerate(zip(folds, answers, strict=True)):
                 self.tell(f"{estimator.title}, {protocol}, fold {index + 1} of {len(folds)}")
-                fitted = estimator.fit(table, fold.inside)
-                seconds[fold.outside] = fitted.predict(table.jobs.take(fold.outside))
+                seconds[fold.outside] = answer
             return {"step_time_s": seconds}
 
         return self._keep(f"baseline-{name}-{protocol}-{seed}-{self.folds}", predict)["step_time_s"]
@@ -163,18 +169,24 @@ class Runs:
         names = ("step_time_s", "distance", "no_detail_s", "no_overlap_s")
         arrays: dict[str, NDArray[Any]] = {name: np.full(len(self.table), np.nan) for name in names}
         arrays["folds"] = np.full(len(self.table), -1, dtype=np.intp)
-        for index, fold in enumerate(folds):
+        self.tell(what)
+        answers = held_out_by_stage(
+            replace(self.table, jobs=jobs),
+            folds,
+            weights=row_weights(self.table),
+            groups=configuration_groups(self.table.measurements),
+            settings=self.settings,
+            seed=seed,
+            trusting=trust,
+            spread=self.spread,
+        )
+        for index, (fold, answer) in enumerate(zip(folds, answers, strict=True)):
             self.tell(f"{what}, fold {index + 1} of {len(folds)}")
-            fitted = fit_staged(self.table, jobs, fold.inside, settings=self.settings, seed=seed)
-            asked = jobs.take(fold.outside)
-            if trust:
-                fitted = trusting(fitted, asked)
-            answer = fitted.by_stage(asked)
             arrays["step_time_s"][fold.outside] = answer.corrected.step_time_s
             arrays["distance"][fold.outside] = answer.corrected.distance
-            arrays["folds"][fold.outside] = index
             arrays["no_detail_s"][fold.outside] = answer.smooth_s
             arrays["no_overlap_s"][fold.outside] = answer.parts_s
+            arrays["folds"][fold.outside] = index
         return arrays
 
     def _keep(self, name: str, predict: Callable[[], dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
@@ -198,3 +210,8 @@ class Runs:
 
 def _held_out(arrays: dict[str, NDArray[Any]]) -> HeldOut:
     return HeldOut(step_time_s=arrays["step_time_s"], folds=arrays["folds"], distance=arrays["distance"])
+
+
+def _baseline_answer(task: tuple[Estimator, MeasuredTable, Fold]) -> Floats:
+    estimator, table, fold = task
+    return estimator.fit(table, fold.inside).predict(table.jobs.take(fold.outside))
