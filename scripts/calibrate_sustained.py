@@ -6,8 +6,9 @@ Matrix products in a training step run at the clocks that power allows, not at t
 beside kernels that a single timed product does not meet. The utilisation of the class GEMM comes from timings
 of single products; what is left is read off whole steps here. In a step that spends most of its time in
 products, measured = rest + x * products, both by the cost model, gives x for the row. An architecture and
-width takes the geometric mean over sources of the median row of each source, drawn towards the mean of all
-architectures by one source's weight; the present share is divided by it.
+width takes the median over sources of the median row of each source (a source may be slow for reasons of its
+software, which must not slow the device), drawn towards the mean of all architectures by one source's weight;
+the present share is divided by it.
 
 Rows: transformers that spend at least 60 % of the modelled step in products (GEMM, attention, what is
 recomputed), x between 1/4 and 4.
@@ -70,7 +71,8 @@ def fitted(found: Found) -> dict[tuple[str, int], float]:
     centre = float(np.mean([present[key] - np.mean(values) for key, values in logs.items()]))
     shares = {}
     for key, values in logs.items():
-        drawn = (sum(present[key] - value for value in values) + centre) / (len(values) + 1)
+        own = present[key] - float(np.median(values))
+        drawn = (len(values) * own + centre) / (len(values) + 1)
         shares[key] = float(np.clip(np.exp(drawn), _LEAST, _MOST))
     return shares
 

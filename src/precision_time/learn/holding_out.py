@@ -39,7 +39,7 @@ class FoldTask:
     settings: Mapping[str, BoosterSettings]
     seed: int
     trusting: bool
-    """Take the correction in full, however far a job lies from measured runs (`StagedCorrection.trusting`)."""
+    """Take the correction in full, however far jobs lie from measured runs (`StagedCorrection.trusting`)."""
 
 
 def held_out_by_stage(
