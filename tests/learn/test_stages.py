@@ -10,6 +10,7 @@ import pytest
 from precision_time.corpus.measurement import Measurement
 from precision_time.errors import NotFittedError
 from precision_time.learn.artifact import EvidenceTable, TrainedPredictor, load_predictor
+from precision_time.learn.holding_out import Fold, held_out_by_stage
 from precision_time.learn.intervals import NOVELTY, IntervalModel, fit_quantiles
 from precision_time.learn.novelty import REACH, hold, measured_runs
 from precision_time.learn.stages import (
@@ -20,6 +21,7 @@ from precision_time.learn.stages import (
 )
 from precision_time.learn.table import JobTable, MeasuredTable
 from precision_time.learn.trees import NO_TREES
+from precision_time.mapping import process_map
 
 NAMES = (
     *("log_params", "log_flops", "log_micro_batch_size", "log_launches", "mean_inner", "mean_outer"),
@@ -127,6 +129,31 @@ def test_the_same_seed_gives_the_same_trees(correction):
     times = [item.correct(TABLE.jobs).step_time_s for item in (correction, again, other)]
     np.testing.assert_array_equal(times[0], times[1])
     assert not np.array_equal(times[0], times[2])
+
+
+def test_folds_side_by_side_in_processes_say_what_they_say_one_by_one():
+    home = np.arange(N) % 3
+    folds = [
+        Fold(inside=np.flatnonzero(home != fold), outside=np.flatnonzero(home == fold)) for fold in range(3)
+    ]
+
+    def answers(spread):
+        return held_out_by_stage(
+            TABLE, folds, weights=np.ones(N), groups=np.arange(N), settings=SETTINGS, seed=0, spread=spread
+        )
+
+    with process_map(2) as spread:
+        for there, here in zip(answers(spread), answers(map), strict=True):
+            np.testing.assert_array_equal(there.corrected.step_time_s, here.corrected.step_time_s)
+            np.testing.assert_array_equal(there.parts_s, here.parts_s)
+
+
+def test_what_fewer_stages_say_is_what_a_correction_without_them_says(correction):
+    found = correction.by_stage(TABLE.jobs)
+    smooth = without_detail(correction)
+    np.testing.assert_allclose(found.smooth_s, smooth.correct(TABLE.jobs).step_time_s, rtol=1e-12)
+    parts = replace(smooth, stages={**smooth.stages, "overlap": NO_TREES})
+    np.testing.assert_allclose(found.parts_s, parts.correct(TABLE.jobs).step_time_s, rtol=1e-12)
 
 
 def test_parts_add_up_to_the_step(correction):

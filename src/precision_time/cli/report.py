@@ -70,8 +70,8 @@ def report(
     """Score the predictor on runs it has not seen.
 
     T1 precision spread, T2 cross-precision errors and the blind floor, T3 other predictors, T4 ablations,
-    T5 generalisation with targets, T6 feature importance. Everything at full size takes the better part of
-    an hour on two cores; what was computed is kept in the user's cache.
+    T5 generalisation with targets, T6 feature importance. Everything at full size takes some
+    20 minutes on two cores; what was computed is kept in the user's cache.
     """
     from ..learn.report.build import build_report
     from ..mapping import process_map
@@ -122,7 +122,7 @@ def _write(result: Report) -> None:
 
 
 def _check(markdown: Path | None, html: Path | None, baseline: Path | None) -> None:
-    """Refuse what could not be written before an hour is spent on it."""
+    """Refuse what could not be written before minutes are spent on it."""
     from ..errors import ConfigError
 
     for option, path in (
