@@ -166,7 +166,7 @@ def test_inventory_file(tmp_path: Path) -> None:
     path = tmp_path / "lab.yaml"
     path.write_text(
         "nodes:\n"
-        "  - {name: 'gpu[01-03]', device: A100, device_memory_gib: 40, devices: 8, cores: 9, clock_ghz: 2.45}\n"
+        "  - {name: 'gpu[01-03]', device: A100, device_memory_gib: 40, devices: 8, clock_ghz: 2.45}\n"
         "  - {device: A100-SXM4-40GB, devices: 4, count: 2, memory_gib: 512}\n"
         "inter_node: ib-hdr-200g x8\n"
     )
