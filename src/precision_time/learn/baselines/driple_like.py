@@ -32,6 +32,7 @@ WIDTH, LAYERS = 48, 3
 EPOCHS, BATCH, LEARNING_RATE, WEIGHT_DECAY = 100, 512, 3e-3, 1e-6
 MOST_ROWS = 12_000
 """Rows of one fit, drawn at random where there are more: repeats teach little."""
+_BEYOND = float(np.log(10.0))
 _CLASSES = tuple(OpClass)
 _CLUSTER = (
     *("log_fp32_peak", "log_bandwidth", "log_memory", "device_year", "log_devices", "log_nodes"),
@@ -63,6 +64,8 @@ class FittedDriple:
     means: Floats
     scales: Floats
     centre: float
+    reach: tuple[float, float]
+    """Centred log seconds that an answer lies within: those fitted, and a factor of ten beyond."""
 
     def predict(self, jobs: JobTable) -> Floats:
         """Step times [s], shape (n,)."""
@@ -72,7 +75,8 @@ class FittedDriple:
         architecture = column(jobs, ARCHITECTURE).astype(np.intp)
         with torch.no_grad():
             log_s = _forward(self.network, self.graphs, architecture, x.astype(np.float32))
-        seconds: Floats = np.exp(log_s.numpy().astype(np.float64) + self.centre)
+        bounded = np.clip(log_s.numpy().astype(np.float64), *self.reach)
+        seconds: Floats = np.exp(bounded + self.centre)
         return seconds
 
 
@@ -121,7 +125,14 @@ class DripleLike:
                 ).backward()
                 optimizer.step()
                 schedule.step()
-        return FittedDriple(graphs=self.graphs, network=network, means=means, scales=scales, centre=centre)
+        return FittedDriple(
+            graphs=self.graphs,
+            network=network,
+            means=means,
+            scales=scales,
+            centre=centre,
+            reach=(float(y.min()) - centre - _BEYOND, float(y.max()) - centre + _BEYOND),
+        )
 
 
 def static_graphs(graphs: Sequence[OpGraph]) -> StaticGraphs:
