@@ -83,8 +83,8 @@ class KnownEmbeddings:
         rows = self.standardised(self.vectors).astype(np.float64)
         one = self.standardised(vector).astype(np.float64)
         lengths = np.linalg.norm(rows, axis=1) * np.linalg.norm(one)
-        found: NDArray[np.float64] = rows @ one
-        return np.divide(found, lengths, out=np.zeros(len(rows)), where=lengths > 0).astype(np.float64)
+        products: NDArray[np.float64] = (rows @ one) / np.where(lengths > 0, lengths, 1.0)
+        return products
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

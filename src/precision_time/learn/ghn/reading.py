@@ -1,8 +1,7 @@
 """From operators to nodes of an architecture graph: what stays, what is joined through, what splits in two.
 
 As in GHN-2 the weight and the bias of a layer are nodes of their own, norms are one node, activations are
-left out, and sums and concatenations stay only where two or more streams meet. Attention written out as
-product, softmax, product is the one node that a fused kernel is.
+left out, and sums and concatenations stay only where two or more streams meet.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ from dataclasses import dataclass
 from math import isqrt
 
 from ...workload.graph import PRODUCT_CLASSES, Node, OpClass, OpGraph
+from .patterns import written_out
 from .unroll import Unrolled, unroll
 from .vocabulary import BIAS, INPUT, Reading, Role, vocabulary
 
 _ONE_PARAMETER_NORMS = frozenset({"rms_norm"})
 _NORMS = frozenset({"bn", "ln", "group_norm", "rms_norm"})
 _POOLS = frozenset({"max_pool", "avg_pool"})
-_ATTENTION = "msa"
 _SQUEEZED = 4.0
 """A factor of a product at least so many times smaller than the result is broadcast: squeeze-excite."""
 _WHOLE_TABLE = 0.5
@@ -47,10 +46,10 @@ def read_nodes(graph: OpGraph) -> tuple[list[GraphNode], Mapping[str, int]]:
     occurrences = unroll(graph)
     readings = [_reading(node, graph) for node in graph.nodes]
     widths = _read_widths(graph.nodes)
-    attention = _attention_written_out(graph, occurrences)
+    parts = written_out(graph, occurrences)
     reader = _Reader(graph, readings, widths)
     for index, occurrence in enumerate(occurrences):
-        reader.take(occurrence, attention.get(index))
+        reader.take(occurrence, parts.get(index))
     unknown = Counter[str]()
     for node, reading in zip(graph.nodes, readings, strict=True):
         if reading.role is Role.UNKNOWN:
@@ -68,7 +67,7 @@ class _Reader:
         self._sizes: list[float] = []
 
     def take(self, occurrence: Unrolled, instead: str | None) -> None:
-        """Read one occurrence of an operator; `instead` is what it is as a part of attention."""
+        """Read one occurrence of an operator; `instead` is what it is as a part of something larger."""
         node = self._graph.nodes[occurrence.source]
         feeding = {0} if -1 in occurrence.inputs else set()
         for source in occurrence.inputs:
@@ -130,7 +129,7 @@ def _made(primitive: str, node: Node, read_width: float, graph: OpGraph) -> list
     """The node of a primitive with its sizes, and the node of its bias if it has one."""
     if node.op_class is OpClass.RNN:
         return [GraphNode(primitive=primitive, c_out=node.n, c_in=node.k, k_h=1, k_w=1)]
-    if node.op_class in PRODUCT_CLASSES and primitive not in (_ATTENTION, "matmul"):
+    if node.op_class in PRODUCT_CLASSES and primitive not in ("msa", "matmul"):
         return _layer(primitive, node)
     if primitive in _NORMS:
         return [GraphNode(primitive=primitive, c_out=_norm_width(primitive, node))]
@@ -206,34 +205,3 @@ def _table_width(node: Node, read_width: float, graph: OpGraph) -> float:
         width = node.out_elems / graph.seq_len
         return width if node.weight_elems % width == 0 else 0.0
     return 0.0
-
-
-def _attention_written_out(graph: OpGraph, occurrences: Sequence[Unrolled]) -> dict[int, str]:
-    """Occurrences that are parts of attention: "" for all but the last product, which is the primitive.
-
-    A softmax over a product of two activations makes weights, with nothing but element-wise operators
-    (masks and learned terms added) and copies in between; the product that reads the weights closes it.
-    """
-    found: dict[int, str] = {}
-    scores: list[frozenset[int]] = []
-    weights: list[frozenset[int]] = []
-    nothing = frozenset[int]()
-    for index, occurrence in enumerate(occurrences):
-        node = graph.nodes[occurrence.source]
-        before = [source for source in occurrence.inputs if source >= 0]
-        score = nothing.union(*(scores[source] for source in before))
-        weight = nothing.union(*(weights[source] for source in before))
-        if node.op_class is OpClass.BMM:
-            if weight:
-                found.update(dict.fromkeys(weight, ""))
-                found[index] = _ATTENTION
-            score, weight = frozenset({index}), nothing
-        elif node.op_class is OpClass.SOFTMAX:
-            score, weight = nothing, score | {index} if score else nothing
-        elif node.op_class in (OpClass.ELEMENTWISE, OpClass.MOVE):
-            score = score | {index} if score else nothing
-        else:
-            score, weight = nothing, nothing
-        scores.append(score)
-        weights.append(weight)
-    return found
