@@ -17,7 +17,7 @@ from ...hardware.device import Cluster
 from .columns import BLIND, PRECISION, VARIANTS, inputs_of, picked
 from .contract import Answer, Outcome, PredictorName, Refusal, Request, TaskMatch
 from .datasets import OTHER
-from .embeddings import embedding_of_graph, ghn_version, probe_embeddings
+from .embeddings import embedding_of_graph, ghn_version, probe_embeddings, same_probe
 from .pricing import priced_jobs
 from .registry import Registry, TrainedType, TrainedVariant
 from .regressors import Floats, Regressor, check_kind
@@ -137,10 +137,10 @@ class PredictDDL:
 
     def _load(self, dataset_type: str, version: int | None) -> TrainedType:
         trained = self.registry.load(dataset_type, version)
-        if trained.card.get("ghn_version") != ghn_version():
+        if trained.card.get("ghn_version") != ghn_version() or not same_probe(trained.probe):
             raise NotFittedError(
                 f"{trained.label} was trained under the GHN {trained.card.get('ghn_version')}, and this "
-                f"installation has {ghn_version()}: its embeddings mean something else. To fix: "
+                f"installation has {ghn_version()} or reads graphs otherwise: embeddings differ. To fix: "
                 f"`precision-time predictddl train {dataset_type}`."
             )
         return trained

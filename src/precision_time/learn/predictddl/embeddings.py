@@ -154,6 +154,12 @@ def ghn_version() -> str:
     return shipped_weights().version
 
 
+def same_probe(probe: Floats) -> bool:
+    """Whether embeddings of the probe networks, shape (n_probe, 32), are those of this installation."""
+    now = probe_embeddings()
+    return probe.shape == now.shape and bool(np.allclose(probe, now, rtol=1e-3, atol=1e-3))
+
+
 def probe_distance(first: Floats, second: Floats) -> float:
     """1 - mean cosine similarity of the embeddings that two GHNs give to the same networks.
 

@@ -223,8 +223,9 @@ def _write(folder: Path, trained: TrainedType) -> None:
     for variant, model in trained.variants.items():
         for kind, regressor in model.regressors.items():
             arrays |= regressor.to_arrays(f"{variant}.{kind}")
+    kept, same = _without_repeats(arrays)
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, allow_pickle=False, **arrays)
+    np.savez_compressed(buffer, allow_pickle=False, **kept)
     content = buffer.getvalue()
     card = {
         **trained.card,
@@ -232,6 +233,7 @@ def _write(folder: Path, trained: TrainedType) -> None:
         "dataset_type": trained.dataset_type,
         "version": trained.version,
         "sha256": hashlib.sha256(content).hexdigest(),
+        "same_arrays": same,
         "variants": {
             variant: {
                 "names": list(model.names),
@@ -245,6 +247,22 @@ def _write(folder: Path, trained: TrainedType) -> None:
     (folder / _ARRAYS).write_bytes(content)
     text = json.dumps(card, indent=1, sort_keys=True, allow_nan=False)
     (folder / _CARD).write_text(text + "\n", encoding="utf-8")
+
+
+def _without_repeats(
+    arrays: Mapping[str, NDArray[Any]],
+) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+    """Arrays without those equal to an earlier one, and which one each of these equals."""
+    seen: dict[tuple[bytes, tuple[int, ...]], str] = {}
+    kept: dict[str, NDArray[Any]] = {}
+    same: dict[str, str] = {}
+    for name, values in arrays.items():
+        first = seen.setdefault((values.tobytes(), values.shape), name)
+        if first == name:
+            kept[name] = values
+        else:
+            same[name] = first
+    return kept, same
 
 
 def _stamp(path: Path) -> tuple[int, int]:
@@ -265,6 +283,7 @@ def _load(folder: Path, _stamps: tuple[tuple[int, int], ...]) -> TrainedType:
             raise ValueError("its content is not what predictor.json says: cut off or changed")
         with np.load(io.BytesIO(content), allow_pickle=False) as file:
             arrays = dict(file)
+        arrays |= {name: arrays[first] for name, first in card["same_arrays"].items()}
         variants = {variant: _variant(variant, body, arrays) for variant, body in card["variants"].items()}
         return TrainedType(
             dataset_type=card["dataset_type"],
