@@ -2,7 +2,7 @@
 
     python scripts/train_predictddl.py                    # every data-set type with enough runs
     python scripts/train_predictddl.py imagenet cifar     # some
-    python scripts/train_predictddl.py --nested           # errors with all choices made inside training parts
+    python scripts/train_predictddl.py --nested           # the table of errors in docs/devdocs/007-predictddl.md
 
 Takes minutes; the priced corpus is kept in the cache folder. What ships must be trained again whenever the
 weights of the GHN or the columns of the inputs change (`tests/learn/predictddl/test_shipped.py`).
@@ -27,6 +27,7 @@ from precision_time.learn.metrics import summarize
 from precision_time.learn.predictddl.columns import VARIANTS
 from precision_time.learn.predictddl.fitting import QUICK, FitSettings, choose
 from precision_time.learn.predictddl.registry import Registry, shipped_folder
+from precision_time.learn.predictddl.regressors import KINDS
 from precision_time.learn.predictddl.trainer import (
     TARGETS,
     Rows,
@@ -53,12 +54,15 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=shipped_folder())
     parser.add_argument("--nested", action="store_true", help="measure only, write nothing")
     asked = parser.parse_args()
+    if asked.nested:
+        print("| data-set type | runs | variant |", *(f"{kind} |" for kind in KINDS), "chosen | MAPE | p90 |")
+        print("| --- |" + " --- |" * 8)
     table = priced_corpus(load_corpus(), tell=_tell, folder=cache_folder()).table
     for name, rows in rows_by_type(table.measurements).items():
         if asked.types and name not in asked.types:
             continue
         if not rows.enough:
-            print(f"{name}: left out, {rows.refusal()}")
+            print(f"{name}: left out, {rows.refusal()}", file=sys.stderr)
             continue
         own = _rows_of(table, rows)
         started = time.monotonic()
@@ -66,7 +70,7 @@ def main() -> None:
             _nested(name, own)
         else:
             _write(rows, own, asked.output)
-        print(f"{name}: {time.monotonic() - started:.0f} s", flush=True)
+        print(f"{name}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
 
 
 def _rows_of(table: MeasuredTable, rows: Rows) -> MeasuredTable:
@@ -99,10 +103,12 @@ def _nested(name: str, table: MeasuredTable) -> None:
             for kind, regressor in {**chosen.regressors, "chosen": chosen.regressors[chosen.best]}.items():
                 answers = predicted.setdefault(kind, np.empty(len(table)))
                 answers[outside] = regressor.predict(asked.x, asked.analytical_s)
-        for kind, seconds in predicted.items():
-            score = summarize(table.measured_s, seconds)
-            assert score is not None
-            print(f"{name:16s} {variant:22s} {kind:13s}  {_figures(score.to_dict())}", flush=True)
+        scores = {kind: summarize(table.measured_s, seconds) for kind, seconds in predicted.items()}
+        medians = " | ".join(f"{score.median_ape_percent:.0f}" for score in scores.values() if score)
+        last = scores["chosen"]
+        assert last is not None
+        tail = f"{last.mape_percent:.0f} | {last.p90_ape_percent:.0f}"
+        print(f"| {name} | {len(table)} | {variant} | {medians} | {tail} |", flush=True)
 
 
 def _figures(score: object) -> str:

@@ -59,12 +59,26 @@ def test_a_batch_answers_the_good_lines_and_names_the_bad(run: Run, tmp_path: Pa
 def test_collect_reads_slurm_from_a_pipe(run: Run) -> None:
     found = run("collect", "--slurm", "-", "--json", text=SCONTROL)
     assert found.exit_code == 0, found.output
-    cluster = json.loads(found.stdout)
+    collected = json.loads(found.stdout)
+    cluster = collected["cluster"]
     assert (cluster["num_nodes"], cluster["num_devices"], cluster["device"]) == (1, 4, "V100-SXM2-16GB")
-    assert cluster["nodes"][0]["cores"] == 64
+    assert collected["nodes"][0]["cores"] == 64
     assert run("collect", "--slurm", "-", text=SCONTROL).exit_code == 0
     assert run("collect").exit_code == 2
     assert run("collect", "--local", "--slurm", "-", text=SCONTROL).exit_code == 2
+
+
+def test_collect_shows_what_it_cannot_map(run: Run) -> None:
+    text = SCONTROL.replace("v100", "warp9000")
+    found = run("collect", "--slurm", "-", "--json", text=text)
+    collected = json.loads(found.stdout)
+    assert found.exit_code == 1
+    assert collected["unmapped"] == ["warp9000"]
+    assert collected["cluster"] is None
+    assert "To fix" in collected["problem"]
+    table = run("collect", "--slurm", "-", text=text)
+    assert "warp9000" in table.stdout
+    assert isinstance(table.exception, ConfigError)
 
 
 def test_registry_lists_what_ships_and_refuses_to_delete_it(run: Run) -> None:

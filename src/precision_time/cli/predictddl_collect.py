@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..errors import ConfigError
 from .options import JsonOption
 from .output import message, write_json, write_rows
 from .predictddl_options import InventoryOption
@@ -41,19 +42,31 @@ def collect(
 ) -> None:
     """Collect what a cluster is made of, and how the catalogue reads it."""
     found = _collected(inventory, slurm, ray, local, "" if custom is None else str(custom))
-    cluster = found.cluster()
+    try:
+        cluster, problem = found.cluster(), None
+    except ConfigError as error:
+        cluster, problem = None, error
     if json_output:
-        write_json(_resources_json(found, cluster))
-        return
+        write_json(_resources_json(found, cluster, "" if problem is None else str(problem)))
+    else:
+        _write_resources(found, cluster)
+    if problem is not None:
+        raise typer.Exit(1) if json_output else problem
+
+
+def _write_resources(found: ClusterResources, cluster: Cluster | None) -> None:
     rows = [
-        (node.name, node.reported_device, node.device, str(node.num_devices), str(node.cores or ""))
+        (node.name, node.reported_device, node.device or "-", str(node.num_devices), str(node.cores or ""))
         for node in found.nodes
     ]
     write_rows(found.source, ("node", "device as reported", "in the catalogue", ">devices", ">cores"), rows)
-    message(f"{cluster.num_nodes} nodes, {cluster.num_devices} devices {cluster.device.name}")
-    message(f"Links: {cluster.intra_node.name} inside a node, {cluster.inter_node.name} between nodes")
-    for note in (*found.notes, *cluster.assumptions):
+    for note in found.notes:
         message(f"Note: {note}")
+    if cluster is not None:
+        message(f"{cluster.num_nodes} nodes, {cluster.num_devices} devices {cluster.device.name}")
+        message(f"Links: {cluster.intra_node.name} inside a node, {cluster.inter_node.name} between nodes")
+        for note in cluster.assumptions:
+            message(f"Note: {note}")
 
 
 def _collected(
@@ -92,15 +105,24 @@ def _text(path: str) -> str:
         ) from error
 
 
-def _resources_json(found: ClusterResources, cluster: Cluster) -> dict[str, Any]:
+def _resources_json(found: ClusterResources, cluster: Cluster | None, problem: str) -> dict[str, Any]:
+    """What was collected; where no cluster can be made of it, `cluster` is null and `problem` says why."""
+    made = None
+    if cluster is not None:
+        made = {
+            "num_nodes": cluster.num_nodes,
+            "num_devices": cluster.num_devices,
+            "devices_per_node": cluster.devices_per_node,
+            "device": cluster.device.name,
+            "intra_node": asdict(cluster.intra_node),
+            "inter_node": asdict(cluster.inter_node),
+            "assumptions": list(cluster.assumptions),
+        }
     return {
         "source": found.source,
         "nodes": [asdict(node) for node in found.nodes],
-        "num_nodes": cluster.num_nodes,
-        "num_devices": cluster.num_devices,
-        "devices_per_node": cluster.devices_per_node,
-        "device": cluster.device.name,
-        "intra_node": asdict(cluster.intra_node),
-        "inter_node": asdict(cluster.inter_node),
-        "notes": [*found.notes, *cluster.assumptions],
+        "notes": list(found.notes),
+        "unmapped": list(found.unmapped),
+        "cluster": made,
+        "problem": problem,
     }
