@@ -128,20 +128,21 @@ def reading_costs(wide: Wide, needs: Sequence[Needs]) -> dict[Needs, ReadingCost
     """Measure what has to be made of a job before predictors of each kind can answer.
 
     One job: an architecture that nothing is remembered of, median over jobs spread over the table. 1,000 jobs
-    at once: jobs spread likewise, whose architectures are known by then.
+    at once: jobs spread likewise, whose architectures are known by then; of a smaller table all its jobs,
+    scaled to 1,000.
     """
     rows = np.linspace(0, len(wide) - 1, _SINGLES).astype(np.intp)
-    spread = np.linspace(0, len(wide) - 1, BULK).astype(np.intp)
-    thousand = [wide.priceable[row] for row in spread]
+    spread = np.unique(np.linspace(0, len(wide) - 1, BULK).astype(np.intp))
+    many = [wide.priceable[row] for row in spread]
     nothing = ReadingCost(single_s=0.0, bulk_s=0.0)
     costs = {need: nothing for need in needs}
     for need in costs.keys() & _WAYS.keys():
         first, again = _WAYS[need]
         first([_never_seen(wide.priceable[0])])
         singles = [_seconds(first, [_never_seen(wide.priceable[row])]) for row in rows]
-        again(thousand)
+        again(many)
         costs[need] = ReadingCost(
-            single_s=float(np.median(singles)), bulk_s=min(_seconds(again, thousand) for _ in range(2))
+            single_s=float(np.median(singles)), bulk_s=_seconds(again, many) * BULK / len(many)
         )
     return costs
 

@@ -86,8 +86,8 @@ def _headline(found: Mapping[str, Score]) -> str:
     said = (
         f"On unseen architectures the precision variant of PredictDDL errs by {own:.1f} %, Ernest with its "
         f"own small sample runs of each job by {ernest:.1f} %: {ratio:.2f} times less error than Ernest "
-        f"({found['ernest'].by_job_percent / found[PRECISION].by_job_percent:.2f} times where every job counts "
-        "alike). "
+        f"({found['ernest'].by_job_percent / found[PRECISION].by_job_percent:.2f} times where every job "
+        "counts alike). "
     )
     if ratio >= TARGET:
         return f"{said}The target, {TARGET:.0f} times, is met."
