@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -11,7 +12,7 @@ import torch
 from .images import ImageSet, load_images
 from .scoring import SplitScore, held_out, score_splits
 from .torch_ghn import to_parameters
-from .training import Progress, Trained, TrainSettings, card_of, train
+from .training import Progress, Trained, TrainSettings, train
 from .weights import GhnWeights, initial_weights, save_weights
 
 HELD_OUT_NETWORKS = 100
@@ -66,3 +67,21 @@ def fit_ghn(
     if out is not None:
         save_weights(out, weights)
     return Fitted(weights=weights, trained=trained, images=images, scores=tuple(scores))
+
+
+def card_of(result: Trained, images: ImageSet, scores: Sequence[SplitScore], command: str) -> str:
+    """How a hypernetwork came about, as JSON text."""
+    return json.dumps(
+        {
+            "command": command,
+            "images": images.name,
+            "image_shape": asdict(images.shape),
+            "settings": asdict(result.settings),
+            "steps": result.steps,
+            "minutes": round(result.minutes, 1),
+            "validation_accuracy": round(result.validation, 4),
+            "networks_skipped": result.skipped,
+            "chance": round(images.chance, 4),
+            "scores": [asdict(score) for score in scores],
+        }
+    )

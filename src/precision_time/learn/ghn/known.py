@@ -50,11 +50,11 @@ class KnownEmbeddings:
 
     @cached_property
     def members(self) -> Mapping[int, tuple[str, ...]]:
-        """Names that share a row, in the order of the table."""
+        """Names that share a row, the shortest first."""
         found: dict[int, list[str]] = {}
         for name, row in zip(self.names, self.rows.tolist(), strict=True):
             found.setdefault(row, []).append(name)
-        return {row: tuple(names) for row, names in found.items()}
+        return {row: tuple(sorted(names, key=lambda name: (len(name), name))) for row, names in found.items()}
 
     @cached_property
     def family_of(self) -> Mapping[str, str]:

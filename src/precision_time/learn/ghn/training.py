@@ -7,10 +7,9 @@ validation is kept. A checkpoint holds everything that the next step needs.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,8 @@ import torch.nn.functional as F
 from torch.func import functional_call
 
 from ...errors import ConfigError
+from .checkpoint import Standing, read_checkpoint, write_checkpoint
 from .images import ImageSet
-from .safetensors_file import read_safetensors, write_safetensors
 from .sampled import SampledNetwork, sampled
 from .sampler import draw_many
 from .scoring import accuracies
@@ -32,8 +31,7 @@ _DROPS = (2.0 / 3.0, 5.0 / 6.0)
 _DROP = 0.1
 _MEASURED_STEPS = 20
 _LARGEST_LOSS = 20.0
-"""Networks above are left out of a step: one that blows up would decide the clipped gradient alone."""
-_STATE = "state"
+"""Networks above teach nothing in a step: one that blows up would decide the clipped gradient alone."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,7 +90,7 @@ class Trained:
     history: list[tuple[int, float]] = field(default_factory=list)
     """(step, mean validation accuracy)."""
     skipped: int = 0
-    """Networks left out of a step because their loss was not finite or too large."""
+    """Networks that taught nothing in a step because their loss was not finite or too large."""
 
 
 Tell = Callable[[Progress], None]
@@ -182,11 +180,9 @@ class _Run:
         for network, weights in zip(networks, fill(self.parameters, networks), strict=True):
             answers = functional_call(network.module, weights, (pixels,))
             loss = F.cross_entropy(answers, labels)
-            if not torch.isfinite(loss) or loss > _LARGEST_LOSS:
-                self.skipped += 1
-                loss = loss.clamp(max=_LARGEST_LOSS) if torch.isfinite(loss) else None
-            if loss is not None:
-                losses.append(loss)
+            self.skipped += not bool(loss <= _LARGEST_LOSS)
+            if torch.isfinite(loss):
+                losses.append(loss.clamp(max=_LARGEST_LOSS))  # no gradient beyond
             hits.append(float((answers.argmax(1) == labels).double().mean()))
         if losses:
             self._learn(torch.stack(losses).mean())
@@ -261,72 +257,37 @@ class _Run:
         )
 
     def save(self) -> None:
-        """Write the checkpoint."""
-        if self._checkpoint is None:
-            return
-        arrays: dict[str, Any] = {}
-        for name, tensor in self.parameters.items():
-            arrays[f"now.{name}"] = tensor.detach().numpy()
-            arrays[f"best.{name}"] = self._best.arrays[name]
-            for moment in ("exp_avg", "exp_avg_sq"):
-                arrays[f"{moment}.{name}"] = self._adam.state[tensor][moment].numpy()
-        state = {
-            "seed": self.settings.seed,
-            "images": self.images.name,
-            "done": self.done,
-            "steps": self.steps,
-            "best_score": self.best_score,
-            "history": self.history,
-            "skipped": self.skipped,
-            "elapsed_s": self.elapsed_s,
-        }
-        write_safetensors(self._checkpoint, arrays, {_STATE: json.dumps(state)})
+        """Write the checkpoint, if one is wanted."""
+        if self._checkpoint is not None:
+            write_checkpoint(self._checkpoint, self.parameters, self._adam, self._best, self._standing())
 
     def resume(self) -> None:
         """Go on where the checkpoint ends, if there is one."""
         if self._checkpoint is None or not self._checkpoint.is_file():
             return
-        arrays, metadata = read_safetensors(self._checkpoint)
-        state = json.loads(metadata.get(_STATE, "{}"))
-        ours = (self.settings.seed, self.images.name)
-        if (state.get("seed"), state.get("images")) != ours:
+        best, standing = read_checkpoint(self._checkpoint, self.parameters, self._adam)
+        if (standing.seed, standing.images) != (self.settings.seed, self.images.name):
             raise ConfigError(
-                f"{self._checkpoint} is of seed {state.get('seed')} on {state.get('images')!r}, this "
-                f"training of seed {ours[0]} on {ours[1]!r}. To fix: name another file, or remove it."
+                f"{self._checkpoint} is of seed {standing.seed} on {standing.images!r}, this training of "
+                f"seed {self.settings.seed} on {self.images.name!r}. To fix: name another file, or remove it."
             )
-        best = {}
-        for name, tensor in self.parameters.items():
-            with torch.no_grad():
-                tensor.copy_(torch.from_numpy(arrays[f"now.{name}"].copy()))
-            best[name] = arrays[f"best.{name}"].astype(np.float32)
-            self._adam.state[tensor] = {
-                "step": torch.tensor(float(state["done"])),
-                **{m: torch.from_numpy(arrays[f"{m}.{name}"].copy()) for m in ("exp_avg", "exp_avg_sq")},
-            }
-        self._best = GhnWeights(arrays=best, version="", card="")
-        self.done, self.best_score = state["done"], state["best_score"]
-        self.steps = self.settings.steps or state["steps"]
-        self.history = [(int(step), float(score)) for step, score in state["history"]]
-        self.skipped, self._elapsed_s = state["skipped"], state["elapsed_s"]
+        self._best, self.best_score = best, standing.best_score
+        self.done, self.steps = standing.done, self.settings.steps or standing.steps
+        self.history, self.skipped = list(standing.history), standing.skipped
+        self._elapsed_s = standing.elapsed_s
+
+    def _standing(self) -> Standing:
+        return Standing(
+            seed=self.settings.seed,
+            images=self.images.name,
+            done=self.done,
+            steps=self.steps,
+            best_score=self.best_score,
+            history=tuple(self.history),
+            skipped=self.skipped,
+            elapsed_s=self.elapsed_s,
+        )
 
 
 def _blend(old: float, new: float) -> float:
     return new if old != old else 0.95 * old + 0.05 * new  # noqa: PLR0124 - NaN is not equal to itself
-
-
-def card_of(result: Trained, images: ImageSet, scores: Sequence[Any], command: str) -> str:
-    """How a hypernetwork came about, as JSON text."""
-    return json.dumps(
-        {
-            "command": command,
-            "images": images.name,
-            "image_shape": asdict(images.shape),
-            "settings": asdict(result.settings),
-            "steps": result.steps,
-            "minutes": round(result.minutes, 1),
-            "validation_accuracy": round(result.validation, 4),
-            "networks_skipped": result.skipped,
-            "chance": round(images.chance, 4),
-            "scores": [asdict(score) for score in scores],
-        }
-    )
