@@ -2,7 +2,7 @@
 
     python scripts/train_predictddl.py                    # every data-set type with enough runs
     python scripts/train_predictddl.py imagenet cifar     # some
-    python scripts/train_predictddl.py --nested           # the table of errors in docs/devdocs/007-predictddl.md
+    python scripts/train_predictddl.py --nested           # the table in docs/devdocs/007-predictddl.md
 
 Takes minutes; the priced corpus is kept in the cache folder. What ships must be trained again whenever the
 weights of the GHN or the columns of the inputs change (`tests/learn/predictddl/test_shipped.py`).
@@ -29,7 +29,7 @@ from precision_time.learn.predictddl.fitting import QUICK, FitSettings, choose
 from precision_time.learn.predictddl.registry import Registry, shipped_folder
 from precision_time.learn.predictddl.regressors import KINDS
 from precision_time.learn.predictddl.trainer import (
-    TARGETS,
+    USUAL_TARGET,
     Rows,
     examples_of,
     input_columns,
@@ -94,7 +94,7 @@ def _nested(name: str, table: MeasuredTable) -> None:
     names, values = input_columns([job_of(item) for item in table.measurements], table.jobs)
     folds = grouped_folds(group_numbers(table.measurements, by=SplitBy.MODEL), num_folds=5)
     for variant in VARIANTS:
-        settings = replace(QUICK, targets=TARGETS[variant])
+        settings = replace(QUICK, targets=(USUAL_TARGET[variant],))
         predicted: dict[str, np.ndarray] = {}
         for fold in np.unique(folds):
             inside, outside = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)

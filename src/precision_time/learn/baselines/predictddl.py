@@ -29,7 +29,7 @@ from ..predictddl.fitting import (
     choose,
 )
 from ..predictddl.regressors import Regressor, check_kind
-from ..predictddl.trainer import TARGETS, examples_of
+from ..predictddl.trainer import USUAL_TARGET, examples_of
 from ..table import JobTable, MeasuredTable
 from .contract import DATASET, Floats, column
 
@@ -89,7 +89,7 @@ class PredictDDLRegression:
                 )
         if not len(rows):
             raise ConfigError("PredictDDL was given no row to learn from. To fix: give measured runs.")
-        settings = replace(self._settings(), targets=tuple(self._targets()))
+        settings = replace(self._settings(), targets=(USUAL_TARGET[self.variant],))
         examples = examples_of(self.variant, table, names, table.jobs.features, rows)
         types = table.jobs.features[rows, names.index(DATASET)]
         by_type = {}
@@ -109,10 +109,8 @@ class PredictDDLRegression:
             else replace(self.settings, kinds=(check_kind(self.regressor),))
         )
 
-    def _targets(self) -> list[str]:
-        return [word for word in TARGETS[self.variant] if word in self.settings.targets]
-
     def _pooled(self, examples: Examples, settings: FitSettings) -> Regressor:
-        target = "ratio" if examples.analytical_s is not None else "log"
-        candidate = Candidate(kind="svr", target=target, rank=max(settings.ranks), settings=_POOLED)
+        candidate = Candidate(
+            kind="svr", target=settings.targets[0], rank=max(settings.ranks), settings=_POOLED
+        )
         return Prepared.of(examples).fit(candidate, settings)

@@ -68,11 +68,9 @@ class FitSettings:
 
 QUICK = FitSettings(
     targets=("log", "ratio"),
-    ranks=(8,),
     linear_ridges=(30.0,),
-    ridges=(3000.0,),
+    ridges=(300.0, 30000.0),
     svr_costs=(10.0,),
-    svr_widths=(0.1, 0.5),
     folds=3,
 )
 """Fewer settings: for comparisons that fit many times."""

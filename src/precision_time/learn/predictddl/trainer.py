@@ -30,6 +30,8 @@ from .regressors import Floats
 Tell = Callable[[str], None]
 TARGETS: Mapping[str, tuple[str, ...]] = {BLIND: ("log", "raw"), PRECISION: ("log", "ratio")}
 """Targets that each variant is offered: only the second one reads the cost model."""
+USUAL_TARGET: Mapping[str, str] = {BLIND: "log", PRECISION: "ratio"}
+"""The one that nearly always wins: all that is tried where many fits are made."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
