@@ -2,7 +2,8 @@
 
     python scripts/train_predictddl.py                    # every data-set type with enough runs
     python scripts/train_predictddl.py imagenet cifar     # some
-    python scripts/train_predictddl.py --nested           # the table in docs/devdocs/007-predictddl.md
+    python scripts/train_predictddl.py --show             # the table in docs/devdocs/007-predictddl.md
+    python scripts/train_predictddl.py --nested           # the same, all choices made inside training parts
 
 Takes minutes; the priced corpus is kept in the cache folder. What ships must be trained again whenever the
 weights of the GHN or the columns of the inputs change (`tests/learn/predictddl/test_shipped.py`).
@@ -52,11 +53,15 @@ def main() -> None:
     )
     parser.add_argument("types", nargs="*", help="data-set types; all by default")
     parser.add_argument("--output", type=Path, default=shipped_folder())
+    parser.add_argument("--show", action="store_true", help="print the errors of what is there")
     parser.add_argument("--nested", action="store_true", help="measure only, write nothing")
     asked = parser.parse_args()
-    if asked.nested:
+    if asked.show or asked.nested:
         print("| data-set type | runs | variant |", *(f"{kind} |" for kind in KINDS), "chosen | MAPE | p90 |")
         print("| --- |" + " --- |" * 8)
+    if asked.show:
+        _show(Registry(own=asked.output))
+        return
     table = priced_corpus(load_corpus(), tell=_tell, folder=cache_folder()).table
     for name, rows in rows_by_type(table.measurements).items():
         if asked.types and name not in asked.types:
@@ -71,6 +76,19 @@ def main() -> None:
         else:
             _write(rows, own, asked.output)
         print(f"{name}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+
+
+def _show(registry: Registry) -> None:
+    """The cross-validated errors on the cards: 4 folds of whole architectures, the choices made on them too."""
+    for name in registry.types():
+        trained = registry.load(name)
+        for variant, model in trained.variants.items():
+            medians = " | ".join(f"{model.scores[kind]['median_ape_percent']:.0f}" for kind in KINDS)
+            best = model.scores[model.best]
+            figures = (best["median_ape_percent"], best["mape_percent"], best["p90_ape_percent"])
+            tail = " | ".join(f"{figure:.0f}" for figure in figures)
+            kind = f"{model.best}, {model.regressors[model.best].target}"
+            print(f"| {name} | {trained.card['rows']} | {variant} | {medians} | {kind}: {tail} |")
 
 
 def _rows_of(table: MeasuredTable, rows: Rows) -> MeasuredTable:
