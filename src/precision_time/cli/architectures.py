@@ -86,7 +86,8 @@ def _answer(model: str, k: int, seq_len: int | None, image_size: int | None) -> 
     from ..learn.ghn.known import nearest as nearest_to
     from ..predict.question import resolve_workload
 
-    if model in known_embeddings().row_of and seq_len is None and image_size is None:
+    known = model in known_embeddings().row_of and seq_len is None and image_size is None
+    if known:
         embedding = embedding_of(model)
     else:
         with progress(f"Reading {model}"):
@@ -100,7 +101,7 @@ def _answer(model: str, k: int, seq_len: int | None, image_size: int | None) -> 
         "weights_version": embedding.weights_version,
         "unknown_ops": dict(embedding.unknown),
         "embedding": embedding.vector,
-        "nearest": nearest_to(embedding, k),
+        "nearest": nearest_to(model if known else embedding, k),
     }
 
 

@@ -130,7 +130,10 @@ def embedding_of(model: str) -> Embedding:
 
 
 def nearest(model: str | OpGraph | Embedding, k: int = 5) -> tuple[Neighbour, ...]:
-    """Known architectures most like `model`, nearest first; its own names are left out.
+    """Known architectures most like `model`, nearest first.
+
+    A model asked for by name is not listed, nor are other names of its graph; a graph or an embedding is told
+    which known models it equals.
 
     Args:
         model: Name, operator graph, or a blind embedding made with the shipped weights.
@@ -156,7 +159,7 @@ def nearest(model: str | OpGraph | Embedding, k: int = 5) -> tuple[Neighbour, ..
     similar = table.similarities(wanted.vector)
     found = []
     for row in np.argsort(-similar, kind="stable"):
-        if table.hashes[row] == wanted.graph_hash:
+        if isinstance(model, str) and table.hashes[row] == wanted.graph_hash:
             continue
         first, *others = table.members[int(row)]
         found.append(
