@@ -2,10 +2,16 @@
 
 The table given to baselines holds every feature twice (`both`): as the precision of a run prices it, and
 led by `fp32.` as if the run were in fp32. A predictor that must not know the precision reads the latter.
+Where predictors of architectures are compared (`learn/comparison`), further columns stand beside them: the
+embedding of the architecture (`ghn.`), that of the graph with lowered types (`ghnp.`), what the cluster
+offers (`cluster.`), and numbers that say which job, data set and architecture a row is of (`job.`). The last
+are for looking up, never for learning from.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -17,6 +23,10 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
 FP32 = "fp32."
+GHN, GHN_PRECISION, CLUSTER, JOB = "ghn.", "ghnp.", "cluster.", "job."
+BESIDE = (FP32, GHN, GHN_PRECISION, CLUSTER, JOB)
+"""What leads the columns that are not of a job as its own precision prices it."""
+JOB_ID, DATASET, ARCHITECTURE = f"{JOB}id", f"{JOB}dataset", f"{JOB}architecture"
 _SECONDS = ("analytical_s", "compute_s", "exposed_s")
 
 
@@ -53,9 +63,17 @@ def both(own: JobTable, fp32: JobTable) -> JobTable:
     )
 
 
+def beside(jobs: JobTable, columns: Mapping[str, Floats]) -> JobTable:
+    """The table with more columns, shape (n,) each; their names begin with one of BESIDE."""
+    more = np.stack([*columns.values()], axis=1)
+    return replace(
+        jobs, features=np.concatenate([jobs.features, more], axis=1), names=(*jobs.names, *columns)
+    )
+
+
 def own_part(jobs: JobTable) -> JobTable:
     """The jobs as their own precision prices them."""
-    kept = [index for index, name in enumerate(jobs.names) if not name.startswith(FP32)]
+    kept = [index for index, name in enumerate(jobs.names) if not name.startswith(BESIDE)]
     return JobTable(
         features=jobs.features[:, kept],
         names=tuple(jobs.names[index] for index in kept),

@@ -1,0 +1,105 @@
+"""`precision-time compare-predictors`: predictors of the literature and ours, on the same unseen rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .options import JsonOption
+from .output import message, progress, write_json, write_rows
+
+if TYPE_CHECKING:
+    from ..learn.comparison.build import Comparison
+
+EXAMPLES = """\b
+Examples:
+  precision-time compare-predictors --quick
+  precision-time compare-predictors --only ours,predictddl,ernest-pooled --seeds 3
+  precision-time compare-predictors --markdown predictors.md
+  precision-time compare-predictors --quick --json
+"""
+
+
+def complete_predictor(prefix: str) -> list[str]:
+    """Names of predictors that start with the last word of `prefix`; words before a comma are kept."""
+    from ..learn.comparison.registry import BY_NAME
+
+    before, comma, last = prefix.rpartition(",")
+    return [f"{before}{comma}{name}" for name in BY_NAME if name.startswith(last)]
+
+
+def compare_predictors(
+    *,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            metavar="NAMES",
+            help="Some predictors, such as ours,predictddl; may be repeated. Those that run the asked job "
+            "are always compared: they decide which rows are scored.",
+            autocompletion=complete_predictor,
+        ),
+    ] = None,
+    seeds: Annotated[
+        int, typer.Option("--seeds", help="Seeds of folds and fits; more than one gives a spread.")
+    ] = 1,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A sample, two folds, fewer trees: a trial run of a minute.")
+    ] = False,
+    markdown: Annotated[
+        Path | None,
+        typer.Option("--markdown", dir_okay=False, help="Write the tables to this Markdown file."),
+    ] = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Compare predictors: PredictDDL, Ernest, CherryPick, Optimus, Paleo, Daydream, Driple and ours.
+
+    On unseen configurations, unseen architectures and unseen cluster sizes: errors, ranking, seconds to fit
+    and to answer, sample runs needed. All at full size takes about a quarter of an hour on two cores; what
+    was computed is kept in the user's cache.
+    """
+    from ..learn.comparison.build import compare
+
+    _check(markdown)
+    names = [name for words in only or [] for name in words.split(",")]
+    with progress("Comparison") as tell:
+        result = compare(only=names, seeds=seeds, quick=quick, tell=tell)
+    if json_output:
+        write_json(result.to_dict())
+    else:
+        _write(result)
+    if markdown is not None:
+        from ..learn.comparison.page import page
+
+        markdown.write_text(page(result), encoding="utf-8")
+        message(f"Wrote {markdown}")
+
+
+def _write(result: Comparison) -> None:
+    from ..learn.comparison.page import introduction, left_out
+    from ..learn.report.contract import text_of
+
+    typer.echo(introduction(result))
+    missing = left_out(result)
+    if missing:
+        typer.echo(f"\n{missing}")
+    for section in result.report.sections:
+        typer.echo(f"\n{section.title}\n{section.headline}")
+        for table in section.tables:
+            typer.echo()
+            rows = [tuple(text_of(cell) for cell in row) for row in table.rows]
+            write_rows(table.title, table.columns, rows)
+            if table.note:
+                typer.echo(table.note.strip())
+
+
+def _check(markdown: Path | None) -> None:
+    """Refuse what could not be written before anything is computed."""
+    from ..errors import ConfigError
+
+    if markdown is not None and not markdown.absolute().parent.is_dir():
+        raise ConfigError(
+            f"--markdown {markdown}: its folder does not exist. To fix: make it, or name another."
+        )

@@ -1,0 +1,220 @@
+"""What a cluster is made of, as an inventory or a scheduler reports it, and the `Cluster` that makes.
+
+Four collectors fill one `ClusterResources`: an inventory file (`inventory_file.py`), Slurm's own listings
+(`inventory_slurm.py`), Ray's node list (`inventory_ray.py`) and this machine (`inventory_local.py`). They
+report; the figures of a device (peaks, bandwidths, links) come from the catalogue.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import CatalogError, ConfigError, UnknownNameError
+from .clusters import get_cluster
+from .custom import load_custom
+from .device import Cluster, Device
+from .device_table import device_assumption, folded, get_device, known_devices
+
+_MEMORY_TOLERANCE = 0.12
+"""Drivers report up to a tenth less memory than data sheets do (ECC, reserved pages, GB for GiB)."""
+_MIG = re.compile(r"\d+g[._]\d+gb", re.IGNORECASE)
+_CPU_NOISE = re.compile(
+    r"\((?:R|TM|C)\)|@.*$|\b(?:CPU|Intel|OAM|Processor|with .*)\b|\b\d+-Core\b|\s/\s.*$", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeResources:
+    """One host. None stands for what the source does not say."""
+
+    name: str
+    reported_device: str
+    """Name of its devices as the source spells it; empty where it names none."""
+    num_devices: int
+    device: str = ""
+    """The same in the catalogue's spelling; empty where the catalogue has no such device."""
+    device_memory_bytes: float | None = None
+    """Memory of one device."""
+    cores: int | None = None
+    """Processor threads as the scheduler counts them."""
+    clock_hz: float | None = None
+    memory_bytes: float | None = None
+    """Memory of the host."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClusterResources:
+    """What was collected; `cluster()` turns it into what predictions read."""
+
+    source: str
+    """Where it comes from, in words: "Slurm (scontrol)", "inventory lab.yaml" ..."""
+    nodes: tuple[NodeResources, ...]
+    """Usable hosts only; `notes` names those left out."""
+    intra_node: str = ""
+    """Link inside a host as `get_cluster` reads it; empty for the usual one of the device."""
+    inter_node: str = ""
+    """Network between hosts as `get_cluster` reads it; empty for the usual one."""
+    custom: str = ""
+    """File with the user's own devices and links that names may come from."""
+    notes: tuple[str, ...] = ()
+    """What was left out, assumed, or could not be mapped, in words."""
+
+    @property
+    def computing(self) -> tuple[NodeResources, ...]:
+        """Hosts that have devices."""
+        return tuple(node for node in self.nodes if node.num_devices > 0)
+
+    @property
+    def num_devices(self) -> int:
+        """Devices in all."""
+        return sum(node.num_devices for node in self.nodes)
+
+    @property
+    def unmapped(self) -> tuple[str, ...]:
+        """Device names that the catalogue does not hold."""
+        return tuple(sorted({n.reported_device or "(no name)" for n in self.computing if not n.device}))
+
+    def cluster(self) -> Cluster:
+        """The cluster of all hosts that have devices; what had to be assumed is in its `assumptions`.
+
+        Raises:
+            ConfigError: If there is no host, or none with a device.
+            CatalogError: If a device could not be mapped to the catalogue.
+        """
+        hosts = self.computing
+        if not hosts:
+            what = "no node" if not self.nodes else f"{len(self.nodes)} nodes without a device"
+            said = f" ({'; '.join(self.notes)})" if self.notes else ""
+            raise ConfigError(
+                f"The cluster out of {self.source} has {what}{said}: nothing can be trained on it. To fix: "
+                "list at least one node with at least one device."
+            )
+        if self.unmapped:
+            raise CatalogError(
+                f"The catalogue has no device named {', '.join(map(repr, self.unmapped))} (out of "
+                f"{self.source}). To fix: write an inventory file with a `device` that `precision-time "
+                "devices` lists, or describe the device in a custom file and name that as `custom`."
+            )
+        kinds = sorted({node.device for node in hosts})
+        return get_cluster(
+            device=kinds[0] if len(kinds) == 1 else "mixed:" + "+".join(kinds),
+            num_devices=self.num_devices,
+            num_nodes=len(hosts),
+            intra_node=self.intra_node or None,
+            inter_node=self.inter_node or None,
+            custom=self.custom or None,
+        )
+
+
+def resources(
+    nodes: Iterable[NodeResources],
+    *,
+    source: str,
+    notes: Sequence[str] = (),
+    intra_node: str = "",
+    inter_node: str = "",
+    custom: str = "",
+) -> ClusterResources:
+    """Collected hosts with their device names mapped to the catalogue, and notes on those that are not.
+
+    Args:
+        nodes: As collected; `device` need not be filled.
+        source: Where they come from, in words.
+        notes: What the collector left out or assumed.
+        intra_node: Link inside a host, where known.
+        inter_node: Network, where known.
+        custom: File with the user's own devices.
+    """
+    mapped: list[NodeResources] = []
+    said: Counter[str] = Counter()
+    for node in nodes:
+        name, note = "", None
+        if node.num_devices:
+            name, note = map_device(node.reported_device, node.device_memory_bytes, custom)
+        if note:
+            said[note] += 1
+        mapped.append(_with_device(node, name))
+    return ClusterResources(
+        source=source,
+        nodes=tuple(mapped),
+        intra_node=intra_node,
+        inter_node=inter_node,
+        custom=custom,
+        notes=(*notes, *(f"{note} ({count} nodes)" if count > 1 else note for note, count in said.items())),
+    )
+
+
+def map_device(
+    reported: str, memory_bytes: float | None = None, custom: str | Path = ""
+) -> tuple[str, str | None]:
+    """The catalogue's name of a device, and what had to be assumed or why there is none.
+
+    Args:
+        reported: As drivers and schedulers spell it: "nvidia_a100_80gb_pcie", "Tesla V100-SXM2-32GB".
+        memory_bytes: Memory of one device: tells variants of one name apart.
+        custom: File with the user's own devices; they come first.
+
+    Returns:
+        Name (empty if the catalogue has none such) and a note, None where the name is exact.
+    """
+    if not reported:
+        return "", "the devices have no name"
+    if _MIG.search(reported):
+        return "", f"{reported!r} is a slice of a device (MIG), which the catalogue does not hold"
+    own = load_custom(custom) if custom else None
+    if own is not None and own.has_device(reported):
+        return own.device(reported).name, None
+    for guess in _spellings(reported):
+        try:
+            found = get_device(guess)
+        except UnknownNameError:
+            continue
+        return _by_memory(reported, found, device_assumption(guess), memory_bytes)
+    return "", f"the catalogue has no device {reported!r}"
+
+
+def _spellings(reported: str) -> tuple[str, ...]:
+    """The name itself, without the words that drivers add, and as a processor."""
+    plain = " ".join(_CPU_NOISE.sub(" ", reported).split())
+    return (reported, plain, f"CPU-{plain}", f"CPU-2x{plain}")
+
+
+def _by_memory(
+    reported: str, found: Device, assumption: str | None, memory_bytes: float | None
+) -> tuple[str, str | None]:
+    """The variant of a device that has the memory reported."""
+    if memory_bytes is None or _alike(found.memory_bytes, memory_bytes):
+        return found.name, assumption
+    stem = folded(found.name.split("-", maxsplit=1)[0])
+    variants = [
+        device
+        for device in known_devices()
+        if folded(device.name).startswith(stem)
+        and device.arch == found.arch
+        and _alike(device.memory_bytes, memory_bytes)
+    ]
+    said = f"{reported!r} with {memory_bytes / 2**30:.0f} GiB"
+    if assumption is None or not variants:
+        return found.name, f"{said} read as {found.name}, which has {found.memory_bytes / 2**30:.0f} GiB"
+    return variants[0].name, f"{said} read as {variants[0].name}"
+
+
+def _alike(sheet_bytes: float, reported_bytes: float) -> bool:
+    return abs(sheet_bytes / reported_bytes - 1.0) <= _MEMORY_TOLERANCE
+
+
+def _with_device(node: NodeResources, name: str) -> NodeResources:
+    return NodeResources(
+        name=node.name,
+        reported_device=node.reported_device,
+        num_devices=node.num_devices,
+        device=name,
+        device_memory_bytes=node.device_memory_bytes,
+        cores=node.cores,
+        clock_hz=node.clock_hz,
+        memory_bytes=node.memory_bytes,
+    )

@@ -1,0 +1,85 @@
+"""This machine as a cluster of one node: its NVIDIA devices, or its processors where it has none."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from pathlib import Path
+
+from ..units import MEBI, MEGA
+from .inventory import ClusterResources, NodeResources, resources
+
+_QUERY = ("--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
+_TIMEOUT_S = 20.0
+
+
+def collect_local(*, custom: str = "") -> ClusterResources:
+    """What this machine has. nvidia-smi names the devices; without any, the processor is the device.
+
+    Args:
+        custom: File with the user's own devices.
+    """
+    cards, notes = _cards()
+    processor, clock_hz = _processor()
+    if cards:
+        device, count, memory = cards[0][0], len(cards), cards[0][1]
+        if len({name for name, _ in cards}) > 1:
+            device = "mixed:" + "+".join(sorted({name for name, _ in cards}))
+    else:
+        device, count, memory = processor, 1, None
+        notes.append("no NVIDIA device here: the processor is taken as the device")
+    node = NodeResources(
+        name=platform.node() or "localhost",
+        reported_device=device,
+        num_devices=count,
+        device_memory_bytes=memory,
+        cores=os.cpu_count(),
+        clock_hz=clock_hz,
+        memory_bytes=_memory_bytes(),
+    )
+    return resources([node], source="this machine", notes=notes, custom=custom)
+
+
+def _cards() -> tuple[list[tuple[str, float]], list[str]]:
+    """Name and memory [B] of each NVIDIA device."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return [], []
+    try:
+        done = subprocess.run([tool, *_QUERY], capture_output=True, text=True, timeout=_TIMEOUT_S, check=True)
+        return cards_of(done.stdout), []
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        return [], [f"nvidia-smi did not answer ({error})"]
+
+
+def cards_of(listing: str) -> list[tuple[str, float]]:
+    """Name and memory [B] of each line `name, MiB` of nvidia-smi.
+
+    >>> cards_of("NVIDIA H200, 143771")
+    [('NVIDIA H200', 150754820096.0)]
+    """
+    rows = (line.rpartition(",") for line in listing.splitlines() if line.strip())
+    return [(name.strip(), float(memory) * MEBI) for name, _, memory in rows]
+
+
+def _processor() -> tuple[str, float | None]:
+    """Name and clock [Hz] as the kernel reports them."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        text = ""
+    fields = {
+        key.strip(): value.strip() for key, _, value in (row.partition(":") for row in text.splitlines())
+    }
+    clock = fields.get("cpu MHz", "")
+    name = fields.get("model name") or platform.processor() or platform.machine()
+    return name, float(clock) * MEGA if clock.replace(".", "", 1).isdecimal() else None
+
+
+def _memory_bytes() -> float | None:
+    names = getattr(os, "sysconf_names", {})
+    if not {"SC_PAGE_SIZE", "SC_PHYS_PAGES"} <= set(names):
+        return None
+    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))

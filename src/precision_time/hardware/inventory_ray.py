@@ -1,0 +1,86 @@
+"""A cluster out of Ray's node list."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..errors import CatalogError, MissingExtraError
+from .inventory import ClusterResources, NodeResources, resources
+
+_KIND = "accelerator_type:"
+_COUNTED = ("GPU", "TPU", "HPU", "NPU", "neuron_cores")
+"""Resources that count devices, by vendor."""
+
+
+def read_ray_nodes(nodes: Sequence[Mapping[str, Any]], *, custom: str = "") -> ClusterResources:
+    """The cluster of the dictionaries that `ray.nodes()` gives; dead nodes are left out and said.
+
+    Args:
+        nodes: Each with `Alive`, `NodeManagerHostname` and `Resources`: among these a count of devices (GPU),
+            `accelerator_type:NAME`, CPU and memory [B].
+        custom: File with the user's own devices.
+
+    Raises:
+        CatalogError: If an entry is no such dictionary.
+    """
+    dead: list[str] = []
+    alive: list[NodeResources] = []
+    for number, node in enumerate(nodes, start=1):
+        try:
+            name = str(node.get("NodeManagerHostname") or node.get("NodeManagerAddress") or f"node {number}")
+            if node["Alive"]:
+                alive.append(_node(name, node["Resources"]))
+            else:
+                dead.append(name)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CatalogError(
+                f"Entry {number} of Ray's node list is not as ray.nodes() gives it ({error!r}). To fix: pass "
+                "its list as it is."
+            ) from error
+    notes = [f"left out, not alive: {', '.join(dead)}"] if dead else []
+    return resources(alive, source="Ray", notes=notes, custom=custom)
+
+
+def collect_ray(address: str | None = None, *, custom: str = "") -> ClusterResources:
+    """The cluster that a running Ray reports.
+
+    Args:
+        address: As `ray.init` takes it; None joins the one that the environment names.
+        custom: File with the user's own devices.
+
+    Raises:
+        MissingExtraError: If ray is not installed.
+        CatalogError: If no Ray answers there.
+    """
+    try:
+        ray: Any = importlib.import_module("ray")
+    except ImportError as error:
+        raise MissingExtraError(package="ray", extra="ray", purpose="ask a Ray cluster") from error
+    joined = bool(ray.is_initialized())
+    try:
+        if not joined:
+            ray.init(address=address or "auto", log_to_driver=False, configure_logging=False)
+        return read_ray_nodes(ray.nodes(), custom=custom)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise CatalogError(
+            f"No Ray cluster answers at {address or 'auto'} ({error}). To fix: `ray start --head`, or give "
+            "its address."
+        ) from error
+    finally:
+        if not joined:
+            ray.shutdown()
+
+
+def _node(name: str, reported: Mapping[str, Any]) -> NodeResources:
+    kinds = sorted(key.removeprefix(_KIND) for key in reported if key.startswith(_KIND))
+    count = max((int(reported[word]) for word in _COUNTED if word in reported), default=0)
+    memory = reported.get("memory")
+    return NodeResources(
+        name=name,
+        reported_device=kinds[0] if len(kinds) == 1 else "mixed:" + "+".join(kinds) if kinds else "",
+        num_devices=count,
+        cores=int(reported["CPU"]) if "CPU" in reported else None,
+        memory_bytes=None if memory is None else float(memory),
+    )

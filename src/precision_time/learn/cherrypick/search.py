@@ -1,0 +1,152 @@
+"""The search: three spread starts, then the largest expected improvement, until too little is expected.
+
+Cost is minimised under a deadline. CherryPick (NSDI 2017) prices a run by time x price; here the caller gives
+cost and time of every configuration through a function that runs one. Stop rule of the paper: at least six
+configurations tried, and the largest expected improvement below 10 % of the best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import ConfigError
+from .acquisition import chance_below, expected_improvement
+from .gaussian import fit_gaussian, unit_cube
+
+Floats = NDArray[np.float64]
+
+STARTS = 3
+LEAST_RUNS = 6
+STOP_BELOW = 0.1
+"""Expected improvement of log cost, about the share of the best cost."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """What running one configuration gave."""
+
+    cost: float
+    """Whatever is minimised, above 0."""
+    time: float
+    """What the deadline limits, in its unit, above 0."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Searched:
+    """A finished search."""
+
+    order: tuple[int, ...]
+    """Configurations in the order they were run."""
+    best: int | None
+    """The cheapest of them that meets the deadline; None where none does."""
+    stopped_after: int
+    """Runs after which the stop rule was first met; all of them where it never was."""
+
+
+def cherry_pick(
+    features: Floats,
+    run: Callable[[int], Outcome],
+    *,
+    deadline: float = float("inf"),
+    seed: int = 0,
+    most_runs: int | None = None,
+    stop: bool = True,
+) -> Searched:
+    """Search the configurations.
+
+    Args:
+        features: Of each configuration, shape (k, n_features); log where they span powers.
+        run: Runs the configuration of an index.
+        deadline: Limit of `Outcome.time`.
+        seed: Of the starts and of ties.
+        most_runs: Runs that may be made; all configurations when None.
+        stop: Whether to stop by the rule; otherwise the search goes on to `most_runs`.
+
+    Raises:
+        ConfigError: If there is nothing to search, or the deadline is not above 0.
+    """
+    if not len(features) or deadline <= 0.0:
+        raise ConfigError(
+            f"{len(features)} configurations and a deadline of {deadline:g}: nothing to search. "
+            "To fix: give at least one configuration and a deadline above 0."
+        )
+    x = unit_cube(features)
+    most = min(len(x), most_runs or len(x))
+    order: list[int] = []
+    outcomes: list[Outcome] = []
+    for index in spread_starts(x, min(STARTS, most), seed=seed):
+        order.append(index)
+        outcomes.append(run(index))
+    stopped_after: int | None = None
+    while len(order) < most:
+        left = np.setdiff1d(np.arange(len(x)), order)
+        gain = _gain(x, order, outcomes, left, deadline, seed)
+        enough = len(order) >= LEAST_RUNS and float(gain.max()) < STOP_BELOW
+        if enough and _best(order, outcomes, deadline) is not None and stopped_after is None:
+            stopped_after = len(order)
+            if stop:
+                break
+        index = int(left[np.argmax(gain)])
+        order.append(index)
+        outcomes.append(run(index))
+    return Searched(
+        order=tuple(order),
+        best=_best(order, outcomes, deadline),
+        stopped_after=stopped_after or len(order),
+    )
+
+
+def spread_starts(x: Floats, count: int, *, seed: int) -> list[int]:
+    """Configurations nearest to the first points of a scrambled Sobol sequence, each once.
+
+    Args:
+        x: Configurations within the unit cube, shape (k, n_features).
+        count: How many, at most k.
+        seed: Of the scrambling.
+    """
+    from scipy.stats import qmc
+
+    points = qmc.Sobol(d=x.shape[1], scramble=True, seed=seed).random_base2(max(count - 1, 1).bit_length())
+    taken: list[int] = []
+    for point in points[:count]:
+        order = np.argsort(np.square(x - point).sum(axis=1), kind="stable")
+        taken.append(next(int(index) for index in order if int(index) not in taken))
+    return taken
+
+
+def _gain(
+    x: Floats,
+    order: list[int],
+    outcomes: list[Outcome],
+    left: NDArray[np.intp],
+    deadline: float,
+    seed: int,
+) -> Floats:
+    """Expected improvement of each configuration left, shape (len(left),)."""
+    tried = x[order]
+    log_time = np.log([outcome.time for outcome in outcomes])
+    meets = np.ones(len(left))
+    if np.isfinite(deadline):
+        meets = chance_below(
+            *fit_gaussian(tried, log_time, seed=seed).posterior(x[left]), float(np.log(deadline))
+        )
+    feasible = [outcome.cost for outcome in outcomes if outcome.time <= deadline]
+    if not feasible:
+        # Nothing to improve on yet: look for what meets the deadline at all.
+        return meets
+    log_cost = np.log([outcome.cost for outcome in outcomes])
+    mean, deviation = fit_gaussian(tried, log_cost, seed=seed).posterior(x[left])
+    return meets * expected_improvement(mean, deviation, float(np.log(min(feasible))))
+
+
+def _best(order: list[int], outcomes: list[Outcome], deadline: float) -> int | None:
+    meeting = [
+        (outcome.cost, index)
+        for index, outcome in zip(order, outcomes, strict=True)
+        if outcome.time <= deadline
+    ]
+    return min(meeting)[1] if meeting else None

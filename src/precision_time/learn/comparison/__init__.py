@@ -1,0 +1,1 @@
+"""All predictors on the same unseen rows: what `precision-time compare-predictors` prints."""

@@ -1,0 +1,1 @@
+"""Graph HyperNetwork (GHN-2): architectures as vectors, without torch; training needs torch."""

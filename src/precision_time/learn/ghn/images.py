@@ -1,0 +1,185 @@
+"""Images to train on: scikit-learn's digits (always at hand), CIFAR-10, or a folder with one per class."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import ConfigError, MissingExtraError
+from .sampler import ImageShape
+from .weights import Floats32
+
+DIGITS_SOURCE = "digits"
+_SIDE = 32
+_CIFAR_FILES = (
+    "data_batch_1.bin",
+    "data_batch_2.bin",
+    "data_batch_3.bin",
+    "data_batch_4.bin",
+    "data_batch_5.bin",
+)
+_CIFAR_TEST = "test_batch.bin"
+_CIFAR_RECORD = 1 + 3 * _SIDE * _SIDE
+_TEST_SHARE, _VALIDATION_SHARE = 0.25, 0.15
+_FEWEST = 10
+_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class ImageSet:
+    """Standardised images (n, channels, side, side) and their classes, in three parts."""
+
+    name: str
+    shape: ImageShape
+    train: tuple[Floats32, NDArray[np.int64]]
+    validation: tuple[Floats32, NDArray[np.int64]]
+    """Chooses the best hypernetwork; never trained on."""
+    test: tuple[Floats32, NDArray[np.int64]]
+    """Looked at once, for the report."""
+
+    @property
+    def chance(self) -> float:
+        """Accuracy of always answering the commonest class of the test part."""
+        counts = np.bincount(self.test[1])
+        return float(counts.max() / counts.sum())
+
+
+def load_images(source: str, seed: int = 0) -> ImageSet:
+    """Images by name or folder.
+
+    Args:
+        source: `digits`, a folder with CIFAR-10's binary files, or a folder with one folder of images per
+            class (below `train` and `val` or `test`, where it has these).
+        seed: Draws the parts where the source has none.
+
+    Raises:
+        ConfigError: If there is no such folder, it holds too few images, or only one class.
+        MissingExtraError: If scikit-learn (digits) or Pillow (image files) is not installed.
+    """
+    if source == DIGITS_SOURCE:
+        return _digits(seed)
+    folder = Path(source)
+    if not folder.is_dir():
+        raise ConfigError(
+            f"There is no folder {source!r} with images. To fix: give an existing one, or `digits`."
+        )
+    if (folder / _CIFAR_TEST).is_file():
+        return _cifar(folder, seed)
+    return _folders(folder, seed)
+
+
+def _digits(seed: int) -> ImageSet:
+    """1,797 handwritten digits of 8 x 8: UCI Optical Recognition of Handwritten Digits."""
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError as error:
+        raise MissingExtraError(
+            package="scikit-learn", extra="learners", purpose="train on its digits"
+        ) from error
+    data = load_digits()
+    pixels = data.images[:, None, :, :].astype(np.float32)
+    return _in_parts(DIGITS_SOURCE, pixels, data.target.astype(np.int64), seed)
+
+
+def _cifar(folder: Path, seed: int) -> ImageSet:
+    """CIFAR-10's binary version: a byte with the class, then 3 x 32 x 32 bytes."""
+    parts = [_cifar_file(folder / name) for name in _CIFAR_FILES if (folder / name).is_file()]
+    if not parts:
+        raise ConfigError(
+            f"{folder} holds no {_CIFAR_FILES[0]}. To fix: unpack cifar-10-binary.tar.gz there."
+        )
+    pixels, labels = np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
+    return _in_parts("cifar10", pixels, labels, seed, test=_cifar_file(folder / _CIFAR_TEST))
+
+
+def _cifar_file(path: Path) -> tuple[Floats32, NDArray[np.int64]]:
+    raw = np.fromfile(path, dtype=np.uint8)
+    if not len(raw) or len(raw) % _CIFAR_RECORD:
+        raise ConfigError(f"{path} is truncated: {len(raw)} bytes, not a multiple of {_CIFAR_RECORD}. "
+                          "To fix: unpack it again.")  # fmt: skip
+    records = raw.reshape(-1, _CIFAR_RECORD)
+    pixels = records[:, 1:].reshape(-1, 3, _SIDE, _SIDE).astype(np.float32)
+    return pixels, records[:, 0].astype(np.int64)
+
+
+def _folders(folder: Path, seed: int) -> ImageSet:
+    test_folder = next((folder / name for name in ("val", "test") if (folder / name).is_dir()), None)
+    train_folder = folder / "train" if (folder / "train").is_dir() else folder
+    classes = sorted(path.name for path in train_folder.iterdir() if path.is_dir())
+    if train_folder == folder:
+        test_folder = None
+    pixels, labels = _read_classes(train_folder, classes)
+    test = None
+    if test_folder is not None and all((test_folder / name).is_dir() for name in classes):
+        test = _read_classes(test_folder, classes)
+    return _in_parts(folder.name, pixels, labels, seed, test=test)
+
+
+def _read_classes(folder: Path, classes: Sequence[str]) -> tuple[Floats32, NDArray[np.int64]]:
+    images, labels = [], []
+    for label, name in enumerate(classes):
+        for path in sorted((folder / name).rglob("*")):
+            if path.suffix.lower() in _SUFFIXES:
+                images.append(_read_image(path))
+                labels.append(label)
+    if not images:
+        raise ConfigError(
+            f"{folder} holds no images. The rule: one folder per class with .png or .jpg files. "
+            "To fix: point at the folder above the classes."
+        )
+    return np.stack(images), np.array(labels, dtype=np.int64)
+
+
+def _read_image(path: Path) -> Floats32:
+    try:
+        from PIL import Image, UnidentifiedImageError
+    except ImportError as error:
+        raise MissingExtraError(package="Pillow", extra="capture", purpose="read image files") from error
+    try:
+        with Image.open(path) as opened:
+            small = opened.convert("RGB").resize((_SIDE, _SIDE))
+    except (UnidentifiedImageError, OSError) as error:
+        raise ConfigError(f"{path} is no readable image ({error}). To fix: remove or replace it.") from error
+    return np.asarray(small, dtype=np.float32).transpose(2, 0, 1)
+
+
+def _in_parts(
+    name: str,
+    pixels: Floats32,
+    labels: NDArray[np.int64],
+    seed: int,
+    test: tuple[Floats32, NDArray[np.int64]] | None = None,
+) -> ImageSet:
+    """Standardise by the training part and split what is not split yet."""
+    classes = int(labels.max()) + 1
+    if classes < 2 or len(labels) < _FEWEST * classes:
+        raise ConfigError(
+            f"{name} has {len(labels)} images of {classes} classes. The rule: two classes and "
+            f"{_FEWEST} images of each at least. To fix: add images."
+        )
+    order = np.random.default_rng(seed).permutation(len(labels))
+    cuts = [0, 0, int(_VALIDATION_SHARE * len(labels))]
+    if test is None:
+        cuts[1] = int(_TEST_SHARE * len(labels))
+        cuts[2] += cuts[1]
+    kept = order[cuts[2] :]
+    mean = pixels[kept].mean(axis=(0, 2, 3), keepdims=True)
+    spread = pixels[kept].std(axis=(0, 2, 3), keepdims=True) + 1e-6
+
+    def part(values: Any, wanted: Any) -> tuple[Floats32, NDArray[np.int64]]:
+        return ((values - mean) / spread).astype(np.float32), wanted
+
+    first = order[: cuts[1]]
+    middle = order[cuts[1] : cuts[2]]
+    return ImageSet(
+        name=name,
+        shape=ImageShape(channels=pixels.shape[1], side=pixels.shape[2], classes=classes),
+        train=part(pixels[kept], labels[kept]),
+        validation=part(pixels[middle], labels[middle]),
+        test=part(*test) if test is not None else part(pixels[first], labels[first]),
+    )

@@ -1,0 +1,293 @@
+"""Training the hypernetwork: predict the weights of drawn networks, and learn from how badly they classify.
+
+GHN-2's recipe (Knyazev et al. 2021) with a budget of minutes: Adam at 1e-3, times 0.1 at two thirds and at
+five sixths of the steps, gradients clipped at 5, a meta-batch of networks per step. The best hypernetwork by
+validation is kept. A checkpoint holds everything that the next step needs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch.func import functional_call
+
+from ...errors import ConfigError
+from .checkpoint import Standing, read_checkpoint, write_checkpoint
+from .images import ImageSet
+from .sampled import SampledNetwork, sampled
+from .sampler import draw_many
+from .scoring import accuracies
+from .torch_ghn import fill, to_parameters, to_weights
+from .weights import GhnWeights, initial_weights
+
+_DROPS = (2.0 / 3.0, 5.0 / 6.0)
+_DROP = 0.1
+_MEASURED_STEPS = 20
+_LARGEST_LOSS = 20.0
+"""Networks above teach nothing in a step: one that blows up would decide the clipped gradient alone."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainSettings:
+    """What decides the outcome: the same settings and number of steps give the same hypernetwork."""
+
+    seed: int = 0
+    steps: int | None = None
+    """Steps in all; planned from `minutes` and the speed of the first ones if not given."""
+    minutes: float = 20.0
+    meta_batch: int = 8
+    """Networks per step."""
+    image_batch: int = 64
+    """Images per network and step."""
+    networks: int = 1000
+    """Different networks to train on."""
+    learning_rate: float = 1e-3
+    weight_decay: float = 1e-5
+    clip: float = 5.0
+    smoothing: float = 1e-4
+    """Weight of the squared differences between neighbouring rows of the shape tables, so that widths that no
+    drawn network has follow those that some have."""
+    validate_every: int = 100
+
+    def __post_init__(self) -> None:
+        if self.minutes <= 0 or (self.steps is not None and self.steps < 1):
+            raise ConfigError(
+                f"A training of {self.minutes} minutes or {self.steps} steps cannot be. The rule: more than "
+                "none. To fix: raise it."
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Progress:
+    """How a training stands."""
+
+    step: int
+    steps: int
+    loss: float
+    accuracy: float
+    """Mean accuracy of the last meta-batches on training images."""
+    validation: float
+    """Best mean accuracy so far, held-out networks on held-out images."""
+    elapsed_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Trained:
+    """The best hypernetwork of a training, and how it went."""
+
+    weights: GhnWeights
+    settings: TrainSettings
+    steps: int
+    minutes: float
+    validation: float
+    history: list[tuple[int, float]] = field(default_factory=list)
+    """(step, mean validation accuracy)."""
+    skipped: int = 0
+    """Networks that taught nothing in a step because their loss was not finite or too large."""
+
+
+Tell = Callable[[Progress], None]
+
+
+def train(
+    settings: TrainSettings,
+    images: ImageSet,
+    validation: Sequence[SampledNetwork],
+    *,
+    without: Sequence[str] = (),
+    checkpoint: Path | None = None,
+    tell: Tell = lambda _: None,
+) -> Trained:
+    """Train a hypernetwork.
+
+    Args:
+        settings: Seed, budget and sizes.
+        images: Images in three parts.
+        validation: Held-out networks that choose the best hypernetwork.
+        without: Content hashes of graphs that must not be trained on (all held-out ones).
+        checkpoint: File to resume from where it exists, and to write at each validation.
+        tell: Told of every step.
+
+    Raises:
+        NotFittedError: If the checkpoint is damaged.
+        ConfigError: If the checkpoint is of another seed or data set.
+    """
+    run = _Run(settings, images, validation, frozenset(without), checkpoint)
+    run.resume()
+    while not run.finished:
+        run.step()
+        tell(run.progress())
+        if run.done % settings.validate_every == 0 or run.finished:
+            run.validate()
+            run.save()
+    return run.result()
+
+
+class _Run:
+    """One training while it runs."""
+
+    def __init__(
+        self,
+        settings: TrainSettings,
+        images: ImageSet,
+        validation: Sequence[SampledNetwork],
+        without: frozenset[str],
+        checkpoint: Path | None,
+    ) -> None:
+        self.settings, self.images, self.validation = settings, images, validation
+        self._without, self._checkpoint = without, checkpoint
+        self._start = initial_weights(settings.seed, images.shape.classes)
+        self.parameters = to_parameters(self._start)
+        self._adam = torch.optim.Adam(
+            self.parameters.values(), lr=settings.learning_rate, weight_decay=settings.weight_decay
+        )
+        self._plans = draw_many(settings.seed, "train", settings.networks)
+        self._built: dict[int, SampledNetwork | None] = {}
+        self.done, self.steps = 0, settings.steps
+        self._best, self.best_score = self._start, 0.0
+        self.history: list[tuple[int, float]] = []
+        self.skipped = 0
+        self._loss = self._accuracy = float("nan")
+        self._elapsed_s, self._began = 0.0, time.perf_counter()
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds of training, those before a resumption included."""
+        return self._elapsed_s + time.perf_counter() - self._began
+
+    @property
+    def finished(self) -> bool:
+        """Whether the planned steps are done."""
+        return self.steps is not None and self.done >= self.steps
+
+    def step(self) -> None:
+        """One meta-batch: predict, classify, learn."""
+        rng = np.random.default_rng([self.settings.seed, 7, self.done])
+        networks = self._networks(rng)
+        count = len(self.images.train[0])
+        chosen = rng.choice(count, min(self.settings.image_batch, count), replace=False)
+        pixels = torch.from_numpy(self.images.train[0][chosen])
+        labels = torch.from_numpy(self.images.train[1][chosen])
+        self._schedule()
+        losses, hits = [], []
+        for network, weights in zip(networks, fill(self.parameters, networks), strict=True):
+            answers = functional_call(network.module, weights, (pixels,))
+            loss = F.cross_entropy(answers, labels)
+            self.skipped += not bool(loss <= _LARGEST_LOSS)
+            if torch.isfinite(loss):
+                losses.append(loss.clamp(max=_LARGEST_LOSS))  # no gradient beyond
+            hits.append(float((answers.argmax(1) == labels).double().mean()))
+        if losses:
+            self._learn(torch.stack(losses).mean())
+        self._accuracy = _blend(self._accuracy, float(np.mean(hits)))
+        self.done += 1
+        self._plan_steps()
+
+    def _networks(self, rng: np.random.Generator) -> list[SampledNetwork]:
+        found: list[SampledNetwork] = []
+        while len(found) < self.settings.meta_batch:
+            index = int(rng.integers(len(self._plans)))
+            if index not in self._built:
+                network = sampled(self._plans[index], self.images.shape)
+                held_out = network.graph.content_hash in self._without
+                self._built[index] = None if held_out else network
+            built = self._built[index]
+            if built is not None:
+                found.append(built)
+        return found
+
+    def _schedule(self) -> None:
+        planned = self.steps or float("inf")
+        drops = sum(self.done >= share * planned for share in _DROPS)
+        for group in self._adam.param_groups:
+            group["lr"] = self.settings.learning_rate * _DROP**drops
+
+    def _learn(self, loss: Any) -> None:
+        penalty = sum(
+            (self.parameters[name][2:] - self.parameters[name][1:-1]).square().sum()
+            for name in ("channel_table", "side_table")
+        )
+        self._adam.zero_grad()
+        (loss + self.settings.smoothing * penalty).backward()
+        norm = torch.nn.utils.clip_grad_norm_(self.parameters.values(), self.settings.clip)
+        if torch.isfinite(norm):
+            self._adam.step()
+        self._loss = _blend(self._loss, float(loss.detach()))
+
+    def _plan_steps(self) -> None:
+        """Steps that the minutes allow, from the speed so far; fixed from then on."""
+        if self.steps is None and self.done == 3 * _MEASURED_STEPS:
+            self.steps = max(self.done + 1, int(self.done * 60.0 * self.settings.minutes / self.elapsed_s))
+
+    def validate(self) -> None:
+        """Keep the hypernetwork if no earlier one was better."""
+        score = float(accuracies(self.parameters, self.validation, self.images.validation).mean())
+        self.history.append((self.done, score))
+        if score >= self.best_score:
+            self._best, self.best_score = to_weights(self.parameters), score
+
+    def progress(self) -> Progress:
+        """How it stands."""
+        return Progress(
+            step=self.done,
+            steps=self.steps or 0,
+            loss=self._loss,
+            accuracy=self._accuracy,
+            validation=self.best_score,
+            elapsed_s=self.elapsed_s,
+        )
+
+    def result(self) -> Trained:
+        """The best hypernetwork."""
+        return Trained(
+            weights=self._best,
+            settings=self.settings,
+            steps=self.done,
+            minutes=self.elapsed_s / 60.0,
+            validation=self.best_score,
+            history=self.history,
+            skipped=self.skipped,
+        )
+
+    def save(self) -> None:
+        """Write the checkpoint, if one is wanted."""
+        if self._checkpoint is not None:
+            write_checkpoint(self._checkpoint, self.parameters, self._adam, self._best, self._standing())
+
+    def resume(self) -> None:
+        """Go on where the checkpoint ends, if there is one."""
+        if self._checkpoint is None or not self._checkpoint.is_file():
+            return
+        best, standing = read_checkpoint(self._checkpoint, self.parameters, self._adam)
+        if (standing.seed, standing.images) != (self.settings.seed, self.images.name):
+            raise ConfigError(
+                f"{self._checkpoint} is of seed {standing.seed} on {standing.images!r}, this training of "
+                f"seed {self.settings.seed} on {self.images.name!r}. To fix: name another file, or remove it."
+            )
+        self._best, self.best_score = best, standing.best_score
+        self.done, self.steps = standing.done, self.settings.steps or standing.steps
+        self.history, self.skipped = list(standing.history), standing.skipped
+        self._elapsed_s = standing.elapsed_s
+
+    def _standing(self) -> Standing:
+        return Standing(
+            seed=self.settings.seed,
+            images=self.images.name,
+            done=self.done,
+            steps=self.steps,
+            best_score=self.best_score,
+            history=tuple(self.history),
+            skipped=self.skipped,
+            elapsed_s=self.elapsed_s,
+        )
+
+
+def _blend(old: float, new: float) -> float:
+    return new if old != old else 0.95 * old + 0.05 * new  # noqa: PLR0124 - NaN is not equal to itself

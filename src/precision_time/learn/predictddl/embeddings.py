@@ -1,0 +1,174 @@
+"""The workload-embeddings generator: jobs to vectors of the GHN, each graph worked out once.
+
+Under one shared GHN a vector tells the architecture alone; nothing in it tells image size, batch or software.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ...corpus.jobs import job_of
+from ...corpus.measurement import Measurement
+from ...cost.job import Job
+from ...errors import CaptureError
+from ...precision.policy import PrecisionPolicy
+from ...workload.graph import OpGraph
+from ...workload.resolve import load_workload
+from ..ghn.embedding import Embedding, embed
+from ..ghn.readout import WIDTH_CLASSES, lowered_dtypes
+from ..ghn.weights import WIDTH, shipped_weights
+from .columns import ANNOTATED, EMBEDDING
+from .regressors import Floats
+
+PROBE = (
+    "resnet18",
+    "resnet50",
+    "vgg16",
+    "mobilenetv2_100",
+    "densenet121",
+    "efficientnet_b0",
+    "vit_base_patch16_224",
+    "bert-base",
+    "gpt2",
+)
+"""Networks on whose embeddings two GHNs are compared."""
+_REMEMBERED = 16384
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Known:
+    """An embedding and the graph it is of, held so that its identity stays taken."""
+
+    graph: OpGraph
+    embedding: Embedding
+
+
+_blind: OrderedDict[int, _Known] = OrderedDict()
+_annotated: OrderedDict[tuple[int, PrecisionPolicy], _Known] = OrderedDict()
+
+
+def embedding_columns(
+    measurements: Sequence[Measurement], progress: Callable[[int], None] | None = None
+) -> tuple[tuple[str, ...], Floats]:
+    """Blind and annotated embeddings of measured runs; see `job_embeddings`.
+
+    Args:
+        measurements: Runs that can be priced.
+        progress: Called with 1 after each.
+
+    Raises:
+        UnsupportedRow: If a run cannot be priced.
+    """
+    return job_embeddings([job_of(item) for item in measurements], progress)
+
+
+def job_embeddings(
+    jobs: Sequence[Job], progress: Callable[[int], None] | None = None, *, annotated: bool = True
+) -> tuple[tuple[str, ...], Floats]:
+    """Embeddings of jobs, one row each.
+
+    Args:
+        jobs: n jobs.
+        progress: Called with 1 after each.
+        annotated: Also the blocks by the width of the types that the precision lowers operators to.
+
+    Returns:
+        Names `ghn.0` to `ghn.31`, then `ghnp.wide.0` to `ghnp.narrow.31`, and values of shape (n, 160),
+        or (n, 32) without the annotated ones.
+
+    Raises:
+        CaptureError: If a graph has no operators.
+    """
+    names = blind_names() + (annotated_names() if annotated else ())
+    values = np.empty((len(jobs), len(names)))
+    for row, job in enumerate(jobs):
+        graph = job.workload.graph
+        values[row, :WIDTH] = embedding_of_graph(graph).vector
+        if annotated:
+            values[row, WIDTH:] = annotated_embedding(graph, job.precision).vector
+        if progress:
+            progress(1)
+    return names, values
+
+
+def embedding_of_graph(graph: OpGraph) -> Embedding:
+    """The embedding of an architecture, with the operators that the vocabulary lacks.
+
+    Raises:
+        CaptureError: If the graph has no operators.
+    """
+    known = _blind.get(id(graph))
+    if known is None:
+        if not graph.nodes:
+            raise CaptureError(
+                f"The graph of {graph.name!r} has no operators: there is nothing to embed. To fix: capture a "
+                "model whose forward pass computes something."
+            )
+        known = _Known(graph=graph, embedding=embed(graph))
+        _remember(_blind, id(graph), known)
+    return known.embedding
+
+
+def annotated_embedding(graph: OpGraph, policy: PrecisionPolicy) -> Embedding:
+    """The embedding in blocks by the types that `policy` lowers the operators to."""
+    key = (id(graph), policy)
+    known = _annotated.get(key)
+    if known is None:
+        embedding_of_graph(graph)  # refuses an empty graph
+        known = _Known(graph=graph, embedding=embed(graph, dtypes=lowered_dtypes(graph, policy)))
+        _remember(_annotated, key, known)
+    return known.embedding
+
+
+def _remember(memory: OrderedDict[Any, _Known], key: Any, known: _Known) -> None:
+    memory[key] = known
+    if len(memory) > _REMEMBERED:
+        memory.popitem(last=False)
+
+
+def blind_names() -> tuple[str, ...]:
+    """Columns of the blind embedding."""
+    return tuple(f"{EMBEDDING}{place}" for place in range(WIDTH))
+
+
+def annotated_names() -> tuple[str, ...]:
+    """Columns of the annotated embedding, block by block."""
+    return tuple(f"{ANNOTATED}{block.value}.{place}" for block in WIDTH_CLASSES for place in range(WIDTH))
+
+
+@cache
+def probe_embeddings() -> Floats:
+    """Embeddings of the probe networks by the shipped GHN, shape (9, 32)."""
+    vectors = [embedding_of_graph(load_workload(name).graph).vector for name in PROBE]
+    return np.stack(vectors).astype(np.float64)
+
+
+def ghn_version() -> str:
+    """Digest of the shipped GHN's weights."""
+    return shipped_weights().version
+
+
+def same_probe(probe: Floats) -> bool:
+    """Whether embeddings of the probe networks, shape (n_probe, 32), are those of this installation."""
+    now = probe_embeddings()
+    return probe.shape == now.shape and bool(np.allclose(probe, now, rtol=1e-3, atol=1e-3))
+
+
+def probe_distance(first: Floats, second: Floats) -> float:
+    """1 - mean cosine similarity of the embeddings that two GHNs give to the same networks.
+
+    Args:
+        first: Shape (n_probe, 32).
+        second: The same networks by the other GHN.
+    """
+    if np.array_equal(first, second):
+        return 0.0
+    lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+    cosines = np.einsum("ij,ij->i", first, second) / np.maximum(lengths, 1e-12)
+    return float(1.0 - cosines.mean())
