@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..baselines.contract import Estimator, Fitted
 from ..baselines.per_job import Bench, PerJobEstimator
-from ..report.protocols import Fold
+from ..holding_out import Fold
 from ..table import JobTable
 from .jobs import MeasuredJob
 from .wide import Wide

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ...corpus.measurement import Measurement
 from ...corpus.splits import SplitBy, group_numbers, grouped_folds
-from ..report.protocols import Fold
+from ..holding_out import Fold
 
 Ints = NDArray[np.intp]
 

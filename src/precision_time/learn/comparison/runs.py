@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from ...corpus.store import corpus_fingerprint
 from ..baselines.contract import Estimator
+from ..holding_out import Fold
 from ..report.priced import code_hash, prune, read_arrays, write_arrays
-from ..report.protocols import Fold
 from .held_out import HeldOut, from_samples, from_table
 from .protocols import QUESTIONS
 from .registry import Entry, job_estimators, table_estimators
