@@ -56,11 +56,10 @@ def run_block(command: str) -> str:
 
 def help_block() -> str:
     """The help of every command, one heading each."""
-    from precision_time.cli.main import app
+    from precision_time.cli.main import command_paths
 
-    names = ["", *(info.callback.__name__ for info in app.registered_commands if info.callback)]
     parts = []
-    for name in names:
+    for name in ["", *command_paths()]:
         title = f"precision-time {name}".strip()
         text = output_of("-m", "precision_time", *name.split(), "--help")
         parts.append(f"## `{title}`\n\n```text\n{text}\n```\n")

@@ -10,12 +10,12 @@ from types import ModuleType
 
 import pytest
 
-from precision_time.cli.main import app
+from precision_time.cli.main import command_paths
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LINK = re.compile(r"\]\((?!https?://|#|mailto:)([^)#]+)(?:#[^)]*)?\)")
-COMMANDS = sorted(info.callback.__name__ for info in app.registered_commands if info.callback)
+COMMANDS = command_paths()
 
 
 @pytest.fixture(scope="module")

@@ -160,7 +160,7 @@ def train_ghn(
     ] = None,
     json_output: JsonOption = False,
 ) -> None:
-    """Train a graph hypernetwork to predict the weights of networks.
+    """Train a graph hypernetwork (torch).
 
     It is scored on networks and images that it has never seen, beside untrained weights and chance.
     """

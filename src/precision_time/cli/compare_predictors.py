@@ -54,7 +54,9 @@ def compare_predictors(
     ] = None,
     json_output: JsonOption = False,
 ) -> None:
-    """Compare predictors: PredictDDL, Ernest, CherryPick, Optimus, Paleo, Daydream, Driple and ours.
+    """Compare ours with the predictors of the papers.
+
+    PredictDDL, Ernest, CherryPick, Optimus, Paleo, Daydream and Driple.
 
     On unseen configurations, unseen architectures and unseen cluster sizes: errors, ranking, seconds to fit
     and to answer, sample runs needed. All at full size takes about a quarter of an hour on two cores; what

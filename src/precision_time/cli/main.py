@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
 
 import typer
 
 from .. import __version__
 from ..errors import PrecisionTimeError
 from . import (
+    architectures,
+    compare_predictors,
     devices,
     env,
     evaluate,
@@ -21,6 +23,7 @@ from . import (
     models,
     precisions,
     predict,
+    predictddl,
     report,
     stacks,
     train,
@@ -50,6 +53,22 @@ for command in (
     env,
 ):
     app.command(epilog=command.EXAMPLES)(getattr(command, command.__name__.rpartition(".")[2]))
+app.command(epilog=architectures.EXAMPLES)(architectures.architectures)
+app.command("train-ghn", epilog=architectures.TRAIN_EXAMPLES)(architectures.train_ghn)
+app.command("compare-predictors", epilog=compare_predictors.EXAMPLES)(compare_predictors.compare_predictors)
+app.add_typer(predictddl.app)
+
+
+def command_paths() -> list[str]:
+    """Every command as one types it, without the program's name; a group stands before its commands."""
+
+    def below(group: Any, before: str) -> Iterator[str]:
+        for name, command in group.commands.items():
+            yield f"{before}{name}"
+            if hasattr(command, "commands"):
+                yield from below(command, f"{before}{name} ")
+
+    return [*below(typer.main.get_command(app), "")]
 
 
 def _show_version(wanted: bool) -> None:

@@ -77,7 +77,7 @@ def measure(
     ] = False,
     json_output: JsonOption = False,
 ) -> None:
-    """Time kernels and training steps on this machine's device.
+    """Time kernels and training steps on this device.
 
     Every finished point is stored at once: an interrupted run goes on where it stopped.
     """

@@ -33,7 +33,7 @@ from .predictddl_options import (
 if TYPE_CHECKING:
     from ..learn.predictddl.contract import Answer
 
-HELP = "PredictDDL: one predictor per data-set type, for architectures never seen."
+HELP = "Predict architectures never seen (PredictDDL)."
 EXAMPLES = """\b
 Examples:
   precision-time predictddl predict resnet50 --device A100 --devices-per-node 8 --batch-size 256
@@ -155,7 +155,9 @@ def batch(
     registry: RegistryOption = None,
     json_output: JsonOption = False,
 ) -> None:
-    """Predict many: a line that cannot be answered says why, the others are answered.
+    """Predict the training times of many requests.
+
+    A line that cannot be answered says why, the others are answered.
 
     Exits with 1 if any request was refused.
     """

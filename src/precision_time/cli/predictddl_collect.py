@@ -40,7 +40,10 @@ def collect(
     ] = None,
     json_output: JsonOption = False,
 ) -> None:
-    """Collect what a cluster is made of, and how the catalogue reads it."""
+    """Collect what a cluster is made of.
+
+    Says how the catalogue reads it, too.
+    """
     found = _collected(inventory, slurm, ray, local, "" if custom is None else str(custom))
     try:
         cluster, problem = found.cluster(), None

@@ -46,7 +46,10 @@ def train(
     registry: RegistryOption = None,
     json_output: JsonOption = False,
 ) -> None:
-    """Train predictors on the corpus, your own store and files; each becomes a new version."""
+    """Train predictors on the corpus and your own runs.
+
+    Each becomes a new version of its data-set type.
+    """
     from ..learn.predictddl.fitting import QUICK, FitSettings
     from ..learn.predictddl.trainer import read_runs, train_and_save, trainable
 
@@ -80,7 +83,7 @@ def list_registry(
     registry: RegistryOption = None,
     json_output: JsonOption = False,
 ) -> None:
-    """List the trained predictors, or delete a version of your own."""
+    """List the trained predictors, or delete one of yours."""
     where = open_registry(registry)
     if delete is not None:
         if version is None:
