@@ -8,7 +8,7 @@ ENVIRONMENT := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 PACKAGE_FILES := pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format types unit docs docs-check bench accuracy large-models clean
+.PHONY: help demo test lint format types unit docs docs-check bench accuracy predictors large-models clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ bench: $(VENV)/.dev ## Measure this machine against the speed targets
 
 accuracy: $(VENV)/.dev ## Cross-validate over the corpus and write docs/accuracy.md
 	$(ENVIRONMENT) $(BIN)/python scripts/accuracy.py
+
+predictors: $(VENV)/.dev ## Compare with the predictors of the papers, write docs/predictors.md
+	$(ENVIRONMENT) $(BIN)/python scripts/compare_predictors.py
 
 large-models: $(VENV)/.dev ## Hold out every source of large models, compare with peers, scale to 100,000 devices
 	$(ENVIRONMENT) $(BIN)/python scripts/large_models.py
