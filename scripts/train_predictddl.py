@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def _show(registry: Registry) -> None:
-    """The cross-validated errors on the cards: 4 folds of whole architectures, the choices made on them too."""
+    """The errors on the cards: 4 folds of whole architectures, on which the choices were made too."""
     for name in registry.types():
         trained = registry.load(name)
         for variant, model in trained.variants.items():
