@@ -191,6 +191,7 @@ def _write_answers(answers: list[Answer]) -> None:
     rows = [
         (
             answer.name or answer.model,
+            answer.precision,
             format_duration(answer.step_time_s),
             "?" if answer.training_time_s is None else format_duration(answer.training_time_s),
             f"{answer.epochs:g}",
@@ -201,7 +202,17 @@ def _write_answers(answers: list[Answer]) -> None:
         )
         for answer in answers
     ]
-    columns = ("request", ">step", ">run", ">epochs", "predictor", "regressor", "task", ">usual error %")
+    columns = (
+        "request",
+        "precision",
+        ">step",
+        ">run",
+        ">epochs",
+        "predictor",
+        "regressor",
+        "task",
+        ">usual error %",
+    )
     write_rows("", columns, rows)
 
 

@@ -110,6 +110,7 @@ class Answer:
     name: str
     """What the caller calls the request."""
     model: str
+    precision: str
     step_time_s: float
     """Of one optimizer step."""
     steps_per_epoch: int | None
@@ -131,6 +132,7 @@ class Answer:
         return {
             "name": self.name,
             "model": self.model,
+            "precision": self.precision,
             "step_time_s": self.step_time_s,
             "steps_per_epoch": self.steps_per_epoch,
             "epochs": self.epochs,

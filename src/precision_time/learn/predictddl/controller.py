@@ -218,6 +218,7 @@ def _answer(
     return Answer(
         name=item.request.name,
         model=item.job.workload.name,
+        precision=item.job.precision.name,
         step_time_s=step_time_s,
         steps_per_epoch=steps,
         epochs=epochs,
