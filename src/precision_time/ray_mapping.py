@@ -10,7 +10,7 @@ import os
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 from .errors import ConfigError, MissingExtraError, PrecisionTimeError
@@ -22,6 +22,8 @@ _Answer = TypeVar("_Answer")
 LOCAL = "local"
 """In the place of an address: a Ray of this process's own, gone with it."""
 _LOOPBACK = "127.0.0.1"
+_NO_CLUSTERS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""Environment variable by which Ray keeps to the loopback interface where it is "0"."""
 _OBJECT_STORE_BYTES = 256 * 2**20
 """Of a local Ray: a bounded number of chunks is in flight, and each is small."""
 _IN_FLIGHT_PER_CPU = 2
@@ -83,7 +85,7 @@ def ray_session(address: str | None = None, *, num_cpus: int | None = None) -> I
     else:
         options["address"] = address
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _loopback(ray) if address in (None, LOCAL) else nullcontext():
             warnings.simplefilter("ignore")
             ray.init(**options)
     except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
@@ -95,6 +97,27 @@ def ray_session(address: str | None = None, *, num_cpus: int | None = None) -> I
         yield ray
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def _loopback(ray: Any) -> Iterator[None]:
+    """Whether what Ray starts inside the block is reached from this machine alone.
+
+    Ray replaces 127.0.0.1 by the machine's address in the network, except on systems where it knows no
+    clusters. It reads which these are when it is imported, and its processes when they start.
+    """
+    constants = ray._private.ray_constants
+    before, variable = constants.ENABLE_RAY_CLUSTER, os.environ.get(_NO_CLUSTERS)
+    constants.ENABLE_RAY_CLUSTER = False
+    os.environ[_NO_CLUSTERS] = "0"
+    try:
+        yield
+    finally:
+        constants.ENABLE_RAY_CLUSTER = before
+        if variable is None:
+            del os.environ[_NO_CLUSTERS]
+        else:
+            os.environ[_NO_CLUSTERS] = variable
 
 
 @contextmanager
@@ -124,14 +147,15 @@ def local_cluster(nodes: int, cpus_per_node: int) -> Iterator[Any]:
         "object_store_memory": _OBJECT_STORE_BYTES,
         "node_ip_address": _LOOPBACK,
     }
-    cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
-    try:
-        for _ in range(nodes - 1):
-            cluster.add_node(**node)
-        with ray_session(cluster.address):
-            yield ray
-    finally:
-        cluster.shutdown()
+    with _loopback(ray):
+        cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+        try:
+            for _ in range(nodes - 1):
+                cluster.add_node(**node)
+            with ray_session(cluster.address):
+                yield ray
+        finally:
+            cluster.shutdown()
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A campaign from its first point to its last: the stored are skipped, the failed stored, the rest measured."""
+"""A campaign from its first point to its last: what is stored is skipped, the rest is measured and stored."""
 
 from __future__ import annotations
 
