@@ -142,6 +142,7 @@ def local_cluster(nodes: int, cpus_per_node: int) -> Iterator[Any]:
         raise ConfigError("Ray is connected already. To fix: leave that session first.")
     from ray.cluster_utils import Cluster
 
+    logging.getLogger("ray").setLevel(logging.ERROR)
     node = {
         "num_cpus": cpus_per_node,
         "object_store_memory": _OBJECT_STORE_BYTES,
