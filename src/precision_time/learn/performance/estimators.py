@@ -1,7 +1,7 @@
-"""Estimators in scikit-learn's manner for what it lacks here: logarithmic targets with relative weights,
-stepwise regression, overlapping parts, and a second estimator on what a first one leaves over.
+"""Estimators in scikit-learn's manner for what it lacks here.
 
-They clone, take `set_params` and go through scikit-learn's searches; `parts_of` turns a fitted one into arrays.
+Logarithmic targets with relative weights, stepwise regression, overlapping parts, and a second estimator on
+what a first one leaves over. They clone and take `set_params`; `parts_of` turns a fitted one into arrays.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def _least_squares(x: Floats, y: Floats, root: Floats) -> tuple[Floats, Floats]:
     from scipy.stats import t
 
     design = np.column_stack([np.ones(len(y)), x]) * root[:, None]
-    beta, *_ = np.linalg.lstsq(design, y * root, rcond=None)
+    beta: Floats = np.linalg.lstsq(design, y * root, rcond=None)[0].astype(np.float64)
     freedom = max(len(y) - design.shape[1], 1)
     variance = float(np.square(y * root - design @ beta).sum()) / freedom
     errors = np.sqrt(np.maximum(np.diag(np.linalg.pinv(design.T @ design)) * variance, 1e-300))
@@ -193,7 +193,7 @@ class OverlapRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         self.width = width
 
     def fit(self, x: Floats, y: Floats, sample_weight: Floats | None = None) -> OverlapRegressor:
-        """Fit the nine numbers; the loss is quadratic up to `width` and linear beyond, weights play no part."""
+        """Fit the nine numbers; the loss is quadratic up to `width`, linear beyond. Weights play no part."""
         from scipy.optimize import least_squares
 
         log_y = np.log(y)

@@ -128,7 +128,8 @@ def _evaluate(atom: Atom, columns: Mapping[str, Column], lines: Sequence[int] | 
         )
     column = columns[atom.column]
     if atom.function == _ONE_HOT:
-        return (column == atom.word).astype(np.float64)
+        matches: Floats = (column == atom.word).astype(np.float64)
+        return matches
     numbers = column.astype(np.float64)
     bad = numbers <= 0.0 if atom.function in _ABOVE_ZERO else numbers < 0.0
     if atom.function in _ABOVE_ZERO | {"sqrt"} and bad.any():

@@ -169,7 +169,8 @@ def form_of(kind: str, arrays: Mapping[str, NDArray[Any]]) -> Form:
         CorpusError: If the kind is unknown or an array is missing or makes no sense.
     """
     try:
-        return _READERS[kind](arrays)
+        form: Form = _READERS[kind](arrays)
+        return form
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise CorpusError(
             f"The model holds a part of kind {kind!r} that cannot be read: {error!r}. "

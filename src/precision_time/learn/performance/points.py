@@ -78,7 +78,7 @@ def read_csv(path: str | Path) -> tuple[list[dict[str, str]], tuple[int, ...]]:
                     continue
                 if len(cells) != len(header):
                     raise CorpusError(
-                        f"{path}, line {reader.line_num}: {len(cells)} cells, but the header has {len(header)}. "
+                        f"{path}, line {reader.line_num}: {len(cells)} cells under {len(header)} headings. "
                         "To fix: write one cell per column."
                     )
                 rows.append(dict(zip(header, cells, strict=True)))

@@ -47,6 +47,7 @@ def remarks(study: Study) -> Iterator[str]:
         if chosen.columns is not None:
             names = [item["features"] for item in study.model.card["techniques"] if item["features"]]
             yield f"Features chosen: {', '.join(names[0])}."
+    yield from (f"Note: {note}." for note in study.notes)
     for name, reason in study.left_out.items():
         yield f"Left out {name}: {reason}."
 
@@ -87,6 +88,7 @@ def to_dict(study: Study) -> dict[str, Any]:
             for score in study.scores
         ],
         "left_out": dict(study.left_out),
+        "notes": list(study.notes),
         "chosen": list(study.model.card["techniques"]),
         "held_out": held_out,
     }

@@ -253,7 +253,8 @@ def _check_columns(study: StudyFile) -> None:
         for name in names:
             if name not in study.columns:
                 raise ConfigError(
-                    f"{where}: {name!r} is none of `columns` ({', '.join(study.columns)}). To fix: add it there."
+                    f"{where}: {name!r} is none of `columns` ({', '.join(study.columns)}). "
+                    "To fix: add it there."
                 )
     if study.target in study.columns:
         raise ConfigError(f"The target {study.target!r} is among `columns`. To fix: take it out.")

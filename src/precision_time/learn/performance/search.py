@@ -5,7 +5,7 @@ One figure ranks everything, in every kind of search: the mean absolute percenta
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,10 @@ from .splits import Split
 from .techniques import Pool, Range, Technique
 
 Floats = NDArray[np.float64]
+Error = Callable[..., float]
+"""Of parameters (and, for features, columns), percent."""
+Found = tuple[dict[str, Any], float, int]
+"""Parameters, their error [%] and the number of candidates."""
 
 EXTRA = "learners"
 
@@ -133,13 +137,11 @@ def _built(
     return estimator.set_params(**parameters)
 
 
-def _as_built(
-    technique: Technique, error: Any, settings: SearchSettings
-) -> tuple[dict[str, Any], float, int]:
+def _as_built(technique: Technique, error: Error, settings: SearchSettings) -> Found:
     return {}, error({}), 1
 
 
-def _grid(technique: Technique, error: Any, settings: SearchSettings) -> tuple[dict[str, Any], float, int]:
+def _grid(technique: Technique, error: Error, settings: SearchSettings) -> Found:
     from sklearn.model_selection import ParameterGrid
 
     points = list(ParameterGrid({name: list(values) for name, values in technique.grid.items()}))
@@ -148,9 +150,7 @@ def _grid(technique: Technique, error: Any, settings: SearchSettings) -> tuple[d
     return dict(points[best]), errors[best], len(points)
 
 
-def _bayesian(
-    technique: Technique, error: Any, settings: SearchSettings
-) -> tuple[dict[str, Any], float, int]:
+def _bayesian(technique: Technique, error: Error, settings: SearchSettings) -> Found:
     if not technique.ranges and not technique.grid:
         return _as_built(technique, error, settings)
     try:
@@ -180,7 +180,7 @@ def _suggested(trial: Any, name: str, item: Range) -> Any:
 
 
 def _forward(
-    every: Sequence[int], error: Any, settings: SearchSettings
+    every: Sequence[int], error: Error, settings: SearchSettings
 ) -> tuple[tuple[int, ...] | None, int]:
     """Features added one at a time, the best first, while the error falls.
 

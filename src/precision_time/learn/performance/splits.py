@@ -82,11 +82,24 @@ def inner_rule(rule: Rule, selection: Rule | None) -> Rule:
     if selection is not None:
         return selection
     if rule.method == "interpolation":
-        return Rule(method="interpolation", column=rule.column, step=3, turns=3)
+        return Rule(method="interpolation", column=rule.column, step=3, turns=2)
     if rule.method == "extrapolation":
         columns = (*rule.bounds, *rule.shares)
         return Rule(method="extrapolation", shares={name: (0.6, 0.45) for name in columns})
     return Rule(method="kfold", folds=rule.folds)
+
+
+def largest_held_out(points: Points, rule: Rule) -> Rule | None:
+    """The extrapolation that holds out only the largest value of each column of `rule`.
+
+    None for other methods, and where a column has one value.
+    """
+    bounds = {}
+    for name in (*rule.bounds, *rule.shares):
+        known = np.unique(_numeric(points, name))
+        if len(known) > 1:
+            bounds[name] = float(known[-2])
+    return Rule(method="extrapolation", bounds=bounds) if bounds else None
 
 
 def _kfold(points: Points, rule: Rule, seed: int) -> Sequence[Bools]:
@@ -122,8 +135,8 @@ def _interpolation(points: Points, rule: Rule, seed: int) -> Sequence[Bools]:
         wrong = [value for value in rule.values if value not in interior]
         if wrong:
             raise ConfigError(
-                f"{rule.column} = {wrong[0]:g} is no interior value: {_listed(known)} are measured, and asking "
-                "for the smallest or the largest would be extrapolation. "
+                f"{rule.column} = {wrong[0]:g} is no interior value: {_listed(known)} are measured, and "
+                "asking for the smallest or the largest would be extrapolation. "
                 f"To fix: use some of {_listed(interior) or 'more measured values'}."
             )
         return [np.isin(column, rule.values)]

@@ -23,7 +23,7 @@ from .grey import GreyBox
 from .model import PerformanceModel
 from .points import Points
 from .search import Chosen, SearchSettings, choose, estimator_of, mape_percent
-from .splits import Rule, Split, inner_rule, splits_of
+from .splits import Rule, Split, inner_rule, largest_held_out, splits_of
 from .techniques import Pool, Technique
 from .terms import overlap_features
 
@@ -97,6 +97,8 @@ class Study:
     chosen: tuple[Chosen, ...]
     """The techniques in it, best first."""
     fit_time_s: float
+    notes: tuple[str, ...] = ()
+    """What was done otherwise than asked."""
 
     @property
     def validation_mape(self) -> float:
@@ -145,6 +147,7 @@ def run_study(points: Points, plan: Plan, *, keep: bool = True, tell: Tell = lam
         model=_model(bench, members, fitted, scores, rounds),
         chosen=members,
         fit_time_s=time.perf_counter() - started,
+        notes=tuple(bench.notes),
     )
 
 
@@ -159,6 +162,8 @@ class _Bench:
     predicted_s: Floats | None
     techniques: tuple[Technique, ...]
     left_out: Mapping[str, str]
+    notes: dict[str, None] = field(default_factory=dict)
+    """What was done otherwise than asked."""
 
     @classmethod
     def of(cls, points: Points, plan: Plan) -> _Bench:
@@ -264,7 +269,9 @@ def _choose_all(
     bench: _Bench, rows: Ints, rule: Rule, tell: Tell, seconds: dict[str, float] | None = None
 ) -> tuple[Chosen, ...]:
     """Every technique tuned on inner splits of some rows, the lowest selection error first."""
-    inner = _inner_splits(bench.points.take(rows), rule, bench.plan)
+    inner, note = _inner_splits(bench.points.take(rows), rule, bench.plan)
+    if note:
+        bench.notes[note] = None
     chosen = []
     for technique in bench.techniques:
         tell(technique.title)
@@ -276,14 +283,21 @@ def _choose_all(
     return tuple(sorted(chosen, key=lambda item: item.selection_mape))
 
 
-def _inner_splits(points: Points, rule: Rule, plan: Plan) -> tuple[Split, ...]:
-    """Splits of a training part by `rule`; folds where it has too few values for it."""
-    try:
-        return splits_of(points, rule, plan.seed)
-    except ConfigError:
-        if rule.method in ("kfold", "holdout"):
-            raise
-        return splits_of(points, Rule(method="kfold", folds=rule.folds), plan.seed)
+def _inner_splits(points: Points, rule: Rule, plan: Plan) -> tuple[tuple[Split, ...], str]:
+    """Splits of a training part by `rule`, and what was done instead where it has too few values for it."""
+    tried = [
+        (rule, ""),
+        (largest_held_out(points, rule), "selection by the largest values alone: too few for more"),
+        (Rule(method="kfold", folds=rule.folds), f"selection by folds: too few values for {rule.method}"),
+    ]
+    for step, note in tried:
+        try:
+            if step is not None:
+                return splits_of(points, step, plan.seed), note
+        except ConfigError:
+            if step is tried[-1][0]:
+                raise
+    raise AssertionError("folds either work or raise")
 
 
 def _scores(bench: _Bench, rounds: Sequence[_Round]) -> tuple[Score, ...]:

@@ -111,7 +111,7 @@ def term_features(name: str, roles: Roles) -> tuple[Feature, ...]:
     missing = [role for role in _NEEDS[name] if role not in roles]
     if missing:
         raise ConfigError(
-            f"The terms {name!r} need the roles {', '.join(_NEEDS[name])}; {', '.join(missing)} is not given. "
+            f"The terms {name!r} need the roles {', '.join(_NEEDS[name])}; {missing[0]} is not given. "
             f"To fix: name the column, such as roles: {{{missing[0]}: COLUMN}}."
         )
     return _TERMS[name](roles)
