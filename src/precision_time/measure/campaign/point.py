@@ -13,7 +13,7 @@ import math
 import types
 import typing
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
 from typing import Any, TextIO
@@ -49,7 +49,7 @@ class FinishedPoint:
     precision: str
     """fp32, tf32, bf16-mixed or fp16-mixed."""
     optimizer: str
-    sizes: Mapping[str, float]
+    sizes: Mapping[str, float] = field(default_factory=dict)
     """Of the model, as the campaign gives them (hidden, layers ...); empty for the model's own."""
     status: str = "ok"
     """ok, or failed: then `error` says why and the measurements are None."""

@@ -197,7 +197,7 @@ def _go_through(
     while left:
         teller.ahead = _chosen(left, [*known, *teller.tried], teller)
         before = len(teller.tried)
-        for num_nodes, points in _by_session(teller.ahead, address):
+        for num_nodes, points in _by_session(list(teller.ahead), address):
             with _session(campaign, points, num_nodes, address) as ray:
                 check_capacity(points, nodes_of(ray))
                 for setting, group in groupby(points, key=lambda point: point.setting):
