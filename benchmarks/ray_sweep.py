@@ -3,8 +3,8 @@
 Usage: python benchmarks/ray_sweep.py [--configurations 1000000] [--only processes,ray,cluster]
 
 Each way runs in a fresh interpreter with two CPUs: `processes`, `ray` on one node, and `cluster`, two Ray
-nodes with one CPU each that this machine plays. Answers are streamed: the step times of a chunk are folded into
-a digest and a best configuration, and dropped. Equal digests are answers equal bit for bit and in order.
+nodes with one CPU each that this machine plays. Answers are streamed: the step times of a chunk are folded
+into a digest and a best configuration, and dropped. Equal digests are answers equal bit for bit and in order.
 Writes benchmarks/ray_sweep.json when all ways run at full size.
 """
 
