@@ -1,7 +1,10 @@
 """Effects of a cluster from its measured points: the more of them, the further from the prior.
 
-Maximum a posteriori by Gauss-Newton (only `communication` is not linear); the covariance is that of the last
-linear model. The noise starts from the prior's and follows the points as they come to outweigh it.
+Maximum a posteriori by Gauss-Newton (only `communication` is not linear) under Student's t, so that one odd
+point does not speak for a cluster; the covariance is that of the last linear model. The noise starts from
+the prior's and follows the points as they come to outweigh it.
+
+Reference: Lange, Little, Taylor, Robust statistical modeling using the t distribution, JASA 84 (1989).
 """
 
 from __future__ import annotations
@@ -17,7 +20,9 @@ from .prior import Prior
 
 Floats = NDArray[np.float64]
 
-_ROUNDS = 12
+_ROUNDS = 20
+_FREEDOM = 4.0
+"""Degrees of freedom of Student's t."""
 _PRIOR_POINTS = 4.0
 """How many points the prior's noise counts for."""
 _LARGEST = 3.0
@@ -54,12 +59,16 @@ def fit_effects(places: Sequence[Place], residuals: Floats, prior: Prior) -> Pos
         waits, slope = waiting(shares, float(mean[last]))
         linear = matrix.copy()
         linear[:, last] = slope
+        left = residuals - matrix @ mean - waits
+        weights = (_FREEDOM + 1.0) / (_FREEDOM + np.square(left) / noise)
         aim = residuals - waits + slope * mean[last]
-        covariance = np.linalg.inv(linear.T @ linear / noise + precision).astype(np.float64)
-        mean = covariance @ (linear.T @ aim) / noise
+        weighted = linear.T * weights / noise
+        covariance = np.linalg.inv(weighted @ linear + precision).astype(np.float64)
+        mean = covariance @ (weighted @ aim)
         mean[last] = float(np.clip(mean[last], -_LARGEST, _LARGEST))
         left = residuals - matrix @ mean - waiting(shares, float(mean[last]))[0]
-        noise = (_PRIOR_POINTS * prior.noise_sd**2 + float(left @ left)) / (_PRIOR_POINTS + len(left))
+        spread = _PRIOR_POINTS * prior.noise_sd**2 + float(weights @ np.square(left))
+        noise = spread / (_PRIOR_POINTS + len(left))
     return Posterior(names=names, mean=mean, covariance=covariance, noise_sd=float(np.sqrt(noise)))
 
 

@@ -24,6 +24,10 @@ Floats = NDArray[np.float64]
 _LEAST, _MOST = 0.005, 2.0
 """Bounds of a standard deviation."""
 _START = 0.15
+CAUTION = 0.65
+"""Share of the likeliest deviations that is taken. They are those of squared logarithms, in which a few odd
+sources weigh most; percentage errors punish an answer that is too long more than one that is too short.
+Chosen on the clusters of `evaluation` among 1, 0.8, 0.65 and 0.5; 0.5 to 0.8 do about as well."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,7 +69,7 @@ class SourceResiduals:
 
 
 def fit_prior(sources: Sequence[SourceResiduals], card: Mapping[str, Any] | None = None) -> Prior:
-    """Standard deviations of greatest likelihood. Needs scipy.
+    """Standard deviations of greatest likelihood, times CAUTION. Needs scipy.
 
     Args:
         sources: At least two, each with several points; large ones sampled, so that none decides alone.
@@ -78,6 +82,7 @@ def fit_prior(sources: Sequence[SourceResiduals], card: Mapping[str, Any] | None
     bounds = [(np.log(_LEAST), np.log(_MOST))] * len(start)
     found = minimize(_loss, start, args=(blocks,), jac=True, method="L-BFGS-B", bounds=bounds)
     sds = np.exp(found.x)
+    sds[:-1] *= CAUTION
     return Prior(
         sd={kind: round(float(sd), 4) for kind, sd in zip(KINDS, sds[:-1], strict=True)},
         noise_sd=round(float(sds[-1]), 4),

@@ -53,7 +53,7 @@ def _read(path: Path, stack: str) -> list[Measurement]:
         raise CorpusError(f"{path} cannot be read: {error}. To fix: check the path.") from error
     if head == _SQLITE:
         with MeasurementStore(path, read_only=True) as store:
-            return store.measurements(usable_only=True)
+            return [row for row in store.measurements() if row.usable]
     try:
         with path.open(encoding="utf-8-sig", newline="") as text:
             reader = csv.DictReader(text)

@@ -21,6 +21,8 @@ Bools = NDArray[np.bool_]
 METHODS = ("kfold", "holdout", "interpolation", "extrapolation")
 LEAST_INSIDE = 6
 """Rows that a training part must have."""
+LEAST_INNER = 4
+"""The same of the inner splits of a training part."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,8 +55,8 @@ class Split:
     outside: Ints
 
 
-def splits_of(points: Points, rule: Rule, seed: int = 0) -> tuple[Split, ...]:
-    """The splits of a rule; each has something to learn from and to ask.
+def splits_of(points: Points, rule: Rule, seed: int = 0, *, least: int = LEAST_INSIDE) -> tuple[Split, ...]:
+    """The splits of a rule; each has `least` rows to learn from and something to ask.
 
     Raises:
         ConfigError: If the rule cannot be met by these points; says what to change.
@@ -63,11 +65,11 @@ def splits_of(points: Points, rule: Rule, seed: int = 0) -> tuple[Split, ...]:
     usable = tuple(
         Split(inside=np.flatnonzero(~asked), outside=np.flatnonzero(asked))
         for asked in made
-        if asked.any() and (~asked).sum() >= LEAST_INSIDE
+        if asked.any() and (~asked).sum() >= least
     )
     if not usable:
         raise ConfigError(
-            f"The {rule.method} split{_of(rule)} leaves nothing to ask, or fewer than {LEAST_INSIDE} of "
+            f"The {rule.method} split{_of(rule)} leaves nothing to ask, or fewer than {least} of "
             f"{len(points)} points to learn from. To fix: {_WAYS_OUT[rule.method]}."
         )
     return usable

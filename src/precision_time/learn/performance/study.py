@@ -23,7 +23,7 @@ from .grey import GreyBox
 from .model import PerformanceModel
 from .points import Points
 from .search import Chosen, SearchSettings, choose, estimator_of, mape_percent
-from .splits import Rule, Split, inner_rule, largest_held_out, splits_of
+from .splits import LEAST_INNER, Rule, Split, inner_rule, largest_held_out, splits_of
 from .techniques import Pool, Technique
 from .terms import overlap_features
 
@@ -293,7 +293,7 @@ def _inner_splits(points: Points, rule: Rule, plan: Plan) -> tuple[tuple[Split, 
     for step, note in tried:
         try:
             if step is not None:
-                return splits_of(points, step, plan.seed), note
+                return splits_of(points, step, plan.seed, least=LEAST_INNER), note
         except ConfigError:
             if step is tried[-1][0]:
                 raise
