@@ -80,7 +80,7 @@ class FinishedPoint:
 
     # Start-up, apart from training.
     group_start_s: float | None = None
-    """From asking Ray for the workers to the first of them being ready, process group included. Points that
+    """From asking Ray for the workers to the last of them being ready, process group included. Points that
     shared a group of workers share this figure."""
     build_s: float | None = None
     """Model, data set and DDP wrapper."""
