@@ -15,6 +15,7 @@ from .options import (
     ImageSizeOption,
     JsonOption,
     ModelArgument,
+    RayOption,
     SeqLenOption,
     SizesOption,
     StragglersOption,
@@ -74,6 +75,7 @@ def layout(
     workers: Annotated[
         int | None, typer.Option("--workers", help="Processes that price. Default: one per core, at most 8.")
     ] = None,
+    ray: RayOption = None,
     timeline: Annotated[
         Path | None,
         typer.Option("--timeline", dir_okay=False, help="Draw the best step to this .svg or .html file."),
@@ -115,6 +117,7 @@ def layout(
             top=top,
             coverage=coverage,
             workers=workers,
+            ray=ray,
             stragglers=stragglers,
             progress=told,
         )

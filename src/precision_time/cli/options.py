@@ -78,6 +78,16 @@ CustomOption = Annotated[
         help="YAML or TOML file with your own devices or clusters.",
     ),
 ]
+RayOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        metavar="local|ADDRESS",
+        help="Spread the work over Ray: one of its own here, or a cluster (host:port, auto). The answers are "
+        "the same.",
+        autocompletion=complete_words("local", "auto"),
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Pure JSON on stdout.")]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -110,6 +111,15 @@ def predict(
         typer.Option("--input-rate", help="Samples/s that the input pipeline delivers over all devices."),
     ] = None,
     stragglers: StragglersOption = True,
+    calibration: Annotated[
+        Path | None,
+        typer.Option(
+            "--calibration",
+            exists=True,
+            dir_okay=False,
+            help="To your own cluster: a file of `precision-time calibrate`.",
+        ),
+    ] = None,
     coverage: Annotated[float, typer.Option("--coverage", help="Probability that the interval holds.")] = 0.9,
     json_output: JsonOption = False,
 ) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .options import JsonOption, complete_words
+from .options import JsonOption, RayOption, complete_words
 from .output import message, progress, write_json, write_rows
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ def report(
             help="Fail if a figure is worse than in this baseline by more than noise.",
         ),
     ] = None,
+    ray: RayOption = None,
     json_output: JsonOption = False,
 ) -> None:
     """Score the predictor on runs it has not seen.
@@ -74,11 +75,11 @@ def report(
     20 minutes on two cores; what was computed is kept in the user's cache.
     """
     from ..learn.report.build import build_report
-    from ..mapping import process_map
+    from ..ray_mapping import spread_over
 
     _check(markdown, html, write_baseline)
     tables = [name for words in only or [] for name in words.split(",")]
-    with process_map() as spread, progress("Report") as tell:
+    with spread_over(ray) as spread, progress("Report") as tell:
         result = build_report(
             only=tables, seeds=seeds, quick=quick, sample=sample, folds=folds, tell=tell, spread=spread
         )

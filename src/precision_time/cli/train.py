@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .options import JsonOption
+from .options import JsonOption, RayOption
 from .output import message, progress, write_json, write_rows
 
 EXAMPLES = """\b
@@ -32,6 +32,7 @@ def train(
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same predictor.")] = 0,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer trees: a trial run, not for use.")] = False,
+    ray: RayOption = None,
     json_output: JsonOption = False,
 ) -> None:
     """Fit the predictor on the shipped corpus.
@@ -42,10 +43,10 @@ def train(
 
     from ..learn.metrics import summarize
     from ..learn.training import train as fit
-    from ..mapping import process_map
+    from ..ray_mapping import spread_over
 
     folder = output or Path(str(files("precision_time.learn").joinpath("data")))
-    with process_map() as spread, progress("Fitting") as tell:
+    with spread_over(ray) as spread, progress("Fitting") as tell:
         result = fit(seed=seed, quick=quick, tell=tell, spread=spread)
         result.predictor.save(folder)
     measured_s = result.table.measured_s

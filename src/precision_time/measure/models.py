@@ -99,18 +99,31 @@ def _torch(spec: ModelSpec, batch_size: int, kind: str) -> BuiltModel:
 def _own(spec: ModelSpec, batch_size: int, kind: str) -> BuiltModel:
     """What package.module:function returns: a module and one batch of inputs."""
     del batch_size
-    made = _called(spec.name)
+    return built_from(_called(spec.name), spec.name, kind)
+
+
+def built_from(made: Any, name: str, kind: str = "cpu") -> BuiltModel:
+    """What a user's function returned, as a model with its batch.
+
+    Args:
+        made: (module, inputs).
+        name: What errors call the function.
+        kind: cuda or cpu.
+
+    Raises:
+        CaptureError: If it is something else.
+    """
     if not (isinstance(made, tuple) and len(made) >= 2 and isinstance(made[0], torch.nn.Module)):
         raise CaptureError(
-            f"{spec.name} returned a {type(made).__name__}. The rule: (module, inputs), one batch. "
+            f"{name} returned a {type(made).__name__}. The rule: (module, inputs), one batch. "
             "To fix: return both."
         )
     args, kwargs = split_inputs(made[1] if len(made) == 2 else made[1:])
     args = tuple(_moved(value, kind) for value in args)
-    kwargs = {name: _moved(value, kind) for name, value in kwargs.items()}
+    kwargs = {word: _moved(value, kind) for word, value in kwargs.items()}
     tensors = [v for v in (*args, *kwargs.values()) if isinstance(v, torch.Tensor) and v.dim() > 0]
     if not tensors:
-        raise CaptureError(f"{spec.name} gave no tensor as input. To fix: return tensors, batch first.")
+        raise CaptureError(f"{name} gave no tensor as input. To fix: return tensors, batch first.")
     return BuiltModel(
         module=made[0].to(kind).train(),
         args=args,

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..mapping import process_map
 from ..predict.asked import resolve_asked
 from ..predict.question import Said, check_counts, resolve_stack
+from ..ray_mapping import spread_over
 from ..workload.workload import Workload
 from .problem import Problem
 from .result import LayoutSearch
@@ -45,6 +45,7 @@ def find_layouts(
     top: int = 10,
     coverage: float = 0.9,
     workers: int | None = 1,
+    ray: str | None = None,
     example_inputs: Any = None,
     progress: Progress | None = None,
     stragglers: bool = True,
@@ -71,6 +72,7 @@ def find_layouts(
         top: Layouts to return.
         coverage: Probability that the intervals hold, 0..1.
         workers: Processes that price; None: one per core, at most 8.
+        ray: Instead of processes: "local" for a Ray of its own with `workers` CPUs, or a cluster's address.
         example_inputs: Inputs of an `nn.Module`.
         progress: Told of every step: what is done, how much of it, how much there is.
         stragglers: Allow for the slowest of many devices; False for devices that are all alike.
@@ -118,7 +120,7 @@ def find_layouts(
         assumptions=tuple(said.assumptions),
         warnings=tuple(said.warnings),
     )
-    with process_map(workers) as over:
+    with spread_over(ray, workers) as over:
         return search_layouts(problem, fixed=fixed, top=top, over=over, coverage=coverage, progress=progress)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..cost.job import Job
 from ..learn.artifact import shipped_predictor
+from ..learn.calibration.calibration import Calibration, as_calibration
 from .asked import resolve_asked
 from .layouts import LayoutWords, layout_of, layout_remarks
 from .prediction import Prediction
@@ -66,6 +67,7 @@ def predict_time(
     rank_order: str | Sequence[str] | None = None,
     prefetch: int = 1,
     stragglers: bool = True,
+    calibration: Calibration | str | Path | None = None,
 ) -> Prediction:
     """How long one training step, one epoch and the whole run take.
 
@@ -116,6 +118,7 @@ def predict_time(
         rank_order: Axes from neighbouring devices outwards, such as "tp-cp-dp-pp".
         prefetch: Units gathered ahead of their computation (FSDP, zero=3); 0 for none.
         stragglers: Allow for the slowest of many devices; False for devices that are all alike.
+        calibration: To your own cluster: what `precision-time calibrate --out` wrote, or its path.
 
     Returns:
         The answer: step time as a sum of named terms, interval, epoch and total time, throughput,
@@ -197,5 +200,6 @@ def predict_time(
         shipped_predictor(),
         length=RunLength(dataset_samples=samples, epochs=epochs, steps=steps, input_samples_per_s=input_rate),
         coverage=coverage,
+        calibration=as_calibration(calibration),
     )
     return replace(answer, warnings=(*said.warnings, *answer.warnings))

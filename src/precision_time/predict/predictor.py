@@ -14,6 +14,7 @@ from ..cost.roofline import peak_flops_per_s
 from ..cost.step import StepCosts, price
 from ..identity_cache import cache_by_identity
 from ..learn.artifact import TrainedPredictor
+from ..learn.calibration.calibration import Calibration
 from ..learn.evidence_space import evidence_keys, nearest
 from ..learn.novelty import NEAR, REACH, share_that_holds
 from ..learn.serving import StepTimes, on_reference, step_times
@@ -41,7 +42,12 @@ class RunLength:
 
 
 def predict_job(
-    job: Job, predictor: TrainedPredictor, *, length: RunLength, coverage: float = 0.9
+    job: Job,
+    predictor: TrainedPredictor,
+    *,
+    length: RunLength,
+    coverage: float = 0.9,
+    calibration: Calibration | None = None,
 ) -> Prediction:
     """The whole answer for one job.
 
@@ -50,12 +56,18 @@ def predict_job(
         predictor: The trained predictor.
         length: Data set, epochs or steps of the run.
         coverage: Probability that the interval holds, 0..1.
+        calibration: To the caller's own cluster; None for the predictor as it ships.
     """
     group = group_of_jobs([job])
     costs = price(group)
     reference = on_reference(job)
     learned_on = None if reference is job else job_table([reference])
     times = step_times(group_table(group, costs), predictor, coverage=coverage, reference=learned_on)
+    said: tuple[str, ...] = ()
+    if calibration is not None:
+        shipped = times
+        times = calibration.apply(shipped, [job])
+        said = calibration.said(times, shipped, job)
     fed_s = input_time_s(job, length)
     wait_s = max(fed_s - float(times.step_time_s[0]), 0.0)
     step_time_s = float(times.step_time_s[0]) + wait_s
@@ -91,7 +103,7 @@ def predict_job(
         fits=needed <= device.memory_bytes,
         analytical_step_time_s=float(times.jobs.analytical_s[0]),
         evidence=nearest_runs(times.jobs, predictor),
-        assumptions=(*workload.assumptions, *job.cluster.assumptions, *job.assumptions),
+        assumptions=(*workload.assumptions, *job.cluster.assumptions, *job.assumptions, *said),
         warnings=warnings,
         steps_per_epoch=run.steps_per_epoch,
         epoch_time_s=run.epoch_time_s,

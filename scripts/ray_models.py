@@ -1,0 +1,404 @@
+"""Performance models on measured public data, and calibration on held-out sources: the tables of docs/ray.md.
+
+Pollux, Sia and Gavel have the shape of the study on Ray (Filippini et al., SEAA 2023): step times of
+data-parallel training over devices, nodes and batch. What stands between the marks of docs/ray.md is written
+here, the rest by hand. Priced rows and held-out predictions come from the report's cache. A stored campaign
+is added with `--campaign CSV` (what `precision-time campaign export` wrote). Needs the extras `learners` and
+`plots`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from precision_time.corpus.store import load_corpus
+from precision_time.errors import ConfigError
+from precision_time.learn.calibration.evaluation import (
+    POINTS,
+    ClusterScore,
+    configurations_of,
+    evaluate,
+    prior_of,
+    shipped_card,
+)
+from precision_time.learn.performance.plots import time_against
+from precision_time.learn.performance.points import read_csv
+from precision_time.learn.performance.public import (
+    BLEND,
+    BOUND,
+    SCENARIOS,
+    Cell,
+    Outcome,
+    cells_of,
+    outcome_of,
+    study_cell,
+)
+from precision_time.learn.performance.schema import prepared_rows, study_of
+from precision_time.learn.performance.study import Study, run_study
+from precision_time.learn.performance.techniques import TECHNIQUES
+from precision_time.learn.report.priced import PricedCorpus, cache_folder, priced_corpus
+from precision_time.learn.report.runs import Runs, tree_settings
+from precision_time.mapping import process_map
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "ray.md"
+PRIOR = ROOT / "src" / "precision_time" / "learn" / "calibration" / "data" / "prior.json"
+CLEAN = ("pollux", "sia")
+DRAWN = ("pollux/T4/resnet18-cifar", "sia/A100-SXM4-40GB/bert-base-uncased")
+DOTS = 250
+PAPER = "3-15"
+Value = Callable[[Outcome], float]
+
+VALUES: Mapping[str, Value] = {
+    "best in selection": lambda item: item.chosen_mape,
+    f"mean of the {BLEND} best": lambda item: item.blend_mape,
+    "best black box": lambda item: item.by_technique[item.black_box],
+    "best grey box": lambda item: item.by_technique[item.grey_box],
+    "best in hindsight": lambda item: min(item.by_technique.values()),
+}
+
+
+def main() -> None:
+    """Run what is asked and write it between the marks of the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", choices=("public", "calibration"), action="append")
+    parser.add_argument("--cells", default="", help="Only cells whose name contains this; printed, not kept.")
+    parser.add_argument("--campaign", type=Path, help="Export of a stored campaign; nothing else is run.")
+    parser.add_argument("--device", help="What the campaign ran on, as catalogued: adds grey boxes.")
+    parser.add_argument("--workers", type=int, default=1, help="Processes.")
+    asked = parser.parse_args()
+    if asked.campaign is not None:
+        write_between(PAGE, "campaign", "\n".join(campaign_lines(asked.campaign, asked.device)))
+        return
+    rows = [row for row in load_corpus() if row.usable]
+    priced = priced_corpus(rows, tell=tell, folder=cache_folder())
+    parts = asked.only or ["public", "calibration"]
+    if "public" in parts:
+        text = public_text(priced, asked.cells, asked.workers)
+        if asked.cells:
+            print(text)
+        else:
+            write_between(PAGE, "public", text)
+    if "calibration" in parts:
+        write_between(PAGE, "calibration", "\n".join(calibration_lines(priced)))
+
+
+def tell(text: str) -> None:
+    """A word on what is being done."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def write_between(page: Path, part: str, text: str) -> None:
+    """Replace what stands between the marks of a part."""
+    begin, end = f"<!-- {part}: begin -->", f"<!-- {part}: end -->"
+    pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
+    content = page.read_text(encoding="utf-8")
+    if not pattern.search(content):
+        sys.exit(f"{page} has no marks {begin} and {end}")
+    page.write_text(pattern.sub(lambda _: f"{begin}\n\n{text.strip()}\n\n{end}", content), encoding="utf-8")
+
+
+def public_text(priced: PricedCorpus, wanted: str, workers: int) -> str:
+    """The tables of public data; plots are written beside the page."""
+    started = time.perf_counter()
+    cells = [cell for cell in cells_of(priced.table) if wanted in cell.name]
+    tasks = [(cell, scenario) for cell in cells for scenario in cell.scenarios]
+    outcomes: list[Outcome] = []
+    with process_map(workers) as spread:
+        for outcome in spread(outcome_of, tasks):
+            outcomes.append(outcome)
+            done = f"{len(outcomes)} of {len(tasks)}: {outcome.cell}, {outcome.scenario}"
+            tell(f"{done}: {outcome.chosen}, {outcome.chosen_mape:.1f} %")
+    if not wanted:
+        draw(outcomes, cells)
+    minutes = (time.perf_counter() - started) / 60.0
+    return "\n".join(public_lines(outcomes, minutes, workers))
+
+
+def public_lines(outcomes: Sequence[Outcome], minutes: float, workers: int) -> Iterator[str]:
+    """Markdown of the study on public data."""
+    points = sum({item.cell: item.learned + item.asked for item in outcomes}.values())
+    cells = len({item.cell for item in outcomes})
+    yield (
+        f"{points:,} configurations in {cells} cells (network x device x source), {len(outcomes)} studies of "
+        f"{len(TECHNIQUES)} techniques in {minutes:.0f} minutes on {workers} "
+        f"process{'es' if workers > 1 else ''}. MAPE of the step time [%] on points held out; a cell counts "
+        "once, however many points it has. Interpolation holds out every third interior value of a column; "
+        f"extrapolation learns from values up to {BOUND:.0%} of the largest. Techniques are chosen by the "
+        f"same question inside the training part. The paper reports {PAPER} % on its own jobs."
+    )
+    for title, sources in (("Pollux and Sia", CLEAN), ("Gavel", ("gavel",))):
+        chosen = [item for item in outcomes if item.source in sources]
+        if chosen:
+            yield f"\n### {title}\n"
+            yield from headline(chosen)
+    yield "\n### By network, Pollux and Sia\n"
+    yield from by_network([item for item in outcomes if item.source in CLEAN])
+    yield "\n### By technique\n\nMean over the cells of Pollux and Sia, best in selection or not.\n"
+    yield from by_technique([item for item in outcomes if item.source in CLEAN])
+    yield "\n### By cell\n"
+    yield from by_cell(outcomes)
+
+
+def headline(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """Means of the scenarios, by how the technique is chosen."""
+    yield f"| scenario | cells | {' | '.join(VALUES)} | worst cell |"
+    yield f"|---|---:|{'---:|' * len(VALUES)}---|"
+    for words in (*SCENARIOS, "interpolation", "extrapolation"):
+        group = [item for item in outcomes if item.scenario.startswith(words)]
+        if not group:
+            continue
+        worst = max(group, key=lambda item: item.chosen_mape)
+        name = f"**{words}, both**" if words not in SCENARIOS else words
+        cells = " | ".join(f"{mean(group, value):.1f}" for value in VALUES.values())
+        yield f"| {name} | {len(group)} | {cells} | {worst.chosen_mape:.0f}: {worst.cell} |"
+
+
+def by_network(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """Interpolation and extrapolation of each network, over devices and sources."""
+    yield "| network | interpolation | its worst cell | extrapolation | its worst cell |"
+    yield "|---|---:|---:|---:|---:|"
+    for network in sorted({item.network for item in outcomes}):
+        cells = [network]
+        for kind in ("interpolation", "extrapolation"):
+            group = [item for item in outcomes if item.network == network and item.scenario.startswith(kind)]
+            errors = [item.chosen_mape for item in group]
+            cells += [f"{np.mean(errors):.1f}", f"{max(errors):.1f}"] if errors else ["-", "-"]
+        yield f"| {' | '.join(cells)} |"
+
+
+def by_technique(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """Mean error of every technique in every scenario."""
+    yield f"| technique | {' | '.join(SCENARIOS)} |"
+    yield f"|---|{'---:|' * len(SCENARIOS)}"
+    for name, technique in TECHNIQUES.items():
+        cells = []
+        for scenario in SCENARIOS:
+            errors = [
+                item.by_technique[name]
+                for item in outcomes
+                if item.scenario == scenario and name in item.by_technique
+            ]
+            cells.append(f"{np.mean(errors):.1f}" if errors else "-")
+        yield f"| {technique.title} | {' | '.join(cells)} |"
+
+
+def by_cell(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """Error and technique of every cell and scenario."""
+    yield f"| cell | repeats differ by | {' | '.join(SCENARIOS)} |"
+    yield f"|---|---:|{'---|' * len(SCENARIOS)}"
+    found = {(item.cell, item.scenario): item for item in outcomes}
+    for cell in dict.fromkeys(item.cell for item in outcomes):
+        noise = next(item.noise_percent for item in outcomes if item.cell == cell)
+        cells = []
+        for scenario in SCENARIOS:
+            item = found.get((cell, scenario))
+            cells.append(f"{item.chosen_mape:.1f} {item.chosen}, {item.asked} asked" if item else "-")
+        yield f"| {cell} | {'-' if noise is None else f'{noise:.1f}'} | {' | '.join(cells)} |"
+
+
+def mean(outcomes: Sequence[Outcome], value: Value) -> float:
+    """Mean over cells."""
+    return float(np.mean([value(item) for item in outcomes]))
+
+
+def draw(outcomes: Sequence[Outcome], cells: Sequence[Cell]) -> None:
+    """Write docs/ray-*.svg."""
+    folder = PAGE.parent
+    (folder / "ray-predicted.svg").write_text(panels(outcomes), encoding="utf-8")
+    for number, name in enumerate(DRAWN, start=1):
+        cell = next(item for item in cells if item.name == name)
+        study = study_cell(cell, "extrapolation, devices")
+        (folder / f"ray-devices-{number}.svg").write_text(time_against(study, "devices"), encoding="utf-8")
+
+
+def panels(outcomes: Sequence[Outcome]) -> str:
+    """Predicted against measured, a panel per scenario, as SVG."""
+    import io
+
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    settings = {"svg.fonttype": "none", "svg.hashsalt": "ray", "font.size": 9}
+    with rc_context(settings):
+        figure = Figure(figsize=(9.0, 2.6), layout="constrained")
+        for axes, scenario in zip(figure.subplots(1, len(SCENARIOS)), SCENARIOS, strict=True):
+            for sources, color, label in (
+                (CLEAN, "#4e79a7", "Pollux, Sia"),
+                (("gavel",), "#f28e2b", "Gavel"),
+            ):
+                group = [item for item in outcomes if item.scenario == scenario and item.source in sources]
+                measured, predicted = sampled(group)
+                axes.scatter(measured, predicted, s=4, color=color, alpha=0.5, linewidths=0, label=label)
+            ends = np.array([0.005, 10.0])
+            axes.plot(ends, ends, color="#888888", linewidth=0.7)
+            axes.set(xscale="log", yscale="log", xlabel="measured [s]", title=scenario)
+            axes.set(xlim=ends, ylim=ends)
+        figure.axes[0].set(ylabel="predicted [s]")
+        figure.axes[0].legend(fontsize=7, frameon=False)
+        page = io.StringIO()
+        figure.savefig(page, format="svg", metadata={"Date": None})
+    return page.getvalue()
+
+
+def sampled(outcomes: Sequence[Outcome]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Some of the points held out, the same on every run."""
+    measured = np.concatenate([item.measured_s for item in outcomes])
+    predicted = np.concatenate([item.predicted_s for item in outcomes])
+    rows = np.random.default_rng(0).permutation(len(measured))[:DOTS]
+    return measured[rows], predicted[rows]
+
+
+def calibration_lines(priced: PricedCorpus) -> Iterator[str]:
+    """Markdown of the worth of a calibration; the prior of the package is written, too."""
+    runs = Runs(priced=priced, settings=tree_settings(quick=False), tell=tell, folder=cache_folder())
+    known = configurations_of(priced.table, runs.ours("source", 0).step_time_s)
+    prior = prior_of(known, card=shipped_card(priced.table))
+    PRIOR.write_text(json.dumps(prior.to_dict(), indent=1) + "\n", encoding="utf-8")
+    scores = list(evaluate(known, tell))
+    yield (
+        f"{len(scores)} clusters: one kind of device of one source, at least 20 configurations. Neither "
+        "predictor nor prior has seen the source. Some configurations, drawn at random five times, "
+        "calibrate, the others are asked. MAPE of the step time [%]."
+    )
+    yield f"\n| | no point | {' | '.join(f'{count} points' for count in POINTS)} |".replace(
+        "1 points", "1 point"
+    )
+    yield f"|---|---:|{'---:|' * len(POINTS)}"
+    yield from summary_lines(scores)
+    deviations = ", ".join(f"{kind} {sd:.2f}" for kind, sd in prior.sd.items())
+    yield "\nStandard deviations of the effects on the logarithm, as the prior has them: "
+    yield f"{deviations}; of what is left {prior.noise_sd:.2f}."
+    yield f"\n| source | device | configurations | no point | {' | '.join(map(str, POINTS))} |"
+    yield f"|---|---|---:|---:|{'---:|' * len(POINTS)}"
+    for item in sorted(scores, key=lambda item: (item.source, item.device)):
+        cells = " | ".join(f"{item.after[count]:.1f}" for count in POINTS)
+        yield f"| {item.source} | {item.device} | {item.configurations} | {item.before:.1f} | {cells} |"
+
+
+def summary_lines(scores: Sequence[ClusterScore]) -> Iterator[str]:
+    """Means over clusters, beside one factor that is not shrunken."""
+
+    def row(name: str, before: float | None, after: Callable[[int], float], digits: int = 1) -> str:
+        cells = " | ".join(f"{after(count):.{digits}f}" for count in POINTS)
+        return f"| {name} | {'' if before is None else f'{before:.1f}'} | {cells} |"
+
+    befores = [item.before for item in scores]
+    yield row(
+        "calibrated, mean",
+        float(np.mean(befores)),
+        lambda count: float(np.mean([item.after[count] for item in scores])),
+    )
+    yield row(
+        "calibrated, median cluster",
+        float(np.median(befores)),
+        lambda count: float(np.median([item.after[count] for item in scores])),
+    )
+    yield row(
+        "one factor, the points' median, mean",
+        None,
+        lambda count: float(np.mean([item.median_factor[count] for item in scores])),
+    )
+    yield row(
+        "clusters predicted worse than without, %",
+        None,
+        lambda count: 100.0 * float(np.mean([item.after[count] > item.before for item in scores])),
+        0,
+    )
+    yield row(
+        "within the 90 % range of the effects, %",
+        None,
+        lambda count: 100.0 * float(np.mean([item.covered[count] for item in scores])),
+        0,
+    )
+
+
+CAMPAIGN_SCENARIOS: Mapping[str, Mapping[str, object]] = {
+    "K-fold": {"method": "kfold", "folds": 5},
+    "interpolation, samples": {"method": "interpolation", "column": "num_samples"},
+    "interpolation, batch": {"method": "interpolation", "column": "batch_per_worker"},
+    "extrapolation, samples": {"method": "extrapolation", "column": "num_samples"},
+    "extrapolation, batch": {"method": "extrapolation", "column": "batch_per_worker"},
+}
+
+
+def campaign_lines(path: Path, device: str | None) -> Iterator[str]:
+    """Markdown of a stored campaign: epoch time of every model, by samples, workers and batch."""
+    rows, lines = read_csv(path)
+    fine = [
+        (row, line)
+        for row, line in zip(rows, lines, strict=True)
+        if row["status"] == "ok" and not row["label"] and row["precision"] == "fp32" and row["epoch_time_s"]
+    ]
+    models = sorted({row["model"] for row, _ in fine})
+    yield (
+        f"{len(fine)} points at fp32 of `{path.name}`, oversubscribed and failed ones left out. MAPE of the "
+        f"epoch time [%] on points held out, by the technique chosen in selection. The paper: {PAPER} %."
+    )
+    yield f"\n| model | points | {' | '.join(CAMPAIGN_SCENARIOS)} |"
+    yield f"|---|---:|{'---|' * len(CAMPAIGN_SCENARIOS)}"
+    for model in models:
+        own = [(row, line) for row, line in fine if row["model"] == model]
+        cells = [campaign_cell(own, device, rule) for rule in CAMPAIGN_SCENARIOS.values()]
+        tell(f"{model}: {cells}")
+        yield f"| {model} | {len(own)} | {' | '.join(cells)} |"
+
+
+def campaign_cell(
+    rows: Sequence[tuple[Mapping[str, str], int]], device: str | None, rule: Mapping[str, object]
+) -> str:
+    """Error and technique of one model and scenario, or why there is none."""
+    try:
+        study = campaign_study(rows, device, rule)
+    except ConfigError as error:
+        tell(str(error))
+        return "-"
+    return f"{study.validation_mape:.1f} {study.asked[0].best}"
+
+
+def campaign_study(
+    rows: Sequence[tuple[Mapping[str, str], int]], device: str | None, rule: Mapping[str, object]
+) -> Study:
+    """The study of one model of a campaign under one rule."""
+    columns = [
+        name
+        for name in ("num_samples", "num_workers", "batch_per_worker", "cpus_per_worker", "num_hosts")
+        if len({row[name] for row, _ in rows}) > 1
+    ]
+    validation = dict(rule)
+    if rule["method"] == "extrapolation":
+        name = str(validation.pop("column"))
+        validation["bounds"] = {name: BOUND * max(float(row[name]) for row, _ in rows)}
+    content: dict[str, object] = {
+        "target": "epoch_time_s",
+        "columns": columns,
+        "roles": {
+            role: name
+            for role, name in (("workers", "num_workers"), ("size", "num_samples"))
+            if name in columns
+        },
+        "features": {"inverse": "all", "log": "all", "degree": 2},
+        "validation": validation,
+    }
+    if len(content["roles"]) == 2:  # type: ignore[arg-type]
+        content["features"] = {**content["features"], "terms": ["ernest", "optimus"]}  # type: ignore[dict-item]
+    if device is not None:
+        fields = {"model": "model", "workers": "num_workers", "batch_per_worker": "batch_per_worker"}
+        content["grey_box"] = {"fields": fields, "constants": {"device": device}, "times": "steps_per_epoch"}
+    points, plan = prepared_rows(
+        study_of(content), [dict(row) for row, _ in rows], [line for _, line in rows]
+    )
+    return run_study(points, plan, keep=False)
+
+
+if __name__ == "__main__":
+    main()

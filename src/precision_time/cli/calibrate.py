@@ -1,0 +1,127 @@
+"""`precision-time calibrate`: the shipped predictor moved to a cluster of one's own by a few points."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .options import JsonOption, complete_device
+from .output import message, progress, write_json, write_rows
+
+if TYPE_CHECKING:
+    from ..learn.calibration.fit import Calibrated
+
+EXAMPLES = """\b
+Examples:
+  precision-time calibrate own.csv --out cluster.json
+  precision-time calibrate campaign.csv --device CPU-Xeon-Platinum-8380H --out cluster.json
+  precision-time predict resnet50 -d A100-SXM4-80GB -g 8 --calibration cluster.json
+"""
+
+_SHOWN = 12
+_FIGURES = ("mape_percent", "median_ape_percent", "p90_ape_percent", "bias_percent")
+
+
+def calibrate(
+    data: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DATA",
+            exists=True,
+            dir_okay=False,
+            help="Own points: a CSV as docs/corpus.md has it, a measurement store, or `campaign export`.",
+        ),
+    ],
+    *,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", dir_okay=False, help="Write the calibration to this file.")
+    ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            "--device",
+            "-d",
+            help="What the points ran on, where the data spell it otherwise.",
+            autocompletion=complete_device,
+        ),
+    ] = None,
+    stack: Annotated[
+        str, typer.Option("--stack", help="Software of a campaign's points (`precision-time stacks`).")
+    ] = "pytorch-eager",
+    json_output: JsonOption = False,
+) -> None:
+    """Calibrate the predictor to your own cluster.
+
+    A few measured points move the answers toward what your devices, software and links do; how far is
+    weighed against how much the clusters of the corpus differ. Errors before and after are of
+    configurations that their calibration has not seen.
+    """
+    from ..errors import ConfigError
+    from ..learn.artifact import shipped_predictor
+    from ..learn.calibration.fit import calibrate as fit
+    from ..learn.calibration.reading import read_own
+
+    if out is not None and not out.absolute().parent.is_dir():
+        raise ConfigError(f"--out {out}: its folder does not exist. To fix: make it, or name another.")
+    with progress("Calibrating") as tell:
+        tell("reading")
+        measurements = read_own(data, device=device, stack=stack)
+        tell(f"{len(measurements)} points")
+        result = fit(measurements, shipped_predictor(), origin=data.name)
+    if out is not None:
+        result.calibration.save(out)
+    if json_output:
+        write_json(_to_dict(result, out))
+    else:
+        _write(result)
+    for reason, count in result.points.rejected.items():
+        message(f"Left out {count} rows: {reason}")
+    if not result.helps:
+        message("These points do not help: held out, they are predicted no better than without them.")
+    message(f"Wrote {out}" if out is not None else "Nothing was written. To keep it: --out FILE.")
+
+
+def _effects(result: Calibrated) -> list[tuple[str, float, float]]:
+    """Name, factor and relative standard deviation of every effect, the largest first."""
+    import numpy as np
+
+    posterior = result.calibration.posterior
+    deviations = np.sqrt(np.diag(posterior.covariance))
+    found = [
+        (name, float(np.exp(mean)), float(deviation))
+        for name, mean, deviation in zip(posterior.names, posterior.mean, deviations, strict=True)
+    ]
+    return sorted(found, key=lambda effect: -abs(np.log(effect[1])))
+
+
+def _to_dict(result: Calibrated, out: Path | None) -> dict[str, object]:
+    return {
+        **result.calibration.card,
+        "before": None if result.before is None else result.before.to_dict(),
+        "after": None if result.after is None else result.after.to_dict(),
+        "effects": [
+            {"name": name, "factor": factor, "sd_of_log": deviation}
+            for name, factor, deviation in _effects(result)
+        ],
+        "helps": result.helps,
+        "output": None if out is None else str(out),
+    }
+
+
+def _write(result: Calibrated) -> None:
+    points = result.points
+    rows = [
+        (name, *(f"{getattr(summary, figure):.1f}" for figure in _FIGURES))
+        for name, summary in (("before", result.before), ("after", result.after))
+        if summary is not None
+    ]
+    title = f"{points.rows} points, {len(points.places)} configurations; {result.left_out}"
+    write_rows(title, ("", ">MAPE %", ">median %", ">p90 %", ">bias %"), rows)
+    typer.echo()
+    effects = [
+        (name, f"{factor:.3f}", f"{100.0 * deviation:.0f} %")
+        for name, factor, deviation in _effects(result)[:_SHOWN]
+    ]
+    write_rows("Factors on the step time, shrunken", ("effect", ">factor", ">uncertain by"), effects)

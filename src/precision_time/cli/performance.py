@@ -1,0 +1,164 @@
+"""`precision-time performance-models` and `performance-predict`: models of your own measured points."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .options import JsonOption
+from .output import message, progress, write_json, write_rows
+
+MODELS_EXAMPLES = """\b
+Examples:
+  precision-time performance-models study.yaml
+  precision-time performance-models study.yaml --csv points.csv --out resnet.ptm --plots plots
+  precision-time performance-models study.yaml --json
+"""
+
+PREDICT_EXAMPLES = """\b
+Examples:
+  precision-time performance-predict resnet.ptm --set num_workers=8 --set batch_per_worker=64
+  precision-time performance-predict resnet.ptm --csv questions.csv --json
+"""
+
+
+def performance_models(
+    study: Annotated[
+        Path,
+        typer.Argument(metavar="FILE.yaml", exists=True, dir_okay=False, help="What to fit (docs/ray.md)."),
+    ],
+    *,
+    csv: Annotated[
+        Path | None,
+        typer.Option(
+            "--csv", exists=True, dir_okay=False, help="Measured points; default: `data` of the file."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", dir_okay=False, help="Write the fitted model to this file.")
+    ] = None,
+    plots: Annotated[
+        Path | None,
+        typer.Option("--plots", file_okay=False, help="Write plots as SVG to this folder (extra plots)."),
+    ] = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Learn training times from measured points.
+
+    Tunes every technique on inner splits of the points it is fitted on, takes the one with the lowest error
+    there, and scores it on points held out: between the measured values, beyond them, or at random.
+    """
+    from ..learn.performance.report import SCORE_COLUMNS, remarks, score_rows, to_dict
+    from ..learn.performance.schema import prepared, read_study
+    from ..learn.performance.search import require_sklearn
+    from ..learn.performance.study import run_study
+
+    require_sklearn()
+    content = read_study(study)
+    _check_folders(out, plots)
+    points, plan = prepared(content, _data(study, content.data, csv))
+    with progress("Performance models") as tell:
+        result = run_study(points, plan, tell=tell)
+    if out is not None:
+        result.model.save(out)
+    if plots is not None:
+        _save_plots(result, plots)
+    if json_output:
+        write_json(to_dict(result))
+    else:
+        write_rows(f"{points.target}, {len(points)} points", SCORE_COLUMNS, score_rows(result))
+        for line in remarks(result):
+            typer.echo(line)
+    if out is not None:
+        message(f"Wrote {out}")
+
+
+def performance_predict(
+    model: Annotated[
+        Path,
+        typer.Argument(metavar="MODEL", exists=True, dir_okay=False, help="From performance-models --out."),
+    ],
+    *,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="COLUMN=VALUE", help="A value of the row asked; may be repeated."),
+    ] = None,
+    csv: Annotated[
+        Path | None,
+        typer.Option("--csv", exists=True, dir_okay=False, help="Rows asked, one prediction each."),
+    ] = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Ask a model of `performance-models`.
+
+    Values outside the measured range are extrapolated, and the answer says so.
+    """
+    from ..errors import ConfigError
+    from ..learn.performance.model import PerformanceModel
+    from ..learn.performance.points import read_csv
+
+    if (csv is None) == (not set_):
+        raise ConfigError("Give either --set COLUMN=VALUE or --csv FILE. To fix: use one of them.")
+    fitted = PerformanceModel.load(model)
+    rows: list[dict[str, Any]] = [_row(set_ or [])] if csv is None else [*read_csv(csv)[0]]
+    if not rows:
+        raise ConfigError(f"{csv} has no rows. To fix: write one row per question.")
+    times = fitted.predict(rows)
+    notes = fitted.remarks(rows)
+    if json_output:
+        answers = [{**row, fitted.target: float(value)} for row, value in zip(rows, times, strict=True)]
+        write_json({"target": fitted.target, "predictions": answers, "remarks": list(notes)})
+        return
+    names = [*rows[0]]
+    cells = [
+        (*(str(row[name]) for name in names), f"{value:.6g}") for row, value in zip(rows, times, strict=True)
+    ]
+    write_rows("", (*names, f">{fitted.target}"), cells)
+    for line in notes:
+        message(line)
+
+
+def _data(study: Path, stated: str | None, csv: Path | None) -> Path:
+    from ..errors import ConfigError
+
+    if csv is not None:
+        return csv
+    if stated is None:
+        raise ConfigError(f"{study} names no data. To fix: add `data: points.csv`, or give --csv FILE.")
+    return study.parent / stated
+
+
+def _check_folders(out: Path | None, plots: Path | None) -> None:
+    """Refuse what could not be written before anything is fitted."""
+    from ..errors import ConfigError
+
+    if out is not None and not out.absolute().parent.is_dir():
+        raise ConfigError(f"--out {out}: its folder does not exist. To fix: make it, or name another.")
+    if plots is not None:
+        from ..learn.report.plots import require_matplotlib
+
+        require_matplotlib()
+
+
+def _save_plots(result: Any, folder: Path) -> None:
+    from ..learn.performance.plots import plots
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, svg in plots(result).items():
+        path = folder / f"{name}.svg"
+        path.write_text(svg, encoding="utf-8")
+        message(f"Wrote {path}")
+
+
+def _row(pairs: list[str]) -> dict[str, str]:
+    from ..errors import ConfigError
+
+    row: dict[str, str] = {}
+    for pair in pairs:
+        name, sign, value = pair.partition("=")
+        if not sign or not name:
+            raise ConfigError(f"--set {pair} is no COLUMN=VALUE. To fix: write such as --set num_workers=4.")
+        row[name] = value
+    return row

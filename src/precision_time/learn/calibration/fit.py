@@ -1,0 +1,170 @@
+"""`precision-time calibrate`: points of a user's own in, effects of the cluster and their worth out."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...corpus.jobs import job_of
+from ...corpus.measurement import Measurement
+from ...errors import ConfigError
+from ..artifact import TrainedPredictor
+from ..metrics import ErrorSummary, summarize
+from ..serving import predict_step_times
+from ..table import measured_table
+from .calibration import Calibration
+from .effects import Place, places_of, waiting
+from .posterior import Posterior, factors, fit_effects
+from .prior import Prior, shipped_prior
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.intp]
+
+_MOST_LEFT_OUT_SINGLY = 30
+_FOLDS = 10
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OwnPoints:
+    """One entry per configuration: the median of its repeats, and what the shipped predictor says."""
+
+    places: tuple[Place, ...]
+    measured_s: Floats
+    predicted_s: Floats
+    rows: int
+    rejected: Mapping[str, int]
+
+    @property
+    def residuals(self) -> Floats:
+        """log(measured / predicted), shape (n,)."""
+        return np.log(self.measured_s / self.predicted_s)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Calibrated:
+    """A calibration and the errors on points held out in turn, before and after."""
+
+    calibration: Calibration
+    points: OwnPoints
+    held_out_s: Floats | None
+    """Calibrated step times of configurations that their calibration has not seen; None with only one."""
+    left_out: str
+    """How they were held out, in words."""
+
+    @property
+    def before(self) -> ErrorSummary | None:
+        """Errors of the shipped predictor."""
+        return summarize(self.points.measured_s, self.points.predicted_s)
+
+    @property
+    def after(self) -> ErrorSummary | None:
+        """Errors of calibrated predictions, none of which knows its configuration."""
+        return None if self.held_out_s is None else summarize(self.points.measured_s, self.held_out_s)
+
+    @property
+    def helps(self) -> bool:
+        """Whether held-out points are predicted better with a calibration than without."""
+        if self.before is None or self.after is None:
+            return True
+        return self.after.mape_percent < self.before.mape_percent
+
+
+def calibrate(
+    measurements: Sequence[Measurement],
+    predictor: TrainedPredictor,
+    *,
+    prior: Prior | None = None,
+    origin: str = "",
+) -> Calibrated:
+    """Effects of the cluster that the measurements were made on.
+
+    Args:
+        measurements: Own runs; those that cannot be priced are counted.
+        predictor: The shipped predictor.
+        prior: How much clusters differ; that of the corpus when None.
+        origin: Where the points came from, for the file.
+
+    Raises:
+        ConfigError: If no measurement can be priced.
+    """
+    known = shipped_prior() if prior is None else prior
+    points = own_points(measurements, predictor)
+    held_out, words = _cross_validate(points, known)
+    result = Calibrated(
+        calibration=Calibration(posterior=fit_effects(points.places, points.residuals, known), prior=known),
+        points=points,
+        held_out_s=held_out,
+        left_out=words,
+    )
+    card: dict[str, Any] = {
+        "origin": origin,
+        "rows": points.rows,
+        "configurations": len(points.places),
+        "predictor": predictor.card.get("corpus", ""),
+        "held_out": words,
+        "before_mape_percent": None if result.before is None else result.before.mape_percent,
+        "after_mape_percent": None if result.after is None else result.after.mape_percent,
+    }
+    calibration = Calibration(posterior=result.calibration.posterior, prior=known, card=card)
+    return Calibrated(calibration=calibration, points=points, held_out_s=held_out, left_out=words)
+
+
+def own_points(measurements: Sequence[Measurement], predictor: TrainedPredictor) -> OwnPoints:
+    """Priced configurations of own measurements."""
+    table = measured_table(measurements)
+    if not len(table):
+        reasons = "; ".join(f"{reason} ({count})" for reason, count in table.rejected.items())
+        raise ConfigError(
+            f"None of {len(measurements)} measured rows can be priced: {reasons or 'there are none'}. "
+            "To fix: state model, device and batch in words that `precision-time models` and `devices` know."
+        )
+    rows: dict[str, list[int]] = defaultdict(list)
+    for index, row in enumerate(table.measurements):
+        rows[row.configuration_key or str(index)].append(index)
+    first = np.array([group[0] for group in rows.values()])
+    jobs = [job_of(table.measurements[index]) for index in first]
+    times = predict_step_times(jobs, predictor, coverage=0.9)
+    return OwnPoints(
+        places=places_of(jobs, times.jobs),
+        measured_s=np.array([np.median(table.measured_s[group]) for group in rows.values()]),
+        predicted_s=times.step_time_s,
+        rows=len(table),
+        rejected=dict(table.rejected),
+    )
+
+
+def calibrated_s(places: Sequence[Place], predicted_s: Floats, posterior: Posterior, prior: Prior) -> Floats:
+    """Step times of places after the effects, shape (n,)."""
+    log_common, _, _ = factors(places, posterior, prior)
+    shares = np.array([place.exposed_share for place in places])
+    waits, _ = waiting(shares, float(posterior.mean[posterior.names.index("communication")]))
+    times: Floats = predicted_s * np.exp(log_common + waits)
+    return times
+
+
+def _cross_validate(points: OwnPoints, prior: Prior) -> tuple[Floats | None, str]:
+    """Calibrated step times of configurations held out, and how they were."""
+    count = len(points.places)
+    if count < 2:
+        return None, "one configuration: nothing can be held out"
+    times = np.empty(count)
+    for outside in _folds(count):
+        inside = np.setdiff1d(np.arange(count), outside)
+        posterior = fit_effects([points.places[row] for row in inside], points.residuals[inside], prior)
+        asked = [points.places[row] for row in outside]
+        times[outside] = calibrated_s(asked, points.predicted_s[outside], posterior, prior)
+    singly = count <= _MOST_LEFT_OUT_SINGLY
+    return times, "each configuration left out in turn" if singly else f"{_FOLDS} folds of configurations"
+
+
+def _folds(count: int) -> Iterator[Ints]:
+    if count <= _MOST_LEFT_OUT_SINGLY:
+        yield from (np.array([index]) for index in range(count))
+        return
+    shuffled = np.random.default_rng(0).permutation(count)
+    yield from (np.sort(shuffled[fold::_FOLDS]) for fold in range(_FOLDS))

@@ -1,0 +1,227 @@
+"""Estimators in scikit-learn's manner for what it lacks here.
+
+Logarithmic targets with relative weights, stepwise regression, overlapping parts, and a second estimator on
+what a first one leaves over. They clone and take `set_params`; `parts_of` turns a fitted one into arrays.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, RegressorMixin, clone
+from sklearn.exceptions import ConvergenceWarning
+
+from .forms import Overlap
+
+Floats = NDArray[np.float64]
+
+_FLOOR = 0.05
+"""No prediction below this share of the shortest measured time."""
+
+
+class TimeRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    """A regressor of times: columns chosen and standardised, target as it is or its logarithm.
+
+    Args:
+        regressor: Any scikit-learn regressor that takes sample weights.
+        target: "seconds", or "log" for its logarithm.
+        columns: Indices of the columns to use; None takes all.
+        standardise: Subtract the mean and divide by the standard deviation of the fitted rows.
+
+    Seconds are weighted by 1/y^2, so that relative errors count, which is what is scored; a logarithm
+    has them of itself. Mean and scale are of the rows of this very fit: no other row is looked at.
+    """
+
+    def __init__(
+        self,
+        regressor: Any,
+        *,
+        target: str = "log",
+        columns: tuple[int, ...] | None = None,
+        standardise: bool = True,
+    ) -> None:
+        self.regressor = regressor
+        self.target = target
+        self.columns = columns
+        self.standardise = standardise
+
+    def fit(self, x: Floats, y: Floats) -> TimeRegressor:
+        """Fit on rows of shape (n, n_features) and times of shape (n,), all above 0."""
+        self.columns_ = np.arange(x.shape[1]) if self.columns is None else np.array(self.columns, dtype=int)
+        chosen = x[:, self.columns_]
+        self.center_ = chosen.mean(axis=0) if self.standardise else np.zeros(chosen.shape[1])
+        spread = chosen.std(axis=0) if self.standardise else np.ones(chosen.shape[1])
+        self.scale_ = np.where(spread > 1e-12 * np.maximum(np.abs(self.center_), 1e-300), spread, 1.0)
+        log = self.target == "log"
+        self.unit_ = float(np.exp(np.log(y).mean()))
+        self.least_ = float(_FLOOR * y.min())
+        ratio = y / self.unit_
+        self.regressor_ = clone(self.regressor)
+        with warnings.catch_warnings():
+            # Candidates that do not converge lose the search; a warning for each would say nothing more.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            self.regressor_.fit(
+                (chosen - self.center_) / self.scale_,
+                np.log(ratio) if log else ratio,
+                **({} if log else {"sample_weight": 1.0 / np.square(ratio)}),
+            )
+        self.n_features_in_ = x.shape[1]
+        return self
+
+    def predict(self, x: Floats) -> Floats:
+        """Times, shape (n,)."""
+        values = self.regressor_.predict((x[:, self.columns_] - self.center_) / self.scale_)
+        if self.target == "log":
+            values = np.exp(np.minimum(values, 50.0))
+        times: Floats = np.maximum(self.unit_ * values, self.least_)
+        return times
+
+
+class ResidualRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    """A second regressor of times on the ratio of measured time to a first one's: their product predicts.
+
+    Args:
+        base: A few coefficients that go on beyond the measured range.
+        residual: What learns the rest within it.
+    """
+
+    def __init__(self, base: TimeRegressor, residual: TimeRegressor) -> None:
+        self.base = base
+        self.residual = residual
+
+    def fit(self, x: Floats, y: Floats) -> ResidualRegressor:
+        """Fit both."""
+        self.base_ = clone(self.base).fit(x, y)
+        self.residual_ = clone(self.residual).fit(x, y / self.base_.predict(x))
+        self.n_features_in_ = x.shape[1]
+        return self
+
+    def predict(self, x: Floats) -> Floats:
+        """Times, shape (n,)."""
+        times: Floats = self.base_.predict(x) * self.residual_.predict(x)
+        return times
+
+
+class StepwiseRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    """Draper and Smith's stepwise regression.
+
+    Starts empty; adds the column most correlated with the residual if its coefficient differs from 0 at
+    `p_add`, then drops the weakest whose significance is worse than `p_remove`; ends when neither happens.
+
+    Args:
+        p_add: Significance to enter.
+        p_remove: Significance to stay; not below p_add, or a column would enter and leave for ever.
+        max_steps: Most rounds.
+
+    Reference: Draper, Smith, Applied Regression Analysis, 3rd edition, chapter 15.
+    """
+
+    def __init__(self, *, p_add: float = 0.05, p_remove: float = 0.1, max_steps: int = 100) -> None:
+        self.p_add = p_add
+        self.p_remove = p_remove
+        self.max_steps = max_steps
+
+    def fit(self, x: Floats, y: Floats, sample_weight: Floats | None = None) -> StepwiseRegressor:
+        """Fit by weighted least squares."""
+        root = np.ones(len(y)) if sample_weight is None else np.sqrt(sample_weight / sample_weight.mean())
+        chosen: list[int] = []
+        for _ in range(self.max_steps):
+            before = list(chosen)
+            self._enter(x, y, root, chosen)
+            self._leave(x, y, root, chosen)
+            if chosen == before:
+                break
+        beta, _ = _least_squares(x[:, chosen], y, root)
+        self.chosen_ = tuple(chosen)
+        self.intercept_ = float(beta[0])
+        self.coef_ = np.zeros(x.shape[1])
+        self.coef_[chosen] = beta[1:]
+        return self
+
+    def predict(self, x: Floats) -> Floats:
+        """Values, shape (n,)."""
+        values: Floats = x @ self.coef_ + self.intercept_
+        return values
+
+    def _enter(self, x: Floats, y: Floats, root: Floats, chosen: list[int]) -> None:
+        if len(chosen) + 2 >= len(y):
+            return
+        beta, _ = _least_squares(x[:, chosen], y, root)
+        left = (y - beta[0] - x[:, chosen] @ beta[1:]) * root
+        left = left - left.mean()
+        weighted = x * root[:, None]
+        weighted = weighted - weighted.mean(axis=0)
+        norms = np.linalg.norm(weighted, axis=0) * max(float(np.linalg.norm(left)), 1e-300)
+        strength = np.abs(weighted.T @ left) / np.maximum(norms, 1e-300)
+        strength[chosen] = -1.0
+        best = int(np.argmax(strength))
+        if strength[best] <= 0.0:
+            return
+        _, p_values = _least_squares(x[:, [*chosen, best]], y, root)
+        if p_values[-1] < self.p_add:
+            chosen.append(best)
+
+    def _leave(self, x: Floats, y: Floats, root: Floats, chosen: list[int]) -> None:
+        if not chosen:
+            return
+        _, p_values = _least_squares(x[:, chosen], y, root)
+        weakest = int(np.argmax(p_values))
+        if p_values[weakest] > max(self.p_remove, self.p_add):
+            chosen.pop(weakest)
+
+
+def _least_squares(x: Floats, y: Floats, root: Floats) -> tuple[Floats, Floats]:
+    """Intercept and coefficients, shape (k + 1,), and the two-sided p-values of the latter, shape (k,)."""
+    from scipy.stats import t
+
+    design = np.column_stack([np.ones(len(y)), x]) * root[:, None]
+    beta: Floats = np.linalg.lstsq(design, y * root, rcond=None)[0].astype(np.float64)
+    freedom = max(len(y) - design.shape[1], 1)
+    variance = float(np.square(y * root - design @ beta).sum()) / freedom
+    errors = np.sqrt(np.maximum(np.diag(np.linalg.pinv(design.T @ design)) * variance, 1e-300))
+    p_values: Floats = 2.0 * t.sf(np.abs(beta / errors), freedom)
+    return beta, p_values[1:]
+
+
+class OverlapRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    """The form `Overlap` by least squares on the logarithm, from a few starts; x as that form has it."""
+
+    def __init__(self, *, width: float = 0.05) -> None:
+        self.width = width
+
+    def fit(self, x: Floats, y: Floats, sample_weight: Floats | None = None) -> OverlapRegressor:
+        """Fit the nine numbers; the loss is quadratic up to `width`, linear beyond. Weights play no part."""
+        from scipy.optimize import least_squares
+
+        log_y = np.log(y)
+        tenth = float(np.log(np.median(y) / 10.0))
+        start = np.full(9, tenth)
+        start[1] -= np.log(np.median(x[:, 0]))
+        found = None
+        for gamma in (-2.0, 0.0, 2.0):
+            start[8] = gamma
+            tried = least_squares(
+                lambda point: np.log(_overlap(point).predict(x)) - log_y,
+                start,
+                loss="soft_l1",
+                f_scale=self.width,
+                max_nfev=200,
+            )
+            if found is None or tried.cost < found.cost:
+                found = tried
+        assert found is not None
+        self.form_ = _overlap(found.x)
+        return self
+
+    def predict(self, x: Floats) -> Floats:
+        """Values, shape (n,)."""
+        return self.form_.predict(x)
+
+
+def _overlap(point: Floats) -> Overlap:
+    """The form of free numbers: coefficients as logarithms, gamma between 1 and 10."""
+    gamma = 1.0 + 9.0 / (1.0 + np.exp(-np.clip(point[8], -50.0, 50.0)))
+    return Overlap(coefficients=np.exp(np.clip(point[:8], -40.0, 20.0)), gamma=np.asarray(gamma))

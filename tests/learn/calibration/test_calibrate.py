@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from precision_time import predict_time
+from precision_time.cli.calibrate import calibrate as command
+from precision_time.corpus.measurement import Measurement
+from precision_time.corpus.store import write_store
+from precision_time.cost.stacks import get_stack
+from precision_time.errors import ConfigError, CorpusError, UnknownNameError
+from precision_time.learn.artifact import shipped_predictor
+from precision_time.learn.calibration.calibration import Calibration, as_calibration
+from precision_time.learn.calibration.fit import Calibrated, calibrate
+from precision_time.learn.calibration.reading import read_own
+from precision_time.parallel.layout import Layout
+
+APP = typer.Typer()
+APP.command()(command)
+ASKED = [(model, gpus, batch) for model in ("resnet50", "resnet18") for gpus in (1, 4) for batch in (32, 64)]
+
+
+def own_run(model: str, gpus: int, batch: int, factor: float) -> Measurement:
+    """A run of a cluster that is `factor` times as slow as predicted."""
+    predicted = predict_time(
+        model, device="T4", gpus=gpus, batch_size=batch, precision="fp32", stack="pytorch-eager", zero=0
+    )
+    return Measurement(
+        source="own",
+        source_ref="test",
+        model=model,
+        device="T4",
+        num_devices=gpus,
+        num_nodes=1,
+        precision="fp32",
+        layout=Layout(dp=gpus, micro_batch_size=float(batch)),
+        global_batch_size=float(batch * gpus),
+        measured_step_time_s=factor * predicted.step_time_s,
+        stack=get_stack("pytorch-eager"),
+        configuration_key=f"{hash((model, gpus, batch)) & 0xFFFFFFFF:016x}",
+    )
+
+
+@pytest.fixture(scope="module")
+def slow() -> Calibrated:
+    return calibrate([own_run(*item, 1.5) for item in ASKED], shipped_predictor(), origin="test")
+
+
+def test_a_slow_cluster_is_learned_and_the_error_falls(slow: Calibrated) -> None:
+    assert slow.before is not None and slow.after is not None
+    assert slow.before.mape_percent == pytest.approx(100.0 / 3.0, rel=0.05)
+    assert slow.after.mape_percent < slow.before.mape_percent / 2.0
+    assert slow.helps
+    assert slow.calibration.card["configurations"] == len(ASKED)
+
+
+def test_predictions_take_it_and_their_terms_add_up(slow: Calibrated) -> None:
+    question = {"device": "T4", "gpus": 4, "batch_size": 48, "precision": "fp32", "stack": "pytorch-eager"}
+    plain = predict_time("resnet50", **question)
+    moved = predict_time("resnet50", **question, calibration=slow.calibration)
+    assert 1.3 < moved.step_time_s / plain.step_time_s < 1.5
+    assert math.fsum(moved.terms.values()) == pytest.approx(moved.step_time_s, rel=1e-12)
+    assert all(seconds > 0.0 for seconds in moved.terms.values())
+    assert moved.interval.low_s < moved.step_time_s < moved.interval.high_s
+    before = plain.interval.high_s / plain.interval.low_s
+    assert moved.interval.high_s / moved.interval.low_s < before
+    assert any("Calibrated by 8 configurations" in line for line in moved.assumptions)
+    assert moved.analytical_step_time_s == plain.analytical_step_time_s
+
+
+def test_elsewhere_less_is_taken_over_and_the_answer_says_so(slow: Calibrated) -> None:
+    question = {"device": "H100-SXM5-80GB", "precision": "bf16-mixed", "batch_size": 8, "seq_len": 128}
+    plain = predict_time("bert-base-uncased", **question)
+    moved = predict_time("bert-base-uncased", **question, calibration=slow.calibration)
+    assert 1.0 < moved.step_time_s / plain.step_time_s < 1.3
+    assert any("None of them is on H100-SXM5-80GB" in line for line in moved.assumptions)
+
+
+def test_a_cluster_as_predicted_changes_nothing() -> None:
+    result = calibrate([own_run(*item, 1.0) for item in ASKED], shipped_predictor())
+    names = result.calibration.posterior.mean
+    assert abs(names).max() < 0.02
+
+
+def test_one_configuration_has_nothing_held_out() -> None:
+    run = own_run(*ASKED[0], 1.5)
+    result = calibrate([run, replace(run, source_ref="again")], shipped_predictor())
+    assert result.after is None and result.points.rows == 2
+    assert result.left_out == "one configuration: nothing can be held out"
+
+
+def test_the_file_says_the_same_and_damage_is_told(slow: Calibrated, tmp_path: Path) -> None:
+    path = tmp_path / "cluster.json"
+    slow.calibration.save(path)
+    loaded = as_calibration(path)
+    question = {"device": "T4", "batch_size": 48, "precision": "fp32"}
+    assert loaded is not None
+    assert (
+        predict_time("resnet50", **question, calibration=path).step_time_s
+        == predict_time("resnet50", **question, calibration=slow.calibration).step_time_s
+    )
+    stated = json.loads(path.read_text(encoding="utf-8"))
+    for change, words in (
+        ({"schema_version": 99}, "upgrade precision-time"),
+        ({"format": "other"}, "no readable calibration"),
+        ({"effects": []}, "no readable calibration"),
+        ({"covariance": [[1.0]]}, "do not fit together"),
+        ({"noise_sd": None}, "no readable calibration"),
+    ):
+        path.write_text(json.dumps({**stated, **change}), encoding="utf-8")
+        with pytest.raises(CorpusError, match=words):
+            Calibration.load(path)
+    path.write_text(json.dumps(stated)[:200], encoding="utf-8")
+    with pytest.raises(CorpusError, match="no readable calibration"):
+        Calibration.load(path)
+    with pytest.raises(CorpusError, match="There is no calibration at"):
+        Calibration.load(tmp_path / "none.json")
+
+
+CAMPAIGN = (
+    "key,status,label,model,precision,device,num_workers,batch_per_worker,step_time_s,num_hosts,sizes\n"
+)
+
+
+def test_a_campaign_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "campaign.csv"
+    path.write_text(
+        CAMPAIGN
+        + "a,ok,,resnet50,fp32,my box,2,16,0.5,1,{}\n"
+        + "b,failed,,resnet50,fp32,my box,2,99,,1,{}\n",
+        encoding="utf-8",
+    )
+    (run,) = read_own(path, device="t4")
+    assert (run.device, run.num_devices, run.global_batch_size) == ("T4", 2, 32.0)
+    with pytest.raises(UnknownNameError, match="T5"):
+        read_own(path, device="T5")
+    with pytest.raises(ConfigError, match=r"None of 1 measured rows can be priced: device not known \(1\)"):
+        calibrate(read_own(path), shipped_predictor())
+    path.write_text(CAMPAIGN + "a,ok,,resnet50,fp32,T4,0,16,0.5,1,{}\n", encoding="utf-8")
+    with pytest.raises(CorpusError, match="campaign.csv:2 cannot be read"):
+        read_own(path)
+    path.write_text(CAMPAIGN, encoding="utf-8")
+    with pytest.raises(CorpusError, match="holds no measured point"):
+        read_own(path)
+
+
+def test_the_command_shows_errors_before_and_after(tmp_path: Path) -> None:
+    store, out = tmp_path / "own.sqlite", tmp_path / "cluster.json"
+    write_store(store, [own_run(*item, 1.5) for item in ASKED])
+    done = CliRunner().invoke(APP, [str(store), "--out", str(out), "--json"])
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert told["after"]["mape_percent"] < told["before"]["mape_percent"]
+    assert told["effects"][0]["factor"] > 1.0
+    shown = CliRunner().invoke(APP, [str(store)])
+    assert "before" in shown.stdout and "after" in shown.stdout
+    assert Calibration.load(out).devices == {"T4"}
+    nowhere = CliRunner().invoke(APP, [str(store), "--out", str(tmp_path / "no" / "x.json")])
+    assert isinstance(nowhere.exception, ConfigError)

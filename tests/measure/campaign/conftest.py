@@ -1,0 +1,87 @@
+"""Points made up for tests, and a Ray that is started once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from precision_time.measure.campaign.plan import Point, Setting
+from precision_time.measure.campaign.point import FinishedPoint
+from precision_time.ray_mapping import ray_session
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(autouse=True)
+def _own_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(HERE))
+
+
+@pytest.fixture(scope="session")
+def point_of() -> Callable[..., Point]:
+    """A small point; `workers` and every field of Point may be given."""
+
+    def make(*, workers: int = 1, nodes: int = 1, **changes: Any) -> Point:
+        values: dict[str, Any] = {
+            "model": "cnn",
+            "dataset": "synthetic",
+            "dataset_samples": 64,
+            "fraction": 1.0,
+            "setting": Setting(num_workers=workers, num_nodes=nodes),
+            "batch_per_worker": 8,
+            "precision": "fp32",
+            "optimizer": "adam",
+        }
+        return Point(**{**values, **changes})
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def finished_of() -> Callable[..., FinishedPoint]:
+    """A finished point whose figures are made up."""
+
+    def make(**changes: Any) -> FinishedPoint:
+        values: dict[str, Any] = {
+            "campaign": "made-up",
+            "key": "cnn/synthetic-64x1/w1c1/b8/fp32/adam",
+            "repeat": 0,
+            "model": "cnn",
+            "dataset": "synthetic",
+            "dataset_fraction": 1.0,
+            "num_samples": 64,
+            "num_workers": 1,
+            "cpus_per_worker": 1.0,
+            "gpus_per_worker": 0.0,
+            "batch_per_worker": 8,
+            "precision": "fp32",
+            "optimizer": "adam",
+            "sizes": {},
+            "device": "CPU-Made-Up",
+            "step_time_s": 0.02,
+            "samples_per_s": 400.0,
+            "train_time_s": 0.16,
+        }
+        return FinishedPoint(**{**values, **changes})
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def ray() -> Iterator[Any]:
+    """A local Ray of two CPUs; its workers find the loops of this folder and the package under test."""
+    source = str(Path(__file__).resolve().parents[3] / "src")
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [source, str(HERE), before]))
+    try:
+        with ray_session("local", num_cpus=2) as module:
+            yield module
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before

@@ -1,0 +1,188 @@
+"""Ray as a `Map`: the answers of the plain `map`, a bounded number of chunks, errors as they are."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from precision_time.cost.stacks import usual_stack
+from precision_time.errors import ConfigError, LayoutError, MissingExtraError
+from precision_time.hardware.catalog import get_cluster
+from precision_time.learn.holding_out import Fold, held_out_by_stage
+from precision_time.learn.stages import DEFAULT_SETTINGS
+from precision_time.learn.table import JobTable, MeasuredTable
+from precision_time.mapping import Map
+from precision_time.plan.problem import Problem
+from precision_time.plan.search import search_layouts
+from precision_time.precision.catalog import get_policy
+from precision_time.ray_mapping import import_ray, ray_map, ray_session, spread_over
+from precision_time.workload.resolve import load_workload
+
+SOURCE = str(Path(__file__).resolve().parents[1] / "src")
+IN_FLIGHT = 4
+
+
+@pytest.fixture(scope="module")
+def over() -> Iterator[Map]:
+    """A map over a local Ray of two CPUs."""
+    pytest.importorskip("ray")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [SOURCE, os.environ.get("PYTHONPATH")])))
+        with ray_map("local", num_cpus=2, in_flight=IN_FLIGHT) as spread:
+            yield spread
+
+
+needs_ray = pytest.mark.slow
+
+
+@needs_ray
+def test_answers_come_in_order(over: Map) -> None:
+    def slow_first(number: int) -> tuple[int, float]:
+        import time
+
+        time.sleep(0.3 if number == 0 else 0.0)
+        return number, number / 3
+
+    assert list(over(slow_first, range(20))) == [(number, number / 3) for number in range(20)]
+    assert list(over(abs, [])) == []
+
+
+@needs_ray
+def test_no_more_chunks_are_taken_than_may_be_in_flight(over: Map) -> None:
+    taken: list[int] = []
+
+    def chunks() -> Iterator[int]:
+        for number in range(50):
+            taken.append(number)
+            yield number
+
+    for done, answer in enumerate(over(abs, chunks())):
+        assert answer == done
+        assert len(taken) <= done + 1 + IN_FLIGHT
+    assert len(taken) == 50
+
+
+@needs_ray
+def test_errors_arrive_as_they_were_raised(over: Map) -> None:
+    def refuse(number: int) -> int:
+        if number == 3:
+            raise LayoutError(f"tp={number} cannot be. To fix: tp=4.")
+        return number
+
+    answers = iter(over(refuse, range(9)))
+    assert [next(answers) for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(LayoutError) as caught:
+        next(answers)
+    assert str(caught.value) == "tp=3 cannot be. To fix: tp=4."
+    assert list(over(abs, [-1])) == [1]
+
+
+@needs_ray
+def test_a_lost_worker_is_replaced(over: Map, tmp_path: Path) -> None:
+    mark = tmp_path / "tried"
+
+    def dies_once(number: int) -> int:
+        import os
+
+        if number == 1 and not mark.exists():
+            mark.touch()
+            os._exit(1)
+        return 10 * number
+
+    assert list(over(dies_once, range(3))) == [0, 10, 20]
+    assert mark.exists()
+
+
+def made_up_table(models: int = 6, rows_each: int = 30) -> MeasuredTable:
+    """Numbers without meaning in the shape of a table."""
+    draw = np.random.default_rng(0)
+    count = models * rows_each
+    names = ("log_params", "log_flops", "log_micro_batch_size", "log_peak", "class.gemm", "stack.made-up")
+    compute_s = np.exp(draw.normal(size=count))
+    exposed_s = np.where(draw.random(count) < 0.5, 0.0, 0.3 * compute_s)
+    return MeasuredTable(
+        jobs=JobTable(
+            features=draw.normal(size=(count, len(names))),
+            names=names,
+            analytical_s=compute_s + exposed_s,
+            compute_s=compute_s,
+            exposed_s=exposed_s,
+        ),
+        measurements=(),
+        measured_s=compute_s * np.exp(0.2 * draw.normal(size=count)) + exposed_s,
+        sync_s=np.full(count, np.nan),
+        rejected=Counter(),
+    )
+
+
+@needs_ray
+def test_folds_are_fitted_bit_for_bit_as_here(over: Map) -> None:
+    table = made_up_table()
+    count = len(table.measured_s)
+    part = np.arange(count) % 3
+    folds = [Fold(inside=np.flatnonzero(part != k), outside=np.flatnonzero(part == k)) for k in range(3)]
+    settings = {
+        stage: replace(item, num_trees=10, min_data_in_leaf=5, num_leaves=4)
+        for stage, item in DEFAULT_SETTINGS.items()
+    }
+    options: dict[str, Any] = {
+        "weights": np.ones(count), "groups": np.repeat(np.arange(6), 30), "settings": settings, "seed": 3,
+    }  # fmt: skip
+    here = list(held_out_by_stage(table, folds, **options))
+    there = list(held_out_by_stage(table, folds, spread=over, **options))
+    assert len(here) == len(there) == 3
+    for mine, rays in zip(here, there, strict=True):
+        assert np.array_equal(mine.smooth_s, rays.smooth_s)
+        assert np.array_equal(mine.parts_s, rays.parts_s)
+        for part_of in fields(mine.corrected):
+            name = part_of.name
+            assert np.array_equal(getattr(mine.corrected, name), getattr(rays.corrected, name)), name
+
+
+@needs_ray
+def test_the_search_finds_the_same_layouts_and_times(over: Map) -> None:
+    workload = load_workload("llama3.2-1b", seq_len=2048)
+    problem = Problem(
+        workload=workload,
+        cluster=get_cluster(device="A100-SXM4-40GB", num_devices=8),
+        precision=get_policy("bf16-mixed"),
+        stack=usual_stack(workload.family),
+        global_batch_size=32,
+    )
+    here, there = search_layouts(problem, top=5), search_layouts(problem, top=5, over=over)
+    assert [each.layout for each in there.ranked] == [each.layout for each in here.ranked]
+    assert [each.step_time_s for each in there.ranked] == [each.step_time_s for each in here.ranked]
+    assert there.counts == here.counts
+
+
+@needs_ray
+def test_a_session_that_is_open_is_used_and_left_open(over: Map) -> None:
+    ray = import_ray()
+    with ray_session("10.255.255.1:1") as module:
+        assert module is ray
+    assert ray.is_initialized()
+
+
+def test_bounds_and_addresses_are_checked() -> None:
+    pytest.importorskip("ray")
+    with pytest.raises(ConfigError, match="in_flight=0.*To fix"), ray_map(in_flight=0):
+        pass
+
+
+def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingExtraError, match=r"precision-time\[ray\]"), spread_over("local"):
+        pass
+
+
+def test_without_an_address_processes_do_it() -> None:
+    with spread_over(None, 1) as spread:
+        assert spread is map
