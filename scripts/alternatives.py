@@ -1,7 +1,7 @@
 """Other learners on the same rows and folds, and settings by nested search: writes docs/learners.md.
 
 Every learner sees the features of the shipped predictor and the logarithm of measured over analytical time.
-Our own stages are shown beside them. Needs the extra `learners` and ten minutes on two cores; priced rows
+Our own stages are shown beside them. Needs the extra `alternatives` and ten minutes on two cores; priced rows
 come from the report's cache.
 """
 

@@ -40,7 +40,7 @@ _INTERRUPTED = 130
 
 app = typer.Typer(
     name="campaign",
-    help="Profile training jobs on a Ray cluster: measure, look at and export their times.",
+    help="Profile training jobs on a Ray cluster.",
     no_args_is_help=True,
     rich_markup_mode=None,
     epilog=EXAMPLES,
@@ -111,7 +111,7 @@ def run(
     ] = False,
     json_output: JsonOption = False,
 ) -> None:
-    """Measure every point of a campaign that the store does not hold yet.
+    """Measure the points that the store does not hold yet.
 
     Each point is real training on Ray Train. Finished points are stored at once: an interrupted campaign
     goes on where it stopped.

@@ -13,6 +13,8 @@ from .. import __version__
 from ..errors import PrecisionTimeError
 from . import (
     architectures,
+    calibrate,
+    campaign,
     compare_predictors,
     devices,
     env,
@@ -21,6 +23,7 @@ from . import (
     layout,
     measure,
     models,
+    performance,
     precisions,
     predict,
     predictddl,
@@ -57,6 +60,10 @@ app.command(epilog=architectures.EXAMPLES)(architectures.architectures)
 app.command("train-ghn", epilog=architectures.TRAIN_EXAMPLES)(architectures.train_ghn)
 app.command("compare-predictors", epilog=compare_predictors.EXAMPLES)(compare_predictors.compare_predictors)
 app.add_typer(predictddl.app)
+app.add_typer(campaign.app)
+app.command("performance-models", epilog=performance.MODELS_EXAMPLES)(performance.performance_models)
+app.command("performance-predict", epilog=performance.PREDICT_EXAMPLES)(performance.performance_predict)
+app.command(epilog=calibrate.EXAMPLES)(calibrate.calibrate)
 
 
 def command_paths() -> list[str]:
