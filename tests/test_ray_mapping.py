@@ -23,7 +23,7 @@ from precision_time.mapping import Map
 from precision_time.plan.problem import Problem
 from precision_time.plan.search import search_layouts
 from precision_time.precision.catalog import get_policy
-from precision_time.ray_mapping import import_ray, ray_map, ray_session, spread_over
+from precision_time.ray_mapping import _not_connected, import_ray, ray_map, ray_session, spread_over
 from precision_time.workload.resolve import load_workload
 
 SOURCE = str(Path(__file__).resolve().parents[1] / "src")
@@ -175,6 +175,19 @@ def test_bounds_and_addresses_are_checked() -> None:
     pytest.importorskip("ray")
     with pytest.raises(ConfigError, match="in_flight=0.*To fix"), ray_map(in_flight=0):
         pass
+
+
+def test_a_cluster_that_lets_nobody_in_is_not_called_absent() -> None:
+    class AuthenticationError(Exception):
+        """Called as Ray's is."""
+
+    refused, nothing = ConnectionError("failed"), ConnectionError("failed")
+    refused.__cause__ = RuntimeError("gcs")
+    refused.__cause__.__cause__ = AuthenticationError("token is missing")
+    assert "asks for an authentication token" in str(_not_connected("host:1", refused))
+    said = str(_not_connected("host:1", nothing))
+    assert "No Ray answers at 'host:1'" in said
+    assert "token" not in said
 
 
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,14 +89,27 @@ def ray_session(address: str | None = None, *, num_cpus: int | None = None) -> I
             warnings.simplefilter("ignore")
             ray.init(**options)
     except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
-        raise ConfigError(
-            f"No Ray answers at {address or LOCAL!r}: {error}. To fix: start one with `ray start --head` and "
-            f"give its address, or {LOCAL!r} for one of its own on this machine."
-        ) from error
+        raise _not_connected(address or LOCAL, error) from error
     try:
         yield ray
     finally:
         ray.shutdown()
+
+
+def _not_connected(address: str, error: BaseException) -> ConfigError:
+    """Why there is no session: nothing is there, or it does not let this process in."""
+    causes = [error]
+    while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None:
+        causes.append(cause)
+    if any(type(each).__name__ == "AuthenticationError" for each in causes):
+        return ConfigError(
+            f"The Ray at {address!r} asks for an authentication token that this process lacks. To fix: "
+            "set RAY_AUTH_MODE and the token as the owner of the cluster says (Ray: token authentication)."
+        )
+    return ConfigError(
+        f"No Ray answers at {address!r}: {error}. To fix: start one with `ray start --head` and give its "
+        f"address, or {LOCAL!r} for one of its own on this machine."
+    )
 
 
 @contextmanager

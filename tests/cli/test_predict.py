@@ -6,6 +6,7 @@ import inspect
 import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -76,7 +77,7 @@ def test_options_arrive_under_the_names_of_the_call(
         " --offload optimizer --expert-capacity 1.25 --rank-order tp-pp-cp-dp --prefetch 2 --no-stragglers"
         " --input-rate 900 --coverage 0.8 --size hidden=64 --size rate=0.5 --precision tf32"
     )
-    assert cli(*words.split()).code == 0
+    assert cli(*words.split(), "--calibration", __file__).code == 0
     expected = {
         "model": "resnet50", "device": "A100-SXM4-80GB", "gpus": 16, "nodes": 2, "node_type": "DGX-A100",
         "batch_size": 32, "global_batch_size": None, "seq_len": 128, "image_size": 192, "dataset": "imagenet",
@@ -87,6 +88,7 @@ def test_options_arrive_under_the_names_of_the_call(
         "stage_layers": "7,8x2,7", "sequence_parallel": False, "context_method": "ulysses", "shard_size": 9,
         "reshard_after_forward": False, "offload": "optimizer", "expert_capacity": 1.25,
         "rank_order": "tp-pp-cp-dp", "prefetch": 2, "stragglers": False,
+        "calibration": Path(__file__),
     }  # fmt: skip
     assert asked == [expected]
 

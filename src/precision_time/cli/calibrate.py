@@ -11,12 +11,13 @@ from .options import JsonOption, complete_device
 from .output import message, progress, write_json, write_rows
 
 if TYPE_CHECKING:
+    from ..corpus.measurement import Measurement
     from ..learn.calibration.fit import Calibrated
 
 EXAMPLES = """\b
 Examples:
   precision-time calibrate own.csv --out cluster.json
-  precision-time calibrate campaign.csv --device CPU-Xeon-Platinum-8380H --out cluster.json
+  precision-time calibrate campaign.sqlite --device CPU-Xeon-Platinum-8380H --out cluster.json
   precision-time predict resnet50 -d A100-SXM4-80GB -g 8 --calibration cluster.json
 """
 
@@ -31,7 +32,7 @@ def calibrate(
             metavar="DATA",
             exists=True,
             dir_okay=False,
-            help="Own points: a CSV as docs/corpus.md has it, a measurement store, or `campaign export`.",
+            help="Own points: CSV as in docs/corpus.md, measurement store, store or export of a campaign.",
         ),
     ],
     *,
@@ -47,9 +48,6 @@ def calibrate(
             autocompletion=complete_device,
         ),
     ] = None,
-    stack: Annotated[
-        str, typer.Option("--stack", help="Software of a campaign's points (`precision-time stacks`).")
-    ] = "pytorch-eager",
     json_output: JsonOption = False,
 ) -> None:
     """Calibrate the predictor to your own cluster.
@@ -61,13 +59,12 @@ def calibrate(
     from ..errors import ConfigError
     from ..learn.artifact import shipped_predictor
     from ..learn.calibration.fit import calibrate as fit
-    from ..learn.calibration.reading import read_own
 
     if out is not None and not out.absolute().parent.is_dir():
         raise ConfigError(f"--out {out}: its folder does not exist. To fix: make it, or name another.")
     with progress("Calibrating") as tell:
         tell("reading")
-        measurements = read_own(data, device=device, stack=stack)
+        measurements = _measurements(data, device)
         tell(f"{len(measurements)} points")
         result = fit(measurements, shipped_predictor(), origin=data.name)
     if out is not None:
@@ -81,6 +78,29 @@ def calibrate(
     if not result.helps:
         message("These points do not help: held out, they are predicted no better than without them.")
     message(f"Wrote {out}" if out is not None else "Nothing was written. To keep it: --out FILE.")
+
+
+def _measurements(data: Path, device: str | None) -> list[Measurement]:
+    """The measurements of a file; points of a campaign become rows of the corpus first."""
+    from tempfile import TemporaryDirectory
+
+    from ..learn.calibration.reading import header_of, is_database, read_own
+
+    of_campaign = (
+        not is_database(data, of_measurements=True)
+        if is_database(data)
+        else {"num_workers", "batch_per_worker"} <= {*header_of(data)}
+    )
+    if not of_campaign:
+        return read_own(data, device=device)
+    from ..measure.campaign.rows import corpus_csv
+    from ..measure.campaign.store import read_store
+
+    text, _ = corpus_csv(read_store(data), source="own")
+    with TemporaryDirectory() as folder:
+        rows = Path(folder) / f"{data.stem}-rows.csv"
+        rows.write_text(text, encoding="utf-8")
+        return read_own(rows, device=device)
 
 
 def _effects(result: Calibrated) -> list[tuple[str, float, float]]:

@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -19,6 +20,7 @@ from precision_time.learn.artifact import shipped_predictor
 from precision_time.learn.calibration.calibration import Calibration, as_calibration
 from precision_time.learn.calibration.fit import Calibrated, calibrate
 from precision_time.learn.calibration.reading import read_own
+from precision_time.measure.campaign.point import FinishedPoint, write_points
 from precision_time.parallel.layout import Layout
 
 APP = typer.Typer()
@@ -123,30 +125,41 @@ def test_the_file_says_the_same_and_damage_is_told(slow: Calibrated, tmp_path: P
         Calibration.load(tmp_path / "none.json")
 
 
-CAMPAIGN = (
-    "key,status,label,model,precision,device,num_workers,batch_per_worker,step_time_s,num_hosts,sizes\n"
-)
+def point(**changes: Any) -> FinishedPoint:
+    """A point of a campaign; its times are made up."""
+    given: dict[str, Any] = {
+        "campaign": "c", "key": "k", "repeat": 0, "model": "resnet50", "dataset": "synthetic",
+        "dataset_fraction": 1.0, "num_samples": 1000, "num_workers": 2, "cpus_per_worker": 1.0,
+        "gpus_per_worker": 1.0, "batch_per_worker": 16, "precision": "fp32", "optimizer": "sgd", "sizes": {},
+        "device": "my box", "num_steps": 20, "step_time_s": 0.5,
+    }  # fmt: skip
+    return FinishedPoint(**{**given, **changes})
 
 
-def test_a_campaign_is_read(tmp_path: Path) -> None:
+def test_points_of_a_campaign_are_read(tmp_path: Path) -> None:
     path = tmp_path / "campaign.csv"
-    path.write_text(
-        CAMPAIGN
-        + "a,ok,,resnet50,fp32,my box,2,16,0.5,1,{}\n"
-        + "b,failed,,resnet50,fp32,my box,2,99,,1,{}\n",
-        encoding="utf-8",
-    )
-    (run,) = read_own(path, device="t4")
-    assert (run.device, run.num_devices, run.global_batch_size) == ("T4", 2, 32.0)
-    with pytest.raises(UnknownNameError, match="T5"):
-        read_own(path, device="T5")
-    with pytest.raises(ConfigError, match=r"None of 1 measured rows can be priced: device not known \(1\)"):
-        calibrate(read_own(path), shipped_predictor())
-    path.write_text(CAMPAIGN + "a,ok,,resnet50,fp32,T4,0,16,0.5,1,{}\n", encoding="utf-8")
-    with pytest.raises(CorpusError, match="campaign.csv:2 cannot be read"):
-        read_own(path)
-    path.write_text(CAMPAIGN, encoding="utf-8")
-    with pytest.raises(CorpusError, match="holds no measured point"):
+    with path.open("w", encoding="utf-8") as file:
+        write_points([point(), point(key="l", batch_per_worker=32, step_time_s=0.9)], file)
+    done = CliRunner().invoke(APP, [str(path), "--device", "t4", "--json"])
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert told["configurations"] == 2
+    assert {"device T4", "model resnet50"} <= {effect["name"] for effect in told["effects"]}
+    unknown = CliRunner().invoke(APP, [str(path), "--device", "T5"])
+    assert isinstance(unknown.exception, UnknownNameError)
+    refused = CliRunner().invoke(APP, [str(path)])
+    assert isinstance(refused.exception, ConfigError)
+    assert "None of 2 measured rows can be priced: device not known (2)" in str(refused.exception)
+
+
+def test_files_without_points_say_so(tmp_path: Path) -> None:
+    path = tmp_path / "campaign.csv"
+    with path.open("w", encoding="utf-8") as file:
+        write_points([point(status="failed", step_time_s=None)], file)
+    with pytest.raises(CorpusError, match="holds no measured step"):
+        raise CliRunner().invoke(APP, [str(path)]).exception or AssertionError
+    path.write_text("a,b\n1,2\n", encoding="utf-8")
+    with pytest.raises(CorpusError, match="To fix"):
         read_own(path)
 
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -94,3 +96,14 @@ def test_damage_never_passes_unseen_as_another_error(
         return
     # What can be read after one flipped bit has all its checksums: the bit was in a field nobody reads.
     assert not cut
+
+
+def test_a_model_is_asked_without_scikit_learn(saved: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "m.ptm"
+    path.write_bytes(saved)
+    code = (
+        "import sys; from precision_time.learn.performance.model import PerformanceModel as M; "
+        f"M.load({str(path)!r}).predict([{{'workers': 4, 'net': 'b'}}]); "
+        "assert not {'sklearn', 'scipy', 'lightgbm', 'torch', 'ray'} & sys.modules.keys()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
