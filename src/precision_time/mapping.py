@@ -46,8 +46,15 @@ def process_map(workers: int | None = None) -> Iterator[Map]:
         return
     forks = "fork" in multiprocessing.get_all_start_methods()
     context = multiprocessing.get_context("fork" if forks else "spawn")
-    with ProcessPoolExecutor(count, mp_context=context) as pool:
+    with ProcessPoolExecutor(count, mp_context=context, initializer=_one_thread) as pool:
         yield pool.map
+
+
+def _one_thread() -> None:
+    """One BLAS thread in a worker: more would fight for its core, and round sums in another order."""
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(limits=1)
 
 
 def usable_cores() -> int:
