@@ -26,6 +26,9 @@ from precision_time.precision.catalog import get_policy
 from precision_time.ray_mapping import _not_connected, import_ray, ray_map, ray_session, spread_over
 from precision_time.workload.resolve import load_workload
 
+# Before LightGBM is loaded, as in tests/learn: its threads must sleep, not spin, while they wait.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 SOURCE = str(Path(__file__).resolve().parents[1] / "src")
 IN_FLIGHT = 4
 

@@ -22,7 +22,7 @@ from .plan import Point, Setting
 START_LIMIT_S = 180.0
 """For all workers of a group to be ready."""
 _END_LIMIT_S = 60.0
-"""For Ray Train to notice that its workers are gone."""
+"""For Ray Train to notice that its workers are gone, and for the desk to answer."""
 _POLLS: Mapping[str, str] = {
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
@@ -57,8 +57,19 @@ class _Run:
     seen: int = 0
 
     def ask(self, method: str, *arguments: Any) -> Any:
-        """The answer of the desk."""
-        return self.ray.get(getattr(self.desk, method).remote(*arguments))
+        """The answer of the desk.
+
+        Raises:
+            PrecisionTimeError: If it does not answer.
+        """
+        reference = getattr(self.desk, method).remote(*arguments)
+        try:
+            return self.ray.get(reference, timeout=_END_LIMIT_S)
+        except (self.ray.exceptions.GetTimeoutError, self.ray.exceptions.RayActorError) as error:
+            raise PrecisionTimeError(
+                "The actor that hands out the points does not answer: is a node gone? To fix: run the same "
+                "command again; what was measured is stored."
+            ) from error
 
     def news(self, until_s: float) -> list[Event]:
         """What happened next; nothing if nothing did until then [s, monotonic]."""
