@@ -345,30 +345,43 @@ def campaign_lines(path: Path, device: str | None) -> Iterator[str]:
         for row, line in zip(rows, lines, strict=True)
         if row["status"] == "ok" and not row["label"] and row["precision"] == "fp32" and row["epoch_time_s"]
     ]
-    models = sorted({row["model"] for row, _ in fine})
     yield (
-        f"{len(fine)} points at fp32 of `{path.name}`, oversubscribed and failed ones left out. MAPE of the "
-        f"epoch time [%] on points held out, by the technique chosen in selection. The paper: {PAPER} %."
+        f"{len(fine)} points at fp32 of `{path.name}`, repeats included, oversubscribed and failed ones left "
+        "out. MAPE of the epoch time [%] on points held out, by the technique chosen in selection. "
+        f"Extrapolation learns from values up to {CAMPAIGN_BOUND:.0%} of the largest. The paper: {PAPER} %."
     )
-    yield f"\n| model | points | {' | '.join(CAMPAIGN_SCENARIOS)} |"
-    yield f"|---|---:|{'---|' * len(CAMPAIGN_SCENARIOS)}"
+    models = sorted({row["model"] for row, _ in fine})
+    studies = {
+        (model, name): campaign_try([item for item in fine if item[0]["model"] == model], device, rule)
+        for model in models
+        for name, rule in CAMPAIGN_SCENARIOS.items()
+    }
+    asked = [name for name in CAMPAIGN_SCENARIOS if any(studies[model, name] for model in models)]
+    yield f"\n| model | points | {' | '.join(asked)} |"
+    yield f"|---|---:|{'---|' * len(asked)}"
     for model in models:
-        own = [(row, line) for row, line in fine if row["model"] == model]
-        cells = [campaign_cell(own, device, rule) for rule in CAMPAIGN_SCENARIOS.values()]
-        tell(f"{model}: {cells}")
-        yield f"| {model} | {len(own)} | {' | '.join(cells)} |"
+        found = [studies[model, name] for name in asked]
+        cells = [f"{item.validation_mape:.1f} {item.asked[0].best}" if item else "-" for item in found]
+        count = sum(row["model"] == model for row, _ in fine)
+        yield f"| {model} | {count} | {' | '.join(cells)} |"
+    yield "\nEpoch time over samples; lines are the models that learned from the smaller ones:\n"
+    for model in models:
+        study = studies[model, "extrapolation, samples"]
+        if study is not None:
+            plot = PAGE.parent / f"ray-campaign-{model}.svg"
+            plot.write_text(time_against(study, "num_samples"), encoding="utf-8")
+            yield f"![{model}]({plot.name})"
 
 
-def campaign_cell(
+def campaign_try(
     rows: Sequence[tuple[Mapping[str, str], int]], device: str | None, rule: Mapping[str, object]
-) -> str:
-    """Error and technique of one model and scenario, or why there is none."""
+) -> Study | None:
+    """The study of one model and scenario; None, told, where a column has too few values for it."""
     try:
-        study = campaign_study(rows, device, rule)
+        return campaign_study(rows, device, rule)
     except ConfigError as error:
-        tell(str(error))  # too few values of the column
-        return "-"
-    return f"{study.validation_mape:.1f} {study.asked[0].best}"
+        tell(str(error))
+        return None
 
 
 def campaign_study(
@@ -395,7 +408,7 @@ def campaign_study(
             for role, name in (("workers", "num_workers"), ("size", "num_samples"))
             if name in columns
         },
-        "features": {"inverse": "all", "log": "all", "degree": 2},
+        "features": {"inverse": "all", "log": "all", "degree": 3},
         "validation": validation,
     }
     if len(content["roles"]) == 2:  # type: ignore[arg-type]

@@ -68,3 +68,10 @@ def test_what_cannot_be_split_says_so(ring_points: Callable[..., Points]) -> Non
     assert largest_held_out(points, Rule(method="extrapolation", shares={"batch": (0.6,)})) == Rule(
         method="extrapolation", bounds={"batch": 64.0}
     )
+
+
+def test_no_course_is_asked_of_a_single_value(ring_points: Callable[..., Points]) -> None:
+    points = ring_points()
+    rule = Rule(method="extrapolation", shares={"batch": (0.6, 0.1, 0.07)})
+    bounds = [points.columns["batch"][split.inside].max() for split in splits_of(points, rule)]
+    assert bounds == [64.0], "0.1 and 0.07 of 128 leave 8 alone, or nothing"

@@ -182,7 +182,7 @@ def test_a_selection_that_cannot_be_made_is_told(ring_points: Callable[..., Poin
     few = points.take(np.flatnonzero(np.isin(points.columns["batch"], (8.0, 16.0, 128.0))))
     rule = Rule(method="extrapolation", bounds={"batch": 16.0})
     study = run_study(few, plan("nnls", validation=rule), keep=False)
-    assert study.notes == ()
+    assert study.notes == ("selection by the largest values alone: too few for more",)
     rule = Rule(method="extrapolation", bounds={"batch": 8.0})
     study = run_study(few, plan("nnls", validation=rule), keep=False)
     assert study.notes == ("selection by folds: too few values for extrapolation",)

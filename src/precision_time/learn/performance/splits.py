@@ -44,7 +44,8 @@ class Rule:
     bounds: Mapping[str, float] = field(default_factory=dict)
     """Extrapolation: column to the largest value that is learned from."""
     shares: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """Extrapolation: column to bounds as shares of its largest value, each a split of its own."""
+    """Extrapolation: column to bounds as shares of its largest value, each a split of its own if at least two
+    values lie below it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -157,7 +158,9 @@ def _extrapolation(points: Points, rule: Rule, seed: int) -> Sequence[Bools]:
         made.append(np.any(beyond, axis=0))
     for name, shares in rule.shares.items():
         column = _numeric(points, name)
-        made += [column > share * column.max() for share in shares]
+        beyond = [column > share * column.max() for share in shares]
+        # From one value no course can be learned: whoever wins such a split wins by chance.
+        made += [asked for asked in beyond if len(np.unique(column[~asked])) > 1]
     return made
 
 
