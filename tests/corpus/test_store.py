@@ -50,6 +50,13 @@ def test_filters(filled, measurements):
         assert store.measurements(model="no-such-model") == []
 
 
+def test_a_store_of_usable_rows_alone_gives_them_all(tmp_path, measurements):
+    usable = [row for row in measurements if row.usable]
+    with MeasurementStore(tmp_path / "usable.sqlite") as store:
+        store.add(usable)
+        assert store.measurements(usable_only=True) == usable
+
+
 def test_a_row_is_found_again_by_its_number(filled, measurements):
     with MeasurementStore(filled, read_only=True) as store:
         rows = store.measurements()

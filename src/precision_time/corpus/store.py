@@ -204,7 +204,7 @@ class MeasurementStore:
         conditions = [f"{name} = (SELECT id FROM text WHERE value = ?)" for name in given]
         if usable_only:
             conditions.append("measured_step_time_s IS NOT NULL")
-            conditions.append("quality != (SELECT id FROM text WHERE value = 'unusable')")
+            conditions.append("quality IS NOT (SELECT id FROM text WHERE value = 'unusable')")
         where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
         return self._read(where, tuple(given.values()), limit=limit)
 
