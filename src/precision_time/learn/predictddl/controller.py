@@ -200,8 +200,8 @@ def _answers(
     known = int(trained.card.get("architectures", 0))
     if known < _FEW_ARCHITECTURES:
         few = (
-            f"trained on {known} architectures only: the usual error is of the folds on which the regressor was "
-            "chosen, new architectures may fare much worse"
+            f"trained on {known} architectures only: the usual error is of the folds on which the regressor "
+            "was chosen, new architectures may fare much worse"
         )
         notes = [[*said, few] for said in notes]
     return [
