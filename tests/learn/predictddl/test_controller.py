@@ -62,6 +62,7 @@ def test_time_of_a_run_is_steps_times_step_time(service: PredictDDL, cluster: Cl
     assert (answer.predictor.dataset_type, answer.predictor.version) == ("cifar", 1)
     assert answer.predictor.variant == PRECISION
     assert json.loads(json.dumps(answer.to_dict()))["task"] == "hit"
+    assert any("12 architectures only" in note for note in answer.substitutions)
 
 
 def test_the_answer_is_that_of_the_regressor(service: PredictDDL, cluster: ClusterResources) -> None:

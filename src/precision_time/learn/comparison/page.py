@@ -23,6 +23,9 @@ Two populations, never mixed in a table:
   Each of those runs {LEAST_RUNS} to {MOST_RUNS} of them, {STEPS_PER_RUN} steps each. Every configuration that
   any of them ran is scored for none of the predictors: all are scored on the same rows.
 - *all rows*: every row asked; only predictors that need no sample runs.
+
+Where a mean lies far above its median, a few rows far outside of what was fitted decide it: a model of a kind
+that no other model of the training part is.
 """
 
 

@@ -108,7 +108,7 @@ def summary_table(found: Sequence[Replayed]) -> Table:
         ("ours, choosing outright", 0, 0, 0, *_spread(meets), 100.0 * len(meets) / len(found)),
     ]
     return Table(
-        title=f"Best configuration of a job: all {len(found)} jobs with {LEAST_CONFIGURATIONS} or more",
+        title=f"Best configuration of a job: the {len(found)} jobs of {LEAST_CONFIGURATIONS} and more",
         columns=(
             "search",
             ">runs, mean",

@@ -26,6 +26,8 @@ from .trainer import Rows, input_columns, rows_by_type, train_and_save
 from .workloads import Resolved, resolve
 
 Tell = Callable[[str], None]
+_FEW_ARCHITECTURES = 30
+"""Below, errors on the folds of the choice flatter much (docs/devdocs/007-predictddl.md)."""
 _BLIND_NOTE = "predictddl is blind to precision and software: every precision gets the same answer"
 
 
@@ -195,6 +197,13 @@ def _answers(
     )
     error = float(model.scores[kind]["median_ape_percent"])
     notes = _beyond(fitted, model, x)
+    known = int(trained.card.get("architectures", 0))
+    if known < _FEW_ARCHITECTURES:
+        few = (
+            f"trained on {known} architectures only: the usual error is of the folds on which the regressor "
+            "was chosen, new architectures may fare much worse"
+        )
+        notes = [[*said, few] for said in notes]
     return [
         _answer(item, match, float(step), predictor, error, said)
         for (item, match), step, said in zip(items, seconds, notes, strict=True)
