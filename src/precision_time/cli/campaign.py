@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import re
-import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..errors import ConfigError, PrecisionTimeError
+from ..io import write_whole
 from ..units import format_duration
 from .options import JsonOption, complete_words
-from .output import message, write_json, write_rows
+from .output import counted_progress, message, write_json, write_rows
 
 if TYPE_CHECKING:
     from ..measure.campaign.plan import Campaign
@@ -33,7 +30,6 @@ Examples:
 STORE = Path("campaign.sqlite")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?) ?(s|m|min|h)?")
 _UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
-_LINE_EVERY_S = 15.0
 _SHOWN_FAILURES = 10
 _INTERRUPTED = 130
 """Exit code of a shell command that was ended by Ctrl-C."""
@@ -153,7 +149,7 @@ def _run(
     from ..measure.campaign.run import run_campaign
 
     try:
-        with _progress_bar() as tell:
+        with counted_progress(waiting="starting workers", left=_left) as tell:
             report = run_campaign(
                 campaign, store, address=address, budget_s=budget_s, retry_failed=retry_failed, tell=tell
             )
@@ -254,24 +250,14 @@ def export(
         file = StringIO()
         count = write_points(points, file)
         text = file.getvalue()
-    _write_text(csv, text)
+    try:
+        write_whole(csv, text)
+    except OSError as error:
+        raise PrecisionTimeError(f"{csv} cannot be written: {error}. To fix: name another file.") from error
     if json_output:
         write_json({"csv": str(csv), "rows": count, "points": len(points)})
     else:
         message(f"Wrote {count} rows of {len(points)} points to {csv}")
-
-
-def _write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    import os
-
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        beside.write_text(text, encoding="utf-8")
-        os.replace(beside, path)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise PrecisionTimeError(f"{path} cannot be written: {error}. To fix: name another file.") from error
 
 
 def _words(text: str) -> list[str]:
@@ -302,47 +288,5 @@ def _seconds(text: str | None) -> float | None:
     return float(match[1]) * _UNITS[match[2] or "s"]
 
 
-def _eta(now: Progress) -> str:
+def _left(now: Progress) -> str:
     return f"{format_duration(now.left_s)} left"
-
-
-@contextmanager
-def _progress_bar() -> Iterator[Callable[[Progress], None]]:
-    """A bar with our own estimate of what is left on a terminal; elsewhere a line every few seconds."""
-    if not sys.stderr.isatty():
-        yield _Lines().tell
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bar
-
-    columns: Sequence[Any] = (
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[eta]}"),
-        TextColumn("{task.description}"),
-    )
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("starting Ray", total=None, eta="")
-        yield lambda now: bar.update(
-            task,
-            total=now.total,
-            completed=now.done,
-            eta=_eta(now),
-            description=now.point[:60] or "starting workers",
-        )
-
-
-class _Lines:
-    """Says where a campaign stands, but not too often."""
-
-    def __init__(self) -> None:
-        self._start_s = self._last_s = time.monotonic()
-
-    def tell(self, now: Progress) -> None:
-        time_s = time.monotonic()
-        if now.done == 0 or time_s - self._last_s >= _LINE_EVERY_S:
-            self._last_s = time_s
-            doing = now.point or "starting workers"
-            message(f"{now.done}/{now.total} after {time_s - self._start_s:.0f} s, {_eta(now)}: {doing}")

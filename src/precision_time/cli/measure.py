@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .options import JsonOption
-from .output import message, write_json, write_rows
+from .output import counted_progress, message, write_json, write_rows
 
 if TYPE_CHECKING:
     from ..measure.device import MeasuredDevice
     from ..measure.points import Plan, Point
-    from ..measure.run import MeasureReport, Progress
+    from ..measure.run import MeasureReport
 
 EXAMPLES = """\b
 Examples:
@@ -27,7 +24,6 @@ Examples:
   precision-time measure --what steps --models my_package.models:small --out measured
 """
 
-_LINE_EVERY_S = 15.0
 _SHOWN_FAILURES = 10
 
 
@@ -93,7 +89,7 @@ def measure(
     from ..measure.run import measurer, run_points
 
     message(f"{found.name}: {found.software}")
-    with _progress_bar() as tell:
+    with counted_progress() as tell:
         report = run_points(
             points,
             found,
@@ -149,32 +145,3 @@ def _show(report: MeasureReport) -> None:
         rows = list(report.failed.items())[:_SHOWN_FAILURES]
         write_rows(f"Failed: {len(report.failed)}", ("point", "reason"), rows)
     message(f"Wrote {', '.join(report.files.values())}")
-
-
-@contextmanager
-def _progress_bar() -> Iterator[Callable[[Progress], None]]:
-    """A bar on a terminal; elsewhere a line on stderr every few seconds."""
-    if not sys.stderr.isatty():
-        yield _Lines().tell
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bar
-
-    columns: Any = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda now: bar.update(task, total=now.total, completed=now.done, description=now.point[:60])
-
-
-class _Lines:
-    """Says where a run stands, but not too often."""
-
-    def __init__(self) -> None:
-        self._start_s = self._last_s = time.monotonic()
-
-    def tell(self, now: Progress) -> None:
-        time_s = time.monotonic()
-        if now.done == 0 or time_s - self._last_s >= _LINE_EVERY_S:
-            self._last_s = time_s
-            message(f"{now.done}/{now.total} after {time_s - self._start_s:.0f} s: {now.point}")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import typer
 
@@ -15,6 +16,26 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _PLAIN_WIDTH = 120
+_LINE_EVERY_S = 15.0
+
+
+class Counted(Protocol):
+    """Where work of many points stands."""
+
+    @property
+    def done(self) -> int:
+        """Points settled."""
+        ...
+
+    @property
+    def total(self) -> int:
+        """Points in all."""
+        ...
+
+    @property
+    def point(self) -> str:
+        """What is being done now."""
+        ...
 
 
 def message(text: str) -> None:
@@ -80,3 +101,54 @@ def progress(title: str) -> Iterator[Callable[[str], None]]:
 
     with Console(stderr=True).status(title) as status:
         yield lambda text: status.update(f"{title}: {text}")
+
+
+@contextmanager
+def counted_progress(
+    *, waiting: str = "", left: Callable[[Any], str] = lambda _: ""
+) -> Iterator[Callable[[Any], None]]:
+    """A bar of points done on a terminal; elsewhere a line on stderr every few seconds.
+
+    Args:
+        waiting: What is said while no point is being done.
+        left: The time that is left by an estimate of the work's own, in words.
+
+    Yields:
+        A function that takes a `Counted`.
+    """
+    if not sys.stderr.isatty():
+        yield _Lines(waiting, left).tell
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns: Any = (
+        *(BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()),
+        *(TextColumn("{task.fields[left]}"), TextColumn("{task.description}")),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(waiting, total=None, left="")
+
+        def tell(now: Counted) -> None:
+            said = now.point[:60] or waiting
+            bar.update(task, total=now.total, completed=now.done, left=left(now), description=said)
+
+        yield tell
+
+
+class _Lines:
+    """Says where work stands, but not too often."""
+
+    def __init__(self, waiting: str, left: Callable[[Any], str]) -> None:
+        self._waiting, self._left = waiting, left
+        self._start_s = self._last_s = time.monotonic()
+
+    def tell(self, now: Counted) -> None:
+        time_s = time.monotonic()
+        if now.done == 0 or time_s - self._last_s >= _LINE_EVERY_S:
+            self._last_s = time_s
+            left = self._left(now)
+            message(
+                f"{now.done}/{now.total} after {time_s - self._start_s:.0f} s"
+                f"{left and ', ' + left}: {now.point or self._waiting}"
+            )

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..errors import ConfigError
+from ..io import write_whole
 from . import predictddl_collect, predictddl_train
 from .options import (
     DeviceOption,
@@ -173,7 +175,7 @@ def batch(
         answers = answer_batch(service, read_batch(file, cluster=cluster, defaults=defaults))
     refused = [item for item in answers if isinstance(item, Refusal)]
     if output is not None:
-        _write_whole(output, "".join(json.dumps(item.to_dict()) + "\n" for item in answers))
+        _write(output, "".join(json.dumps(item.to_dict()) + "\n" for item in answers))
         message(f"Wrote {len(answers)} answers to {output}")
     if json_output:
         write_json({"answers": [item.to_dict() for item in answers], "refused": len(refused)})
@@ -216,15 +218,9 @@ def _write_answers(answers: list[Answer]) -> None:
     write_rows("", columns, rows)
 
 
-def _write_whole(path: Path, text: str) -> None:
-    import os
-
-    from ..errors import ConfigError
-
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+def _write(path: Path, text: str) -> None:
     try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
+        write_whole(path, text)
     except OSError as error:
         raise ConfigError(f"{path} cannot be written ({error}). To fix: choose another file.") from error
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import tempfile
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import NotFittedError
+from ..io import write_whole
 from .intervals import IntervalModel
 from .novelty import MeasuredRuns
 from .stages import STAGES, StagedCorrection
@@ -69,13 +68,13 @@ class TrainedPredictor:
         }
         buffer = io.BytesIO()
         np.savez_compressed(buffer, allow_pickle=False, **arrays)
-        _write_atomically(folder / _ARRAYS, buffer.getvalue())
+        write_whole(folder / _ARRAYS, buffer.getvalue())
         card = {
             "schema": ARTIFACT_SCHEMA_VERSION,
             "features": list(self.correction.names),
             **self.card,
         }
-        _write_atomically(folder / _CARD, json.dumps(card, indent=1, sort_keys=True).encode())
+        write_whole(folder / _CARD, json.dumps(card, indent=1, sort_keys=True).encode())
 
 
 def load_predictor(folder: Path) -> TrainedPredictor:
@@ -124,11 +123,3 @@ def _assemble(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Tr
         ),
         card=card,
     )
-
-
-def _write_atomically(path: Path, content: bytes) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
-    Path(name).chmod(0o644)
-    Path(name).replace(path)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import csv
-import os
-import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from ..corpus.measurement import Rejected
 from ..corpus.schema import Row, read_rows
 from ..cost.job import Job
 from ..errors import ConfigError, PrecisionTimeError
+from ..io import write_whole
 from .artifact import TrainedPredictor, shipped_predictor
 from .metrics import ErrorSummary, summarize
 from .serving import predict_step_times
@@ -199,14 +199,12 @@ def _summary(scored: Sequence[ScoredRow]) -> ErrorSummary | None:
 
 
 def _write_rows(path: Path, header: Sequence[str], scored: Sequence[ScoredRow]) -> None:
-    """All rows, or no file: written beside the target and moved into place."""
+    """All rows, or no file."""
     kept = [name for name in header if name not in ADDED_COLUMNS]
+    text = StringIO()
+    writer = csv.writer(text)
+    writer.writerow([*kept, *ADDED_COLUMNS])
+    for item in scored:
+        writer.writerow([*(item.row.cells.get(column, "") for column in kept), *item.added()])
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-    with os.fdopen(handle, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow([*kept, *ADDED_COLUMNS])
-        for item in scored:
-            writer.writerow([*(item.row.cells.get(column, "") for column in kept), *item.added()])
-    Path(name).chmod(0o644)
-    Path(name).replace(path)
+    write_whole(path, text.getvalue())

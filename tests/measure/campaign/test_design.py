@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_time.measure.campaign.design import _features, _job, _scaled, most_informative
+from precision_time.measure.campaign.design import _job, most_informative, terms_of
 from precision_time.measure.campaign.outlook import Outlook, work_of
 from precision_time.measure.campaign.plan import Point
 
@@ -27,7 +27,7 @@ def grid(point_of: Make) -> list[Point]:
 
 def information(points: Sequence[Point], chosen: Sequence[Point]) -> float:
     """Log-determinant of the information of some points, summed over the jobs."""
-    features = dict(zip(map(str, points), _scaled(_features(points)), strict=True))
+    features = dict(zip(map(str, points), terms_of(points), strict=True))
     total = 0.0
     for job in {_job(point) for point in points}:
         rows = [features[str(point)] for point in chosen if _job(point) == job]

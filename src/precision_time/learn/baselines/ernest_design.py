@@ -59,7 +59,7 @@ def optimal_weights(
             f"An experiment design needs points and a budget above 0, got {len(share)} points and "
             f"{budget:g}. To fix: offer at least {LEAST_POINTS} configurations."
         )
-    features = _scaled(ernest_features(share, machines))
+    features = scaled(ernest_features(share, machines))
     cost = share / max(float(share.min()), float(share.max()) / _STEPS) / machines
     total = features.T @ features
     runs = float(most or len(share))
@@ -115,10 +115,11 @@ def _information(features: Floats, weights: Floats) -> Floats:
     return matrix
 
 
-def _scaled(features: Floats) -> Floats:
+def scaled(features: Floats) -> Floats:
+    """Terms over their column means, shape (k, 4)."""
     means = features.mean(axis=0)
-    scaled: Floats = features / np.where(means > 0.0, means, 1.0)
-    return scaled
+    over_means: Floats = features / np.where(means > 0.0, means, 1.0)
+    return over_means
 
 
 def _thinned(share: Floats, machines: Floats) -> Ints:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from ...cost.job import Job
 from ...errors import CorpusError
+from ...io import write_whole
 from ..serving import StepTimes
 from .effects import kind_of, places_of
 from .posterior import Posterior, factors
@@ -96,7 +96,6 @@ class Calibration:
     def save(self, path: str | Path) -> None:
         """Write the calibration as JSON, whole or not at all."""
         target = Path(path)
-        part = target.with_name(f".{target.name}.{os.getpid()}.part")
         body = {
             "format": FORMAT,
             "schema_version": SCHEMA_VERSION,
@@ -115,14 +114,11 @@ class Calibration:
             "card": dict(self.card),
         }
         try:
-            part.write_text(json.dumps(body, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-            os.replace(part, target)
+            write_whole(target, json.dumps(body, indent=1, allow_nan=False) + "\n")
         except OSError as error:
             raise CorpusError(
                 f"{target} cannot be written: {error}. To fix: check folder, permissions and free space."
             ) from error
-        finally:
-            part.unlink(missing_ok=True)
 
     @classmethod
     def load(cls, path: str | Path) -> Calibration:

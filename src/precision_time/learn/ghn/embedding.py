@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
+from ...io import write_whole
 from ...precision.policy import DType
 from ...workload.graph import OpGraph
 from .architecture import ArchitectureGraph, architecture_of
 from .network import node_vectors
 from .readout import annotated_vector, mean_vector, node_classes
-from .safetensors_file import write_whole
 from .weights import Floats32, GhnWeights, shipped_weights
 
 _REMEMBERED = 8192
@@ -128,6 +128,7 @@ def _write(path: Path, vector: Floats32) -> None:
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, vector=vector)
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, buffer.getvalue())
     except OSError:
         return

@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError, NotFittedError
+from ...io import write_whole
 from ...workload.graph import OpGraph
 from ...workload.resolve import canonical_name, known_models, load_workload
 from .architecture import architecture_of
 from .embedding import Embedding, embed
 from .network import node_vectors
 from .readout import mean_vector
-from .safetensors_file import write_whole
 from .weights import Floats32, GhnWeights
 
 TABLE = "embeddings.npz"

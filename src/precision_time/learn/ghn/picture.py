@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError, MissingExtraError
+from ...io import write_whole
 from .known import KnownEmbeddings
 from .relatives import relative_rows
-from .safetensors_file import write_whole
 from .weights import Floats32
 
 _FORMATS = (".png", ".svg")
@@ -65,6 +65,7 @@ def write_map(path: Path, table: KnownEmbeddings, *, marked: tuple[str, Floats32
         buffer = io.BytesIO()
         options: dict[str, Any] = {"metadata": {"Date": None}} if path.suffix == ".svg" else {}
         figure.savefig(buffer, format=path.suffix[1:], dpi=_RESOLUTION, **options)
+    path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, buffer.getvalue())
 
 

@@ -7,9 +7,7 @@ and the raw bytes: https://github.com/huggingface/safetensors. Nothing in such a
 from __future__ import annotations
 
 import json
-import os
 import struct
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError, NotFittedError
+from ...io import write_whole
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -68,6 +67,7 @@ def write_safetensors(path: Path, arrays: Arrays, metadata: Mapping[str, str] | 
         offset += len(raw)
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _ALIGNMENT)
+    path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, b"".join([_LENGTH.pack(len(text)), text, *parts]))
 
 
@@ -108,17 +108,3 @@ def _array(name: str, entry: Mapping[str, Any], body: bytes) -> NDArray[Any]:
     if min(shape, default=0) < 0 or not 0 <= first <= last <= len(body) or last - first != size:
         raise ValueError(f"array {name!r} of shape {shape} does not lie in bytes {first} to {last}")
     return np.frombuffer(body[first:last], dtype=dtype).reshape(shape)
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file in one step: a crash leaves the old one in place."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except OSError:
-        Path(name).unlink(missing_ok=True)
-        raise

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError, CorpusError, PrecisionTimeError
+from ...io import write_whole
 from .features import Column, Feature
 from .forms import Form, Part, form_of
 from .grey import GreyBox
@@ -99,18 +99,16 @@ class PerformanceModel:
     def save(self, path: str | Path) -> None:
         """Write the model, whole or not at all."""
         target = Path(path)
-        part = target.with_name(f".{target.name}.{os.getpid()}.part")
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as file:
+            file.writestr(_CARD, json.dumps(self._to_json(), indent=1, allow_nan=False))
+            file.writestr(_ARRAYS, _packed(self.parts))
         try:
-            with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as file:
-                file.writestr(_CARD, json.dumps(self._to_json(), indent=1, allow_nan=False))
-                file.writestr(_ARRAYS, _packed(self.parts))
-            os.replace(part, target)
+            write_whole(target, buffer.getvalue())
         except OSError as error:
             raise CorpusError(
                 f"{target} cannot be written: {error}. To fix: check folder, permissions and free space."
             ) from error
-        finally:
-            part.unlink(missing_ok=True)
 
     @classmethod
     def load(cls, path: str | Path) -> PerformanceModel:

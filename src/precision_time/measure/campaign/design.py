@@ -16,6 +16,7 @@ from collections.abc import Callable, Hashable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ...learn.baselines.ernest_design import ernest_features, scaled
 from .plan import Point
 
 Floats = NDArray[np.float64]
@@ -42,7 +43,7 @@ def most_informative(
     """
     if not points:
         return []
-    features = _scaled(_features([*points, *known]))
+    features = terms_of([*points, *known])
     jobs = [_job(point) for point in [*points, *known]]
     inverses: dict[Hashable, Floats] = {job: np.eye(features.shape[1]) / _RIDGE for job in jobs}
     for index in range(len(points), len(jobs)):
@@ -81,17 +82,11 @@ def _job(point: Point) -> Hashable:
     )
 
 
-def _features(points: Sequence[Point]) -> Floats:
-    """Ernest's terms, shape (n, 4)."""
+def terms_of(points: Sequence[Point]) -> Floats:
+    """Ernest's terms of the points over their means, shape (n, 4)."""
     workers = np.array([point.setting.num_workers for point in points], dtype=float)
     share = np.array([point.fraction for point in points])
-    return np.stack([np.ones(len(points)), share / workers, np.log(workers), workers], axis=1)
-
-
-def _scaled(features: Floats) -> Floats:
-    means = features.mean(axis=0)
-    scaled: Floats = features / np.where(means > 0.0, means, 1.0)
-    return scaled
+    return scaled(ernest_features(share, workers))
 
 
 def _add(inverses: dict[Hashable, Floats], job: Hashable, row: Floats) -> None:
