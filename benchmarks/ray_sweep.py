@@ -31,8 +31,8 @@ from numpy.typing import NDArray
 from run import machine
 
 from precision_time.cli.output import write_rows
-from precision_time.mapping import Map, process_map
-from precision_time.ray_mapping import local_cluster, ray_map
+from precision_time.executor import Map, process_map
+from precision_time.ray_executor import local_cluster, ray_map
 
 RESULTS = Path(__file__).with_name("ray_sweep.json")
 FULL = 1_000_000

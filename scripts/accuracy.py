@@ -17,14 +17,15 @@ from numpy.typing import NDArray
 
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.store import load_corpus
+from precision_time.evaluation.report.as_markdown import markdown
+from precision_time.evaluation.report.build import FOLDS, SECTIONS, report_of
+from precision_time.evaluation.report.contract import Report
+from precision_time.evaluation.report.priced import priced_corpus
+from precision_time.evaluation.report.runs import Runs, tree_settings
+from precision_time.executor import process_map
+from precision_time.io import cache_folder
 from precision_time.learn.metrics import summarize
-from precision_time.learn.report.as_markdown import markdown
-from precision_time.learn.report.build import FOLDS, SECTIONS, report_of
-from precision_time.learn.report.contract import Report
-from precision_time.learn.report.priced import cache_folder, priced_corpus
-from precision_time.learn.report.runs import Runs, tree_settings
 from precision_time.learn.training import PROTOCOLS, train
-from precision_time.mapping import process_map
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "accuracy.md"
 SHIPPED = PAGE.parents[1] / "src" / "precision_time" / "learn" / "data"

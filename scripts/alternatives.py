@@ -19,15 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precision_time.corpus.store import load_corpus
-from precision_time.learn.baselines.staged import fit_staged
+from precision_time.evaluation.report.build import FOLDS, sample_families
+from precision_time.evaluation.report.priced import priced_corpus, take
+from precision_time.evaluation.report.protocols import PROTOCOLS
+from precision_time.io import cache_folder
 from precision_time.learn.holding_out import Fold
 from precision_time.learn.novelty import hold, measured_runs
-from precision_time.learn.report.build import FOLDS, sample_families
-from precision_time.learn.report.priced import cache_folder, priced_corpus, take
-from precision_time.learn.report.protocols import PROTOCOLS
 from precision_time.learn.stages import DEFAULT_SETTINGS, BoosterSettings, boost
 from precision_time.learn.table import MeasuredTable
 from precision_time.learn.training import row_weights
+from precision_time.papers.precision_aware.staged import fit_staged
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]

@@ -9,9 +9,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from precision_time.learn.comparison.build import compare
-from precision_time.learn.comparison.page import page
-from precision_time.learn.comparison.plots import write_pictures
+from precision_time.evaluation.comparison.build import compare
+from precision_time.evaluation.comparison.page import page
+from precision_time.evaluation.comparison.plots import write_pictures
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PICTURES = (

@@ -23,9 +23,10 @@ from precision_time import __version__
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.splits import configuration_groups
 from precision_time.corpus.store import load_corpus
+from precision_time.evaluation.report.priced import priced_corpus
+from precision_time.io import cache_folder
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.learn.metrics import summarize
-from precision_time.learn.report.priced import cache_folder, priced_corpus
 from precision_time.learn.stages import fit_stages
 from precision_time.learn.table import MeasuredTable
 from precision_time.learn.training import row_weights

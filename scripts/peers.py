@@ -27,10 +27,11 @@ from precision_time.corpus.store import load_corpus
 from precision_time.cost.job import Job
 from precision_time.cost.roofline import peak_flops_per_s
 from precision_time.cost.stacks import get_stack_profile
+from precision_time.evaluation.report.priced import priced_corpus
 from precision_time.hardware.catalog import get_cluster
+from precision_time.io import cache_folder
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.learn.metrics import summarize
-from precision_time.learn.report.priced import cache_folder, priced_corpus
 from precision_time.learn.stages import fit_stages
 from precision_time.learn.table import MeasuredTable, job_table
 from precision_time.learn.training import row_weights

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from precision_time.corpus.store import load_corpus
 from precision_time.errors import ConfigError
-from precision_time.learn.calibration.evaluation import (
+from precision_time.evaluation.calibration import (
     POINTS,
     ClusterScore,
     configurations_of,
@@ -30,9 +30,13 @@ from precision_time.learn.calibration.evaluation import (
     prior_of,
     shipped_card,
 )
-from precision_time.learn.performance.plots import time_against
-from precision_time.learn.performance.points import read_csv
-from precision_time.learn.performance.public import (
+from precision_time.evaluation.report.priced import PricedCorpus, priced_corpus
+from precision_time.evaluation.report.runs import Runs, tree_settings
+from precision_time.executor import process_map
+from precision_time.io import cache_folder
+from precision_time.papers.ray_models.plots import time_against
+from precision_time.papers.ray_models.points import read_csv
+from precision_time.papers.ray_models.public import (
     BLEND,
     BOUND,
     SCENARIOS,
@@ -42,12 +46,9 @@ from precision_time.learn.performance.public import (
     outcome_of,
     study_cell,
 )
-from precision_time.learn.performance.schema import prepared_rows, study_of
-from precision_time.learn.performance.study import Study, run_study
-from precision_time.learn.performance.techniques import TECHNIQUES
-from precision_time.learn.report.priced import PricedCorpus, cache_folder, priced_corpus
-from precision_time.learn.report.runs import Runs, tree_settings
-from precision_time.mapping import process_map
+from precision_time.papers.ray_models.schema import prepared_rows, study_of
+from precision_time.papers.ray_models.study import Study, run_study
+from precision_time.papers.ray_models.techniques import TECHNIQUES
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "ray.md"

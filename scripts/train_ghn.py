@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from precision_time.learn.ghn.architecture import build_architecture
-from precision_time.learn.ghn.embedding import embed
-from precision_time.learn.ghn.known import (
+from precision_time.papers.ghn.architecture import build_architecture
+from precision_time.papers.ghn.embedding import embed
+from precision_time.papers.ghn.known import (
     KnownEmbeddings,
     embed_known,
     nearest,
@@ -29,13 +29,13 @@ from precision_time.learn.ghn.known import (
     table_path,
     write_table,
 )
-from precision_time.learn.ghn.network import node_vectors
-from precision_time.learn.ghn.picture import plane, write_map
-from precision_time.learn.ghn.reading import read_nodes
-from precision_time.learn.ghn.readout import lowered_dtypes
-from precision_time.learn.ghn.relatives import classifier_matrix, closeness, cosines, family_agreement
-from precision_time.learn.ghn.vocabulary import vocabulary
-from precision_time.learn.ghn.weights import (
+from precision_time.papers.ghn.network import node_vectors
+from precision_time.papers.ghn.picture import plane, write_map
+from precision_time.papers.ghn.reading import read_nodes
+from precision_time.papers.ghn.readout import lowered_dtypes
+from precision_time.papers.ghn.relatives import classifier_matrix, closeness, cosines, family_agreement
+from precision_time.papers.ghn.vocabulary import vocabulary
+from precision_time.papers.ghn.weights import (
     GhnWeights,
     initial_weights,
     load_weights,
@@ -67,8 +67,8 @@ _WIDTH = 118
 
 def train(steps: int, seed: int, checkpoint: Path | None) -> None:
     """Train on the digits and write the hypernetwork into the package."""
-    from precision_time.learn.ghn.fit import fit_ghn
-    from precision_time.learn.ghn.training import Progress, TrainSettings
+    from precision_time.papers.ghn.fit import fit_ghn
+    from precision_time.papers.ghn.training import Progress, TrainSettings
 
     def tell(now: Progress) -> None:
         if now.step % 100 == 0:

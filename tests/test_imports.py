@@ -1,4 +1,4 @@
-"""The rooms import one way, the face is fast, and every public name is there."""
+"""Packages import one way, importing the public API is fast, and every public name exists."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import pytest
 import precision_time
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "precision_time"
-ROOMS = (
-    "workload", "hardware", "precision", "parallel", "cost", "corpus", "learn", "predict", "plan", "measure",
-    "cli",
+PACKAGES = (
+    "workload", "hardware", "precision", "parallel", "cost", "corpus", "learn", "predict", "plan", "papers",
+    "measure", "evaluation", "testing", "cli",
 )  # fmt: skip
 SHARED = {path.stem for path in SOURCE.glob("*.py")} - {"__init__", "__main__"}
 SLOW_PACKAGES = {"torch", "ray", "lightgbm", "pandas", "scipy", "transformers", "timm"}
@@ -40,14 +40,14 @@ def imported_modules(path: Path) -> Iterator[str]:
             yield from (alias.name for alias in node.names if alias.name.startswith("precision_time"))
 
 
-def room_of(module: str) -> str:
+def package_of(module: str) -> str:
     parts = module.split(".")
     return parts[1] if len(parts) > 1 else ""
 
 
-def test_every_folder_is_a_known_room() -> None:
+def test_every_folder_is_a_known_package() -> None:
     folders = {path.name for path in SOURCE.iterdir() if path.is_dir() and path.name != "__pycache__"}
-    assert folders <= set(ROOMS)
+    assert folders <= set(PACKAGES)
 
 
 @pytest.mark.parametrize("path", source_files(), ids=lambda path: str(path.relative_to(SOURCE)))
@@ -55,8 +55,8 @@ def test_imports_point_leftwards(path: Path) -> None:
     parts = path.relative_to(SOURCE).parts
     if len(parts) == 1:
         return
-    allowed = SHARED | set(ROOMS[: ROOMS.index(parts[0]) + 1]) | {"__version__"}
-    wrong = {module for module in imported_modules(path) if room_of(module) not in allowed}
+    allowed = SHARED | set(PACKAGES[: PACKAGES.index(parts[0]) + 1]) | {"__version__"}
+    wrong = {module for module in imported_modules(path) if package_of(module) not in allowed}
     assert not wrong, f"{path.name} imports {sorted(wrong)}, which lie to its right"
 
 
@@ -88,7 +88,7 @@ def test_unknown_attribute_is_an_attribute_error() -> None:
         precision_time.predict_tim  # noqa: B018
 
 
-@pytest.mark.parametrize("room", ROOMS)
+@pytest.mark.parametrize("room", PACKAGES)
 def test_all_of_each_room_is_importable(room: str) -> None:
     if not (SOURCE / room).is_dir():
         pytest.skip(f"{room} is not built yet")

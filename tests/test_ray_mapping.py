@@ -15,15 +15,15 @@ import pytest
 
 from precision_time.cost.stacks import usual_stack
 from precision_time.errors import ConfigError, LayoutError, MissingExtraError
+from precision_time.executor import Map
 from precision_time.hardware.catalog import get_cluster
 from precision_time.learn.holding_out import Fold, held_out_by_stage
 from precision_time.learn.stages import DEFAULT_SETTINGS
 from precision_time.learn.table import JobTable, MeasuredTable
-from precision_time.mapping import Map
 from precision_time.plan.problem import Problem
 from precision_time.plan.search import search_layouts
 from precision_time.precision.catalog import get_policy
-from precision_time.ray_mapping import _not_connected, import_ray, ray_map, ray_session, spread_over
+from precision_time.ray_executor import _not_connected, import_ray, ray_map, ray_session, spread_over
 from precision_time.workload.resolve import load_workload
 
 # Before LightGBM is loaded, as in tests/learn: its threads must sleep, not spin, while they wait.

@@ -9,6 +9,7 @@ import pytest
 
 from precision_time.corpus.measurement import Measurement
 from precision_time.errors import NotFittedError
+from precision_time.executor import process_map
 from precision_time.learn.artifact import EvidenceTable, TrainedPredictor, load_predictor
 from precision_time.learn.holding_out import Fold, held_out_by_stage
 from precision_time.learn.intervals import NOVELTY, IntervalModel, fit_quantiles
@@ -21,7 +22,6 @@ from precision_time.learn.stages import (
 )
 from precision_time.learn.table import JobTable, MeasuredTable
 from precision_time.learn.trees import NO_TREES
-from precision_time.mapping import process_map
 
 NAMES = (
     *("log_params", "log_flops", "log_micro_batch_size", "log_launches", "mean_inner", "mean_outer"),

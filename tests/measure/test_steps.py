@@ -124,7 +124,7 @@ def steps_columns() -> list[str]:
 
 @pytest.mark.filterwarnings("ignore")
 def test_measured_rows_can_be_evaluated(tiny: Plan, cpu: MeasuredDevice, tmp_path: Path) -> None:
-    from precision_time.learn.evaluate import evaluate_csv
+    from precision_time.evaluation.own_measurements import evaluate_csv
 
     points = select(tiny, what="steps", models=["lstm-lm"])
     report = run_points(points, cpu, out=tmp_path, measure=measurer(tiny, cpu))

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from precision_time.errors import ConfigError, LayoutError
+from precision_time.executor import process_map
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.learn.serving import predict_step_times
-from precision_time.mapping import process_map
 from precision_time.parallel.layout import Checkpointing, Layout
 from precision_time.plan.api import _batch, find_layouts
 from precision_time.plan.bounds import bounds_of, families_of

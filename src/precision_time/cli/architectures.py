@@ -15,7 +15,7 @@ from .options import ImageSizeOption, JsonOption, SeqLenOption, complete_model, 
 from .output import message, progress, write_json, write_rows
 
 if TYPE_CHECKING:
-    from ..learn.ghn.fit import Fitted
+    from ..papers.ghn.fit import Fitted
 
 EXAMPLES = """\b
 Examples:
@@ -62,8 +62,8 @@ def architectures(
     Similarity is the cosine of embeddings by a graph hypernetwork (GHN-2), as standard deviations from
     the mean of all known architectures: 1 is the same graph, 0 nothing in common.
     """
-    from ..learn.ghn.known import known_embeddings
-    from ..learn.ghn.picture import check_map, write_map
+    from ..papers.ghn.known import known_embeddings
+    from ..papers.ghn.picture import check_map, write_map
 
     if model is None and map_file is None:
         raise ConfigError("Nothing to do. To fix: name a MODEL, or a file with --map.")
@@ -81,9 +81,9 @@ def architectures(
 
 
 def _answer(model: str, k: int, seq_len: int | None, image_size: int | None) -> dict[str, Any]:
-    from ..learn.ghn.embedding import embed
-    from ..learn.ghn.known import embedding_of, known_embeddings
-    from ..learn.ghn.known import nearest as nearest_to
+    from ..papers.ghn.embedding import embed
+    from ..papers.ghn.known import embedding_of, known_embeddings
+    from ..papers.ghn.known import nearest as nearest_to
     from ..predict.question import resolve_workload
 
     known = model in known_embeddings().row_of and seq_len is None and image_size is None
@@ -170,8 +170,8 @@ def train_ghn(
                 f"{option} {path}: its folder does not exist. To fix: make it, or name another."
             )
     try:
-        from ..learn.ghn.fit import fit_ghn
-        from ..learn.ghn.training import TrainSettings
+        from ..papers.ghn.fit import fit_ghn
+        from ..papers.ghn.training import TrainSettings
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise

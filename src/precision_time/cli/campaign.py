@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import ConfigError, PrecisionTimeError
-from ..io import write_whole
+from ..io import write_atomically
 from ..units import format_duration
 from .options import JsonOption, complete_words
 from .output import counted_progress, message, write_json, write_rows
@@ -251,7 +251,7 @@ def export(
         count = write_points(points, file)
         text = file.getvalue()
     try:
-        write_whole(csv, text)
+        write_atomically(csv, text)
     except OSError as error:
         raise PrecisionTimeError(f"{csv} cannot be written: {error}. To fix: name another file.") from error
     if json_output:

@@ -11,7 +11,7 @@ from .options import JsonOption
 from .output import message, progress, write_json, write_rows
 
 if TYPE_CHECKING:
-    from ..learn.comparison.build import Comparison
+    from ..evaluation.comparison.build import Comparison
 
 EXAMPLES = """\b
 Examples:
@@ -24,7 +24,7 @@ Examples:
 
 def complete_predictor(prefix: str) -> list[str]:
     """Names of predictors that start with the last word of `prefix`; words before a comma are kept."""
-    from ..learn.comparison.registry import BY_NAME
+    from ..evaluation.comparison.registry import BY_NAME
 
     before, comma, last = prefix.rpartition(",")
     return [f"{before}{comma}{name}" for name in BY_NAME if name.startswith(last)]
@@ -62,7 +62,7 @@ def compare_predictors(
     and to answer, sample runs needed. All at full size takes about a quarter of an hour on two cores; what
     was computed is kept in the user's cache.
     """
-    from ..learn.comparison.build import compare
+    from ..evaluation.comparison.build import compare
 
     _check(markdown)
     names = [name for words in only or [] for name in words.split(",")]
@@ -73,15 +73,15 @@ def compare_predictors(
     else:
         _write(result)
     if markdown is not None:
-        from ..learn.comparison.page import page
+        from ..evaluation.comparison.page import page
 
         markdown.write_text(page(result), encoding="utf-8")
         message(f"Wrote {markdown}")
 
 
 def _write(result: Comparison) -> None:
-    from ..learn.comparison.page import introduction, left_out
-    from ..learn.report.contract import text_of
+    from ..evaluation.comparison.page import introduction, left_out
+    from ..evaluation.report.contract import text_of
 
     typer.echo(introduction(result))
     missing = left_out(result)

@@ -51,7 +51,7 @@ def evaluate(
     It is the shipped predictor that is scored: nothing is fitted on the file. Rows that cannot be
     predicted are counted with their reason, never dropped.
     """
-    from ..learn.evaluate import evaluate_csv
+    from ..evaluation.own_measurements import evaluate_csv
 
     with progress(f"Predicting the rows of {measurements}"):
         report = evaluate_csv(measurements, group_by=tuple(group_by or ()), rows_out=rows).to_dict()

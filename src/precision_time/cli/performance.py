@@ -50,10 +50,10 @@ def performance_models(
     Tunes every technique on inner splits of the points it is fitted on, takes the one with the lowest error
     there, and scores it on points held out: between the measured values, beyond them, or at random.
     """
-    from ..learn.performance.report import SCORE_COLUMNS, remarks, score_rows, to_dict
-    from ..learn.performance.schema import prepared, read_study
-    from ..learn.performance.search import require_sklearn
-    from ..learn.performance.study import run_study
+    from ..papers.ray_models.report import SCORE_COLUMNS, remarks, score_rows, to_dict
+    from ..papers.ray_models.schema import prepared, read_study
+    from ..papers.ray_models.search import require_sklearn
+    from ..papers.ray_models.study import run_study
 
     require_sklearn()
     content = read_study(study)
@@ -96,8 +96,8 @@ def performance_predict(
     Values outside the measured range are extrapolated, and the answer says so.
     """
     from ..errors import ConfigError
-    from ..learn.performance.model import PerformanceModel
-    from ..learn.performance.points import read_csv
+    from ..papers.ray_models.model import PerformanceModel
+    from ..papers.ray_models.points import read_csv
 
     if (csv is None) == (not set_):
         raise ConfigError("Give either --set COLUMN=VALUE or --csv FILE. To fix: use one of them.")
@@ -137,13 +137,13 @@ def _check_folders(out: Path | None, plots: Path | None) -> None:
     if out is not None and not out.absolute().parent.is_dir():
         raise ConfigError(f"--out {out}: its folder does not exist. To fix: make it, or name another.")
     if plots is not None:
-        from ..learn.report.plots import require_matplotlib
+        from ..plotting import require_matplotlib
 
         require_matplotlib()
 
 
 def _save_plots(result: Any, folder: Path) -> None:
-    from ..learn.performance.plots import plots
+    from ..papers.ray_models.plots import plots
 
     folder.mkdir(parents=True, exist_ok=True)
     for name, svg in plots(result).items():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import ConfigError
-from ..io import write_whole
+from ..io import write_atomically
 from . import predictddl_collect, predictddl_train
 from .options import (
     DeviceOption,
@@ -33,7 +33,7 @@ from .predictddl_options import (
 )
 
 if TYPE_CHECKING:
-    from ..learn.predictddl.contract import Answer
+    from ..papers.predictddl.contract import Answer
 
 HELP = "Predict architectures never seen (PredictDDL)."
 EXAMPLES = """\b
@@ -100,8 +100,8 @@ def predict(
     json_output: JsonOption = False,
 ) -> None:
     """Predict the training time of one model."""
-    from ..learn.predictddl.border import read_request
-    from ..learn.predictddl.controller import PredictDDL
+    from ..papers.predictddl.border import read_request
+    from ..papers.predictddl.controller import PredictDDL
 
     request: dict[str, Any] = {
         "model": model,
@@ -164,9 +164,9 @@ def batch(
     Exits with 1 if any request was refused.
     """
     from ..hardware.inventory_file import read_inventory
-    from ..learn.predictddl.border import read_batch
-    from ..learn.predictddl.contract import Refusal
-    from ..learn.predictddl.controller import PredictDDL, answer_batch
+    from ..papers.predictddl.border import read_batch
+    from ..papers.predictddl.contract import Refusal
+    from ..papers.predictddl.controller import PredictDDL, answer_batch
 
     cluster = None if inventory is None else read_inventory(inventory)
     defaults = {"variant": variant, "regressor": regressor}
@@ -220,7 +220,7 @@ def _write_answers(answers: list[Answer]) -> None:
 
 def _write(path: Path, text: str) -> None:
     try:
-        write_whole(path, text)
+        write_atomically(path, text)
     except OSError as error:
         raise ConfigError(f"{path} cannot be written ({error}). To fix: choose another file.") from error
 

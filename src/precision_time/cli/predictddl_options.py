@@ -10,19 +10,19 @@ import typer
 from .options import complete_words
 
 if TYPE_CHECKING:
-    from ..learn.predictddl.registry import Registry
+    from ..papers.predictddl.registry import Registry
 
 
 def complete_dataset(prefix: str) -> list[str]:
     """Data sets whose facts are known, that start with `prefix`."""
-    from ..learn.predictddl.datasets import known_dataset_names
+    from ..papers.predictddl.datasets import known_dataset_names
 
     return [name for name in known_dataset_names() if name.startswith(prefix)]
 
 
 def complete_type(prefix: str) -> list[str]:
     """Data-set types that start with `prefix`."""
-    from ..learn.predictddl.datasets import dataset_types
+    from ..papers.predictddl.datasets import dataset_types
 
     return [name for name in dataset_types() if name.startswith(prefix)]
 
@@ -64,7 +64,7 @@ def open_registry(folder: Path | None) -> Registry:
     """The user's own registry, or that of a folder, over the shipped one."""
     from dataclasses import replace
 
-    from ..learn.predictddl.registry import Registry
+    from ..papers.predictddl.registry import Registry
 
     default = Registry.default()
     return default if folder is None else replace(default, own=folder)

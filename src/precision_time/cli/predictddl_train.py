@@ -12,7 +12,7 @@ from .output import message, progress, write_json, write_rows
 from .predictddl_options import RegistryOption, complete_type, open_registry
 
 if TYPE_CHECKING:
-    from ..learn.predictddl.registry import TrainedType
+    from ..papers.predictddl.registry import TrainedType
 
 TRAIN_EXAMPLES = """\b
 Examples:
@@ -50,8 +50,8 @@ def train(
 
     Each becomes a new version of its data-set type.
     """
-    from ..learn.predictddl.fitting import QUICK, FitSettings
-    from ..learn.predictddl.trainer import read_runs, train_and_save, trainable
+    from ..papers.predictddl.fitting import QUICK, FitSettings
+    from ..papers.predictddl.trainer import read_runs, train_and_save, trainable
 
     if alone and not csv:
         raise typer.BadParameter("--alone needs a --csv.")

@@ -11,7 +11,7 @@ from .options import JsonOption, RayOption, complete_words
 from .output import message, progress, write_json, write_rows
 
 if TYPE_CHECKING:
-    from ..learn.report.contract import Report
+    from ..evaluation.report.contract import Report
 
 EXAMPLES = """\b
 Examples:
@@ -74,8 +74,8 @@ def report(
     T5 generalisation with targets, T6 feature importance. Everything at full size takes some
     20 minutes on two cores; what was computed is kept in the user's cache.
     """
-    from ..learn.report.build import build_report
-    from ..ray_mapping import spread_over
+    from ..evaluation.report.build import build_report
+    from ..ray_executor import spread_over
 
     _check(markdown, html, write_baseline)
     tables = [name for words in only or [] for name in words.split(",")]
@@ -92,8 +92,8 @@ def report(
 
 
 def _guard(result: Report, write: Path | None, against: Path | None) -> None:
-    from ..learn.report.regressions import regressions
-    from ..learn.report.regressions import write_baseline as write_figures
+    from ..evaluation.report.regressions import regressions
+    from ..evaluation.report.regressions import write_baseline as write_figures
 
     if against is not None:
         worse = regressions(result, against)
@@ -108,8 +108,8 @@ def _guard(result: Report, write: Path | None, against: Path | None) -> None:
 
 
 def _write(result: Report) -> None:
-    from ..learn.report.as_markdown import introduction
-    from ..learn.report.contract import text_of
+    from ..evaluation.report.as_markdown import introduction
+    from ..evaluation.report.contract import text_of
 
     typer.echo(introduction(result))
     for section in result.sections:
@@ -136,19 +136,19 @@ def _check(markdown: Path | None, html: Path | None, baseline: Path | None) -> N
                 f"{option} {path}: its folder does not exist. To fix: make it, or name another."
             )
     if html is not None:
-        from ..learn.report.plots import require_matplotlib
+        from ..plotting import require_matplotlib
 
         require_matplotlib()
 
 
 def _save(result: Report, markdown: Path | None, html: Path | None) -> None:
     if markdown is not None:
-        from ..learn.report.as_markdown import markdown as as_markdown
+        from ..evaluation.report.as_markdown import markdown as as_markdown
 
         markdown.write_text(as_markdown(result), encoding="utf-8")
         message(f"Wrote {markdown}")
     if html is not None:
-        from ..learn.report.as_html import html as as_html
+        from ..evaluation.report.as_html import html as as_html
 
         html.write_text(as_html(result), encoding="utf-8")
         message(f"Wrote {html}")

@@ -43,7 +43,7 @@ def train(
 
     from ..learn.metrics import summarize
     from ..learn.training import train as fit
-    from ..ray_mapping import spread_over
+    from ..ray_executor import spread_over
 
     folder = output or Path(str(files("precision_time.learn").joinpath("data")))
     with spread_over(ray) as spread, progress("Fitting") as tell:

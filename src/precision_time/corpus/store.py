@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from ..errors import CorpusError
+from ..io import HOME_VARIABLE
 from .columns import COLUMNS, INTEGERS, REALS, SIDE, TEXTS, decode, to_json
 from .measurement import Measurement, Rejected
 
@@ -22,7 +23,6 @@ _COLUMNS_SINCE = {"peak_memory_bytes": 2}
 """Columns that older versions lack: they read as unknown."""
 _OLDER = range(1, SCHEMA_VERSION)
 _APPLICATION_ID = 0x50544D45
-HOME_VARIABLE = "PRECISION_TIME_HOME"
 
 
 def _schema() -> str:

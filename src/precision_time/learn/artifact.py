@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import NotFittedError
-from ..io import write_whole
+from ..io import write_atomically
 from .intervals import IntervalModel
 from .novelty import MeasuredRuns
 from .stages import STAGES, StagedCorrection
@@ -68,13 +68,13 @@ class TrainedPredictor:
         }
         buffer = io.BytesIO()
         np.savez_compressed(buffer, allow_pickle=False, **arrays)
-        write_whole(folder / _ARRAYS, buffer.getvalue())
+        write_atomically(folder / _ARRAYS, buffer.getvalue())
         card = {
             "schema": ARTIFACT_SCHEMA_VERSION,
             "features": list(self.correction.names),
             **self.card,
         }
-        write_whole(folder / _CARD, json.dumps(card, indent=1, sort_keys=True).encode())
+        write_atomically(folder / _CARD, json.dumps(card, indent=1, sort_keys=True).encode())
 
 
 def load_predictor(folder: Path) -> TrainedPredictor:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..mapping import Map
+from ..executor import Map
 from .stages import BoosterSettings, ByStage, fit_stages
 from .table import MeasuredTable
 

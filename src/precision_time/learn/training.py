@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ..corpus.measurement import Measurement
 from ..corpus.splits import SplitBy, configuration_groups, group_numbers, grouped_folds
 from ..corpus.store import corpus_fingerprint, load_corpus
-from ..mapping import Map
+from ..executor import Map
 from .artifact import EvidenceTable, TrainedPredictor
 from .evidence_space import evidence_keys
 from .holding_out import Fold, held_out_by_stage

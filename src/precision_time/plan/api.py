@@ -9,7 +9,7 @@ from typing import Any
 
 from ..predict.asked import resolve_asked
 from ..predict.question import Said, check_counts, resolve_stack
-from ..ray_mapping import spread_over
+from ..ray_executor import spread_over
 from ..workload.workload import Workload
 from .problem import Problem
 from .result import LayoutSearch

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from ..cost.group import group_of_jobs
 from ..cost.step import StepCosts, price
+from ..executor import Map, in_chunks
 from ..learn.serving import on_reference
 from ..learn.table import JobTable, group_table
-from ..mapping import Map, in_chunks
 from ..parallel.layout import Layout
 from .problem import Problem
 

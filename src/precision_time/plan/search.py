@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ConfigError, LayoutError
+from ..executor import Map, in_chunks
 from ..learn.artifact import TrainedPredictor, shipped_predictor
 from ..learn.serving import step_times
-from ..mapping import Map, in_chunks
 from ..parallel.layout import Layout
 from ..parallel.shape import model_shape
 from ..parallel.validation import layout_warnings

@@ -11,7 +11,7 @@ import pytest
 
 from precision_time.measure.campaign.plan import Point, Setting
 from precision_time.measure.campaign.point import FinishedPoint
-from precision_time.ray_mapping import ray_session
+from precision_time.ray_executor import ray_session
 
 HERE = Path(__file__).parent
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ...cost.job import Job
 from ...errors import CorpusError
-from ...io import write_whole
+from ...io import write_atomically
 from ..serving import StepTimes
 from .effects import kind_of, places_of
 from .posterior import Posterior, factors
@@ -114,7 +114,7 @@ class Calibration:
             "card": dict(self.card),
         }
         try:
-            write_whole(target, json.dumps(body, indent=1, allow_nan=False) + "\n")
+            write_atomically(target, json.dumps(body, indent=1, allow_nan=False) + "\n")
         except OSError as error:
             raise CorpusError(
                 f"{target} cannot be written: {error}. To fix: check folder, permissions and free space."

@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ...learn.baselines.ernest_design import ernest_features, scaled
+from ...papers.ernest_design import ernest_features, scaled
 from .plan import Point
 
 Floats = NDArray[np.float64]

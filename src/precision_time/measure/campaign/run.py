@@ -11,8 +11,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from ...mapping import usable_cores
-from ...ray_mapping import LOCAL, local_cluster, ray_session
+from ...executor import usable_cores
+from ...ray_executor import LOCAL, local_cluster, ray_session
 from .capacity import RayNode, check_capacity, nodes_of
 from .design import most_informative
 from .finished import failed_point, finished_point

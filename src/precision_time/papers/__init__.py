@@ -1,0 +1,1 @@
+"""Published predictors, each with its citation, behind the contract of `contract.py`."""

@@ -1,0 +1,70 @@
+r"""What if this fp32 run were in mixed precision: kernels made faster by two constants.
+
+Formula: $t = t_{fp32} \cdot (1 - k + k (p / 3 + (1 - p) / 2))$ for precisions of 16 bits and fewer,
+$t_{fp32}$ otherwise; k is the share of kernels in the fp32 step, p that of products (GEMMs, convolutions,
+attention) among them, both from the fp32 formulas. $t_{fp32}$ is the fp32-trained predictor's.
+Source: Zhu, Phanishayee, Pekhimenko, Daydream, USENIX ATC 2020 (its AMP model; constants as remembered in
+papers.md 2.2). Daydream itself starts from a profile of the fp32 run; here nothing of the job was measured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..learn.table import JobTable, MeasuredTable
+from ..workload.graph import PRODUCT_CLASSES
+from .contract import Estimator, Fitted, Floats, column, fp32_part, own_part
+from .precision_aware.fp32_blind import Fp32TrainedBlind
+
+_COMPUTE_BOUND, _REST = 1.0 / 3.0, 1.0 / 2.0
+_NARROW_BYTES = 2.0
+_NOT_KERNELS = ("host_stall_s", "trainer_s", "offload_s", "host_sync_s", "straggler_s", "contention_s")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FittedWhatIf:
+    """The fp32 time, scaled."""
+
+    of_fp32: Fitted
+
+    def predict(self, jobs: JobTable) -> Floats:
+        """Step times [s], shape (n,)."""
+        return self.of_fp32.predict(jobs) * what_if(jobs)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DaydreamWhatIf:
+    """See the module."""
+
+    of_fp32: Estimator = field(default_factory=Fp32TrainedBlind)
+    """Predicts the fp32 time."""
+
+    @property
+    def title(self) -> str:
+        """Heading of its column."""
+        return "Daydream-like what-if"
+
+    def fit(self, table: MeasuredTable, rows: NDArray[np.intp]) -> FittedWhatIf:
+        """Fit what predicts the fp32 time; the constants are Daydream's."""
+        return FittedWhatIf(of_fp32=self.of_fp32.fit(table, rows))
+
+
+def what_if(jobs: JobTable) -> Floats:
+    """Factor on the fp32 time, shape (n,)."""
+    fp32, own = fp32_part(jobs), own_part(jobs)
+    names = [name for name in fp32.names if name.startswith("share.")]
+    kernels = [
+        name
+        for name in names
+        if name.removeprefix("share.") not in _NOT_KERNELS and not name.endswith(("_exposed_s", "_bubble_s"))
+    ]
+    kernel_share = sum((column(fp32, name) for name in kernels), np.zeros(len(jobs.analytical_s)))
+    classes = [f"class.{op_class.value}" for op_class in PRODUCT_CLASSES]
+    products = sum((column(fp32, name) for name in classes), np.zeros(len(jobs.analytical_s)))
+    scaled = products * _COMPUTE_BOUND + (1.0 - products) * _REST
+    narrow = column(own, "activation_bytes") <= _NARROW_BYTES
+    factor: Floats = np.where(narrow, 1.0 - kernel_share * (1.0 - scaled), 1.0)
+    return factor

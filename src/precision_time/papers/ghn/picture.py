@@ -1,0 +1,126 @@
+"""A map of all known architectures, coloured by family; needs matplotlib (extra `plots`)."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import ConfigError, MissingExtraError
+from ...io import write_atomically
+from .known import KnownEmbeddings
+from .relatives import relative_rows
+from .weights import Floats32
+
+_FORMATS = (".png", ".svg")
+_SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "precision-time", "font.size": 8,
+             "axes.spines.top": False, "axes.spines.right": False}  # fmt: skip
+_COLOURS, _MOST_COLOURS = "tab20", 20
+_RESOLUTION = 110
+
+
+def plane(table: KnownEmbeddings) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The two directions in which standardised embeddings differ most.
+
+    Returns:
+        Positions of all graphs, shape (G, 2), and the share of the variance of each axis, shape (2,). Signs
+        are fixed, so that the map does not flip from one machine to the next.
+    """
+    values = table.standardised(table.vectors).astype(np.float64)
+    left, sizes, right = np.linalg.svd(values - values.mean(axis=0), full_matrices=False)
+    signs = np.sign(right[np.arange(2), np.abs(right[:2]).argmax(axis=1)])
+    return left[:, :2] * sizes[:2] * signs, sizes[:2] ** 2 / np.square(sizes).sum()
+
+
+def write_map(path: Path, table: KnownEmbeddings, *, marked: tuple[str, Floats32] | None = None) -> None:
+    """Draw the map to a .png or .svg file.
+
+    Args:
+        path: The file.
+        table: Known architectures.
+        marked: Name and embedding of a model to show as a star.
+
+    Raises:
+        ConfigError: If the name of the file ends otherwise, or its folder does not exist.
+        MissingExtraError: If matplotlib is not installed.
+    """
+    check_map(path)
+    figures, context = _matplotlib()
+    positions, shares = plane(table)
+    with context({**_SETTINGS}):
+        figure = figures.Figure(figsize=(9.0, 6.2))
+        axes = figure.subplots()
+        _draw_families(axes, table, positions)
+        _name_relatives(axes, table, positions)
+        if marked is not None:
+            _mark(axes, table, positions, marked)
+        axes.set_xlabel(f"first direction ({100 * shares[0]:.0f} % of the variance)")
+        axes.set_ylabel(f"second direction ({100 * shares[1]:.0f} %)")
+        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, title="family (graphs)")
+        figure.tight_layout()
+        buffer = io.BytesIO()
+        options: dict[str, Any] = {"metadata": {"Date": None}} if path.suffix == ".svg" else {}
+        figure.savefig(buffer, format=path.suffix[1:], dpi=_RESOLUTION, **options)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, buffer.getvalue())
+
+
+def check_map(path: Path) -> None:
+    """Refuse a file that could not be written before anything is computed.
+
+    Raises:
+        ConfigError: If its name ends otherwise than .png or .svg, or its folder does not exist.
+        MissingExtraError: If matplotlib is not installed.
+    """
+    if path.suffix not in _FORMATS:
+        raise ConfigError(f"A map cannot be written to {path}. To fix: end its name in .png or .svg.")
+    if not path.absolute().parent.is_dir():
+        raise ConfigError(f"{path}: its folder does not exist. To fix: make it, or name another.")
+    _matplotlib()
+
+
+def _matplotlib() -> tuple[Any, Any]:
+    try:
+        from matplotlib import figure, rc_context
+    except ImportError as error:
+        raise MissingExtraError(
+            package="matplotlib", extra="plots", purpose="draw the map of architectures"
+        ) from error
+    return figure, rc_context
+
+
+def _draw_families(axes: Any, table: KnownEmbeddings, positions: NDArray[np.float64]) -> None:
+    from matplotlib import colormaps
+
+    families = np.array([table.family_of[table.members[row][0]] for row in range(len(positions))])
+    colours = colormaps[_COLOURS](np.arange(_MOST_COLOURS))
+    for number, (family, count) in enumerate(Counter(families.tolist()).most_common()):
+        members = positions[families == family]
+        axes.scatter(
+            members[:, 0], members[:, 1], s=9, alpha=0.75, linewidths=0.0,
+            color=colours[number % len(colours)], label=f"{family} ({count})",
+        )  # fmt: skip
+
+
+def _name_relatives(axes: Any, table: KnownEmbeddings, positions: NDArray[np.float64]) -> None:
+    for group, rows in relative_rows(table).items():
+        place = np.median(positions[rows], axis=0)
+        box = {"boxstyle": "round,pad=0.15", "fc": "white", "ec": "none", "alpha": 0.6}
+        axes.annotate(group, place, ha="center", va="center", fontsize=7, fontweight="bold", bbox=box)
+
+
+def _mark(
+    axes: Any, table: KnownEmbeddings, positions: NDArray[np.float64], marked: tuple[str, Floats32]
+) -> None:
+    """A star where the plane of the known ones has the model: least squares, as the plane is linear."""
+    name, vector = marked
+    values = table.standardised(table.vectors).astype(np.float64)
+    centre = values.mean(axis=0)
+    to_plane = np.linalg.lstsq(values - centre, positions, rcond=None)[0]
+    place = (table.standardised(vector).astype(np.float64) - centre) @ to_plane
+    axes.scatter(*place, marker="*", s=160, color="black", zorder=3)
+    axes.annotate(name, place, xytext=(6, 6), textcoords="offset points", fontweight="bold")

@@ -1,0 +1,107 @@
+"""The inputs of PredictDDL's regressors, one row per job: embedding, cluster, batch, precision.
+
+`predictddl` reads `ghn.*` and `cluster.*`, as the paper does: neither knows a precision.
+`predictddl-precision` reads `ghnp.*` besides, the embedding in blocks by the types that operators are lowered
+to, and PRECISION_FEATURES, columns of `learn/features.py`.
+
+What spans decades enters as a logarithm: the regressors standardise their inputs, and no standardised
+polynomial of raw peak rates has their reciprocal in it, of which a time is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...cost.job import Job
+from ...learn.table import JobTable
+from .regressors import Floats
+
+BLIND, PRECISION = "predictddl", "predictddl-precision"
+VARIANTS = (BLIND, PRECISION)
+EMBEDDING, ANNOTATED, CLUSTER = "ghn.", "ghnp.", "cluster."
+CLUSTER_COLUMNS = (
+    "cluster.log_nodes",
+    "cluster.log_devices_per_node",
+    "cluster.log_memory_bytes",
+    "cluster.log_fp32_flops_per_s",
+    "cluster.log_memory_bandwidth_bytes_per_s",
+    "cluster.log_intra_node_bytes_per_s",
+    "cluster.log_inter_node_bytes_per_s",
+    "cluster.log_batch_per_device",
+    "cluster.log_global_batch_size",
+)
+PRECISION_FEATURES = (
+    "log_analytical_s",
+    "log_compute_s",
+    "log_flops",
+    "log_flops_per_byte",
+    "log_launches",
+    "log_peak",
+    "tensor_core_share",
+    "bandwidth_saving",
+    "cast_share",
+    "loss_scaling",
+    "autocast",
+    "master_copy",
+    "activation_bytes",
+    "wire_bytes",
+)
+"""Seconds of the lowered kernels, FLOPs and the peak at the dtype, the share on tensor cores, bytes saved,
+casts, loss scaling, master weights, and the dtypes of activations and of the gradients on the wire."""
+
+
+def cluster_columns(jobs: Sequence[Job]) -> tuple[tuple[str, ...], Floats]:
+    """What PredictDDL's resource collector tells of each job, and its batch.
+
+    Args:
+        jobs: n jobs.
+
+    Returns:
+        CLUSTER_COLUMNS and values, shape (n, 9). Rates are per second and device; a link that a job does
+        not use counts as 1 B/s, so that its logarithm is 0.
+    """
+    raw = np.array([_raw(job) for job in jobs], dtype=np.float64).reshape(len(jobs), len(CLUSTER_COLUMNS))
+    return CLUSTER_COLUMNS, np.log(raw)
+
+
+def _raw(job: Job) -> tuple[float, ...]:
+    cluster, layout = job.cluster, job.layout
+    device = cluster.device
+    fp32 = device.peak_flops_per_s.get("fp32") or max(device.peak_flops_per_s.values())
+    batch = layout.micro_batch_size * layout.num_micro_batches
+    return (
+        cluster.num_nodes,
+        cluster.devices_per_node,
+        device.memory_bytes,
+        fp32,
+        device.memory_bandwidth_bytes_per_s,
+        cluster.intra_node.bandwidth_bytes_per_s if cluster.devices_per_node > 1 else 1.0,
+        cluster.inter_node.bandwidth_bytes_per_s if cluster.num_nodes > 1 else 1.0,
+        batch * layout.dp / cluster.num_devices,
+        batch * layout.dp,
+    )
+
+
+def precision_columns(table: JobTable) -> tuple[tuple[str, ...], Floats]:
+    """The precision features of priced jobs: PRECISION_FEATURES and shape (n, 14)."""
+    places = [table.names.index(name) for name in PRECISION_FEATURES]
+    return PRECISION_FEATURES, table.features[:, places]
+
+
+def inputs_of(variant: str, names: Sequence[str]) -> tuple[str, ...]:
+    """Which of a table's columns a variant reads, in their order."""
+    lead = (EMBEDDING, CLUSTER) if variant == BLIND else (EMBEDDING, ANNOTATED, CLUSTER)
+    own = PRECISION_FEATURES if variant == PRECISION else ()
+    return tuple(name for name in names if name.startswith(lead) or name in own)
+
+
+def picked(names: Sequence[str], values: Floats, wanted: Sequence[str]) -> Floats:
+    """Columns by name, shape (n, len(wanted)).
+
+    Raises:
+        KeyError: If one is missing.
+    """
+    places = {name: place for place, name in enumerate(names)}
+    return values[:, [places[name] for name in wanted]]

@@ -1,0 +1,259 @@
+"""The offline trainer: measured runs of one data-set type to a predictor of both variants."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...corpus.importer import read_measurements
+from ...corpus.jobs import job_of
+from ...corpus.measurement import Measurement
+from ...corpus.splits import SplitBy, group_numbers
+from ...corpus.store import load_corpus
+from ...cost.job import Job
+from ...errors import ConfigError, PrecisionTimeError, UnknownNameError
+from ...learn.table import JobTable, MeasuredTable, measured_table
+from .columns import BLIND, PRECISION, VARIANTS, cluster_columns, inputs_of, picked, precision_columns
+from .datasets import dataset_types, type_of_workload
+from .embeddings import PROBE, ghn_version, job_embeddings, probe_embeddings
+from .fitting import LEAST_GROUPS, LEAST_ROWS, Examples, FitSettings, choose
+from .registry import Registry, TrainedType, TrainedVariant
+from .regressors import Floats
+
+Tell = Callable[[str], None]
+TARGETS: Mapping[str, tuple[str, ...]] = {BLIND: ("log", "raw"), PRECISION: ("log", "ratio")}
+"""Targets that each variant is offered: only the second one reads the cost model."""
+USUAL_TARGET: Mapping[str, str] = {BLIND: "log", PRECISION: "ratio"}
+"""The one that nearly always wins: all that is tried where many fits are made."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rows:
+    """Measured runs of one data-set type."""
+
+    dataset_type: str
+    measurements: tuple[Measurement, ...]
+    num_architectures: int
+
+    @property
+    def enough(self) -> bool:
+        """Whether a predictor can be trained and cross-validated on them."""
+        return len(self.measurements) >= LEAST_ROWS and self.num_architectures >= LEAST_GROUPS
+
+    def refusal(self) -> str:
+        """Why not."""
+        return (
+            f"{len(self.measurements)} data-parallel runs of {self.num_architectures} architectures are at "
+            f"hand for {self.dataset_type!r}, and it takes {LEAST_ROWS} of {LEAST_GROUPS}"
+        )
+
+
+def rows_by_type(measurements: Sequence[Measurement]) -> dict[str, Rows]:
+    """The runs that PredictDDL learns from, by data-set type: usable, data parallel, of known parts."""
+    found: dict[str, list[Measurement]] = {name: [] for name in dataset_types()}
+    for item in measurements:
+        job = _job(item)
+        if job is not None and is_data_parallel(job):
+            kind = type_of_workload(job.workload)
+            if kind in found:
+                found[kind].append(item)
+    return {
+        name: Rows(
+            dataset_type=name,
+            measurements=tuple(items),
+            num_architectures=len(np.unique(group_numbers(items, by=SplitBy.MODEL))) if items else 0,
+        )
+        for name, items in found.items()
+    }
+
+
+def read_runs(files: Sequence[Path], *, alone: bool = False) -> tuple[list[Measurement], int]:
+    """The runs at hand: the corpus, the user's own store, and files in the corpus's schema.
+
+    Args:
+        files: CSV files.
+        alone: The files and nothing else.
+
+    Returns:
+        Runs, and how many rows of the files describe none.
+
+    Raises:
+        CorpusError: If a file is no such CSV.
+    """
+    read = [item for file in files for item in read_measurements(file)]
+    own = [item for item in read if isinstance(item, Measurement)]
+    return ([] if alone else load_corpus(local=True)) + own, len(read) - len(own)
+
+
+def trainable(measurements: Sequence[Measurement], wanted: Sequence[str]) -> list[Rows]:
+    """The runs of the data-set types named, or of all types that have enough.
+
+    Raises:
+        UnknownNameError: If a type is none.
+        ConfigError: If a named type has too few runs, or no type has enough.
+    """
+    for name in wanted:
+        if name not in dataset_types():
+            raise UnknownNameError(
+                kind="data-set type",
+                name=name,
+                known=dataset_types(),
+                hint=f"To fix: use one of {', '.join(dataset_types())}.",
+            )
+    found = rows_by_type(measurements)
+    for name in wanted:
+        if not found[name].enough:
+            raise ConfigError(f"No predictor can be trained: {found[name].refusal()}. To fix: add runs.")
+    chosen = [rows for name, rows in found.items() if rows.enough and (not wanted or name in wanted)]
+    if not chosen:
+        raise ConfigError(
+            f"None of the {len(measurements)} runs at hand make a data-set type that can be trained: it "
+            f"takes {LEAST_ROWS} data-parallel runs of {LEAST_GROUPS} architectures. To fix: add runs."
+        )
+    return chosen
+
+
+def is_data_parallel(job: Job) -> bool:
+    """Whether every device holds the whole model: PredictDDL's requests are of no other kind."""
+    return job.layout.tp == job.layout.pp == job.layout.cp == 1
+
+
+def train_type(
+    rows: Rows,
+    *,
+    table: MeasuredTable | None = None,
+    settings: FitSettings | None = None,
+    tell: Tell = lambda _: None,
+) -> TrainedType:
+    """Fit both variants for one data-set type.
+
+    Args:
+        rows: Its measured runs.
+        table: The same runs, priced already.
+        settings: What is tried.
+        tell: Called with a word on what is being done.
+
+    Raises:
+        ConfigError: If there are too few runs or architectures.
+        MissingExtraError: If scikit-learn is not installed.
+    """
+    if not rows.enough:
+        raise ConfigError(f"No predictor can be trained: {rows.refusal()}. To fix: add measured runs.")
+    if table is None:
+        tell(f"pricing {len(rows.measurements)} runs")
+        table = measured_table(rows.measurements)
+    names, values = input_columns([job_of(item) for item in table.measurements], table.jobs, tell=tell)
+    used = settings or FitSettings()
+    variants = {}
+    for variant in VARIANTS:
+        examples = examples_of(variant, table, names, values)
+        tell(f"{rows.dataset_type}, {variant}")
+        chosen = choose(examples, replace(used, targets=TARGETS[variant]), tell)
+        variants[variant] = TrainedVariant(
+            names=examples.names,
+            best=chosen.best,
+            regressors=chosen.regressors,
+            scores={kind: score.to_dict() for kind, score in chosen.scores.items()},
+        )
+    return TrainedType(
+        dataset_type=rows.dataset_type,
+        variants=variants,
+        probe=probe_embeddings(),
+        card=_card(rows, table, used),
+    )
+
+
+def train_and_save(
+    registry: Registry, rows: Rows, *, settings: FitSettings | None = None, tell: Tell = lambda _: None
+) -> TrainedType:
+    """Train one data-set type and write it as a new version; see `train_type` and `Registry.save`."""
+    return registry.save(train_type(rows, settings=settings, tell=tell))
+
+
+def input_columns(
+    jobs: Sequence[Job], priced: JobTable | None, *, tell: Tell = lambda _: None
+) -> tuple[tuple[str, ...], Floats]:
+    """Everything that a variant may read of jobs.
+
+    Args:
+        jobs: n jobs.
+        priced: The same, priced; None where no precision feature is wanted.
+        tell: Called with a word on what is being done.
+
+    Returns:
+        Names and values, shape (n, n_columns).
+    """
+    done = 0
+
+    def count(rows: int) -> None:
+        nonlocal done
+        done += rows
+        tell(f"embedding job {done} of {len(jobs)}")
+
+    parts = [job_embeddings(jobs, count, annotated=priced is not None), cluster_columns(jobs)]
+    if priced is not None:
+        parts.append(precision_columns(priced))
+    names = tuple(name for part, _ in parts for name in part)
+    return names, np.column_stack([values for _, values in parts])
+
+
+def examples_of(
+    variant: str,
+    table: MeasuredTable,
+    names: Sequence[str],
+    values: Floats,
+    rows: NDArray[np.intp] | None = None,
+) -> Examples:
+    """What a variant learns from.
+
+    Args:
+        variant: One of VARIANTS.
+        table: Measured runs.
+        names: Columns of `values`.
+        values: Inputs of the runs, shape (n, n_columns).
+        rows: Some of the rows; None for all.
+    """
+    wanted = inputs_of(variant, names)
+    chosen = np.arange(len(table)) if rows is None else rows
+    items = [table.measurements[row] for row in chosen]
+    return Examples(
+        x=picked(names, values[chosen], wanted),
+        names=wanted,
+        seconds=table.measured_s[chosen],
+        analytical_s=table.jobs.analytical_s[chosen] if variant == PRECISION else None,
+        groups=group_numbers(items, by=SplitBy.MODEL),
+        weights=np.array([item.weight for item in items]),
+    )
+
+
+def _job(item: Measurement) -> Job | None:
+    if not item.usable:
+        return None
+    try:
+        return job_of(item)
+    except PrecisionTimeError:
+        return None
+
+
+def _card(rows: Rows, table: MeasuredTable, settings: FitSettings) -> dict[str, Any]:
+    sources = Counter(item.source for item in table.measurements)
+    return {
+        "created": datetime.now(UTC).date().isoformat(),
+        "rows": len(table),
+        "architectures": rows.num_architectures,
+        "sources": dict(sources.most_common()),
+        "rejected": dict(table.rejected),
+        "devices": sorted({item.device for item in table.measurements}),
+        "ghn_version": ghn_version(),
+        "probe": list(PROBE),
+        "folds": settings.folds,
+        "seed": settings.seed,
+        "chosen_by": "mean |log(predicted / measured)| on held-out architectures, on the folds of the scores",
+    }

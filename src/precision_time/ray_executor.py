@@ -1,0 +1,255 @@
+"""Ray as what runs the chunks of a `Map`: the machine at hand by itself, or a cluster by its address.
+
+Ray is an optional extra: it is imported when a session is opened, never before.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, TypeVar
+
+from .errors import ConfigError, MissingExtraError, PrecisionTimeError
+from .executor import Map, process_map, usable_cores
+
+_Item = TypeVar("_Item")
+_Answer = TypeVar("_Answer")
+
+LOCAL = "local"
+"""In the place of an address: a Ray of this process's own, gone with it."""
+_LOOPBACK = "127.0.0.1"
+_NO_CLUSTERS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""Environment variable by which Ray keeps to the loopback interface where it is "0"."""
+_OBJECT_STORE_BYTES = 256 * 2**20
+"""Of a local Ray: a bounded number of chunks is in flight, and each is small."""
+_IN_FLIGHT_PER_CPU = 2
+"""One that runs and one that waits for its turn."""
+_RETRIES = 3
+_QUIET: Mapping[str, str] = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_TRAIN_METRICS_ENABLED": "0",
+    "RAY_DEDUP_LOGS": "0",
+}
+"""No statistics sent, and devices stay visible to tasks that ask for none."""
+
+
+def import_ray(purpose: str = "spread work over a cluster") -> Any:
+    """Ray, told to send no statistics.
+
+    Raises:
+        MissingExtraError: If it is not installed.
+    """
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+    try:
+        import ray
+    except ImportError as error:
+        raise MissingExtraError(package="ray", extra="ray", purpose=purpose) from error
+    return ray
+
+
+@contextmanager
+def ray_session(address: str | None = None, *, num_cpus: int | None = None) -> Iterator[Any]:
+    """Ray, connected; one that is connected already is used and left as it is.
+
+    Args:
+        address: Of a running cluster (`host:port`, `auto`, `ray://host:port`); "local" or None: a Ray on this
+            machine that starts now and stops with the block, reachable from this machine alone.
+        num_cpus: CPUs that a local Ray offers; None: the cores of this process.
+
+    Yields:
+        The module.
+
+    Raises:
+        MissingExtraError: If Ray is not installed.
+        ConfigError: If nothing answers at the address.
+    """
+    ray = import_ray()
+    if ray.is_initialized():
+        yield ray
+        return
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if address in (None, LOCAL):
+        options |= {
+            "address": LOCAL,
+            "num_cpus": num_cpus or usable_cores(),
+            "include_dashboard": False,
+            "object_store_memory": _OBJECT_STORE_BYTES,
+            "_node_ip_address": _LOOPBACK,
+        }
+    else:
+        options["address"] = address
+    try:
+        with warnings.catch_warnings(), _loopback(ray) if address in (None, LOCAL) else nullcontext():
+            warnings.simplefilter("ignore")
+            ray.init(**options)
+    except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
+        raise _not_connected(address or LOCAL, error) from error
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def _not_connected(address: str, error: BaseException) -> ConfigError:
+    """Why there is no session: nothing is there, or it does not let this process in."""
+    causes = [error]
+    while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None:
+        causes.append(cause)
+    if any(type(each).__name__ == "AuthenticationError" for each in causes):
+        return ConfigError(
+            f"The Ray at {address!r} asks for an authentication token that this process lacks. To fix: "
+            "set RAY_AUTH_MODE and the token as the owner of the cluster says (Ray: token authentication)."
+        )
+    return ConfigError(
+        f"No Ray answers at {address!r}: {error}. To fix: start one with `ray start --head` and give its "
+        f"address, or {LOCAL!r} for one of its own on this machine."
+    )
+
+
+@contextmanager
+def _loopback(ray: Any) -> Iterator[None]:
+    """Whether what Ray starts inside the block is reached from this machine alone.
+
+    Ray replaces 127.0.0.1 by the machine's address in the network, except on systems where it knows no
+    clusters. It reads which these are when it is imported, and its processes when they start.
+    """
+    constants = ray._private.ray_constants
+    before, variable = constants.ENABLE_RAY_CLUSTER, os.environ.get(_NO_CLUSTERS)
+    constants.ENABLE_RAY_CLUSTER = False
+    os.environ[_NO_CLUSTERS] = "0"
+    try:
+        yield
+    finally:
+        constants.ENABLE_RAY_CLUSTER = before
+        if variable is None:
+            del os.environ[_NO_CLUSTERS]
+        else:
+            os.environ[_NO_CLUSTERS] = variable
+
+
+@contextmanager
+def local_cluster(nodes: int, cpus_per_node: int) -> Iterator[Any]:
+    """Ray, connected to several nodes that this machine plays, each with processes of its own.
+
+    Shows what crossing nodes costs in Ray; the wire between them is the machine's loopback.
+
+    Args:
+        nodes: How many.
+        cpus_per_node: CPUs that each offers.
+
+    Yields:
+        The module.
+
+    Raises:
+        MissingExtraError: If Ray is not installed.
+        ConfigError: If Ray is connected to something already.
+    """
+    ray = import_ray()
+    if ray.is_initialized():
+        raise ConfigError("Ray is connected already. To fix: leave that session first.")
+    from ray.cluster_utils import Cluster
+
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    node = {
+        "num_cpus": cpus_per_node,
+        "object_store_memory": _OBJECT_STORE_BYTES,
+        "node_ip_address": _LOOPBACK,
+    }
+    with _loopback(ray):
+        cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+        try:
+            for _ in range(nodes - 1):
+                cluster.add_node(**node)
+            with ray_session(cluster.address):
+                yield ray
+        finally:
+            cluster.shutdown()
+
+
+@contextmanager
+def ray_map(
+    address: str | None = None,
+    *,
+    in_flight: int | None = None,
+    retries: int = _RETRIES,
+    num_cpus: int | None = None,
+) -> Iterator[Map]:
+    """A `Map` over the tasks of a Ray cluster; the answers are those of the plain `map`, in its order.
+
+    Chunks are taken from their iterator only as answers are taken: no more than `in_flight` chunks and
+    answers exist at a time, however many there are. A task whose worker or node is lost runs again elsewhere.
+    An error that the function raises is raised here as it is.
+
+    Args:
+        address: As for `ray_session`.
+        in_flight: Chunks handed out and not yet answered for; None: twice the CPUs of the cluster.
+        retries: How often a chunk is tried again that a lost worker took with it.
+        num_cpus: CPUs that a local Ray offers.
+
+    Raises:
+        ConfigError: If nothing answers at the address, or `in_flight` is below 1.
+    """
+    if in_flight is not None and in_flight < 1:
+        raise ConfigError(f"in_flight={in_flight} lets nothing run. To fix: 1 or more.")
+    with ray_session(address, num_cpus=num_cpus) as ray:
+        cpus = int(ray.cluster_resources().get("CPU", 1))
+        window = in_flight or _IN_FLIGHT_PER_CPU * max(cpus, 1)
+        task = ray.remote(num_cpus=1, max_retries=retries)(_call)
+
+        def spread(function: Callable[[_Item], _Answer], chunks: Iterable[_Item], /) -> Iterable[_Answer]:
+            return _streamed(ray, task, function, chunks, window)
+
+        yield spread
+
+
+def spread_over(ray: str | None, workers: int | None = None) -> AbstractContextManager[Map]:
+    """The `Map` that `--ray` and `--workers` ask for: over Ray where an address is given, else processes.
+
+    Args:
+        ray: None, "local", or the address of a cluster.
+        workers: Processes; for "local", CPUs of the Ray that starts.
+    """
+    return process_map(workers) if ray is None else ray_map(ray, num_cpus=workers)
+
+
+def _call(function: Callable[[_Item], _Answer], chunk: _Item) -> _Answer:
+    return function(chunk)
+
+
+def _streamed(
+    ray: Any, task: Any, function: Callable[[Any], _Answer], chunks: Iterable[Any], window: int
+) -> Iterator[_Answer]:
+    shared = ray.put(function)
+    running: deque[Any] = deque()
+    try:
+        for chunk in chunks:
+            if len(running) == window:
+                yield _answer(ray, running.popleft())
+            running.append(task.remote(shared, chunk))
+        while running:
+            yield _answer(ray, running.popleft())
+    finally:
+        for reference in running:
+            ray.cancel(reference)
+
+
+def _answer(ray: Any, reference: Any) -> Any:
+    """The answer of a task; what the function raised is raised without Ray's wrapping."""
+    try:
+        return ray.get(reference)
+    except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, Exception):
+            raise error.cause from None
+        raise
+    except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError) as error:
+        raise PrecisionTimeError(
+            f"A chunk took every worker with it that tried it: {error}. To fix: give the workers more "
+            f"memory, "
+            "or let fewer run at a time."
+        ) from error

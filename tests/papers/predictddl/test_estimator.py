@@ -1,0 +1,87 @@
+"""PredictDDL behind the contract of the baselines."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from precision_time.errors import ConfigError, UnknownNameError
+from precision_time.learn.table import JobTable, MeasuredTable
+from precision_time.papers.contract import DATASET
+from precision_time.papers.predictddl.columns import BLIND, CLUSTER_COLUMNS, PRECISION, PRECISION_FEATURES
+from precision_time.papers.predictddl.estimator import PredictDDLRegression
+from precision_time.papers.predictddl.fitting import LEAST_ROWS
+
+from .conftest import SMALL, own_measurement
+
+pytest.importorskip("sklearn")
+
+NAMES = (*PRECISION_FEATURES, "ghn.0", "ghn.1", "ghnp.wide.0", *CLUSTER_COLUMNS, DATASET)
+ROWS = 160
+
+
+@pytest.fixture(scope="module")
+def table() -> MeasuredTable:
+    """Two data-set types; in the second, of 10 rows, everything takes ten times as long."""
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(ROWS, len(NAMES)))
+    groups = np.arange(ROWS) % 8
+    x[:, NAMES.index("ghn.0")] = draw.normal(size=8)[groups]
+    x[:, -1] = np.where(np.arange(ROWS) < ROWS - 10, 3.0, 7.0)
+    slow = np.where(x[:, -1] == 7.0, 10.0, 1.0)
+    log_s = 0.5 * x[:, NAMES.index("cluster.log_nodes")] + 0.3 * x[:, NAMES.index("log_peak")]
+    seconds = np.exp(log_s) * slow
+    return MeasuredTable(
+        jobs=JobTable(
+            features=x,
+            names=NAMES,
+            analytical_s=np.exp(log_s),
+            compute_s=np.exp(log_s),
+            exposed_s=np.zeros(ROWS),
+        ),
+        measurements=tuple(own_measurement(model=f"m{group}") for group in groups),
+        measured_s=seconds,
+        sync_s=np.full(ROWS, np.nan),
+        rejected=Counter(),
+    )
+
+
+def test_a_type_with_enough_rows_has_a_regressor_of_its_own(table: MeasuredTable) -> None:
+    fitted = PredictDDLRegression(variant=BLIND, settings=SMALL).fit(table, np.arange(ROWS))
+    assert set(fitted.by_type) == {3.0}
+    assert (table.jobs.features[:, -1] == 3.0).sum() >= LEAST_ROWS
+    predicted = fitted.predict(table.jobs)
+    assert predicted.shape == (ROWS,)
+    assert (predicted > 0).all()
+
+
+def test_the_precision_variant_reads_what_the_blind_one_cannot(table: MeasuredTable) -> None:
+    rows = np.arange(ROWS - 10)
+    settings = replace(SMALL, kinds=("linear",))
+    errors = {}
+    for variant in (BLIND, PRECISION):
+        fitted = PredictDDLRegression(variant=variant, settings=settings).fit(table, rows[::2])
+        predicted = fitted.predict(table.jobs.take(rows[1::2]))
+        errors[variant] = np.median(np.abs(predicted / table.measured_s[rows[1::2]] - 1.0))
+    assert errors[PRECISION] < 0.01
+    assert errors[BLIND] > 0.1
+
+
+def test_one_regressor_can_be_asked_for(table: MeasuredTable) -> None:
+    estimator = PredictDDLRegression(variant=BLIND, regressor="mlp", settings=SMALL)
+    assert estimator.title == "PredictDDL (mlp)"
+    fitted = estimator.fit(table, np.arange(ROWS))
+    assert {regressor.kind for regressor in fitted.by_type.values()} == {"mlp"}
+    with pytest.raises(UnknownNameError, match="regressor"):
+        PredictDDLRegression(regressor="forest").fit(table, np.arange(ROWS))
+
+
+def test_missing_columns_and_rows_are_named(table: MeasuredTable) -> None:
+    bare = replace(table, jobs=replace(table.jobs, names=tuple(f"x{i}" for i in range(len(NAMES)))))
+    with pytest.raises(ConfigError, match=r"no column ghn\.\*"):
+        PredictDDLRegression().fit(bare, np.arange(ROWS))
+    with pytest.raises(ConfigError, match="no row"):
+        PredictDDLRegression().fit(table, np.arange(0))

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("sklearn")
+
+from precision_time.papers.ray_models.estimators import (  # noqa: E402
+    OverlapRegressor,
+    StepwiseRegressor,
+    TimeRegressor,
+)
+from precision_time.papers.ray_models.forms import Overlap  # noqa: E402
+
+
+def test_stepwise_takes_what_matters_and_leaves_the_rest() -> None:
+    draw = np.random.default_rng(0)
+    x = draw.standard_normal((80, 6))
+    y = 3.0 + 2.0 * x[:, 1] - 1.5 * x[:, 4] + 0.05 * draw.standard_normal(80)
+    fitted = StepwiseRegressor(p_add=0.001).fit(x, y)
+    assert set(fitted.chosen_) == {1, 4}
+    assert fitted.coef_[[1, 4]] == pytest.approx([2.0, -1.5], abs=0.05)
+    assert fitted.intercept_ == pytest.approx(3.0, abs=0.05)
+
+
+def test_stepwise_of_noise_is_the_mean() -> None:
+    draw = np.random.default_rng(1)
+    x, y = draw.standard_normal((40, 3)), draw.standard_normal(40)
+    fitted = StepwiseRegressor(p_add=1e-6).fit(x, y)
+    assert fitted.chosen_ == ()
+    assert fitted.predict(x) == pytest.approx(np.full(40, y.mean()))
+
+
+def test_overlap_is_found_again_beyond_the_range() -> None:
+    true = Overlap(
+        coefficients=np.array([0.02, 0.001, 0.01, 0.002, 0.05, 0.004, 0.003, 0.01]), gamma=np.asarray(2.0)
+    )
+    rows = [
+        (b, n, k, -(-n // k)) for b in (8, 16, 32, 64) for n in (1, 2, 4, 8, 16) for k in (1, 2, 4) if k <= n
+    ]
+    x = np.array(rows, dtype=float)
+    fitted = OverlapRegressor().fit(x, true.predict(x))
+    beyond = np.array([[256.0, 32.0, 8.0, 4.0]])
+    assert fitted.predict(beyond) == pytest.approx(true.predict(beyond), rel=0.05)
+
+
+def test_overlap_lies_between_the_longer_part_and_the_sum() -> None:
+    form = Overlap(coefficients=np.full(8, 0.1), gamma=np.asarray(3.0))
+    x = np.array([[4.0, 8.0, 2.0, 4.0]])
+    compute, waits = 0.5, 0.1 + 0.3 + 0.1 * np.log(8.0)
+    assert max(compute, waits) < form.predict(x)[0] < compute + waits
+
+
+def test_relative_errors_count() -> None:
+    """Two groups of times a thousand times apart: a linear fit keeps to both in percent."""
+    from sklearn.linear_model import Ridge
+
+    x = np.array([[1.0], [2.0], [1000.0], [2000.0]])
+    y = np.array([0.011, 0.021, 10.0, 20.0])
+    fitted = TimeRegressor(Ridge(alpha=1e-9), target="seconds").fit(x, y)
+    assert np.abs(fitted.predict(x) / y - 1.0).max() < 0.06
