@@ -160,12 +160,12 @@ class Runs:
 
         def compute() -> Predictions:
             at_it = np.array([item.precision == precision for item in self.table.measurements])
-            asked = np.zeros(len(self.table), dtype=bool)
+            tested = np.zeros(len(self.table), dtype=bool)
             for family in self.families:
                 if precision in family.rows:
-                    asked[np.concatenate([*family.rows.values()])] = True
+                    tested[np.concatenate([*family.rows.values()])] = True
             split = (
-                Fold(train=fold.train[at_it[fold.train]], test=fold.test[asked[fold.test]])
+                Fold(train=fold.train[at_it[fold.train]], test=fold.test[tested[fold.test]])
                 for fold in self.split("family", seed)
             )
             usable = tuple(fold for fold in split if len(fold.train) and len(fold.test))
