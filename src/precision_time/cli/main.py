@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from .. import __version__
-from ..errors import PrecisionTimeError
+from ..errors import PrecisionTimeError, printable
 from . import (
     architectures,
     calibrate,
@@ -33,8 +35,28 @@ from . import (
 )
 from .output import message
 
+
+class _Stopped(BaseException):
+    """What ended a command from outside, by a name that typer does not turn into exit code 1."""
+
+    def __init__(self, *, interrupted: bool) -> None:
+        self.interrupted = interrupted
+
+
+class _Commands(TyperGroup):
+    """The root group: interrupts and closed pipes reach `main`."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except (KeyboardInterrupt, BrokenPipeError) as stop:
+            raise _Stopped(interrupted=isinstance(stop, KeyboardInterrupt)) from stop
+
+
 app = typer.Typer(
     name="precision-time",
+    cls=_Commands,
     help="How long a training step or run takes, at every precision, before a GPU is rented.",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -98,7 +120,10 @@ def root(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; errors that this package raises on purpose exit with code 2.
+    """Run the command line; no error ends in a traceback unless --debug asks for it.
+
+    Exit codes: 2 for what the caller can mend (input, files, folders), 130 when interrupted, 70 for an error
+    that nobody foresaw.
 
     Args:
         arguments: Words after the program name; `sys.argv` if None.
@@ -107,13 +132,47 @@ def main(arguments: Sequence[str] | None = None) -> None:
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     try:
-        app(args=words, prog_name="precision-time")
-    except PrecisionTimeError as error:
-        if debug:
+        try:
+            app(args=words, prog_name="precision-time")
+        finally:
+            _flush()
+    except (Exception, KeyboardInterrupt, _Stopped) as error:
+        code, line = _last_words(error)
+        if debug and code:
             raise
-        message(f"Error: {' '.join(str(error).split())}")
-        raise SystemExit(2) from None
-    except BrokenPipeError:
-        # The reader of a pipe (`| head`) has gone: nothing is wrong, and nothing more can be written.
+        with contextlib.suppress(OSError, ValueError):
+            if line:
+                message(" ".join(line.split()))
+        _silence()
+        raise SystemExit(code) from None
+
+
+def _last_words(error: BaseException) -> tuple[int, str]:
+    """Exit code and line of an error."""
+    if isinstance(error, PrecisionTimeError):
+        return 2, f"Error: {error}"
+    if isinstance(error, KeyboardInterrupt) or (isinstance(error, _Stopped) and error.interrupted):
+        return 130, "Interrupted."
+    if isinstance(error, BrokenPipeError | _Stopped):
+        return 0, ""  # the reader of a pipe (`| head`) has gone: nothing is wrong
+    said = printable(str(error), longest=500)
+    if isinstance(error, OSError) and error.errno is not None:
+        return 2, f"Error: {said}. To fix: check file, folder, permissions and free space."
+    return 70, (
+        f"Unexpected error {type(error).__name__}: {said}. Please report it; --debug shows the traceback."
+    )
+
+
+def _flush() -> None:
+    """Write what is buffered while an error can still be reported."""
+    if sys.stdout is not None and not sys.stdout.closed:
+        sys.stdout.flush()
+
+
+def _silence() -> None:
+    """Let nothing buffered be written on the way out: it would fail again."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        sys.stdout.flush()
+        return
+    with contextlib.suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(0) from None

@@ -18,7 +18,7 @@ from .inventory_hostlist import expand_hostlist
 _FIELD = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z_]*)=(\S*)")
 _RECORD = re.compile(r"^NodeName=", re.MULTILINE)
 _PARENTHESES = re.compile(r"\([^)]*\)")
-_NUMBER = re.compile(r"\d+")
+_NUMBER = re.compile(r"\d{1,18}")
 _AWAY = ("down", "drain", "drng", "fail", "unk", "inval", "future", "not_responding", "maint", "planned_down")
 """Beginnings of the states in which a node takes no job; a trailing * says that it does not respond."""
 _SINFO = "sinfo -N -o '%N %G %c %m %f %t'"
@@ -142,7 +142,7 @@ def gpus_of_gres(gres: str) -> dict[str, int]:
         words = item.strip().split(":")
         if words[0] != "gpu":
             continue
-        counted = len(words) > 1 and words[-1].isdecimal()
+        counted = len(words) > 1 and words[-1].isdecimal() and len(words[-1]) <= 9
         kind = words[1] if len(words) > 2 or (len(words) == 2 and not counted) else ""
         kinds[kind] = kinds.get(kind, 0) + (int(words[-1]) if counted else 1)
     return kinds

@@ -8,7 +8,6 @@ from math import prod
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ...errors import ConfigError, PrecisionTimeError
@@ -163,7 +162,7 @@ def read_batch(
         # A broken byte spoils its own line only.
         text = file.read_text(encoding="utf-8", errors="replace")
         items = _items(text, file.suffix.lower())
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(
             f"The batch file {str(path)!r} cannot be read: {' '.join(str(error).split())}. To fix: write one "
             "JSON object a line (.jsonl), or a list of requests (.json, .yaml)."
@@ -176,7 +175,7 @@ def read_batch(
 def _items(text: str, suffix: str) -> list[tuple[int, Any]]:
     """Line or place of each request, and its content; text where it is not yet parsed."""
     if suffix in (".json", ".yaml", ".yml"):
-        content = yaml.safe_load(text)  # YAML holds JSON
+        content = read_yaml(text)  # YAML holds JSON
         listed = content.get("requests") if isinstance(content, Mapping) else content
         if not isinstance(listed, Sequence) or isinstance(listed, str):
             raise ValueError("it holds no list of requests")
