@@ -128,6 +128,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Args:
         arguments: Words after the program name; `sys.argv` if None.
     """
+    for name in ("stdout", "stderr"):  # None where the shell closed it
+        setattr(sys, name, getattr(sys, name) or open(os.devnull, "w", encoding="utf-8"))
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
@@ -165,7 +167,7 @@ def _last_words(error: BaseException) -> tuple[int, str]:
 
 def _flush() -> None:
     """Write what is buffered while an error can still be reported."""
-    if sys.stdout is not None and not sys.stdout.closed:
+    if not sys.stdout.closed:
         sys.stdout.flush()
 
 

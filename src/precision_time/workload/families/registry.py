@@ -22,15 +22,23 @@ class FamilyBuilder:
     """Coarse family of `Workload.family`."""
     config_type: Callable[..., Any]
     build: Callable[[str, Any], OpGraph]
-    field_names: frozenset[str]
-    """Every field of the configuration."""
+    field_types: Mapping[str, str]
+    """Every field of the configuration, and its type: "int", "float", "bool", "str" ..."""
     spellings: Mapping[str, str]
     """Size names of measurement files -> fields of the configuration, where they differ."""
 
     def field_of(self, size: str) -> str | None:
         """The configuration field that a public size name sets; None where it sets none."""
         name = self.spellings.get(size, size)
-        return name if name in self.field_names else None
+        return name if name in self.field_types else None
+
+    @property
+    def size_names(self) -> dict[str, str]:
+        """Every name by which a caller can set a size, and the type of the field it sets."""
+        types = self.field_types
+        spelled = {name: types[field] for name, field in self.spellings.items() if field in types}
+        both = {"layers": "int"} if "encoder_layers" in types else {}
+        return {**types, **spelled, **both}
 
 
 _COMMON = {
@@ -95,6 +103,6 @@ def family_builder(key: str) -> FamilyBuilder:
         family=family,
         config_type=config_type,
         build=getattr(module, function_name),
-        field_names=frozenset(item.name for item in fields(config_type)),
+        field_types={item.name: str(item.type) for item in fields(config_type)},
         spellings={**_COMMON, **spellings},
     )
