@@ -52,7 +52,8 @@ def printable(text: str, *, longest: int = _LONGEST_MESSAGE) -> str:
     """A text with control characters escaped, and its middle left out where it is too long."""
     if len(text) > longest:
         tail = min(_LONGEST_TAIL, longest // 4)
-        text = f"{text[: longest - tail]} ... ({len(text) - longest:,} characters left out) ... {text[-tail:]}"
+        cut = f" ... ({len(text) - longest:,} characters left out) ... "
+        text = text[: longest - tail] + cut + text[-tail:]
     if text.isprintable():
         return text
     return "".join(
@@ -71,6 +72,12 @@ def validation_problems(error: Any) -> str:
     ]
     more = [f"and {len(found) - _MOST_PROBLEMS} more"] if len(found) > _MOST_PROBLEMS else []
     return "; ".join([*listed, *more])
+
+
+def unexpected(error: BaseException) -> str:
+    """One line for an error that nobody foresaw."""
+    said = " ".join(printable(str(error), longest=500).split())
+    return f"Unexpected error {type(error).__name__}: {said}. To fix: please report it."
 
 
 class PrecisionTimeError(Exception):

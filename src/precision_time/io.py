@@ -48,8 +48,8 @@ def write_atomically(path: Path, content: bytes | str) -> None:
             _replace(target, data, permissions)
     except OSError as error:
         raise OutputError(
-            f"{path} cannot be written: {error.strerror or error}. The rule: an output is a regular file in an "
-            "existing folder. To fix: check folder, permissions and free space, or name another file."
+            f"{path} cannot be written: {error.strerror or error}. The rule: an output is a regular file in "
+            "an existing folder. To fix: check folder, permissions and free space, or name another file."
         ) from error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -12,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from .. import __version__
-from ..errors import PrecisionTimeError, printable
+from ..errors import PrecisionTimeError, printable, unexpected
 from . import (
     architectures,
     calibrate,
@@ -128,8 +129,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Args:
         arguments: Words after the program name; `sys.argv` if None.
     """
-    for name in ("stdout", "stderr"):  # None where the shell closed it
-        setattr(sys, name, getattr(sys, name) or open(os.devnull, "w", encoding="utf-8"))
+    sys.stdout = sys.stdout or io.StringIO()  # None where the shell closed it
+    sys.stderr = sys.stderr or io.StringIO()
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
@@ -157,12 +158,10 @@ def _last_words(error: BaseException) -> tuple[int, str]:
         return 130, "Interrupted."
     if isinstance(error, BrokenPipeError | _Stopped):
         return 0, ""  # the reader of a pipe (`| head`) has gone: nothing is wrong
-    said = printable(str(error), longest=500)
     if isinstance(error, OSError) and error.errno is not None:
+        said = printable(str(error), longest=500)
         return 2, f"Error: {said}. To fix: check file, folder, permissions and free space."
-    return 70, (
-        f"Unexpected error {type(error).__name__}: {said}. Please report it; --debug shows the traceback."
-    )
+    return 70, f"{unexpected(error)} --debug shows the traceback."
 
 
 def _flush() -> None:

@@ -259,9 +259,7 @@ class MeasurementStore:
 
     def rejected(self) -> list[Rejected]:
         """Rows that named no configuration, with the reason."""
-        rows = self._rows(
-            "SELECT row_number, reason, source, source_ref, model FROM rejected ORDER BY id"
-        )
+        rows = self._rows("SELECT row_number, reason, source, source_ref, model FROM rejected ORDER BY id")
         return [
             Rejected(row_number=number, reason=reason, source=source, source_ref=reference, model=model)
             for number, reason, source, reference, model in rows

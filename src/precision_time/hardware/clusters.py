@@ -119,7 +119,8 @@ def _check_counts(num_devices: int, num_nodes: int | None) -> None:
     for name, value in (("num_devices", num_devices), ("num_nodes", num_nodes)):
         if value is not None and not (isinstance(value, Integral) and 1 <= value <= _MOST_DEVICES):
             raise ConfigError(
-                f"{name}={shown(value)} is not a count. To fix: give a whole number from 1 to {_MOST_DEVICES:,}."
+                f"{name}={shown(value)} is not a count. To fix: give a whole number from 1 to "
+                f"{_MOST_DEVICES:,}."
             )
     if num_nodes is not None and num_nodes > num_devices:
         raise ConfigError(

@@ -148,6 +148,6 @@ def read(path: Path) -> CustomFile:
         return CustomFile.model_validate(content)
     except ValidationError as error:
         raise CatalogError(
-            f"Custom hardware file {path.name!r} breaks its rules: {validation_problems(error)}. To fix: correct "
-            "these fields."
+            f"Custom hardware file {path.name!r} breaks its rules: {validation_problems(error)}. To fix: "
+            "correct these fields."
         ) from error

@@ -148,8 +148,8 @@ def resources(
             said[note] += 1
         if len(mapped) == MOST_NODES:
             raise CatalogError(
-                f"The cluster out of {source} has more than {MOST_NODES:,} nodes. The rule: no cluster has that "
-                "many. To fix: check counts and ranges."
+                f"The cluster out of {source} has more than {MOST_NODES:,} nodes. The rule: no cluster has "
+                "that many. To fix: check counts and ranges."
             )
         mapped.append(replace(node, device=name))
     return ClusterResources(

@@ -74,8 +74,8 @@ def read_inventory(path: str | Path) -> ClusterResources:
         inventory = Inventory.model_validate(content)
     except ValidationError as error:
         raise CatalogError(
-            f"The inventory {str(path)!r} breaks its rules: {validation_problems(error)}. To fix: correct these "
-            "fields; a file has `nodes`, each with `device` and `devices`."
+            f"The inventory {str(path)!r} breaks its rules: {validation_problems(error)}. To fix: correct "
+            "these fields; a file has `nodes`, each with `device` and `devices`."
         ) from error
     return resources(
         (node for number, row in enumerate(inventory.nodes, start=1) for node in _nodes(row, number)),

@@ -44,7 +44,8 @@ def _range(piece: str, text: str) -> list[str]:
     for part in piece.split(","):
         first, _, last = part.partition("-")
         last = last or first
-        if not all(end.isdecimal() and len(end) <= _MOST_DIGITS for end in (first, last)) or int(first) > int(last):
+        is_number = all(end.isdecimal() and len(end) <= _MOST_DIGITS for end in (first, last))
+        if not is_number or int(first) > int(last):
             raise _broken(text, f"{part!r} is no range of numbers")
         if len(numbers) + int(last) - int(first) >= _MOST:
             raise _broken(text, f"it names more than {_MOST:,} hosts")
@@ -53,4 +54,6 @@ def _range(piece: str, text: str) -> list[str]:
 
 
 def _broken(text: str, why: str) -> CatalogError:
-    return CatalogError(f"The host list {shown(text)} cannot be read: {why}. To fix: write it like gpu[01-04].")
+    return CatalogError(
+        f"The host list {shown(text)} cannot be read: {why}. To fix: write it like gpu[01-04]."
+    )

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,11 @@ _DEEPEST = 20
 _LARGEST: tuple[tuple[re.Pattern[str], int, int], ...] = (
     (re.compile(r"^(num|n)_(\w+_)?(layers?|heads?|blocks|stages)$|_layers$|^depths?$"), 0, MOST_LAYERS),
     (re.compile(r"(^|_)labels$|_experts$"), 0, 1_000_000),
-    (re.compile(r"^(hidden|intermediate|vocab)_size$|^d_(model|ff|kv)$|^(n|embed)_(embd|inner|dim)$"), 0, LARGEST_SIZE),
+    (re.compile(r"^(hidden|intermediate|vocab)_size$|^d_(model|ff)$|^n_(embd|inner)$"), 0, LARGEST_SIZE),
     (re.compile(r"^(num|n|d|max)_|_(size|dim|rank|len|length|positions|width)$"), -1, LARGEST_SIZE),
 )
-"""Keys of a configuration, and the smallest and largest number; the first that fits rules. -1 stands for none in
-some architectures. Checked against the defaults of all configuration classes of transformers 5.23."""
+"""Keys of a configuration, and the smallest and largest number; the first that fits rules. -1 stands for none
+in some architectures. Checked against the defaults of all configuration classes of transformers 5.23."""
 
 
 def known_model_types() -> tuple[str, ...]:
@@ -227,8 +228,8 @@ def _listed(config: Mapping[str, Any], key: str, wanted: type, kind: str) -> lis
 
 def _refused(kind: str, key: str, value: Any, rule: str) -> CaptureError:
     return CaptureError(
-        f"The configuration of {shown(kind)} says {key}={shown(value)}. The rule: {key} is {rule}. To fix: take "
-        "the config.json that lies next to the model's weights."
+        f"The configuration of {shown(kind)} says {key}={shown(value)}. The rule: {key} is {rule}. To fix: "
+        "take the config.json that lies next to the model's weights."
     )
 
 
@@ -250,7 +251,7 @@ def check_values(config: Mapping[str, Any]) -> None:
         elif isinstance(value, list | tuple):
             parts += [(key, item, depth + 1) for item in value]
         elif isinstance(value, int | float) and not isinstance(value, bool):
-            if value != value:
+            if isinstance(value, float) and isnan(value):
                 raise _refused(kind, key, value, "a number")
             for pattern, least, most in _LARGEST:
                 if pattern.search(key):

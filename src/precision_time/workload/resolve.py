@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, UnknownNameError, shown
@@ -45,6 +46,7 @@ _SELF_DESCRIBING = (
 )
 _LENGTHS = frozenset({"seq_len", "image_size"})
 """Sizes with an argument of their own: where a model has none, the answer says that they were left out."""
+_FILE_SUFFIXES = (".json", ".onnx", ".pt2")
 _ADAPTED = re.compile(r"(?P<base>.+)-(?P<kind>q?lora)")
 _WITH_ADAPTERS = frozenset({"decoder", "vision-language"})
 
@@ -102,9 +104,27 @@ def load_workload(
         key = json.dumps(dict(sizes), sort_keys=True) if sizes else ""
     except (TypeError, ValueError) as error:
         raise ConfigError(
-            f"sizes={shown(sizes)} is not possible. The rule: a mapping of names to numbers. To fix: correct it."
+            f"sizes={shown(sizes)} is not possible. The rule: a mapping of names to numbers. To fix: correct "
+            "it."
         ) from error
     return _load(model, seq_len, image_size, key, task, dataset, optimizer, strict)
+
+
+def check_named_in_data(model: Any) -> None:
+    """Refuse a model that data (a line of a batch, a row, a job file) names by code or by a file.
+
+    Raises:
+        ConfigError: If it is `module:function`, or an existing or possible file.
+    """
+    if not isinstance(model, str | Path):
+        return
+    words = str(model)
+    if ":" in words or words.endswith(_FILE_SUFFIXES) or is_config_source(words):
+        raise ConfigError(
+            f"The model {shown(words)} is code or a file. The rule: data names models by a known name or an "
+            "inline configuration; code and files are named on the command line or in Python only. To fix: "
+            "use a name of `precision-time models`, or sizes."
+        )
 
 
 @lru_cache(maxsize=4096)

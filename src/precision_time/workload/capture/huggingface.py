@@ -125,8 +125,8 @@ def _read_config(transformers: ModuleType, path: Path) -> Any:
             return transformers.AutoConfig.for_model(kind, **data)
     except Exception as error:  # its values are anyone's, and transformers raises whatever they lead to
         raise CaptureError(
-            f"{path} is not a configuration that transformers can read: {type(error).__name__}: {error}. To fix: "
-            "take the config.json that lies next to the model's weights."
+            f"{path} is not a configuration that transformers can read: {type(error).__name__}: {error}. To "
+            "fix: take the config.json that lies next to the model's weights."
         ) from error
 
 

@@ -97,8 +97,8 @@ def _inputs(model: Any) -> list[Any]:
         sizes = [dim.dim_value for dim in item.type.tensor_type.shape.dim if dim.HasField("dim_value")]
         if any(size < 0 for size in sizes):
             raise CaptureError(
-                f"The input {shown(item.name)} of the ONNX model has the sizes {shown(sizes)}. The rule: sizes are "
-                "not negative. To fix: export the model again."
+                f"The input {shown(item.name)} of the ONNX model has the sizes {shown(sizes)}. The rule: "
+                "sizes are not negative. To fix: export the model again."
             )
     return found
 
@@ -197,10 +197,10 @@ class _Reader:
         missing = [name for name in node.input if name and name not in self.values]
         if missing:
             raise CaptureError(
-                f"The operator {shown(node.name or node.op_type)} of {self.name!r} reads {shown(missing[0])}, which "
-                "nothing before it produces: the graph is cyclic, out of order or cut off. The rule: operators "
-                "stand in the order of execution. To fix: export the model again and check it with "
-                "onnx.checker."
+                f"The operator {shown(node.name or node.op_type)} of {self.name!r} reads "
+                f"{shown(missing[0])}, which nothing before it produces: the graph is cyclic, out of order "
+                "or cut off. The rule: operators stand in the order of execution. To fix: export the model "
+                "again and check it with onnx.checker."
             )
         reads = [self.values[name] for name in node.input if name]
         if node.op_type in _operators()["views"] and reads:

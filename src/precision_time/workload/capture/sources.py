@@ -68,7 +68,8 @@ def capture_model(
     for label, value in (("seq_len", seq_len), ("image_size", image_size)):
         if value is not None and value <= 0:
             raise ConfigError(
-                f"{label}={shown(value)} is not possible: sizes are positive. To fix: leave it out or raise it."
+                f"{label}={shown(value)} is not possible: sizes are positive. To fix: leave it out or raise "
+                "it."
             )
     if isinstance(source, str | os.PathLike):
         graph = _capture_named(os.fspath(source), example_inputs, seq_len, image_size, name, trust)
@@ -76,8 +77,8 @@ def capture_model(
         graph = _capture_object(source, example_inputs, seq_len, image_size, name)
     if not graph.nodes:
         raise CaptureError(
-            f"The model {graph.name!r} has no operators: there is nothing to predict. To fix: capture a model "
-            "whose forward pass computes something."
+            f"The model {graph.name!r} has no operators: there is nothing to predict. To fix: capture a "
+            "model whose forward pass computes something."
         )
     return graph
 
@@ -236,9 +237,9 @@ def _capture_trusted(path: Path, name: str, trust: bool) -> OpGraph:
     """The graph of a .pt2 file, loaded by a process of its own that hands back JSON."""
     if not trust:
         raise CaptureError(
-            f"{path} is an exported program, and loading one can run code that is stored in it. The rule: only "
-            "a file that is trusted is loaded. To fix: --trust (trust=True in Python) if you know who made it; "
-            "or export the model to ONNX, which holds no code."
+            f"{path} is an exported program, and loading one can run code that is stored in it. The rule: "
+            "only a file that is trusted is loaded. To fix: --trust (trust=True in Python) if you know who "
+            "made it; or export the model to ONNX, which holds no code."
         )
     places = [str(Path(__file__).parents[3]), *filter(None, sys.path)]
     with tempfile.TemporaryDirectory(prefix="precision-time-") as folder:
@@ -259,8 +260,8 @@ def _capture_trusted(path: Path, name: str, trust: bool) -> OpGraph:
             answer = {"error": f"the process that loaded it ended without an answer{ended}"}
     if "error" in answer:
         raise CaptureError(
-            f"{path} is not a torch.export program that can be captured: {printable(answer['error'])}. To fix: "
-            "write it with torch.export.save."
+            f"{path} is not a torch.export program that can be captured: {printable(answer['error'])}. To "
+            "fix: write it with torch.export.save."
         )
     graph = graph_from_json(answer["graph"])
     layered = zip(graph.nodes, answer["layers"], strict=True)
@@ -285,8 +286,8 @@ def _call_function(source: str) -> tuple[Any, Any]:
         raise
     except (Exception, SystemExit) as error:
         raise CaptureError(
-            f"{source!r} raised {type(error).__name__}: {error}. The rule: called without arguments it returns "
-            "a module. To fix: correct the function; --debug shows its traceback."
+            f"{source!r} raised {type(error).__name__}: {error}. The rule: called without arguments it "
+            "returns a module. To fix: correct the function; --debug shows its traceback."
         ) from error
     if isinstance(made, torch.nn.Module):
         return made, None

@@ -34,8 +34,8 @@ class FamilyBuilder:
 
     @property
     def size_names(self) -> dict[str, str]:
-        """Every name by which a caller can set a size, and the type of the field it sets."""
-        types = self.field_types
+        """Every name by which a caller can set a size (not words), and the type of its field."""
+        types = {name: kind for name, kind in self.field_types.items() if kind != "str"}
         spelled = {name: types[field] for name, field in self.spellings.items() if field in types}
         both = {"layers": "int"} if "encoder_layers" in types else {}
         return {**types, **spelled, **both}

@@ -61,8 +61,8 @@ def choose_sizes(
         most = MOST_LAYERS if field.endswith("layers") else LARGEST_SIZE
         if isinstance(value, int | float) and not 0 <= value <= most:
             raise ConfigError(
-                f"{field}={shown(value)} of {shown(entry.name)} is not possible. The rule: from 0 to {most:,}. To "
-                f"fix: check {field}."
+                f"{field}={shown(value)} of {shown(entry.name)} is not possible. The rule: from 0 to "
+                f"{most:,}. To fix: check {field}."
             )
     return chosen, assumptions
 
@@ -81,24 +81,23 @@ def check_size_names(model: str, sizes: Mapping[str, Any], known: Mapping[str, s
     for name, value in sizes.items():
         if name not in known:
             near = nearest_names(str(name), known)
-            names = ", ".join([*near, *sorted(set(known) - set(near))]) or "none"
+            names = ", ".join([*near, *sorted(set(known) - set(near))])
+            rule = f"its sizes are {names}" if names else "it has none that can be set"
             raise ConfigError(
-                f"{shown(model)} has no size {shown(name)}. The rule: a size is one of the model's own: {names}. To "
-                "fix: use one of these, or leave it out."
+                f"{shown(model)} has no size {shown(name)}. The rule: {rule}. To fix: leave {shown(name)} out"
+                + (", or use one of these." if names else ".")
             )
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         holds = {
             "int": is_number,
             "float": is_number,
             "bool": isinstance(value, bool) or value == 1,
-            "str": False,
-            "word": True,
+            "word": isinstance(value, int | float | str),
         }.get(known[name], isinstance(value, list | tuple))
         if not holds:
             raise ConfigError(
-                f"{name}={shown(value)} is no size of {shown(model)}. The rule: {name} holds {known[name]} values"
-                + (", which the name of the model sets" if known[name] == "str" else "")
-                + f". To fix: correct {name} or leave it out."
+                f"{name}={shown(value)} is not possible for {shown(model)}. The rule: {name} is of the type "
+                f"{known[name]}. To fix: correct {name} or leave it out."
             )
 
 
