@@ -99,8 +99,8 @@ def read_yaml(text: str) -> Any:
     """
     import yaml
 
-    loader = yaml.SafeLoader(text)
     try:
+        loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
         if node is None:
             return None
@@ -108,8 +108,6 @@ def read_yaml(text: str) -> Any:
         return loader.construct_document(node)
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from error
-    finally:
-        loader.dispose()
 
 
 def _count_values(node: Any, counted: dict[int, int | None], *, most: int) -> int:

@@ -23,7 +23,7 @@ from unittest import mock
 
 import torch
 
-from ...errors import CaptureError, MissingExtraError, UnknownNameError
+from ...errors import CaptureError, MissingExtraError, PrecisionTimeError, UnknownNameError, shown
 from ..graph import OpGraph
 from ..hf_config import read_config
 from .fold import fold_repeats
@@ -158,6 +158,19 @@ def capture_config(
     Raises:
         CaptureError: If the model cannot be built or run on the meta device.
     """
+    try:
+        return _captured(config, seq_len, image_size, name)
+    except PrecisionTimeError:
+        raise
+    except Exception as error:  # values of a configuration are anyone's, and lead to any error
+        raise CaptureError(
+            f"The configuration of {shown(getattr(config, 'model_type', config))} cannot be built: "
+            f"{type(error).__name__}: {error}. To fix: take the config.json that lies next to the model's "
+            "weights."
+        ) from error
+
+
+def _captured(config: Any, seq_len: int | None, image_size: int | None, name: str | None) -> OpGraph:
     label = name or getattr(config, "name_or_path", "") or config.model_type
     size = HfSizes.choose(config, seq_len, image_size)
     attribute, layers = _layer_count(config)
