@@ -10,12 +10,9 @@ from __future__ import annotations
 import contextlib
 import copy
 import importlib
-import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import cache
-from importlib import resources
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,6 +21,7 @@ from unittest import mock
 import torch
 
 from ...errors import CaptureError, MissingExtraError, PrecisionTimeError, UnknownNameError, shown
+from ..families.tables import read_toml
 from ..graph import OpGraph
 from ..hf_config import read_config
 from .fold import fold_repeats
@@ -64,11 +62,9 @@ def import_transformers() -> ModuleType:
         ) from error
 
 
-@cache
 def known_ids() -> Mapping[str, Mapping[str, Any]]:
     """Model ids known without network, from data/hf_models.toml."""
-    text = resources.files("precision_time.workload").joinpath("data/hf_models.toml").read_text("utf-8")
-    models: dict[str, Mapping[str, Any]] = tomllib.loads(text)["models"]
+    models: dict[str, Mapping[str, Any]] = read_toml("hf_models.toml")["models"]
     return models
 
 

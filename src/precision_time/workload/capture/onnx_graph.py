@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import tomllib
 from dataclasses import dataclass, field, replace
-from functools import cache
-from importlib import resources
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,6 +11,7 @@ from typing import Any
 import torch
 
 from ...errors import CaptureError, MissingExtraError, shown
+from ..families.tables import read_toml
 from ..graph import OpGraph
 from . import products
 from .fold import fold_repeats
@@ -25,10 +23,8 @@ _NORM_INPUTS = 3
 _RECURRENT_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
-@cache
 def _operators() -> dict[str, Any]:
-    text = resources.files("precision_time.workload").joinpath("data/onnx_ops.toml").read_text("utf-8")
-    return tomllib.loads(text)
+    return read_toml("onnx_ops.toml")
 
 
 def _import_onnx() -> ModuleType:
