@@ -74,10 +74,11 @@ def compare_requests(requests: Sequence[Request]) -> PrecisionComparison:
 
 
 def _compared(request: Request) -> PrecisionComparison:
-    names = [name.strip() for name in (request.precision or "").split(",") if name.strip()]
-    if [name.lower() for name in names] == [ALL]:
+    given = request.precision
+    names = None if given is None else [name.strip() for name in given.split(",") if name.strip()]
+    if names is not None and [name.lower() for name in names] == [ALL]:
         return compare_precisions(request)
-    if len(names) > 1:
+    if names is not None and len(names) != 1:
         return compare_precisions(request, names)
     return PrecisionComparison(predictions=(predict(request),), skipped={})
 

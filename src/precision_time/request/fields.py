@@ -52,6 +52,7 @@ WORD = BeforeValidator(_word)
 Count = Annotated[int, NUMBER, Field(ge=1, le=MAX_COUNT)]
 LongCount = Annotated[int, NUMBER, Field(ge=1, le=MAX_VALUE)]
 NaturalNumber = Annotated[int, NUMBER, Field(ge=0, le=MAX_COUNT)]
+ZeroStage = Annotated[int, NUMBER, Field(ge=0, le=3)]
 PositiveNumber = Annotated[float, NUMBER, Field(gt=0, le=MAX_VALUE, allow_inf_nan=False)]
 BatchSize = Annotated[float, NUMBER, Field(gt=0, le=MAX_BATCH, allow_inf_nan=False)]
 ListText = Annotated[str, BeforeValidator(_list_text)]

@@ -26,6 +26,7 @@ from .fields import (
     NaturalNumber,
     Option,
     PositiveNumber,
+    ZeroStage,
 )
 from .validation import config_error
 
@@ -64,8 +65,7 @@ class LayoutOptions(BaseModel):
         ),
     ] = None
     zero: Annotated[
-        Literal[0, 1, 2, 3] | None,
-        NUMBER,
+        ZeroStage | None,
         Option(
             help="Data: ZeRO stage 0-3; 3 is full sharding (FSDP).",
             default="DDP where it fits, else 3 (1 with --pp)",
@@ -307,7 +307,10 @@ class Request(BaseModel):
             names = tuple(name for name, _ in request_fields())
             said = {ALIASES.get(name, name): name for name in given}
             raise config_error(
-                error, fields=names, spelled=lambda name: _spelled(said.get(name, name), prefix)
+                error,
+                fields=names,
+                spelled=lambda name: _spelled(said.get(name, name), prefix),
+                as_text=bool(prefix),
             ) from None
 
     def with_(self, **changes: Any) -> Self:

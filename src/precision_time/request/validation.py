@@ -13,7 +13,11 @@ _SHOWN = 60
 
 
 def config_error(
-    error: ValidationError, *, fields: Iterable[str], spelled: Callable[[str], str] = lambda name: name
+    error: ValidationError,
+    *,
+    fields: Iterable[str],
+    spelled: Callable[[str], str] = lambda name: name,
+    as_text: bool = False,
 ) -> ConfigError:
     """The first fault of a validation as one sentence.
 
@@ -21,6 +25,7 @@ def config_error(
         error: What pydantic found.
         fields: Names that would have been accepted.
         spelled: A field's name as the user writes it: option, key or column.
+        as_text: Whether every value is text, as on the command line: shown without quotes.
     """
     fault = error.errors(include_url=False)[0]
     # A union names its members after the field; the field itself is the last name that is one.
@@ -33,7 +38,7 @@ def config_error(
     if kind == "missing":
         return ConfigError(f"{spelled(name)} is missing. To fix: give {spelled(name)}.")
     rule, remedy = _rule(kind, context, str(fault["msg"]))
-    shown = repr(fault["input"])
+    shown = str(fault["input"]) if as_text else repr(fault["input"])
     shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
     return ConfigError(
         f"{spelled(name)}={shown} is invalid: it must be {rule}. To fix: {remedy.format(spelled(name))}."
@@ -67,7 +72,7 @@ def _rule(kind: str, context: dict[str, Any], text: str) -> tuple[str, str]:
         choices = context["expected"].replace("'", "")
         return f"one of {choices}", "use one of them"
     if kind == "value_error":
-        return str(context["error"]).removeprefix("it must be "), "correct {}"
+        return str(context["error"]).removeprefix("it must be "), "{}=1 or more"
     if kind.startswith(("dict", "mapping", "model")):
         return "a mapping of names to values", "write {} as name: value"
     if kind.startswith("string"):
