@@ -11,9 +11,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from precision_time.errors import (
     ConfigError,
     UnknownNameError,
+    in_one_line,
     printable,
     shown,
-    unexpected,
     validation_problems,
 )
 
@@ -74,5 +74,5 @@ def test_few_of_many_broken_rules_are_listed() -> None:
 
 
 def test_unexpected_errors_are_one_line() -> None:
-    assert unexpected(KeyError("a\nb")).startswith("Unexpected error KeyError: ")
-    assert "\n" not in unexpected(ValueError("a\nb"))
+    assert in_one_line(KeyError("a\nb")).startswith("Unexpected error KeyError: ")
+    assert "\n" not in in_one_line(ValueError("a\nb"))

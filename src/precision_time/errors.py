@@ -74,12 +74,6 @@ def validation_problems(error: Any) -> str:
     return "; ".join([*listed, *more])
 
 
-def unexpected(error: BaseException) -> str:
-    """One line for an error that nobody foresaw."""
-    said = " ".join(printable(str(error), longest=500).split())
-    return f"Unexpected error {type(error).__name__}: {said}. To fix: please report it."
-
-
 class PrecisionTimeError(Exception):
     """Base of every error this package raises on purpose.
 
@@ -89,6 +83,15 @@ class PrecisionTimeError(Exception):
 
     def __init__(self, message: str = "") -> None:
         super().__init__(printable(message))
+
+
+def in_one_line(error: BaseException) -> str:
+    """What an error says; of one that this package does not raise on purpose, that nobody foresaw it."""
+    said = " ".join(printable(str(error)).split())
+    if isinstance(error, PrecisionTimeError):
+        return said
+    said = printable(said, longest=500)
+    return f"Unexpected error {type(error).__name__}: {said}. To fix: please report it."
 
 
 class ConfigError(PrecisionTimeError, ValueError):

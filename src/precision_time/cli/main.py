@@ -15,7 +15,7 @@ import typer
 import typer.core
 
 from .. import __version__
-from ..errors import PrecisionTimeError, printable, unexpected
+from ..errors import PrecisionTimeError, in_one_line, printable
 from .output import message
 
 
@@ -161,7 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         try:
             app(args=words, prog_name="precision-time")
         finally:
-            _flush()
+            sys.stdout.flush()  # while an error can still be reported
     except (Exception, KeyboardInterrupt, _Stopped) as error:
         code, line = _last_words(error)
         if debug and code:
@@ -184,13 +184,7 @@ def _last_words(error: BaseException) -> tuple[int, str]:
     if isinstance(error, OSError) and error.errno is not None:
         said = printable(str(error), longest=500)
         return 2, f"Error: {said}. To fix: check file, folder, permissions and free space."
-    return 70, f"{unexpected(error)} --debug shows the traceback."
-
-
-def _flush() -> None:
-    """Write what is buffered while an error can still be reported."""
-    if not sys.stdout.closed:
-        sys.stdout.flush()
+    return 70, f"{in_one_line(error)} --debug shows the traceback."
 
 
 def _silence() -> None:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import ConfigError, UnknownNameError, shown
 from .families.registry import family_builder
@@ -99,7 +99,7 @@ def load_workload(
     """
     if is_config_source(model):
         stated = _stated(dict(sizes or {}), seq_len, image_size)
-        return _from_entry(entry_of_config(model), stated, task, dataset, optimizer, strict)
+        return _from_entry(entry_of_config(model), stated, _Said(task, dataset, optimizer, strict))
     try:
         key = json.dumps(dict(sizes), sort_keys=True) if sizes else ""
     except (TypeError, ValueError) as error:
@@ -107,7 +107,7 @@ def load_workload(
             f"sizes={shown(sizes)} is not possible. The rule: a mapping of names to numbers. To fix: correct "
             "it."
         ) from error
-    return _load(model, seq_len, image_size, key, task, dataset, optimizer, strict)
+    return _load(model, seq_len, image_size, key, _Said(task, dataset, optimizer, strict))
 
 
 def check_named_in_data(model: Any) -> None:
@@ -127,25 +127,25 @@ def check_named_in_data(model: Any) -> None:
         )
 
 
+class _Said(NamedTuple):
+    """What `load_workload` was told of the training."""
+
+    task: str
+    dataset: str | None
+    optimizer: str | None
+    strict: bool
+
+
 @lru_cache(maxsize=4096)
-def _load(
-    model: str,
-    seq_len: int | None,
-    image_size: int | None,
-    sizes_json: str,
-    task: str,
-    dataset: str | None,
-    optimizer: str | None,
-    strict: bool,
-) -> Workload:
+def _load(model: str, seq_len: int | None, image_size: int | None, sizes_json: str, said: _Said) -> Workload:
     sizes = _stated(json.loads(sizes_json) if sizes_json else {}, seq_len, image_size)
     entry = _find_entry(model, sizes)
     if entry is None:
         entry, named_task = _adapted(model, sizes)
-        task = task or named_task
+        said = said._replace(task=said.task or named_task)
     if entry is not None:
-        return _from_entry(entry, sizes, task, dataset, optimizer, strict)
-    return _from_zoo(model, sizes, task, dataset, optimizer, strict)
+        return _from_entry(entry, sizes, said)
+    return _from_zoo(model, sizes, said)
 
 
 def _stated(sizes: dict[str, Any], seq_len: int | None, image_size: int | None) -> dict[str, Any]:
@@ -218,14 +218,8 @@ def _generic_decoder(model: str, arch: str, sizes: Mapping[str, Any]) -> ModelEn
     )
 
 
-def _from_entry(
-    entry: ModelEntry,
-    sizes: Mapping[str, Any],
-    task: str,
-    dataset: str | None,
-    optimizer: str | None,
-    strict: bool,
-) -> Workload:
+def _from_entry(entry: ModelEntry, sizes: Mapping[str, Any], said: _Said) -> Workload:
+    task, dataset, optimizer, strict = said
     builder = family_builder(entry.builder)
     if strict:
         target = {"params": "int"} if "target_params" in entry.facts and "params" in sizes else {}
@@ -296,16 +290,10 @@ def _check_names(model: str, sizes: Mapping[str, Any], known: Mapping[str, str])
     check_size_names(model, {name: sizes[name] for name in sizes if name not in _LENGTHS}, known)
 
 
-def _from_zoo(
-    model: str,
-    sizes: Mapping[str, Any],
-    task: str,
-    dataset: str | None,
-    optimizer: str | None,
-    strict: bool,
-) -> Workload:
+def _from_zoo(model: str, sizes: Mapping[str, Any], said: _Said) -> Workload:
     from .zoo import load_zoo_graph, zoo_index
 
+    task, dataset, optimizer, strict = said
     usual = canonical_name(model)
     variant = variant_of(usual, {**sizes, "task": task, "dataset": dataset or ""})
     name = variant if variant in zoo_index() else _zoo_name(usual)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from ...errors import ConfigError, PrecisionTimeError, printable, shown, unexpected, validation_problems
+from ...errors import ConfigError, in_one_line, printable, shown, validation_problems
 from ...hardware.inventory import MOST_NODES, ClusterResources, NodeResources, resources
 from ...hardware.inventory_file import read_inventory
 from ...io import read_yaml
@@ -191,17 +191,15 @@ def _items(text: str, suffix: str) -> list[tuple[int, Any]]:
 def _read_item(
     line: int, item: Any, cluster: ClusterResources | None, defaults: Mapping[str, Any]
 ) -> Request | Refusal:
-    name = ""
     try:
         content = json.loads(item) if isinstance(item, str) else item
         if not isinstance(content, Mapping):
             raise ValueError(f"{shown(content)} is no object")
-        name = printable(str(content.get("name", "")), longest=200)
-        return read_request({**defaults, **content, "name": name or f"line {line}"}, cluster=cluster)
-    except PrecisionTimeError as error:
-        said = str(error)
     except (ValueError, RecursionError) as error:
         said = f"The line is no JSON object ({printable(str(error), longest=400)}). To fix: correct it."
+        return Refusal(name=f"line {line}", line=line, error=" ".join(said.split()))
+    name = printable(str(content.get("name") or f"line {line}"), longest=200)
+    try:
+        return read_request({**defaults, **content, "name": name}, cluster=cluster)
     except Exception as error:  # noqa: BLE001 - one line never stops the others
-        said = unexpected(error)
-    return Refusal(name=name or f"line {line}", line=line, error=" ".join(said.split()))
+        return Refusal(name=name, line=line, error=in_one_line(error))

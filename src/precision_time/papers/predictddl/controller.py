@@ -12,7 +12,7 @@ import numpy as np
 
 from ...corpus.measurement import Measurement
 from ...corpus.store import load_corpus
-from ...errors import ConfigError, NotFittedError, PrecisionTimeError, UnknownNameError, unexpected
+from ...errors import ConfigError, NotFittedError, PrecisionTimeError, UnknownNameError, in_one_line
 from ...hardware.device import Cluster
 from .columns import BLIND, PRECISION, VARIANTS, inputs_of, picked
 from .contract import Answer, Outcome, PredictorName, Refusal, Request, TaskMatch
@@ -73,7 +73,7 @@ class PredictDDL:
                 raise answer
             return answer
         return [
-            Refusal(name=request.name, error=_one_line(answer)) if isinstance(answer, Exception) else answer
+            Refusal(name=request.name, error=in_one_line(answer)) if isinstance(answer, Exception) else answer
             for request, answer in zip(requests, self._batch(requests), strict=True)
         ]
 
@@ -160,10 +160,6 @@ def answer_batch(service: PredictDDL, items: Sequence[Request | Refusal]) -> lis
     """Answers to what `border.read_batch` read, in its order; unreadable items stay as they are."""
     answers = iter(service.predict([item for item in items if isinstance(item, Request)]))
     return [next(answers) if isinstance(item, Request) else item for item in items]
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) if isinstance(error, PrecisionTimeError) else unexpected(error)
 
 
 def _check_words(request: Request) -> None:

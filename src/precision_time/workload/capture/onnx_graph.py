@@ -27,14 +27,6 @@ def _operators() -> dict[str, Any]:
     return read_toml("onnx_ops.toml")
 
 
-def _import_onnx() -> ModuleType:
-    try:
-        importlib.import_module("onnx.shape_inference")
-        return importlib.import_module("onnx")
-    except ImportError as error:
-        raise MissingExtraError(package="onnx", extra="capture", purpose="read ONNX files") from error
-
-
 def capture_onnx(path: Path, *, name: str) -> OpGraph:
     """The graph of an ONNX file, its first input dimension being the batch.
 
@@ -45,7 +37,11 @@ def capture_onnx(path: Path, *, name: str) -> OpGraph:
         CaptureError: If the file is no ONNX model, reads values that nothing produces, has impossible sizes,
             or shapes cannot be inferred.
     """
-    onnx = _import_onnx()
+    try:
+        onnx = importlib.import_module("onnx")
+        importlib.import_module("onnx.shape_inference")
+    except ImportError as error:
+        raise MissingExtraError(package="onnx", extra="capture", purpose="read ONNX files") from error
     try:
         return _read(onnx, *_inferred(onnx, path, at_capture_batch=True), name, path)
     except CaptureError as failure:

@@ -71,8 +71,10 @@ def capture_model(
                 f"{label}={shown(value)} is not possible: sizes are positive. To fix: leave it out or raise "
                 "it."
             )
-    if isinstance(source, str | os.PathLike):
-        graph = _capture_named(os.fspath(source), example_inputs, seq_len, image_size, name, trust)
+    if isinstance(source, str | os.PathLike) and Path(source).suffix in (".pt2", ".onnx"):
+        graph = _capture_file(Path(source), name or Path(source).stem, trust)
+    elif isinstance(source, str | os.PathLike):
+        graph = _capture_named(os.fspath(source), example_inputs, seq_len, image_size, name)
     else:
         graph = _capture_object(source, example_inputs, seq_len, image_size, name)
     if not graph.nodes:
@@ -99,20 +101,9 @@ def _capture_object(
 
 
 def _capture_named(
-    source: str,
-    example_inputs: Any,
-    seq_len: int | None,
-    image_size: int | None,
-    name: str | None,
-    trust: bool,
+    source: str, example_inputs: Any, seq_len: int | None, image_size: int | None, name: str | None
 ) -> OpGraph:
     path = Path(source)
-    if path.suffix in (".pt2", ".onnx") and not path.is_file():
-        raise CaptureError(f"There is no file {source!r}. To fix: check the path.")
-    if path.suffix == ".pt2":
-        return _capture_trusted(path, name or path.stem, trust)
-    if path.suffix == ".onnx":
-        return capture_onnx(path, name=name or path.stem)
     if path.suffix == ".json" or (path / "config.json").is_file():
         return capture_config(
             config_of(source), seq_len=seq_len, image_size=image_size, name=name or path.stem
@@ -233,8 +224,12 @@ def capture_exported(program: Any, *, name: str) -> OpGraph:
     return replace(graph, notes=note)
 
 
-def _capture_trusted(path: Path, name: str, trust: bool) -> OpGraph:
-    """The graph of a .pt2 file, loaded by a process of its own that hands back JSON."""
+def _capture_file(path: Path, name: str, trust: bool) -> OpGraph:
+    """The graph of an .onnx file, or of a .pt2 file: loaded by a process of its own that hands back JSON."""
+    if not path.is_file():
+        raise CaptureError(f"There is no file {str(path)!r}. To fix: check the path.")
+    if path.suffix == ".onnx":
+        return capture_onnx(path, name=name)
     if not trust:
         raise CaptureError(
             f"{path} is an exported program, and loading one can run code that is stored in it. The rule: "

@@ -42,17 +42,10 @@ class FamilyBuilder:
 
 
 _COMMON = {
-    "mlp": "ffn",
-    "d_inner": "ffn",
-    "d_head": "head_dim",
-    "hidden_size": "hidden",
-    "num_layers": "layers",
-    "num_heads": "heads",
-    "num_kv_heads": "kv_heads",
-    "vocab_size": "vocab",
-    "max_seq_len": "seq_len",
+    "mlp": "ffn", "d_inner": "ffn", "d_head": "head_dim", "hidden_size": "hidden", "num_layers": "layers",
+    "num_heads": "heads", "num_kv_heads": "kv_heads", "vocab_size": "vocab", "max_seq_len": "seq_len",
     "moe_top_k": "top_k",
-}
+}  # fmt: skip
 _ONE_SIDED = {"tgt_len": "seq_len"}
 _TWO_SIDED = {"enc_layers": "encoder_layers", "dec_layers": "decoder_layers", "tgt_len": "target_len"}
 
