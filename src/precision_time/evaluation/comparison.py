@@ -18,7 +18,7 @@ from ..io import cache_folder
 from ..papers.cherrypick.replay import Replayed, replay
 from ..papers.contract import Ints
 from ..papers.per_job import STEPS_PER_RUN
-from ..papers.registry import PREDICTORS, Needs, RegisteredPredictor, chosen_predictors
+from ..papers.registry import PREDICTORS, Needs, PredictorEntry, chosen_predictors
 from .costs import REQUESTS, AnswerCost, answer_cost, reading_costs
 from .cross_validation import ALL, JOBS, Runs, tree_settings
 from .measured_jobs import LEAST_COUNTS, LEAST_OFFERED, LEAST_RUNS, MOST_RUNS, sampled_jobs
@@ -61,7 +61,7 @@ class Question:
     """One of the three comparisons."""
 
     title: str
-    asks: str
+    description: str
     """What is fitted and what is predicted, in a sentence."""
     protocol: str
     """A name of PROTOCOLS."""
@@ -70,18 +70,20 @@ class Question:
 QUESTIONS: Mapping[str, Question] = {
     "configuration": Question(
         title="(a) 80/20, unseen configurations",
-        asks="A fifth of the configurations (architecture, precision, batch, cluster and software) is "
+        description="A fifth of the configurations (architecture, precision, batch, cluster and software) is "
         "predicted, with all repeats; fitted on the rest.",
         protocol="one-fifth",
     ),
     "architecture": Question(
         title="(b) unseen architectures",
-        asks="A fifth of the architectures is predicted at a time, with all rows; fitted on the others.",
+        description="A fifth of the architectures is predicted at a time, with all their rows; "
+        "fitted on the others.",
         protocol="model",
     ),
     "cluster": Question(
         title="(c) unseen cluster sizes",
-        asks=f"Every run on more than {SMALL_CLUSTER} devices is predicted; fitted on up to {SMALL_CLUSTER}.",
+        description=f"Every run on more than {SMALL_CLUSTER} devices is predicted; fitted on up to "
+        f"{SMALL_CLUSTER}.",
         protocol="cluster",
     ),
 }
@@ -145,7 +147,7 @@ def compare(
 
 def comparison_runs(
     priced: PricedCorpus,
-    predictors: Sequence[RegisteredPredictor],
+    predictors: Sequence[PredictorEntry],
     *,
     quick: bool,
     folder: Path | None,
@@ -167,7 +169,7 @@ def comparison_runs(
 
 def compared(
     priced: PricedCorpus,
-    predictors: Sequence[RegisteredPredictor],
+    predictors: Sequence[PredictorEntry],
     *,
     seeds: int,
     quick: bool,
@@ -279,7 +281,7 @@ def _accuracy_table(found: Sequence[PredictorScore]) -> ReportTable:
             ">x lower error than Ernest, own small runs | >than Ernest, one fit"
         ),
         rows=tuple(rows),
-        note=question.asks,
+        note=question.description,
     )
 
 
@@ -506,7 +508,7 @@ def comparison_page(comparison: PredictorComparison, *, pictures: Sequence[str] 
         parts.append(left_out(comparison) + "\n")
     parts += [f"{picture}\n" for picture in pictures]
     parts.append("Questions\n")
-    parts.append("\n".join(f"- *{item.title}*: {item.asks}" for item in QUESTIONS.values()) + "\n")
+    parts.append("\n".join(f"- *{item.title}*: {item.description}" for item in QUESTIONS.values()) + "\n")
     parts.append("Predictors\n")
     parts.append("\n".join(f"- {item.title}: {item.citation}" for item in names.values()) + "\n")
     parts += [section_markdown(section, with_key=False) for section in comparison.report.sections]

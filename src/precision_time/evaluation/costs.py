@@ -22,7 +22,7 @@ from ..papers.ghn.readout import annotated_vector, lowered_dtypes, mean_vector, 
 from ..papers.ghn.weights import shipped_weights
 from ..papers.predictddl.columns import cluster_columns
 from ..papers.predictddl.trainer import input_columns
-from ..papers.registry import Needs, RegisteredPredictor
+from ..papers.registry import Needs, PredictorEntry
 from .cross_validation import BULK, Runs, timed
 
 Preparation = Callable[[list[Job]], Any]
@@ -97,7 +97,7 @@ class AnswerCost:
 
 
 def answer_cost(
-    runs: Runs, entry: RegisteredPredictor, protocol: str, seeds: Sequence[int], reading: ReadingCost
+    runs: Runs, entry: PredictorEntry, protocol: str, seeds: Sequence[int], reading: ReadingCost
 ) -> AnswerCost:
     """The account of one predictor under one protocol."""
     found = [runs.predict(entry.name, protocol, seed) for seed in seeds]
