@@ -209,12 +209,12 @@ class Study:
 
 def score_line(name: str, measured_s: Floats, predicted_s: Floats, note: str | None = None) -> str:
     """A row of a table of errors."""
-    said = ~np.isnan(predicted_s)
-    score = summarize(measured_s[said], predicted_s[said])
+    known = ~np.isnan(predicted_s)
+    score = summarize(measured_s[known], predicted_s[known])
     if score is None:
         return f"| {name} | - | - | - | - |" + ("" if note is None else f" {note} |")
-    near = np.mean(np.abs(predicted_s[said] / measured_s[said] - 1.0) <= _NEAR) * 100.0
-    left_out = "" if said.all() else f" ({score.n} of {len(said)} rows)"
+    near = np.mean(np.abs(predicted_s[known] / measured_s[known] - 1.0) <= _NEAR) * 100.0
+    left_out = "" if known.all() else f" ({score.n} of {len(known)} rows)"
     return (
         f"| {name}{left_out} | {score.mape_percent:.1f} | {score.median_ape_percent:.1f} | "
         f"{score.bias_percent:+.1f} | {near:.0f} % |" + ("" if note is None else f" {note} |")
