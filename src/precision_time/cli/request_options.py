@@ -16,7 +16,8 @@ from pydantic.fields import FieldInfo
 from ..errors import ConfigError
 from ..request.fields import Option
 from ..request.files import is_request_file, read_requests
-from ..request.request import Request, option_of, request_fields
+from ..request.request import Request
+from ..request.schema import option_of, request_fields
 from .options import COMPLETIONS, complete_words
 
 PREFIX = "--"

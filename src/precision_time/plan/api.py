@@ -10,8 +10,9 @@ from ..diagnostics import Diagnostics
 from ..errors import ConfigError
 from ..predict.api import as_request
 from ..ray_executor import spread_over
-from ..request.request import LayoutOptions, Request, request_fields
+from ..request.request import Request
 from ..request.resolve import cluster_of, precision_of, stack_of, workload_of
+from ..request.schema import LayoutOptions, request_fields
 from ..request.signature import takes_request_fields
 from ..workload.workload import Workload
 from .problem import Problem

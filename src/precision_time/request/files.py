@@ -10,8 +10,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ..errors import ConfigError
 from .request import Request
 
@@ -56,9 +54,9 @@ def read_requests(path: str | Path) -> list[Request]:
         raise ConfigError(f"{file} cannot be read: {error}. To fix: check path and encoding.") from error
     try:
         jobs = list(_jobs(file, text))
-    except (ValueError, yaml.YAMLError, csv.Error, RecursionError) as error:
-        if isinstance(error, ConfigError):
-            raise
+    except ConfigError:
+        raise
+    except (ValueError, csv.Error, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(
             f"{file} is not a valid {file.suffix} file: {reason}. To fix: correct it."
@@ -109,7 +107,14 @@ def _jobs(file: Path, text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
 def _document(suffix: str, text: str) -> Any:
     if suffix == ".toml":
         return tomllib.loads(text)
-    return json.loads(text) if suffix == ".json" else yaml.safe_load(text)
+    if suffix == ".json":
+        return json.loads(text)
+    import yaml
+
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
 
 
 def _cell(text: str) -> Any:

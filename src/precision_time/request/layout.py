@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..diagnostics import Diagnostics
 from ..errors import ConfigError, LayoutError
@@ -14,9 +14,7 @@ from ..parallel.placement import placement_in_words, placement_warnings
 from ..parallel.shape import ModelShape, model_shape
 from ..parallel.validation import check_model_layout, degrees_in_words, layout_warnings
 from ..workload.workload import Workload
-
-if TYPE_CHECKING:
-    from .request import LayoutOptions
+from .schema import LayoutOptions
 
 _SEQUENCE_PARALLEL_FAMILIES = frozenset({"transformer-decoder", "moe"})
 _FULL_SHARDING = 3

@@ -28,7 +28,7 @@ from ..workload.hf_config import is_config_source
 from ..workload.resolve import load_workload
 from ..workload.workload import Workload
 from .layout import layout_of, layout_remarks
-from .request import Request
+from .schema import RequestFields
 
 DEFAULT_DEVICE = "A100-SXM4-80GB"
 _DEFAULT_BATCHES = (256, 128, 64, 32, 16, 8, 4, 2, 1)
@@ -40,7 +40,7 @@ _TIMM_PREFIX = "timm:"
 _FILE_SUFFIXES = (".json", ".onnx", ".pt2")
 
 
-def job_of_request(request: Request, *, named_only: bool = False) -> Job:
+def job_of_request(request: RequestFields, *, named_only: bool = False) -> Job:
     """The job that a request describes.
 
     Args:
@@ -76,7 +76,7 @@ def job_of_request(request: Request, *, named_only: bool = False) -> Job:
     return replace(job, diagnostics=(*first.items, *found.items))
 
 
-def workload_of(request: Request, *, named_only: bool = False) -> Workload:
+def workload_of(request: RequestFields, *, named_only: bool = False) -> Workload:
     """The workload of a known name, of a configuration, or of a model captured now."""
     model = request.model
     catalog: dict[str, Any] = {
@@ -115,7 +115,7 @@ def workload_of(request: Request, *, named_only: bool = False) -> Workload:
     return captured_workload(graph, request)
 
 
-def _capture_by_name(name: str, request: Request, unknown: UnknownNameError) -> OpGraph:
+def _capture_by_name(name: str, request: RequestFields, unknown: UnknownNameError) -> OpGraph:
     """A model that does not ship, captured if timm or transformers are installed and know it.
 
     Raises:
@@ -131,7 +131,7 @@ def _capture_by_name(name: str, request: Request, unknown: UnknownNameError) -> 
         raise unknown from None
 
 
-def captured_workload(graph: OpGraph, request: Request) -> Workload:
+def captured_workload(graph: OpGraph, request: RequestFields) -> Workload:
     """A workload around the graph of a user's own model."""
     sequences = graph.seq_len is not None
     return Workload(
@@ -168,7 +168,7 @@ def _family_of(graph: OpGraph) -> str:
     return "transformer-decoder" if any(node.causal for node in attention) else "transformer-encoder"
 
 
-def cluster_of(request: Request, found: Diagnostics) -> Cluster:
+def cluster_of(request: RequestFields, found: Diagnostics) -> Cluster:
     """The cluster, with the device that was assumed when none was named."""
     device = request.device
     if device is None and request.node_type is None:
@@ -220,7 +220,7 @@ def precision_of(name: str | None, device: Device, found: Diagnostics) -> Precis
     return policy
 
 
-def stack_of(request: Request, family: str, device: Device, found: Diagnostics) -> Stack:
+def stack_of(request: RequestFields, family: str, device: Device, found: Diagnostics) -> Stack:
     """The software: the named stack, else the usual one of the framework, else of the model's family.
 
     Versions are of the year that the request says, else the usual ones of the stack, but never older than
@@ -258,7 +258,7 @@ def usual_year(profile: StackProfile, device: Device) -> float:
     return max(profile.framework_year, device.release_year + _SUPPORTED_AFTER_YEARS)
 
 
-def _with_batch(job: Job, request: Request, found: Diagnostics) -> Job:
+def _with_batch(job: Job, request: RequestFields, found: Diagnostics) -> Job:
     """The job with its micro batch, sharded where no stage was given and plain DDP does not fit."""
     batch_size = _stated_batch(job.layout, request)
     if batch_size is not None:
@@ -272,7 +272,7 @@ def _with_batch(job: Job, request: Request, found: Diagnostics) -> Job:
     return _sharded_if_needed(_batched(job, candidate), request.layout.zero, found)
 
 
-def _stated_batch(layout: Layout, request: Request) -> float | None:
+def _stated_batch(layout: Layout, request: RequestFields) -> float | None:
     """Samples per device and forward pass as the request says, None where it does not.
 
     Raises:
@@ -322,7 +322,7 @@ def _fits(job: Job) -> bool:
     return needed <= job.cluster.device.memory_bytes
 
 
-def _report_length(request: Request, workload: Workload, found: Diagnostics) -> None:
+def _report_length(request: RequestFields, workload: Workload, found: Diagnostics) -> None:
     if request.steps is not None:
         return
     known = request.samples or workload.dataset_samples

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any, TypeVar
 
-from .request import option_of, request_fields
+from .schema import option_of, request_fields
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _POSITIONAL = "model"
