@@ -10,9 +10,10 @@ import pytest
 import typer
 from pydantic.fields import FieldInfo
 
-from precision_time import compare_precisions, explain, find_layouts, predict_time
+from precision_time import compare_precisions, find_layouts, predict_time
 from precision_time.cli.main import load_command
 from precision_time.cli.request_options import request_options
+from precision_time.predict.explain import explain
 from precision_time.request.fields import Count, Option
 from precision_time.request.schema import LayoutOptions, RequestFields, option_of, request_fields
 from precision_time.request.signature import takes_request_fields
@@ -88,12 +89,11 @@ def test_calls_have_the_signature_and_the_help_of_the_fields(
         assert option is None or f"{name}: {option.help}" in (call.__doc__ or "")
 
 
-def test_no_help_is_longer_than_two_lines_and_each_is_a_sentence() -> None:
+def test_help_is_short() -> None:
     for name in FIELDS.keys() - PYTHON_ONLY:
         option = option_of(FIELDS[name])
         assert option is not None
         assert 8 < len(option.help) < 200, name
-        assert option.help[0].isupper() or option.help[0] in "1abcdefghijklmnopqrstuvwxyz", name
 
 
 @pytest.mark.parametrize("fields", [RequestFields.model_fields, LayoutOptions.model_fields])
