@@ -13,6 +13,7 @@ import yaml
 
 from precision_time.cli.main import load_command
 from precision_time.cli.request_options import requests_of
+from precision_time.corpus.jobs import UnsupportedRow, job_of
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.store import load_corpus
 from precision_time.request.files import read_requests
@@ -92,8 +93,17 @@ def corpus() -> list[Measurement]:
 
 @pytest.fixture(scope="session")
 def sample(corpus: list[Measurement]) -> list[Measurement]:
-    """Some 150 rows, of every source and spread over each."""
+    """Some 150 rows that can be priced, of every source and spread over each."""
     by_source: dict[str, list[Measurement]] = {}
     for row in corpus:
         by_source.setdefault(row.source, []).append(row)
-    return [row for rows in by_source.values() for row in rows[:: max(len(rows) // 3, 1)][:3]]
+    spread = (row for rows in by_source.values() for row in rows[:: max(len(rows) // 3, 1)][:3])
+    return [row for row in spread if _is_priced(row)]
+
+
+def _is_priced(row: Measurement) -> bool:
+    try:
+        job_of(row)
+    except UnsupportedRow:
+        return False
+    return True
