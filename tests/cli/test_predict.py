@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -158,3 +157,41 @@ def test_no_precision_is_an_error(cli: Callable[..., Any], asked: list[Request])
     answer = cli("predict", "resnet50", "-p", ",")
     assert (answer.code, answer.out) == (2, "")
     assert "No precision is named" in answer.err
+
+
+SHAPE = {
+    **dict.fromkeys(("model", "device", "precision", "stack", "throughput_unit"), str),
+    **dict.fromkeys(("num_devices", "num_nodes"), int),
+    **dict.fromkeys(("steps_per_epoch", "total_steps"), int | None),
+    **dict.fromkeys(("epoch_time_s", "total_time_s", "mfu"), float | None),
+    **dict.fromkeys(("micro_batch_size", "global_batch_size", "step_time_s", "throughput"), float),
+    **dict.fromkeys(("memory_bytes_per_device", "analytical_step_time_s"), float),
+    **dict.fromkeys(("terms", "memory_terms", "interval"), dict),
+    **dict.fromkeys(("evidence", "diagnostics"), list),
+    "fits": bool,
+}
+RUN_SHAPE = {
+    **dict.fromkeys(("model", "device", "precision", "stack", "source", "source_ref"), str),
+    **dict.fromkeys(("global_batch_size", "similarity"), float),
+    **dict.fromkeys(("measured_step_time_s", "predicted_step_time_s"), float),
+    "num_devices": int,
+}
+
+
+@pytest.mark.parametrize("words", ["resnet50 -g 8 -b 256", "llama3-8b -d V100-SXM2-16GB -p bf16 --steps 9"])
+def test_the_shape_of_a_real_answer_in_json(cli: Callable[..., Any], words: str) -> None:
+    """Programs read it: no key comes, goes or changes its type unseen."""
+    document = json.loads(cli("predict", *words.split(), "--json").out)
+    assert {name: type(value) for name, value in document.items() if not isinstance(value, SHAPE[name])} == {}
+    assert document.keys() == SHAPE.keys()
+    assert all(isinstance(value, float) for name in ("terms", "memory_terms", "interval")
+               for value in document[name].values())  # fmt: skip
+    for run in document["evidence"]:
+        assert run.keys() == RUN_SHAPE.keys()
+        assert all(isinstance(run[name], kind) for name, kind in RUN_SHAPE.items())
+    assert document["diagnostics"]
+    for each in document["diagnostics"]:
+        assert each.keys() == {"code", "severity", "text"}
+        assert each["severity"] in ("assumption", "warning")
+        assert each["code"] == each["code"].lower().replace(" ", "-")
+        assert len(each["text"]) > 10

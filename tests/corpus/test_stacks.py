@@ -8,7 +8,7 @@ from precision_time.corpus.rules import load_rules
 from precision_time.corpus.schema import Row
 from precision_time.corpus.stacks import framework_year, infer_stack
 from precision_time.cost.job import Stack, TimingScope
-from precision_time.cost.stacks import get_stack, get_stack_profile, known_stacks, framework_profile
+from precision_time.cost.stacks import framework_profile, get_stack, get_stack_profile, known_stacks
 from precision_time.errors import UnknownNameError
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from pathlib import Path
 from types import NoneType, UnionType
@@ -26,7 +26,7 @@ WORDS = st.text("abcXYZ019éß .:_/+-=,'\"#", min_size=1, max_size=12).filter(
 )
 SIZES = st.dictionaries(
     st.from_regex(r"[a-z][a-z_]{0,8}", fullmatch=True),
-    st.one_of(st.integers(-(2**40), 2**40), st.floats(-1e9, 1e9), WORDS, st.lists(st.integers(1, 99), max_size=3)),
+    st.one_of(st.integers(-(2**40), 2**40), st.floats(-1e9, 1e9), WORDS, st.lists(st.integers(1, 99))),
     min_size=1,
     max_size=3,
 )  # fmt: skip
@@ -62,9 +62,7 @@ def values_of(annotation: Any, metadata: Sequence[Any]) -> st.SearchStrategy[Any
     if annotation is int:
         return st.integers(low, high)
     if annotation is float:
-        return st.floats(
-            low, high, exclude_min=Gt in bounds, exclude_max=Lt in bounds, allow_subnormal=False
-        )
+        return st.floats(low, high, exclude_min=Gt in bounds, exclude_max=Lt in bounds, allow_subnormal=False)
     assert annotation is str, annotation
     return WORDS
 

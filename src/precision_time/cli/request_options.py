@@ -102,11 +102,7 @@ def request_arguments(request: Request) -> list[str]:
             continue
         flag = _flags(name, option)[-1] if name == "sizes" else f"{PREFIX}{name.replace('_', '-')}"
         if name == "sizes":
-            words += [
-                word
-                for key, size in value.items()
-                for word in (flag, f"{key}={_size_text(size)}")
-            ]
+            words += [word for key, size in value.items() for word in (flag, f"{key}={_size_text(size)}")]
         elif isinstance(value, bool):
             words.append(flag if value else f"{PREFIX}no-{flag.removeprefix(PREFIX)}")
         else:

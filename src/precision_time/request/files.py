@@ -67,7 +67,8 @@ def read_requests(path: str | Path) -> list[Request]:
     requests = []
     for number, (place, fields) in enumerate(jobs, start=1):
         named = {
-            name: str(file.parent / value) if _is_path(name, value) else value for name, value in fields.items()
+            name: str(file.parent / value) if _is_path(name, value) else value
+            for name, value in fields.items()
         }
         try:
             requests.append(Request.of(named))
