@@ -98,6 +98,17 @@ def test_in_a_file(filed: Callable[..., list[Request]], name: str, suffix: str) 
     assert re.search(r"\. To fix: .+\.$", text)
 
 
+@pytest.fixture
+def _no_capture(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unknown names are not looked up in timm and transformers, whose import takes seconds."""
+
+    def refuse(name: str, request: Request, unknown: PrecisionTimeError) -> None:
+        raise unknown
+
+    monkeypatch.setattr("precision_time.request.resolve._capture_by_name", refuse)
+
+
+@pytest.mark.usefixtures("_no_capture")
 @pytest.mark.parametrize("name", FOUND_LATER)
 @pytest.mark.parametrize("way", ["argument", "option", ".yaml", ".csv"])
 def test_what_the_answer_finds(

@@ -47,7 +47,7 @@ def layout(options: dict[str, Any]) -> Layout:
     return layout_of(LayoutOptions(**options), llama(), 64, Diagnostics())
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(OPTIONS)
 def test_a_layout_is_the_layout_of_its_options(options: dict[str, Any]) -> None:
     try:
