@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
+from ..io import read_yaml
+from ..workload.resolve import check_named_in_data
 from .request import Request
 
 _DOCUMENTS = (".yaml", ".yml", ".toml", ".json")
 _TABLES = (".csv", ".jsonl")
 _JOBS = "jobs"
 _PATHS = ("custom", "calibration")
+_MODEL_FILES = (".json", ".onnx", ".pt2")
 _MAX_BYTES = 64 * 2**20
 
 
@@ -66,14 +69,23 @@ def read_requests(path: str | Path) -> list[Request]:
     requests = []
     for number, (place, fields) in enumerate(jobs, start=1):
         named = {
-            name: str(file.parent / value) if name in _PATHS and isinstance(value, str) else value
+            name: str(file.parent / value) if _is_path(name, value) else value
             for name, value in fields.items()
         }
         try:
-            requests.append(Request.of(named))
+            request = Request.of(named)
+            if not isinstance(request.model, Mapping):
+                check_named_in_data(request.model)
+            requests.append(request)
         except ConfigError as error:
             raise ConfigError(f"{file}, {place or f'job {number}'}: {error}") from None
     return requests
+
+
+def _is_path(name: str, value: Any) -> bool:
+    return isinstance(value, str) and (
+        name in _PATHS or (name == "model" and value.lower().endswith(_MODEL_FILES))
+    )
 
 
 def _jobs(file: Path, text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -109,12 +121,7 @@ def _document(suffix: str, text: str) -> Any:
         return tomllib.loads(text)
     if suffix == ".json":
         return json.loads(text)
-    import yaml
-
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(str(error)) from error
+    return read_yaml(text)
 
 
 def _cell(text: str) -> Any:

@@ -222,8 +222,7 @@ def _from_entry(entry: ModelEntry, sizes: Mapping[str, Any], said: _Said) -> Wor
     task, dataset, optimizer, strict = said
     builder = family_builder(entry.builder)
     if strict:
-        target = {"params": "int"} if "target_params" in entry.facts and "params" in sizes else {}
-        _check_names(entry.name, sizes, {**builder.size_names, **target})
+        _check_names(entry.name, sizes, _entry_sizes(entry, sizes))
     rules = task_rule(entry.builder, task, dataset)
     chosen, assumptions = choose_sizes(entry, builder, sizes, task=task, rules=rules)
     try:
@@ -288,6 +287,19 @@ def _zoo_names() -> Mapping[str, str]:
 def _check_names(model: str, sizes: Mapping[str, Any], known: Mapping[str, str]) -> None:
     """`check_size_names` of what has no argument of its own."""
     check_size_names(model, {name: sizes[name] for name in sizes if name not in _LENGTHS}, known)
+
+
+def _entry_sizes(entry: ModelEntry, sizes: Mapping[str, Any]) -> Mapping[str, str]:
+    """Sizes that an entry has, with their types."""
+    target = {"params": "int"} if "target_params" in entry.facts and "params" in sizes else {}
+    return {**family_builder(entry.builder).size_names, **target}
+
+
+def sizes_that_apply(model: str, sizes: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of `sizes` that a model has: what a row says of its run only is left out."""
+    entry = _find_entry(model, sizes) or _adapted(model, sizes)[0]
+    known = variant_sizes(canonical_name(model)) if entry is None else _entry_sizes(entry, sizes)
+    return {name: value for name, value in sizes.items() if name in known or name in _LENGTHS}
 
 
 def _from_zoo(model: str, sizes: Mapping[str, Any], said: _Said) -> Workload:
