@@ -45,6 +45,8 @@ FAMILIES = (
     "gnn",
     "diffusion",
 )
+INDICATORS = ("stack.", "vendor.", "framework.", "compiler.", "family.", "matmul.", "scope.")
+"""How columns begin of which at most one of a kind is 1: that the device is of a vendor, and so on."""
 _TINY_S = 1e-9
 
 

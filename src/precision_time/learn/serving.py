@@ -66,7 +66,7 @@ def step_times(
         reference: The jobs as measured runs are (`on_reference`), if they are not: what was learned is
             read there, and applied to the analytical time of the jobs themselves.
     """
-    like = table if reference is None else reference
+    like = (table if reference is None else reference).select(predictor.correction.names)
     corrected = predictor.correction.correct(like)
     low, high = predictor.intervals.factors(like.features, novelty(corrected.distance), coverage)
     if reference is not None:

@@ -120,7 +120,12 @@ class StagedCorrection:
         return self.by_stage(jobs).corrected
 
     def by_stage(self, jobs: JobTable) -> ByStage:
-        """Corrected seconds, and those of fewer stages."""
+        """Corrected seconds, and those of fewer stages.
+
+        Raises:
+            NotFittedError: If the jobs have other feature columns (`JobTable.select`).
+        """
+        jobs = jobs.select(self.names)
         compute_s = jobs.compute_s * np.exp(self.stages["compute"].predict(jobs.features))
         exposed_s = jobs.exposed_s * np.exp(self.stages["communication"].predict(jobs.features))
         total_s = compute_s + exposed_s
@@ -151,7 +156,7 @@ class StagedCorrection:
         Ours falls back to its formulas there. Where formulas take every job for fp32 that would make a
         predictor without the precision look worse than it has to.
         """
-        return replace(self, runs=MeasuredRuns(positions=np.unique(positions_of(jobs), axis=0)))
+        return replace(self, runs=MeasuredRuns(positions=np.unique(positions_of(jobs.select(self.names)), axis=0)))
 
 
 def _overlap_features(features: Floats, compute_s: Floats, exposed_s: Floats) -> Floats:
