@@ -148,6 +148,19 @@ def test_volumes_are_those_of_the_papers(unit_links):
     assert sent[3] == pytest.approx(3 * share * held)
 
 
+@pytest.mark.parametrize(("zero_stage", "rounds"), [(1, 1), (2, 5), (3, 5)])
+def test_gradients_are_scattered_once_a_step_or_in_every_micro_batch(unit_links, zero_stage, rounds):
+    """DeepSpeed and Megatron: stage 1 reduces after the last micro batch, stages 2 and 3 after each."""
+
+    def sent(count):
+        return volume_bytes(Layout(dp=64, zero_stage=zero_stage, num_micro_batches=count), "data", unit_links)
+
+    weights = gradients = 63 / 64 * PARAMS * 2.0 / 1e6
+    gathered = 2 * rounds if zero_stage == 3 else 1
+    assert float(sent(5)) == pytest.approx(gathered * weights + rounds * gradients, rel=1e-9)
+    assert float(sent(1)) == pytest.approx((2 if zero_stage == 3 else 1) * weights + gradients, rel=1e-9)
+
+
 def test_tensor_parallelism_sends_four_boundaries_per_layer_and_six_when_recomputing(unit_links):
     boundary = TRAFFIC.boundary_elems * 2.0
     ring = 2 * 7 / 8 * boundary * LAYERS

@@ -47,6 +47,12 @@ def test_among_measured_runs_the_whole_correction_holds() -> None:
     assert share_that_holds(1e3) < 1e-4
 
 
+@pytest.mark.parametrize(("share", "full_until"), [(hold, 1.5), (detail, 1.0)])
+def test_beyond_their_radius_both_fade_with_the_power_of_three_halves(share, full_until: float) -> None:
+    times = np.array([0.5, 1.0, 2.0, 4.0, 9.0])
+    assert share(full_until * times) == pytest.approx([1.0, 1.0, 2.0**-1.5, 1 / 8, 1 / 27])
+
+
 def test_details_fade_before_the_correction_does() -> None:
     distance = np.array([0.0, REACH, NEAR, 10.0])
     assert detail(distance)[:2] == pytest.approx([1.0, 1.0])

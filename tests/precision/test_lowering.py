@@ -47,6 +47,23 @@ def test_first_layer_needs_no_gradient_by_its_input() -> None:
     assert step.flops.sum() == 3 * graph.forward_flops - graph.nodes[0].flops
 
 
+@pytest.mark.parametrize(
+    ("op_class", "products"),
+    # Dao 2022, algorithm 4: the backward pass of fused attention is five products to the forward's two, as it
+    # computes the scores again. A plain product of two activations has two in its backward pass.
+    [(OpClass.ATTENTION, 5 / 2), (OpClass.BMM, 2)],
+)
+def test_backward_flops_of_attention_are_five_halves_of_forward(op_class: OpClass, products: float) -> None:
+    node = Node(
+        op="scaled_dot_product_attention", op_class=op_class, inputs=(-1, -1, -1), m=128, n=128, k=64, count=12,
+        in_elems=3 * 128 * 64 * 12, out_elems=128 * 64 * 12,
+    )  # fmt: skip
+    step = lower(graph_of(node), get_policy("fp32"))
+    forward, backward = (step.flops[step.phase == phase].sum() for phase in (0, 1))
+    assert forward > 0.0
+    assert backward == products * forward
+
+
 def test_autocast_casts_each_weight_once_forward_and_its_gradient_once_backward() -> None:
     graph = graph_of(linear((-1,)), linear((0,), k=32, n=16))
     step = lower(graph, get_policy("fp16-mixed"))
