@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from precision_time.cost import axes
 from precision_time.cost.axes import StepTimes, group_of
 from precision_time.cost.collectives import Line, LinkParams, all_reduce_s
 from precision_time.cost.communication import communication
@@ -132,7 +133,9 @@ def unit_links(monkeypatch):
     monkeypatch.setattr("precision_time.cost.axes.link_params", lambda *_: plain)
     monkeypatch.setattr(Line, "seconds", lambda self, size: self.s_per_byte * size)
     monkeypatch.setattr("precision_time.cost.collectives.line._stacked", lambda _: None)
-    return lambda cluster: replace(cluster, num_nodes=1)
+    axes._placed.cache_clear()
+    yield lambda cluster: replace(cluster, num_nodes=1)
+    axes._placed.cache_clear()
 
 
 def test_volumes_are_those_of_the_papers(unit_links):

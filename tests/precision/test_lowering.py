@@ -55,7 +55,7 @@ def test_first_layer_needs_no_gradient_by_its_input() -> None:
 )
 def test_backward_flops_of_attention_are_five_halves_of_forward(op_class: OpClass, products: float) -> None:
     node = Node(
-        op="scaled_dot_product_attention", op_class=op_class, inputs=(-1, -1, -1), m=128, n=128, k=64, count=12,
+        op="attention", op_class=op_class, inputs=(-1, -1, -1), m=128, n=128, k=64, count=12,
         in_elems=3 * 128 * 64 * 12, out_elems=128 * 64 * 12,
     )  # fmt: skip
     step = lower(graph_of(node), get_policy("fp32"))
@@ -122,6 +122,15 @@ def test_halving_the_width_halves_the_traffic(narrow: str, wide: str) -> None:
     graph = load_workload("bert-large", seq_len=512).graph
     few, many = lower(graph, get_policy(narrow)), lower(graph, get_policy(wide))
     assert few.bytes_per_sample.sum() == pytest.approx(many.bytes_per_sample.sum() / 2)
+
+
+def test_equal_graphs_share_one_result() -> None:
+    one, other = (graph_of(linear((-1,)), linear((0,), k=32, n=16)) for _ in range(2))
+    assert one is not other
+    assert hash(one) == hash(other)
+    assert lower(one, get_policy("fp16-mixed")) is lower(other, get_policy("fp16-mixed"))
+    third = graph_of(linear((-1,)), linear((0,), k=32, n=16, input_grad=False))
+    assert lower(third, get_policy("fp16-mixed")) is not lower(one, get_policy("fp16-mixed"))
 
 
 def test_equal_calls_share_one_result() -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import LayoutError
-from ..hardware.device import Cluster
-from ..identity_cache import cache_by_identity
+from ..hardware.device import Cluster, Fabric, Link
 from .collectives import Lines, LinkParams, Number, link_params, sub_torus
 from .collectives.all_to_all import send
 from .overlap import Overlap
@@ -20,9 +20,9 @@ Floats = NDArray[np.float64]
 NO_COMMUNICATION = Overlap(link_s=0.0, exposed_s=0.0, slowdown_s=0.0)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Group:
-    """Ranks of one parallel axis and the links between them."""
+    """Ranks of one parallel axis and the links between them. Equal only to itself, as a key of caches."""
 
     size: Number
     nodes: Number
@@ -69,24 +69,19 @@ def group_of(
 
     Assumes: jobs fill pods one after the other; the numbering follows the wiring.
     """
-    if devices_per_node is None and isinstance(size, int) and isinstance(stride, int):
-        return _placed(cluster, size, stride)
-    return _place(size, stride, cluster, devices_per_node)
+    per_node = cluster.devices_per_node if devices_per_node is None else devices_per_node
+    links = (cluster.intra_node, cluster.inter_node, cluster.fabric)
+    if isinstance(size, int) and isinstance(stride, int) and isinstance(per_node, float | int):
+        return _placed(size, stride, per_node, *links)
+    return _place(size, stride, per_node, *links)
 
 
-@cache_by_identity
-def _placed(cluster: Cluster, size: int, stride: int) -> Group:
-    """One group of one cluster; layouts share most of theirs."""
-    return _place(size, stride, cluster, None)
-
-
-def _place(size: Number, stride: Number, cluster: Cluster, devices_per_node: Number | None) -> Group:
-    per_node = np.asarray(
-        cluster.devices_per_node if devices_per_node is None else devices_per_node, dtype=np.float64
-    )
+def _place(
+    size: Number, stride: Number, devices_per_node: Number, intra_node: Link, inter_node: Link, fabric: Fabric
+) -> Group:
+    per_node = np.asarray(devices_per_node, dtype=np.float64)
     local = np.clip(per_node / stride, 1.0, size)
-    intra, inter = link_params(cluster.intra_node, local), link_params(cluster.inter_node)
-    fabric = cluster.fabric
+    intra, inter = link_params(intra_node, local), link_params(inter_node)
     if fabric.torus:
         intra = replace(intra, torus=sub_torus(local, stride, fabric.torus, fabric.wraps))
     if fabric.oversubscription > 1.0 and fabric.pod_nodes:
@@ -98,6 +93,10 @@ def _place(size: Number, stride: Number, cluster: Cluster, devices_per_node: Num
             pod_nodes=np.maximum(in_pod / local, 1.0),
         )
     return Group(size=size, nodes=np.asarray(size / local), intra=intra, inter=inter)
+
+
+_placed = lru_cache(maxsize=512)(_place)
+"""The same for one configuration: layouts share most of their groups."""
 
 
 def split_group(
@@ -131,13 +130,13 @@ def split_group(
     return inner, outer
 
 
-@cache_by_identity
+@lru_cache(maxsize=512)
 def lines_of(group: Group, make: Callable[[Number, Number, LinkParams, LinkParams], Lines]) -> Lines:
     """Lines of a collective (`all_reduce_lines` and its kind) over a group."""
     return make(group.size, group.nodes, group.intra, group.inter)
 
 
-@cache_by_identity
+@lru_cache(maxsize=512)
 def sends_of(group: Group) -> Lines:
     """Lines of one message between neighbouring ranks of a group."""
     return send(group.crosses_nodes, group.intra, group.inter)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..identity_cache import cache_by_identity
 from ..parallel.layout import Checkpointing, Layout
 from ..precision.lowered import LoweredStep
 from ..precision.lowering import DTYPES, OP_CLASSES
@@ -161,7 +161,7 @@ def _cut(layout: Layout, stack: Stack, boundary_elems: float) -> Cut:
     )
 
 
-@cache_by_identity
+@lru_cache(maxsize=512)
 def _term_masks(step: LoweredStep) -> dict[str, NDArray[np.bool_]]:
     names = np.array([TERM_OF_CLASS.get(op_class, _REST) for op_class in OP_CLASSES])[step.op_class]
     names = np.where(step.is_cast, _CASTS, names)

@@ -24,7 +24,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..hardware.device import Device
-from ..identity_cache import cache_by_identity
 from ..precision.lowered import LoweredStep
 from ..precision.lowering import DTYPES, OP_CLASSES
 from ..precision.policy import DType
@@ -174,7 +173,7 @@ def kernel_seconds(
     return seconds
 
 
-@cache_by_identity
+@lru_cache(maxsize=512)
 def _distinct(step: LoweredStep) -> tuple[LoweredStep, NDArray[np.intp]]:
     """The kernels of a step that differ in what their time depends on, and which of them each one is."""
     table = np.stack([np.asarray(getattr(step, name), dtype=np.float64) for name in _TIMED], axis=1)

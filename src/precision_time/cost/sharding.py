@@ -10,11 +10,11 @@ References: Shoeybi et al., Megatron-LM, 2019 (columns, then rows); Korthikanti 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..identity_cache import cache_by_identity
 from ..precision.lowered import LoweredStep
 from ..precision.lowering import DTYPES, OP_CLASSES
 from ..workload.graph import PRODUCT_CLASSES, OpClass
@@ -53,7 +53,7 @@ class Cut:
     """Elements between two layers per sample: what operators on the residual stream work on."""
 
 
-@cache_by_identity
+@lru_cache(maxsize=512)
 def shard(step: LoweredStep, cut: Cut) -> LoweredStep:
     """The kernels of one device.
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..identity_cache import cache_by_identity
 from ..parallel.layout import Layout
 from ..parallel.stages import layers_of_stages
 from ..precision.lowered import LoweredStep
@@ -30,7 +30,7 @@ class StageShares:
     """Kernels of the repeated layers and of what stands between them, shape (N,)."""
 
 
-@cache_by_identity
+@lru_cache(maxsize=512)
 def stage_shares(step: LoweredStep, num_layers: int, pp: int, stage_layers: tuple[int, ...]) -> StageShares:
     """How the kernels spread over the stages of a pipeline.
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import reduce
+from functools import lru_cache, reduce
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..identity_cache import cache_by_identity
 from ..parallel.layout import Offload
 from ..precision.catalog import get_policy
 from ..precision.lowered import LoweredStep
@@ -229,7 +228,7 @@ def _more_facts(group: JobGroup, compute: ComputeCosts) -> dict[str, Floats]:
     }
 
 
-@cache_by_identity
+@lru_cache(maxsize=512)
 def _schedule(step: LoweredStep, bytes_per_elem: float, bucket_bytes: float, part: str) -> GradientSchedule:
     """Gradient buckets of a device's kernels: of all of them, of the dense ones or of the experts."""
     backward = step.phase == 1

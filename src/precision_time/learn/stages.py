@@ -156,7 +156,8 @@ class StagedCorrection:
         Ours falls back to its formulas there. Where formulas take every job for fp32 that would make a
         predictor without the precision look worse than it has to.
         """
-        return replace(self, runs=MeasuredRuns(positions=np.unique(positions_of(jobs.select(self.names)), axis=0)))
+        positions = positions_of(jobs.select(self.names))
+        return replace(self, runs=MeasuredRuns(positions=np.unique(positions, axis=0)))
 
 
 def _overlap_features(features: Floats, compute_s: Floats, exposed_s: Floats) -> Floats:

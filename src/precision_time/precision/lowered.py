@@ -14,12 +14,12 @@ Ints = NDArray[np.int64]
 PHASES = ("forward", "backward")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class LoweredStep:
     """Forward and backward kernels of one micro batch under one precision policy.
 
     All columns have length N (kernels in execution order, forward first, then backward). Figures
-    are for one sample; `*_fixed` parts do not grow with the batch.
+    are for one sample; `*_fixed` parts do not grow with the batch. Equal only to itself, as a key of caches.
     """
 
     op_class: Ints

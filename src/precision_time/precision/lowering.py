@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
-from ..identity_cache import cache_by_identity
 from ..workload.graph import PRODUCT_CLASSES, Node, OpClass, OpGraph
 from ..workload.packing import UNPACKING
 from .autocast import autocast_class
@@ -70,7 +70,7 @@ def lower(graph: OpGraph, policy: PrecisionPolicy, arch: str | None = None) -> L
     return _lower(graph, policy, narrow and writes_copies(policy, arch))
 
 
-@cache_by_identity
+@lru_cache(maxsize=512)
 def _lower(graph: OpGraph, policy: PrecisionPolicy, copies: bool) -> LoweredStep:
     nodes, wide = split_ends(graph.nodes, policy.wide_layers)
     chosen = narrow_products(nodes, policy)

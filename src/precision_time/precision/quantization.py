@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from ..errors import UnknownNameError
-from ..identity_cache import cache_by_identity
 from ..workload.graph import Node, OpClass, OpGraph
 from ..workload.packing import PACKED_BYTES
 from .lowered import LoweredStep
@@ -121,7 +120,7 @@ def narrow_products(nodes: Sequence[Node], policy: PrecisionPolicy) -> tuple[boo
     )
 
 
-@cache_by_identity
+@lru_cache(maxsize=512)
 def gathered_bytes(graph: OpGraph, policy: PrecisionPolicy) -> float:
     """Bytes of all parameters on the wire of one all-gather (FSDP, ZeRO, distributed optimizer).
 
@@ -138,7 +137,7 @@ def gathered_bytes(graph: OpGraph, policy: PrecisionPolicy) -> float:
     return total - weights * (policy.gathered.num_bytes - recipe_of(policy).weight_bytes(policy.gather))
 
 
-@cache_by_identity
+@lru_cache(maxsize=512)
 def kept_weight_bytes(graph: OpGraph, policy: PrecisionPolicy, arch: str | None = None) -> float:
     """Bytes of the narrow weights (and their copies) that stay in memory beside the parameters.
 
@@ -153,7 +152,7 @@ def kept_weight_bytes(graph: OpGraph, policy: PrecisionPolicy, arch: str | None 
     return _narrow_weights(graph, policy) * (held - instead)
 
 
-@cache_by_identity
+@lru_cache(maxsize=512)
 def saved_bytes(graph: OpGraph, policy: PrecisionPolicy) -> float:
     """Bytes of activations kept for the backward pass, per sample, without checkpointing.
 

@@ -12,7 +12,6 @@ from ..cost.group import group_of_jobs
 from ..cost.job import Job
 from ..cost.roofline import peak_flops_per_s
 from ..cost.step import StepCosts, price
-from ..identity_cache import cache_by_identity
 from ..learn.artifact import TrainedPredictor
 from ..learn.calibration.calibration import Calibration
 from ..learn.evidence_space import evidence_keys, nearest
@@ -141,7 +140,7 @@ def model_flops_utilisation(job: Job, step_time_s: float) -> float | None:
     return useful / (step_time_s * job.cluster.num_devices * peak_flops_per_s(device, dtype))
 
 
-@cache_by_identity
+@lru_cache(maxsize=512)
 def _forward_flops(graph: OpGraph) -> float:
     return graph.forward_flops
 

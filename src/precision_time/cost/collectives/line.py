@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError
-from ...identity_cache import cache_by_identity
 from .calibration import calibration
 
 Number: TypeAlias = float | NDArray[np.float64]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Line:
-    """Cost of one collective with one algorithm and protocol: nearly affine in the message size."""
+    """Cost of one collective with one algorithm and protocol: nearly affine in the message size.
+
+    Equal only to itself, as a key of caches.
+    """
 
     startup_s: Number
     """Seconds for an empty message."""
@@ -69,7 +71,7 @@ def fastest_s(lines: Lines, message_bytes: Number) -> Number:
     return np.where(size > 0, best, 0.0)
 
 
-@cache_by_identity
+@lru_cache(maxsize=512)
 def _stacked(lines: Lines) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]] | None:
     """Start-up, slope and knee of every line as arrays, None where a line is an array itself."""
     pairs = [(np.asarray(line.startup_s), np.asarray(line.s_per_byte)) for line in lines]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
-from ...identity_cache import cache_by_identity
 from ...precision.autocast import autocast_class
 from ...precision.policy import PrecisionPolicy
 from ...workload.graph import EXPERT_PRODUCT, PRODUCT_CLASSES, Node, OpClass, OpGraph
@@ -60,7 +60,7 @@ class ModelParts:
     """Elements that enter the loss."""
 
 
-@cache_by_identity
+@lru_cache(maxsize=512)
 def model_parts(
     graph: OpGraph, policy: PrecisionPolicy, fused_attention: bool, compiled: bool, fp8_saves_fp8: bool
 ) -> ModelParts:
