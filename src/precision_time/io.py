@@ -6,8 +6,12 @@ import hashlib
 import os
 import sys
 import tempfile
+import tomllib
+from collections.abc import Mapping
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 HOME_VARIABLE = "PRECISION_TIME_HOME"
 _NOT_SOURCE = frozenset({"__pycache__"})
@@ -47,6 +51,12 @@ def cache_folder() -> Path:
     else:
         base = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
     return base / "precision-time"
+
+
+@cache
+def packaged_toml(package: str, name: str) -> Mapping[str, Any]:
+    """The tables of a TOML file that ships in `package`, read once; not to be changed."""
+    return tomllib.loads(files(package).joinpath(name).read_text(encoding="utf-8"))
 
 
 @cache

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from precision_time.cost.collectives import LinkParams, fastest_s, sub_torus
 from precision_time.cost.collectives.all_to_all import pairwise_all_to_all
-from precision_time.cost.collectives.hierarchical import hierarchical_all_reduce
 from precision_time.cost.collectives.nvls import nvls_all_reduce
 from precision_time.cost.collectives.ring import ring_all_gather, ring_all_reduce, ring_broadcast
 from precision_time.cost.collectives.torus import (
@@ -46,7 +45,6 @@ ALGORITHMS = [
     ring_broadcast,
     tree_all_reduce,
     nvls_all_reduce,
-    hierarchical_all_reduce,
     pairwise_all_to_all,
     on_torus_all_reduce,
     on_torus_all_gather,
@@ -60,7 +58,6 @@ LEAST_VOLUME = {
     ring_broadcast: lambda p: 1.0,
     tree_all_reduce: lambda p: 2 * (p - 1) / p,
     nvls_all_reduce: lambda p: 1.0,
-    hierarchical_all_reduce: lambda p: 2 * (p - 1) / p,
     pairwise_all_to_all: lambda p: (p - 1) / p,
     on_torus_all_reduce: lambda p: 2 * (p - 1) / p,
     on_torus_all_gather: lambda p: (p - 1) / p,

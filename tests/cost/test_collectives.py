@@ -4,8 +4,6 @@ from importlib.resources import files
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from precision_time.cost.collectives import (
     LinkParams,
@@ -23,7 +21,6 @@ from precision_time.cost.collectives import (
 )
 from precision_time.cost.collectives.all_to_all import network_share
 from precision_time.cost.collectives.gather_scatter import parameter_server, root_reduce, root_scatter
-from precision_time.cost.collectives.hierarchical import hierarchical_all_reduce
 from precision_time.cost.collectives.nvls import nvls_all_reduce
 from precision_time.cost.collectives.ring import ring_all_gather, ring_all_reduce
 from precision_time.cost.collectives.tree import tree_all_reduce
@@ -93,19 +90,6 @@ def test_all_gather_and_reduce_scatter_are_half_an_all_reduce():
     ):
         assert half.s_per_byte * 2 == pytest.approx(whole.s_per_byte)
     assert all_gather_s(MEBI, 8, 1, NVLINK3, HDR) == reduce_scatter_s(MEBI, 8, 1, NVLINK3, HDR)
-
-
-@settings(max_examples=40)
-@given(size=st.floats(1e3, 1e10), shape=st.sampled_from([(16, 2), (64, 8), (256, 32)]))
-def test_hierarchical_lies_between_its_slowest_stage_and_a_flat_ring_on_the_slow_link(size, shape):
-    devices, nodes = shape
-    time_s = fastest_s(hierarchical_all_reduce(devices, nodes, NVLINK3, HDR), size)
-    inside = fastest_s(ring_all_gather(devices // nodes, 1, NVLINK3, HDR), size)
-    across = all_reduce_s(size * nodes / devices, nodes, nodes, NVLINK3, HDR)
-    assert time_s >= max(2 * inside, across) * (1 - 1e-9)
-    one_rail = replace(HDR, bandwidth_bytes_per_s=25e9 * nodes / devices)
-    flat = fastest_s(ring_all_reduce(devices, nodes, one_rail, one_rail), size)
-    assert time_s <= flat
 
 
 def test_the_choice_is_never_slower_than_any_algorithm_it_may_take():

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from precision_time.cost import axes
-from precision_time.cost.axes import StepTimes, group_of
+from precision_time.cost.axes import PassTimes, StepContext, group_of
 from precision_time.cost.collectives import Line, LinkParams, all_reduce_s
 from precision_time.cost.communication import communication
 from precision_time.cost.data_axis import ParameterPart
@@ -53,7 +53,7 @@ def cluster_of(num_devices, network_bytes_per_s=25e9, fabric_bytes_per_s=300e9):
 
 
 def times_of(step_s=0.3):
-    return StepTimes(
+    return PassTimes(
         forward_s=np.array([step_s / 3]),
         backward_s=np.array([step_s * 2 / 3]),
         backward_kernel_s=np.full((1, KERNELS), step_s * 2 / 3 / KERNELS),
@@ -67,18 +67,24 @@ def part_of(layout, share=1.0):
     )
 
 
-def terms_of(layout, cluster=None, *, times=None, policy=BF16, parts=None, **options):
-    cluster = cluster or cluster_of(layout.world_size)
-    found = communication(
-        layout,
-        cluster,
-        policy,
-        parts=parts or (part_of(layout),),
+def axes_of(layout, cluster=None, *, times=None, policy=BF16, parts=None, **options):
+    context = StepContext(
+        layout=layout,
+        cluster=cluster or cluster_of(layout.world_size),
+        policy=policy,
         times=times or times_of(),
         traffic=TRAFFIC,
-        **options,
+        **{"micro_batch_size": layout.micro_batch_size, "stage_layers": LAYERS / layout.pp, **options},
     )
-    return {name: float(np.asarray(value).ravel()[0]) for name, value in found.items()}
+    return communication(context, parts or (part_of(layout),))
+
+
+def terms_of(layout, cluster=None, **options):
+    found = axes_of(layout, cluster, **options)
+    seconds = {f"{axis}_link_s": overlap.link_s for axis, overlap in found.items()}
+    seconds |= {f"{axis}_exposed_s": overlap.exposed_s for axis, overlap in found.items()}
+    seconds["contention_s"] = sum(np.asarray(overlap.slowdown_s) for overlap in found.values())
+    return {name: float(np.asarray(value).ravel()[0]) for name, value in seconds.items()}
 
 
 def test_one_device_communicates_nothing():
@@ -273,11 +279,8 @@ def test_outer_axes_cross_nodes_and_share_nothing_with_inner_ones():
 def test_many_micro_batches_at_once():
     sizes = np.array([1.0, 2.0, 4.0])
     layout = Layout(dp=8, tp=8)
-    together = communication(
-        layout, cluster_of(64), BF16, parts=(part_of(layout),), times=times_of(), traffic=TRAFFIC,
-        micro_batch_size=sizes,
-    )  # fmt: skip
-    for size, seconds in zip(sizes, together["tensor_link_s"], strict=True):
+    together = axes_of(layout, micro_batch_size=sizes)["tensor"].link_s
+    for size, seconds in zip(sizes, together, strict=True):
         alone = terms_of(replace(layout, micro_batch_size=float(size)))
         assert seconds == pytest.approx(alone["tensor_link_s"])
 

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from precision_time.cost.constants import constants
 from precision_time.cost.roofline import (
-    _MIN_TILE,
-    _TILE,
     _shape_share,
     _tile,
     compiler_rates,
@@ -25,6 +24,7 @@ from precision_time.precision.policy import DType
 from precision_time.workload.graph import PRODUCT_CLASSES
 from precision_time.workload.resolve import load_workload
 
+_MIN_TILE, _TILE = (constants("kernels")["shape"][name] for name in ("min_tile", "tile"))
 A100 = get_device("A100-SXM4-80GB")
 MODELS = ("resnet50", "mobilenetv2_100", "bert-base-uncased", "gpt2")
 POLICIES = ("fp32", "tf32", "fp16-mixed", "bf16")
@@ -108,7 +108,7 @@ def test_what_is_no_product_pays_for_no_tiles():
 
 @given(st.floats(1.0, 1e6))
 def test_a_tile_is_a_power_of_two_that_the_extent_fills(extent):
-    side = float(_tile(np.array(extent)))
+    side = float(_tile(np.array(extent), _MIN_TILE, _TILE))
     assert _MIN_TILE <= side <= _TILE
     assert np.log2(side) == int(np.log2(side))
     assert side <= max(extent, _MIN_TILE)

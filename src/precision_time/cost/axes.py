@@ -1,4 +1,4 @@
-"""Groups of ranks along one parallel axis, and the computation that they run beside."""
+"""Groups of ranks along one parallel axis, and what their communication runs alongside."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 
 from ..errors import LayoutError
 from ..hardware.device import Cluster, Fabric, Link
+from ..parallel.layout import Layout
+from ..precision.policy import PrecisionPolicy
 from .collectives import Lines, LinkParams, Number, link_params, sub_torus
 from .collectives.all_to_all import send
-from .overlap import Overlap
+from .job import Stack
+from .traffic import TransformerTraffic
 
 Floats = NDArray[np.float64]
-
-NO_COMMUNICATION = Overlap(link_s=0.0, exposed_s=0.0, slowdown_s=0.0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -37,7 +38,7 @@ class Group:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StepTimes:
+class PassTimes:
     """Computation of one micro batch on one device."""
 
     forward_s: Number
@@ -46,10 +47,34 @@ class StepTimes:
     """Of every backward kernel, (N,) or (C, N)."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepContext:
+    """What decides the communication of a step besides the parameters: layout, links, sizes, computation."""
+
+    layout: Layout
+    cluster: Cluster
+    policy: PrecisionPolicy
+    times: PassTimes
+    """One micro batch on one device (its share of the model), with what checkpointing repeats in the
+    backward pass."""
+    traffic: TransformerTraffic = TransformerTraffic()
+    """Sizes of what the model-parallel axes send; needed only where one is above 1."""
+    micro_batch_size: Number
+    """Samples of a micro batch, () or (C,)."""
+    stage_layers: Number
+    """Layers of the pipeline stage."""
+    stack: Stack = Stack()
+    """What the software hides."""
+
+    def group(self, axis: str) -> Group:
+        """The ranks of an axis of the layout: "tp", "cp", "pp"."""
+        return group_of(getattr(self.layout, axis), self.layout.stride(axis), self.cluster)
+
+
 def group_of(
     size: Number, stride: Number, cluster: Cluster, *, devices_per_node: Number | None = None
 ) -> Group:
-    """The group of an axis with `stride` devices between neighbouring ranks, placed on the hierarchy.
+    """The group of an axis with `stride` devices between neighboring ranks, placed on the hierarchy.
 
     Levels: devices of a node (or NVLink domain, or torus), nodes of a pod, pods. Devices are numbered node
     by node and pod by pod. All groups of the axis communicate at once, and each has its own share of what
@@ -138,12 +163,5 @@ def lines_of(group: Group, make: Callable[[Number, Number, LinkParams, LinkParam
 
 @lru_cache(maxsize=512)
 def sends_of(group: Group) -> Lines:
-    """Lines of one message between neighbouring ranks of a group."""
+    """Lines of one message between neighboring ranks of a group."""
     return send(group.crosses_nodes, group.intra, group.inter)
-
-
-def repeated(once: Overlap, rounds: Number) -> Overlap:
-    """The same communication in every micro batch."""
-    return Overlap(
-        link_s=once.link_s * rounds, exposed_s=once.exposed_s * rounds, slowdown_s=once.slowdown_s * rounds
-    )

@@ -6,21 +6,17 @@ Reference for the byte counts: the update equations, counted per implementation 
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
-from importlib.resources import files
-from typing import Any
 
 import numpy as np
 
 from ..errors import UnknownNameError
+from ..hardware.device import Device
+from ..parallel.layout import Layout, Offload
 from ..precision.policy import PrecisionPolicy
 from .collectives import Number
-
-_TEMPORARY_BYTES = 4.0
+from .constants import constants
 
 
 class OptimizerForm(StrEnum):
@@ -48,17 +44,14 @@ class OptimizerWork:
     """Times that the host waits for the device: 1 with loss scaling."""
 
 
-@cache
-def _tables() -> Mapping[str, Any]:
-    """The tables of `cost/data/optimizers.toml`."""
-    text = files("precision_time.cost").joinpath("data/optimizers.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
-
-
 def known_optimizers() -> tuple[str, ...]:
     """Canonical optimizer names."""
     return tuple(
-        sorted(name for name, value in _tables().items() if isinstance(value, dict) and "states" in value)
+        sorted(
+            name
+            for name, value in constants("optimizers").items()
+            if isinstance(value, dict) and "states" in value
+        )
     )
 
 
@@ -72,12 +65,12 @@ def canonical_optimizer(name: str) -> str:
     'momentum-sgd'
     """
     lowered = name.lower()
-    found = str(_tables()["aliases"].get(lowered, lowered))
+    found = str(constants("optimizers")["aliases"].get(lowered, lowered))
     if found not in known_optimizers():
         raise UnknownNameError(
             kind="optimizer",
             name=name,
-            known=(*known_optimizers(), *_tables()["aliases"]),
+            known=(*known_optimizers(), *constants("optimizers")["aliases"]),
             hint=f"Known: {', '.join(known_optimizers())}.",
         )
     return found
@@ -89,7 +82,7 @@ def states_per_param(name: str) -> float:
     Raises:
         UnknownNameError: If the optimizer is not known.
     """
-    return float(_tables()[canonical_optimizer(name)]["states"])
+    return float(constants("optimizers")[canonical_optimizer(name)]["states"])
 
 
 def optimizer_work(
@@ -120,7 +113,7 @@ def optimizer_work(
     Assumes: gradients are set to None, not zeroed; no gradient clipping.
     Accuracy: bytes are exact for the update as listed; caches are not modelled.
     """
-    tables = _tables()
+    tables = constants("optimizers")
     entry = tables[canonical_optimizer(name)]["fused" if form is OptimizerForm.FUSED else "foreach"]
     of_param, of_grad, of_state, of_temporary = entry["accesses"]
     held = policy.master or policy.param
@@ -128,7 +121,7 @@ def optimizer_work(
         of_param * held.num_bytes
         + of_grad * policy.grad.num_bytes
         + of_state * policy.optimizer_state.num_bytes
-        + of_temporary * _TEMPORARY_BYTES
+        + of_temporary * constants("optimizers")["temporary_bytes"]
         + (policy.param.num_bytes if policy.master is not None else 0.0)
     )
     local = np.asarray(params, dtype=np.float64) / shards
@@ -148,13 +141,13 @@ def _launches(params: Number, tensors: Number, form: OptimizerForm) -> Number:
     """Kernels that one pass over all parameters takes."""
     if form is OptimizerForm.FOR_LOOP:
         return np.asarray(tensors, dtype=np.float64)
-    by_size = np.ceil(np.asarray(params) / _tables()["multi_tensor_elems"])
-    by_count = np.ceil(np.asarray(tensors) / _tables()["multi_tensor_tensors"])
+    by_size = np.ceil(np.asarray(params) / constants("optimizers")["multi_tensor_elems"])
+    by_count = np.ceil(np.asarray(tensors) / constants("optimizers")["multi_tensor_tensors"])
     return np.asarray(np.maximum(by_size, by_count), dtype=np.float64)
 
 
 def optimizer_terms(
-    work: OptimizerWork, *, memory_bytes_per_s: Number, launch_s: Number, reached: Number = 0.8
+    work: OptimizerWork, *, memory_bytes_per_s: Number, launch_s: Number
 ) -> dict[str, Number]:
     """Named seconds of an optimizer step.
 
@@ -162,7 +155,6 @@ def optimizer_terms(
         work: What is moved and started.
         memory_bytes_per_s: Memory bandwidth of the device.
         launch_s: Shortest time between two kernels.
-        reached: Share of the bandwidth that streaming kernels reach; 0.8 is usual for large ones.
 
     Returns:
         `optimizer` (update), `unscale` (GradScaler's pass) and `host_sync`, in seconds.
@@ -170,9 +162,31 @@ def optimizer_terms(
     Assumes: a pass takes the longer of its traffic and its launches.
     Accuracy: see docs/accuracy.md.
     """
-    rate = memory_bytes_per_s * reached
+    rate = memory_bytes_per_s * constants("optimizers")["streaming_share"]
     return {
         "optimizer": np.maximum(work.update_bytes / rate, work.update_kernels * launch_s),
         "unscale": np.maximum(work.unscale_bytes / rate, work.unscale_kernels * launch_s),
-        "host_sync": np.asarray(work.host_syncs * _tables()["host_sync_s"]),
+        "host_sync": np.asarray(work.host_syncs * constants("optimizers")["host_sync_s"]),
     }
+
+
+def offload_s(layout: Layout, device: Device, policy: PrecisionPolicy, *, params: float) -> float:
+    """Transfers and host update per optimizer step with states or parameters in host memory, all exposed.
+
+    Gradients go down, the host updates, parameters come up; the update streams through the host's memory.
+
+    Args:
+        layout: What is offloaded, micro batches.
+        device: For its PCIe bandwidth.
+        policy: Types of gradients and parameters.
+        params: Elements whose state this device's rank holds.
+
+    Reference: Ren et al., ZeRO-Offload, USENIX ATC 2021.
+    """
+    host = constants("optimizers")["offload"]
+    pcie = device.pcie_bandwidth_bytes_per_s * host["pcie_share"]
+    moved = params * (policy.reduce.num_bytes + policy.activation.num_bytes)
+    if layout.offload is Offload.PARAMETERS:
+        moved += params * policy.activation.num_bytes * 2.0 * layout.num_micro_batches
+    seconds: float = moved / pcie + params * host["update_bytes"] / host["memory_bytes_per_s"]
+    return seconds

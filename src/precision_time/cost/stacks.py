@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
-from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
 
 from ..errors import UnknownNameError
+from .constants import constants
 from .job import Stack
 
 DEFAULT_PROFILE = "pytorch-eager"
@@ -94,13 +93,8 @@ def _since(start: float | None, year: float) -> bool:
 
 
 @cache
-def _document() -> dict[str, Any]:
-    return tomllib.loads(files(__package__).joinpath("data/stacks.toml").read_text(encoding="utf-8"))
-
-
-@cache
 def _profiles() -> Mapping[str, StackProfile]:
-    tables = _document()["stack"]
+    tables = constants("stacks")["stack"]
     return MappingProxyType({name: StackProfile(name=name, **table) for name, table in tables.items()})
 
 
@@ -138,7 +132,7 @@ def stack_for_framework(framework: str) -> Stack:
     Raises:
         UnknownNameError: If no stack of that framework is known.
     """
-    usual: Mapping[str, str] = _document()["framework"]
+    usual: Mapping[str, str] = constants("stacks")["framework"]
     name = framework.strip().lower()
     if name not in usual:
         raise UnknownNameError(
@@ -153,7 +147,7 @@ def usual_stack(family: str) -> Stack:
     >>> usual_stack("cnn").profile
     'pytorch-eager'
     """
-    return get_stack(_document()["family"].get(family, DEFAULT_PROFILE))
+    return get_stack(constants("stacks")["family"].get(family, DEFAULT_PROFILE))
 
 
 def get_stack(name: str = DEFAULT_PROFILE) -> Stack:

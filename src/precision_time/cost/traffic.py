@@ -31,6 +31,11 @@ class TransformerTraffic:
     input_bytes: Number = 0.0
     """Bytes that the host hands over, which DataParallel scatters."""
 
+    @property
+    def expert_layer_share(self) -> Number:
+        """Layers with experts, of all layers."""
+        return self.moe_layers / np.maximum(self.num_layers, 1.0)
+
 
 def model_traffic(graph: OpGraph) -> TransformerTraffic:
     """Sizes of what a graph sends when it is cut.

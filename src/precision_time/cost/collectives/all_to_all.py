@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .calibration import calibration
+from ..constants import constants
 from .line import Line, Lines, Number, ranks, silent_alone
 from .link import PROTOCOLS, LinkParams, base_latency_s, level_rates
 
@@ -53,12 +53,12 @@ def pairwise_all_to_all(
 
 def network_share() -> float:
     """What of the rate of a ring between nodes an all-to-all reaches, 0..1. Source: collectives.toml."""
-    return float(calibration()["all_to_all"]["network_share"])
+    return float(constants("collectives")["all_to_all"]["network_share"])
 
 
 def peers_s(remote_peers: Number) -> Number:
     """Seconds of the host for its messages to peers on other nodes. Source: collectives.toml."""
-    return remote_peers * float(calibration()["all_to_all"]["peer_us"]) * 1e-6
+    return remote_peers * float(constants("collectives")["all_to_all"]["peer_us"]) * 1e-6
 
 
 def send(crosses_nodes: Number, intra: LinkParams, inter: LinkParams) -> Lines:

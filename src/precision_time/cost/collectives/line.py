@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError
-from .calibration import calibration
+from ..constants import constants
 
 Number: TypeAlias = float | NDArray[np.float64]
 
@@ -36,7 +36,7 @@ class Line:
         $\kappa = 2$ is the optimum of a chain (van de Geijn, JPDC 22(2), 1994); here it is fitted.
         """
         transfer_s = self.s_per_byte * message_bytes
-        knee = float(calibration()["knee"])
+        knee = float(constants("collectives")["knee"])
         return self.startup_s + transfer_s + knee * np.sqrt(self.startup_s * transfer_s)
 
 
@@ -78,7 +78,7 @@ def _stacked(lines: Lines) -> tuple[NDArray[np.float64], NDArray[np.float64], ND
     if any(value.ndim for pair in pairs for value in pair):
         return None
     startup_s, s_per_byte = (np.array(values, dtype=np.float64) for values in zip(*pairs, strict=True))
-    return startup_s, s_per_byte, float(calibration()["knee"]) * np.sqrt(startup_s * s_per_byte)
+    return startup_s, s_per_byte, float(constants("collectives")["knee"]) * np.sqrt(startup_s * s_per_byte)
 
 
 def ranks(num_ranks: Number) -> NDArray[np.float64]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...hardware.device import Link
-from .calibration import calibration
+from ..constants import constants
 from .line import Number
 
 PROTOCOLS = ("ll", "ll128", "simple")
@@ -95,7 +95,7 @@ def level_rates(
 
 def base_latency_s(algorithm: str) -> tuple[float, float, float]:
     """Seconds to start a collective, per protocol, before any hop. Source: collectives.toml."""
-    ll, ll128, simple = calibration()["base_latency_us"][algorithm]
+    ll, ll128, simple = constants("collectives")["base_latency_us"][algorithm]
     return ll * 1e-6, ll128 * 1e-6, simple * 1e-6
 
 
@@ -105,7 +105,9 @@ def link_kind(name: str) -> str:
     The first pattern of collectives.toml that occurs in the name decides; "other" when none does.
     """
     lowered = name.lower()
-    matches = (entry["kind"] for entry in calibration()["patterns"] if entry["contains"] in lowered)
+    matches = (
+        entry["kind"] for entry in constants("collectives")["patterns"] if entry["contains"] in lowered
+    )
     return str(next(matches, "other"))
 
 
@@ -118,7 +120,7 @@ def fabric_share(kind: str, num_devices: Number) -> Number:
         kind: As `link_kind` returns it.
         num_devices: Participants on the node; fractions are interpolated.
     """
-    shares = calibration()["kinds"][kind].get("mesh_share")
+    shares = constants("collectives")["kinds"][kind].get("mesh_share")
     if shares is None:
         return np.ones_like(np.asarray(num_devices, dtype=np.float64))
     return np.asarray(np.interp(num_devices, np.arange(2, 2 + len(shares)), shares), dtype=np.float64)
@@ -137,7 +139,7 @@ def link_params(link: Link, num_devices: Number = 8.0) -> LinkParams:
     Assumes: the kind says enough; cluster-specific tuning and congestion are not known.
     """
     kind = link_kind(link.name)
-    found = calibration()["kinds"][kind]
+    found = constants("collectives")["kinds"][kind]
     return LinkParams(
         bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * fabric_share(kind, num_devices),
         latency_s=link.latency_s,

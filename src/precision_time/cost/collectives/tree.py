@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .calibration import calibration
+from ..constants import constants
 from .line import Line, Lines, Number, ranks, silent_alone
 from .link import PROTOCOLS, LinkParams, base_latency_s, level_rates
 
@@ -37,7 +37,7 @@ def tree_all_reduce(num_devices: Number, num_nodes: Number, intra: LinkParams, i
     Accuracy: see `cost/data/collectives.toml`, table `accuracy`.
     """
     base = base_latency_s("tree")
-    efficiency = calibration()["tree_efficiency"]
+    efficiency = constants("collectives")["tree_efficiency"]
     nodes = np.asarray(num_nodes, dtype=np.float64)
     per_node = ranks(num_devices) / nodes
     lines = []

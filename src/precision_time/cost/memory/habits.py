@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
+from ..constants import constants
 from ..job import Stack
 
 
@@ -39,15 +38,8 @@ class Habits:
 
 
 @cache
-def memory_data() -> Mapping[str, Any]:
-    """The tables of `cost/data/memory.toml`."""
-    text = files("precision_time.cost").joinpath("data/memory.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
-
-
-@cache
 def _habit(profile: str) -> Habits:
-    tables: Mapping[str, Mapping[str, Any]] = memory_data()["habit"]
+    tables: Mapping[str, Mapping[str, Any]] = constants("memory")["habit"]
     own = next((table for table in tables.values() if profile in table.get("stacks", ())), {})
     fields = {**tables["default"], **own}
     return Habits(**{name: fields[name] for name in Habits.__dataclass_fields__})

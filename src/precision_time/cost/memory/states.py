@@ -12,8 +12,9 @@ from functools import cache
 from ...parallel.layout import Layout, Offload
 from ...precision.policy import DType, PrecisionPolicy
 from ...workload.packing import PACKED_BYTES
+from ..constants import constants
 from ..optimizer import states_per_param
-from .habits import Habits, memory_data
+from .habits import Habits
 from .parts import ModelParts
 
 _FULLY_SHARDED = 3
@@ -134,7 +135,7 @@ def framework_bytes(layout: Layout, sm_count: float, year: float, pipeline_commu
         year: Of the framework: since CUDA 11.7 kernels are loaded when they are first used.
         pipeline_communicators: Those that a pipeline of this stack has beyond one per axis.
     """
-    data = memory_data()
+    data = constants("memory")
     lazy = year >= float(data["lazy_loading_from"])
     per_sm = float(data["context_bytes_per_sm" if lazy else "eager_context_bytes_per_sm"])
     fixed = float(data["context_bytes"]) + per_sm * min(sm_count, float(data["most_sms"]))

@@ -18,9 +18,10 @@ from ...parallel.schedules.registry import schedule_of
 from ...parallel.stages import layers_of_stages
 from ...precision.policy import PrecisionPolicy
 from ..collectives import Number
+from ..constants import constants
 from ..group import JobGroup
 from ..job import Stack
-from .habits import Habits, habits_of, memory_data
+from .habits import Habits, habits_of
 from .kept import Kept
 from .parts import ModelParts, model_parts
 from .states import framework_bytes, held_by_stage, state_terms, update_bytes
@@ -158,7 +159,7 @@ def _stage_terms(stage: _Stage, model: _Model, group: JobGroup) -> dict[str, Num
         "activations": kept,
         "logits": np.where(at_loss, logits, 0.0),
         "temporary": np.where(at_loss, 0.0, peak),
-        "fragmentation": float(memory_data()["fragmentation"]) * (kept + largest),
+        "fragmentation": float(constants("memory")["fragmentation"]) * (kept + largest),
         "framework": framework_bytes(
             layout,
             group.cluster.device.sm_count,
@@ -182,7 +183,7 @@ class _Moving:
 def _moving_bytes(stage: _Stage, model: _Model, layout: Layout) -> _Moving:
     parts, habits, policy = model.parts, model.habits, model.policy
     splits_residual = layout.sequence_parallel or habits.splits_residual
-    real = float(memory_data()["unpadded_share"]) if model.stack.unpadded_sequences else 1.0
+    real = float(constants("memory")["unpadded_share"]) if model.stack.unpadded_sequences else 1.0
 
     def here(kept: Kept) -> float:
         return kept.per_device(layout.tp, splits_residual) * real / layout.cp

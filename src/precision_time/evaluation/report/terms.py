@@ -8,15 +8,14 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ...cost.compute import COMPUTE_TERMS
-from ...cost.step import EXPOSED
+from ...cost.terms import EXPOSED_TERMS, KERNEL_TERMS
 from ...learn.table import JobTable, MeasuredTable
 
 Floats = NDArray[np.float64]
 Terms = dict[str, Floats]
 
-EXPOSED_TERMS = frozenset({f"{name}_s" for name in EXPOSED} | {"straggler_s"})
-KERNEL_TERMS = tuple(name for name in COMPUTE_TERMS if name != "host_stall_s")
+__all__ = ["EXPOSED_TERMS", "KERNEL_TERMS", "column_of", "link_s", "terms_of", "with_terms", "without"]
+
 _SHARE = "share."
 _TINY_S = 1e-9
 
