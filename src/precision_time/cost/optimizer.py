@@ -6,17 +6,20 @@ Reference for the byte counts: the update equations, counted per implementation 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import UnknownNameError
 from ..hardware.device import Device
 from ..parallel.layout import Layout, Offload
-from ..precision.policy import PrecisionPolicy
+from ..precision.policy import DType, PrecisionPolicy
 from .collectives import Number
 from .constants import constants
+
+Floats = NDArray[np.float64]
 
 
 class OptimizerForm(StrEnum):
@@ -31,6 +34,28 @@ class OptimizerForm(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class MatrixWeights:
+    """Trained weights of two dimensions in the layers of one device; shape (N,) each."""
+
+    rows: Floats
+    """The smaller side."""
+    columns: Floats
+    count: Floats
+
+    @property
+    def params(self) -> float:
+        """Elements of all of them."""
+        return float((self.rows * self.columns * self.count).sum())
+
+    def scaled(self, share: float) -> MatrixWeights:
+        """A share of them."""
+        return replace(self, count=self.count * share)
+
+
+NO_MATRICES = MatrixWeights(rows=np.zeros(0), columns=np.zeros(0), count=np.zeros(0))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class OptimizerWork:
     """What one optimizer step moves and starts on one device."""
 
@@ -42,6 +67,9 @@ class OptimizerWork:
     unscale_kernels: Number
     host_syncs: float
     """Times that the host waits for the device: 1 with loss scaling."""
+    product_flops: Number = 0.0
+    """Of matrix products that the update is made of, in `product_dtype`."""
+    product_dtype: DType = DType.FP32
 
 
 def known_optimizers() -> tuple[str, ...]:
@@ -76,13 +104,36 @@ def canonical_optimizer(name: str) -> str:
     return found
 
 
-def states_per_param(name: str) -> float:
+def states_per_param(name: str, outside_share: float = 0.0) -> float:
     """State elements that an optimizer keeps per parameter element.
+
+    Args:
+        name: Optimizer or alias.
+        outside_share: Share of the parameters in embeddings and head, where that decides who updates them.
 
     Raises:
         UnknownNameError: If the optimizer is not known.
     """
-    return float(constants("optimizers")[canonical_optimizer(name)]["states"])
+    table = constants("optimizers")[canonical_optimizer(name)]
+    states = float(table["states"])
+    if "matrix" not in table:
+        return states
+    return states + outside_share * (states_per_param(table["matrix"]["others"]) - states)
+
+
+def product_flops(name: str, matrices: MatrixWeights) -> float:
+    """FLOPs of the matrix products of one update: 0 for an optimizer that works element by element.
+
+    >>> square = MatrixWeights(rows=np.array([100.0]), columns=np.array([100.0]), count=np.array([1.0]))
+    >>> product_flops("muon", square) == 5 * 6 * 100.0**3
+    True
+    """
+    matrix = constants("optimizers")[canonical_optimizer(name)].get("matrix")
+    if matrix is None:
+        return 0.0
+    sides = {"m": matrices.rows, "n": matrices.columns}
+    once = sum(2.0 * sides[a] * sides[b] * sides[c] for a, b, c in matrix["products"])
+    return float(matrix["iterations"] * (once * matrices.count).sum())
 
 
 def optimizer_work(
@@ -93,8 +144,9 @@ def optimizer_work(
     tensors: Number,
     form: OptimizerForm = OptimizerForm.FOREACH,
     shards: Number = 1.0,
+    matrices: MatrixWeights = NO_MATRICES,
 ) -> OptimizerWork:
-    """Traffic and kernels of one optimizer step on one device.
+    """Traffic, kernels and products of one optimizer step on one device.
 
     Args:
         name: Optimizer or alias.
@@ -103,18 +155,49 @@ def optimizer_work(
         tensors: Trainable parameter tensors of that part.
         form: Implementation.
         shards: Devices that share the update (data-parallel degree under ZeRO 1 to 3, else 1).
+        matrices: Of these parameters the weights of two dimensions in the layers; they matter to
+            optimizers with matrix products.
 
     Returns:
-        Bytes and kernels; arrays broadcast.
+        Bytes, kernels and FLOPs; arrays broadcast.
 
     Raises:
         UnknownNameError: If the optimizer is not known.
 
-    Assumes: gradients are set to None, not zeroed; no gradient clipping.
-    Accuracy: bytes are exact for the update as listed; caches are not modelled.
+    Assumes: gradients are set to None, not zeroed; no gradient clipping; devices share the matrices of an
+        update between them, and a tensor rank updates its own part of a weight.
+    Accuracy: bytes are exact for the update as listed; caches are not modeled.
     """
-    tables = constants("optimizers")
-    entry = tables[canonical_optimizer(name)]["fused" if form is OptimizerForm.FUSED else "foreach"]
+    matrix = constants("optimizers")[canonical_optimizer(name)].get("matrix")
+    local = np.asarray(params, dtype=np.float64) / shards
+    if matrix is None:
+        update_bytes, update_kernels = _update(name, policy, local, tensors, form)
+    else:
+        inside = np.minimum(matrices.params / shards, local)
+        matrix_tensors = np.minimum(matrices.count.sum(), tensors)
+        # The products of one matrix follow each other: without a fused kernel, matrix by matrix.
+        own_form = form if form is OptimizerForm.FUSED else OptimizerForm.FOR_LOOP
+        own = _update(name, policy, inside, matrix_tensors, own_form)
+        others = _update(matrix["others"], policy, local - inside, tensors - matrix_tensors, form)
+        update_bytes, update_kernels = own[0] + others[0], own[1] + others[1]
+    unscale = 2.0 * policy.grad.num_bytes * local if policy.loss_scaling else np.zeros_like(local)
+    return OptimizerWork(
+        update_bytes=update_bytes,
+        update_kernels=update_kernels,
+        unscale_bytes=unscale,
+        unscale_kernels=_launches(local, tensors, OptimizerForm.FOREACH) if policy.loss_scaling else 0.0,
+        host_syncs=1.0 if policy.loss_scaling else 0.0,
+        product_flops=product_flops(name, matrices) / shards,
+        product_dtype=DType.FP32 if matrix is None else DType(matrix["dtype"]),
+    )
+
+
+def _update(
+    name: str, policy: PrecisionPolicy, params: Number, tensors: Number, form: OptimizerForm
+) -> tuple[Number, Number]:
+    """Bytes and kernels of an update, the copy to the model's parameters included."""
+    table = constants("optimizers")[canonical_optimizer(name)]
+    entry = table["fused" if form is OptimizerForm.FUSED else "foreach"]
     of_param, of_grad, of_state, of_temporary = entry["accesses"]
     held = policy.master or policy.param
     per_param = (
@@ -124,17 +207,8 @@ def optimizer_work(
         + of_temporary * constants("optimizers")["temporary_bytes"]
         + (policy.param.num_bytes if policy.master is not None else 0.0)
     )
-    local = np.asarray(params, dtype=np.float64) / shards
-    unscale = 2.0 * policy.grad.num_bytes * local if policy.loss_scaling else np.zeros_like(local)
     copies = 1.0 if policy.master is not None and policy.master is not policy.param else 0.0
-    launches = _launches(local, tensors, form)
-    return OptimizerWork(
-        update_bytes=per_param * local,
-        update_kernels=(entry["kernels"] + copies) * launches,
-        unscale_bytes=unscale,
-        unscale_kernels=_launches(local, tensors, OptimizerForm.FOREACH) if policy.loss_scaling else 0.0,
-        host_syncs=1.0 if policy.loss_scaling else 0.0,
-    )
+    return per_param * params, (entry["kernels"] + copies) * _launches(params, tensors, form)
 
 
 def _launches(params: Number, tensors: Number, form: OptimizerForm) -> Number:
@@ -147,7 +221,7 @@ def _launches(params: Number, tensors: Number, form: OptimizerForm) -> Number:
 
 
 def optimizer_terms(
-    work: OptimizerWork, *, memory_bytes_per_s: Number, launch_s: Number
+    work: OptimizerWork, *, memory_bytes_per_s: Number, launch_s: Number, flops_per_s: Number = np.inf
 ) -> dict[str, Number]:
     """Named seconds of an optimizer step.
 
@@ -155,16 +229,20 @@ def optimizer_terms(
         work: What is moved and started.
         memory_bytes_per_s: Memory bandwidth of the device.
         launch_s: Shortest time between two kernels.
+        flops_per_s: Rate of large matrix products in `work.product_dtype`.
 
     Returns:
         `optimizer` (update), `unscale` (GradScaler's pass) and `host_sync`, in seconds.
 
-    Assumes: a pass takes the longer of its traffic and its launches.
+    Assumes: a pass takes the longest of its traffic, its launches and its products.
     Accuracy: see docs/accuracy.md.
     """
     rate = memory_bytes_per_s * constants("optimizers")["streaming_share"]
     return {
-        "optimizer": np.maximum(work.update_bytes / rate, work.update_kernels * launch_s),
+        "optimizer": np.maximum(
+            np.maximum(work.update_bytes / rate, work.update_kernels * launch_s),
+            work.product_flops / flops_per_s,
+        ),
         "unscale": np.maximum(work.unscale_bytes / rate, work.unscale_kernels * launch_s),
         "host_sync": np.asarray(work.host_syncs * constants("optimizers")["host_sync_s"]),
     }

@@ -114,6 +114,11 @@ def _sustained_flops_per_s(device: Device, dtype: DType) -> float:
     return peak * sustained_shares(device.arch)[_WIDTHS.index(max(dtype.num_bytes, 0.5))]
 
 
+def product_flops_per_s(device: Device, dtype: DType) -> float:
+    """Rate of large matrix products outside the layers, as in an optimizer."""
+    return _sustained_flops_per_s(device, dtype) * float(constants("kernels")["compute"]["gemm"][0])
+
+
 def sustained_shares(arch: str) -> tuple[float, ...]:
     """Share of the dense peak that an architecture sustains: TF32, 16, 8, 4 bits."""
     table = constants("kernels")["sustained"]

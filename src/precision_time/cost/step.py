@@ -14,8 +14,9 @@ from ..parallel.schedules.contract import StageTimes
 from ..parallel.schedules.registry import schedule_of
 from ..precision.catalog import get_policy
 from ..precision.lowered import LoweredStep
-from ..precision.lowering import lower
+from ..precision.lowering import OP_CLASSES, lower
 from ..precision.quantization import amax_exchange, gathered_bytes
+from ..workload.graph import PRODUCT_CLASSES
 from .axes import PassTimes, StepContext, group_of, lines_of
 from .collectives import Number, all_reduce_lines, fastest_s
 from .communication import AXES, MODEL_AXES, communication
@@ -25,15 +26,16 @@ from .data_axis import ParameterPart
 from .group import JobGroup
 from .job import Stack, TimingScope
 from .memory import memory_of, total_bytes
-from .optimizer import OptimizerForm, offload_s, optimizer_terms, optimizer_work
+from .optimizer import MatrixWeights, OptimizerForm, offload_s, optimizer_terms, optimizer_work
 from .overlap import GradientSchedule, fully_exposed, gradient_schedule
-from .roofline import kernel_model_of
+from .roofline import kernel_model_of, product_flops_per_s
 from .stragglers import straggler_share
 from .terms import EXPOSED_TERMS, HOST_STALL, TERMS
 from .traffic import traffic_of
 
 Floats = NDArray[np.float64]
 
+_IS_PRODUCT = np.array([op_class in PRODUCT_CLASSES for op_class in OP_CLASSES])
 _TINY_S = 1e-12
 
 
@@ -101,6 +103,8 @@ class LocalParameters:
     experts_total: float
     tensor_share: float
     """Share of the model's parameter tensors."""
+    matrices: MatrixWeights
+    """Weights of two dimensions outside embeddings and head."""
 
 
 def local_parameters(compute: ComputeCosts) -> LocalParameters:
@@ -117,6 +121,16 @@ def local_parameters(compute: ComputeCosts) -> LocalParameters:
         dense_total=float(dense.sum()),
         experts_total=float(experts.sum()),
         tensor_share=float(shares.kernels[fullest] @ has) / max(float(has.sum()), 1.0),
+        matrices=_matrices(step, elements * shares.kernels[fullest]),
+    )
+
+
+def _matrices(step: LoweredStep, elements: Floats) -> MatrixWeights:
+    """Weights of two dimensions, read off the products that make their gradients."""
+    products = _IS_PRODUCT[step.op_class] & (elements > 0.0) & ~step.vocabulary
+    m, n = step.m[products], step.n[products]
+    return MatrixWeights(
+        rows=np.minimum(m, n), columns=np.maximum(m, n), count=elements[products] / np.maximum(m * n, 1.0)
     )
 
 
@@ -147,11 +161,13 @@ def _optimizer_terms(group: JobGroup, local: LocalParameters) -> dict[str, Float
             params=params,
             tensors=tensors,
             form=_optimizer_form(group.stack),
+            matrices=local.matrices.scaled(params / max(local.dense + local.experts, 1.0)),
         )
         seconds = optimizer_terms(
             work,
             memory_bytes_per_s=device.memory_bandwidth_bytes_per_s,
             launch_s=device.launch_overhead_s,
+            flops_per_s=product_flops_per_s(device, work.product_dtype),
         )
         named |= {f"{name}_s": float(value) * counted for name, value in seconds.items()}
     else:

@@ -7,7 +7,7 @@ shards); Zhao et al., PyTorch FSDP, VLDB 2023 (units, prefetch); Ren et al., ZeR
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 
 from ...parallel.layout import Layout, Offload
 from ...precision.policy import DType, PrecisionPolicy
@@ -111,7 +111,7 @@ def state_terms(
         "gradient_buckets": _bucket_bytes(held, layout, policy, habits),
         "master_weights": sharded(1) * master * on_device,
         "optimizer_states": sharded(1)
-        * (_states(optimizer) * policy.optimizer_state.num_bytes + fp32_copy)
+        * (_states(optimizer, round(_outside_share(held), 6)) * policy.optimizer_state.num_bytes + fp32_copy)
         * on_device,
         "gathered": _gathered_bytes(held, layout, policy) if fully and shards > 1 else 0.0,
     }
@@ -148,9 +148,15 @@ def framework_bytes(layout: Layout, sm_count: float, year: float, pipeline_commu
     return fixed + float(data["communicator_bytes"]) + further
 
 
-@cache
-def _states(optimizer: str) -> float:
-    return states_per_param(optimizer)
+@lru_cache(maxsize=512)
+def _states(optimizer: str, outside_share: float) -> float:
+    return states_per_param(optimizer, outside_share)
+
+
+def _outside_share(held: Held) -> float:
+    """Share of the trained elements in embedding and head."""
+    trained = held.dense + held.experts
+    return min(held.root, trained) / trained if trained else 0.0
 
 
 def _frozen_bytes(held: Held, policy: PrecisionPolicy) -> float:
