@@ -63,6 +63,7 @@ BY_HAND = {
     ("fp8-mixed:blockwise", "hopper"): (4 + 8 / 128, 4 + 8 / 128**2, 4 + 8 / 128),
     ("fp8-mixed:mxfp8", "blackwell"): (2 + 2 * (1 + 1 / 32), 2 + 2 * (1 + 1 / 32), 2 + 2 * (1 + 1 / 32)),
     ("nvfp4-mixed", "blackwell"): (6 + 2 * 9 / 16, 4 + 2 * 9 / 16, 6 + 2 * 9 / 16),
+    ("nvfp4-mixed:mxfp4", "blackwell"): (4 + 2 * 17 / 32, 2 + 2 * 17 / 32, 4 + 2 * 17 / 32),
     ("nvfp4-mixed:no-hadamard", "blackwell"): (4 + 2 * 9 / 16, 4 + 2 * 9 / 16, 4 + 2 * 9 / 16),
     ("fp8-mixed:torchao-rowwise-gw-hp", "hopper"): (4 + 1, 4 + 2, 4 + 1),
     ("fp8-mixed:delayed-fp8-gather", "hopper"): (2 + 2, 2, 2 + 2),

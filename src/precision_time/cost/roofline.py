@@ -85,13 +85,12 @@ class DeviceRates:
 
 
 def peak_flops_per_s(device: Device, dtype: DType) -> float:
-    """Dense peak of `dtype` on `device`; without hardware for it, of a wider type (kernels.toml)."""
+    """Dense peak of `dtype` on `device`; without hardware for it, of the type it runs as."""
     word: DType | None = dtype
     while word is not None:
         if word.value in device.peak_flops_per_s:
             return device.peak_flops_per_s[word.value]
-        wider = constants("kernels")["wider_type"].get(word.value)
-        word = None if wider is None else DType(wider)
+        word = word.runs_as
     if dtype is DType.FP64:
         return device.peak_flops_per_s["fp32"] * float(constants("kernels")["fp64_share"])
     return max(device.peak_flops_per_s.values())

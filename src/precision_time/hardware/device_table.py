@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 import re
-import tomllib
 from collections.abc import Mapping
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from ..errors import CatalogError, UnknownNameError
+from ..io import packaged_toml
 from ..units import GIBI, GIGA, MEBI, MEGA, TERA
 from .device import Device
 
-_DATA = Path(__file__).parent / "data"
 HINT = "All names: precision-time devices."
 
 # Key in the file -> field of Device, factor to SI.
@@ -32,9 +30,9 @@ _VENDOR_WORDS = re.compile(rf"^(?:{_VENDORS})[\s_-]+")
 _SEPARATORS = re.compile(r"[\s_\-./]+")
 
 
-def load_toml(name: str) -> dict[str, Any]:
+def load_toml(name: str) -> Mapping[str, Any]:
     """The parsed data file `hardware/data/<name>`."""
-    return tomllib.loads((_DATA / name).read_text(encoding="utf-8"))
+    return packaged_toml(__package__, f"data/{name}")
 
 
 def folded(name: str) -> str:
@@ -160,7 +158,7 @@ def _spellings() -> Mapping[str, tuple[str, str | None]]:
 
 
 @lru_cache(maxsize=1)
-def _file() -> dict[str, Any]:
+def _file() -> Mapping[str, Any]:
     return load_toml("devices.toml")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -156,5 +156,5 @@ def _factorised(number: int, parts: int, least: int = 1) -> Iterator[tuple[int, 
 
 
 @lru_cache(maxsize=1)
-def _file() -> dict[str, Any]:
+def _file() -> Mapping[str, Any]:
     return load_toml("fabrics.toml")

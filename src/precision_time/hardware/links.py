@@ -214,5 +214,5 @@ def _starts(known: str, spelling: str) -> bool:
 
 
 @lru_cache(maxsize=1)
-def _file() -> dict[str, Any]:
+def _file() -> Mapping[str, Any]:
     return load_toml("links.toml")

@@ -26,8 +26,8 @@ from .operands import (
     gradient_products,
     operand_rows,
 )
-from .policy import DType, PrecisionPolicy
-from .quantization import NARROW, Recipe, history_bytes, narrow_products, recipe_of, writes_copies
+from .policy import NARROW, DType, PrecisionPolicy
+from .quantization import Recipe, history_bytes, narrow_products, recipe_of, writes_copies
 from .rows import (
     DTYPES,
     OP_CLASSES,

@@ -7,25 +7,22 @@ The figures of each recipe are data (`data/recipes.toml`), with their source.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..errors import UnknownNameError
+from ..io import packaged_toml
 from ..workload.graph import Node, OpClass, OpGraph
 from ..workload.packing import PACKED_BYTES
 from .lowered import LoweredStep
-from .policy import DType, PrecisionPolicy
+from .policy import NARROW, DType, PrecisionPolicy
 from .rows import DTYPES, is_vocabulary
 from .wide_layers import split_ends
 
-NARROW = frozenset({DType.FP8, DType.FP4, DType.INT8})
-"""Types whose products read operands that somebody has to write."""
 AMAX_BYTES = 4.0
 """A maximum is one fp32 value."""
 _SCORES = frozenset({"_softmax", "_log_softmax", "topk"})
@@ -249,7 +246,5 @@ def _share(scale_bytes: float, block: int) -> float:
     return scale_bytes / block if block else 0.0
 
 
-@lru_cache(maxsize=1)
 def _data() -> Mapping[str, Any]:
-    path = Path(__file__).parent / "data" / "recipes.toml"
-    return tomllib.loads(path.read_text(encoding="utf-8"))
+    return packaged_toml(__package__, "data/recipes.toml")
