@@ -19,16 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precision_time.corpus.store import load_corpus
-from precision_time.evaluation.report.build import FOLDS, sample_families
-from precision_time.evaluation.report.priced import priced_corpus, take
-from precision_time.evaluation.report.protocols import PROTOCOLS
+from precision_time.evaluation.pricing import priced_corpus, take
+from precision_time.evaluation.protocols import PROTOCOLS
+from precision_time.evaluation.report import FOLDS, sample_families
 from precision_time.io import cache_folder
-from precision_time.learn.holding_out import Fold
+from precision_time.learn.cross_validation import Fold
 from precision_time.learn.novelty import hold, measured_runs
 from precision_time.learn.stages import DEFAULT_SETTINGS, BoosterSettings, boost
 from precision_time.learn.table import MeasuredTable
 from precision_time.learn.training import row_weights
-from precision_time.papers.precision_aware.staged import fit_staged
+from precision_time.papers.precision_aware import fit_staged
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
@@ -69,7 +69,7 @@ class Bench:
     def held(self, fold: Fold) -> Floats:
         """Share of a correction that holds for each row asked."""
         jobs = self.table.jobs
-        return hold(measured_runs(jobs, fold.inside).distance(jobs.take(fold.outside)))
+        return hold(measured_runs(jobs, fold.train).distance(jobs.take(fold.test)))
 
 
 def boosted(settings: BoosterSettings) -> Learner:
@@ -202,12 +202,12 @@ def compare(bench: Bench, folds: Mapping[str, Fold]) -> Iterator[str]:
         start = time.perf_counter()
         for name, fold in folds.items():
             _tell(f"{title}, {name}")
-            said[key, name] = learner(x[fold.inside], y[fold.inside], w[fold.inside], x[fold.outside])
+            said[key, name] = learner(x[fold.train], y[fold.train], w[fold.train], x[fold.test])
         seconds = (time.perf_counter() - start) / len(folds)
-        errors = (bench.error(fold.outside, held[name] * said[key, name]) for name, fold in folds.items())
+        errors = (bench.error(fold.test, held[name] * said[key, name]) for name, fold in folds.items())
         yield f"| {title} | " + " | ".join(f"{error:.1f}" for error in errors) + f" | {seconds:.0f} |"
     means = {name: np.mean([said[key, name] for key in STACKED], axis=0) for name in folds}
-    errors = (bench.error(fold.outside, held[name] * means[name]) for name, fold in folds.items())
+    errors = (bench.error(fold.test, held[name] * means[name]) for name, fold in folds.items())
     yield (
         "| stacking: mean of stage 4, XGBoost, randomized trees | "
         + " | ".join(f"{error:.1f}" for error in errors)
@@ -223,9 +223,9 @@ def ours(bench: Bench, folds: Mapping[str, Fold]) -> str:
     for name, fold in folds.items():
         _tell(f"ours, {name}")
         jobs = bench.table.jobs
-        fitted = fit_staged(bench.table, jobs, fold.inside, settings=DEFAULT_SETTINGS, seed=0)
-        step_s = fitted.correct(jobs.take(fold.outside)).step_time_s
-        errors.append(float(np.abs(step_s / bench.table.measured_s[fold.outside] - 1.0).mean() * 100.0))
+        fitted = fit_staged(bench.table, jobs, fold.train, trees=DEFAULT_SETTINGS, seed=0)
+        step_s = fitted.correct(jobs.take(fold.test)).step_time_s
+        errors.append(float(np.abs(step_s / bench.table.measured_s[fold.test] - 1.0).mean() * 100.0))
     seconds = (time.perf_counter() - start) / len(folds)
     return "| **ours, four stages** | " + " | ".join(f"{e:.1f}" for e in errors) + f" | {seconds:.0f} |"
 
@@ -241,8 +241,8 @@ def search(bench: Bench, folds: Mapping[str, Fold], trials: int) -> Iterator[str
         held = bench.held(fold)
         outer = [
             bench.error(
-                fold.outside,
-                held * boosted(s)(x[fold.inside], y[fold.inside], w[fold.inside], x[fold.outside]),
+                fold.test,
+                held * boosted(s)(x[fold.train], y[fold.train], w[fold.train], x[fold.test]),
             )
             for s in (found, DEFAULT_SETTINGS["detail"])
         ]
@@ -259,13 +259,13 @@ def _searched(bench: Bench, fold: Fold, name: str, trials: int) -> tuple[Booster
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     x, y, w = bench.table.jobs.features, bench.targets, bench.weights
-    items = [bench.table.measurements[row] for row in fold.inside]
+    items = [bench.table.measurements[row] for row in fold.train]
     inner = PROTOCOLS[name].split(items, 1, INNER_FOLDS)
 
     def error(settings: BoosterSettings) -> float:
         missed = []
         for part in inner:
-            rows, asked = fold.inside[part.inside], fold.inside[part.outside]
+            rows, asked = fold.train[part.train], fold.train[part.test]
             missed.append(bench.error(asked, boosted(settings)(x[rows], y[rows], w[rows], x[asked])))
         return float(np.mean(missed))
 
@@ -308,7 +308,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=TRIALS, help="settings tried per search")
     options = parser.parse_args()
     usable = [row for row in load_corpus() if row.usable]
-    whole = priced_corpus(usable, tell=_tell, folder=cache_folder()).table
+    whole = priced_corpus(usable, progress=_tell, folder=cache_folder()).table
     chosen = {row.row_id for row in sample_families(whole.measurements, options.rows)}
     drawn = [index for index, row in enumerate(whole.measurements) if row.row_id in chosen]
     table = take(whole, np.array(drawn, dtype=np.intp))

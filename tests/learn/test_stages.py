@@ -11,7 +11,7 @@ from precision_time.corpus.measurement import Measurement
 from precision_time.errors import NotFittedError
 from precision_time.executor import process_map
 from precision_time.learn.artifact import EvidenceTable, TrainedPredictor, load_predictor
-from precision_time.learn.holding_out import Fold, held_out_by_stage
+from precision_time.learn.cross_validation import Fold, out_of_fold_by_stage
 from precision_time.learn.intervals import NOVELTY, IntervalModel, fit_quantiles
 from precision_time.learn.novelty import REACH, hold, measured_runs
 from precision_time.learn.stages import (
@@ -133,12 +133,10 @@ def test_the_same_seed_gives_the_same_trees(correction):
 
 def test_folds_side_by_side_in_processes_say_what_they_say_one_by_one():
     home = np.arange(N) % 3
-    folds = [
-        Fold(inside=np.flatnonzero(home != fold), outside=np.flatnonzero(home == fold)) for fold in range(3)
-    ]
+    folds = [Fold(train=np.flatnonzero(home != fold), test=np.flatnonzero(home == fold)) for fold in range(3)]
 
     def answers(spread):
-        return held_out_by_stage(
+        return out_of_fold_by_stage(
             TABLE, folds, weights=np.ones(N), groups=np.arange(N), settings=SETTINGS, seed=0, spread=spread
         )
 

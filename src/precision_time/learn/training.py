@@ -19,8 +19,8 @@ from ..corpus.splits import SplitBy, configuration_groups, group_numbers, groupe
 from ..corpus.store import corpus_fingerprint, load_corpus
 from ..executor import Map
 from .artifact import EvidenceTable, TrainedPredictor
+from .cross_validation import Fold, out_of_fold_by_stage
 from .evidence_space import evidence_keys
-from .holding_out import Fold, held_out_by_stage
 from .intervals import NOVELTY, IntervalModel, fit_quantiles, novelty
 from .stages import DEFAULT_SETTINGS, BoosterSettings, StagedCorrection, fit_scale, fit_stages
 from .table import MeasuredTable, measured_table
@@ -37,7 +37,7 @@ _QUICK_SHARE = 0.2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class HeldOut:
+class OutOfFold:
     """Out-of-fold predictions of one protocol, in the order of the table."""
 
     step_time_s: Floats
@@ -52,14 +52,14 @@ class TrainingResult:
 
     predictor: TrainedPredictor
     table: MeasuredTable
-    held_out: Mapping[str, HeldOut]
+    held_out: Mapping[str, OutOfFold]
 
 
 def train(
     *,
     measurements: Sequence[Measurement] | None = None,
     table: MeasuredTable | None = None,
-    held_out: Mapping[str, HeldOut] | None = None,
+    held_out: Mapping[str, OutOfFold] | None = None,
     seed: int = 0,
     quick: bool = False,
     tell: Tell = lambda _: None,
@@ -119,7 +119,7 @@ def cross_validate(
     folds: int = _FOLDS,
     tell: Tell = lambda _: None,
     spread: Map = map,
-) -> HeldOut:
+) -> OutOfFold:
     """Out-of-fold predictions under one protocol of PROTOCOLS.
 
     Args:
@@ -135,11 +135,11 @@ def cross_validate(
     groups = group_numbers(table.measurements, by=SplitBy(protocol))
     fold_of = grouped_folds(groups, num_folds=folds, seed=seed)
     parts = [
-        Fold(inside=np.flatnonzero(fold_of != fold), outside=np.flatnonzero(fold_of == fold))
+        Fold(train=np.flatnonzero(fold_of != fold), test=np.flatnonzero(fold_of == fold))
         for fold in range(folds)
     ]
     tell(f"held out by {protocol}")
-    answers = held_out_by_stage(
+    answers = out_of_fold_by_stage(
         table,
         parts,
         weights=weights,
@@ -151,14 +151,14 @@ def cross_validate(
     predicted, distance = np.empty(len(table)), np.empty(len(table))
     for index, (part, answer) in enumerate(zip(parts, answers, strict=True)):
         tell(f"held out by {protocol}, fold {index + 1} of {folds}")
-        predicted[part.outside] = answer.corrected.step_time_s
-        distance[part.outside] = answer.corrected.distance
-    return HeldOut(step_time_s=predicted, folds=fold_of, distance=distance)
+        predicted[part.test] = answer.corrected.step_time_s
+        distance[part.test] = answer.corrected.distance
+    return OutOfFold(step_time_s=predicted, folds=fold_of, distance=distance)
 
 
 def fit_intervals(
     table: MeasuredTable,
-    held_out: Mapping[str, HeldOut],
+    held_out: Mapping[str, OutOfFold],
     weights: Floats,
     settings: Mapping[str, BoosterSettings],
     seed: int,
