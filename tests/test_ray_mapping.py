@@ -140,7 +140,7 @@ def test_folds_are_fitted_bit_for_bit_as_here(over: Map) -> None:
         "weights": np.ones(count), "groups": np.repeat(np.arange(6), 30), "settings": settings, "seed": 3,
     }  # fmt: skip
     here = list(out_of_fold_by_stage(table, folds, **options))
-    there = list(out_of_fold_by_stage(table, folds, spread=over, **options))
+    there = list(out_of_fold_by_stage(table, folds, map_fn=over, **options))
     assert len(here) == len(there) == 3
     for mine, rays in zip(here, there, strict=True):
         assert np.array_equal(mine.smooth_s, rays.smooth_s)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_time.learn.intervals import NOVELTY, IntervalModel, fit_quantiles
+from precision_time.learn.intervals import EXTRAPOLATION, IntervalModel, fit_quantiles
 from precision_time.learn.metrics import summarize
 from precision_time.learn.trees import TreeEnsemble
 
@@ -24,7 +24,7 @@ def constant_trees(value: float) -> TreeEnsemble:
 
 def model(residuals: np.ndarray) -> IntervalModel:
     quantiles = fit_quantiles(residuals, np.ones(len(residuals)))
-    return IntervalModel(scale=constant_trees(0.0), quantiles=dict.fromkeys(NOVELTY, quantiles))
+    return IntervalModel(scale=constant_trees(0.0), quantiles=dict.fromkeys(EXTRAPOLATION, quantiles))
 
 
 @pytest.mark.parametrize("coverage", [0.5, 0.8, 0.9])

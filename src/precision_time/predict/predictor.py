@@ -14,9 +14,9 @@ from ..cost.roofline import peak_flops_per_s
 from ..cost.step import StepCosts, price
 from ..learn.artifact import TrainedPredictor
 from ..learn.calibration.calibration import Calibration
-from ..learn.evidence_space import evidence_keys, nearest
-from ..learn.novelty import NEAR, REACH, share_that_holds
+from ..learn.distance import LOCAL_RADIUS, MODERATE_RADIUS, shrinkage_at
 from ..learn.serving import StepTimes, on_reference, step_times
+from ..learn.similarity import nearest, similarity_keys
 from ..learn.table import JobTable, group_table, job_table
 from ..workload.graph import OpGraph
 from .changes import memory_of_job as memory_of_job  # noqa: PLC0414 - read from here by its users
@@ -147,8 +147,8 @@ def _forward_flops(graph: OpGraph) -> float:
 
 def nearest_runs(table: JobTable, predictor: TrainedPredictor) -> tuple[Evidence, ...]:
     """The measured runs of the corpus nearest to the first job of `table`, best first."""
-    evidence = predictor.evidence
-    point = evidence_keys(table)[:1]
+    evidence = predictor.measurements
+    point = similarity_keys(table)[:1]
     rows, similarity = nearest(evidence.keys, evidence.squares, point, _EVIDENCE_SHOWN * 4)
     shown: dict[tuple[object, ...], Evidence] = {}
     for row, alike in zip(rows[0], similarity[0], strict=True):
@@ -190,9 +190,10 @@ def _measured_run(row_id: int) -> Measurement:
 def job_warnings(job: Job, distance: float, predictor: TrainedPredictor) -> tuple[str, ...]:
     """What makes this answer weaker than usual, in words."""
     warnings: list[str] = []
-    card = predictor.card
-    if distance > REACH:
-        likeness, share = "far from all" if distance > NEAR else "beside the", share_that_holds(distance)
+    card = predictor.model_card
+    if distance > LOCAL_RADIUS:
+        likeness = "far from all" if distance > MODERATE_RADIUS else "beside the"
+        share = shrinkage_at(distance)
         taken = "" if share == 1.0 else f"{100.0 * share:.0f} % of the learned correction is taken, and "
         warnings.append(f"This job lies {likeness} measured runs: {taken}the interval is that of such jobs.")
     if job.cluster.device.name not in frozenset(card["devices"]):

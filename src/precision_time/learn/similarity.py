@@ -1,4 +1,4 @@
-"""The space in which runs are near or far: a handful of features, each with its unit of distance."""
+"""Measured runs that are most like a job: distances over a few features (`data/distances.toml`)."""
 
 from __future__ import annotations
 
@@ -7,38 +7,15 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from ..io import packaged_toml
 from .table import JobTable
 
-UNITS: Mapping[str, float] = {
-    "log_params": 0.10,
-    "log_launches": 0.15,
-    "log_flops_per_byte": 0.4,
-    "log_micro_batch_size": 0.7,
-    "log_num_micro_batches": 1.4,
-    "log_seq_len": 0.7,
-    "log_image_size": 0.5,
-    "log_peak": 0.3,
-    "log_bandwidth": 0.3,
-    "log_memory": 1.0,
-    "activation_bytes": 1.0,
-    "autocast": 0.5,
-    "matmul.tf32": 0.5,
-    "matmul.fp8": 0.5,
-    "log_devices": 0.7,
-    "log_nodes": 0.7,
-    "log_tp": 0.7,
-    "log_pp": 0.7,
-    "zero_stage": 2.0,
-    "framework_year": 3.0,
-    "fused_optimizer": 2.0,
-    "channels_last": 2.0,
-}
-"""Feature and the difference that counts as one step away."""
+_UNITS: Mapping[str, float] = packaged_toml(__package__, "data/distances.toml")["similarity"]["features"]
 
 
-def evidence_keys(jobs: JobTable) -> NDArray[np.float32]:
+def similarity_keys(jobs: JobTable) -> NDArray[np.float32]:
     """Positions of jobs, shape (n, dims); Euclidean distance 1 is one step away."""
-    columns = [jobs.features[:, jobs.names.index(name)] / unit for name, unit in UNITS.items()]
+    columns = [jobs.features[:, jobs.names.index(name)] / unit for name, unit in _UNITS.items()]
     return np.stack(columns, axis=1).astype(np.float32)
 
 

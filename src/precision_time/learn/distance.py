@@ -1,12 +1,11 @@
-"""How far a job is from every measured run, and how much of the correction then holds.
+"""The distance of a job to the training set, and how much of the learned correction is used there.
 
-A run is described by where its time goes, what it runs on and in which software. The trees' correction
-was earned there; far from all measured runs it shrinks, and the cost model speaks for itself.
+A run is described by where its time goes, what it runs on and in which software. Far from all measured runs
+the correction shrinks toward none, and the cost model decides. The units are `data/distances.toml`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -14,51 +13,34 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ..io import packaged_toml
+
 if TYPE_CHECKING:
     from .table import JobTable
 
 Floats = NDArray[np.float64]
 Positions = NDArray[np.float32]
 
-_UNITS: Mapping[str, float] = {
-    "log_mean_kernel_s": 1.0,
-    "log_params": 1.0,
-    "log_fp32_peak": 0.35,
-    "log_bandwidth": 0.35,
-    "log_devices": 2.0,
-    "log_nodes": 2.0,
-    "framework_year": 3.0,
-}
-"""Feature and the difference that counts as one step away."""
-_UNITS_OF_KINDS: Mapping[str, float] = {
-    "share.": 0.15,
-    "class.": 0.2,
-    "stack.": 1.0,
-    "family.": 1.4,
-    "matmul.": 1.4,
-}
-"""The same for all features that begin so; of two stacks, families or types the distance is 1.4, 1, 1."""
-REACH = 1.0
-"""Distance up to which a job counts as one of the measured runs, so that their details hold in full."""
-_HOLDS = 1.5
-"""Distance up to which the correction as a whole holds in full."""
-_FADE = 1.5
-"""Power with which both fade. Chosen on what was held out under six protocols together: see devdoc 003."""
-NEAR = 2.5
-"""Distance up to which a job counts as near measured runs."""
+_DISTANCES = packaged_toml(__package__, "data/distances.toml")["training_set"]
+LOCAL_RADIUS: float = _DISTANCES["radii"]["local_radius"]
+"""Distance up to which a job counts as one of the measured runs, so that the local stage decides."""
+MODERATE_RADIUS: float = _DISTANCES["radii"]["moderate_radius"]
+"""Distance up to which a job is a moderate extrapolation; beyond, a strong one."""
 _CELL = 0.5
+"""Side of the cells of which the training set keeps one run each."""
 _QUERY_CELL = 0.25
+"""Jobs of one cell share a distance."""
 _CHUNK = 2048
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MeasuredRuns:
-    """Where the runs of the corpus lie, thinned out to one per cell of half a step."""
+class TrainingSet:
+    """Positions of the runs that a predictor was trained on, one per cell of half a step."""
 
     positions: Positions
     """Shape (runs, dims)."""
     squares: Positions = field(init=False)
-    """Squared length of each position, shape (runs,): makes looking for the nearest one product."""
+    """Squared length of each position, shape (runs,): the search for the nearest is one product."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "squares", np.square(self.positions).sum(axis=1))
@@ -81,39 +63,39 @@ class MeasuredRuns:
         return distance
 
 
-def measured_runs(jobs: JobTable, rows: NDArray[np.intp]) -> MeasuredRuns:
+def training_set(jobs: JobTable, rows: NDArray[np.intp]) -> TrainingSet:
     """The runs among some rows of a table, the first of each cell."""
     points = positions_of(jobs)[rows]
     _, first = np.unique(_cells(points, _CELL), return_index=True)
-    return MeasuredRuns(positions=points[np.sort(first)])
+    return TrainingSet(positions=points[np.sort(first)])
 
 
-def hold(distance: Floats) -> Floats:
-    """Share of the correction that holds at a distance: all of it within 1.5.
+def shrinkage(distance: Floats) -> Floats:
+    """Share of the correction that is used at a distance to the training set: all of it within 1.5.
 
-    >>> hold(np.array([0.0, 1.5, 6.0])).tolist()
+    >>> shrinkage(np.array([0.0, 1.5, 6.0])).tolist()
     [1.0, 1.0, 0.125]
     """
-    return _faded(distance, _HOLDS)
+    return _decayed(distance, _DISTANCES["radii"]["shrinkage_radius"])
 
 
-def detail(distance: Floats) -> Floats:
-    """Share of the correction that is read off the runs nearby, the rest being what runs have in common.
+def local_weight(distance: Floats) -> Floats:
+    """Weight of the local stage at a distance, the rest being that of the three smooth stages.
 
-    >>> detail(np.array([0.0, 1.0, 4.0])).tolist()
+    >>> local_weight(np.array([0.0, 1.0, 4.0])).tolist()
     [1.0, 1.0, 0.125]
     """
-    return _faded(distance, REACH)
+    return _decayed(distance, LOCAL_RADIUS)
 
 
-def _faded(distance: Floats, until: float) -> Floats:
-    share: Floats = (np.maximum(distance, until) / until) ** -_FADE
+def _decayed(distance: Floats, radius: float) -> Floats:
+    share: Floats = (np.maximum(distance, radius) / radius) ** -_DISTANCES["radii"]["decay"]
     return share
 
 
-def share_that_holds(distance: float) -> float:
-    """`hold` of one job."""
-    return float(hold(np.array([distance]))[0])
+def shrinkage_at(distance: float) -> float:
+    """`shrinkage` of one job."""
+    return float(shrinkage(np.array([distance]))[0])
 
 
 def positions_of(jobs: JobTable) -> Positions:
@@ -138,8 +120,9 @@ def _mixing(dims: int) -> NDArray[np.int64]:
 @lru_cache(maxsize=8)
 def _columns(names: tuple[str, ...]) -> tuple[NDArray[np.intp], Floats]:
     """Features that the space is made of, and their units."""
+    exact, prefixes = _DISTANCES["features"], _DISTANCES["prefixes"]
     units = [
-        _UNITS.get(name) or next((u for kind, u in _UNITS_OF_KINDS.items() if name.startswith(kind)), 0.0)
+        exact.get(name) or next((unit for kind, unit in prefixes.items() if name.startswith(kind)), 0.0)
         for name in names
     ]
     used = np.array([index for index, unit in enumerate(units) if unit], dtype=np.intp)
