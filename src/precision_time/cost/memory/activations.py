@@ -1,4 +1,4 @@
-"""What the operators of a graph keep for the backward pass, in bytes.
+"""What the operators of a graph save for the backward pass, in bytes.
 
 Reference: Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models, MLSys 2023,
 section 4: which activations a layer keeps, which of them tensor parallelism alone does not split, and the
@@ -28,8 +28,8 @@ FP32_BYTES = 4.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Kept:
-    """Bytes kept for the backward pass per sample."""
+class SavedBytes:
+    """Bytes saved for the backward pass per sample."""
 
     split: float = 0.0
     """Of tensors that tensor parallelism splits."""
@@ -41,9 +41,9 @@ class Kept:
         """All of them on one device."""
         return self.split + self.whole
 
-    def minus(self, other: Kept) -> Kept:
+    def minus(self, other: SavedBytes) -> SavedBytes:
         """What `other` lacks of this, at least nothing in total."""
-        return Kept(split=max(self.split - other.split, 0.0), whole=max(self.whole - other.whole, 0.0))
+        return SavedBytes(split=max(self.split - other.split, 0.0), whole=max(self.whole - other.whole, 0.0))
 
     def per_device(self, tp: int, sequence_parallel: bool) -> float:
         """Bytes per sample and device."""
@@ -51,8 +51,8 @@ class Kept:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class KeptReader:
-    """Reads what nodes keep off the graph."""
+class SavedReader:
+    """Reads off the graph what its nodes save."""
 
     nodes: Sequence[Node]
     split: Sequence[bool]
@@ -61,8 +61,8 @@ class KeptReader:
     compiled: bool
     fp8_saves_fp8: bool
 
-    def kept(self, span: range, share: float, *, scores: bool = True) -> Kept:
-        """Bytes that the nodes of a span keep, times `share`; without the scores of attention if asked."""
+    def saved(self, span: range, share: float, *, scores: bool = True) -> SavedBytes:
+        """Bytes that the nodes of a span save, times `share`; without the scores of attention if asked."""
         split = whole = 0.0
         has_dropout = any(node.op == _DROPOUT for node in self.nodes)
         for index in span:
@@ -78,7 +78,7 @@ class KeptReader:
                 split, whole = (split + size, whole) if is_split else (split, whole + size)
             if scores and node.op_class is OpClass.ATTENTION and not self.fused_attention:
                 split += node.m * node.n * node.count * self._score_bytes(has_dropout) * times
-        return Kept(split=split, whole=whole)
+        return SavedBytes(split=split, whole=whole)
 
     def working(self, span: range) -> float:
         """Largest pair of gradients in the backward pass, beyond the activations freed before it [B]."""
@@ -101,7 +101,7 @@ class KeptReader:
         act = self.policy.activation.num_bytes
         return 2.0 * act + 1.0 if dropout else act
 
-    def products(self, span: range, boundary: float, layers: float) -> Kept:
+    def products(self, span: range, boundary: float, layers: float) -> SavedBytes:
         """Bytes of a layer that keeps its input, every second product, and attention."""
         split, count = 0.0, 0
         consumers = self._consumers()
@@ -114,7 +114,7 @@ class KeptReader:
                 # A compiler sees that a product which is only added to the residual is never read again.
                 needed = not (self.compiled and consumers.get(index, set()) <= _SUMS)
                 split += node.out_elems * node.repeat * (count % 2) * needed
-        return Kept(split=split / layers * self.policy.activation.num_bytes, whole=boundary)
+        return SavedBytes(split=split / layers * self.policy.activation.num_bytes, whole=boundary)
 
     def _consumers(self) -> dict[int, set[str]]:
         readers: dict[int, set[str]] = {}

@@ -1,4 +1,4 @@
-"""What frameworks hold beside the mathematics: read from `cost/data/memory.toml`."""
+"""What frameworks hold besides what the mathematics needs: `cost/data/memory.toml`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..job import Stack
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Habits:
+class FrameworkMemory:
     """How a stack uses memory; what each field means stands in the data file."""
 
     splits_residual: bool
@@ -38,13 +38,13 @@ class Habits:
 
 
 @cache
-def _habit(profile: str) -> Habits:
-    tables: Mapping[str, Mapping[str, Any]] = constants("memory")["habit"]
+def _of_profile(profile: str) -> FrameworkMemory:
+    tables: Mapping[str, Mapping[str, Any]] = constants("memory")["framework"]
     own = next((table for table in tables.values() if profile in table.get("stacks", ())), {})
     fields = {**tables["default"], **own}
-    return Habits(**{name: fields[name] for name in Habits.__dataclass_fields__})
+    return FrameworkMemory(**{name: fields[name] for name in FrameworkMemory.__dataclass_fields__})
 
 
-def habits_of(stack: Stack) -> Habits:
-    """The habits of a stack's profile; those of plain PyTorch for one that the data do not name."""
-    return _habit(stack.profile)
+def framework_memory(stack: Stack) -> FrameworkMemory:
+    """How a stack uses memory; as plain PyTorch does where the data do not name its profile."""
+    return _of_profile(stack.profile)

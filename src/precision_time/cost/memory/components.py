@@ -11,11 +11,11 @@ from ...precision.policy import PrecisionPolicy
 from ...workload.graph import EXPERT_PRODUCT, PRODUCT_CLASSES, Node, OpClass, OpGraph
 from ...workload.packing import UNPACKING
 from ..traffic import model_traffic
-from .kept import FP32_BYTES, LOSS, Kept, KeptReader
+from .activations import FP32_BYTES, LOSS, SavedBytes, SavedReader
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
+class Component:
     """Parameters of a part of the model, and what it keeps where nothing is checkpointed."""
 
     dense: float = 0.0
@@ -27,7 +27,7 @@ class Part:
     """Frozen elements that are held in four bits."""
     unpacked: float = 0.0
     """Elements of the largest weight that is unpacked at a time."""
-    kept: Kept = Kept()
+    saved: SavedBytes = SavedBytes()
 
     @property
     def trained(self) -> float:
@@ -36,23 +36,23 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ModelParts:
+class ModelComponents:
     """A model as memory sees it. Activation sizes are bytes per sample."""
 
     num_layers: float
-    before: Part
+    before: Component
     """Embeddings, stem."""
-    layer: Part
+    layer: Component
     """The mean layer."""
-    after: Part
+    after: Component
     """Final norm and head, without the logits."""
     tied: float
     """Elements of a table that the head shares with the embedding: a last stage holds its own copy."""
     boundary: float
     """Between two layers, what full checkpointing keeps of a layer."""
-    products: Kept
+    products: SavedBytes
     """What a layer keeps where every second product and attention is kept, the rest recomputed."""
-    without_scores: Kept
+    without_scores: SavedBytes
     """What a layer keeps where attention scores alone are recomputed."""
     working: float
     """Gradients by output and input of an operator, beyond what the backward pass freed before it."""
@@ -61,9 +61,9 @@ class ModelParts:
 
 
 @lru_cache(maxsize=512)
-def model_parts(
+def model_components(
     graph: OpGraph, policy: PrecisionPolicy, fused_attention: bool, compiled: bool, fp8_saves_fp8: bool
-) -> ModelParts:
+) -> ModelComponents:
     """Parts of a model under a precision policy.
 
     Args:
@@ -84,7 +84,7 @@ def model_parts(
     first, last = _span_of_layers(nodes)
     layers = max(float(traffic.num_layers), 1.0)
     split = _split_by_tensor_parallelism(nodes, float(traffic.boundary_elems))
-    reader = KeptReader(
+    reader = SavedReader(
         nodes=nodes,
         split=split,
         policy=policy,
@@ -95,19 +95,19 @@ def model_parts(
     body = range(first, last)
     boundary = float(traffic.boundary_elems) * _residual_bytes(policy, nodes, body)
     products = reader.products(body, boundary, layers)
-    middle = reader.kept(body, 1.0 / layers)
+    middle = reader.saved(body, 1.0 / layers)
     frozen_scale = _frozen_scale(graph)
-    return ModelParts(
+    return ModelComponents(
         num_layers=layers,
-        before=_part(nodes, range(first), 1.0, frozen_scale, reader.kept(range(first), 1.0)),
-        layer=_part(nodes, body, 1.0 / layers, frozen_scale, middle),
-        after=_part(
-            nodes, range(last, len(nodes)), 1.0, frozen_scale, reader.kept(range(last, len(nodes)), 1.0)
+        before=_component(nodes, range(first), 1.0, frozen_scale, reader.saved(range(first), 1.0)),
+        layer=_component(nodes, body, 1.0 / layers, frozen_scale, middle),
+        after=_component(
+            nodes, range(last, len(nodes)), 1.0, frozen_scale, reader.saved(range(last, len(nodes)), 1.0)
         ),
         tied=_tied_elems(nodes, last),
         boundary=boundary,
         products=products if products.total < middle.total else middle,
-        without_scores=reader.kept(body, 1.0 / layers, scores=False),
+        without_scores=reader.saved(body, 1.0 / layers, scores=False),
         working=reader.working(body),
         logits=_logits(nodes, last),
     )
@@ -168,7 +168,9 @@ def _frozen(node: Node) -> float:
     return node.weight_elems if node.weight_elems > 0 and not node.weight_grad else 0.0
 
 
-def _part(nodes: Sequence[Node], span: range, share: float, frozen_scale: float, kept: Kept) -> Part:
+def _component(
+    nodes: Sequence[Node], span: range, share: float, frozen_scale: float, saved: SavedBytes
+) -> Component:
     dense = experts = frozen = packed = unpacked = 0.0
     for index in span:
         node = nodes[index]
@@ -181,7 +183,9 @@ def _part(nodes: Sequence[Node], span: range, share: float, frozen_scale: float,
             experts += node.param_elems * times
         else:
             dense += node.param_elems * times
-    return Part(dense=dense, experts=experts, frozen=frozen, packed=packed, unpacked=unpacked, kept=kept)
+    return Component(
+        dense=dense, experts=experts, frozen=frozen, packed=packed, unpacked=unpacked, saved=saved
+    )
 
 
 def _tied_elems(nodes: Sequence[Node], last: int) -> float:
