@@ -222,7 +222,7 @@ def test_experts_average_over_their_own_ranks(unit_links):
     assert sent == pytest.approx(2 * 7 / 8 * 0.25 * held + 2 * 1 / 2 * 0.75 / 4 * held)
 
 
-def test_hybrid_sharding_gathers_among_neighbours_and_reduces_shards_between_them(unit_links):
+def test_hybrid_sharding_gathers_among_neighbors_and_reduces_shards_between_them(unit_links):
     held = PARAMS * 2.0
     sent = volume_bytes(Layout(dp=64, zero_stage=3, shard_size=8), "data", unit_links) * 1e6
     assert sent == pytest.approx(3 * 7 / 8 * held + 2 * 7 / 8 * held / 8)

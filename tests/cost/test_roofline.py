@@ -127,7 +127,7 @@ def test_half_the_last_wave_costs_part_of_a_wave():
     assert 0.7 * one < two < 0.8 * one  # 1 of tiles - 1 units works in the second wave: half of it is lost
 
 
-def test_types_without_hardware_run_as_their_wider_neighbour():
+def test_types_without_hardware_run_as_their_wider_neighbor():
     v100, p100 = get_device("V100-SXM2-16GB"), get_device("P100-SXM2-16GB")
     assert peak_flops_per_s(v100, DType.TF32) == v100.peak_flops_per_s["fp32"]
     assert peak_flops_per_s(v100, DType.BF16) == v100.peak_flops_per_s["fp32"]
@@ -182,7 +182,7 @@ def test_memory_bound_training_is_bound_by_memory():
     assert seconds(step, 256, faster(A100, peak=2.0)).sum() > 0.75 * base
 
 
-def test_utilisations_are_shares():
+def test_utilizations_are_shares():
     model = load_kernel_model()
     assert (model.compute > 0).all() and (model.compute <= 1.5).all()
     assert (model.memory > 0).all()

@@ -84,7 +84,7 @@ def test_no_rows_give_no_predictions() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"schema": 99, "features": []}'])
-def test_damaged_predictor_is_refused_with_the_way_out(tmp_path: Path, content: bytes) -> None:
+def test_damaged_predictor_is_refused_with_the_remedy(tmp_path: Path, content: bytes) -> None:
     from precision_time.errors import NotFittedError
     from precision_time.learn.artifact import load_predictor
 

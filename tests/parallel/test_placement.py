@@ -56,9 +56,9 @@ def test_half_a_node_of_tensor_ranks_leaves_two_replicas_on_it() -> None:
     ("fabric", "level"),
     [
         (Fabric(), Level.NETWORK),
-        (Fabric(topology="rail-optimised"), Level.RAIL),
-        (Fabric(topology="rail-optimised", pod_nodes=32), Level.RAIL),
-        (Fabric(topology="rail-optimised", pod_nodes=16, oversubscription=2.0), Level.SPINE),
+        (Fabric(topology="rail-optimized"), Level.RAIL),
+        (Fabric(topology="rail-optimized", pod_nodes=32), Level.RAIL),
+        (Fabric(topology="rail-optimized", pod_nodes=16, oversubscription=2.0), Level.SPINE),
     ],
 )
 def test_levels_beyond_the_node(fabric: Fabric, level: Level) -> None:

@@ -80,7 +80,7 @@ def group_of(
     by node and pod by pod. All groups of the axis communicate at once, and each has its own share of what
     they have in common: `inter_node` is already one device's share of its node's adapters, so a group with
     l ranks on a node drives l of them and leaves the rest to the groups of the other devices; of the links
-    out of a pod, thinned out by `Fabric.oversubscription`, every device has its share as well.
+    out of a pod, oversubscribed by `Fabric.oversubscription`, every device has its share as well.
 
     Args:
         size: Ranks of the axis.
@@ -127,11 +127,11 @@ _placed = lru_cache(maxsize=512)(_place)
 def split_group(
     group_size: int, inner_size: int, stride: int, cluster: Cluster, *, devices_per_node: Number | None = None
 ) -> tuple[Group, Group]:
-    """A group cut in two for hybrid sharding: neighbours that hold one copy, and the holders of a shard.
+    """A group cut in two for hybrid sharding: neighbors that hold one copy, and the holders of a shard.
 
     Args:
         group_size: Ranks of the axis.
-        inner_size: Neighbouring ranks that share a copy (HSDP's shard group).
+        inner_size: Neighboring ranks that share a copy (HSDP's shard group).
         stride: Product of the sizes of the axes further in.
         cluster: As for `group_of`.
         devices_per_node: As for `group_of`.

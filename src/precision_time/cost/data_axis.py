@@ -14,7 +14,7 @@ import numpy as np
 from .axes import Group, PassTimes, StepContext, group_of, lines_of, split_group
 from .collectives import Number, all_gather_lines, all_reduce_lines
 from .collectives.gather_scatter import parameter_server, root_reduce, root_scatter
-from .collectives.line import fastest_s
+from .collectives.line import min_time_s
 from .overlap import (
     NO_COMMUNICATION,
     GradientSchedule,
@@ -123,7 +123,7 @@ def sharded_gradients(
     one = overlapped(schedule, times.backward_kernel_s, lines, scale=model_share)
     rounds = num_micro_batches if zero_stage == 2 else 1.0
     one = later_chunks_hide(one, times.backward_s, pipeline)
-    gather_s = fastest_s(lines, param_bytes)
+    gather_s = min_time_s(lines, param_bytes)
     gather = fully_exposed(gather_s)
     if overlap_parameters:
         gather = later_chunks_hide(pipelined(gather_s, times.forward_s, num_units), times.forward_s, pipeline)
@@ -163,11 +163,11 @@ def fully_sharded(
     """
     units = np.maximum(num_units, 1.0)
     lines = lines_of(shard, all_gather_lines)
-    gather_s = units * fastest_s(lines, param_bytes / units)
-    scatter_s = units * fastest_s(lines, grad_bytes / units)
+    gather_s = units * min_time_s(lines, param_bytes / units)
+    scatter_s = units * min_time_s(lines, grad_bytes / units)
     if replicas is not None:
         between = lines_of(replicas, all_reduce_lines)
-        scatter_s = scatter_s + units * fastest_s(between, grad_bytes / units / shard.size)
+        scatter_s = scatter_s + units * min_time_s(between, grad_bytes / units / shard.size)
     again_s = gather_s if reshard_after_forward else np.zeros_like(np.asarray(gather_s))
     if prefetch == 0:
         forward = fully_exposed(gather_s)
@@ -195,10 +195,10 @@ def data_parallel_module(
 
     Accuracy: not calibrated.
     """
-    copies_s = fastest_s(root_reduce(group.size, group.intra), param_bytes) + fastest_s(
+    copies_s = min_time_s(root_reduce(group.size, group.intra), param_bytes) + min_time_s(
         root_reduce(group.size, group.intra), grad_bytes
     )
-    spread_s = fastest_s(root_scatter(group.size, group.intra), scattered_bytes) + 2 * fastest_s(
+    spread_s = min_time_s(root_scatter(group.size, group.intra), scattered_bytes) + 2 * min_time_s(
         root_scatter(group.size, group.intra), gathered_bytes
     )
     return fully_exposed(copies_s + spread_s)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from .axes import Group, PassTimes, lines_of, sends_of
-from .collectives import Number, all_gather_lines, all_reduce_lines, all_to_all_lines, fastest_s
+from .collectives import Number, all_gather_lines, all_reduce_lines, all_to_all_lines, min_time_s
 from .constants import constants
 from .overlap import Overlap, fully_exposed, partly_hidden, pipelined
 from .traffic import TransformerTraffic
@@ -46,9 +46,9 @@ def tensor_parallel(
     """
     size = traffic.boundary_elems * samples * bytes_per_elem
     if sequence_parallel:
-        once = 2.0 * fastest_s(lines_of(group, all_gather_lines), size)
+        once = 2.0 * min_time_s(lines_of(group, all_gather_lines), size)
     else:
-        once = fastest_s(lines_of(group, all_reduce_lines), size)
+        once = min_time_s(lines_of(group, all_reduce_lines), size)
     total = once * layers * (4 + 2 * recomputed)
     exposed = float(constants("communication")["exposed_share_of_cut_messages"]) if hidden else 1.0
     return partly_hidden(total, total * exposed)
@@ -80,7 +80,7 @@ def pipeline_messages(
     Accuracy: docs/accuracy.md.
     """
     size = traffic.boundary_elems * samples * bytes_per_elem
-    once = fastest_s(sends_of(group), size)
+    once = min_time_s(sends_of(group), size)
     sends = np.where(np.asarray(group.size) > 1, 2.0 * virtual_pp * num_micro_batches, 0.0)
     exposed = np.where(np.asarray(virtual_pp) > 1, np.minimum(sends, 2.0 * (group.size - 1)), sends)
     return Overlap(link_s=once * sends, exposed_s=once * exposed, slowdown_s=np.zeros_like(once * sends))
@@ -112,7 +112,7 @@ def context_ring(
     Accuracy: docs/accuracy.md.
     """
     block = traffic.kv_elems * samples * bytes_per_elem / group.size
-    hop_s = fastest_s(sends_of(group), block)
+    hop_s = min_time_s(sends_of(group), block)
     link = 3.0 * (np.asarray(group.size, dtype=np.float64) - 1) * hop_s * layers
     found = pipelined(link, times.forward_s + times.backward_s, layers * group.size)
     alone = np.asarray(group.size) <= 1
@@ -139,7 +139,7 @@ def context_gather(
         Seconds per micro batch, all exposed. Volume: 3 (c-1)/c of one layer's keys and values per layer.
     """
     size = traffic.kv_elems * samples * bytes_per_elem
-    total = layers * 3.0 * fastest_s(lines_of(group, all_gather_lines), size)
+    total = layers * 3.0 * min_time_s(lines_of(group, all_gather_lines), size)
     return fully_exposed(total)
 
 
@@ -160,8 +160,8 @@ def context_all_to_all(
     """
     lines = lines_of(group, all_to_all_lines)
     local = samples * bytes_per_elem / group.size
-    queries = fastest_s(lines, traffic.boundary_elems * local)
-    keys = fastest_s(lines, traffic.kv_elems * local)
+    queries = min_time_s(lines, traffic.boundary_elems * local)
+    keys = min_time_s(lines, traffic.kv_elems * local)
     total = layers * 2.0 * (2.0 * queries + keys)
     return fully_exposed(total)
 
@@ -192,6 +192,6 @@ def expert_exchange(
     Accuracy: docs/accuracy.md.
     """
     size = traffic.routed_elems * samples * bytes_per_elem
-    once = fastest_s(lines_of(group, all_to_all_lines), size)
+    once = min_time_s(lines_of(group, all_to_all_lines), size)
     total = (4.0 + 2.0 * recomputed) * layers * once
     return fully_exposed(total)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ..errors import ConfigError
 from ..units import MEBI
-from .collectives import Line, Lines, Number, fastest_s
+from .collectives import Line, Lines, Number, min_time_s
 from .constants import constants
 
 Floats = NDArray[np.float64]
@@ -33,7 +33,7 @@ MAX_GROUPS = 64
 class GradientSchedule:
     """Buckets of the gradient exchange in the order of the backward pass, for any kernel times.
 
-    At most `MAX_GROUPS` groups of neighbouring buckets; a group is ready when its last bucket is, so
+    At most `MAX_GROUPS` groups of neighboring buckets; a group is ready when its last bucket is, so
     that grouping delays the exchange by at most one group's share of the backward pass.
     """
 
@@ -164,7 +164,7 @@ def _ready_order(
 def _grouped(
     sizes: Floats, ends: list[tuple[int, int, int, int]], repeat: Floats, max_groups: int
 ) -> GradientSchedule:
-    """Neighbouring buckets joined until at most `max_groups` remain."""
+    """Neighboring buckets joined until at most `max_groups` remain."""
     parts = [
         part for part in np.array_split(np.arange(len(sizes)), min(max_groups, len(sizes) or 1)) if part.size
     ]
@@ -214,7 +214,7 @@ def group_s(schedule: GradientSchedule, lines: Lines, scale: Number = 1.0) -> Fl
     share = np.asarray(scale, dtype=np.float64)[..., None]
     count = np.maximum(schedule.num_buckets * share, np.minimum(schedule.num_buckets, 1.0))
     size = schedule.bucket_bytes * schedule.num_buckets * share / count
-    return np.asarray(count * fastest_s(wide, size))
+    return np.asarray(count * min_time_s(wide, size))
 
 
 def exposed_s(ready: Floats, group: Floats, backward_s: Number) -> Number:

@@ -238,7 +238,7 @@ def load_kernel_model(arch: str = "", attention: str = "") -> KernelModel:
 
 
 def kernel_model_of(group: JobGroup) -> KernelModel:
-    """Utilisations for the device and the software of a group of jobs."""
+    """Utilizations for the device and the software of a group of jobs."""
     return load_kernel_model(group.cluster.device.arch, attention_kernel(group.stack))
 
 

@@ -45,11 +45,11 @@ class StackProfile:
     fused_kernels: bool = False
     """Hand-written kernels join what stands between products."""
     host_per_layer_s: float = 0.0
-    """Host time per layer and pass that the trainer adds beside the kernels."""
+    """Host time per layer and pass that the trainer adds to the kernels."""
     overlap_gradients_from: float | None = 0.0
-    """Year from which gradients are reduced beside the backward pass; None if never."""
+    """Year from which gradients are reduced during the backward pass; None if never."""
     overlap_parameters_from: float | None = None
-    """Year from which ZeRO 1 and 2 gather parameters beside the forward pass; None if never."""
+    """Year from which ZeRO 1 and 2 gather parameters during the forward pass; None if never."""
     overlap_tensor_from: float | None = None
     """Year from which messages of tensor parallelism hide behind products; None if never."""
 
@@ -142,7 +142,7 @@ def stack_for_framework(framework: str) -> Stack:
 
 
 def usual_stack(family: str) -> Stack:
-    """The stack that a script of one's own most likely is, by family of the model.
+    """The stack that a user's script most likely is, by family of the model.
 
     >>> usual_stack("cnn").profile
     'pytorch-eager'

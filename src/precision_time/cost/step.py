@@ -18,7 +18,7 @@ from ..precision.lowering import OP_CLASSES, lower
 from ..precision.quantization import amax_exchange, gathered_bytes
 from ..workload.graph import PRODUCT_CLASSES
 from .axes import PassTimes, StepContext, group_of, lines_of
-from .collectives import Number, all_reduce_lines, fastest_s
+from .collectives import Number, all_reduce_lines, min_time_s
 from .communication import AXES, MODEL_AXES, communication
 from .compute import ComputeCosts, compute_costs
 from .constants import constants
@@ -145,7 +145,7 @@ def _straggler_s(group: JobGroup, terms: Mapping[str, Floats]) -> Floats:
 
 
 def _optimizer_terms(group: JobGroup, local: LocalParameters) -> dict[str, Floats]:
-    """Update, unscale pass, host synchronisation, transfers to the host, the trainer's time per tensor."""
+    """Update, unscale pass, host synchronization, transfers to the host, the trainer's time per tensor."""
     layout, device, graph = group.layout, group.cluster.device, group.workload.graph
     tensors = graph.param_tensors * local.tensor_share
     sharded = layout.zero_stage > 0
@@ -255,7 +255,7 @@ def _amax_s(group: JobGroup, step: LoweredStep) -> float:
         return 0.0
     cluster, layout = group.cluster, group.layout
     ranks = group_of(layout.tp * layout.cp * layout.dp, 1, cluster)
-    once = fastest_s(lines_of(ranks, all_reduce_lines), exchange.bytes_each)
+    once = min_time_s(lines_of(ranks, all_reduce_lines), exchange.bytes_each)
     return float(np.asarray(once)) * rounds
 
 

@@ -50,12 +50,12 @@ def folded(name: str) -> str:
 
 
 def known_devices() -> tuple[Device, ...]:
-    """Every device of the catalogue, in the order of its file (vendor, then age)."""
+    """Every device of the catalog, in the order of its file (vendor, then age)."""
     return tuple(_devices().values())
 
 
 def nearest_device(device: Device) -> Device:
-    """The catalogue's device whose data sheet is most like that of `device`, itself if it is listed.
+    """The catalog's device whose data sheet is most like that of `device`, itself if it is listed.
 
     Makers and architectures differ more than figures do: another vendor counts as four doublings of
     every rate, another architecture as one.
@@ -77,7 +77,7 @@ def nearest_device(device: Device) -> Device:
 
 
 def known_device_names() -> tuple[str, ...]:
-    """Catalogue names of all devices, without building them."""
+    """Catalog names of all devices, without building them."""
     return tuple(_file()["device"])
 
 
@@ -95,7 +95,7 @@ def get_device(name: str) -> Device:
 
 
 def canonical_device(name: str) -> str:
-    """Catalogue name of the device that `name` means.
+    """Catalog name of the device that `name` means.
 
     Raises:
         UnknownNameError: No spelling of a known device.
@@ -113,7 +113,7 @@ def device_assumption(name: str) -> str | None:
 
 
 def is_known(name: str) -> bool:
-    """Whether `name` is a catalogue name, spelled exactly."""
+    """Whether `name` is a catalog name, spelled exactly."""
     return name in _devices()
 
 

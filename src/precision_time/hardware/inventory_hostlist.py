@@ -43,7 +43,7 @@ def _range(piece: str, text: str) -> list[str]:
         first, _, last = part.partition("-")
         last = last or first
         if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
-            raise _broken(text, f"{part!r} is no range of numbers")
+            raise _broken(text, f"{part!r} is not a range of numbers")
         if int(last) - int(first) > _MOST:
             raise _broken(text, f"it names more than {_MOST:,} hosts")
         numbers += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]

@@ -58,7 +58,7 @@ class JobTable:
             names: Columns of the trained predictor.
 
         Raises:
-            NotFittedError: If a column is missing, or one that is no indicator was not trained with.
+            NotFittedError: If a column is missing, or one that is not an indicator was not trained with.
         """
         if names == self.names:
             return self

@@ -58,4 +58,4 @@ class LoweredStep:
     """Of the embedding tables and of the vocabulary projection: first and last pipeline stage."""
     once_per_step: Bools
     """Weights made narrow: done in the first micro batch and kept for the others where a device holds
-    the weights throughout (not where ZeRO 3 gathers them anew)."""
+    the weights throughout (not where ZeRO 3 gathers them again)."""

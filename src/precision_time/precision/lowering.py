@@ -57,7 +57,7 @@ def lower(graph: OpGraph, policy: PrecisionPolicy, arch: str | None = None) -> L
     Args:
         graph: Forward graph, figures per sample.
         policy: Precision policy.
-        arch: Architecture of the device as the catalogue spells it; it decides whether narrow operands
+        arch: Architecture of the device as the catalog spells it; it decides whether narrow operands
             are also written the other way round. None: as on Hopper.
 
     Returns:

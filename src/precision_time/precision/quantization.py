@@ -89,7 +89,7 @@ def writes_copies(policy: PrecisionPolicy, arch: str | None) -> bool:
 
     Args:
         policy: A policy with narrow products.
-        arch: Architecture of the device as the catalogue spells it; None: as on Hopper.
+        arch: Architecture of the device as the catalog spells it; None: as on Hopper.
     """
     return recipe_of(policy).copies == "always" or arch is None or arch in _data()["tn_only"]
 
@@ -136,7 +136,7 @@ def gathered_bytes(graph: OpGraph, policy: PrecisionPolicy) -> float:
 
 @lru_cache(maxsize=512)
 def kept_weight_bytes(graph: OpGraph, policy: PrecisionPolicy, arch: str | None = None) -> float:
-    """Bytes of the narrow weights (and their copies) that stay in memory beside the parameters.
+    """Bytes of the narrow weights (and their copies) that stay in memory with the parameters.
 
     Zero without narrow products. Where weights are gathered narrow, the parameters themselves are the
     narrow ones, and only the difference to `policy.param` counts, which may be negative.

@@ -19,7 +19,7 @@ from .policy import DType, PrecisionPolicy
 def effective_dtype(dtype: DType, device: Device) -> DType:
     """The type in which a product of `dtype` is multiplied on `device`.
 
-    A type with a peak of its own in the catalogue is itself; the others follow the fallback of
+    A type with a peak of its own in the catalog is itself; the others follow the fallback of
     `data/support.toml` until one has a peak: tf32 is fp32 before Ampere, bf16 on V100 and T4 is fp32
     (emulated; storage stays 2 bytes), fp16 on Pascal's consumer chips is fp32, fp32 on a TPU is one bf16
     pass (XLA's default precision).

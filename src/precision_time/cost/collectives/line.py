@@ -43,7 +43,7 @@ class Line:
 Lines: TypeAlias = tuple[Line, ...]
 
 
-def fastest_s(lines: Lines, message_bytes: Number) -> Number:
+def min_time_s(lines: Lines, message_bytes: Number) -> Number:
     """Time of the best line for each message: concave and never decreasing in its size.
 
     Args:
@@ -93,7 +93,7 @@ def ranks(num_ranks: Number) -> NDArray[np.float64]:
     return counted
 
 
-def silent_alone(lines: Iterable[Line], num_ranks: Number) -> Lines:
+def zero_if_single_rank(lines: Iterable[Line], num_ranks: Number) -> Lines:
     """The lines with no cost where only one rank takes part."""
     active = ranks(num_ranks) > 1
     return tuple(

@@ -64,14 +64,14 @@ class LinkParams:
         """Seconds per hop under a protocol."""
         return self.latency_s * self.hop_ratio[protocol]
 
-    def neighbour_thinning(self) -> Number:
-        """How many times longer a ring, a tree or a chain takes between nodes because pods are thinned out.
+    def neighbor_oversubscription(self) -> Number:
+        """By which factor a ring, tree or chain takes longer between nodes, as pods are oversubscribed.
 
         Of the k nodes in a pod one hands on to the next pod: a share 1/k of what its nodes send leaves it.
         """
         return np.asarray(np.maximum(1.0, self.oversubscription / np.maximum(self.pod_nodes, 1.0)))
 
-    def scatter_thinning(self, num_nodes: Number) -> Number:
+    def scatter_oversubscription(self, num_nodes: Number) -> Number:
         """The same where every node sends to every other: (m-k)/(m-1) of it leaves the pod."""
         others = np.maximum(np.asarray(num_nodes, dtype=np.float64) - 1, 1e-9)
         leaving = (others + 1 - np.minimum(np.maximum(self.pod_nodes, 1.0), others + 1)) / others
@@ -81,14 +81,14 @@ class LinkParams:
 def level_rates(
     num_devices: Number, num_nodes: Number, intra: LinkParams, inter: LinkParams, protocol: int
 ) -> tuple[Number, Number]:
-    """Bytes per second within a node per device, and out of a node over all its rails, to neighbours.
+    """Bytes per second within a node per device, and out of a node over all its rails, to neighbors.
 
     Infinite where a level is not used, so that it never is the bottleneck. A node with l of the ranks
     drives l rails: the rails of the node's other devices belong to the groups that those are in.
     """
     per_node = np.asarray(num_devices, dtype=np.float64) / num_nodes
     within = np.where(per_node > 1, intra.rate(protocol), np.inf)
-    rails = inter.rate(protocol) * per_node / inter.neighbour_thinning()
+    rails = inter.rate(protocol) * per_node / inter.neighbor_oversubscription()
     across = np.where(np.asarray(num_nodes) > 1, rails, np.inf)
     return within, across
 
@@ -127,7 +127,7 @@ def fabric_share(kind: str, num_devices: Number) -> Number:
 
 
 def link_params(link: Link, num_devices: Number = 8.0) -> LinkParams:
-    """What collectives get out of a link of the catalogue.
+    """What collectives get out of a link of the catalog.
 
     Args:
         link: Nominal figures and the name from which the kind is read.
