@@ -198,3 +198,15 @@ def test_compilers_fuse_and_launch_less():
         assert 0 < rates.fusion < 1.0
         assert 0 < rates.host < eager.host
     assert compiler_rates("a-compiler-nobody-knows") == eager
+
+
+@pytest.mark.parametrize(
+    ("dtype", "peak", "column"),
+    [(DType.TF32, 156e12, 0), (DType.FP16, 312e12, 1), (DType.BF16, 312e12, 1), (DType.FP32, 19.5e12, None)],
+)
+def test_power_limits_lower_the_peak_of_matrix_units(dtype, peak, column):
+    """A100: data-sheet peaks times the share of kernels.toml; fp32 runs at its peak."""
+    share = 1.0 if column is None else constants("kernels")["sustained"]["ampere"][column]
+    assert rates_of([A100]).peak[0, DTYPES.index(dtype)] == pytest.approx(peak * share)
+    if column is not None:
+        assert share < 1.0

@@ -136,3 +136,15 @@ def test_equal_graphs_share_one_result() -> None:
 def test_equal_calls_share_one_result() -> None:
     graph = load_workload("bert-large", seq_len=512).graph
     assert lower(graph, get_policy("bf16-mixed")) is lower(graph, get_policy("bf16-mixed"))
+
+
+def test_autocast_casts_the_fp32_share_of_several_inputs() -> None:
+    """A product of a softmax (fp32 under autocast), three times as large, and of a linear layer (fp16)."""
+    narrow = linear((-1,), n=100)
+    wide = Node(op="softmax", op_class=OpClass.SOFTMAX, inputs=(0,), in_elems=300, out_elems=300)
+    both = Node(
+        op="bmm", op_class=OpClass.BMM, inputs=(1, 0), m=10, n=10, k=10, count=1, in_elems=400, out_elems=100
+    )
+    step = lower(graph_of(narrow, wide, both), get_policy("bf16-mixed"))
+    casts = step.is_cast & (step.phase == 0) & (step.bytes_per_sample > 0.0)
+    assert step.bytes_per_sample[casts].max() == 400 * 0.75 * (4 + 2)
