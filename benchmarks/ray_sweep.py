@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from run import machine
 
 from precision_time.cli.output import write_rows
-from precision_time.executor import Map, process_map
+from precision_time.executor import Executor, process_map
 from precision_time.ray_executor import local_cluster, ray_map
 
 RESULTS = Path(__file__).with_name("ray_sweep.json")
@@ -139,7 +139,7 @@ def nothing(chunk: Chunk) -> None:
 
 
 @contextmanager
-def _cluster_map() -> Iterator[Map]:
+def _cluster_map() -> Iterator[Executor]:
     with local_cluster(WORKERS, 1), ray_map() as spread:
         yield spread
 
@@ -153,7 +153,7 @@ WAYS: dict[str, Any] = {
 
 def measure(way: str, configurations: int) -> Result:
     """Run the sweep one way, in this process."""
-    over: AbstractContextManager[Map] = WAYS[way]()
+    over: AbstractContextManager[Executor] = WAYS[way]()
     begun_s = time.perf_counter()
     with over as spread:
         list(spread(_warm, range(WORKERS)))

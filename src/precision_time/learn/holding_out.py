@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..executor import Map
+from ..executor import Executor
 from .stages import BoosterSettings, ByStage, fit_stages
 from .table import MeasuredTable
 
@@ -51,7 +51,7 @@ def held_out_by_stage(
     settings: Mapping[str, BoosterSettings],
     seed: int,
     trusting: bool = False,
-    spread: Map = map,
+    spread: Executor = map,
 ) -> Iterable[ByStage]:
     """What the stages say of the rows outside each fold, in the order of the folds.
 

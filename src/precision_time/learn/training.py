@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ..corpus.measurement import Measurement
 from ..corpus.splits import SplitBy, configuration_groups, group_numbers, grouped_folds
 from ..corpus.store import corpus_fingerprint, load_corpus
-from ..executor import Map
+from ..executor import Executor
 from .artifact import EvidenceTable, TrainedPredictor
 from .evidence_space import evidence_keys
 from .holding_out import Fold, held_out_by_stage
@@ -63,7 +63,7 @@ def train(
     seed: int = 0,
     quick: bool = False,
     tell: Tell = lambda _: None,
-    spread: Map = map,
+    spread: Executor = map,
 ) -> TrainingResult:
     """Fit the predictor on the shipped corpus, or on the measurements given.
 
@@ -118,7 +118,7 @@ def cross_validate(
     seed: int = 0,
     folds: int = _FOLDS,
     tell: Tell = lambda _: None,
-    spread: Map = map,
+    spread: Executor = map,
 ) -> HeldOut:
     """Out-of-fold predictions under one protocol of PROTOCOLS.
 

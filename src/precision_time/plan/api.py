@@ -9,7 +9,7 @@ from typing import Any
 
 from ..predict.asked import resolve_asked
 from ..predict.question import Said, check_counts, resolve_stack
-from ..ray_executor import spread_over
+from ..ray_executor import open_executor
 from ..workload.workload import Workload
 from .problem import Problem
 from .result import LayoutSearch
@@ -120,7 +120,7 @@ def find_layouts(
         assumptions=tuple(said.assumptions),
         warnings=tuple(said.warnings),
     )
-    with spread_over(ray, workers) as over:
+    with open_executor(ray, workers) as over:
         return search_layouts(problem, fixed=fixed, top=top, over=over, coverage=coverage, progress=progress)
 
 

@@ -12,7 +12,7 @@ from ... import __version__
 from ...corpus.measurement import Measurement
 from ...corpus.store import corpus_fingerprint, load_corpus
 from ...errors import ConfigError
-from ...executor import Map
+from ...executor import Executor
 from ...io import cache_folder
 from .ablation_table import ablations_section
 from .contract import Report, Section
@@ -51,7 +51,7 @@ def build_report(
     measurements: Sequence[Measurement] | None = None,
     folder: Path | None = None,
     tell: Tell = lambda _: None,
-    spread: Map = map,
+    spread: Executor = map,
 ) -> Report:
     """The tables asked for, on the shipped corpus or on the measurements given.
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ...corpus.splits import configuration_groups
 from ...corpus.store import corpus_fingerprint
-from ...executor import Map
+from ...executor import Executor
 from ...io import package_hash
 from ...learn.holding_out import Fold, held_out_by_stage
 from ...learn.stages import DEFAULT_SETTINGS, BoosterSettings, StagedCorrection
@@ -57,7 +57,7 @@ class Runs:
     settings: Mapping[str, BoosterSettings]
     folds: int = 5
     tell: Callable[[str], None] = lambda _: None
-    spread: Map = map
+    spread: Executor = map
     """What runs the folds: `map`, a pool of processes, a cluster. The predictions are the same."""
     folder: Path | None = None
     """Where predictions are kept between calls; None keeps them for this object only."""

@@ -1,4 +1,4 @@
-"""Ray as a `Map`: the answers of the plain `map`, a bounded number of chunks, errors as they are."""
+"""Ray as an `Executor`: the answers of the plain `map`, a bounded number of chunks, errors as they are."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 from precision_time.cost.stacks import usual_stack
 from precision_time.errors import ConfigError, LayoutError, MissingExtraError
-from precision_time.executor import Map
+from precision_time.executor import Executor
 from precision_time.hardware.catalog import get_cluster
 from precision_time.learn.holding_out import Fold, held_out_by_stage
 from precision_time.learn.stages import DEFAULT_SETTINGS
@@ -23,7 +23,7 @@ from precision_time.learn.table import JobTable, MeasuredTable
 from precision_time.plan.problem import Problem
 from precision_time.plan.search import search_layouts
 from precision_time.precision.catalog import get_policy
-from precision_time.ray_executor import _not_connected, import_ray, ray_map, ray_session, spread_over
+from precision_time.ray_executor import _not_connected, import_ray, open_executor, ray_map, ray_session
 from precision_time.workload.resolve import load_workload
 
 # Before LightGBM is loaded, as in tests/learn: its threads must sleep, not spin, while they wait.
@@ -34,7 +34,7 @@ IN_FLIGHT = 4
 
 
 @pytest.fixture(scope="module")
-def over() -> Iterator[Map]:
+def over() -> Iterator[Executor]:
     """A map over a local Ray of two CPUs."""
     pytest.importorskip("ray")
     with pytest.MonkeyPatch.context() as patch:
@@ -47,7 +47,7 @@ needs_ray = pytest.mark.slow
 
 
 @needs_ray
-def test_answers_come_in_order(over: Map) -> None:
+def test_answers_come_in_order(over: Executor) -> None:
     def slow_first(number: int) -> tuple[int, float]:
         import time
 
@@ -59,7 +59,7 @@ def test_answers_come_in_order(over: Map) -> None:
 
 
 @needs_ray
-def test_no_more_chunks_are_taken_than_may_be_in_flight(over: Map) -> None:
+def test_no_more_chunks_are_taken_than_may_be_in_flight(over: Executor) -> None:
     taken: list[int] = []
 
     def chunks() -> Iterator[int]:
@@ -74,7 +74,7 @@ def test_no_more_chunks_are_taken_than_may_be_in_flight(over: Map) -> None:
 
 
 @needs_ray
-def test_errors_arrive_as_they_were_raised(over: Map) -> None:
+def test_errors_arrive_as_they_were_raised(over: Executor) -> None:
     def refuse(number: int) -> int:
         if number == 3:
             raise LayoutError(f"tp={number} cannot be. To fix: tp=4.")
@@ -89,7 +89,7 @@ def test_errors_arrive_as_they_were_raised(over: Map) -> None:
 
 
 @needs_ray
-def test_a_lost_worker_is_replaced(over: Map, tmp_path: Path) -> None:
+def test_a_lost_worker_is_replaced(over: Executor, tmp_path: Path) -> None:
     mark = tmp_path / "tried"
 
     def dies_once(number: int) -> int:
@@ -127,7 +127,7 @@ def made_up_table(models: int = 6, rows_each: int = 30) -> MeasuredTable:
 
 
 @needs_ray
-def test_folds_are_fitted_bit_for_bit_as_here(over: Map) -> None:
+def test_folds_are_fitted_bit_for_bit_as_here(over: Executor) -> None:
     table = made_up_table()
     count = len(table.measured_s)
     part = np.arange(count) % 3
@@ -151,7 +151,7 @@ def test_folds_are_fitted_bit_for_bit_as_here(over: Map) -> None:
 
 
 @needs_ray
-def test_the_search_finds_the_same_layouts_and_times(over: Map) -> None:
+def test_the_search_finds_the_same_layouts_and_times(over: Executor) -> None:
     workload = load_workload("llama3.2-1b", seq_len=2048)
     problem = Problem(
         workload=workload,
@@ -167,7 +167,7 @@ def test_the_search_finds_the_same_layouts_and_times(over: Map) -> None:
 
 
 @needs_ray
-def test_a_session_that_is_open_is_used_and_left_open(over: Map) -> None:
+def test_a_session_that_is_open_is_used_and_left_open(over: Executor) -> None:
     ray = import_ray()
     with ray_session("10.255.255.1:1") as module:
         assert module is ray
@@ -195,10 +195,10 @@ def test_a_cluster_that_lets_nobody_in_is_not_called_absent() -> None:
 
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingExtraError, match=r"precision-time\[ray\]"), spread_over("local"):
+    with pytest.raises(MissingExtraError, match=r"precision-time\[ray\]"), open_executor("local"):
         pass
 
 
 def test_without_an_address_processes_do_it() -> None:
-    with spread_over(None, 1) as spread:
+    with open_executor(None, 1) as spread:
         assert spread is map
