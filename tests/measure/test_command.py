@@ -13,8 +13,10 @@ from typer.testing import CliRunner, Result
 from precision_time.cli.campaign import app
 from precision_time.corpus.schema import COLUMNS as CORPUS_COLUMNS
 from precision_time.errors import ConfigError, CorpusError
+from precision_time.measure.precisions import DATA
+from precision_time.measure.report import TrialReport
 from precision_time.measure.result import COLUMNS, TrialResult, read_results_csv
-from precision_time.measure.store import CampaignStore
+from precision_time.measure.store import CampaignStore, read_store
 
 
 def call(*words: str) -> Result:
@@ -83,3 +85,25 @@ def test_a_store_is_exported(store: Path, tmp_path: Path) -> None:
 
 def test_a_store_that_is_none_is_an_error(tmp_path: Path) -> None:
     assert isinstance(call("show", str(tmp_path / "none")).exception, CorpusError)
+
+
+def test_a_campaign_that_measures_nothing_ends_with_one_line_and_a_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = "its 1 workers could not be started: not ready within 180 s; is the cluster busy?"
+    about = {"campaign": "campaign", "store": "x", "points": 2}
+    report = TrialReport(about=about, failed={"a#0": error, "a#1": error}, seconds=180.0)
+    monkeypatch.setattr("precision_time.measure.launchers.ray.run_campaign", lambda *_, **__: report)
+    words = ("run", "--models", "cnn", "--store", str(tmp_path / "x.sqlite"))
+    ended = call(*words)
+    assert ended.exit_code == 1
+    assert ended.stderr.splitlines()[-1] == f"Error: No trial could be measured, 2 failed; the first: {error}"
+    assert "Failed: 2" in ended.stdout
+    assert json.loads(call(*words, "--json").stdout)["failed"] == {"a#0": error, "a#1": error}
+
+
+def test_the_stored_campaign_can_be_read() -> None:
+    results = read_store(DATA / "own-ray-cpu.csv")
+    assert len(results) > 250
+    assert {result.campaign for result in results} == {"own-ray-cpu"}
+    assert sum(result.valid for result in results) >= 190

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ pytest.importorskip("torch")
 
 from precision_time.errors import ConfigError  # noqa: E402
 from precision_time.measure.campaign import Campaign  # noqa: E402
+from precision_time.measure.launchers import groups  # noqa: E402
 from precision_time.measure.launchers.ray import run_campaign  # noqa: E402
 from precision_time.measure.report import Progress  # noqa: E402
 from precision_time.measure.result import TrialResult  # noqa: E402
@@ -81,6 +83,26 @@ def test_two_workers_wait_for_gradients(tmp_path: Path, trial_of: Make) -> None:
     # Three steps are the fewest; the epoch of four was not finished, and is not made up.
     transformer = found["transformer"]
     assert (transformer.num_steps, transformer.num_epochs, transformer.epoch_time_s) == (3, 0, None)
+
+
+def test_workers_that_are_not_ready_in_time_are_reported_and_leave_nothing_behind(
+    tmp_path: Path, trial_of: Make, ray: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "trials.sqlite"
+    campaign = campaign_of([trial_of(model="mlp"), trial_of(model="mlp", repeat=1)])
+    with monkeypatch.context() as patch:
+        patch.setattr(groups, "START_LIMIT_S", 0.5)
+        report = run_campaign(campaign, path)
+    assert (len(report.measured), len(report.failed), report.left) == (0, 2, 0)
+    assert {each.error for each in read_store(path)} == {
+        "its 1 workers could not be started: not ready within 0.5 s; is the cluster busy?"
+    }
+    again = run_campaign(campaign, path, retry_failed=True)
+    assert (len(again.measured), again.failed) == (2, {})
+    deadline_s = time.monotonic() + 30
+    while ray.available_resources().get("CPU") != 2.0 and time.monotonic() < deadline_s:
+        time.sleep(0.5)
+    assert ray.available_resources().get("CPU") == 2.0
 
 
 def test_an_interrupted_campaign_goes_on_where_it_stopped(tmp_path: Path, trial_of: Make) -> None:

@@ -24,7 +24,7 @@ from precision_time.measure.launchers.worker import (  # noqa: E402
 from precision_time.measure.steps import training  # noqa: E402
 from precision_time.measure.steps.catalog import built_in_models  # noqa: E402
 from precision_time.measure.steps.models import INPUTS, MODULES  # noqa: E402
-from precision_time.measure.steps.tasks import InMemory, Share, build_task, synthetic  # noqa: E402
+from precision_time.measure.steps.tasks import build_task, in_memory, synthetic_pool  # noqa: E402
 from precision_time.measure.steps.training import (  # noqa: E402
     GradientClock,
     HostClock,
@@ -50,10 +50,7 @@ def test_workers_share_an_epoch_without_overlap(
 ) -> None:
     trial = trial_of(workers=workers, batch_per_worker=batch, dataset_samples=samples)
     pool = (torch.arange(samples),)
-    seen = [
-        [tuple(b[0].tolist()) for b in InMemory(share=Share(trial=trial, rank=rank), pool=pool).epoch(epoch)]
-        for rank in range(workers)
-    ]
+    seen = [[tuple(b[0].tolist()) for b in in_memory(trial, rank, pool)(epoch)] for rank in range(workers)]
     assert {len(batches) for batches in seen} == {trial.steps_per_epoch}
     flat = [row for batches in seen for rows in batches for row in rows]
     assert len(flat) == len(set(flat)) == trial.steps_per_epoch * workers * batch
@@ -61,10 +58,10 @@ def test_workers_share_an_epoch_without_overlap(
 
 def test_a_large_synthetic_set_goes_round(trial_of: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("precision_time.measure.steps.tasks.POOL_BYTES", 10 * 3 * 32 * 32 * 4)
-    share = Share(trial=trial_of(dataset_samples=100_000), rank=0)
-    batches = synthetic(share, "images", built_in_models()["cnn"].sizes)
-    assert 8 <= len(batches.pool[0]) <= 10
-    images, labels = next(batches.epoch(0))
+    trial = trial_of(dataset_samples=100_000)
+    pool = synthetic_pool(trial, "images", built_in_models()["cnn"].sizes)
+    assert 8 <= len(pool[0]) <= 10
+    images, labels = next(in_memory(trial, 0, pool)(0))
     assert images.shape == (8, 3, 32, 32)
     assert labels.shape == (8,)
 
@@ -87,7 +84,7 @@ def test_models_have_the_parameters_of_the_catalogues(name: str) -> None:
 def test_digits_are_real_images(trial_of: Make, name: str) -> None:
     pytest.importorskip("sklearn")
     task = build_task(trial_of(model=name, dataset="digits", dataset_samples=1797), 0)
-    images, labels = next(task.batches.epoch(0))
+    images, labels = next(iter(task.batches(0)))
     assert images.shape == (8, 1, 8, 8)
     assert 0 <= float(images.min()) < float(images.max()) <= 1
     assert torch.isfinite(task.module(images, labels))
@@ -180,7 +177,7 @@ def test_a_users_module_comes_with_the_batch_of_the_trial(trial_of: Make) -> Non
     trial = trial_of(model="campaign_loops:pair")
     made = load_function(trial.model)(loop_config(trial, 0))
     task = _one_batch(trial, ALONE, made)
-    assert task.module(*next(task.batches.epoch(0))).dim() == 0
+    assert task.module(*next(iter(task.batches(0)))).dim() == 0
     with pytest.raises(ConfigError, match="8 samples where the trial asks for 4"):
         _one_batch(trial_of(model="campaign_loops:pair", batch_per_worker=4), ALONE, made)
     with pytest.raises(CaptureError, match="returned a int"):

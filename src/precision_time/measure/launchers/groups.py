@@ -14,17 +14,18 @@ import os
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ...errors import PrecisionTimeError
 from ..trial import TrainingTrial, WorkerGroup
-from .coordinator import Coordinator, Event
+from .coordinator import Coordinator
 
 START_LIMIT_S = 180.0
 """For all workers of a group to be ready."""
 _END_LIMIT_S = 60.0
 """For Ray Train to notice that its workers are gone, and for the coordinator to answer."""
+_GRACE_S = 1.0
+_LATE = "late"
 _ENVIRONMENT: Mapping[str, str] = {
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
@@ -55,17 +56,14 @@ class TrainerProcess:
         for name, value in _ENVIRONMENT.items():
             os.environ.setdefault(name, value)
 
-    def fit(self, group: WorkerGroup, coordinator: Any) -> None:
-        """Run a trainer to its end, and tell the coordinator how it ended."""
-        import ray
-
-        error = ""
+    def fit(self, group: WorkerGroup, coordinator: Any) -> str:
+        """Run a trainer to its end. Returns why it failed; empty if it did not."""
         try:
             with tempfile.TemporaryDirectory() as folder:
                 _trainer(group, coordinator, folder).fit()
         except Exception as raised:  # noqa: BLE001 - whatever ends a trainer, the campaign goes on
-            error = _reason(raised)
-        ray.get(coordinator.close.remote(error))
+            return _reason(raised)
+        return ""
 
 
 def _trainer(group: WorkerGroup, coordinator: Any, folder: str) -> Any:
@@ -108,67 +106,30 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {lines[-1] if lines else ''}"
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class _Run:
-    """One trainer with its coordinator, and how far its workers have come."""
+    """One trainer with its coordinator."""
 
     ray: Any
     coordinator: Any
     fit: Any
-    """Reference to the trainer's end."""
-    begun_s: float
-    trials: Sequence[TrainingTrial]
-    seen: int = 0
-    """Events that were handled."""
-    next: int = 0
-    """Number of the trial that has not been settled yet."""
-    taken: int = -1
-    """Number of the last trial that the workers took."""
-    deadline_s: float = 0.0
-    wanted: bool = True
-    facts: list[Mapping[str, Any]] = field(default_factory=list)
+    """Reference to the reason why the trainer ended."""
 
-    def ask(self, method: str, *arguments: Any) -> Any:
-        """The answer of the coordinator.
-
-        Raises:
-            PrecisionTimeError: If it does not answer.
-        """
+    def ask(self, method: str, *arguments: Any, limit_s: float = _END_LIMIT_S) -> tuple[Any, str]:
+        """The answer of the coordinator, or why there is none: the trainer ended, or the limit has passed."""
         reference = getattr(self.coordinator, method).remote(*arguments)
-        try:
-            return self.ray.get(reference, timeout=_END_LIMIT_S)
-        except (self.ray.exceptions.GetTimeoutError, self.ray.exceptions.RayActorError) as error:
-            raise PrecisionTimeError(
-                "The actor that hands out the trials does not answer; a node may be lost. To fix: run the "
-                "same command again; what was measured is stored."
-            ) from error
-
-    def next_events(self) -> list[Event]:
-        """What happened next; nothing if nothing did until the deadline."""
-        reference = self.coordinator.events_since.remote(self.seen)
-        timeout_s = max(self.deadline_s - time.monotonic(), 0.0)
-        ready, _ = self.ray.wait([reference, self.fit], timeout=timeout_s)
+        ready, _ = self.ray.wait([reference, self.fit], timeout=limit_s)
+        if ready and reference not in ready:  # both may be ready: the last answer before the end counts
+            ready = self.ray.wait([reference], timeout=_GRACE_S)[0] or ready
         if reference in ready:
-            events: list[Event] = self.ray.get(reference)
-            self.seen += len(events)
-            return events
+            return self.ray.get(reference), ""
         self.ray.cancel(reference)
         if not ready:
-            return []
+            return None, _LATE
         try:
-            self.ray.get(self.fit)
+            return None, self.ray.get(self.fit) or "the workers ended without an answer"
         except self.ray.exceptions.RayError as error:
-            return [("closed", -1, f"the process of the trainer was lost: {_reason(error)}")]
-        return self.next_events()
-
-    def late(self) -> str:
-        """Why a group is ended whose deadline has passed."""
-        if not self.facts:
-            return f"not ready within {START_LIMIT_S:g} s; is the cluster busy?"
-        limit_s = self.trials[self.next].time_limit_s
-        return (
-            f"TimeLimit: not done within {limit_s:g} s; the workers were ended (time_limit of the campaign)"
-        )
+            return None, f"the process of the trainer was lost: {_reason(error)}"
 
 
 class GroupRunner:
@@ -197,62 +158,42 @@ class GroupRunner:
         """
         left = list(trials)
         while left:
-            run = self._start(group, left)
-            error = self._watch(run, listener)
-            if not run.wanted:
-                return
-            left = left[run.next :]
-            if not left:
-                return
-            if not run.facts:
+            begun_s = time.monotonic()
+            run = self._start(group)
+            facts = None
+            try:
+                facts, error = run.ask("facts", limit_s=START_LIMIT_S)
+                if facts is not None:
+                    listener.started(time.monotonic() - begun_s, facts)
+                    left = _measure(run, left, listener)
+            finally:
+                self._end(run, registered=facts is not None)
+            if facts is None:
+                why = (
+                    f"not ready within {START_LIMIT_S:g} s; is the cluster busy?" if error is _LATE else error
+                )
                 for trial in left:
-                    listener.failed(trial, f"its {group.num_workers} workers could not be started: {error}")
+                    listener.failed(trial, f"its {group.num_workers} workers could not be started: {why}")
                 return
-            if run.next in (run.taken, 0):
-                listener.failed(left.pop(0), error or "the workers ended without an answer")
 
-    def _start(self, group: WorkerGroup, trials: Sequence[TrainingTrial]) -> _Run:
+    def _start(self, group: WorkerGroup) -> _Run:
         """A coordinator and a trainer, on their way."""
         ray = self._ray
         if self._process is None:
             from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-            here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
-            self._process = ray.remote(num_cpus=0, scheduling_strategy=here)(TrainerProcess).remote()
-        coordinator = ray.remote(num_cpus=0)(Coordinator).remote(
-            [trial.to_dict() for trial in trials], group.num_workers
-        )
-        begun_s = time.monotonic()
-        return _Run(
-            ray=ray,
-            coordinator=coordinator,
-            fit=self._process.fit.remote(group, coordinator),
-            begun_s=begun_s,
-            trials=trials,
-            deadline_s=begun_s + START_LIMIT_S,
-        )
+            this_node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+            self._process = ray.remote(num_cpus=0, scheduling_strategy=this_node)(TrainerProcess).remote()
+        coordinator = ray.remote(num_cpus=0)(Coordinator).remote(group.num_workers)
+        return _Run(ray=ray, coordinator=coordinator, fit=self._process.fit.remote(group, coordinator))
 
-    def _watch(self, run: _Run, listener: GroupListener) -> str:
-        """Go through the trials until the trainer is gone. Returns why it is, empty if it was done."""
-        try:
-            while True:
-                events = run.next_events()
-                if not events:
-                    return run.late()
-                for event in events:
-                    if event[0] == "closed":
-                        return str(event[2])
-                    _handle_event(event, run, listener)
-        finally:
-            self._end(run)
-
-    def _end(self, run: _Run) -> None:
+    def _end(self, run: _Run, *, registered: bool) -> None:
         """End the workers and their trainer; a trainer that does not notice is ended with its process."""
         ended: list[Any] = []
         try:
-            for handle in run.ask("handles"):
+            for handle in run.ask("handles")[0] or ():
                 self._ray.kill(handle, no_restart=True)
-            ended, _ = self._ray.wait([run.fit], timeout=_END_LIMIT_S if run.facts else 0.0)
+            ended, _ = self._ray.wait([run.fit], timeout=_END_LIMIT_S if registered else 0.0)
         finally:
             if not ended:
                 self._end_process()
@@ -264,32 +205,21 @@ class GroupRunner:
             self._process = None
 
 
-def _handle_event(event: Event, run: _Run, listener: GroupListener) -> None:
-    """Act on one event."""
-    kind, index, value = event
-    if kind == "registered":
-        run.facts = value
-        listener.started(time.monotonic() - run.begun_s, value)
-        _next(run, listener)
-    elif kind == "taken":
-        run.taken = index
-        run.deadline_s = time.monotonic() + run.trials[index].time_limit_s
-    elif kind in ("measured", "failed") and index == run.next:
-        trial = run.trials[index]
-        if kind == "measured":
-            listener.measured(trial, value)
-        else:
-            listener.failed(trial, value)
-        run.next += 1
-        _next(run, listener)
-
-
-def _next(run: _Run, listener: GroupListener) -> None:
-    """Let the workers go on to the next trial, or end."""
-    run.deadline_s = time.monotonic() + START_LIMIT_S
-    if run.next < len(run.trials):
-        run.wanted = listener.begins(run.trials[run.next])
-        if run.wanted:
-            run.ask("allow", run.next + 1)
-            return
+def _measure(run: _Run, trials: Sequence[TrainingTrial], listener: GroupListener) -> list[TrainingTrial]:
+    """Measure trials until the group is lost. Returns those that a new group is to measure."""
+    for index, trial in enumerate(trials):
+        if not listener.begins(trial):
+            break
+        outcome, error = run.ask("run", index, trial.to_dict(), limit_s=trial.time_limit_s)
+        if error is _LATE:
+            error = (
+                f"TimeLimit: not done within {trial.time_limit_s:g} s; the workers were ended (time_limit)"
+            )
+        if outcome is not None and not outcome.error:
+            listener.measured(trial, outcome.figures)
+            continue
+        listener.failed(trial, error or outcome.error)
+        if outcome is None or outcome.group_lost:
+            return list(trials[index + 1 :])
     run.ask("shut_down")
+    return []

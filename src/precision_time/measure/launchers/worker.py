@@ -22,7 +22,7 @@ from ..device import ResourceMonitor, find_device
 from ..execution import free_memory, is_lasting, matmul_precision, synchronize
 from ..precisions import MODES
 from ..steps.models import built_from
-from ..steps.tasks import Share, TrainingTask, build_task, one_batch_task
+from ..steps.tasks import TrainingTask, build_task, one_batch_task
 from ..steps.training import Trainer, build_optimizer, endless
 from ..steps.user_code import count_reports, load_function, loop_config, take_reports
 from ..trial import TrainingTrial
@@ -69,7 +69,7 @@ def train_loop(config: Mapping[str, Any]) -> None:
     handle = ray.get_runtime_context().current_actor
     ray.get(coordinator.register.remote(rank, handle, _facts(device, config["threads"])))
     for index in count():
-        given = ray.get(coordinator.trial.remote(index, rank))
+        given = ray.get(coordinator.trial.remote(index))
         if given is None:
             return
         _run_trial(TrainingTrial.from_dict(given), index, rank, device, coordinator)
@@ -87,11 +87,12 @@ def _run_trial(trial: TrainingTrial, index: int, rank: int, device: Any, coordin
             warnings.simplefilter("ignore")
             figures = measure_trial(trial, WorkerContext(rank=rank, device=device, all_gather=all_gather))
     except NotBuiltError as error:
-        ray.get(coordinator.failed.remote(index, str(error)))
+        ray.get(coordinator.failed.remote(index, str(error), False))
         return
     except Exception as error:  # noqa: BLE001 - a user's loop and its libraries raise anything
-        ray.get(coordinator.failed.remote(index, _described(error)))
-        if trial.group.num_workers > 1 or is_lasting(error):
+        group_lost = trial.group.num_workers > 1 or is_lasting(error)
+        ray.get(coordinator.failed.remote(index, _described(error), group_lost))
+        if group_lost:
             raise
         return
     finally:
@@ -154,33 +155,76 @@ def _train(trial: TrainingTrial, context: WorkerContext, task: TrainingTask, sta
     from ray.train.torch import prepare_model
 
     module = prepare_model(task.module.train())
-    trainer = Trainer(
-        module,
-        precision=trial.precision,
-        device=context.device,
-        optimizer=build_optimizer(trial.optimizer, module),
-    )
-    params = sum(parameter.numel() for parameter in module.parameters())
-    build_s = time.perf_counter() - start_s
-    warm = endless(task.batches)
-    first_s = trainer.run(warm, 1)
-    more_s = trainer.run(warm, trial.warmup_steps)
-    steps = _steps(trial, context, more_s / trial.warmup_steps if trial.warmup_steps else first_s)
-    trainer.marks.clear()
-    monitor = _started_monitor(context)
+    optimizer = build_optimizer(trial.optimizer, module)
+    trainer = Trainer(module, precision=trial.precision, device=context.device, optimizer=optimizer)
     batches = endless(task.batches)
-    spans = [trainer.run(batches, count) for count in _spans(steps, trial.steps_per_epoch)]
-    use, waits = _use(monitor), trainer.waits()
+
+    def restart() -> None:
+        nonlocal batches
+        batches = endless(task.batches)
+        trainer.marks.clear()
+
+    figures = _timed(
+        trial,
+        context,
+        start_s,
+        run=lambda most: trainer.run(batches, most),
+        step_times=trainer.step_times,
+        restart=restart,
+    )
+    waits = trainer.waits()
+    return {
+        **figures,
+        "params": sum(parameter.numel() for parameter in module.parameters()),
+        "gradient_wait_s": statistics.median(waits) if waits else None,
+        "gradient_wait_method": trainer.clock.method if waits else "",
+    }
+
+
+def _timed(
+    trial: TrainingTrial,
+    context: WorkerContext,
+    start_s: float,
+    *,
+    run: Callable[[int], float],
+    step_times: Callable[[], list[float]],
+    restart: Callable[[], None],
+) -> Figures:
+    """Iteration 0, warm-up, and the steps that count.
+
+    Args:
+        trial: Says how many steps there are.
+        context: Of the worker.
+        start_s: When building began.
+        run: Makes that many steps, or as many as there are; returns their wall time [s].
+        step_times: Seconds of each step so far.
+        restart: Called after the warm-up: step times and batches start again.
+    """
+    build_s = time.perf_counter() - start_s
+    first_s = run(1)
+    if not step_times():
+        raise ConfigError(
+            f"{trial.model} ended before its first step. To fix: yield after every optimizer step."
+        )
+    more_s = run(trial.warmup_steps)
+    warm = len(step_times()) - 1
+    wanted = _steps(trial, context, more_s / warm if warm else first_s)
+    restart()
+    monitor = _started_monitor(context)
+    spans = [run(count) for count in _spans(wanted, trial.steps_per_epoch)]
+    use, times = _use(monitor), step_times()
+    if not times:
+        raise ConfigError(
+            f"{trial.model} made {1 + warm} steps, all of them warm-up. To fix: yield more often, or set "
+            "warmup_steps: 0."
+        )
     return {
         **use,
-        **_step_figures(trainer.step_times()),
-        **_epoch_figures(spans, steps, trial.steps_per_epoch),
+        **_step_figures(times),
+        **_epoch_figures(spans, len(times), trial.steps_per_epoch),
         "build_s": build_s,
         "first_step_s": first_s,
         "warmup_s": first_s + more_s,
-        "params": params,
-        "gradient_wait_s": statistics.median(waits) if waits else None,
-        "gradient_wait_method": trainer.clock.method if waits else "",
     }
 
 
@@ -267,50 +311,25 @@ def _one_batch(trial: TrainingTrial, context: WorkerContext, made: Any) -> Train
             f"{trial.model} gave a batch of {built.batch_size} samples where the trial asks for "
             f"{trial.batch_per_worker}. To fix: make it of config['batch_size'] samples."
         )
-    return one_batch_task(built, Share(trial=trial, rank=context.rank))
+    return one_batch_task(trial, built)
 
 
 def _generated(trial: TrainingTrial, context: WorkerContext, steps: Iterator[Any], start_s: float) -> Figures:
-    """A user's generator, of which each `yield` ends a step."""
-    times = _timed(steps, context.device)
-    first_s = next(times, None)
-    if first_s is None:
-        raise ConfigError(
-            f"{trial.model} ended before its first step. To fix: yield after every optimizer step."
-        )
-    build_s = time.perf_counter() - start_s - first_s
-    warm = list(islice(times, trial.warmup_steps))
-    wanted = _steps(trial, context, statistics.fmean(warm) if warm else first_s)
-    monitor = _started_monitor(context)
-    measured = list(islice(times, wanted))
-    use = _use(monitor)
-    if not measured:
-        raise ConfigError(
-            f"{trial.model} made {1 + len(warm)} steps, all of them warm-up. To fix: yield more often, or "
-            "set warmup_steps: 0."
-        )
+    """A user's generator, of which each `yield` ends a step; the device's work is included."""
+    times: list[float] = []
+
+    def run(most: int) -> float:
+        before = len(times)
+        begin_s = time.perf_counter()
+        for _ in islice(steps, most):
+            synchronize(context.device.type)
+            end_s = time.perf_counter()
+            times.append(end_s - begin_s)
+            begin_s = end_s
+        return sum(times[before:])
+
+    figures = _timed(trial, context, start_s, run=run, step_times=lambda: list(times), restart=times.clear)
     close = getattr(steps, "close", None)
     if close is not None:
         close()
-    per_epoch = trial.steps_per_epoch
-    whole = [sum(measured[begin : begin + per_epoch]) for begin in range(0, len(measured), per_epoch)]
-    return {
-        **use,
-        **_step_figures(measured),
-        **_epoch_figures(whole, len(measured), per_epoch),
-        "build_s": build_s,
-        "first_step_s": first_s,
-        "warmup_s": first_s + sum(warm),
-    }
-
-
-def _timed(steps: Iterator[Any], device: Any) -> Iterator[float]:
-    """Seconds of each step of a generator, the device's work included."""
-    while True:
-        start_s = time.perf_counter()
-        try:
-            next(steps)
-        except StopIteration:
-            return
-        synchronize(device.type)
-        yield time.perf_counter() - start_s
+    return figures

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from itertools import repeat
+from typing import Any
 
 import torch
 
@@ -30,87 +31,55 @@ _MOST_POOL = 65_536
 _MOST_TOKENS = 512
 
 
-class Batches(Protocol):
-    """What a training loop reads."""
-
-    def epoch(self, number: int) -> Iterator[Batch]:
-        """The batches of an epoch, in memory of the host: `TrainingTrial.steps_per_epoch` of them."""
+Batches = Callable[[int], Iterator[Batch]]
+"""Number of an epoch -> its batches, in memory of the host: `TrainingTrial.steps_per_epoch` of them."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Share:
-    """Which samples of an epoch are this worker's: every `world`-th of one shuffle that all workers draw."""
+def sample_rows(trial: TrainingTrial, rank: int, epoch: int) -> Iterator[Any]:
+    """Indices of each batch of a worker, shape (batch_per_worker,).
 
-    trial: TrainingTrial
-    rank: int
-
-    def rows(self, epoch: int) -> Iterator[Any]:
-        """Indices of each batch, shape (batch_per_worker,)."""
-        world, size = self.trial.group.num_workers, self.trial.batch_per_worker
-        order = torch.randperm(self.trial.num_samples, generator=torch.Generator().manual_seed(epoch))
-        mine = order[self.rank :: world]
-        for step in range(self.trial.steps_per_epoch):
-            yield mine[step * size : (step + 1) * size]
+    They are every `num_workers`-th of one shuffle that all workers draw.
+    """
+    size = trial.batch_per_worker
+    order = torch.randperm(trial.num_samples, generator=torch.Generator().manual_seed(epoch))
+    mine = order[rank :: trial.group.num_workers]
+    for step in range(trial.steps_per_epoch):
+        yield mine[step * size : (step + 1) * size]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class InMemory:
-    """Samples that were loaded before the first step."""
-
-    share: Share
-    pool: Batch
-    """Tensors with as many rows as samples, or fewer: then rows repeat."""
-
-    def epoch(self, number: int) -> Iterator[Batch]:
-        """See Batches."""
-        count = len(self.pool[0])
-        for rows in self.share.rows(number):
-            yield tuple(tensor[rows % count] for tensor in self.pool)
+def in_memory(trial: TrainingTrial, rank: int, pool: Batch) -> Batches:
+    """Samples that were loaded before the first step; fewer rows than samples repeat."""
+    count = len(pool[0])
+    return lambda epoch: (
+        tuple(tensor[rows % count] for tensor in pool) for rows in sample_rows(trial, rank, epoch)
+    )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FromFolder:
-    """Images that are read and decoded as they are needed, in the worker's own process."""
+def from_folder(trial: TrainingTrial, rank: int, images: Any) -> Batches:
+    """Images of a torchvision ImageFolder, read and decoded as they are needed."""
 
-    share: Share
-    images: Any
-    """A torchvision ImageFolder."""
+    def batch(rows: Any) -> Batch:
+        pairs = [images[int(row)] for row in rows]
+        return torch.stack([image for image, _ in pairs]), torch.tensor([label for _, label in pairs])
 
-    def epoch(self, number: int) -> Iterator[Batch]:
-        """See Batches."""
-        for rows in self.share.rows(number):
-            pairs = [self.images[int(row)] for row in rows]
-            yield torch.stack([image for image, _ in pairs]), torch.tensor([label for _, label in pairs])
+    return lambda epoch: map(batch, sample_rows(trial, rank, epoch))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OneBatch:
-    """The same batch in every step, for models that bring one."""
-
-    share: Share
-    batch: Batch
-
-    def epoch(self, number: int) -> Iterator[Batch]:
-        """See Batches."""
-        for _ in range(self.share.trial.steps_per_epoch):
-            yield self.batch
-
-
-def synthetic(share: Share, kind: str, sizes: Sizes) -> InMemory:
+def synthetic_pool(trial: TrainingTrial, kind: str, sizes: Sizes) -> Batch:
     """Random samples of the right shape.
 
     Args:
-        share: Of the worker.
+        trial: Says how many samples there are.
         kind: Key of INPUTS.
         sizes: Of the model.
     """
-    make, batch = INPUTS[kind], share.trial.batch_per_worker
+    make, batch = INPUTS[kind], trial.batch_per_worker
     sample_bytes = sum(tensor.element_size() * tensor.numel() for tensor in make(1, sizes))
-    count = min(share.trial.num_samples, max(POOL_BYTES // sample_bytes, batch), _MOST_POOL)
-    return InMemory(share=share, pool=make(max(count, batch), sizes))
+    count = min(trial.num_samples, max(POOL_BYTES // sample_bytes, batch), _MOST_POOL)
+    return make(max(count, batch), sizes)
 
 
-def _digits(share: Share) -> InMemory:
+def _digits() -> Batch:
     """Scikit-learn's digits."""
     try:
         from sklearn.datasets import load_digits
@@ -119,11 +88,10 @@ def _digits(share: Share) -> InMemory:
             package="scikit-learn", extra="learners", purpose="train on digits"
         ) from error
     data = load_digits()
-    images = torch.tensor(data.images, dtype=torch.float32).unsqueeze(1) / 16.0
-    return InMemory(share=share, pool=(images, torch.tensor(data.target)))
+    return torch.tensor(data.images, dtype=torch.float32).unsqueeze(1) / 16.0, torch.tensor(data.target)
 
 
-def _image_folder(share: Share, side: int) -> FromFolder:
+def _image_folder(trial: TrainingTrial, side: int) -> Any:
     """An ImageFolder, resized to `side` x `side`."""
     try:
         from torchvision import datasets, transforms
@@ -132,13 +100,13 @@ def _image_folder(share: Share, side: int) -> FromFolder:
             package="torchvision", extra="capture", purpose="read an ImageFolder"
         ) from error
     steps = transforms.Compose([transforms.Resize((side, side)), transforms.ToTensor()])
-    folder = datasets.ImageFolder(share.trial.dataset, steps)
-    if len(folder) < share.trial.num_samples:
+    images = datasets.ImageFolder(trial.dataset, steps)
+    if len(images) < trial.num_samples:
         raise ConfigError(
-            f"{share.trial.dataset} holds {len(folder)} images on this node, the campaign counted "
-            f"{share.trial.num_samples}. To fix: let every node see the same folder."
+            f"{trial.dataset} holds {len(images)} images on this node, the campaign counted "
+            f"{trial.num_samples}. To fix: let every node see the same folder."
         )
-    return FromFolder(share=share, images=folder)
+    return images
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -157,27 +125,26 @@ def build_task(trial: TrainingTrial, rank: int) -> TrainingTask:
         ConfigError: If the model cannot read the dataset, or it holds fewer images than were counted.
         MissingExtraError: If a library is not installed.
     """
-    share = Share(trial=trial, rank=rank)
     if trial.model in built_in_models():
-        return _built_in(trial, share)
+        return _built_in(trial, rank)
     spec = planned_models().get(trial.model) or _spec(trial.model)
     if spec.library == "timm":
-        return _timm(trial, share, spec)
+        return _timm(trial, rank, spec)
     if trial.dataset != "synthetic":
         raise ConfigError(f"{trial.model} cannot read {trial.dataset}. To fix: use synthetic data.")
-    return one_batch_task(build_model(spec, trial.batch_per_worker, "cpu"), share)
+    return one_batch_task(trial, build_model(spec, trial.batch_per_worker, "cpu"))
 
 
-def one_batch_task(built: BuiltModel, share: Share) -> TrainingTask:
-    """The task of a model that brings one batch."""
-    return TrainingTask(module=built.module, batches=OneBatch(share=share, batch=built.batch))
+def one_batch_task(trial: TrainingTrial, built: BuiltModel) -> TrainingTask:
+    """The task of a model that brings one batch, which is read in every step."""
+    return TrainingTask(module=built.module, batches=lambda _: repeat(built.batch, trial.steps_per_epoch))
 
 
-def _built_in(trial: TrainingTrial, share: Share) -> TrainingTask:
+def _built_in(trial: TrainingTrial, rank: int) -> TrainingTask:
     model = built_in_models()[trial.model]
     sizes = {**model.sizes, **trial.sizes}
     if trial.dataset == "synthetic":
-        batches: Batches = synthetic(share, model.inputs, sizes)
+        batches = in_memory(trial, rank, synthetic_pool(trial, model.inputs, sizes))
     elif model.inputs != "images":
         raise ConfigError(
             f"{trial.model} reads {model.inputs}, and {trial.dataset} holds images. To fix: use synthetic "
@@ -186,24 +153,25 @@ def _built_in(trial: TrainingTrial, share: Share) -> TrainingTask:
     elif trial.dataset == "digits":
         digits = digits_sizes()
         stages = {"stages": min(sizes["stages"], digits["poolings"])} if "stages" in sizes else {}
-        sizes, batches = {**sizes, **digits, **stages}, _digits(share)
+        sizes, batches = {**sizes, **digits, **stages}, in_memory(trial, rank, _digits())
     else:
-        folder = _image_folder(share, int(sizes["side"]))
-        sizes, batches = {**sizes, "channels": 3, "classes": len(folder.images.classes)}, folder
+        images = _image_folder(trial, int(sizes["side"]))
+        sizes = {**sizes, "channels": 3, "classes": len(images.classes)}
+        batches = from_folder(trial, rank, images)
     return TrainingTask(module=MODULES[trial.model](sizes), batches=batches)
 
 
-def _timm(trial: TrainingTrial, share: Share, spec: ModelSpec) -> TrainingTask:
+def _timm(trial: TrainingTrial, rank: int, spec: ModelSpec) -> TrainingTask:
     """An image model of timm's, on images of its usual side."""
     side, classes = spec.image_size or IMAGE_SIDE, IMAGE_CLASSES
     if trial.dataset == "synthetic":
-        sizes: Mapping[str, float] = {"side": side, "channels": 3, "classes": classes}
-        batches: Batches = synthetic(share, "images", sizes)
+        sizes = {"side": side, "channels": 3, "classes": classes}
+        batches = in_memory(trial, rank, synthetic_pool(trial, "images", sizes))
     elif trial.dataset == "digits":
         raise ConfigError(f"{trial.model} cannot read 8 x 8 digits. To fix: use cnn, mlp or synthetic data.")
     else:
-        batches = folder = _image_folder(share, side)
-        classes = len(folder.images.classes)
+        images = _image_folder(trial, side)
+        classes, batches = len(images.classes), from_folder(trial, rank, images)
     return TrainingTask(module=Classifier(timm_network(spec, num_classes=classes)), batches=batches)
 
 

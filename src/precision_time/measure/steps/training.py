@@ -200,7 +200,7 @@ class Trainer:
 def endless(batches: Batches) -> Iterator[Batch]:
     """The batches of epoch after epoch."""
     for number in count():
-        yield from batches.epoch(number)
+        yield from batches(number)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
