@@ -13,7 +13,7 @@ from precision_time.measure.trial import KernelTrial
 
 torch = pytest.importorskip("torch")
 
-from precision_time.measure.execution import matmul_precision  # noqa: E402
+from precision_time.measure.execution import backend_flags  # noqa: E402
 from precision_time.measure.kernels import float8  # noqa: E402
 from precision_time.measure.kernels import operators as ops  # noqa: E402
 from precision_time.measure.kernels import timing as kernels  # noqa: E402
@@ -94,7 +94,7 @@ def test_operators_that_cannot_be_are_refused(tiny: MeasurePlan, cpu: MeasuredDe
 
 def test_the_precision_of_products_is_given_back() -> None:
     before = torch.get_float32_matmul_precision()
-    with pytest.raises(RuntimeError), matmul_precision(tf32=before == "highest"):
+    with pytest.raises(RuntimeError), backend_flags(tf32=before == "highest"):
         assert torch.get_float32_matmul_precision() != before
         raise RuntimeError
     assert torch.get_float32_matmul_precision() == before

@@ -26,8 +26,6 @@ from precision_time.measure.steps.catalog import built_in_models  # noqa: E402
 from precision_time.measure.steps.models import INPUTS, MODULES  # noqa: E402
 from precision_time.measure.steps.tasks import build_task, in_memory, synthetic_pool  # noqa: E402
 from precision_time.measure.steps.training import (  # noqa: E402
-    GradientClock,
-    HostClock,
     Trainer,
     build_optimizer,
     endless,
@@ -136,13 +134,14 @@ def test_waiting_for_gradients_is_told_from_computing_them(
     trainer.run(endless(task.batches), 3)
     waits, times = trainer.waits(), trainer.step_times()
     assert len(waits) == len(times) == 3
+    assert trainer.wait_method == "ddp-hook-host-clock"
     assert all(slow_s <= wait < step for wait, step in zip(waits, times, strict=True))
 
 
 @pytest.mark.usefixtures("process_group")
 def test_sparse_gradients_are_not_watched() -> None:
     module = torch.nn.Sequential(torch.nn.Embedding(8, 4, sparse=True))
-    assert not GradientClock(clock=HostClock()).watch(torch.nn.parallel.DistributedDataParallel(module))
+    assert trainer_of(torch.nn.parallel.DistributedDataParallel(module)).wait_method == ""
 
 
 @given(st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=50))

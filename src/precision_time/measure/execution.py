@@ -117,27 +117,23 @@ def free_memory(kind: str, *, cycles: bool = True) -> None:
 
 
 @contextmanager
-def matmul_precision(*, tf32: bool) -> Iterator[None]:
-    """Whether fp32 GEMMs and convolutions run as TF32 inside the block."""
-    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+def backend_flags(*, tf32: bool, tuned_convolutions: bool | None = None) -> Iterator[None]:
+    """PyTorch's switches inside the block.
+
+    Args:
+        tf32: Whether fp32 GEMMs and convolutions run as TF32.
+        tuned_convolutions: Whether cuDNN tries its algorithms on the first call; None: as it is.
+    """
+    cudnn = torch.backends.cudnn
+    before = torch.get_float32_matmul_precision(), cudnn.allow_tf32, cudnn.benchmark
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
-    torch.backends.cudnn.allow_tf32 = tf32
+    cudnn.allow_tf32 = tf32
+    cudnn.benchmark = before[2] if tuned_convolutions is None else tuned_convolutions
     try:
         yield
     finally:
         torch.set_float32_matmul_precision(before[0])
-        torch.backends.cudnn.allow_tf32 = before[1]
-
-
-@contextmanager
-def tuned_convolutions(*, on: bool) -> Iterator[None]:
-    """Whether cuDNN tries its algorithms on the first call, as scripts for images have it."""
-    before = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = on
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.benchmark = before
+        cudnn.allow_tf32, cudnn.benchmark = before[1:]
 
 
 def is_out_of_memory(error: BaseException) -> bool:

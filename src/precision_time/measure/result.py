@@ -73,7 +73,7 @@ class TrialResult:
     backend: str = ""
     """gloo or nccl; empty with one worker."""
     device: str = ""
-    """Of the workers, as the device catalogue spells it where it knows it."""
+    """Of the workers, as the device catalog spells it where it has it."""
     hosts: tuple[str, ...] = ()
     """Host name of each worker, by rank."""
     num_hosts: int = 1

@@ -14,7 +14,7 @@ from ..units import GIBI
 from .device import MeasuredDevice
 from .precisions import MODES
 from .result import TrialResult
-from .steps.catalog import BuiltIn, built_in_models, planned_models
+from .steps.catalog import built_in_models, planned_models
 from .trial import KernelTrial, LocalTrial, StepTrial
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def failed_step_cells(trial: StepTrial, device: MeasuredDevice, reason: str) -> 
 
 
 def _common(precision: str, framework_version: str) -> dict[str, Any]:
-    """What rows of both launchers state alike."""
+    """Columns that both launchers fill in the same way."""
     return {
         "framework": "pytorch",
         "framework_version": framework_version,
@@ -175,11 +175,8 @@ def _catalog_model(result: TrialResult) -> tuple[str, dict[str, Any], float | No
     if not built_in.zoo or changed or result.dataset != "synthetic":
         return None
     sizes = {**built_in.sizes, **result.sizes}
-    return built_in.zoo, _zoo_sizes(sizes, built_in), sizes.get("seq_len")
-
-
-def _zoo_sizes(sizes: dict[str, float], built_in: BuiltIn) -> dict[str, Any]:
-    return {theirs: int(sizes[ours]) for ours, theirs in built_in.zoo_sizes.items()}
+    zoo_sizes = {theirs: int(sizes[ours]) for ours, theirs in built_in.zoo_sizes.items()}
+    return built_in.zoo, zoo_sizes, sizes.get("seq_len")
 
 
 def _corpus_row(

@@ -44,7 +44,7 @@ class ModelSpec:
     """How a model is built and what its row says of it."""
 
     name: str
-    """Name in the rows: one that the model catalogue knows, unless the model is user-defined."""
+    """Name in the rows: one that the model catalog knows, unless the model is user-defined."""
     library: str
     """timm, transformers, torch (an architecture of steps/models.py) or own (package.module:function)."""
     build: Mapping[str, Any] = field(default_factory=dict)

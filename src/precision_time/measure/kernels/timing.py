@@ -9,15 +9,7 @@ from typing import Any
 import torch
 
 from ..device import MeasuredDevice
-from ..execution import (
-    free_memory,
-    is_out_of_memory,
-    looped,
-    matmul_precision,
-    on_stream,
-    replayed,
-    tuned_convolutions,
-)
+from ..execution import backend_flags, free_memory, is_out_of_memory, looped, on_stream, replayed
 from ..timer import Run, Timing, time_calls
 from ..trial import KernelTrial
 from .operators import Case, build_case, call_of
@@ -50,11 +42,7 @@ def measure_kernel(
     kind = device.kind
     stream = torch.cuda.Stream() if kind == "cuda" and graphs else None
     try:
-        with (
-            matmul_precision(tf32=trial.dtype == "tf32"),
-            tuned_convolutions(on=True),
-            on_stream(stream),
-        ):
+        with backend_flags(tf32=trial.dtype == "tf32", tuned_convolutions=True), on_stream(stream):
             cases = _cases(trial, device)
             calls = [call_of(case, trial.phase) for case in cases]
             run, per_run, timed = _run_of(cases[0], calls, kind, stream)

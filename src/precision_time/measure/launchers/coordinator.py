@@ -38,7 +38,7 @@ class Coordinator:
         self._changed = asyncio.Condition()
 
     async def _when(self, holds: Callable[[], bool]) -> None:
-        """Tell all that wait of a change, and wait for a condition."""
+        """Notify all methods that wait, and wait for a condition."""
         async with self._changed:
             self._changed.notify_all()
             await self._changed.wait_for(holds)

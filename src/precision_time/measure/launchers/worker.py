@@ -19,7 +19,7 @@ import torch
 
 from ...errors import ConfigError, PrecisionTimeError
 from ..device import ResourceMonitor, find_device
-from ..execution import free_memory, is_lasting, matmul_precision, synchronize
+from ..execution import backend_flags, free_memory, is_lasting, synchronize
 from ..precisions import MODES
 from ..steps.models import built_from
 from ..steps.tasks import TrainingTask, build_task, one_batch_task
@@ -124,7 +124,7 @@ def measure_trial(trial: TrainingTrial, context: WorkerContext) -> Figures:
         NotBuiltError: If a worker could not build the model or its data.
         Exception: Whatever the training raises.
     """
-    with matmul_precision(tf32=MODES[trial.precision].tf32):
+    with backend_flags(tf32=MODES[trial.precision].tf32):
         if ":" in trial.model:
             return _user_defined(trial, context)
         start_s = time.perf_counter()
@@ -177,7 +177,7 @@ def _train(trial: TrainingTrial, context: WorkerContext, task: TrainingTask, sta
         **figures,
         "params": sum(parameter.numel() for parameter in module.parameters()),
         "gradient_wait_s": statistics.median(waits) if waits else None,
-        "gradient_wait_method": trainer.clock.method if waits else "",
+        "gradient_wait_method": trainer.wait_method if waits else "",
     }
 
 

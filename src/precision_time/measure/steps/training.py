@@ -23,7 +23,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
 from ...errors import ConfigError
 from ..device import MeasuredDevice, ResourceMonitor
-from ..execution import free_memory, looped, matmul_precision, synchronize, tuned_convolutions
+from ..execution import backend_flags, free_memory, looped, synchronize
 from ..kernels.float8 import with_fp8_linears
 from ..kernels.operators import DTYPES
 from ..precisions import MODES
@@ -60,60 +60,21 @@ def build_optimizer(name: str, module: Any, *, fused: bool = False) -> Any:
     return _ADAM[name](parameters, eps=_EPSILON, **options)
 
 
-class HostClock:
-    """Marks on a device that computes while the host waits."""
-
-    method = "ddp-hook-host-clock"
-
-    def mark(self) -> Any:
-        """Now."""
+def _mark(kind: str) -> Any:
+    """Now on the clock of the host, or when the compute stream of the GPU gets here."""
+    if kind != "cuda":
         return time.perf_counter()
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
 
-    def seconds(self, begin: Any, end: Any) -> float:
-        """Between two marks."""
+
+def _seconds(begin: Any, end: Any) -> float:
+    """Between two marks; waits for the second."""
+    if isinstance(end, float):
         return float(end - begin)
-
-
-class CudaClock:
-    """Marks on the compute stream of a GPU; read after it has caught up."""
-
-    method = "ddp-hook-cuda-events"
-
-    def mark(self) -> Any:
-        """When the stream gets here."""
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
-
-    def seconds(self, begin: Any, end: Any) -> float:
-        """Between two marks; waits for the second."""
-        end.synchronize()
-        return float(begin.elapsed_time(end)) * 1e-3
-
-
-Clock = HostClock | CudaClock
-
-
-@dataclass(slots=True)
-class GradientClock:
-    """Notes when the last bucket of a backward pass was ready."""
-
-    clock: Clock
-    ready: Any = None
-
-    def watch(self, module: Any) -> bool:
-        """Have DDP report its buckets. Returns whether it does: not without DDP, nor for sparse gradients."""
-        sparse = any(getattr(part, "sparse", False) is True for part in module.modules())
-        if sparse or not isinstance(module, torch.nn.parallel.DistributedDataParallel):
-            return False
-        # DDP checks annotations, and does not accept the strings that this module's are.
-        module.register_comm_hook(self, lambda gradients, bucket: _all_reduce(gradients, bucket))  # noqa: PLW0108
-        return True
-
-
-def _all_reduce(gradients: GradientClock, bucket: Any) -> Any:
-    gradients.ready = gradients.clock.mark()
-    return default_hooks.allreduce_hook(dist.group.WORLD, bucket)
+    end.synchronize()
+    return float(begin.elapsed_time(end)) * 1e-3
 
 
 class Trainer:
@@ -142,16 +103,31 @@ class Trainer:
         kind = self._device.type
         self.module = module
         self.optimizer = optimizer
-        self.clock: Clock = CudaClock() if kind == "cuda" else HostClock()
         self.marks: list[tuple[Any, Any, Any, Any]] = []
         """Of each step of `run`: begin, last local gradient, end of the backward pass, end."""
         self._grad_accum = grad_accum
-        self._gradients = GradientClock(self.clock)
-        self._watched = self._gradients.watch(module)
+        self._ready: Any = None
+        """When the last bucket of the backward pass was ready."""
+        self.wait_method = self._watch_gradients()
+        """How the wait for gradients is measured; empty where it is not."""
         self._scaler = torch.amp.GradScaler(kind, init_scale=_LOSS_SCALE, enabled=mode.scaled_loss)
         self._autocast: AbstractContextManager[Any] = nullcontext()
         if mode.autocast:
             self._autocast = torch.autocast(kind, dtype=DTYPES[mode.autocast])
+
+    def _watch_gradients(self) -> str:
+        """Have DDP report its buckets: not without DDP, nor for sparse gradients, which have no such hook."""
+        sparse = any(getattr(part, "sparse", False) is True for part in self.module.modules())
+        if sparse or not isinstance(self.module, torch.nn.parallel.DistributedDataParallel):
+            return ""
+
+        def all_reduce(_, bucket):  # type: ignore[no-untyped-def]
+            self._ready = _mark(self._device.type)
+            return default_hooks.allreduce_hook(dist.group.WORLD, bucket)
+
+        # Without annotations: DDP checks them, and does not accept the strings that this module's are.
+        self.module.register_comm_hook(None, all_reduce)
+        return "ddp-hook-cuda-events" if self._device.type == "cuda" else "ddp-hook-host-clock"
 
     def backward(self, batch: Batch) -> None:
         """Forward and backward passes of a step, over the same batch for every micro batch."""
@@ -173,28 +149,29 @@ class Trainer:
         Returns:
             The wall time, the device's work included [s].
         """
-        synchronize(self._device.type)
+        kind = self._device.type
+        synchronize(kind)
         start_s = time.perf_counter()
-        begin = self.clock.mark()
+        begin = _mark(kind)
         for _ in range(most):
             self.backward(tuple(tensor.to(self._device, non_blocking=True) for tensor in next(batches)))
-            reduced = self.clock.mark()
+            reduced = _mark(kind)
             self.update()
-            end = self.clock.mark()
-            self.marks.append((begin, self._gradients.ready, reduced, end))
+            end = _mark(kind)
+            self.marks.append((begin, self._ready, reduced, end))
             begin = end
-        synchronize(self._device.type)
+        synchronize(kind)
         return time.perf_counter() - start_s
 
     def step_times(self) -> list[float]:
         """Seconds of each step so far, from before its batch was read."""
-        return [self.clock.seconds(begin, end) for begin, _, _, end in self.marks]
+        return [_seconds(begin, end) for begin, _, _, end in self.marks]
 
     def waits(self) -> list[float]:
         """Seconds that each step so far waited for gradients; none where they are not watched."""
-        if not self._watched:
+        if not self.wait_method:
             return []
-        return [max(self.clock.seconds(ready, reduced), 0.0) for _, ready, reduced, _ in self.marks]
+        return [max(_seconds(ready, reduced), 0.0) for _, ready, reduced, _ in self.marks]
 
 
 def endless(batches: Batches) -> Iterator[Batch]:
@@ -235,7 +212,7 @@ def measure_step(
     cuda, timm = device.kind == "cuda", trial.model.library == "timm"
     monitor = ResourceMonitor(device.kind, query_tool=True)
     try:
-        with matmul_precision(tf32=MODES[trial.precision].tf32), tuned_convolutions(on=timm):
+        with backend_flags(tf32=MODES[trial.precision].tf32, tuned_convolutions=timm):
             built = prepared_model(trial, device.kind)
             trainer = trainer_of(trial, built, device.kind, backend)
 
