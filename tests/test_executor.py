@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from precision_time.errors import LayoutError, PrecisionTimeError
+from precision_time.errors import ConfigError, LayoutError, PrecisionTimeError
 from precision_time.executor import in_chunks, process_map
 
 
@@ -47,6 +47,11 @@ def test_answers_are_those_of_map(workers: int | None) -> None:
 
 def test_chunks_hold_every_item_once() -> None:
     assert [item for chunk in in_chunks(list(range(10)), 4) for item in chunk] == list(range(10))
+
+
+def test_no_more_processes_are_started_than_a_machine_can_hold() -> None:
+    with pytest.raises(ConfigError, match="workers=100000.*To fix"), process_map(100_000):
+        pass
 
 
 def test_errors_arrive_as_they_were_raised() -> None:

@@ -11,11 +11,12 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
-from .errors import PrecisionTimeError
+from .errors import ConfigError, PrecisionTimeError
 
 _Item = TypeVar("_Item")
 _Answer = TypeVar("_Answer")
-_MOST_WORKERS = 8
+_DEFAULT_WORKERS = 8
+_MOST_WORKERS = 512
 _RETRIES = 1
 """How often chunks are computed again that a lost worker took with it."""
 
@@ -47,9 +48,12 @@ def process_map(workers: int | None = None) -> Iterator[Executor]:
         workers: Processes; None: as many as there are cores for this one, at most 8.
 
     Raises:
+        ConfigError: If there are more than 512 workers.
         PrecisionTimeError: From the answers, if workers are lost twice, for want of memory or by a signal.
     """
-    count = min(usable_cores(), _MOST_WORKERS) if workers is None else workers
+    count = min(usable_cores(), _DEFAULT_WORKERS) if workers is None else workers
+    if count > _MOST_WORKERS:
+        raise ConfigError(f"workers={count} processes are too many. To fix: at most {_MOST_WORKERS}.")
     if count <= 1:
         yield map
         return

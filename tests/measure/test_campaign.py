@@ -103,6 +103,17 @@ def test_an_unknown_model_brings_the_nearest_names(monkeypatch: pytest.MonkeyPat
         campaign_of({"sweeps": [sweep(models="transformr")]})
 
 
+def test_campaigns_without_end_are_refused_before_they_are_built() -> None:
+    with pytest.raises(ConfigError, match="asks for 1000000000 trials; the most are 100000"):
+        campaign_of({"repeats": 1_000_000_000, "sweeps": [sweep()]})
+    huge: list[object] = ["x"]
+    for _ in range(40):
+        huge = [huge, huge]
+    with pytest.raises(ConfigError, match="breaks its rules") as caught:
+        campaign_of({"sweeps": [sweep(models=huge)]})
+    assert len(str(caught.value)) < 2000
+
+
 @pytest.mark.parametrize("content", [None, [], 3, "text", {"sweeps": []}, {"version": 2, "sweeps": [{}]}])
 def test_other_documents_are_refused(content: Any, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="breaks its rules"):

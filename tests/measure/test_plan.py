@@ -106,6 +106,8 @@ def test_filters_that_cannot_be_are_refused(
             "'x'",
         ),
         ('[seconds]\nops = 1\nsteps = 1\n[model.x]\nlibary = "timm"', "libary"),
+        ("model = 3\n[seconds]\nops = 1\nsteps = 1", "not complete"),
+        ("seconds = 3", "not complete"),
     ],
 )
 def test_a_broken_plan_says_what_is_wrong(tmp_path: Path, text: str, says: str) -> None:

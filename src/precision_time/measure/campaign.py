@@ -163,7 +163,7 @@ def campaign_of(content: Any, *, source: str = "the campaign") -> Campaign:
     except ValidationError as error:
         problems = "; ".join(
             f"{'.'.join(str(part) for part in problem['loc']) or 'file'}: {problem['msg']} "
-            f"(got {reprlib.repr(problem['input'])})"
+            f"(got {reprlib.repr(problem['input'])[:60]})"
             for problem in error.errors()[:_SHOWN_PROBLEMS]
         )
         raise ConfigError(f"{source} breaks its rules: {problems}. To fix: correct these fields.") from error

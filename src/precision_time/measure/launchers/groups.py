@@ -166,6 +166,9 @@ class GroupRunner:
                 if facts is not None:
                     listener.started(time.monotonic() - begun_s, facts)
                     left = _measure(run, left, listener)
+            except BaseException:  # interrupted, or the store cannot be written: nothing is waited for
+                self._end_process()
+                raise
             finally:
                 self._end(run, registered=facts is not None)
             if facts is None:
