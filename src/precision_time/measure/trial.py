@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -168,15 +168,6 @@ class TrainingTrial:
 
     def __str__(self) -> str:
         return f"{self.key}#{self.repeat}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, as they are sent to the workers."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> TrainingTrial:
-        """The inverse of `to_dict`."""
-        return cls(**{**values, "group": WorkerGroup(**values["group"])})
 
 
 LocalTrial = KernelTrial | StepTrial

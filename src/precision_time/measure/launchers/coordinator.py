@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..trial import TrainingTrial
+
 _NO_TRIAL = -1
 
 
@@ -30,7 +32,7 @@ class Coordinator:
 
     def __init__(self, num_workers: int) -> None:
         self._num_workers = num_workers
-        self._trials: dict[int, Mapping[str, Any]] = {}
+        self._trials: dict[int, TrainingTrial] = {}
         self._outcomes: dict[int, Outcome] = {}
         self._gathered: dict[tuple[int, str], dict[int, Any]] = defaultdict(dict)
         self._handles: list[Any] = []
@@ -55,7 +57,7 @@ class Coordinator:
         """The workers that have registered."""
         return self._handles
 
-    async def run(self, index: int, trial: Mapping[str, Any]) -> Outcome:
+    async def run(self, index: int, trial: TrainingTrial) -> Outcome:
         """Hand a trial to the workers; returns when it is settled."""
         self._trials[index] = trial
         await self._when(lambda: index in self._outcomes)
@@ -79,7 +81,7 @@ class Coordinator:
         self._handles.append(handle)
         await self.all_gather(_NO_TRIAL, "facts", rank, facts)
 
-    async def trial(self, index: int) -> Mapping[str, Any] | None:
+    async def trial(self, index: int) -> TrainingTrial | None:
         """The trial of that number, once there is one; None when the group is shut down."""
         await self._when(lambda: index in self._trials or self._shut_down)
         return self._trials.get(index)

@@ -213,7 +213,7 @@ def _measure(run: _Run, trials: Sequence[TrainingTrial], listener: GroupListener
     for index, trial in enumerate(trials):
         if not listener.begins(trial):
             break
-        outcome, error = run.ask("run", index, trial.to_dict(), limit_s=trial.time_limit_s)
+        outcome, error = run.ask("run", index, trial, limit_s=trial.time_limit_s)
         if error is _LATE:
             error = (
                 f"TimeLimit: not done within {trial.time_limit_s:g} s; the workers were ended (time_limit)"

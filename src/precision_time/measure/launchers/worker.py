@@ -69,10 +69,10 @@ def train_loop(config: Mapping[str, Any]) -> None:
     handle = ray.get_runtime_context().current_actor
     ray.get(coordinator.register.remote(rank, handle, _facts(device, config["threads"])))
     for index in count():
-        given = ray.get(coordinator.trial.remote(index))
-        if given is None:
+        trial = ray.get(coordinator.trial.remote(index))
+        if trial is None:
             return
-        _run_trial(TrainingTrial.from_dict(given), index, rank, device, coordinator)
+        _run_trial(trial, index, rank, device, coordinator)
 
 
 def _run_trial(trial: TrainingTrial, index: int, rank: int, device: Any, coordinator: Any) -> None:
