@@ -49,7 +49,7 @@ def run_trials(
     """
     store = CsvStore(out, device.source)
     about = {"device": device.name, "source": device.source, "files": store.files}
-    report = TrialReport(about=about)
+    report = TrialReport(about=about, by_kind=True)
     start_s = time.perf_counter()
     wanted = _wanted(trials, device, store.settled(retry_failed=retry_failed), report)
     for index, trial in enumerate(wanted):
