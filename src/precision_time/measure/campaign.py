@@ -7,23 +7,21 @@ docs/devdocs/009-ray.md for an example of every key.
 from __future__ import annotations
 
 import math
-import reprlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from ..errors import ConfigError
+from ..errors import ConfigError, validation_problems
+from ..io import read_yaml
 from .steps.catalog import GPU_PRECISIONS, check_model, digits_sizes, optimizer_of
 from .trial import TrainingTrial, WorkerGroup
 
 _SYNTHETIC_SAMPLES = 2048
 _MOST_TRIALS = 100_000
-_SHOWN_PROBLEMS = 10
 _IMAGES = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"})
 
 Count = Annotated[int, Field(ge=1, le=2**31)]
@@ -139,8 +137,8 @@ def load_campaign(path: str | Path) -> Campaign:
         UnknownNameError: If a model is unknown.
     """
     try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        content = read_yaml(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(
             f"The campaign {path} cannot be read: {' '.join(str(error).split())}. To fix: name a YAML file."
         ) from error
@@ -161,12 +159,9 @@ def campaign_of(content: Any, *, source: str = "the campaign") -> Campaign:
     try:
         file = CampaignFile.model_validate(content)
     except ValidationError as error:
-        problems = "; ".join(
-            f"{'.'.join(str(part) for part in problem['loc']) or 'file'}: {problem['msg']} "
-            f"(got {reprlib.repr(problem['input'])[:60]})"
-            for problem in error.errors()[:_SHOWN_PROBLEMS]
-        )
-        raise ConfigError(f"{source} breaks its rules: {problems}. To fix: correct these fields.") from error
+        raise ConfigError(
+            f"{source} breaks its rules: {validation_problems(error)}. To fix: correct these fields."
+        ) from error
     count = file.repeats * sum(_count(sweep) for sweep in file.sweeps)
     if count > _MOST_TRIALS:
         raise ConfigError(
