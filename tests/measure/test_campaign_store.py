@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +12,7 @@ import pytest
 
 from precision_time.errors import CorpusError
 from precision_time.measure.result import SCHEMA_VERSION, TrialResult, write_results
-from precision_time.measure.store import CampaignStore, read_store
+from precision_time.measure.store import CampaignStore, NotStoredError, read_store
 
 Make = Callable[..., TrialResult]
 
@@ -89,6 +90,16 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, result_of: Make) -> None:
         assert f'"repeat":{stored},' in str(caught.value)
         assert len(store.results()) == stored
     assert len(read_store(path)) == stored
+
+
+def test_a_long_result_that_cannot_be_stored_is_in_the_error_whole(tmp_path: Path, result_of: Make) -> None:
+    result = result_of(epoch_times_s=tuple(0.001 * index for index in range(3000)))
+    with CampaignStore(tmp_path / "trials.sqlite") as store:
+        store._connection.execute("PRAGMA query_only = ON")
+        with pytest.raises(NotStoredError) as caught:
+            store.add(result)
+    _, _, measured = str(caught.value).partition("What was measured: ")
+    assert TrialResult.from_dict(json.loads(measured)) == result
 
 
 def test_a_csv_is_read_like_a_store(tmp_path: Path, result_of: Make) -> None:

@@ -37,6 +37,13 @@ _MAGIC = b"SQLite format 3\x00"
 _TYPES = {"str": "TEXT", "int": "INTEGER", "float": "REAL"}
 
 
+class NotStoredError(CorpusError):
+    """A result was measured and cannot be stored. The message holds all of it, however long it is."""
+
+    def __init__(self, message: str) -> None:
+        Exception.__init__(self, message)
+
+
 class CsvTable:
     """A CSV file that grows by whole rows. What it held before is never deleted."""
 
@@ -101,7 +108,7 @@ class CsvTable:
 
         Raises:
             ValueError: If a cell belongs to no column.
-            CorpusError: If it cannot be written. The message holds the row, so that it is not lost.
+            NotStoredError: If it cannot be written. The message holds the row, so that it is not lost.
         """
         unknown = cells.keys() - set(self.columns)
         if unknown:
@@ -110,7 +117,7 @@ class CsvTable:
         try:
             self._append(row)
         except OSError as error:
-            raise CorpusError(
+            raise NotStoredError(
                 f"{self.path} cannot be written: {error.strerror}. To fix: free disk space or correct the "
                 "permissions and run the same command again; every row before this one is kept. What was "
                 f"measured: {_line(row)}"
@@ -224,14 +231,14 @@ class CampaignStore:
         """Append one result; it is on the disk when this returns.
 
         Raises:
-            CorpusError: If it cannot be written. The message holds the whole result, so that it is not lost.
+            NotStoredError: If it cannot be written. The message holds the whole result.
         """
         values = [_sqlite_value(value) for value in result.to_dict().values()]
         marks = ", ".join("?" * len(COLUMNS))
         try:
             self._connection.execute(f"INSERT INTO points ({', '.join(COLUMNS)}) VALUES ({marks})", values)
         except sqlite3.Error as error:
-            raise CorpusError(
+            raise NotStoredError(
                 f"{result.key}#{result.repeat} was measured and cannot be stored in {self.path}: {error}. "
                 "To fix: free disk space or correct the permissions and run the same command again. "
                 "Every trial before it is kept. What was measured: "
