@@ -34,7 +34,7 @@ _SDPA = {
     "cudnn": SDPBackend.CUDNN_ATTENTION,
     "math": SDPBackend.MATH,
 }
-_POINTWISE: dict[str, Callable[..., Any]] = {
+_ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "relu": F.relu,
     "gelu": F.gelu,
     "silu": F.silu,
@@ -42,6 +42,7 @@ _POINTWISE: dict[str, Callable[..., Any]] = {
     "add": torch.add,
     "mul": torch.mul,
     "dropout": lambda x: F.dropout(x, _DROPOUT),
+    "softmax": lambda x: F.softmax(x, dim=-1),
 }
 _BINARY = frozenset({"add", "mul"})
 
@@ -138,13 +139,16 @@ def _bmm(shape: Shape, make: Maker) -> Case:
     return Case(forward=lambda: torch.bmm(a, b), leaves=(a, b))
 
 
-def _conv(shape: Shape, make: Maker) -> Case:
-    channels, filters, side, groups = shape["C"], shape["K"], shape["R"], shape.get("groups", 1)
+def _image(shape: Shape, make: Maker, *sizes: int) -> Any:
+    """An operand of four dimensions in the memory format of the shape."""
     layout = torch.channels_last if shape.get("layout") == "nhwc" else torch.contiguous_format
-    x = make.real(shape["N"], channels, shape["H"], shape["H"], grad=False).to(memory_format=layout)
-    weight = make.real(filters, channels // groups, side, side, grad=False).to(memory_format=layout)
-    x.requires_grad_()
-    weight.requires_grad_()
+    return make.real(*sizes, grad=False).to(memory_format=layout).requires_grad_()
+
+
+def _conv(shape: Shape, make: Maker) -> Case:
+    channels, groups = shape["C"], shape.get("groups", 1)
+    x = _image(shape, make, shape["N"], channels, shape["H"], shape["H"])
+    weight = _image(shape, make, shape["K"], channels // groups, shape["R"], shape["R"])
     stride, padding = shape.get("stride", 1), shape.get("pad", 0)
     return Case(
         forward=lambda: F.conv2d(x, weight, stride=stride, padding=padding, groups=groups),
@@ -176,11 +180,6 @@ def _attention(shape: Shape, make: Maker) -> Case:
     return Case(forward=fused, leaves=(q, k, v))
 
 
-def _softmax(shape: Shape, make: Maker) -> Case:
-    x = make.real(shape["B"], shape["H"])
-    return Case(forward=lambda: F.softmax(x, dim=-1), leaves=(x,))
-
-
 def _norm(shape: Shape, make: Maker) -> Case:
     """Over the last dimension of B x H; kind layer or rms."""
     size = shape["H"]
@@ -192,20 +191,18 @@ def _norm(shape: Shape, make: Maker) -> Case:
 
 
 def _batch_norm(shape: Shape, make: Maker) -> Case:
-    layout = torch.channels_last if shape.get("layout") == "nhwc" else torch.contiguous_format
-    x = make.real(shape["N"], shape["C"], shape["H"], shape["H"], grad=False).to(memory_format=layout)
-    x.requires_grad_()
-    wide = Maker(dtype=torch.float32, kind=make.kind)
-    weight, bias = wide.real(shape["C"]), wide.real(shape["C"])
-    mean, variance = wide.real(shape["C"], grad=False), wide.real(shape["C"], grad=False).abs()
+    x = _image(shape, make, shape["N"], shape["C"], shape["H"], shape["H"])
+    fp32 = Maker(dtype=torch.float32, kind=make.kind)
+    weight, bias = fp32.real(shape["C"]), fp32.real(shape["C"])
+    mean, variance = fp32.real(shape["C"], grad=False), fp32.real(shape["C"], grad=False).abs()
     return Case(
         forward=lambda: F.batch_norm(x, mean, variance, weight, bias, training=True),
         leaves=(x, weight, bias),
     )
 
 
-def _pointwise(op: str) -> Callable[[Shape, Maker], Case]:
-    function = _POINTWISE[op]
+def _elementwise(op: str) -> Callable[[Shape, Maker], Case]:
+    function = _ELEMENTWISE[op]
 
     def build(shape: Shape, make: Maker) -> Case:
         operands = tuple(make.real(shape["B"], shape["H"]) for _ in range(2 if op in _BINARY else 1))
@@ -216,11 +213,8 @@ def _pointwise(op: str) -> Callable[[Shape, Maker], Case]:
 
 def _fused_chain(shape: Shape, make: Maker) -> Case:
     """Bias, GELU, dropout and residual sum: four kernels, or what a compiler makes of them."""
-    x, bias, rest = (
-        make.real(shape["B"], shape["H"]),
-        make.real(shape["H"]),
-        make.real(shape["B"], shape["H"]),
-    )
+    rows, width = shape["B"], shape["H"]
+    x, bias, rest = make.real(rows, width), make.real(width), make.real(rows, width)
     return Case(forward=lambda: rest + F.dropout(F.gelu(x + bias), _DROPOUT), leaves=(x, bias, rest))
 
 
@@ -260,9 +254,8 @@ def _optimizer(shape: Shape, make: Maker) -> Case:
 
 def _equal_tensors(shape: Shape, make: Maker) -> list[Any]:
     """Tensors with gradients that hold `params` elements between them."""
-    tensors = [
-        make.real(int(shape["params"] // shape["param_tensors"])) for _ in range(shape["param_tensors"])
-    ]
+    count = shape["param_tensors"]
+    tensors = [make.real(int(shape["params"] // count)) for _ in range(count)]
     for tensor in tensors:
         tensor.grad = torch.randn_like(tensor)
     return tensors
@@ -353,7 +346,6 @@ _BUILDERS: dict[str, Callable[[Shape, Maker], Case]] = {
     "bmm": _bmm,
     "conv": _conv,
     "attention": _attention,
-    "softmax": _softmax,
     "norm": _norm,
     "batch_norm": _batch_norm,
     "fused_chain": _fused_chain,
@@ -367,7 +359,7 @@ _BUILDERS: dict[str, Callable[[Shape, Maker], Case]] = {
     "sync": _sync,
     "host": _host,
     **{op: _conv for op in ("grouped_conv", "depthwise_conv")},
-    **{op: _pointwise(op) for op in _POINTWISE},
+    **{op: _elementwise(op) for op in _ELEMENTWISE},
     **{op: _rnn(op) for op in ("rnn_lstm", "rnn_gru")},
 }
 OPS = tuple(_BUILDERS)
