@@ -148,10 +148,10 @@ def test_options_take_the_place_of_what_a_job_file_says(
 
 def test_paths_in_a_file_are_relative_to_it(tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
-    path.write_text("model: net.onnx\ncustom: mine.toml\ncalibration: ours.json\n", encoding="utf-8")
+    path.write_text("model: resnet50\ncustom: mine.toml\ncalibration: ours.json\n", encoding="utf-8")
     (asked,) = read_requests(path)
     assert asked.given() == {
-        "model": str(tmp_path / "net.onnx"),
+        "model": "resnet50",
         "custom": str(tmp_path / "mine.toml"),
         "calibration": str(tmp_path / "ours.json"),
     }
