@@ -127,7 +127,7 @@ def main() -> None:
         )
         if options.ship:
             held_out = {protocol: runs.ours(protocol, 0) for protocol in PROTOCOLS}
-            train(table=priced.table, held_out=held_out, tell=progress).predictor.save(SHIPPED)
+            train(table=priced.table, held_out=held_out, progress=progress).predictor.save(SHIPPED)
         if not options.no_page:
             report = reported(runs, options.seeds, tuple(options.only.split(",")))
             excluded = Counter(row.quality_reason for row in corpus if not row.usable)

@@ -24,7 +24,7 @@ from precision_time.evaluation.protocols import PROTOCOLS
 from precision_time.evaluation.report import FOLDS, sample_families
 from precision_time.io import cache_folder
 from precision_time.learn.cross_validation import Fold
-from precision_time.learn.novelty import hold, measured_runs
+from precision_time.learn.distance import shrinkage, training_set
 from precision_time.learn.stages import DEFAULT_SETTINGS, BoosterSettings, boost
 from precision_time.learn.table import MeasuredTable
 from precision_time.learn.training import row_weights
@@ -69,7 +69,7 @@ class Bench:
     def held(self, fold: Fold) -> Floats:
         """Share of a correction that holds for each row queried."""
         jobs = self.table.jobs
-        return hold(measured_runs(jobs, fold.train).distance(jobs.take(fold.test)))
+        return shrinkage(training_set(jobs, fold.train).distance(jobs.take(fold.test)))
 
 
 def boosted(settings: BoosterSettings) -> Learner:
@@ -179,7 +179,7 @@ def gaussian_process(x: Floats, y: Floats, w: Floats, queried: Floats) -> Floats
 
 LEARNERS: Mapping[str, tuple[str, Learner]] = {
     "smooth": ("LightGBM as in stage 3", boosted(DEFAULT_SETTINGS["overlap"])),
-    "detail": ("LightGBM as in stage 4 (random thresholds, deep)", boosted(DEFAULT_SETTINGS["detail"])),
+    "detail": ("LightGBM as in stage 4 (random thresholds, deep)", boosted(DEFAULT_SETTINGS["local"])),
     "xgboost": ("XGBoost", xgboost),
     "catboost": ("CatBoost", catboost),
     "extra-trees": ("extremely randomized trees, not boosted", extra_trees),
@@ -244,7 +244,7 @@ def search(bench: Bench, folds: Mapping[str, Fold], trials: int) -> Iterator[str
                 fold.test,
                 held * boosted(s)(x[fold.train], y[fold.train], w[fold.train], x[fold.test]),
             )
-            for s in (found, DEFAULT_SETTINGS["detail"])
+            for s in (found, DEFAULT_SETTINGS["local"])
         ]
         words = ", ".join(
             f"{key.replace('_', ' ')} {getattr(found, key):.3g}"
@@ -271,7 +271,7 @@ def _searched(bench: Bench, fold: Fold, name: str, trials: int) -> tuple[Booster
 
     def settings_of(trial: optuna.Trial) -> BoosterSettings:
         return replace(
-            DEFAULT_SETTINGS["detail"],
+            DEFAULT_SETTINGS["local"],
             num_leaves=trial.suggest_int("num_leaves", 31, 511, log=True),
             max_depth=trial.suggest_int("max_depth", 8, 18),
             min_data_in_leaf=trial.suggest_int("min_data_in_leaf", 2, 20, log=True),
@@ -285,8 +285,8 @@ def _searched(bench: Bench, fold: Fold, name: str, trials: int) -> tuple[Booster
 
     study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=0))
     study.optimize(queried, n_trials=trials)
-    found = replace(DEFAULT_SETTINGS["detail"], **study.best_params)
-    return found, float(study.best_value), error(DEFAULT_SETTINGS["detail"])
+    found = replace(DEFAULT_SETTINGS["local"], **study.best_params)
+    return found, float(study.best_value), error(DEFAULT_SETTINGS["local"])
 
 
 def _floats(values: Any) -> Floats:

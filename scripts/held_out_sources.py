@@ -68,7 +68,7 @@ def hold_out(
     fitted = fit_staged(table, table.jobs, np.flatnonzero(~own), trees=DEFAULT_SETTINGS, seed=0)
     rows = np.flatnonzero(own if chosen is None else own & chosen)
     runs = tuple(table.measurements[row] for row in rows)
-    evidence = shipped_predictor().evidence
+    evidence = shipped_predictor().measurements
     folds = dict(zip(evidence.measurement_ids.tolist(), evidence.predicted_s.tolist(), strict=True))
     return HeldOutSource(
         name=name,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +10,7 @@ import typer
 
 from ..errors import ConfigError, MissingExtraError
 from .options import ImageSizeOption, JsonOption, SeqLenOption, complete_model, complete_words
-from .output import message, progress, write_json, write_rows
+from .output import message, progress, progress_bar, write_json, write_rows
 
 if TYPE_CHECKING:
     from ..papers.ghn.fit import Fitted
@@ -179,37 +177,17 @@ def train_ghn(
 
     settings = TrainSettings(seed=seed, steps=steps, minutes=minutes, networks=networks)
     budget = f"--steps {steps}" if steps else f"--minutes {minutes:g}"
-    with _bar() as tell:
+    with progress_bar("drawing held-out networks", remaining=True) as update:
+
+        def tell(now: Any) -> None:
+            figures = f"loss {now.loss:.2f}, accuracy {now.accuracy:.2f}, held out {now.validation:.2f}"
+            update(now.step, now.steps or 10 * now.step, figures)
+
         fitted = fit_ghn(
             data, settings, out=out, held_out_networks=held_out, checkpoint=checkpoint, tell=tell,
             command=f"precision-time train-ghn --data {data} {budget} --seed {seed}",
         )  # fmt: skip
     _report(fitted, out, json_output)
-
-
-@contextmanager
-def _bar() -> Iterator[Any]:
-    """A progress bar with loss and accuracies, on a terminal only."""
-    import sys
-
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("step {task.completed:.0f} of {task.total:.0f}"), BarColumn(), TimeElapsedColumn(),
-        TimeRemainingColumn(), TextColumn("{task.fields[figures]}"),
-    )  # fmt: skip
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("training", total=1, figures="drawing held-out networks")
-
-        def tell(now: Any) -> None:
-            figures = f"loss {now.loss:.2f}, accuracy {now.accuracy:.2f}, held out {now.validation:.2f}"
-            bar.update(task, completed=now.step, total=now.steps or 10 * now.step, figures=figures)
-
-        yield tell
 
 
 def _report(fitted: Fitted, out: Path | None, json_output: bool) -> None:

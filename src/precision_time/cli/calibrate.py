@@ -1,4 +1,4 @@
-"""`precision-time calibrate`: the shipped predictor moved to a cluster of one's own by a few points."""
+"""`precision-time calibrate`: the shipped predictor moved to the user's own cluster by a few points."""
 
 from __future__ import annotations
 
@@ -93,8 +93,8 @@ def _measurements(data: Path, device: str | None) -> list[Measurement]:
     )
     if not of_campaign:
         return read_own(data, device=device)
-    from ..measure.campaign.rows import corpus_csv
-    from ..measure.campaign.store import read_store
+    from ..measure.rows import corpus_csv
+    from ..measure.store import read_store
 
     text, _ = corpus_csv(read_store(data), source="own")
     with TemporaryDirectory() as folder:

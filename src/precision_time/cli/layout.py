@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +9,7 @@ import typer
 
 from ..plan.api import SEARCHED_FIELDS, find_layouts
 from .options import JsonOption, ModelArgument, RayOption
-from .output import message, page_width, write_json, write_renderable
+from .output import message, page_width, progress_bar, write_json, write_renderable
 from .request_options import one_request, request_options
 
 if TYPE_CHECKING:
@@ -64,9 +62,14 @@ def layout(
     if timeline is not None:
         check_picture_path(timeline)
     request = one_request(model, fields)
-    with _bar() as progress:
+    with progress_bar("Searching") as update:
         search = find_layouts(
-            request, fix=tuple(fix or ()), top=top, workers=workers, ray=ray, progress=progress
+            request,
+            fix=tuple(fix or ()),
+            top=top,
+            workers=workers,
+            ray=ray,
+            progress=lambda what, done, total: update(done, total, f"Searching: {what}"),
         )
     if json_output:
         write_json(search.to_dict())
@@ -95,22 +98,3 @@ def _write_pictures(search: LayoutSearch, timeline: Path | None, trace: Path | N
     if trace is not None:
         write_trace(step, trace)
         message(f"Wrote {trace}")
-
-
-@contextmanager
-def _bar() -> Iterator[Callable[[str, int, int], None]]:
-    """A progress bar on stderr while the block runs, on a terminal only."""
-    import sys
-
-    if not sys.stderr.isatty():
-        yield lambda what, done, total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("Searching", total=None)
-        yield lambda what, done, total: bar.update(
-            task, description=f"Searching: {what}", completed=done, total=total
-        )

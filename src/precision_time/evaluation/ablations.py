@@ -7,16 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..cost.compute import COMPUTE_TERMS
-from ..cost.step import EXPOSED
+from ..cost.terms import EXPOSED_TERMS, KERNEL_TERMS
 from ..learn.table import JobTable
 from ..papers.contract import Floats, column
 from .pricing import PricedCorpus
 
 Terms = dict[str, Floats]
 
-EXPOSED_TERMS = frozenset({f"{name}_s" for name in EXPOSED} | {"straggler_s"})
-KERNEL_TERMS = tuple(name for name in COMPUTE_TERMS if name != "host_stall_s")
 _SHARE = "share."
 _TINY_S = 1e-9
 

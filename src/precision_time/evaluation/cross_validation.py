@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..executor import Map
+from ..executor import Executor
 from ..learn.cross_validation import Fold
 from ..learn.stages import DEFAULT_SETTINGS, BoosterSettings
 from ..learn.table import MeasuredTable
@@ -94,7 +94,7 @@ class Runs:
     predictors: Sequence[PredictorEntry] = ()
     """Those compared: they decide which rows are scored."""
     progress: Progress = silent
-    map_fn: Map = map
+    map_fn: Executor = map
     """What runs the folds: `map`, a pool of processes, a cluster. The predictions are the same."""
     folder: Path | None = None
     """Where predictions are kept between calls; None keeps them for this object only."""

@@ -18,8 +18,8 @@ from itertools import combinations
 import numpy as np
 
 from ..corpus.measurement import Measurement
-from ..learn.evidence_space import evidence_keys, nearest
-from ..learn.intervals import novelty
+from ..learn.intervals import extrapolation
+from ..learn.similarity import nearest, similarity_keys
 from ..learn.table import MeasuredTable
 from ..learn.training import PROTOCOLS as CALIBRATING
 from ..learn.training import OutOfFold, fit_intervals, row_weights
@@ -368,7 +368,7 @@ def inside_intervals(runs: Runs, protocol: str, seed: int, levels: Sequence[floa
         )
         ratio = table.measured_s[ours] / tested.step_time_s[ours]
         for index, level in enumerate(levels):
-            low, high = model.factors(table.jobs.features[ours], novelty(tested.distance[ours]), level)
+            low, high = model.factors(table.jobs.features[ours], extrapolation(tested.distance[ours]), level)
             inside[index, ours] = (ratio >= low) & (ratio <= high)
     return inside
 
@@ -415,7 +415,7 @@ def nearest_known(runs: Runs, seed: int, count: int = _SHOWN) -> tuple[Ints, Flo
 
     Similarity is exp(-distance / 2) in the space that `predict` finds its evidence in, 1 for the same job.
     """
-    keys = evidence_keys(runs.table.jobs)
+    keys = similarity_keys(runs.table.jobs)
     rows = np.zeros((len(keys), count), dtype=np.intp)
     similarity = np.zeros((len(keys), count))
     for fold in PROTOCOLS[_EVIDENCE_PROTOCOL].split(runs.table.measurements, seed, runs.folds):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..executor import Map
+from ..executor import Executor
 from .stages import BoosterSettings, ByStage, fit_stages
 from .table import MeasuredTable
 
@@ -38,8 +38,8 @@ class FoldTask:
     """Group of each row: rows of one group stay together in the inner folds."""
     settings: Mapping[str, BoosterSettings]
     seed: int
-    trusting: bool
-    """Take the correction in full, however far jobs lie from measured runs (`StagedCorrection.trusting`)."""
+    no_shrinkage: bool
+    """Use the correction in full, however far jobs are from the training set."""
 
 
 def out_of_fold_by_stage(
@@ -50,8 +50,8 @@ def out_of_fold_by_stage(
     groups: NDArray[Any],
     settings: Mapping[str, BoosterSettings],
     seed: int,
-    trusting: bool = False,
-    spread: Map = map,
+    no_shrinkage: bool = False,
+    map_fn: Executor = map,
 ) -> Iterable[ByStage]:
     """What the stages predict for the test rows of each fold, in the order of the folds.
 
@@ -62,8 +62,8 @@ def out_of_fold_by_stage(
         groups: Group of each row of the table.
         settings: LightGBM settings per stage.
         seed: Of boosters and inner folds.
-        trusting: See FoldTask.
-        spread: What runs the folds: `map`, a pool of processes, a cluster. The answers are the same.
+        no_shrinkage: See FoldTask.
+        map_fn: What runs the folds: `map`, a pool of processes, a cluster. The answers are the same.
     """
     bare = replace(table, measurements=())
     tasks = (
@@ -74,16 +74,16 @@ def out_of_fold_by_stage(
             groups=groups,
             settings=settings,
             seed=seed,
-            trusting=trusting,
+            no_shrinkage=no_shrinkage,
         )
         for fold in folds
     )
-    return spread(_answer, tasks)
+    return map_fn(_run_fold, tasks)
 
 
-def _answer(task: FoldTask) -> ByStage:
+def _run_fold(task: FoldTask) -> ByStage:
     fitted = fit_stages(
         task.table, task.fold.train, task.weights, task.groups, settings=task.settings, seed=task.seed
     )
     jobs = task.table.jobs.take(task.fold.test)
-    return (fitted.trusting(jobs) if task.trusting else fitted).by_stage(jobs)
+    return (fitted.without_shrinkage(jobs) if task.no_shrinkage else fitted).by_stage(jobs)

@@ -2,8 +2,8 @@ r"""The hierarchical precision-aware predictor, ours, and its counterparts that 
 
 Formula: step = cost model * exp(four learned stages) (devdoc 003). The blind ones price every job as fp32 and
 give the trees no feature that depends on the precision; their stages hold in full everywhere
-(`StagedCorrection.trusting`), as fp32 formulas are nothing to fall back to. One is fitted to runs of every
-precision, one to runs in fp32 and TF32 only: what a user gets who sets nothing.
+(`StagedCorrection.without_shrinkage`), as fp32 formulas are nothing to fall back to. One is fitted to runs of
+every precision, one to runs in fp32 and TF32 only: what a user gets who sets nothing.
 Source: arXiv 2604.16145. Its abstract: a prediction that ignores precision errs by up to 147.85 %, which is
 what a predictor of single-precision time errs by on a run 2.48 times as fast (papers.md 1.3).
 """
@@ -41,7 +41,7 @@ class FittedStages:
     def by_stage(self, jobs: JobViews) -> ByStage:
         """Step times of all stages and of fewer, and distances to the runs fitted."""
         seen = jobs.fp32 if self.blind else jobs.native
-        correction = self.correction.trusting(seen) if self.no_shrinkage else self.correction
+        correction = self.correction.without_shrinkage(seen) if self.no_shrinkage else self.correction
         return correction.by_stage(seen)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from ..diagnostics import Diagnostics
 from ..errors import ConfigError
 from ..predict.api import as_request
-from ..ray_executor import spread_over
+from ..ray_executor import open_executor
 from ..request.request import Request
 from ..request.resolve import cluster_of, precision_of, stack_of, workload_of
 from ..request.schema import LayoutOptions, request_fields
@@ -78,7 +78,7 @@ def find_layouts(
     request = as_request(model, options)
     if "gpus" not in request.model_fields_set:
         request = request.with_(gpus=DEFAULT_GPUS)
-    with spread_over(ray, workers) as over:
+    with open_executor(ray, workers) as over:
         return search_layouts(
             _problem(request), fixed=fixed, top=top, over=over, coverage=request.coverage, progress=progress
         )

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..diagnostics import Diagnostics
 from ..errors import ConfigError, LayoutError
-from ..executor import Map, in_chunks
+from ..executor import Executor, in_chunks
 from ..learn.artifact import TrainedPredictor, shipped_predictor
 from ..learn.serving import step_times
 from ..parallel.layout import Layout
@@ -51,7 +51,7 @@ def search_layouts(
     fixed: Fixed | None = None,
     top: int = 10,
     exhaustive: bool = False,
-    over: Map = map,
+    over: Executor = map,
     predictor: TrainedPredictor | None = None,
     coverage: float = 0.9,
     progress: Progress | None = None,
@@ -122,7 +122,7 @@ def _silent(what: str, done: int, total: int) -> None:
     """Nobody listens."""
 
 
-def _candidates(problem: Problem, fixed: Fixed, over: Map, tell: Progress) -> tuple[Space, Pruned]:
+def _candidates(problem: Problem, fixed: Fixed, over: Executor, tell: Progress) -> tuple[Space, Pruned]:
     """What fits within a fast domain, else what fits with tensor parallelism across them.
 
     Raises:
@@ -148,7 +148,7 @@ def _said(fixed: Fixed) -> str:
     return ", ".join(f"{name}={'/'.join(map(str, values))}" for name, values in fixed.items())
 
 
-def _pruned(problem: Problem, space: Space, over: Map, tell: Progress) -> Pruned:
+def _pruned(problem: Problem, space: Space, over: Executor, tell: Progress) -> Pruned:
     """All candidates of a space that fit."""
     frames = tuple(space.frames())
     parts: list[Pruned] = []
@@ -165,7 +165,7 @@ class _Pricing:
 
     problem: Problem
     predictor: TrainedPredictor
-    over: Map
+    over: Executor
     tell: Callable[[int], None]
     layouts: list[Layout] = field(default_factory=list)
     corrected_s: list[float] = field(default_factory=list)
