@@ -19,6 +19,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 
 class PrecisionTimeError(Exception):
@@ -89,3 +93,24 @@ def nearest_names(name: str, known: Iterable[str], *, limit: int = 3) -> tuple[s
     by_lower = {candidate.lower(): candidate for candidate in known}
     matches = difflib.get_close_matches(name.lower(), by_lower, n=limit, cutoff=0.55)
     return tuple(by_lower[match] for match in matches)
+
+
+def format_validation_error(error: ValidationError, *, root: str = "file", separator: str = "; ") -> str:
+    """The problems that pydantic found: field, broken rule and what was given.
+
+    Args:
+        error: What `model_validate` raised.
+        root: How a problem of no single field is named.
+        separator: Between problems.
+    """
+    return separator.join(
+        f"{'.'.join(map(str, problem['loc'])) or root}: {problem['msg'].removeprefix('Value error, ')} "
+        f"(got {shortened(problem['input'])})"
+        for problem in error.errors(include_url=False, include_context=False)
+    )
+
+
+def shortened(value: object, limit: int = 40) -> str:
+    """`repr(value)`, cut off after `limit` characters."""
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from ..errors import CatalogError
+from ..errors import CatalogError, format_validation_error
 from ..units import GIBI, GIGA, MEBI, MEGA, TERA
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -147,16 +147,7 @@ def read(path: Path) -> CustomFile:
     try:
         return CustomFile.model_validate(content)
     except ValidationError as error:
-        problems = "; ".join(
-            f"{'.'.join(str(part) for part in problem['loc']) or 'file'}: {problem['msg']} "
-            f"(got {_short(problem['input'])})"
-            for problem in error.errors()
-        )
+        problems = format_validation_error(error)
         raise CatalogError(
             f"Custom hardware file {path.name!r} breaks its rules: {problems}. To fix: correct these fields."
         ) from error
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."

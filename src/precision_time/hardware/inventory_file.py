@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ..errors import CatalogError
+from ..errors import CatalogError, format_validation_error
 from ..units import GIBI, GIGA
 from .inventory import ClusterResources, NodeResources, resources
 from .inventory_hostlist import expand_hostlist
@@ -73,12 +73,9 @@ def read_inventory(path: str | Path) -> ClusterResources:
     try:
         inventory = Inventory.model_validate(content)
     except ValidationError as error:
-        problems = "; ".join(
-            f"{'.'.join(map(str, problem['loc'])) or 'file'}: {problem['msg']} (got {problem['input']!r:.40})"
-            for problem in error.errors()
-        )
         raise CatalogError(
-            f"The inventory {str(path)!r} breaks its rules: {problems}. To fix: correct these fields; a "
+            f"The inventory {str(path)!r} breaks its rules: {format_validation_error(error)}. "
+            "To fix: correct these fields; a "
             "file has `nodes`, each with `device` and `devices`."
         ) from error
     return resources(

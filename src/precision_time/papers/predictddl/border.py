@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from ...errors import ConfigError, PrecisionTimeError
+from ...errors import ConfigError, PrecisionTimeError, format_validation_error, shortened
 from ...hardware.inventory import ClusterResources, NodeResources, resources
 from ...hardware.inventory_file import read_inventory
 from .columns import PRECISION
@@ -20,7 +20,6 @@ from .datasets import DatasetFacts, dataset_facts
 
 Positive = Annotated[float, Field(gt=0, lt=1e13, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
-_LONGEST = 60
 
 
 class _Sheet(BaseModel):
@@ -121,11 +120,7 @@ def read_request(content: Mapping[str, Any], *, cluster: ClusterResources | None
     try:
         sheet = RequestSheet.model_validate(content)
     except ValidationError as error:
-        problems = "; ".join(
-            f"{'.'.join(map(str, problem['loc'])) or 'request'}: {problem['msg']} "
-            f"(got {_short(problem['input'])})"
-            for problem in error.errors()
-        )
+        problems = format_validation_error(error, root="request")
         raise ConfigError(
             f"The request breaks its rules: {problems}. To fix: give at least model, batch_size and cluster."
         ) from error
@@ -192,7 +187,7 @@ def _read_item(
     try:
         content = json.loads(item) if isinstance(item, str) else item
         if not isinstance(content, Mapping):
-            raise ValueError(f"{_short(content)} is no object")
+            raise ValueError(f"{shortened(content)} is no object")
         name = str(content.get("name", ""))
         return read_request({**defaults, **content, "name": name or f"line {line}"}, cluster=cluster)
     except PrecisionTimeError as error:
@@ -200,8 +195,3 @@ def _read_item(
     except (ValueError, RecursionError) as error:
         said = f"The line is no JSON object ({error}). To fix: correct it."
     return Refusal(name=name or f"line {line}", line=line, error=" ".join(said.split()))
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
