@@ -110,19 +110,19 @@ def _plain(answer: dict[str, Any] | None, map_file: Path | None) -> dict[str, An
     if answer is not None:
         plain |= answer
         plain["embedding"] = [float(value) for value in answer["embedding"]]
-        plain["nearest"] = [asdict(neighbour) for neighbour in answer["nearest"]]
+        plain["nearest"] = [asdict(neighbor) for neighbor in answer["nearest"]]
     return plain
 
 
 def _show(answer: dict[str, Any]) -> None:
     rows = [
-        (neighbour.name, neighbour.family, f"{neighbour.similarity:.3f}", _names(neighbour.same_as))
-        for neighbour in answer["nearest"]
+        (neighbor.name, neighbor.family, f"{neighbor.similarity:.3f}", _names(neighbor.same_as))
+        for neighbor in answer["nearest"]
     ]
     write_rows(f"Nearest to {answer['model']}", ("architecture", "family", ">similarity", "same graph"), rows)
     if answer["unknown_ops"]:
         listed = ", ".join(f"{op} x{count}" for op, count in answer["unknown_ops"].items())
-        message(f"Operators unknown to the vocabulary, joined through: {listed}")
+        message(f"Operators unknown to the vocabulary, skipped: {listed}")
 
 
 def _names(names: tuple[str, ...]) -> str:
@@ -162,12 +162,12 @@ def train_ghn(
 ) -> None:
     """Train a graph hypernetwork (torch).
 
-    It is scored on networks and images that it has never seen, beside untrained weights and chance.
+    It is scored on networks and images that it has never seen, alongside untrained weights and chance.
     """
     for option, path in (("--out", out), ("--checkpoint", checkpoint)):
         if path is not None and not path.absolute().parent.is_dir():
             raise ConfigError(
-                f"{option} {path}: its folder does not exist. To fix: make it, or name another."
+                f"{option} {path}: its folder does not exist. To fix: create it, or name another."
             )
     try:
         from ..papers.ghn.fit import fit_ghn

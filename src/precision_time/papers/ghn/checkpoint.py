@@ -12,8 +12,7 @@ import numpy as np
 import torch
 
 from ...errors import NotFittedError
-from .safetensors_file import read_safetensors, write_safetensors
-from .weights import GhnWeights, version_of
+from .weights import GhnWeights, read_safetensors, version_of, write_safetensors
 
 _STATE = "state"
 _MOMENTS = ("exp_avg", "exp_avg_sq")

@@ -35,11 +35,6 @@ class Embedding:
     unknown: Mapping[str, int] = field(default_factory=dict)
     """Operators that the vocabulary does not know, and how often they occur; they were joined through."""
 
-    @property
-    def unknown_count(self) -> int:
-        """Occurrences of unknown operators."""
-        return sum(self.unknown.values())
-
 
 def embed(
     graph: OpGraph,

@@ -1,10 +1,10 @@
 """Features of a point as data: products of simple functions of its columns, and terms of published models.
 
-A feature is a product of atoms, an atom one function of one column:
-(("inverse", "workers"), ("value", "batch")) is batch / workers. It reads one row and nothing else, so that no
-split can leak through it, and a saved model states it in JSON. Products are made here, not by scikit-learn's
-PolynomialFeatures: that one also makes c * (1 / c) and products of two words of one category, and the terms of
-published models are products, too.
+A feature is a product of atoms, an atom one function of one column: batch / workers is
+(("inverse", "workers"), ("value", "batch")). It reads one row and nothing else, so that no split can leak
+through it, and a saved model states it in JSON. Products are made here, not by scikit-learn's
+PolynomialFeatures: that one also makes c * (1 / c) and products of two words of one category, and the terms
+of published models are products, too.
 
 Terms (the constant is the intercept of the regressor that fits them):
 
