@@ -67,9 +67,9 @@ _WIDTH = 118
 def train(steps: int, seed: int, checkpoint: Path | None) -> None:
     """Train on the digits and write the hypernetwork into the package."""
     from precision_time.papers.ghn.fit import fit_ghn
-    from precision_time.papers.ghn.training import Progress, TrainSettings
+    from precision_time.papers.ghn.training import TrainingProgress, TrainSettings
 
-    def tell(now: Progress) -> None:
+    def show(now: TrainingProgress) -> None:
         if now.step % 100 == 0:
             print(
                 f"step {now.step} of {now.steps}: loss {now.loss:.3f}, accuracy {now.accuracy:.3f}, "
@@ -83,7 +83,7 @@ def train(steps: int, seed: int, checkpoint: Path | None) -> None:
         out=shipped_path(),
         command=f"python scripts/train_ghn.py --steps {steps} --seed {seed}",
         checkpoint=checkpoint,
-        tell=tell,
+        progress=show,
     )
 
 

@@ -179,9 +179,9 @@ def train_ghn(
 
     settings = TrainSettings(seed=seed, steps=steps, minutes=minutes, networks=networks)
     budget = f"--steps {steps}" if steps else f"--minutes {minutes:g}"
-    with _bar() as tell:
+    with _bar() as show:
         fitted = fit_ghn(
-            data, settings, out=out, held_out_networks=held_out, checkpoint=checkpoint, tell=tell,
+            data, settings, out=out, held_out_networks=held_out, checkpoint=checkpoint, progress=show,
             command=f"precision-time train-ghn --data {data} {budget} --seed {seed}",
         )  # fmt: skip
     _report(fitted, out, json_output)
@@ -205,11 +205,11 @@ def _bar() -> Iterator[Any]:
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task("training", total=1, figures="drawing held-out networks")
 
-        def tell(now: Any) -> None:
+        def show(now: Any) -> None:
             figures = f"loss {now.loss:.2f}, accuracy {now.accuracy:.2f}, held out {now.validation:.2f}"
             bar.update(task, completed=now.step, total=now.steps or 10 * now.step, figures=figures)
 
-        yield tell
+        yield show
 
 
 def _report(fitted: Fitted, out: Path | None, json_output: bool) -> None:

@@ -25,7 +25,7 @@ ROWS = 160
 
 @pytest.fixture(scope="module")
 def table() -> MeasuredTable:
-    """Two data-set types; in the second, of 10 rows, everything takes ten times as long."""
+    """Two dataset types; in the second, of 10 rows, everything takes ten times as long."""
     draw = np.random.default_rng(0)
     x = draw.normal(size=(ROWS, len(NAMES)))
     groups = np.arange(ROWS) % 8

@@ -7,9 +7,10 @@ validation is kept. A checkpoint holds everything that the next step needs.
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,83 @@ import torch
 import torch.nn.functional as F
 from torch.func import functional_call
 
-from ...errors import ConfigError
-from .checkpoint import Standing, read_checkpoint, write_checkpoint
+from ...errors import ConfigError, NotFittedError
 from .images import ImageSet
 from .sampled import SampledNetwork, sampled
 from .sampler import draw_many
-from .scoring import accuracies
-from .torch_ghn import fill, to_parameters, to_weights
-from .weights import GhnWeights, initial_weights
+from .torch_ghn import accuracies, fill, to_parameters, to_weights
+from .weights import GhnWeights, initial_weights, read_safetensors, version_of, write_safetensors
+
+_STATE = "state"
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Standing:
+    """How far a training is."""
+
+    seed: int
+    images: str
+    done: int
+    """Steps done."""
+    steps: int | None
+    """Steps planned."""
+    best_score: float
+    history: tuple[tuple[int, float], ...]
+    """(step, mean validation accuracy)."""
+    skipped: int
+    elapsed_s: float
+
+
+def write_checkpoint(
+    path: Path, parameters: Mapping[str, Any], adam: Any, best: GhnWeights, standing: Standing
+) -> None:
+    """Write the state atomically.
+
+    Args:
+        path: The file.
+        parameters: Tensors as they are now.
+        adam: Optimizer that holds moments of all of them.
+        best: The best parameters so far.
+        standing: How far the training is.
+    """
+    arrays: dict[str, Any] = {}
+    for name, tensor in parameters.items():
+        arrays[f"now.{name}"] = tensor.detach().numpy()
+        arrays[f"best.{name}"] = best.arrays[name]
+        for moment in _MOMENTS:
+            arrays[f"{moment}.{name}"] = adam.state[tensor][moment].numpy()
+    write_safetensors(path, arrays, {_STATE: json.dumps(asdict(standing))})
+
+
+def read_checkpoint(path: Path, parameters: Mapping[str, Any], adam: Any) -> tuple[GhnWeights, Standing]:
+    """Put a written state into parameters and optimizer.
+
+    Returns:
+        The best parameters so far, and how far the training is.
+
+    Raises:
+        NotFittedError: If the file is damaged or of another hypernetwork.
+    """
+    arrays, metadata = read_safetensors(path)
+    try:
+        state = json.loads(metadata[_STATE])
+        history = tuple((int(step), float(score)) for step, score in state.pop("history"))
+        standing = Standing(history=history, **state)
+        best = {name: arrays[f"best.{name}"].astype(np.float32) for name in parameters}
+        with torch.no_grad():
+            for name, tensor in parameters.items():
+                tensor.copy_(torch.from_numpy(arrays[f"now.{name}"].copy()))
+                adam.state[tensor] = {
+                    "step": torch.tensor(float(standing.done)),
+                    **{m: torch.from_numpy(arrays[f"{m}.{name}"].copy()) for m in _MOMENTS},
+                }
+    except (KeyError, ValueError, TypeError, RuntimeError) as error:
+        raise NotFittedError(
+            f"{path} holds no state of such a training ({error}). To fix: name another file, or remove it."
+        ) from error
+    return GhnWeights(arrays=best, version=version_of(best), card=""), standing
+
 
 _DROPS = (2.0 / 3.0, 5.0 / 6.0)
 _DROP = 0.1
@@ -52,21 +122,21 @@ class TrainSettings:
     weight_decay: float = 1e-5
     clip: float = 5.0
     smoothing: float = 1e-4
-    """Weight of the squared differences between neighbouring rows of the shape tables, so that widths that no
+    """Weight of the squared differences between neighboring rows of the shape tables, so that widths that no
     drawn network has follow those that some have."""
     validate_every: int = 100
 
     def __post_init__(self) -> None:
         if self.minutes <= 0 or (self.steps is not None and self.steps < 1):
             raise ConfigError(
-                f"A training of {self.minutes} minutes or {self.steps} steps cannot be. The rule: more than "
-                "none. To fix: raise it."
+                f"A training of {self.minutes} minutes or {self.steps} steps is invalid: both must be "
+                "above 0. To fix: raise them."
             )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Progress:
-    """How a training stands."""
+class TrainingProgress:
+    """The state of a training."""
 
     step: int
     steps: int
@@ -93,9 +163,6 @@ class Trained:
     """Networks that taught nothing in a step because their loss was not finite or too large."""
 
 
-Tell = Callable[[Progress], None]
-
-
 def train(
     settings: TrainSettings,
     images: ImageSet,
@@ -103,7 +170,7 @@ def train(
     *,
     without: Sequence[str] = (),
     checkpoint: Path | None = None,
-    tell: Tell = lambda _: None,
+    progress: Callable[[TrainingProgress], None] = lambda _: None,
 ) -> Trained:
     """Train a hypernetwork.
 
@@ -113,17 +180,17 @@ def train(
         validation: Held-out networks that choose the best hypernetwork.
         without: Content hashes of graphs that must not be trained on (all held-out ones).
         checkpoint: File to resume from where it exists, and to write at each validation.
-        tell: Told of every step.
+        progress: Called with the state after every step.
 
     Raises:
         NotFittedError: If the checkpoint is damaged.
-        ConfigError: If the checkpoint is of another seed or data set.
+        ConfigError: If the checkpoint is of another seed or dataset.
     """
     run = _Run(settings, images, validation, frozenset(without), checkpoint)
     run.resume()
     while not run.finished:
         run.step()
-        tell(run.progress())
+        progress(run.progress())
         if run.done % settings.validate_every == 0 or run.finished:
             run.validate()
             run.save()
@@ -233,9 +300,9 @@ class _Run:
         if score >= self.best_score:
             self._best, self.best_score = to_weights(self.parameters), score
 
-    def progress(self) -> Progress:
-        """How it stands."""
-        return Progress(
+    def progress(self) -> TrainingProgress:
+        """The state now."""
+        return TrainingProgress(
             step=self.done,
             steps=self.steps or 0,
             loss=self._loss,

@@ -100,7 +100,7 @@ def initial_weights(seed: int, classes: int = DIGITS) -> GhnWeights:
     """Untrained parameters: the same seed gives the same ones.
 
     Tables start as random smooth functions of the logarithm of a size, so that widths that training never
-    sees lie between their neighbours; matrices start uniform within 1/sqrt(inputs) as torch's do, those
+    sees lie between their neighbors; matrices start uniform within 1/sqrt(inputs) as torch's do, those
     of the decoder at unit gain.
     """
     rng = np.random.default_rng(seed)

@@ -1,8 +1,8 @@
-r"""PredictDDL: a regressor per data-set type over the embedding of the architecture and the cluster.
+r"""PredictDDL: a regressor per dataset type over the embedding of the architecture and the cluster.
 
 Formula: $t = f_d([h ; c ; b])$ with h the embedding of a Graph HyperNetwork, c the cluster (nodes, devices
 per node, memory, peak, bandwidths), b the batch, and f one of linear, polynomial-2, SVR and MLP, chosen per
-data-set type d by cross-validation over architectures inside the training part.
+dataset type d by cross-validation over architectures inside the training part.
 Source: Assogba et al., PredictDDL (IEEE CLUSTER 2023). `predictddl-precision` is ours: the embedding comes in
 blocks by lowered types, precision features join, and the logarithm of the ratio to the analytical step time
 is learned.
@@ -39,12 +39,12 @@ _TITLES = dict(zip(VARIANTS, ("PredictDDL", "PredictDDL with precision"), strict
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FittedPredictDDL:
-    """A regressor per data-set type, and one of all types for the others."""
+    """A regressor per dataset type, and one of all types for the others."""
 
     names: tuple[str, ...]
     """Columns that the regressors read."""
     by_type: Mapping[float, Regressor]
-    """By number of the data-set type (`job.dataset`)."""
+    """By number of the dataset type (`job.dataset`)."""
     pooled: Regressor
 
     def predict(self, jobs: JobTable) -> Floats:
@@ -74,7 +74,7 @@ class PredictDDLRegression:
         return _TITLES[self.variant] + (f" ({self.regressor})" if self.regressor else "")
 
     def fit(self, table: MeasuredTable, rows: NDArray[np.intp]) -> FittedPredictDDL:
-        """One regressor per data-set type with enough rows and architectures, one for all others.
+        """One regressor per dataset type with enough rows and architectures, one for all others.
 
         Raises:
             ConfigError: If the table lacks a column, or no row is given.
