@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from ...cost.job import Job
-from ...cost.stacks import get_stack, usual_stack
+from ...cost.stacks import get_stack, usual_profile
 from ...errors import ConfigError
 from ...hardware.catalog import get_cluster
 from ...parallel.layout import Layout
@@ -124,7 +124,7 @@ def job_named(described: Mapping[str, Any]) -> Job:
             micro_batch_size=float(given["batch_per_worker"]),
             num_micro_batches=counts.get("grad_accum", 1),
         ),
-        stack=get_stack(words["stack"]) if "stack" in words else usual_stack(workload.family),
+        stack=get_stack(words["stack"]) if "stack" in words else usual_profile(workload.family).stack(),
     )
 
 
