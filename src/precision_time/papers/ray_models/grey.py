@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,12 +10,8 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from ...cost.job import Job
-from ...cost.stacks import get_stack, usual_profile
 from ...errors import ConfigError
-from ...hardware.catalog import get_cluster
-from ...parallel.layout import Layout
-from ...precision.catalog import get_policy, parse_precision
-from ...workload.resolve import load_workload
+from ...request.request import Request
 from .features import Column, Feature
 
 Floats = NDArray[np.float64]
@@ -27,6 +22,7 @@ FIELDS = (
 )  # fmt: skip
 """What a job is described by."""
 _NEEDED = ("model", "device", "workers", "batch_per_worker")
+_OPTIONS = {"workers": "gpus", "batch_per_worker": "batch_size"}
 _COUNTS = ("workers", "nodes", "grad_accum", "seq_len", "image_size")
 
 
@@ -102,35 +98,13 @@ class GreyBox(BaseModel):
 
 
 def job_named(described: Mapping[str, Any]) -> Job:
-    """The data-parallel job that some of FIELDS name."""
+    """The data-parallel job that some of FIELDS name, resolved as every request is."""
     given = {name: value for name, value in described.items() if value not in (None, "")}
-    words = {name: str(value) for name, value in given.items()}
-    counts = {name: _count(name, given[name]) for name in _COUNTS if name in given}
-    workload = load_workload(
-        words["model"],
-        seq_len=counts.get("seq_len"),
-        image_size=counts.get("image_size"),
-        sizes=None,
-        dataset=None,
-        optimizer=words.get("optimizer"),
-    )
-    policy = parse_precision(words.get("precision", "fp32"))
-    return Job(
-        workload=workload,
-        cluster=_cluster(words["device"], counts["workers"], counts.get("nodes"), words.get("node_type")),
-        precision=get_policy(policy.name, variant=policy.variant),
-        layout=Layout(
-            dp=counts["workers"],
-            micro_batch_size=float(given["batch_per_worker"]),
-            num_micro_batches=counts.get("grad_accum", 1),
-        ),
-        stack=get_stack(words["stack"]) if "stack" in words else usual_profile(workload.family).stack(),
-    )
-
-
-@lru_cache(maxsize=256)
-def _cluster(device: str, workers: int, nodes: int | None, node_type: str | None) -> Any:
-    return get_cluster(device=device, num_devices=workers, num_nodes=nodes, node_type=node_type)
+    options = {_OPTIONS.get(name, name): str(value) for name, value in given.items()}
+    counts = {_OPTIONS.get(name, name): _count(name, given[name]) for name in _COUNTS if name in given}
+    batch_size = float(given["batch_per_worker"])
+    request = Request.of({"precision": "fp32", **options, **counts, "batch_size": batch_size, "zero": 0})
+    return request.resolve(named_only=True)
 
 
 def _count(name: str, value: Any) -> int:
