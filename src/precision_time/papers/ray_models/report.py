@@ -86,17 +86,7 @@ def to_dict(study: Study) -> dict[str, Any]:
         "root_mean_square_error": float(np.sqrt(squared_error / len(rows))),
         "r_squared": 1.0 - squared_error / deviation if deviation > 0.0 else None,
         "fit_time_s": study.fit_time_s,
-        "techniques": [
-            {
-                "technique": score.technique.name,
-                "title": score.technique.title,
-                "training_mape_percent": score.training_mape,
-                "selection_mape_percent": score.selection_mape,
-                "validation_mape_percent": score.validation_mape,
-                "fit_time_s": score.fit_time_s,
-            }
-            for score in study.scores
-        ],
+        "techniques": [score.to_dict() for score in study.scores],
         "left_out": dict(study.left_out),
         "notes": list(study.notes),
         "chosen": list(study.model.card["techniques"]),

@@ -65,6 +65,17 @@ class TechniqueScore:
     fit_time_s: float
     """Search and fit, over all splits."""
 
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready dictionary."""
+        return {
+            "technique": self.technique.name,
+            "title": self.technique.title,
+            "training_mape_percent": self.training_mape,
+            "selection_mape_percent": self.selection_mape,
+            "validation_mape_percent": self.validation_mape,
+            "fit_time_s": self.fit_time_s,
+        }
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SplitPredictions:
@@ -147,15 +158,7 @@ def run_study(
         "seed": plan.seed,
         "validation": plan.validation.method,
         "validation_mape_percent": _mean_error(points, test, "blend_s"),
-        "scores": [
-            {
-                "technique": score.technique.name,
-                "training_mape_percent": score.training_mape,
-                "selection_mape_percent": score.selection_mape,
-                "validation_mape_percent": score.validation_mape,
-            }
-            for score in scores
-        ],
+        "scores": [score.to_dict() for score in scores],
     }
     return Study(
         plan=plan,
