@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from ...errors import ConfigError, CorpusError, PrecisionTimeError, format_validation_error
+from ...errors import ConfigError, CorpusError, PrecisionTimeError, validation_problems
 from ...io import write_atomically
 from .features import Column, Feature, feature_table
 from .grey import GreyBox
@@ -120,7 +120,7 @@ class PerformanceModel(BaseModel):
         """Write the model atomically.
 
         Raises:
-            CorpusError: If it cannot be written.
+            ConfigError: If it cannot be written.
             MissingExtraError: If skops is not installed.
         """
         require_sklearn()
@@ -139,12 +139,7 @@ class PerformanceModel(BaseModel):
         with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as file:
             file.writestr(_CARD, json.dumps(card, indent=1, allow_nan=False))
             file.writestr(_ESTIMATORS, content)
-        try:
-            write_atomically(Path(path), buffer.getvalue())
-        except OSError as error:
-            raise CorpusError(
-                f"{path} cannot be written: {error}. To fix: check folder, permissions and free space."
-            ) from error
+        write_atomically(Path(path), buffer.getvalue())
 
     @classmethod
     def load(cls, path: str | Path) -> PerformanceModel:
@@ -183,7 +178,7 @@ class PerformanceModel(BaseModel):
             raise
         except ValidationError as error:
             raise CorpusError(
-                f"{path} is not a valid performance model ({format_validation_error(error)}). To fix: fit it "
+                f"{path} is not a valid performance model ({validation_problems(error)}). To fix: fit it "
                 "again."
             ) from error
         except (

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ...errors import ConfigError, format_validation_error
+from ...errors import ConfigError, validation_problems
+from ...io import read_yaml
 from .features import Feature, engineered, term_features, without_duplicates
 from .grey import GreyBox
 from .points import Points, points_of, read_csv
@@ -74,8 +74,8 @@ def read_study(path: Path) -> StudyFile:
         ConfigError: If it cannot be read, or a field breaks its rule; each is named.
     """
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        content = read_yaml(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path} cannot be read: {error}. To fix: check path and YAML.") from error
     if not isinstance(content, Mapping):
         raise ConfigError(
@@ -90,7 +90,7 @@ def study_of(content: Mapping[str, Any], origin: str = "The study") -> StudyFile
         return StudyFile.model_validate(dict(content))
     except ValidationError as error:
         raise ConfigError(
-            f"{origin} breaks its rules:\n  {format_validation_error(error, separator=chr(10) + '  ')}\n"
+            f"{origin} breaks its rules: {validation_problems(error)}. "
             "To fix: correct these fields; docs/ray.md has them all."
         ) from error
 
