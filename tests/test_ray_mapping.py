@@ -17,7 +17,7 @@ from precision_time.cost.stacks import usual_profile
 from precision_time.errors import ConfigError, LayoutError, MissingExtraError
 from precision_time.executor import Map
 from precision_time.hardware.catalog import get_cluster
-from precision_time.learn.holding_out import Fold, held_out_by_stage
+from precision_time.learn.cross_validation import Fold, out_of_fold_by_stage
 from precision_time.learn.stages import DEFAULT_SETTINGS
 from precision_time.learn.table import JobTable, MeasuredTable
 from precision_time.plan.problem import Problem
@@ -131,7 +131,7 @@ def test_folds_are_fitted_bit_for_bit_as_here(over: Map) -> None:
     table = made_up_table()
     count = len(table.measured_s)
     part = np.arange(count) % 3
-    folds = [Fold(inside=np.flatnonzero(part != k), outside=np.flatnonzero(part == k)) for k in range(3)]
+    folds = [Fold(train=np.flatnonzero(part != k), test=np.flatnonzero(part == k)) for k in range(3)]
     settings = {
         stage: replace(item, num_trees=10, min_data_in_leaf=5, num_leaves=4)
         for stage, item in DEFAULT_SETTINGS.items()
@@ -139,8 +139,8 @@ def test_folds_are_fitted_bit_for_bit_as_here(over: Map) -> None:
     options: dict[str, Any] = {
         "weights": np.ones(count), "groups": np.repeat(np.arange(6), 30), "settings": settings, "seed": 3,
     }  # fmt: skip
-    here = list(held_out_by_stage(table, folds, **options))
-    there = list(held_out_by_stage(table, folds, spread=over, **options))
+    here = list(out_of_fold_by_stage(table, folds, **options))
+    there = list(out_of_fold_by_stage(table, folds, map_fn=over, **options))
     assert len(here) == len(there) == 3
     for mine, rays in zip(here, there, strict=True):
         assert np.array_equal(mine.smooth_s, rays.smooth_s)

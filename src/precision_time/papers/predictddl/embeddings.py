@@ -6,13 +6,12 @@ Under one shared GHN a vector depends on the architecture alone, not on image si
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 
 from ...cost.job import Job
 from ...errors import CaptureError
-from ...identity_cache import cache_by_identity
 from ...precision.policy import PrecisionPolicy
 from ...workload.graph import OpGraph
 from ...workload.resolve import load_workload
@@ -65,7 +64,7 @@ def job_embeddings(
     return names, values
 
 
-@cache_by_identity
+@lru_cache(maxsize=4096)
 def embedding_of_graph(graph: OpGraph) -> Embedding:
     """The embedding of an architecture, with the operators that the vocabulary lacks.
 
@@ -80,7 +79,7 @@ def embedding_of_graph(graph: OpGraph) -> Embedding:
     return embed(graph)
 
 
-@cache_by_identity
+@lru_cache(maxsize=4096)
 def annotated_embedding(graph: OpGraph, policy: PrecisionPolicy) -> Embedding:
     """The embedding in blocks by the types that `policy` lowers the operators to."""
     embedding_of_graph(graph)  # refuses an empty graph
