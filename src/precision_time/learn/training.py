@@ -181,7 +181,7 @@ def fit_intervals(
     )
     model = IntervalModel(scale=scale, quantiles={})
     expected = model.expected_error(table.jobs.features)
-    quantiles = {"known": fit_quantiles(residuals["configuration"] / expected, weights)}
+    quantiles = {EXTRAPOLATION[0]: fit_quantiles(residuals["configuration"] / expected, weights)}
     whole = ("model", "source")
     scaled = np.concatenate([residuals[name] / expected for name in whole])
     distance = np.concatenate([held_out[name].distance for name in whole])
