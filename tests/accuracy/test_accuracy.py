@@ -49,7 +49,7 @@ def printed_in_all() -> float:
 @pytest.fixture(scope="module")
 def held_out() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Measured and held-out predicted seconds of every run behind the shipped predictor, and precisions."""
-    evidence = shipped_predictor().evidence
+    evidence = shipped_predictor().measurements
     runs = {run.row_id: run for run in corpus_store().measurements()}
     chosen = [runs[int(row_id)] for row_id in evidence.measurement_ids]
     measured = np.array([run.step_time_s for run in chosen])
@@ -72,7 +72,7 @@ def test_held_out_configurations_meet_the_target(held_out) -> None:
 
 def test_shipped_predictor_was_fitted_on_the_shipped_corpus() -> None:
     card = shipped_predictor().model_card
-    priced = {int(row_id) for row_id in shipped_predictor().evidence.measurement_ids}
+    priced = {int(row_id) for row_id in shipped_predictor().measurements.measurement_ids}
     rows = [run for run in load_corpus() if run.row_id in priced]
     assert card["rows"] == len(rows)
     assert card["corpus"] == corpus_fingerprint(rows)
