@@ -1,4 +1,4 @@
-"""Hold out, write docs/accuracy.md and the baseline that CI guards; with `--ship` the predictor, too.
+"""Cross-validate and write docs/accuracy.md; with `--ship` the predictor, too.
 
 Every figure there is of rows that the predictor under test has not seen. Priced rows and held-out predictions
 are kept in the user's cache: a second call, or one with more seeds, computes what is new.
@@ -13,19 +13,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.store import load_corpus
-from precision_time.evaluation.report.as_markdown import markdown
-from precision_time.evaluation.report.build import FOLDS, SECTIONS, report_of
-from precision_time.evaluation.report.contract import Report
-from precision_time.evaluation.report.priced import priced_corpus
-from precision_time.evaluation.report.runs import Runs, tree_settings
+from precision_time.evaluation.cross_validation import Runs
+from precision_time.evaluation.metrics import errors_percent, rows_of_groups
+from precision_time.evaluation.pricing import priced_corpus
+from precision_time.evaluation.report import FOLDS, SECTIONS, report_of
+from precision_time.evaluation.tables import Report, columns_of, markdown, table_lines
 from precision_time.executor import process_map
 from precision_time.io import cache_folder
 from precision_time.learn.metrics import summarize
 from precision_time.learn.training import PROTOCOLS, train
+from precision_time.papers.contract import Floats
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "accuracy.md"
 SHIPPED = PAGE.parents[1] / "src" / "precision_time" / "learn" / "data"
@@ -42,35 +42,37 @@ over all seeds, other tables over one.
 """
 
 
-def table(runs: Runs, predicted_s: NDArray[np.float64], column: str) -> Iterator[str]:
+def group_lines(runs: Runs, predicted_s: Floats, column: str) -> Iterator[str]:
     """Markdown lines with the errors of one protocol by the values of a column; the whole comes first."""
     measured_s = runs.table.measured_s
-    names = np.array([GROUPS[column](row) for row in runs.table.measurements])
-    counts = {name: int((names == name).sum()) for name in sorted(set(names))}
-    small = np.array([counts[name] < MIN_ROWS for name in names])
-    parts = {"all": np.ones(len(names), dtype=bool)}
-    parts |= {name: names == name for name, count in counts.items() if count >= MIN_ROWS}
-    if small.any():
-        parts["fewer rows"] = small
-    yield f"| {column} | rows | MAPE % | median % | p90 % | bias % |"
-    yield "|---|---:|---:|---:|---:|---:|"
-    for name, rows in parts.items():
-        score = summarize(measured_s[rows], predicted_s[rows])
-        if score is not None:
-            yield (
-                f"| {name} | {score.n} | {score.mape_percent:.1f} | {score.median_ape_percent:.1f} | "
-                f"{score.p90_ape_percent:.1f} | {score.bias_percent:+.1f} |"
-            )
+    labels = np.array([GROUPS[column](row) for row in runs.table.measurements])
+    groups = rows_of_groups(labels, np.ones(len(labels), dtype=bool))
+    parts = {"all": np.arange(len(labels))}
+    parts |= {name: rows for name, rows in groups.items() if len(rows) >= MIN_ROWS}
+    small = [rows for rows in groups.values() if len(rows) < MIN_ROWS]
+    if small:
+        parts["fewer rows"] = np.concatenate(small)
+    scores = ((name, summarize(measured_s[rows], predicted_s[rows])) for name, rows in parts.items())
+    columns = columns_of(f"{column} | >rows | >MAPE % | >median % | >p90 % | >bias %")
+    rows = [
+        (
+            *(name, score.n, f"{score.mape_percent:.1f}", f"{score.median_ape_percent:.1f}"),
+            *(f"{score.p90_ape_percent:.1f}", f"{score.bias_percent:+.1f}"),
+        )
+        for name, score in scores
+        if score is not None
+    ]
+    return table_lines(columns, rows)
 
 
-def by_model(runs: Runs, predicted_s: NDArray[np.float64]) -> str:
-    """What a model fares on average when every model counts alike, however many rows it has."""
-    errors = np.abs(predicted_s / runs.table.measured_s - 1.0)
-    models = np.array([row.model for row in runs.table.measurements])
-    each = [errors[models == name].mean() for name in sorted(set(models))]
+def by_model(runs: Runs, predicted_s: Floats) -> str:
+    """The error when every model has the same weight, however many rows it has."""
+    errors = errors_percent(runs.table.measured_s, predicted_s)
+    models = rows_of_groups([row.model for row in runs.table.measurements], ~np.isnan(errors))
+    each = [errors[rows].mean() for rows in models.values()]
     return (
-        f"Every model counting alike, whatever its number of rows: {np.mean(each) * 100:.1f} % "
-        f"(mean over {len(each)} models of each one's MAPE; median {np.median(each) * 100:.1f} %).\n"
+        f"Every model with the same weight, whatever its number of rows: {np.mean(each):.1f} % "
+        f"(mean over {len(each)} models of each one's MAPE; median {np.median(each):.1f} %).\n"
     )
 
 
@@ -79,20 +81,19 @@ def page(report: Report, runs: Runs, excluded: Counter[str]) -> str:
     title, _, rest = markdown(report).partition("\n\n")
     parts = [f"{title}\n", NOTE, rest]
     parts.append("## By device, source and stack\n")
-    parts.append(f'Groups of fewer than {MIN_ROWS} rows are summed up as "fewer rows".\n')
+    parts.append(f'Groups of fewer than {MIN_ROWS} rows are joined as "fewer rows".\n')
     for protocol in PROTOCOLS:
         predicted_s = runs.ours(protocol, 0).step_time_s
         parts.append(f"### Unseen {protocol}s\n")
         parts.append(by_model(runs, predicted_s))
-        parts += ["\n".join(table(runs, predicted_s, column)) + "\n" for column in GROUPS]
-    parts.append("## Rows of the corpus that are neither fitted nor asked\n")
-    lines = [f"| {reason} | {count} |" for reason, count in excluded.most_common()]
-    parts.append("\n".join(["| reason | rows |", "|---|---:|", *lines]) + "\n")
+        parts += ["\n".join(group_lines(runs, predicted_s, column)) + "\n" for column in GROUPS]
+    parts.append("## Rows of the corpus that are neither fitted nor predicted\n")
+    parts.append("\n".join(table_lines(("reason", ">rows"), excluded.most_common())) + "\n")
     return "\n".join(parts)
 
 
 def reported(runs: Runs, seeds: int, only: tuple[str, ...]) -> Report:
-    """The tables asked for; T5, which is held against targets, over all seeds and the others over one."""
+    """The tables requested; T5, which has targets, over all seeds and the others over one."""
     several, once = (
         report_of(runs, only=keys, seeds=count)
         for keys, count in ((SEEDED, seeds), (tuple(key for key in only if key not in SEEDED), 1))
@@ -102,7 +103,7 @@ def reported(runs: Runs, seeds: int, only: tuple[str, ...]) -> Report:
 
 
 def main() -> None:
-    """Hold out, fit, write."""
+    """Cross-validate, fit, write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=1, help="of folds and boosters, for T5")
     parser.add_argument("--only", default=",".join(SECTIONS), help="tables of the page, T5 among them")
@@ -110,24 +111,23 @@ def main() -> None:
     parser.add_argument("--no-page", action="store_true", help="leave docs/accuracy.md as it is")
     options = parser.parse_args()
 
-    def tell(text: str) -> None:
+    def progress(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
     corpus = load_corpus()
     folder = cache_folder()
-    priced = priced_corpus([row for row in corpus if row.usable], tell=tell, folder=folder)
-    with process_map() as spread:
+    priced = priced_corpus([row for row in corpus if row.usable], progress=progress, folder=folder)
+    with process_map() as map_fn:
         runs = Runs(
             priced=priced,
-            settings=tree_settings(quick=False),
             folds=FOLDS,
-            tell=tell,
-            spread=spread,
+            progress=progress,
+            map_fn=map_fn,
             folder=folder,
         )
         if options.ship:
             held_out = {protocol: runs.ours(protocol, 0) for protocol in PROTOCOLS}
-            train(table=priced.table, held_out=held_out, tell=tell).predictor.save(SHIPPED)
+            train(table=priced.table, held_out=held_out, progress=progress).predictor.save(SHIPPED)
         if not options.no_page:
             report = reported(runs, options.seeds, tuple(options.only.split(",")))
             excluded = Counter(row.quality_reason for row in corpus if not row.usable)

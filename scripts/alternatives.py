@@ -19,16 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from precision_time.corpus.store import load_corpus
-from precision_time.evaluation.report.build import FOLDS, sample_families
-from precision_time.evaluation.report.priced import priced_corpus, take
-from precision_time.evaluation.report.protocols import PROTOCOLS
+from precision_time.evaluation.pricing import priced_corpus, take
+from precision_time.evaluation.protocols import PROTOCOLS
+from precision_time.evaluation.report import FOLDS, sample_families
 from precision_time.io import cache_folder
-from precision_time.learn.holding_out import Fold
-from precision_time.learn.novelty import hold, measured_runs
+from precision_time.learn.cross_validation import Fold
+from precision_time.learn.distance import shrinkage, training_set
 from precision_time.learn.stages import DEFAULT_SETTINGS, BoosterSettings, boost
 from precision_time.learn.table import MeasuredTable
 from precision_time.learn.training import row_weights
-from precision_time.papers.precision_aware.staged import fit_staged
+from precision_time.papers.precision_aware import fit_staged
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
@@ -69,7 +69,7 @@ class Bench:
     def held(self, fold: Fold) -> Floats:
         """Share of a correction that holds for each row asked."""
         jobs = self.table.jobs
-        return hold(measured_runs(jobs, fold.inside).distance(jobs.take(fold.outside)))
+        return shrinkage(training_set(jobs, fold.train).distance(jobs.take(fold.test)))
 
 
 def boosted(settings: BoosterSettings) -> Learner:
@@ -179,7 +179,7 @@ def gaussian_process(x: Floats, y: Floats, w: Floats, asked: Floats) -> Floats:
 
 LEARNERS: Mapping[str, tuple[str, Learner]] = {
     "smooth": ("LightGBM as in stage 3", boosted(DEFAULT_SETTINGS["overlap"])),
-    "detail": ("LightGBM as in stage 4 (random thresholds, deep)", boosted(DEFAULT_SETTINGS["detail"])),
+    "detail": ("LightGBM as in stage 4 (random thresholds, deep)", boosted(DEFAULT_SETTINGS["local"])),
     "xgboost": ("XGBoost", xgboost),
     "catboost": ("CatBoost", catboost),
     "extra-trees": ("extremely randomized trees, not boosted", extra_trees),
@@ -202,12 +202,12 @@ def compare(bench: Bench, folds: Mapping[str, Fold]) -> Iterator[str]:
         start = time.perf_counter()
         for name, fold in folds.items():
             _tell(f"{title}, {name}")
-            said[key, name] = learner(x[fold.inside], y[fold.inside], w[fold.inside], x[fold.outside])
+            said[key, name] = learner(x[fold.train], y[fold.train], w[fold.train], x[fold.test])
         seconds = (time.perf_counter() - start) / len(folds)
-        errors = (bench.error(fold.outside, held[name] * said[key, name]) for name, fold in folds.items())
+        errors = (bench.error(fold.test, held[name] * said[key, name]) for name, fold in folds.items())
         yield f"| {title} | " + " | ".join(f"{error:.1f}" for error in errors) + f" | {seconds:.0f} |"
     means = {name: np.mean([said[key, name] for key in STACKED], axis=0) for name in folds}
-    errors = (bench.error(fold.outside, held[name] * means[name]) for name, fold in folds.items())
+    errors = (bench.error(fold.test, held[name] * means[name]) for name, fold in folds.items())
     yield (
         "| stacking: mean of stage 4, XGBoost, randomized trees | "
         + " | ".join(f"{error:.1f}" for error in errors)
@@ -223,9 +223,9 @@ def ours(bench: Bench, folds: Mapping[str, Fold]) -> str:
     for name, fold in folds.items():
         _tell(f"ours, {name}")
         jobs = bench.table.jobs
-        fitted = fit_staged(bench.table, jobs, fold.inside, settings=DEFAULT_SETTINGS, seed=0)
-        step_s = fitted.correct(jobs.take(fold.outside)).step_time_s
-        errors.append(float(np.abs(step_s / bench.table.measured_s[fold.outside] - 1.0).mean() * 100.0))
+        fitted = fit_staged(bench.table, jobs, fold.train, trees=DEFAULT_SETTINGS, seed=0)
+        step_s = fitted.correct(jobs.take(fold.test)).step_time_s
+        errors.append(float(np.abs(step_s / bench.table.measured_s[fold.test] - 1.0).mean() * 100.0))
     seconds = (time.perf_counter() - start) / len(folds)
     return "| **ours, four stages** | " + " | ".join(f"{e:.1f}" for e in errors) + f" | {seconds:.0f} |"
 
@@ -241,10 +241,10 @@ def search(bench: Bench, folds: Mapping[str, Fold], trials: int) -> Iterator[str
         held = bench.held(fold)
         outer = [
             bench.error(
-                fold.outside,
-                held * boosted(s)(x[fold.inside], y[fold.inside], w[fold.inside], x[fold.outside]),
+                fold.test,
+                held * boosted(s)(x[fold.train], y[fold.train], w[fold.train], x[fold.test]),
             )
-            for s in (found, DEFAULT_SETTINGS["detail"])
+            for s in (found, DEFAULT_SETTINGS["local"])
         ]
         words = ", ".join(
             f"{key.replace('_', ' ')} {getattr(found, key):.3g}"
@@ -259,19 +259,19 @@ def _searched(bench: Bench, fold: Fold, name: str, trials: int) -> tuple[Booster
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     x, y, w = bench.table.jobs.features, bench.targets, bench.weights
-    items = [bench.table.measurements[row] for row in fold.inside]
+    items = [bench.table.measurements[row] for row in fold.train]
     inner = PROTOCOLS[name].split(items, 1, INNER_FOLDS)
 
     def error(settings: BoosterSettings) -> float:
         missed = []
         for part in inner:
-            rows, asked = fold.inside[part.inside], fold.inside[part.outside]
+            rows, asked = fold.train[part.train], fold.train[part.test]
             missed.append(bench.error(asked, boosted(settings)(x[rows], y[rows], w[rows], x[asked])))
         return float(np.mean(missed))
 
     def settings_of(trial: optuna.Trial) -> BoosterSettings:
         return replace(
-            DEFAULT_SETTINGS["detail"],
+            DEFAULT_SETTINGS["local"],
             num_leaves=trial.suggest_int("num_leaves", 31, 511, log=True),
             max_depth=trial.suggest_int("max_depth", 8, 18),
             min_data_in_leaf=trial.suggest_int("min_data_in_leaf", 2, 20, log=True),
@@ -285,8 +285,8 @@ def _searched(bench: Bench, fold: Fold, name: str, trials: int) -> tuple[Booster
 
     study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=0))
     study.optimize(asked, n_trials=trials)
-    found = replace(DEFAULT_SETTINGS["detail"], **study.best_params)
-    return found, float(study.best_value), error(DEFAULT_SETTINGS["detail"])
+    found = replace(DEFAULT_SETTINGS["local"], **study.best_params)
+    return found, float(study.best_value), error(DEFAULT_SETTINGS["local"])
 
 
 def _floats(values: Any) -> Floats:
@@ -308,7 +308,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=TRIALS, help="settings tried per search")
     options = parser.parse_args()
     usable = [row for row in load_corpus() if row.usable]
-    whole = priced_corpus(usable, tell=_tell, folder=cache_folder()).table
+    whole = priced_corpus(usable, progress=_tell, folder=cache_folder()).table
     chosen = {row.row_id for row in sample_families(whole.measurements, options.rows)}
     drawn = [index for index, row in enumerate(whole.measurements) if row.row_id in chosen]
     table = take(whole, np.array(drawn, dtype=np.intp))

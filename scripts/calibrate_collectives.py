@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from precision_time.cost.collectives import choose, link
-from precision_time.cost.collectives.calibration import calibration
 from precision_time.cost.collectives.link import LinkParams
+from precision_time.cost.constants import constants
 from precision_time.hardware.device import Link
 
 Floats = NDArray[np.float64]
@@ -197,7 +197,7 @@ class Model:
 
     def log_times(self, table: Mapping[str, Any]) -> Floats:
         """Logarithm of the predicted seconds of every row, host overhead included where the table has it."""
-        live = calibration()
+        live = constants("collectives")
         live.clear()  # type: ignore[attr-defined]
         live.update(table)  # type: ignore[attr-defined]
         intra, inter = (self._params(level) for level in ("intra", "inter"))
@@ -390,8 +390,8 @@ def main() -> None:
     parser.add_argument("table", type=Path, help="collectives.csv")
     arguments = parser.parse_args()
     priors = tomllib.loads(PRIORS.read_text(encoding="utf-8"))
-    calibration().clear()  # type: ignore[attr-defined]
-    calibration().update({name: priors[name] for name in ("patterns", "kinds", "all_to_all")})  # type: ignore[attr-defined]
+    constants("collectives").clear()  # type: ignore[attr-defined]
+    constants("collectives").update({name: priors[name] for name in ("patterns", "kinds", "all_to_all")})  # type: ignore[attr-defined]
     rows, skipped = read_rows(arguments.table, priors)
     model = Model(rows, priors)
     fitted = model.fit()

@@ -1,4 +1,4 @@
-"""Fit the utilisations of the roofline (`cost/data/kernels.toml`) to the measured steps of the corpus.
+"""Fit the utilizations of the roofline (`cost/data/kernels.toml`) to the measured steps of the corpus.
 
     python scripts/calibrate_kernels.py [--sample ROWS] [--write]
 
@@ -11,7 +11,7 @@ Rows: one device, or a measured wait for communication (which is taken off); no 
 no model parallelism, the host no more than half of the step. Each row weighs `Measurement.weight` over the
 root of the number of rows of its source and model. Nothing is random but `--sample`, which is seeded.
 
-`--write` divides the utilisations by x, held to [1/3, 3] and to the caps below; a class without a
+`--write` divides the utilizations by x, held to [1/3, 3] and to the caps below; a class without a
 coefficient (x = 0, or hardly any rows) stays. Of a product class only the compute rate is scaled.
 """
 
@@ -180,7 +180,7 @@ def report(table: Design, coefficients: Floats) -> None:
 
 
 def scaled(table: Design, coefficients: Floats, data: Mapping[str, Mapping[str, object]]) -> dict[str, str]:
-    """New text of each utilisation that changes: "compute.gemm" -> "[1.00, 0.95]"."""
+    """New text of each utilization that changes: "compute.gemm" -> "[1.00, 0.95]"."""
     speaking = (table.seconds / table.measured_s[:, None] >= _LEAST_SHARE).sum(axis=0)
     factor = {
         name: float(np.clip(1.0 / x, 1.0 / BOUND, BOUND))
@@ -219,7 +219,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--sample", type=int, help="fit on this many rows drawn at random")
     parser.add_argument("--seed", type=int, default=0, help="of --sample")
-    parser.add_argument("--write", action="store_true", help="scale the utilisations in kernels.toml")
+    parser.add_argument("--write", action="store_true", help="scale the utilizations in kernels.toml")
     arguments = parser.parse_args()
     rows = [row for row in load_corpus() if eligible(row)]
     if arguments.sample is not None and arguments.sample < len(rows):

@@ -6,10 +6,10 @@ A series is one configuration of one source on growing numbers of devices: the s
 and layout, the same work per device, only the data-parallel degree differs. Within a series the cost
 model explains what communication adds; the rest that grows with the devices is put to stragglers:
 
-    log(measured / modelled) = level of the series + spread * z(N) + error
+    log(measured / modeled) = level of the series + spread * z(N) + error
 
-with z the expected maximum of N normal variables, the modelled time without stragglers. Only rows count
-whose exposed communication is modelled small. A source's slope is the median over all pairs of sizes of its
+with z the expected maximum of N normal variables, the modeled time without stragglers. Only rows count
+whose exposed communication is modeled small. A source's slope is the median over all pairs of sizes of its
 series. What the network model misses adds to a slope and hardly ever takes from it, so the spread is the
 weighted lower quartile of the sources' slopes and of the published figure (PRIOR).
 """
@@ -46,7 +46,7 @@ PRIOR_WEIGHT = 1.0
 MOST_WEIGHT = 1.0
 """A source counts at most like one run on 8 and on 700 devices."""
 MOST_EXPOSED = 0.05
-"""Of the modelled step: beyond it errors of the network model would pass for stragglers."""
+"""Of the modeled step: beyond it errors of the network model would pass for stragglers."""
 QUARTILE = 0.25
 LEAST_STEP = 0.2
 LEAST_DEVICES = 8
@@ -66,7 +66,7 @@ class Series:
     devices: Floats
     """Expected maximum of as many normal variables as the runs have devices."""
     log_ratio: Floats
-    """Logarithm of measured over modelled seconds."""
+    """Logarithm of measured over modeled seconds."""
 
 
 def series_of(rows: Sequence[Measurement]) -> list[Series]:
@@ -115,7 +115,7 @@ def _series(by_size: Mapping[int, Sequence[Measurement]]) -> Series | None:
 
 
 def _log_ratio(row: Measurement) -> float | None:
-    """Measured over modelled time of a row that communicates little enough; else None."""
+    """Measured over modeled time of a row that communicates little enough; else None."""
     if row.measured_step_time_s is None or row.quality is not Quality.FINE:
         return None
     try:
@@ -123,11 +123,11 @@ def _log_ratio(row: Measurement) -> float | None:
         costs = price(group_of_jobs([replace(job, stragglers=False)]))
     except PrecisionTimeError:
         return None
-    modelled_s = float(costs.step_time_s[0])
+    modeled_s = float(costs.step_time_s[0])
     exposed_s = sum(float(seconds[0]) for name, seconds in costs.terms.items() if name in costs.exposed_names)
-    if exposed_s > MOST_EXPOSED * modelled_s:
+    if exposed_s > MOST_EXPOSED * modeled_s:
         return None
-    return float(np.log(row.measured_step_time_s / modelled_s))
+    return float(np.log(row.measured_step_time_s / modeled_s))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -172,9 +172,9 @@ def write(slopes: Mapping[str, Slope]) -> None:
     """Write stragglers.toml."""
     lines = [
         "# Written by scripts/calibrate_stragglers.py; do not edit.",
-        "# Spread of the devices' step times, relative to the step: slope of log(measured / modelled) over",
+        "# Spread of the devices' step times, relative to the step: slope of log(measured / modeled) over",
         "# the expected maximum of as many normal variables, in weak-scaling series of transformers in the",
-        f"# corpus whose exposed communication is modelled below {MOST_EXPOSED:.0%} of the step; weighted",
+        f"# corpus whose exposed communication is modeled below {MOST_EXPOSED:.0%} of the step; weighted",
         "# lower quartile of the sources and the published figure: PRISM, arXiv 2510.15596, 9 % at 64k GPUs.",
         f"device_spread = {combined(list(slopes.values())):.4f}",
         "",

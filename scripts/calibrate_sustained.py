@@ -3,14 +3,14 @@
     python scripts/calibrate_sustained.py [--without SOURCE ...] [--write]
 
 Matrix products in a training step run at the clocks that power allows, not at those of the data sheet, and
-beside kernels that a single timed product does not meet. The utilisation of the class GEMM comes from timings
+beside kernels that a single timed product does not meet. The utilization of the class GEMM comes from timings
 of single products; what is left is read off whole steps here. In a step that spends most of its time in
 products, measured = rest + x * products, both by the cost model, gives x for the row. An architecture and
 width takes the median over sources of the median row of each source (a source may be slow for reasons of its
 software, which must not slow the device), drawn towards the mean of all architectures by one source's weight;
 the present share is divided by it.
 
-Rows: transformers that spend at least 60 % of the modelled step in products (GEMM, attention, what is
+Rows: transformers that spend at least 60 % of the modeled step in products (GEMM, attention, what is
 recomputed), x between 1/4 and 4.
 """
 
@@ -95,7 +95,7 @@ def main() -> None:
 
 
 def completed(shares: dict[tuple[str, int], float]) -> dict[str, list[float]]:
-    """Shares of every width for each architecture of the catalogue whose own or whose family's rows say one.
+    """Shares of every width for each architecture of the catalog whose own or whose family's rows say one.
 
     A width without rows takes the mean of the architecture's others; an architecture without rows that of
     its family (tpu, cdna, gaudi); `other` is the mean of all.

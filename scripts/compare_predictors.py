@@ -1,6 +1,6 @@
-"""Compare all predictors on the whole corpus and write docs/predictors.md with its pictures.
+"""Compare all predictors on the whole corpus and write docs/predictors.md with its plots.
 
-Priced rows and held-out predictions are kept in the user's cache: a second call computes what is new.
+Priced rows and out-of-fold predictions are kept in the user's cache: a second call computes what is new.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from precision_time.evaluation.comparison.build import compare
-from precision_time.evaluation.comparison.page import page
-from precision_time.evaluation.comparison.plots import write_pictures
+from precision_time.evaluation.comparison import compare, comparison_page
+from precision_time.evaluation.plots import comparison_plots
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PICTURES = (
@@ -25,19 +24,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=1, help="of folds and fits")
     options = parser.parse_args()
-    told = ""
+    shown = ""
 
-    def tell(text: str) -> None:
-        nonlocal told
+    def progress(text: str) -> None:
+        nonlocal shown
         # One line per fold, not one per job.
-        word = text.split(" | ", maxsplit=1)[0].split(", job ", maxsplit=1)[0]
-        if word != told and not word.startswith(("pricing", "embedding")):
-            told = word
-            print(word, file=sys.stderr, flush=True)
+        line = text.split(" | ", maxsplit=1)[0].split(", job ", maxsplit=1)[0]
+        if line != shown and not line.startswith(("pricing", "embedding")):
+            shown = line
+            print(line, file=sys.stderr, flush=True)
 
-    comparison = compare(seeds=options.seeds, tell=tell)
-    write_pictures(comparison, DOCS)
-    (DOCS / "predictors.md").write_text(page(comparison, pictures=PICTURES), encoding="utf-8")
+    comparison = compare(seeds=options.seeds, progress=progress)
+    for name, svg in comparison_plots(comparison).items():
+        # matplotlib leaves spaces at line ends, which no tracked text should have.
+        lines = [line.rstrip() for line in svg.splitlines()]
+        (DOCS / f"{name}.svg").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (DOCS / "predictors.md").write_text(comparison_page(comparison, pictures=PICTURES), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -11,27 +11,18 @@ predicted are counted on docs/accuracy.md.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
+from held_out_sources import Floats, HeldOutSource, corpus_table, hold_out
 
 from precision_time import __version__
 from precision_time.corpus.measurement import Measurement
-from precision_time.corpus.splits import configuration_groups
-from precision_time.corpus.store import load_corpus
-from precision_time.evaluation.report.priced import priced_corpus
-from precision_time.io import cache_folder
-from precision_time.learn.artifact import shipped_predictor
+from precision_time.evaluation.metrics import errors_percent
 from precision_time.learn.metrics import summarize
-from precision_time.learn.stages import fit_stages
 from precision_time.learn.table import MeasuredTable
-from precision_time.learn.training import row_weights
 
-Floats = NDArray[np.float64]
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "large-models.md"
 MLPERF = "mlperf"
 LEAST_ROWS = 5
@@ -41,7 +32,7 @@ NAMED = (
     "mosaic-llm-foundry", "megatron-lm", "nemo", "nemo-launcher", "nemo-megatron-bridge", "torchtitan",
     "maxtext", MLPERF, "vtrain", "optimum-habana",
 )  # fmt: skip
-"""Sources that the targets are set for; the others are shown beside them."""
+"""Sources that the targets are set for; the others are shown with them."""
 WORST = 3
 WORST_HEADER = """
 ## The worst runs of each source
@@ -58,29 +49,19 @@ of the step time, in per cent, mean (median):
   of single operators and collectives and, for what an architecture sustains of its peak and for the host's
   time in a stack, from whole steps of the corpus, so it is not blind to these sources;
 * **source held out**: corrected by trees that have seen no run of the source (of any MLPerf round, for
-  MLPerf): a stranger's cluster and software;
+  MLPerf): an unknown cluster and software;
 * **configuration folds**: other runs of the source are known, but none of the same configuration.
 """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Source:
-    """The runs of one source with every prediction, shape (n,) each."""
-
-    name: str
-    rows: tuple[Measurement, ...]
-    measured_s: Floats
-    predicted_s: dict[str, Floats]
-
-    def errors(self, kind: str) -> Floats:
-        """Absolute percentage errors."""
-        found: Floats = np.abs(self.predicted_s[kind] / self.measured_s - 1.0) * 100.0
-        return found
+def predictions(source: HeldOutSource) -> dict[str, Floats]:
+    """Step times by the keys of TARGETS."""
+    return {"analytical": source.analytical_s, "held out": source.held_out_s, "folds": source.folds_s}
 
 
-def tell(text: str) -> None:
-    """A word on what is being done."""
-    print(text, file=sys.stderr, flush=True)
+def errors(source: HeldOutSource, kind: str) -> Floats:
+    """Absolute percentage errors."""
+    return errors_percent(source.measured_s, predictions(source)[kind])
 
 
 def source_of(row: Measurement) -> str:
@@ -88,45 +69,18 @@ def source_of(row: Measurement) -> str:
     return MLPERF if row.source.startswith(MLPERF) else row.source
 
 
-def corpus_table() -> MeasuredTable:
-    """The corpus priced, or as it was priced before by a script or `precision-time report`."""
-    tell("pricing the corpus")
-    usable = [row for row in load_corpus() if row.usable]
-    return priced_corpus(usable, folder=cache_folder()).table
-
-
-def studied(table: MeasuredTable) -> list[Source]:
+def studied(table: MeasuredTable) -> list[HeldOutSource]:
     """Every source with enough runs of large models, those with targets first."""
-    weights, groups = row_weights(table), configuration_groups(table.measurements)
-    evidence = shipped_predictor().evidence
-    folds = dict(zip(evidence.measurement_ids.tolist(), evidence.predicted_s.tolist(), strict=True))
     source = np.array([source_of(row) for row in table.measurements])
     features = dict(zip(table.jobs.names, table.jobs.features.T, strict=True))
     decoder = (features["family.transformer-decoder"] + features["family.moe"]) > 0.0
     large = decoder & (features["log_params"] >= np.log(LEAST_PARAMS))
     names = [name for name in sorted(set(source[large])) if (large & (source == name)).sum() >= LEAST_ROWS]
-    found = []
-    for name in sorted(names, key=lambda name: NAMED.index(name) if name in NAMED else len(NAMED)):
-        tell(f"fitting without {name}")
-        fitted = fit_stages(table, np.flatnonzero(source != name), weights, groups)
-        rows = np.flatnonzero(large & (source == name))
-        runs = tuple(table.measurements[row] for row in rows)
-        found.append(
-            Source(
-                name=name,
-                rows=runs,
-                measured_s=table.measured_s[rows],
-                predicted_s={
-                    "analytical": table.jobs.analytical_s[rows],
-                    "held out": fitted.correct(table.jobs.take(rows)).step_time_s,
-                    "folds": np.array([folds.get(row.row_id, np.nan) for row in runs]),
-                },
-            )
-        )
-    return found
+    names = sorted(names, key=lambda name: NAMED.index(name) if name in NAMED else len(NAMED))
+    return [hold_out(table, name, source_of, chosen=large) for name in names]
 
 
-def table_lines(sources: list[Source]) -> Iterator[str]:
+def table_lines(sources: list[HeldOutSource]) -> Iterator[str]:
     """One line per source, the means of those with targets below."""
     yield "| source | runs | devices | cost model alone | source held out | configuration folds |"
     yield "|---|---:|---:|---:|---:|---:|"
@@ -135,7 +89,7 @@ def table_lines(sources: list[Source]) -> Iterator[str]:
         cells = [
             f"{score.mape_percent:.1f} ({score.median_ape_percent:.1f})"
             for kind in TARGETS
-            if (score := summarize(source.measured_s, source.predicted_s[kind])) is not None
+            if (score := summarize(source.measured_s, predictions(source)[kind])) is not None
         ]
         span = f"{min(devices)} to {max(devices):,}" if max(devices) > min(devices) else f"{max(devices)}"
         yield f"| {source.name} | {len(source.rows):,} | {span} | {' | '.join(cells)} |"
@@ -143,7 +97,7 @@ def table_lines(sources: list[Source]) -> Iterator[str]:
         ("mean of the sources with targets", [s for s in sources if s.name in NAMED]),
         ("mean of all sources", sources),
     ):
-        means = [np.mean([s.errors(kind).mean() for s in chosen]) for kind in TARGETS]
+        means = [np.mean([errors(s, kind).mean() for s in chosen]) for kind in TARGETS]
         yield (
             f"| **{title}** | {sum(len(s.rows) for s in chosen):,} | | "
             + " | ".join(f"**{mean:.1f}**" for mean in means)
@@ -152,11 +106,11 @@ def table_lines(sources: list[Source]) -> Iterator[str]:
     yield "| target | | | " + " | ".join(f"{target:.0f}" for target in TARGETS.values()) + " |"
 
 
-def worst_lines(source: Source) -> Iterator[str]:
+def worst_lines(source: HeldOutSource) -> Iterator[str]:
     """The runs of a source that the held-out fit misses most, one per configuration."""
-    errors = source.errors("held out")
+    missed = errors(source, "held out")
     seen: set[str] = set()
-    for index in np.argsort(-errors):
+    for index in np.argsort(-missed):
         row = source.rows[index]
         if row.configuration_key in seen or row.layout is None:
             continue
@@ -168,7 +122,7 @@ def worst_lines(source: Source) -> Iterator[str]:
             if getattr(layout, name) > 1
         )
         figures = " | ".join(
-            f"{100.0 * (source.predicted_s[kind][index] / source.measured_s[index] - 1.0):+.0f}"
+            f"{100.0 * (predictions(source)[kind][index] / source.measured_s[index] - 1.0):+.0f}"
             for kind in TARGETS
         )
         yield (

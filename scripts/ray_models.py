@@ -18,20 +18,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
-
-from precision_time.corpus.store import load_corpus
-from precision_time.errors import ConfigError
-from precision_time.evaluation.calibration import (
+from calibration_study import (
     POINTS,
     ClusterScore,
     configurations_of,
     evaluate,
+    prior_card,
     prior_of,
-    shipped_card,
 )
-from precision_time.evaluation.report.priced import PricedCorpus, priced_corpus
-from precision_time.evaluation.report.runs import Runs, tree_settings
+from numpy.typing import NDArray
+
+from precision_time.corpus.store import load_corpus
+from precision_time.errors import ConfigError
+from precision_time.evaluation.cross_validation import Runs, tree_settings
+from precision_time.evaluation.pricing import PricedCorpus, priced_corpus
 from precision_time.executor import process_map
 from precision_time.io import cache_folder
 from precision_time.papers.ray_models.plots import time_against
@@ -81,7 +81,7 @@ def main() -> None:
         write_between(PAGE, "campaign", "\n".join(campaign_lines(asked.campaign, asked.device)))
         return
     rows = [row for row in load_corpus() if row.usable]
-    priced = priced_corpus(rows, tell=tell, folder=cache_folder())
+    priced = priced_corpus(rows, progress=tell, folder=cache_folder())
     parts = asked.only or ["public", "calibration"]
     if "public" in parts:
         text = public_text(priced, asked.cells, asked.workers)
@@ -265,9 +265,9 @@ def sampled(outcomes: Sequence[Outcome]) -> tuple[NDArray[np.float64], NDArray[n
 
 def calibration_lines(priced: PricedCorpus) -> Iterator[str]:
     """Markdown of the worth of a calibration; the prior of the package is written, too."""
-    runs = Runs(priced=priced, settings=tree_settings(quick=False), tell=tell, folder=cache_folder())
+    runs = Runs(priced=priced, settings=tree_settings(quick=False), progress=tell, folder=cache_folder())
     known = configurations_of(priced.table, runs.ours("source", 0).step_time_s)
-    prior = prior_of(known, card=shipped_card(priced.table))
+    prior = prior_of(known, card=prior_card(priced.table))
     PRIOR.write_text(json.dumps(prior.to_dict(), indent=1) + "\n", encoding="utf-8")
     scores = list(evaluate(known, tell))
     yield (

@@ -344,7 +344,7 @@ def share_lines(points: Sequence[Point]) -> Iterator[str]:
 
 def measured_lines(rows: Sequence[Measurement]) -> Iterator[str]:
     """Runs of the three models on many devices of any kind, with what we say of them."""
-    evidence = shipped_predictor().evidence
+    evidence = shipped_predictor().measurements
     folds = dict(zip(evidence.measurement_ids.tolist(), evidence.predicted_s.tolist(), strict=True))
     names = {model.name for model in MODELS}
     yield "| model | devices | precision | batch | measured | cost model | configuration folds | source |"

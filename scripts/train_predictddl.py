@@ -24,7 +24,7 @@ import numpy as np
 from precision_time.corpus.jobs import job_of
 from precision_time.corpus.splits import SplitBy, group_numbers, grouped_folds
 from precision_time.corpus.store import load_corpus
-from precision_time.evaluation.report.priced import priced_corpus, take
+from precision_time.evaluation.pricing import priced_corpus, take
 from precision_time.io import cache_folder
 from precision_time.learn.metrics import summarize
 from precision_time.learn.table import MeasuredTable
@@ -63,7 +63,7 @@ def main() -> None:
     if asked.show:
         _show(Registry(own=asked.output))
         return
-    table = priced_corpus(load_corpus(), tell=_tell, folder=cache_folder()).table
+    table = priced_corpus(load_corpus(), progress=_tell, folder=cache_folder()).table
     for name, rows in rows_by_type(table.measurements).items():
         if asked.types and name not in asked.types:
             continue

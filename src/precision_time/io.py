@@ -9,7 +9,10 @@ import os
 import secrets
 import stat
 import sys
+import tomllib
+from collections.abc import Mapping
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +144,12 @@ def cache_folder() -> Path:
     else:
         base = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
     return base / "precision-time"
+
+
+@cache
+def packaged_toml(package: str, name: str) -> Mapping[str, Any]:
+    """The tables of a TOML file that ships in `package`, read once; not to be changed."""
+    return tomllib.loads(files(package).joinpath(name).read_text(encoding="utf-8"))
 
 
 @cache

@@ -69,7 +69,7 @@ def test_held_out_configurations_meet_the_target(held_out) -> None:
 
 
 def test_shipped_predictor_was_fitted_on_the_shipped_corpus() -> None:
-    card = shipped_predictor().card
+    card = shipped_predictor().model_card
     priced = {int(row_id) for row_id in shipped_predictor().evidence.measurement_ids}
     rows = [run for run in load_corpus() if run.row_id in priced]
     assert card["rows"] == len(rows)

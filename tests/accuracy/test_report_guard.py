@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from precision_time.evaluation.report import build_report, regressions
+from precision_time.evaluation.regressions import regressions
+from precision_time.evaluation.report import build_report
 
 BASELINE = Path(__file__).with_name("baseline.json")
 """Written by `precision-time report --only T5 --sample 4000 --folds 2 --seeds 3 --write-baseline FILE`."""

@@ -42,7 +42,7 @@ def test_names_are_completed_after_a_comma() -> None:
 @pytest.mark.slow
 def test_tables_json_and_markdown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PRECISION_TIME_HOME", str(tmp_path))
-    monkeypatch.setattr("precision_time.evaluation.comparison.build.QUICK_ROWS", 250)
+    monkeypatch.setattr("precision_time.evaluation.comparison.QUICK_ROWS", 250)
     words = ["--quick", "--only", "flops,ernest-pooled", "--markdown", str(tmp_path / "page.md")]
     answer = CliRunner().invoke(app, words)
     assert answer.exit_code == 0, answer.exception

@@ -28,7 +28,7 @@ def test_a_table_as_text_json_and_markdown(cli, tmp_path: Path) -> None:
     [
         (["--only", "T1,T9"], "--only T9: there is no such table"),
         (["--seeds", "0"], "--seeds 0: at least one seed"),
-        (["--folds", "1"], "--folds 1: one part is held out while others are fitted on"),
+        (["--folds", "1"], "--folds 1: at least 2 folds are needed"),
         (["--sample", "3"], "--sample 3: folds and trees need at least 200 runs"),
         (["--html", "no-such-folder/a.html"], "--html no-such-folder/a.html: its folder does not exist"),
     ],

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from precision_time.cost.collectives import LinkParams, fastest_s, sub_torus
+from precision_time.cost.collectives import LinkParams, min_time_s, sub_torus
 from precision_time.cost.collectives.all_to_all import pairwise_all_to_all
-from precision_time.cost.collectives.hierarchical import hierarchical_all_reduce
 from precision_time.cost.collectives.nvls import nvls_all_reduce
 from precision_time.cost.collectives.ring import ring_all_gather, ring_all_reduce, ring_broadcast
 from precision_time.cost.collectives.torus import (
@@ -46,7 +45,6 @@ ALGORITHMS = [
     ring_broadcast,
     tree_all_reduce,
     nvls_all_reduce,
-    hierarchical_all_reduce,
     pairwise_all_to_all,
     on_torus_all_reduce,
     on_torus_all_gather,
@@ -60,7 +58,6 @@ LEAST_VOLUME = {
     ring_broadcast: lambda p: 1.0,
     tree_all_reduce: lambda p: 2 * (p - 1) / p,
     nvls_all_reduce: lambda p: 1.0,
-    hierarchical_all_reduce: lambda p: 2 * (p - 1) / p,
     pairwise_all_to_all: lambda p: (p - 1) / p,
     on_torus_all_reduce: lambda p: 2 * (p - 1) / p,
     on_torus_all_gather: lambda p: (p - 1) / p,
@@ -76,12 +73,12 @@ sizes = st.floats(1.0, 2.0**34)
 
 @every_algorithm
 def test_one_device_communicates_nothing(algorithm):
-    assert fastest_s(algorithm(1, 1, INTRA, INTER), 2.0**30) == 0.0
+    assert min_time_s(algorithm(1, 1, INTRA, INTER), 2.0**30) == 0.0
 
 
 @every_algorithm
 def test_no_bytes_cost_nothing(algorithm):
-    assert fastest_s(algorithm(16, 2, INTRA, INTER), 0.0) == 0.0
+    assert min_time_s(algorithm(16, 2, INTRA, INTER), 0.0) == 0.0
 
 
 @every_algorithm
@@ -89,7 +86,7 @@ def test_no_bytes_cost_nothing(algorithm):
 @given(shape=shapes, size=sizes, more=st.floats(1.0, 100.0))
 def test_a_larger_message_is_never_faster_nor_dearer_per_byte(algorithm, shape, size, more):
     lines = algorithm(*shape, INTRA, INTER)
-    small, large = fastest_s(lines, size), fastest_s(lines, size * more)
+    small, large = min_time_s(lines, size), min_time_s(lines, size * more)
     assert 0.0 < small <= large * (1 + 1e-12)
     assert large <= small * more * (1 + 1e-9)
 
@@ -108,7 +105,7 @@ def test_a_better_link_is_never_slower(algorithm, shape, size, level, field, fac
     value = getattr(links[level], field)
     improved = value / factor if field == "latency_s" else value * factor
     better = links | {level: replace(links[level], **{field: improved})}
-    assert fastest_s(algorithm(*shape, **better), size) <= fastest_s(algorithm(*shape, **links), size) * (
+    assert min_time_s(algorithm(*shape, **better), size) <= min_time_s(algorithm(*shape, **links), size) * (
         1 + 1e-12
     )
 
@@ -124,17 +121,17 @@ def test_a_better_link_is_never_slower(algorithm, shape, size, level, field, fac
 def test_thinner_pods_are_never_faster_and_full_bandwidth_changes_nothing(algorithm, size, ratio, more, pod):
     def seconds(oversubscription):
         inter = replace(INTER, oversubscription=oversubscription, pod_nodes=pod)
-        return fastest_s(algorithm(64, 8, INTRA, inter), size)
+        return min_time_s(algorithm(64, 8, INTRA, inter), size)
 
-    assert seconds(1.0) == fastest_s(algorithm(64, 8, INTRA, INTER), size)
+    assert seconds(1.0) == min_time_s(algorithm(64, 8, INTRA, INTER), size)
     assert seconds(1.0) <= seconds(ratio) <= seconds(ratio * more)
 
 
 @every_algorithm
 def test_thinned_pods_cost_at_most_the_oversubscription(algorithm):
     thinned = replace(INTER, oversubscription=4.0, pod_nodes=1.0)
-    plain = fastest_s(algorithm(64, 8, INTRA, INTER), 1e9)
-    assert plain < fastest_s(algorithm(64, 8, INTRA, thinned), 1e9) <= 4.0 * plain
+    plain = min_time_s(algorithm(64, 8, INTRA, INTER), 1e9)
+    assert plain < min_time_s(algorithm(64, 8, INTRA, thinned), 1e9) <= 4.0 * plain
 
 
 @every_algorithm
@@ -157,9 +154,9 @@ def test_no_line_beats_what_must_pass_a_link(algorithm, num_devices):
 def test_arrays_give_what_numbers_give(algorithm):
     devices, nodes = np.array([1.0, 8.0, 16.0, 64.0]), np.array([1.0, 1.0, 2.0, 8.0])
     size = np.array([[1e3], [1e6], [1e9]])
-    together = fastest_s(algorithm(devices, nodes, INTRA, INTER), size)
+    together = min_time_s(algorithm(devices, nodes, INTRA, INTER), size)
     apart = [
-        [float(fastest_s(algorithm(p, m, INTRA, INTER), n)) for p, m in zip(devices, nodes, strict=True)]
+        [float(min_time_s(algorithm(p, m, INTRA, INTER), n)) for p, m in zip(devices, nodes, strict=True)]
         for n in size[:, 0]
     ]
     np.testing.assert_allclose(together, apart, rtol=1e-12)
@@ -170,4 +167,4 @@ def test_missing_participants_and_negative_sizes_are_refused(algorithm):
     with pytest.raises(ConfigError, match="at least 1"):
         algorithm(0, 1, INTRA, INTER)
     with pytest.raises(ConfigError, match="negative"):
-        fastest_s(algorithm(8, 1, INTRA, INTER), -1.0)
+        min_time_s(algorithm(8, 1, INTRA, INTER), -1.0)

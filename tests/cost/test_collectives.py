@@ -4,8 +4,6 @@ from importlib.resources import files
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from precision_time.cost.collectives import (
     LinkParams,
@@ -14,16 +12,15 @@ from precision_time.cost.collectives import (
     all_to_all_s,
     broadcast_s,
     fabric_share,
-    fastest_s,
     link_kind,
     link_params,
+    min_time_s,
     point_to_point_s,
     reduce_scatter_s,
     stack_links,
 )
 from precision_time.cost.collectives.all_to_all import network_share
 from precision_time.cost.collectives.gather_scatter import parameter_server, root_reduce, root_scatter
-from precision_time.cost.collectives.hierarchical import hierarchical_all_reduce
 from precision_time.cost.collectives.nvls import nvls_all_reduce
 from precision_time.cost.collectives.ring import ring_all_gather, ring_all_reduce
 from precision_time.cost.collectives.tree import tree_all_reduce
@@ -95,31 +92,18 @@ def test_all_gather_and_reduce_scatter_are_half_an_all_reduce():
     assert all_gather_s(MEBI, 8, 1, NVLINK3, HDR) == reduce_scatter_s(MEBI, 8, 1, NVLINK3, HDR)
 
 
-@settings(max_examples=40)
-@given(size=st.floats(1e3, 1e10), shape=st.sampled_from([(16, 2), (64, 8), (256, 32)]))
-def test_hierarchical_lies_between_its_slowest_stage_and_a_flat_ring_on_the_slow_link(size, shape):
-    devices, nodes = shape
-    time_s = fastest_s(hierarchical_all_reduce(devices, nodes, NVLINK3, HDR), size)
-    inside = fastest_s(ring_all_gather(devices // nodes, 1, NVLINK3, HDR), size)
-    across = all_reduce_s(size * nodes / devices, nodes, nodes, NVLINK3, HDR)
-    assert time_s >= max(2 * inside, across) * (1 - 1e-9)
-    one_rail = replace(HDR, bandwidth_bytes_per_s=25e9 * nodes / devices)
-    flat = fastest_s(ring_all_reduce(devices, nodes, one_rail, one_rail), size)
-    assert time_s <= flat
-
-
 def test_the_choice_is_never_slower_than_any_algorithm_it_may_take():
     for size in (1e2, 1e5, 1e7, 1e10):
         chosen = all_reduce_s(size, 64, 8, NVLINK4, EFA)
         for algorithm in (ring_all_reduce, tree_all_reduce, nvls_all_reduce):
-            assert chosen <= fastest_s(algorithm(64, 8, NVLINK4, EFA), size)
+            assert chosen <= min_time_s(algorithm(64, 8, NVLINK4, EFA), size)
 
 
 def test_trees_win_small_messages_on_many_nodes_and_rings_large_ones_on_one():
     args = (1024, 128, NVLINK3, HDR)
-    assert fastest_s(tree_all_reduce(*args), 1e4) < fastest_s(ring_all_reduce(*args), 1e4) / 2
+    assert min_time_s(tree_all_reduce(*args), 1e4) < min_time_s(ring_all_reduce(*args), 1e4) / 2
     args = (8, 1, NVLINK3, HDR)
-    assert fastest_s(ring_all_reduce(*args), 1e9) < fastest_s(tree_all_reduce(*args), 1e9)
+    assert min_time_s(ring_all_reduce(*args), 1e9) < min_time_s(tree_all_reduce(*args), 1e9)
 
 
 def test_reduction_in_the_switch_helps_large_messages_and_only_where_the_switch_can():
@@ -153,7 +137,7 @@ def test_through_one_rank_the_root_link_carries_everything():
     rate = NVLINK3.rate(2)
     assert root_reduce(8, NVLINK3)[0].s_per_byte == pytest.approx(7 / rate)
     assert root_scatter(8, NVLINK3)[0].s_per_byte == pytest.approx(7 / 8 / rate)
-    assert fastest_s(root_reduce(1, NVLINK3), 1e9) == 0.0
+    assert min_time_s(root_reduce(1, NVLINK3), 1e9) == 0.0
     assert parameter_server(8, 2, HDR)[0].s_per_byte == pytest.approx(2 * 4 / HDR.rate(2))
     assert parameter_server(8, 16, HDR)[0].s_per_byte == pytest.approx(2 / HDR.rate(2))
 

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from precision_time.cost.axes import StepTimes, group_of
+from precision_time.cost import axes
+from precision_time.cost.axes import PassTimes, StepContext, group_of
 from precision_time.cost.collectives import Line, LinkParams, all_reduce_s
 from precision_time.cost.communication import communication
 from precision_time.cost.data_axis import ParameterPart
@@ -52,7 +53,7 @@ def cluster_of(num_devices, network_bytes_per_s=25e9, fabric_bytes_per_s=300e9):
 
 
 def times_of(step_s=0.3):
-    return StepTimes(
+    return PassTimes(
         forward_s=np.array([step_s / 3]),
         backward_s=np.array([step_s * 2 / 3]),
         backward_kernel_s=np.full((1, KERNELS), step_s * 2 / 3 / KERNELS),
@@ -66,18 +67,24 @@ def part_of(layout, share=1.0):
     )
 
 
-def terms_of(layout, cluster=None, *, times=None, policy=BF16, parts=None, **options):
-    cluster = cluster or cluster_of(layout.world_size)
-    found = communication(
-        layout,
-        cluster,
-        policy,
-        parts=parts or (part_of(layout),),
+def axes_of(layout, cluster=None, *, times=None, policy=BF16, parts=None, **options):
+    context = StepContext(
+        layout=layout,
+        cluster=cluster or cluster_of(layout.world_size),
+        policy=policy,
         times=times or times_of(),
         traffic=TRAFFIC,
-        **options,
+        **{"micro_batch_size": layout.micro_batch_size, "stage_layers": LAYERS / layout.pp, **options},
     )
-    return {name: float(np.asarray(value).ravel()[0]) for name, value in found.items()}
+    return communication(context, parts or (part_of(layout),))
+
+
+def terms_of(layout, cluster=None, **options):
+    found = axes_of(layout, cluster, **options)
+    seconds = {f"{axis}_link_s": overlap.link_s for axis, overlap in found.items()}
+    seconds |= {f"{axis}_exposed_s": overlap.exposed_s for axis, overlap in found.items()}
+    seconds["contention_s"] = sum(np.asarray(overlap.slowdown_s) for overlap in found.values())
+    return {name: float(np.asarray(value).ravel()[0]) for name, value in seconds.items()}
 
 
 def test_one_device_communicates_nothing():
@@ -132,7 +139,9 @@ def unit_links(monkeypatch):
     monkeypatch.setattr("precision_time.cost.axes.link_params", lambda *_: plain)
     monkeypatch.setattr(Line, "seconds", lambda self, size: self.s_per_byte * size)
     monkeypatch.setattr("precision_time.cost.collectives.line._stacked", lambda _: None)
-    return lambda cluster: replace(cluster, num_nodes=1)
+    axes._placed.cache_clear()
+    yield lambda cluster: replace(cluster, num_nodes=1)
+    axes._placed.cache_clear()
 
 
 def test_volumes_are_those_of_the_papers(unit_links):
@@ -146,6 +155,19 @@ def test_volumes_are_those_of_the_papers(unit_links):
     assert sent[1] == pytest.approx(2 * share * held)
     assert sent[2] == pytest.approx(2 * share * held)
     assert sent[3] == pytest.approx(3 * share * held)
+
+
+@pytest.mark.parametrize(("zero_stage", "rounds"), [(1, 1), (2, 5), (3, 5)])
+def test_gradients_are_scattered_once_a_step_or_in_every_micro_batch(unit_links, zero_stage, rounds):
+    """DeepSpeed and Megatron: stage 1 reduces after the last micro batch, stages 2 and 3 after each."""
+
+    def sent(count):
+        return volume_bytes(Layout(dp=64, zero_stage=zero_stage, num_micro_batches=count), "data", unit_links)
+
+    weights = gradients = 63 / 64 * PARAMS * 2.0 / 1e6
+    gathered = 2 * rounds if zero_stage == 3 else 1
+    assert float(sent(5)) == pytest.approx(gathered * weights + rounds * gradients, rel=1e-9)
+    assert float(sent(1)) == pytest.approx((2 if zero_stage == 3 else 1) * weights + gradients, rel=1e-9)
 
 
 def test_tensor_parallelism_sends_four_boundaries_per_layer_and_six_when_recomputing(unit_links):
@@ -200,7 +222,7 @@ def test_experts_average_over_their_own_ranks(unit_links):
     assert sent == pytest.approx(2 * 7 / 8 * 0.25 * held + 2 * 1 / 2 * 0.75 / 4 * held)
 
 
-def test_hybrid_sharding_gathers_among_neighbours_and_reduces_shards_between_them(unit_links):
+def test_hybrid_sharding_gathers_among_neighbors_and_reduces_shards_between_them(unit_links):
     held = PARAMS * 2.0
     sent = volume_bytes(Layout(dp=64, zero_stage=3, shard_size=8), "data", unit_links) * 1e6
     assert sent == pytest.approx(3 * 7 / 8 * held + 2 * 7 / 8 * held / 8)
@@ -257,11 +279,8 @@ def test_outer_axes_cross_nodes_and_share_nothing_with_inner_ones():
 def test_many_micro_batches_at_once():
     sizes = np.array([1.0, 2.0, 4.0])
     layout = Layout(dp=8, tp=8)
-    together = communication(
-        layout, cluster_of(64), BF16, parts=(part_of(layout),), times=times_of(), traffic=TRAFFIC,
-        micro_batch_size=sizes,
-    )  # fmt: skip
-    for size, seconds in zip(sizes, together["tensor_link_s"], strict=True):
+    together = axes_of(layout, micro_batch_size=sizes)["tensor"].link_s
+    for size, seconds in zip(sizes, together, strict=True):
         alone = terms_of(replace(layout, micro_batch_size=float(size)))
         assert seconds == pytest.approx(alone["tensor_link_s"])
 

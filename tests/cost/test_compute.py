@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_time.cost.compute import _UNPADDED_SHARE, COMPUTE_TERMS, compute_costs
+from precision_time.cost.compute import compute_costs
+from precision_time.cost.constants import constants
 from precision_time.cost.group import JobGroup
 from precision_time.cost.job import TimingScope
 from precision_time.cost.roofline import compiler_rates, load_kernel_model
 from precision_time.cost.stacks import get_stack
+from precision_time.cost.terms import COMPUTE_TERMS
 from precision_time.hardware.catalog import get_cluster
 from precision_time.parallel.layout import Checkpointing, Layout
 from precision_time.precision.catalog import get_policy
@@ -190,7 +192,7 @@ def test_unpadded_sequences_are_fewer_tokens():
         group_of("bert-base-uncased", batches=(32.0,), stack=replace(get_stack(), unpadded_sequences=True))
     )
     share = real.facts["flops"][0] / padded.facts["flops"][0]
-    assert share == pytest.approx(_UNPADDED_SHARE)
+    assert share == pytest.approx(constants("memory")["unpadded_share"])
     assert total(real)[0] < total(padded)[0]
 
 

@@ -3,12 +3,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from precision_time.cost.constants import constants
 from precision_time.cost.optimizer import (
+    MatrixWeights,
     OptimizerForm,
     canonical_optimizer,
     known_optimizers,
     optimizer_terms,
     optimizer_work,
+    product_flops,
     states_per_param,
 )
 from precision_time.errors import UnknownNameError
@@ -25,6 +28,7 @@ def policy(**changed):
     )
 
 
+STREAMING = constants("optimizers")["streaming_share"]
 FP32 = policy()
 AMP_FP16 = policy(matmul=DType.FP16, conv=DType.FP16, activation=DType.FP16, autocast=True, loss_scaling=True)
 MASTER_BF16 = policy(param=DType.BF16, grad=DType.BF16, reduce=DType.BF16, master=DType.FP32)
@@ -86,7 +90,7 @@ def test_sharding_divides_the_update():
 
 def test_terms_are_traffic_or_launches_whichever_is_longer():
     work = optimizer_work("adam", AMP_FP16, form=OptimizerForm.FUSED, **MODEL)
-    terms = optimizer_terms(work, memory_bytes_per_s=1e12, launch_s=5e-6, reached=1.0)
+    terms = optimizer_terms(work, memory_bytes_per_s=1e12 / STREAMING, launch_s=5e-6)
     assert float(terms["optimizer"]) == pytest.approx(28e-3)
     assert float(terms["unscale"]) == pytest.approx(8e-3)
     assert 1e-6 < float(terms["host_sync"]) < 1e-3
@@ -103,6 +107,49 @@ def test_more_bandwidth_is_never_slower(bandwidth, faster):
         for rate in (bandwidth, bandwidth * faster)
     )
     assert all(fast[name] <= slow[name] for name in slow)
+
+
+def weights(rows, columns, count=1.0):
+    return MatrixWeights(rows=np.array([rows]), columns=np.array([columns]), count=np.array([count]))
+
+
+def test_newton_schulz_is_five_iterations_of_three_products():
+    """Jordan et al. 2024: each costs 2 (2 n m^2 + m^3) FLOPs, so with n = m at most 6 n m^2."""
+    assert product_flops("muon", weights(768.0, 3072.0, 4.0)) == 4 * 5 * 2 * (2 * 3072 * 768**2 + 768**3)
+    assert product_flops("adamw", weights(768.0, 3072.0)) == 0.0
+
+
+def test_muon_costs_half_a_percent_of_the_largest_llama_as_published():
+    """Jordan et al. 2024, section "Runtime analysis": T m / B with m = 16384 and 16 million tokens."""
+    hidden, tokens = 16384.0, 16e6
+    share = product_flops("muon", weights(hidden, hidden)) / (6.0 * hidden**2 * tokens)
+    assert share == pytest.approx(0.005, rel=0.03)
+
+
+def test_muon_updates_embeddings_and_vectors_by_adamw():
+    matrices = weights(4096.0, 4096.0, 10.0)
+    assert matrices.params < MODEL["params"]
+    none = optimizer_work("muon", FP32, **MODEL)
+    adamw = optimizer_work("adamw", FP32, **MODEL)
+    assert none.update_bytes == adamw.update_bytes
+    assert none.product_flops == 0.0
+    some = optimizer_work("muon", FP32, matrices=matrices, **MODEL)
+    assert some.update_bytes > adamw.update_bytes
+    assert some.product_dtype is DType.BF16
+    assert optimizer_work("muon", FP32, matrices=matrices, shards=4, **MODEL).product_flops == (
+        some.product_flops / 4
+    )
+    assert states_per_param("muon", outside_share=0.25) == pytest.approx(1.25)
+    assert states_per_param("adamw", outside_share=0.25) == 2
+
+
+def test_products_bound_an_update_of_large_matrices():
+    matrices = weights(8192.0, 28672.0, 4.0)
+    work = optimizer_work("muon", FP32, params=matrices.params, tensors=4.0, matrices=matrices)
+    rates = {"memory_bytes_per_s": 3e12, "launch_s": 5e-6}
+    bound = optimizer_terms(work, flops_per_s=1e14, **rates)["optimizer"]
+    assert float(bound) == pytest.approx(work.product_flops / 1e14)
+    assert float(optimizer_terms(work, **rates)["optimizer"]) < float(bound)
 
 
 def test_arrays_broadcast():

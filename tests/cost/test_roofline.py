@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from precision_time.cost.constants import constants
 from precision_time.cost.roofline import (
-    _MIN_TILE,
-    _TILE,
     _shape_share,
     _tile,
     compiler_rates,
@@ -25,6 +24,7 @@ from precision_time.precision.policy import DType
 from precision_time.workload.graph import PRODUCT_CLASSES
 from precision_time.workload.resolve import load_workload
 
+_MIN_TILE, _TILE = (constants("kernels")["shape"][name] for name in ("min_tile", "tile"))
 A100 = get_device("A100-SXM4-80GB")
 MODELS = ("resnet50", "mobilenetv2_100", "bert-base-uncased", "gpt2")
 POLICIES = ("fp32", "tf32", "fp16-mixed", "bf16")
@@ -108,7 +108,7 @@ def test_what_is_no_product_pays_for_no_tiles():
 
 @given(st.floats(1.0, 1e6))
 def test_a_tile_is_a_power_of_two_that_the_extent_fills(extent):
-    side = float(_tile(np.array(extent)))
+    side = float(_tile(np.array(extent), _MIN_TILE, _TILE))
     assert _MIN_TILE <= side <= _TILE
     assert np.log2(side) == int(np.log2(side))
     assert side <= max(extent, _MIN_TILE)
@@ -127,7 +127,7 @@ def test_half_the_last_wave_costs_part_of_a_wave():
     assert 0.7 * one < two < 0.8 * one  # 1 of tiles - 1 units works in the second wave: half of it is lost
 
 
-def test_types_without_hardware_run_as_their_wider_neighbour():
+def test_types_without_hardware_run_as_their_wider_neighbor():
     v100, p100 = get_device("V100-SXM2-16GB"), get_device("P100-SXM2-16GB")
     assert peak_flops_per_s(v100, DType.TF32) == v100.peak_flops_per_s["fp32"]
     assert peak_flops_per_s(v100, DType.BF16) == v100.peak_flops_per_s["fp32"]
@@ -182,7 +182,7 @@ def test_memory_bound_training_is_bound_by_memory():
     assert seconds(step, 256, faster(A100, peak=2.0)).sum() > 0.75 * base
 
 
-def test_utilisations_are_shares():
+def test_utilizations_are_shares():
     model = load_kernel_model()
     assert (model.compute > 0).all() and (model.compute <= 1.5).all()
     assert (model.memory > 0).all()
@@ -198,3 +198,15 @@ def test_compilers_fuse_and_launch_less():
         assert 0 < rates.fusion < 1.0
         assert 0 < rates.host < eager.host
     assert compiler_rates("a-compiler-nobody-knows") == eager
+
+
+@pytest.mark.parametrize(
+    ("dtype", "peak", "column"),
+    [(DType.TF32, 156e12, 0), (DType.FP16, 312e12, 1), (DType.BF16, 312e12, 1), (DType.FP32, 19.5e12, None)],
+)
+def test_power_limits_lower_the_peak_of_matrix_units(dtype, peak, column):
+    """A100: data-sheet peaks times the share of kernels.toml; fp32 runs at its peak."""
+    share = 1.0 if column is None else constants("kernels")["sustained"]["ampere"][column]
+    assert rates_of([A100]).peak[0, DTYPES.index(dtype)] == pytest.approx(peak * share)
+    if column is not None:
+        assert share < 1.0

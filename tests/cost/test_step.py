@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from precision_time.cost.compute import COMPUTE_TERMS
 from precision_time.cost.group import group_key, group_of_jobs
 from precision_time.cost.job import Job, TimingScope
-from precision_time.cost.memory import total_bytes
+from precision_time.cost.memory import memory_of, total_bytes
 from precision_time.cost.stacks import get_stack
-from precision_time.cost.step import EXPOSED, memory_of, price
+from precision_time.cost.step import price
+from precision_time.cost.terms import COMPUTE_TERMS, TERMS
+from precision_time.cost.terms import EXPOSED_TERMS as ALL_EXPOSED
 from precision_time.errors import LayoutError
 from precision_time.hardware.catalog import get_cluster
 from precision_time.parallel.layout import Checkpointing, Layout
@@ -23,7 +24,7 @@ from precision_time.workload.resolve import load_workload
 MODELS = ("resnet50", "mobilenetv2_100", "bert-base-uncased", "gpt2")
 POLICIES = ("fp32", "tf32", "fp16-mixed", "bf16-mixed", "bf16")
 OPTIMIZER_TERMS = ("optimizer_s", "unscale_s", "host_sync_s")
-EXPOSED_TERMS = tuple(f"{name}_s" for name in EXPOSED)
+EXPOSED_TERMS = tuple(name for name in ALL_EXPOSED if name != "straggler_s")
 
 
 def job_of(
@@ -102,6 +103,42 @@ def test_one_device_has_no_communication_and_several_have(asked):
         assert exposed_s(job) == 0.0
     else:
         assert float(costs.link_s[0]) > 0.0
+
+
+@given(jobs)
+def test_exposed_seconds_of_an_axis_are_at_most_its_link_seconds(asked):
+    costs = priced(job_of(**asked))
+    assert list(costs.link_seconds) == ["data", "tensor", "context", "expert", "pipeline"]
+    for axis, link_s in costs.link_seconds.items():
+        assert (costs.terms[f"{axis}_exposed_s"] <= link_s * (1 + 1e-9)).all()
+    np.testing.assert_allclose(costs.link_s, sum(costs.link_seconds.values()), rtol=1e-12)
+
+
+def test_only_the_axes_in_use_send():
+    sent = priced(job_of("gpt2", gpus=8, tp=2, pp=2, num_micro_batches=4)).link_seconds
+    assert {axis for axis, seconds in sent.items() if seconds[0] > 0.0} == {"data", "tensor", "pipeline"}
+
+
+def test_terms_stand_in_the_order_of_the_registry():
+    names = [term.name for term in TERMS]
+    found = list(terms_of(job_of()))
+    assert found == [name for name in names if name in found]
+    assert len(set(names)) == len(names)
+
+
+def test_muon_multiplies_the_matrices_of_the_layers():
+    """Four matrices in each of the 12 layers of GPT-2: the products alone bound the update from below."""
+    hidden, layers = 768.0, 12
+    once = {(hidden, 3 * hidden), (hidden, hidden), (hidden, 4 * hidden), (4 * hidden, hidden)}
+    flops = layers * sum(5 * 2 * (2 * max(s) * min(s) ** 2 + min(s) ** 3) for s in once)
+    muon, adamw = (terms_of(job_of("gpt2", optimizer=name))["optimizer_s"] for name in ("muon", "adamw"))
+    assert muon > adamw
+    assert muon >= flops / 312e12
+    sharded, whole = (
+        terms_of(job_of("gpt2", gpus=8, optimizer="muon", zero_stage=stage))["optimizer_s"]
+        for stage in (1, 0)
+    )
+    assert sharded < whole
 
 
 @given(jobs)

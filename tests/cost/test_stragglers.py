@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_time.cost.stragglers import expected_maximum, straggler_constants, straggler_share
+from precision_time.cost.constants import constants
+from precision_time.cost.stragglers import expected_maximum, straggler_share
 from precision_time.errors import ConfigError
 
 
@@ -35,9 +36,9 @@ def test_the_allowance_has_the_size_that_was_published():
 
 
 def test_the_spread_lies_within_what_single_sources_say():
-    constants = straggler_constants()
-    slopes = [row["slope"] for row in constants["fit"]] + [constants["prior"]["device_spread"]]
-    assert max(min(slopes), 0.0) <= constants["device_spread"] <= max(slopes)
+    fitted = constants("stragglers")
+    slopes = [row["slope"] for row in fitted["fit"]] + [fitted["prior"]["device_spread"]]
+    assert max(min(slopes), 0.0) <= fitted["device_spread"] <= max(slopes)
 
 
 @pytest.mark.parametrize("counts", [(0, 1), (-3, 1), (8, 0)])

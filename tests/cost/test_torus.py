@@ -14,7 +14,7 @@ from precision_time.cost.collectives import (
     Torus,
     all_reduce_s,
     all_to_all_s,
-    fastest_s,
+    min_time_s,
     sub_torus,
 )
 from precision_time.cost.collectives.ring import ring_all_gather, ring_all_reduce, ring_broadcast
@@ -86,7 +86,7 @@ def test_the_part_of_a_torus_holds_the_group_and_no_more_links_than_there_are(di
 def test_groups_woven_into_each_other_share_the_links_of_a_dimension():
     inner, outer = sub_torus(4, 1, (16,)), sub_torus(4, 4, (16,))
     assert float(inner.extents[0]) == float(outer.extents[0]) == 4.0
-    # Neighbours on an open stretch: half. Every fourth device around the ring: a quarter of all.
+    # Neighbors on an open stretch: half. Every fourth device around the ring: a quarter of all.
     assert float(inner.shares[0]) == pytest.approx(1 / 2)
     assert float(outer.shares[0]) == pytest.approx(1 / 4)
 
@@ -143,4 +143,4 @@ def test_groups_of_arrays_give_what_numbers_give():
 
 def test_links_that_are_no_torus_are_refused():
     with pytest.raises(ConfigError, match="torus"):
-        fastest_s(torus_all_reduce(8, 1, ICI, DCN), 1e6)
+        min_time_s(torus_all_reduce(8, 1, ICI, DCN), 1e6)

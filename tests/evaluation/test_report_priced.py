@@ -6,9 +6,17 @@ import numpy as np
 import pytest
 
 from precision_time.corpus.store import load_corpus
-from precision_time.evaluation.report.ablations import ABLATIONS, POLICY_FEATURES, SHAPE_FEATURES
-from precision_time.evaluation.report.priced import priced_corpus, prune, take
-from precision_time.evaluation.report.terms import column_of, link_s, terms_of, with_terms
+from precision_time.evaluation.ablations import (
+    ABLATIONS,
+    POLICY_FEATURES,
+    SHAPE_FEATURES,
+    link_s,
+    terms_of,
+    with_terms,
+)
+from precision_time.evaluation.cache import prune
+from precision_time.evaluation.pricing import priced_corpus, take
+from precision_time.papers.contract import column
 
 MODELS = ("bert-base", "resnet50")
 COLUMNS = ("features", "analytical_s", "compute_s", "exposed_s")
@@ -58,8 +66,8 @@ def test_fp32_view_tells_nothing_of_precision(priced) -> None:
 def test_fp32_wire_changes_narrow_gradients_only(priced) -> None:
     jobs, wide = priced.table.jobs, priced.fp32_wire
     changed = jobs.analytical_s != wide.analytical_s
-    assert not changed[column_of(jobs, "wire_bytes") >= 4.0].any()
-    assert (column_of(wide, "wire_bytes")[column_of(jobs, "log_devices") > 0.0] >= 4.0).all()
+    assert not changed[column(jobs, "wire_bytes") >= 4.0].any()
+    assert (column(wide, "wire_bytes")[column(jobs, "log_devices") > 0.0] >= 4.0).all()
     assert changed.any()
     # More buckets may hide better; on the wire more bytes take longer.
     assert (link_s(wide)[changed] > link_s(jobs)[changed]).all()
@@ -73,9 +81,9 @@ def test_shapes_cost_time(priced) -> None:
 
 def test_the_cache_gives_back_what_was_priced(runs, priced, tmp_path) -> None:
     written = priced_corpus(runs, folder=tmp_path)
-    (path,) = tmp_path.glob("*.npz")
+    (path,) = tmp_path.glob("priced-*/*.npz")
     told = []
-    read = priced_corpus(runs, folder=tmp_path, tell=told.append)
+    read = priced_corpus(runs, folder=tmp_path, progress=told.append)
     assert told == []
     for left, right in ((written, read), (priced, read)):
         assert left.table.measurements == right.table.measurements
@@ -86,7 +94,7 @@ def test_the_cache_gives_back_what_was_priced(runs, priced, tmp_path) -> None:
         np.testing.assert_array_equal(left.shape_ratio, right.shape_ratio)
         np.testing.assert_array_equal(left.table.measured_s, right.table.measured_s)
     path.write_bytes(b"no archive")
-    again = priced_corpus(runs, folder=tmp_path, tell=told.append)
+    again = priced_corpus(runs, folder=tmp_path, progress=told.append)
     assert told
     assert_same(again.table.jobs, priced.table.jobs)
 
@@ -94,7 +102,7 @@ def test_the_cache_gives_back_what_was_priced(runs, priced, tmp_path) -> None:
 def test_other_runs_have_a_cache_of_their_own(runs, tmp_path) -> None:
     for part in (runs[:3], runs[3:6]):
         assert len(priced_corpus(part, folder=tmp_path)) == 3
-    assert len(list(tmp_path.glob("*.npz"))) == 2
+    assert len(list(tmp_path.glob("priced-*/*.npz"))) == 2
 
 
 def test_the_oldest_of_the_cache_goes_first(tmp_path) -> None:
@@ -131,10 +139,8 @@ def test_features_follow_changed_terms(priced) -> None:
     slower = with_terms(jobs, terms | {"gemm_s": terms["gemm_s"] + 1.0})
     np.testing.assert_allclose(slower.analytical_s, jobs.analytical_s + 1.0)
     np.testing.assert_allclose(slower.exposed_s, jobs.exposed_s, atol=1e-12)
-    np.testing.assert_allclose(np.exp(column_of(slower, "log_analytical_s")), slower.analytical_s)
-    np.testing.assert_allclose(
-        column_of(slower, "share.gemm_s"), (terms["gemm_s"] + 1.0) / slower.analytical_s
-    )
+    np.testing.assert_allclose(np.exp(column(slower, "log_analytical_s")), slower.analytical_s)
+    np.testing.assert_allclose(column(slower, "share.gemm_s"), (terms["gemm_s"] + 1.0) / slower.analytical_s)
     np.testing.assert_allclose(link_s(slower), link_s(jobs))
 
 

@@ -5,15 +5,14 @@ import json
 import pytest
 
 from precision_time.errors import ConfigError
-from precision_time.evaluation.report import regressions, write_baseline
-from precision_time.evaluation.report.contract import Figure, Report, Section
-from precision_time.evaluation.report.regressions import baseline_of
+from precision_time.evaluation.regressions import baseline_of, regressions, write_baseline
+from precision_time.evaluation.tables import Metric, Report, Section
 
 ERROR, COVERED = "T5.model.mape_percent", "T5.coverage.model.covered_percent"
 
 
 def report(values, *, spread=0.2, quick=False, key="T5") -> Report:
-    figures = {name: Figure(value=value, spread=spread) for name, value in values.items()}
+    figures = {name: Metric(value=value, spread=spread) for name, value in values.items()}
     section = Section(key=key, title="", headline="", tables=(), figures=figures)
     card = {"quick": quick, "sample": None, "folds": 5, "seeds": 5, "rows": 10}
     return Report(sections=(section,), card=card)

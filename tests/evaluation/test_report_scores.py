@@ -8,17 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from precision_time.corpus.measurement import Measurement, Quality
-from precision_time.evaluation.report.cross import PAPER_WORST_PERCENT, blind_floor
-from precision_time.evaluation.report.families import Family
-from precision_time.evaluation.report.limits import limits_table
-from precision_time.evaluation.report.scores import (
+from precision_time.evaluation.families import PrecisionFamily
+from precision_time.evaluation.generalization import limits_table, speed_ups
+from precision_time.evaluation.metrics import (
     mape,
     ranking_tau,
     repeat_deviations,
     worst_groups,
 )
-from precision_time.evaluation.report.speed_ups import speed_ups
-from precision_time.evaluation.report.spread import spreads
+from precision_time.evaluation.precision_tables import PAPER_WORST_PERCENT, blind_floor, spreads
 from precision_time.learn.table import JobTable, MeasuredTable
 
 TIMES = st.lists(st.floats(1e-3, 1e3), min_size=2, max_size=6)
@@ -89,6 +87,15 @@ def test_tau_ranks_within_groups_only() -> None:
     assert ranking_tau(list("abcdefgh"), measured, predicted) is None
 
 
+def test_groups_weigh_in_the_ranking_by_their_pairs() -> None:
+    measured = np.array([1.0, 2.0, 1.0, 2.0, 3.0, 4.0])
+    predicted = np.array([2.0, 1.0, 1.0, 2.0, 3.0, 4.0])
+    # One pair in the wrong order, six in the right one.
+    assert ranking_tau(list("aabbbb"), measured, predicted) == pytest.approx((6 - 1) / 7)
+    predicted[5] = np.nan
+    assert ranking_tau(list("aabbbb"), measured, predicted) == pytest.approx((3 - 1) / 4)
+
+
 def test_repeats_deviate_from_their_median() -> None:
     table = table_of([1.0, 1.25, 2.0, 7.0], keys=["a", "a", "a", "b"])
     np.testing.assert_allclose(repeat_deviations(table), [25.0, 0.0, 37.5, np.nan])
@@ -116,7 +123,7 @@ def test_small_groups_and_rows_not_asked_are_left_out() -> None:
     assert (group.name, group.n, group.limit) == ("many", 5, "missing facts")
 
 
-FAMILY = Family(rows={"fp16": np.array([0]), "fp32": np.array([1, 2]), "fp64": np.array([3])})
+FAMILY = PrecisionFamily(rows={"fp16": np.array([0]), "fp32": np.array([1, 2]), "fp64": np.array([3])})
 
 
 def test_spread_is_slowest_over_fastest() -> None:

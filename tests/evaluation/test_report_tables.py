@@ -10,18 +10,20 @@ import pytest
 from precision_time.corpus.splits import configuration_groups
 from precision_time.corpus.store import load_corpus
 from precision_time.errors import ConfigError
-from precision_time.evaluation.report import build_report, markdown
-from precision_time.evaluation.report.ablation_table import STAGES
-from precision_time.evaluation.report.ablations import ABLATIONS
-from precision_time.evaluation.report.as_html import html
-from precision_time.evaluation.report.build import SECTIONS, report_of, sample_families
-from precision_time.evaluation.report.contract import text_of
-from precision_time.evaluation.report.coverage import LEVELS, inside_intervals
-from precision_time.evaluation.report.evidence import evidence_tables, nearest_known
-from precision_time.evaluation.report.generalisation import _pair_known
-from precision_time.evaluation.report.importance import GROUPS, grouped_features
-from precision_time.evaluation.report.priced import priced_corpus
-from precision_time.evaluation.report.runs import Runs
+from precision_time.evaluation.ablations import ABLATIONS
+from precision_time.evaluation.cross_validation import Runs
+from precision_time.evaluation.generalization import (
+    LEVELS,
+    _pair_known,
+    evidence_tables,
+    inside_intervals,
+    nearest_known,
+)
+from precision_time.evaluation.importance import GROUPS, grouped_features
+from precision_time.evaluation.predictor_tables import STAGES
+from precision_time.evaluation.pricing import priced_corpus
+from precision_time.evaluation.report import SECTIONS, build_report, report_of, sample_families
+from precision_time.evaluation.tables import html, markdown, text_of
 from precision_time.learn.stages import DEFAULT_SETTINGS
 
 ROWS = 220
@@ -97,11 +99,11 @@ def test_a_predictor_of_the_precision_beats_the_blind_ones(report) -> None:
 
 def test_what_was_predicted_is_kept_on_disk(runs) -> None:
     told = []
-    again = Runs(priced=runs.priced, settings=SETTINGS, folds=2, folder=runs.folder, tell=told.append)
+    again = Runs(priced=runs.priced, settings=SETTINGS, folds=2, folder=runs.folder, progress=told.append)
     np.testing.assert_array_equal(again.ours("model", 0).step_time_s, runs.ours("model", 0).step_time_s)
     assert told == []
     other = {stage: replace(item, num_trees=9) for stage, item in SETTINGS.items()}
-    renewed = Runs(priced=runs.priced, settings=other, folds=2, folder=runs.folder, tell=told.append)
+    renewed = Runs(priced=runs.priced, settings=other, folds=2, folder=runs.folder, progress=told.append)
     assert not np.array_equal(renewed.ours("model", 0).step_time_s, runs.ours("model", 0).step_time_s)
     assert told
 

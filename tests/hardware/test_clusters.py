@@ -200,7 +200,7 @@ def test_nvls_needs_hopper_or_later_behind_switches() -> None:
         ({"num_devices": 8}, "Neither a device nor a node type"),
     ],
 )
-def test_impossible_counts_name_value_and_way_out(arguments: dict[str, object], words: str) -> None:
+def test_impossible_counts_name_value_and_remedy(arguments: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigError, match=r"To fix") as caught:
         get_cluster(**arguments)  # type: ignore[arg-type]
     assert words in str(caught.value)

@@ -82,7 +82,7 @@ def test_cluster_of_the_file(hardware_file: Path) -> None:
     assert named.device.name == "MyGPU"
 
 
-def test_catalogue_still_answers_beside_the_file(hardware_file: Path) -> None:
+def test_catalog_still_answers_beside_the_file(hardware_file: Path) -> None:
     cluster = get_cluster(device="T4", num_devices=4, inter_node="mynet", custom=hardware_file)
     assert cluster.device.name == "T4"
     assert cluster.inter_node.name == "mynet"
@@ -141,3 +141,11 @@ def test_any_bytes_are_a_file_or_a_clear_error(
         load_custom(path)
     except CatalogError as error:
         assert path.name in str(error)
+
+
+@pytest.mark.parametrize("spelling", ["rail-optimized", "rail-optimised"])
+def test_both_spellings_of_a_topology_are_read(tmp_path: Path, spelling: str) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(TOML + f'topology = "{spelling}"\npod_nodes = 16\n', encoding="utf-8")
+    cluster = get_cluster(node_type="mynode", num_devices=64, custom=path)
+    assert cluster.fabric.topology == "rail-optimized"

@@ -81,7 +81,7 @@ def test_spelling_means_device(spelling: str, name: str) -> None:
     assert canonical_device(spelling) == name
 
 
-def test_catalogue_names_mean_themselves_without_an_assumption() -> None:
+def test_catalog_names_mean_themselves_without_an_assumption() -> None:
     for device in known_devices():
         assert canonical_device(device.name) == device.name
         assert canonical_device(device.name.lower()) == device.name

@@ -21,9 +21,9 @@ PODS = ["TPUv2-pod", "TPUv3-pod", "TPUv4-pod", "TPUv5e-pod", "TPUv5p-pod", "TPUv
 @pytest.mark.parametrize(
     ("node_type", "topology", "pod_nodes", "oversubscription"),
     [
-        ("DGX-A100", "rail-optimised", 20, 1.0),
-        ("DGX-H100", "rail-optimised", 32, 1.0),
-        ("GB200-NVL72", "rail-optimised", 8, 1.0),
+        ("DGX-A100", "rail-optimized", 20, 1.0),
+        ("DGX-H100", "rail-optimized", 32, 1.0),
+        ("GB200-NVL72", "rail-optimized", 8, 1.0),
         ("Grand-Teton", "fat-tree", 384, 7.0),
         ("ABCI", "fat-tree", 34, 3.0),
         ("Frontier", "dragonfly", 128, 1.75),
@@ -48,11 +48,11 @@ def test_every_wiring_has_a_source_and_is_possible() -> None:
 @pytest.mark.parametrize(
     ("spelling", "name", "wiring"),
     [
-        ("ib-ndr-400g x8 2:1", "ib-400g x8", ("rail-optimised", 32, 2.0)),
-        ("ib-ndr-400g x8, 2.5:1 oversubscribed, pods of 16 nodes", "ib-400g x8", ("rail-optimised", 16, 2.5)),
+        ("ib-ndr-400g x8 2:1", "ib-400g x8", ("rail-optimized", 32, 2.0)),
+        ("ib-ndr-400g x8, 2.5:1 oversubscribed, pods of 16 nodes", "ib-400g x8", ("rail-optimized", 16, 2.5)),
         ("ib-ndr-400g x8 fat-tree", "ib-400g x8", ("fat-tree", 32, 1.0)),
         ("fat tree ib-ndr-400g x8 pod 8 4:1", "ib-400g x8", ("fat-tree", 8, 4.0)),
-        ("rail-optimized ib-ndr-400g x8", "ib-400g x8", ("rail-optimised", 32, 1.0)),
+        ("rail-optimized ib-ndr-400g x8", "ib-400g x8", ("rail-optimized", 32, 1.0)),
         ("roce-400g x8 3:1", "roce-400g x8", ("fat-tree", 32, 3.0)),
         ("slingshot11 4x200G", "slingshot-200g x4", ("dragonfly", 0, 1.0)),
         ("ethernet-50g", "ethernet-50g x1", ("flat", 0, 1.0)),

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_time.learn.intervals import NOVELTY, IntervalModel, fit_quantiles
+from precision_time.learn.intervals import EXTRAPOLATION, IntervalModel, fit_quantiles
 from precision_time.learn.metrics import summarize
 from precision_time.learn.trees import TreeEnsemble
 
@@ -24,7 +24,7 @@ def constant_trees(value: float) -> TreeEnsemble:
 
 def model(residuals: np.ndarray) -> IntervalModel:
     quantiles = fit_quantiles(residuals, np.ones(len(residuals)))
-    return IntervalModel(scale=constant_trees(0.0), quantiles=dict.fromkeys(NOVELTY, quantiles))
+    return IntervalModel(scale=constant_trees(0.0), quantiles=dict.fromkeys(EXTRAPOLATION, quantiles))
 
 
 @pytest.mark.parametrize("coverage", [0.5, 0.8, 0.9])
@@ -57,3 +57,14 @@ def test_errors_are_of_time_not_of_its_logarithm() -> None:
     assert summary is not None
     assert summary.mape_percent == pytest.approx(75.0)
     assert summarize(np.zeros(0), np.zeros(0)) is None
+
+
+def test_no_interval_is_narrower_than_repeat_noise() -> None:
+    """A predicted error below 1 % counts as 1 %."""
+    features = np.zeros((2, 1))
+    quantiles = dict.fromkeys(EXTRAPOLATION, fit_quantiles(np.linspace(-1.0, 1.0, 101), np.ones(101)))
+    for error, expected in ((1e-4, 0.01), (0.05, 0.05)):
+        intervals = IntervalModel(scale=constant_trees(float(np.log(error))), quantiles=quantiles)
+        assert intervals.expected_error(features) == pytest.approx(expected)
+        low, high = intervals.factors(features, np.zeros(2, dtype=np.intp), 1.0)
+        assert np.log(high / low) == pytest.approx(2.0 * expected, rel=0.02)

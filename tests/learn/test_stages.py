@@ -10,10 +10,10 @@ import pytest
 from precision_time.corpus.measurement import Measurement
 from precision_time.errors import NotFittedError
 from precision_time.executor import process_map
-from precision_time.learn.artifact import EvidenceTable, TrainedPredictor, load_predictor
-from precision_time.learn.holding_out import Fold, held_out_by_stage
-from precision_time.learn.intervals import NOVELTY, IntervalModel, fit_quantiles
-from precision_time.learn.novelty import REACH, hold, measured_runs
+from precision_time.learn.artifact import MeasurementIndex, TrainedPredictor, load_predictor
+from precision_time.learn.cross_validation import Fold, out_of_fold_by_stage
+from precision_time.learn.distance import LOCAL_RADIUS, shrinkage, training_set
+from precision_time.learn.intervals import EXTRAPOLATION, IntervalModel, fit_quantiles
 from precision_time.learn.stages import (
     DEFAULT_SETTINGS,
     STAGES,
@@ -91,8 +91,8 @@ def correction():
     return fitted()
 
 
-def without_detail(correction):
-    return replace(correction, stages={k: v for k, v in correction.stages.items() if k != "detail"})
+def without_local(correction):
+    return replace(correction, stages={k: v for k, v in correction.stages.items() if k != "local"})
 
 
 def predictor_of(correction):
@@ -102,22 +102,22 @@ def predictor_of(correction):
     return TrainedPredictor(
         correction=correction,
         intervals=IntervalModel(
-            scale=scale, quantiles=dict.fromkeys(NOVELTY, fit_quantiles(residuals, np.ones(50)))
+            scale=scale, quantiles=dict.fromkeys(EXTRAPOLATION, fit_quantiles(residuals, np.ones(50)))
         ),
-        evidence=EvidenceTable(
+        measurements=MeasurementIndex(
             keys=np.zeros((N, 3), dtype=np.float32),
             measurement_ids=np.arange(N),
             predicted_s=TABLE.measured_s,
             squares=np.zeros(N, dtype=np.float32),
         ),
-        card={"seed": 0, "devices": ["none"]},
+        model_card={"seed": 0, "devices": ["none"]},
     )
 
 
 def test_all_stages_are_fitted(correction):
     assert set(correction.stages) == set(STAGES)
     assert correction.names == NAMES
-    assert 0 < len(correction.runs.positions) <= N
+    assert 0 < len(correction.training_set.positions) <= N
 
 
 def test_the_same_seed_gives_the_same_trees(correction):
@@ -133,13 +133,11 @@ def test_the_same_seed_gives_the_same_trees(correction):
 
 def test_folds_side_by_side_in_processes_say_what_they_say_one_by_one():
     home = np.arange(N) % 3
-    folds = [
-        Fold(inside=np.flatnonzero(home != fold), outside=np.flatnonzero(home == fold)) for fold in range(3)
-    ]
+    folds = [Fold(train=np.flatnonzero(home != fold), test=np.flatnonzero(home == fold)) for fold in range(3)]
 
     def answers(spread):
-        return held_out_by_stage(
-            TABLE, folds, weights=np.ones(N), groups=np.arange(N), settings=SETTINGS, seed=0, spread=spread
+        return out_of_fold_by_stage(
+            TABLE, folds, weights=np.ones(N), groups=np.arange(N), settings=SETTINGS, seed=0, map_fn=spread
         )
 
     with process_map(2) as spread:
@@ -150,7 +148,7 @@ def test_folds_side_by_side_in_processes_say_what_they_say_one_by_one():
 
 def test_what_fewer_stages_say_is_what_a_correction_without_them_says(correction):
     found = correction.by_stage(TABLE.jobs)
-    smooth = without_detail(correction)
+    smooth = without_local(correction)
     np.testing.assert_allclose(found.smooth_s, smooth.correct(TABLE.jobs).step_time_s, rtol=1e-12)
     parts = replace(smooth, stages={**smooth.stages, "overlap": NO_TREES})
     np.testing.assert_allclose(found.parts_s, parts.correct(TABLE.jobs).step_time_s, rtol=1e-12)
@@ -189,11 +187,11 @@ def test_far_from_all_runs_the_correction_fades_to_the_cost_model(correction):
     moved[:, NAMES.index("log_params")] += 50.0
     far = replace(some, features=moved)
     found = correction.correct(far)
-    smooth = without_detail(correction)
-    whole = replace(smooth, runs=measured_runs(far, np.arange(20))).correct(far)
+    smooth = without_local(correction)
+    whole = replace(smooth, training_set=training_set(far, np.arange(20))).correct(far)
     assert (found.distance > 10.0).all()
-    assert (whole.distance < REACH).all()
-    expected = hold(found.distance) * np.log(whole.step_time_s / some.analytical_s)
+    assert (whole.distance < LOCAL_RADIUS).all()
+    expected = shrinkage(found.distance) * np.log(whole.step_time_s / some.analytical_s)
     found = smooth.correct(far)
     np.testing.assert_allclose(np.log(found.step_time_s / some.analytical_s), expected, rtol=1e-9, atol=1e-12)
     assert not np.allclose(found.step_time_s, whole.step_time_s)
@@ -207,7 +205,7 @@ def test_near_measured_runs_the_details_decide_far_from_them_they_do_not(correct
     features = some.features.copy()
     features[:, NAMES.index("log_params")] += 1000.0
     far = replace(some, features=features)
-    smooth = without_detail(correction)
+    smooth = without_local(correction)
     np.testing.assert_allclose(
         correction.correct(far).step_time_s, smooth.correct(far).step_time_s, rtol=1e-3
     )
@@ -233,11 +231,11 @@ def test_a_saved_predictor_answers_the_same(correction, tmp_path: Path):
     ours, theirs = saved.correction.correct(TABLE.jobs), loaded.correction.correct(TABLE.jobs)
     np.testing.assert_array_equal(ours.step_time_s, theirs.step_time_s)
     np.testing.assert_array_equal(ours.exposed_s, theirs.exposed_s)
-    rows = (TABLE.jobs.features, np.arange(N) % len(NOVELTY), 0.9)
+    rows = (TABLE.jobs.features, np.arange(N) % len(EXTRAPOLATION), 0.9)
     np.testing.assert_array_equal(saved.intervals.factors(*rows), loaded.intervals.factors(*rows))
     assert loaded.correction.names == NAMES
-    assert loaded.card["devices"] == ["none"]
-    np.testing.assert_array_equal(saved.evidence.predicted_s, loaded.evidence.predicted_s)
+    assert loaded.model_card["devices"] == ["none"]
+    np.testing.assert_array_equal(saved.measurements.predicted_s, loaded.measurements.predicted_s)
 
 
 def test_saving_twice_gives_the_same_files(correction, tmp_path: Path):

@@ -1,6 +1,8 @@
 """Trees walked as arrays say the same as LightGBM, and survive the way to disk and back."""
 
 import io
+import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import lightgbm
@@ -30,32 +32,8 @@ def test_many_rows_are_parted_and_few_are_walked_to_the_same_leaves() -> None:
     ensemble = trees_of(booster.model_to_string())
     one_by_one = np.concatenate([ensemble.predict(x[i : i + 500]) for i in range(0, 3000, 500)])
     assert np.allclose(ensemble.predict(x), one_by_one, rtol=0, atol=1e-12)
+    assert np.array_equal(replace(ensemble, text=b"").predict(x), one_by_one)
     assert np.allclose(ensemble.predict(x), booster.predict(x), rtol=0, atol=1e-12)
-
-
-def test_arrays_in_any_order_become_the_same_model() -> None:
-    booster, _ = fitted(trees=3)
-    ours = trees_of(booster.model_to_string())
-    order = np.random.default_rng(0).permutation(len(ours.left))
-    place = np.argsort(order).astype(np.int32)
-    # Trees must lie one after the other, roots first: shuffle within each tree, behind its root.
-    ends = [*ours.roots[1:], len(order)]
-    for start, end in zip(ours.roots, ends, strict=True):
-        inner = np.random.default_rng(int(start)).permutation(np.arange(start + 1, end))
-        order[start:end] = [start, *inner]
-    place[order] = np.arange(len(order))
-    mixed = TreeEnsemble(
-        feature=ours.feature[order],
-        threshold=ours.threshold[order],
-        left=place[ours.left[order]],
-        right=place[ours.right[order]],
-        value=ours.value[order],
-        roots=ours.roots,
-        depth=ours.depth,
-    )
-    x = np.random.default_rng(7).normal(size=(1500, 6))
-    assert np.allclose(mixed.predict(x), booster.predict(x), rtol=0, atol=1e-12)
-    assert np.allclose(mixed.predict(x[:500]), booster.predict(x[:500]), rtol=0, atol=1e-12)
 
 
 def test_trees_without_a_split_say_their_constant() -> None:
@@ -84,6 +62,20 @@ def test_round_trip_through_npz() -> None:
     with np.load(buffer, allow_pickle=False) as file:
         again = TreeEnsemble.from_arrays(dict(file), "a")
     assert np.array_equal(again.predict(x), ensemble.predict(x))
+    many = np.tile(x, (3, 1))
+    assert again.text == ensemble.text
+    assert np.array_equal(again.predict(many), ensemble.predict(many))
+
+
+def test_the_shipped_trees_are_lightgbms_text() -> None:
+    from precision_time.learn.artifact import shipped_predictor
+
+    shipped = shipped_predictor()
+    for ensemble in (*shipped.correction.stages.values(), shipped.intervals.scale):
+        again = trees_of(zlib.decompress(ensemble.text).decode())
+        for name, values in ensemble.to_arrays("").items():
+            if name != ".lightgbm":
+                assert np.array_equal(values, again.to_arrays("")[name]), name
 
 
 def test_no_rows_give_no_predictions() -> None:
@@ -92,7 +84,7 @@ def test_no_rows_give_no_predictions() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"schema": 99, "features": []}'])
-def test_damaged_predictor_is_refused_with_the_way_out(tmp_path: Path, content: bytes) -> None:
+def test_damaged_predictor_is_refused_with_the_remedy(tmp_path: Path, content: bytes) -> None:
     from precision_time.errors import NotFittedError
     from precision_time.learn.artifact import load_predictor
 

@@ -10,20 +10,14 @@ from precision_time.corpus.measurement import Measurement
 from precision_time.errors import ConfigError
 from precision_time.learn.stages import DEFAULT_SETTINGS
 from precision_time.learn.table import JobTable, MeasuredTable
-from precision_time.papers.baselines import (
-    DaydreamWhatIf,
-    FlopsRegression,
-    Formulas,
-    Fp32TrainedBlind,
-    PaleoLike,
-    PrecisionBlind,
-    RooflineOnly,
-    baselines,
-)
-from precision_time.papers.contract import both, column, fp32_part, own_part
-from precision_time.papers.daydream import what_if
-from precision_time.papers.paleo import compute_s, sync_s
-from precision_time.papers.roofline import bound_s
+from precision_time.papers.contract import FeatureTable, JobViews, PredictorOptions, column
+from precision_time.papers.daydream import DaydreamWhatIf, what_if
+from precision_time.papers.flops_regression import FlopsRegression
+from precision_time.papers.formulas import Formulas
+from precision_time.papers.paleo import PaleoLike, compute_s, sync_s
+from precision_time.papers.precision_aware import PrecisionAware
+from precision_time.papers.registry import PREDICTORS, PRICED_ONLY
+from precision_time.papers.roofline import RooflineOnly, bound_s
 from precision_time.workload.graph import PRODUCT_CLASSES
 
 N = 200
@@ -58,7 +52,7 @@ def jobs_of(columns: dict[str, np.ndarray], analytical_s: np.ndarray) -> JobTabl
     )
 
 
-def synthetic() -> MeasuredTable:
+def synthetic() -> FeatureTable:
     draw = np.random.default_rng(0)
     each = lambda *arguments: np.repeat(draw.normal(*arguments, size=N // 2), 2)  # noqa: E731
     columns = {
@@ -96,25 +90,27 @@ def synthetic() -> MeasuredTable:
         )
         for index, half in enumerate(HALF)
     )
-    return MeasuredTable(
-        jobs=both(jobs_of(own, np.where(HALF, 0.5, 1.0) * seconds), jobs_of(wide, seconds)),
+    native = jobs_of(own, np.where(HALF, 0.5, 1.0) * seconds)
+    measured = MeasuredTable(
+        jobs=native,
         measurements=rows,
         measured_s=seconds * np.where(HALF, 0.6, 1.2),
         sync_s=np.full(N, np.nan),
         rejected=Counter(),
     )
+    return FeatureTable(measured=measured, jobs=JobViews.of(native, jobs_of(wide, seconds)))
 
 
 TABLE = synthetic()
 ALL = np.arange(N)
 
 
-def timed(seconds: np.ndarray) -> MeasuredTable:
-    return replace(TABLE, measured_s=seconds)
+def timed(seconds: np.ndarray) -> FeatureTable:
+    return replace(TABLE, measured=replace(TABLE.measured, measured_s=seconds))
 
 
 def test_both_views_are_kept_apart() -> None:
-    own, fp32 = own_part(TABLE.jobs), fp32_part(TABLE.jobs)
+    own, fp32 = TABLE.jobs.native, TABLE.jobs.fp32
     assert own.names == fp32.names == NAMES
     np.testing.assert_array_equal(own.analytical_s[HALF], 0.5 * fp32.analytical_s[HALF])
     np.testing.assert_allclose(fp32.compute_s + fp32.exposed_s, fp32.analytical_s)
@@ -123,13 +119,13 @@ def test_both_views_are_kept_apart() -> None:
 
 
 def test_roofline_finds_its_one_constant() -> None:
-    bound = bound_s(own_part(TABLE.jobs))
+    bound = bound_s(TABLE.jobs.native)
     fitted = RooflineOnly().fit(timed(3.0 * bound), ALL)
     np.testing.assert_allclose(fitted.predict(TABLE.jobs), 3.0 * bound)
 
 
 def test_roofline_is_the_greater_of_both_bounds() -> None:
-    jobs = own_part(TABLE.jobs)
+    jobs = TABLE.jobs.native
     flops, moved = (
         np.exp(column(jobs, "log_flops")),
         np.exp(column(jobs, "log_flops") - column(jobs, "log_flops_per_byte")),
@@ -142,14 +138,14 @@ def test_roofline_is_the_greater_of_both_bounds() -> None:
 
 
 def test_regression_recovers_a_power_law() -> None:
-    jobs = fp32_part(TABLE.jobs)
+    jobs = TABLE.jobs.fp32
     seconds = np.exp(0.9 * column(jobs, "log_flops") - 0.7 * column(jobs, "log_fp32_peak") - 3.0)
     fitted = FlopsRegression().fit(timed(seconds), ALL[:150])
     np.testing.assert_allclose(fitted.predict(TABLE.jobs)[150:], seconds[150:], rtol=0.02)
 
 
 def test_paleo_finds_the_percent_of_peak() -> None:
-    jobs = fp32_part(TABLE.jobs)
+    jobs = TABLE.jobs.fp32
     seconds = compute_s(jobs) / 0.4 + sync_s(jobs)
     fitted = PaleoLike().fit(timed(seconds), ALL)
     assert fitted.share_of_peak == pytest.approx(0.4)
@@ -157,7 +153,7 @@ def test_paleo_finds_the_percent_of_peak() -> None:
 
 
 def test_paleo_synchronises_by_a_ring() -> None:
-    jobs = fp32_part(TABLE.jobs)
+    jobs = TABLE.jobs.fp32
     replicas, volume = np.exp(column(jobs, "log_dp")), 4.0 * np.exp(column(jobs, "log_params"))
     np.testing.assert_allclose(sync_s(jobs), 2.0 * (replicas - 1.0) / replicas * volume / 0.72e11, atol=1e-12)
 
@@ -169,22 +165,21 @@ def test_daydream_scales_kernels_of_narrow_types_only() -> None:
 
 
 def test_daydream_starts_from_the_fp32_predictor() -> None:
-    fp32 = Fp32TrainedBlind(settings=SETTINGS)
-    answer = DaydreamWhatIf(of_fp32=fp32).fit(TABLE, ALL).predict(TABLE.jobs)
+    fp32 = PrecisionAware(trees=SETTINGS, blind=True, fp32_only=True)
+    answer = DaydreamWhatIf(trees=SETTINGS).fit(TABLE, ALL).predict(TABLE.jobs)
     np.testing.assert_allclose(answer, fp32.fit(TABLE, ALL).predict(TABLE.jobs) * what_if(TABLE.jobs))
 
 
-@pytest.mark.parametrize(
-    "estimator", [PrecisionBlind(settings=SETTINGS), Fp32TrainedBlind(settings=SETTINGS)]
-)
-def test_a_blind_predictor_says_the_same_at_every_precision(estimator) -> None:
+@pytest.mark.parametrize("fp32_only", [False, True])
+def test_a_blind_predictor_says_the_same_at_every_precision(fp32_only) -> None:
+    estimator = PrecisionAware(trees=SETTINGS, blind=True, fp32_only=fp32_only)
     predicted = estimator.fit(TABLE, ALL).predict(TABLE.jobs)
     np.testing.assert_array_equal(predicted[~HALF], predicted[HALF])
     assert len(np.unique(predicted)) > N // 4
 
 
 def test_fp32_trained_reads_single_precision_runs_only() -> None:
-    estimator = Fp32TrainedBlind(settings=SETTINGS)
+    estimator = PrecisionAware(trees=SETTINGS, blind=True, fp32_only=True)
     other = timed(np.where(HALF, 100.0, TABLE.measured_s))
     np.testing.assert_array_equal(
         estimator.fit(TABLE, ALL).predict(TABLE.jobs), estimator.fit(other, ALL).predict(TABLE.jobs)
@@ -193,19 +188,24 @@ def test_fp32_trained_reads_single_precision_runs_only() -> None:
 
 def test_fp32_trained_needs_single_precision_runs() -> None:
     with pytest.raises(ConfigError, match="fp32 or tf32"):
-        Fp32TrainedBlind(settings=SETTINGS).fit(TABLE, np.flatnonzero(HALF))
+        PrecisionAware(trees=SETTINGS, blind=True, fp32_only=True).fit(TABLE, np.flatnonzero(HALF))
 
 
 def test_formulas_are_the_cost_model() -> None:
-    np.testing.assert_array_equal(Formulas().fit(TABLE, ALL).predict(TABLE.jobs), TABLE.jobs.analytical_s)
+    np.testing.assert_array_equal(
+        Formulas().fit(TABLE, ALL).predict(TABLE.jobs), TABLE.jobs.native.analytical_s
+    )
 
 
 def test_every_baseline_answers_with_positive_seconds() -> None:
     inside, outside = ALL[: N // 2], ALL[N // 2 :]
-    titles = set()
-    for estimator in baselines(settings=SETTINGS).values():
+    for name in ("ours", *PRICED_ONLY):
+        estimator = PREDICTORS[name].estimator(PredictorOptions(trees=SETTINGS))
         predicted = estimator.fit(TABLE, inside).predict(TABLE.jobs.take(outside))
         assert predicted.shape == (len(outside),)
         assert (predicted > 0.0).all()
-        titles.add(estimator.title)
-    assert len(titles) == 7
+
+
+def test_every_predictor_has_a_title_and_a_citation_of_its_own_paper() -> None:
+    assert len({item.title for item in PREDICTORS.values()}) == len(PREDICTORS)
+    assert all(item.citation for item in PREDICTORS.values())

@@ -7,7 +7,7 @@ import pytest
 
 from precision_time.errors import ConfigError
 from precision_time.learn.table import JobTable, MeasuredTable
-from precision_time.papers.contract import ARCHITECTURE, FP32, beside
+from precision_time.papers.contract import FeatureTable, JobViews
 from precision_time.papers.driple import (
     _CLUSTER,
     _LINKS,
@@ -32,28 +32,32 @@ def graph_of(layers: int) -> OpGraph:
     return OpGraph(name=f"mlp-{layers}", nodes=nodes, params=1.0, trainable_params=1.0, param_tensors=1)
 
 
-def table_of(graphs: int, own: float) -> MeasuredTable:
-    """Jobs on one device whose time grows with the depth of their graph; `own` fills the own columns."""
+def table_of(graphs: int, own: float) -> FeatureTable:
+    """Jobs on one device whose time grows with the depth of their graph; `own` fills the native view."""
     which = np.arange(N) % graphs
     blind = np.zeros((N, len(NAMES)))
     blind[:, NAMES.index("log_micro_batch_size")] = np.log(1.0 + np.arange(N) % 5)
-    seconds = np.ones((N, 3))
-    jobs = JobTable(
-        features=np.concatenate([np.full_like(blind, own), blind, seconds], axis=1),
-        names=(
-            *NAMES,
-            *(FP32 + name for name in (*NAMES, "analytical_s", "compute_s", "exposed_s")),
-        ),
-        analytical_s=np.ones(N),
-        compute_s=np.ones(N),
-        exposed_s=np.zeros(N),
+    native, fp32 = (
+        JobTable(
+            features=features,
+            names=NAMES,
+            analytical_s=np.ones(N),
+            compute_s=np.ones(N),
+            exposed_s=np.zeros(N),
+        )
+        for features in (np.full_like(blind, own), blind)
     )
-    return MeasuredTable(
-        jobs=beside(jobs, {ARCHITECTURE: which.astype(np.float64)}),
+    measured = MeasuredTable(
+        jobs=native,
         measurements=(),
         measured_s=(which + 1.0) * (1.0 + np.arange(N) % 5),
         sync_s=np.full(N, np.nan),
         rejected=Counter(),
+    )
+    return FeatureTable(
+        measured=measured,
+        jobs=JobViews.of(native, fp32, ids={"architecture": which}),
+        graphs=tuple(graph_of(2**depth) for depth in range(graphs)),
     )
 
 
@@ -75,12 +79,11 @@ def test_a_graph_without_operators_is_refused() -> None:
 
 
 def test_it_learns_from_the_graph_and_not_from_the_precision() -> None:
-    graphs = static_graphs([graph_of(2**depth) for depth in range(4)])
     rows = np.arange(N)
     answers = []
     for own in (0.0, 123.0):
         table = table_of(4, own)
-        fitted = DripleLike(graphs=graphs, epochs=150, seed=0).fit(table, rows)
+        fitted = DripleLike(epochs=150, seed=0).fit(table, rows)
         answers.append(fitted.predict(table.jobs))
     assert np.abs(answers[0] / table.measured_s - 1.0).mean() < 0.2
     assert np.array_equal(answers[0], answers[1])

@@ -14,7 +14,7 @@ from precision_time.papers.ernest_design import (
     ernest_features,
     optimal_weights,
 )
-from precision_time.papers.per_job import STEPS_PER_RUN, Bench, Configurations
+from precision_time.papers.per_job import STEPS_PER_RUN, Configurations, MeasurementBudget
 
 EXAMPLE = np.array(
     [
@@ -114,12 +114,12 @@ def test_small_runs_are_small_and_their_cost_is_accounted_for() -> None:
         devices=devices, nodes=np.ones(len(devices)), global_batch=batch, largest_batch=512.0
     )
     seconds = 0.01 + 0.002 * batch / devices + 0.003 * np.log(devices)
-    bench = Bench(offered=offered, step_time_s=seconds, limit=6)
-    fitted = Ernest().fit(bench, seed=0)
-    assert 4 <= len(bench.chosen) <= 6
-    assert offered.share[bench.chosen].max() <= 0.125
-    assert bench.wall_s == pytest.approx(STEPS_PER_RUN * seconds[bench.chosen].sum())
-    assert bench.device_s == pytest.approx(STEPS_PER_RUN * (seconds * devices)[bench.chosen].sum())
+    budget = MeasurementBudget(offered=offered, step_time_s=seconds, limit=6)
+    fitted = Ernest().fit(budget, seed=0)
+    assert 4 <= len(budget.chosen) <= 6
+    assert offered.share[budget.chosen].max() <= 0.125
+    assert budget.wall_s == pytest.approx(STEPS_PER_RUN * seconds[budget.chosen].sum())
+    assert budget.device_s == pytest.approx(STEPS_PER_RUN * (seconds * devices)[budget.chosen].sum())
     assert fitted.predict(offered) == pytest.approx(seconds, rel=1e-6)
 
 
@@ -133,8 +133,8 @@ def test_no_run_is_free() -> None:
     offered = Configurations(
         devices=np.ones(3), nodes=np.ones(3), global_batch=np.arange(1.0, 4.0), largest_batch=3.0
     )
-    bench = Bench(offered=offered, step_time_s=np.array([1.0, 2.0, 3.0]), limit=2)
-    assert [bench.run(0), bench.run(2), bench.run(0)] == [1.0, 3.0, 1.0]
-    assert bench.chosen == [0, 2]
+    budget = MeasurementBudget(offered=offered, step_time_s=np.array([1.0, 2.0, 3.0]), limit=2)
+    assert [budget.run(0), budget.run(2), budget.run(0)] == [1.0, 3.0, 1.0]
+    assert budget.chosen == [0, 2]
     with pytest.raises(ConfigError, match="more than 2 sample runs"):
-        bench.run(1)
+        budget.run(1)

@@ -56,13 +56,23 @@ def test_half_a_node_of_tensor_ranks_leaves_two_replicas_on_it() -> None:
     ("fabric", "level"),
     [
         (Fabric(), Level.NETWORK),
-        (Fabric(topology="rail-optimised"), Level.RAIL),
-        (Fabric(topology="rail-optimised", pod_nodes=32), Level.RAIL),
-        (Fabric(topology="rail-optimised", pod_nodes=16, oversubscription=2.0), Level.SPINE),
+        (Fabric(topology="rail-optimized"), Level.RAIL),
+        (Fabric(topology="rail-optimized", pod_nodes=32), Level.RAIL),
+        (Fabric(topology="rail-optimized", pod_nodes=16, oversubscription=2.0), Level.SPINE),
     ],
 )
 def test_levels_beyond_the_node(fabric: Fabric, level: Level) -> None:
     assert placed(Layout(tp=8, dp=32), dgx(256, fabric))["dp"].level is level
+
+
+@pytest.mark.parametrize(
+    ("tp", "level"), [(2, Level.RAIL), (4, Level.RAIL), (8, Level.RAIL), (16, Level.RAIL)]
+)
+def test_groups_stay_on_their_rail_where_strides_and_nodes_divide(tp: int, level: Level) -> None:
+    found = placed(Layout(tp=tp, dp=128 // tp), dgx(128, Fabric(topology="rail-optimized")))
+    assert found["dp"].level is level
+    uneven = placed(Layout(tp=6, dp=8), replace(dgx(48), fabric=Fabric(topology="rail-optimized")))
+    assert uneven["dp"].level is Level.NETWORK
 
 
 def test_experts_take_their_own_stride() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from precision_time.errors import LayoutError
 from precision_time.parallel.layout import Layout, PipelineSchedule
 from precision_time.parallel.schedules.contract import StageTimes, Work
-from precision_time.parallel.schedules.registry import schedule_of
+from precision_time.parallel.schedules.registry import schedule_of, searched_schedules
 from precision_time.parallel.schedules.simulate import orders_of, simulate, simulated_step_s
 
 GPIPE, ONE_F_ONE_B = PipelineSchedule.GPIPE, PipelineSchedule.ONE_F_ONE_B
@@ -155,8 +155,23 @@ def test_times_are_one_per_stage() -> None:
 
 
 def test_a_large_pipeline() -> None:
-    """A quarter of a million tasks."""
-    layout = Layout(pp=64, virtual_pp=4, num_micro_batches=512, schedule=INTERLEAVED)
+    """Sixty-five thousand tasks."""
+    layout = Layout(pp=64, virtual_pp=4, num_micro_batches=128, schedule=INTERLEAVED)
     timeline = simulate(layout, StageTimes(forward_s=1.0, backward_s=2.0))
-    assert len(timeline.spans) == 64 * 512 * 4 * 2
-    assert timeline.step_s == pytest.approx(512 * 3.0 + 63 * 3.0 / 4)
+    assert len(timeline.spans) == 64 * 128 * 4 * 2
+    assert timeline.step_s == pytest.approx(128 * 3.0 + 63 * 3.0 / 4)
+
+
+@given(
+    pp=st.integers(2, 16),
+    count=st.integers(1, 64),
+    times=st.builds(StageTimes, forward_s=st.floats(1e-3, 1.0), backward_s=st.floats(1e-3, 1.0)),
+)
+def test_a_schedule_that_is_not_searched_is_never_better(pp: int, count: int, times: StageTimes) -> None:
+    searched = [schedule_of(ONE_F_ONE_B)]
+    assert ONE_F_ONE_B in searched_schedules()
+    for name in set(PipelineSchedule) - set(searched_schedules()):
+        left_out = schedule_of(name)
+        for other in searched:
+            assert other.bubble_s(pp, 1, count, times) <= left_out.bubble_s(pp, 1, count, times)
+            assert other.in_flight(0, pp, count, 1) <= left_out.in_flight(0, pp, count, 1)

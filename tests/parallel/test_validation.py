@@ -1,4 +1,4 @@
-"""Layouts that cannot be: the equation is filled in, and the way out leads out."""
+"""Layouts that cannot be: the equation is filled in, and the remedy leads out."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ degree = st.integers(1, 24)
     degree,
     degree,
 )
-def test_the_way_out_leads_out(num_devices: int, shape: ModelShape, tp: int, pp: int, cp: int) -> None:
+def test_the_remedy_leads_out(num_devices: int, shape: ModelShape, tp: int, pp: int, cp: int) -> None:
     """Following what the refusals say, one after the other, ends at a layout that can be."""
     wanted = {"tp": tp, "pp": pp, "cp": cp}
     stage_layers: tuple[int, ...] = ()
@@ -139,8 +139,8 @@ def test_the_way_out_leads_out(num_devices: int, shape: ModelShape, tp: int, pp:
         try:
             check_model_layout(layout, shape, num_devices=num_devices)
         except LayoutError as refusal:
-            _, _, way_out = str(refusal).partition("To fix: ")
-            offered = {name: int(value) for name, value in re.findall(r"\b(tp|pp|cp)=(\d+)", way_out)}
+            _, _, remedy = str(refusal).partition("To fix: ")
+            offered = {name: int(value) for name, value in re.findall(r"\b(tp|pp|cp)=(\d+)", remedy)}
             assert offered, refusal
             assert offered.items() - wanted.items(), refusal
             wanted |= offered

@@ -237,11 +237,14 @@ def test_alike_devices_are_faster_and_a_fixed_prefetch_holds() -> None:
 @pytest.mark.parametrize("model", ["llama3.2-1b", "llama3.1-405b"])
 def test_what_the_device_only_emulates_is_a_warning(model: str) -> None:
     found = find_layouts(
-        model, device="V100-SXM2-32GB", gpus=8, seq_len=2048, global_batch_size=32, top=1, fix=["tp=8"]
-    )
+        model, device="V100-SXM2-32GB", gpus=8, precision="bf16-mixed", seq_len=2048, global_batch_size=32,
+        top=1, fix=["tp=8"],
+    )  # fmt: skip
     [line] = found.warnings
     assert "V100-SXM2-32GB" in line
     assert not any(line in said for said in found.assumptions)
     assert all(line in each.prediction.warnings for each in found.ranked)
     assert str(found).count("Warning: ") >= 1
-    assert [item["text"] for item in found.to_dict()["diagnostics"] if item["severity"] == "warning"] == [line]
+    assert [item["text"] for item in found.to_dict()["diagnostics"] if item["severity"] == "warning"] == [
+        line
+    ]

@@ -47,6 +47,23 @@ def test_first_layer_needs_no_gradient_by_its_input() -> None:
     assert step.flops.sum() == 3 * graph.forward_flops - graph.nodes[0].flops
 
 
+@pytest.mark.parametrize(
+    ("op_class", "products"),
+    # Dao 2022, algorithm 4: the backward pass of fused attention is five products to the forward's two, as it
+    # computes the scores again. A plain product of two activations has two in its backward pass.
+    [(OpClass.ATTENTION, 5 / 2), (OpClass.BMM, 2)],
+)
+def test_backward_flops_of_attention_are_five_halves_of_forward(op_class: OpClass, products: float) -> None:
+    node = Node(
+        op="attention", op_class=op_class, inputs=(-1, -1, -1), m=128, n=128, k=64, count=12,
+        in_elems=3 * 128 * 64 * 12, out_elems=128 * 64 * 12,
+    )  # fmt: skip
+    step = lower(graph_of(node), get_policy("fp32"))
+    forward, backward = (step.flops[step.phase == phase].sum() for phase in (0, 1))
+    assert forward > 0.0
+    assert backward == products * forward
+
+
 def test_autocast_casts_each_weight_once_forward_and_its_gradient_once_backward() -> None:
     graph = graph_of(linear((-1,)), linear((0,), k=32, n=16))
     step = lower(graph, get_policy("fp16-mixed"))
@@ -107,6 +124,27 @@ def test_halving_the_width_halves_the_traffic(narrow: str, wide: str) -> None:
     assert few.bytes_per_sample.sum() == pytest.approx(many.bytes_per_sample.sum() / 2)
 
 
+def test_equal_graphs_share_one_result() -> None:
+    one, other = (graph_of(linear((-1,)), linear((0,), k=32, n=16)) for _ in range(2))
+    assert one is not other
+    assert hash(one) == hash(other)
+    assert lower(one, get_policy("fp16-mixed")) is lower(other, get_policy("fp16-mixed"))
+    third = graph_of(linear((-1,)), linear((0,), k=32, n=16, input_grad=False))
+    assert lower(third, get_policy("fp16-mixed")) is not lower(one, get_policy("fp16-mixed"))
+
+
 def test_equal_calls_share_one_result() -> None:
     graph = load_workload("bert-large", seq_len=512).graph
     assert lower(graph, get_policy("bf16-mixed")) is lower(graph, get_policy("bf16-mixed"))
+
+
+def test_autocast_casts_the_fp32_share_of_several_inputs() -> None:
+    """A product of a softmax (fp32 under autocast), three times as large, and of a linear layer (fp16)."""
+    narrow = linear((-1,), n=100)
+    wide = Node(op="softmax", op_class=OpClass.SOFTMAX, inputs=(0,), in_elems=300, out_elems=300)
+    both = Node(
+        op="bmm", op_class=OpClass.BMM, inputs=(1, 0), m=10, n=10, k=10, count=1, in_elems=400, out_elems=100
+    )
+    step = lower(graph_of(narrow, wide, both), get_policy("bf16-mixed"))
+    casts = step.is_cast & (step.phase == 0) & (step.bytes_per_sample > 0.0)
+    assert step.bytes_per_sample[casts].max() == 400 * 0.75 * (4 + 2)

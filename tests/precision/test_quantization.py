@@ -63,6 +63,7 @@ BY_HAND = {
     ("fp8-mixed:blockwise", "hopper"): (4 + 8 / 128, 4 + 8 / 128**2, 4 + 8 / 128),
     ("fp8-mixed:mxfp8", "blackwell"): (2 + 2 * (1 + 1 / 32), 2 + 2 * (1 + 1 / 32), 2 + 2 * (1 + 1 / 32)),
     ("nvfp4-mixed", "blackwell"): (6 + 2 * 9 / 16, 4 + 2 * 9 / 16, 6 + 2 * 9 / 16),
+    ("nvfp4-mixed:mxfp4", "blackwell"): (4 + 2 * 17 / 32, 2 + 2 * 17 / 32, 4 + 2 * 17 / 32),
     ("nvfp4-mixed:no-hadamard", "blackwell"): (4 + 2 * 9 / 16, 4 + 2 * 9 / 16, 4 + 2 * 9 / 16),
     ("fp8-mixed:torchao-rowwise-gw-hp", "hopper"): (4 + 1, 4 + 2, 4 + 1),
     ("fp8-mixed:delayed-fp8-gather", "hopper"): (2 + 2, 2, 2 + 2),
@@ -240,3 +241,20 @@ def test_narrow_products_keep_narrow_inputs() -> None:
     difference = saved_bytes(graph, get_policy("fp8-mixed")) - saved_bytes(graph, get_policy("bf16"))
     assert difference == 3 * hidden + ffn - 2 * (2 * hidden + ffn)
     assert saved_bytes(graph, get_policy("bf16")) == 2 * graph.saved_elems
+
+
+def test_under_autocast_a_narrow_product_casts_no_weight_besides_its_quantization() -> None:
+    step = lower(graph_of(product()), get_policy("int8-mixed"))
+    casts = step.is_cast & (step.phase == 0) & (step.bytes_fixed > 0.0)
+    assert casts.any()
+    assert step.once_per_step[casts].all()
+
+
+def test_split_layers_read_their_own_nodes_and_the_layer_before() -> None:
+    first = Node(op="mul", op_class=OpClass.ELEMENTWISE, inputs=(0,), segment=1, repeat=6)
+    second = Node(op="add", op_class=OpClass.ELEMENTWISE, inputs=(1, 0, -1), segment=1, repeat=6)
+    nodes, wide = split_ends((Node(op="embedding", op_class=OpClass.EMBEDDING), first, second), (2, 1))
+    assert [node.repeat for node in nodes] == [1, 2, 2, 3, 3, 1, 1]
+    assert wide == (False, True, True, False, False, True, True)
+    assert [node.inputs for node in nodes[1::2]] == [(0,)] * 3
+    assert [node.inputs for node in nodes[2::2]] == [(at, 0, -1) for at in (1, 3, 5)]

@@ -1,4 +1,4 @@
-"""`precision-time calibrate`: the shipped predictor moved to a cluster of one's own by a few points."""
+"""`precision-time calibrate`: the shipped predictor moved to the user's own cluster by a few points."""
 
 from __future__ import annotations
 

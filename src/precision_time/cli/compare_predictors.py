@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .options import JsonOption
-from .output import message, progress, write_json, write_rows
+from .output import message, progress, write_json
+from .report import write_section
 
 if TYPE_CHECKING:
-    from ..evaluation.comparison.build import Comparison
+    from ..evaluation.comparison import PredictorComparison
 
 EXAMPLES = """\b
 Examples:
@@ -24,10 +25,10 @@ Examples:
 
 def complete_predictor(prefix: str) -> list[str]:
     """Names of predictors that start with the last word of `prefix`; words before a comma are kept."""
-    from ..evaluation.comparison.registry import BY_NAME
+    from ..papers.registry import PREDICTORS
 
     before, comma, last = prefix.rpartition(",")
-    return [f"{before}{comma}{name}" for name in BY_NAME if name.startswith(last)]
+    return [f"{before}{comma}{name}" for name in PREDICTORS if name.startswith(last)]
 
 
 def compare_predictors(
@@ -37,7 +38,7 @@ def compare_predictors(
         typer.Option(
             "--only",
             metavar="NAMES",
-            help="Some predictors, such as ours,predictddl; may be repeated. Those that run the asked job "
+            help="Some predictors, such as ours,predictddl; may be repeated. Those that run the queried job "
             "are always compared: they decide which rows are scored.",
             autocompletion=complete_predictor,
         ),
@@ -62,46 +63,39 @@ def compare_predictors(
     and to answer, sample runs needed. All at full size takes about a quarter of an hour on two cores; what
     was computed is kept in the user's cache.
     """
-    from ..evaluation.comparison.build import compare
+    from ..evaluation.comparison import compare
 
     _check(markdown)
     names = [name for words in only or [] for name in words.split(",")]
-    with progress("Comparison") as tell:
-        result = compare(only=names, seeds=seeds, quick=quick, tell=tell)
+    with progress("Comparison") as show:
+        result = compare(only=names, seeds=seeds, quick=quick, progress=show)
     if json_output:
         write_json(result.to_dict())
     else:
         _write(result)
     if markdown is not None:
-        from ..evaluation.comparison.page import page
+        from ..evaluation.comparison import comparison_page
 
-        markdown.write_text(page(result), encoding="utf-8")
+        markdown.write_text(comparison_page(result), encoding="utf-8")
         message(f"Wrote {markdown}")
 
 
-def _write(result: Comparison) -> None:
-    from ..evaluation.comparison.page import introduction, left_out
-    from ..evaluation.report.contract import text_of
+def _write(result: PredictorComparison) -> None:
+    from ..evaluation.comparison import comparison_introduction, left_out
 
-    typer.echo(introduction(result))
+    typer.echo(comparison_introduction(result))
     missing = left_out(result)
     if missing:
         typer.echo(f"\n{missing}")
     for section in result.report.sections:
-        typer.echo(f"\n{section.title}\n{section.headline}")
-        for table in section.tables:
-            typer.echo()
-            rows = [tuple(text_of(cell) for cell in row) for row in table.rows]
-            write_rows(table.title, table.columns, rows)
-            if table.note:
-                typer.echo(table.note.strip())
+        write_section(section, section.title)
 
 
 def _check(markdown: Path | None) -> None:
-    """Refuse what could not be written before anything is computed."""
+    """Check that the page can be written before anything is computed."""
     from ..errors import ConfigError
 
     if markdown is not None and not markdown.absolute().parent.is_dir():
         raise ConfigError(
-            f"--markdown {markdown}: its folder does not exist. To fix: make it, or name another."
+            f"--markdown {markdown}: its folder does not exist. To fix: create it, or name another."
         )

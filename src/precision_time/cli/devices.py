@@ -1,4 +1,4 @@
-"""`precision-time devices`: the catalogue of accelerators."""
+"""`precision-time devices`: the catalog of accelerators."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def _corpus() -> str | None:
     from ..learn.artifact import shipped_predictor
 
     try:
-        card = shipped_predictor().card
+        card = shipped_predictor().model_card
     except NotFittedError:
         return None
     return f"{card['corpus']} ({card['rows']} rows)"

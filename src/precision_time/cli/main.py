@@ -42,9 +42,21 @@ COMMANDS: Mapping[str, Place] = {
     "precisions": Place("precisions", "precisions", "List the precision policies."),
     "stacks": Place("stacks", "stacks", "List the software profiles."),
     "env": Place("env", "env", "Show versions, the corpus, packages and GPUs."),
+    "architectures": Place(
+        "architectures", "architectures", "List the known architectures most like a model."
+    ),
     "train-ghn": Place("architectures", "train_ghn", "Train a graph hypernetwork (torch).", "TRAIN_EXAMPLES"),
+    "compare-predictors": Place(
+        "compare_predictors", "compare_predictors", "Compare ours with the predictors of the papers."
+    ),
     "predictddl": Place("predictddl", "app", "Predict architectures never seen (PredictDDL)."),
     "campaign": Place("campaign", "app", "Profile training jobs on a Ray cluster."),
+    "performance-models": Place(
+        "performance", "performance_models", "Learn training times from measured points.", "MODELS_EXAMPLES"
+    ),
+    "performance-predict": Place(
+        "performance", "performance_predict", "Ask a model of `performance-models`.", "PREDICT_EXAMPLES"
+    ),
     "calibrate": Place("calibrate", "calibrate", "Calibrate the predictor to your own cluster."),
 }
 

@@ -11,7 +11,7 @@ from .options import JsonOption, RayOption, complete_words
 from .output import message, progress, write_json, write_rows
 
 if TYPE_CHECKING:
-    from ..evaluation.report.contract import Report
+    from ..evaluation.tables import Report, Section
 
 EXAMPLES = """\b
 Examples:
@@ -42,7 +42,7 @@ def report(
     ] = False,
     sample: Annotated[int | None, typer.Option("--sample", metavar="N", help="Draw about N runs.")] = None,
     folds: Annotated[
-        int | None, typer.Option("--folds", metavar="N", help="Parts held out in turn; 5, or 2 when quick.")
+        int | None, typer.Option("--folds", metavar="N", help="Folds; 5, or 2 when quick.")
     ] = None,
     markdown: Annotated[
         Path | None,
@@ -71,17 +71,17 @@ def report(
     """Score the predictor on runs it has not seen.
 
     T1 precision spread, T2 cross-precision errors and the blind floor, T3 other predictors, T4 ablations,
-    T5 generalisation with targets, T6 feature importance. Everything at full size takes some
+    T5 generalization with targets, T6 feature importance. Everything at full size takes some
     20 minutes on two cores; what was computed is kept in the user's cache.
     """
-    from ..evaluation.report.build import build_report
+    from ..evaluation.report import build_report
     from ..ray_executor import open_executor
 
     _check(markdown, html, write_baseline)
     tables = [name for words in only or [] for name in words.split(",")]
-    with open_executor(ray) as spread, progress("Report") as tell:
+    with open_executor(ray) as map_fn, progress("Report") as show:
         result = build_report(
-            only=tables, seeds=seeds, quick=quick, sample=sample, folds=folds, tell=tell, spread=spread
+            only=tables, seeds=seeds, quick=quick, sample=sample, folds=folds, progress=show, map_fn=map_fn
         )
     if json_output:
         write_json(result.to_dict())
@@ -92,8 +92,8 @@ def report(
 
 
 def _guard(result: Report, write: Path | None, against: Path | None) -> None:
-    from ..evaluation.report.regressions import regressions
-    from ..evaluation.report.regressions import write_baseline as write_figures
+    from ..evaluation.regressions import regressions
+    from ..evaluation.regressions import write_baseline as write_figures
 
     if against is not None:
         worse = regressions(result, against)
@@ -108,22 +108,28 @@ def _guard(result: Report, write: Path | None, against: Path | None) -> None:
 
 
 def _write(result: Report) -> None:
-    from ..evaluation.report.as_markdown import introduction
-    from ..evaluation.report.contract import text_of
+    from ..evaluation.tables import introduction
 
     typer.echo(introduction(result))
     for section in result.sections:
-        typer.echo(f"\n{section.key} {section.title}\n{section.headline}")
-        for table in section.tables:
-            typer.echo()
-            rows = [tuple(text_of(cell) for cell in row) for row in table.rows]
-            write_rows(table.title, table.columns, rows)
-            if table.note:
-                typer.echo(table.note.strip())
+        write_section(section, f"{section.key} {section.title}")
+
+
+def write_section(section: Section, title: str) -> None:
+    """Write one section of a report to stdout, its tables below its headline."""
+    from ..evaluation.tables import text_of
+
+    typer.echo(f"\n{title}\n{section.headline}")
+    for table in section.tables:
+        typer.echo()
+        rows = [tuple(text_of(cell) for cell in row) for row in table.rows]
+        write_rows(table.title, table.columns, rows)
+        if table.note:
+            typer.echo(table.note.strip())
 
 
 def _check(markdown: Path | None, html: Path | None, baseline: Path | None) -> None:
-    """Refuse what could not be written before minutes are spent on it."""
+    """Check that the results can be written before minutes are spent on them."""
     from ..errors import ConfigError
 
     for option, path in (
@@ -133,7 +139,7 @@ def _check(markdown: Path | None, html: Path | None, baseline: Path | None) -> N
     ):
         if path is not None and not path.absolute().parent.is_dir():
             raise ConfigError(
-                f"{option} {path}: its folder does not exist. To fix: make it, or name another."
+                f"{option} {path}: its folder does not exist. To fix: create it, or name another."
             )
     if html is not None:
         from ..plotting import require_matplotlib
@@ -143,12 +149,12 @@ def _check(markdown: Path | None, html: Path | None, baseline: Path | None) -> N
 
 def _save(result: Report, markdown: Path | None, html: Path | None) -> None:
     if markdown is not None:
-        from ..evaluation.report.as_markdown import markdown as as_markdown
+        from ..evaluation.tables import markdown as as_markdown
 
         markdown.write_text(as_markdown(result), encoding="utf-8")
         message(f"Wrote {markdown}")
     if html is not None:
-        from ..evaluation.report.as_html import html as as_html
+        from ..evaluation.tables import html as as_html
 
         html.write_text(as_html(result), encoding="utf-8")
         message(f"Wrote {html}")

@@ -102,16 +102,21 @@ def request_arguments(request: Request) -> list[str]:
             continue
         flag = _flags(name, option)[-1] if name == "sizes" else f"{PREFIX}{name.replace('_', '-')}"
         if name == "sizes":
-            words += [
-                word
-                for key, size in value.items()
-                for word in (flag, f"{key}={size if isinstance(size, str) else json.dumps(size)}")
-            ]
+            words += [word for key, size in value.items() for word in (flag, f"{key}={_size_text(size)}")]
         elif isinstance(value, bool):
             words.append(flag if value else f"{PREFIX}no-{flag.removeprefix(PREFIX)}")
         else:
-            words += [flag, str(value.value if isinstance(value, Enum) else value)]
+            whole = isinstance(value, float) and value.is_integer()
+            words += [flag, str(int(value) if whole else value)]
     return words
+
+
+def _size_text(size: Any) -> str:
+    """A size as `_sizes` reads it: text in quotes only where it would be read as something else."""
+    if not isinstance(size, str):
+        return json.dumps(size)
+    plain = size.strip() and _sizes([f"name={size}"]) == {"name": size}
+    return size if plain else json.dumps(size)
 
 
 def _parameter(name: str, info: FieldInfo, option: Option, precisions: bool) -> inspect.Parameter:

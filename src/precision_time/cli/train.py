@@ -46,8 +46,8 @@ def train(
     from ..ray_executor import open_executor
 
     folder = output or Path(str(files("precision_time.learn").joinpath("data")))
-    with open_executor(ray) as spread, progress("Fitting") as tell:
-        result = fit(seed=seed, quick=quick, tell=tell, spread=spread)
+    with open_executor(ray) as map_fn, progress("Fitting") as report:
+        result = fit(seed=seed, quick=quick, progress=report, map_fn=map_fn)
         result.predictor.save(folder)
     measured_s = result.table.measured_s
     summaries = {

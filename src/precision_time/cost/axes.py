@@ -1,28 +1,29 @@
-"""Groups of ranks along one parallel axis, and the computation that they run beside."""
+"""Groups of ranks along one parallel axis, and what their communication runs alongside."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import LayoutError
-from ..hardware.device import Cluster
-from ..identity_cache import cache_by_identity
+from ..hardware.device import Cluster, Fabric, Link
+from ..parallel.layout import Layout
+from ..precision.policy import PrecisionPolicy
 from .collectives import Lines, LinkParams, Number, link_params, sub_torus
 from .collectives.all_to_all import send
-from .overlap import Overlap
+from .job import Stack
+from .traffic import TransformerTraffic
 
 Floats = NDArray[np.float64]
 
-NO_COMMUNICATION = Overlap(link_s=0.0, exposed_s=0.0, slowdown_s=0.0)
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Group:
-    """Ranks of one parallel axis and the links between them."""
+    """Ranks of one parallel axis and the links between them. Equal only to itself, as a key of caches."""
 
     size: Number
     nodes: Number
@@ -37,7 +38,7 @@ class Group:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StepTimes:
+class PassTimes:
     """Computation of one micro batch on one device."""
 
     forward_s: Number
@@ -46,16 +47,40 @@ class StepTimes:
     """Of every backward kernel, (N,) or (C, N)."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepContext:
+    """What decides the communication of a step besides the parameters: layout, links, sizes, computation."""
+
+    layout: Layout
+    cluster: Cluster
+    policy: PrecisionPolicy
+    times: PassTimes
+    """One micro batch on one device (its share of the model), with what checkpointing repeats in the
+    backward pass."""
+    traffic: TransformerTraffic = TransformerTraffic()
+    """Sizes of what the model-parallel axes send; needed only where one is above 1."""
+    micro_batch_size: Number
+    """Samples of a micro batch, () or (C,)."""
+    stage_layers: Number
+    """Layers of the pipeline stage."""
+    stack: Stack = Stack()
+    """What the software hides."""
+
+    def group(self, axis: str) -> Group:
+        """The ranks of an axis of the layout: "tp", "cp", "pp"."""
+        return group_of(getattr(self.layout, axis), self.layout.stride(axis), self.cluster)
+
+
 def group_of(
     size: Number, stride: Number, cluster: Cluster, *, devices_per_node: Number | None = None
 ) -> Group:
-    """The group of an axis with `stride` devices between neighbouring ranks, placed on the hierarchy.
+    """The group of an axis with `stride` devices between neighboring ranks, placed on the hierarchy.
 
     Levels: devices of a node (or NVLink domain, or torus), nodes of a pod, pods. Devices are numbered node
     by node and pod by pod. All groups of the axis communicate at once, and each has its own share of what
     they have in common: `inter_node` is already one device's share of its node's adapters, so a group with
     l ranks on a node drives l of them and leaves the rest to the groups of the other devices; of the links
-    out of a pod, thinned out by `Fabric.oversubscription`, every device has its share as well.
+    out of a pod, oversubscribed by `Fabric.oversubscription`, every device has its share as well.
 
     Args:
         size: Ranks of the axis.
@@ -69,24 +94,19 @@ def group_of(
 
     Assumes: jobs fill pods one after the other; the numbering follows the wiring.
     """
-    if devices_per_node is None and isinstance(size, int) and isinstance(stride, int):
-        return _placed(cluster, size, stride)
-    return _place(size, stride, cluster, devices_per_node)
+    per_node = cluster.devices_per_node if devices_per_node is None else devices_per_node
+    links = (cluster.intra_node, cluster.inter_node, cluster.fabric)
+    if isinstance(size, int) and isinstance(stride, int) and isinstance(per_node, float | int):
+        return _placed(size, stride, per_node, *links)
+    return _place(size, stride, per_node, *links)
 
 
-@cache_by_identity
-def _placed(cluster: Cluster, size: int, stride: int) -> Group:
-    """One group of one cluster; layouts share most of theirs."""
-    return _place(size, stride, cluster, None)
-
-
-def _place(size: Number, stride: Number, cluster: Cluster, devices_per_node: Number | None) -> Group:
-    per_node = np.asarray(
-        cluster.devices_per_node if devices_per_node is None else devices_per_node, dtype=np.float64
-    )
+def _place(
+    size: Number, stride: Number, devices_per_node: Number, intra_node: Link, inter_node: Link, fabric: Fabric
+) -> Group:
+    per_node = np.asarray(devices_per_node, dtype=np.float64)
     local = np.clip(per_node / stride, 1.0, size)
-    intra, inter = link_params(cluster.intra_node, local), link_params(cluster.inter_node)
-    fabric = cluster.fabric
+    intra, inter = link_params(intra_node, local), link_params(inter_node)
     if fabric.torus:
         intra = replace(intra, torus=sub_torus(local, stride, fabric.torus, fabric.wraps))
     if fabric.oversubscription > 1.0 and fabric.pod_nodes:
@@ -100,14 +120,18 @@ def _place(size: Number, stride: Number, cluster: Cluster, devices_per_node: Num
     return Group(size=size, nodes=np.asarray(size / local), intra=intra, inter=inter)
 
 
+_placed = lru_cache(maxsize=512)(_place)
+"""The same for one configuration: layouts share most of their groups."""
+
+
 def split_group(
     group_size: int, inner_size: int, stride: int, cluster: Cluster, *, devices_per_node: Number | None = None
 ) -> tuple[Group, Group]:
-    """A group cut in two for hybrid sharding: neighbours that hold one copy, and the holders of a shard.
+    """A group cut in two for hybrid sharding: neighbors that hold one copy, and the holders of a shard.
 
     Args:
         group_size: Ranks of the axis.
-        inner_size: Neighbouring ranks that share a copy (HSDP's shard group).
+        inner_size: Neighboring ranks that share a copy (HSDP's shard group).
         stride: Product of the sizes of the axes further in.
         cluster: As for `group_of`.
         devices_per_node: As for `group_of`.
@@ -131,20 +155,13 @@ def split_group(
     return inner, outer
 
 
-@cache_by_identity
+@lru_cache(maxsize=512)
 def lines_of(group: Group, make: Callable[[Number, Number, LinkParams, LinkParams], Lines]) -> Lines:
     """Lines of a collective (`all_reduce_lines` and its kind) over a group."""
     return make(group.size, group.nodes, group.intra, group.inter)
 
 
-@cache_by_identity
+@lru_cache(maxsize=512)
 def sends_of(group: Group) -> Lines:
-    """Lines of one message between neighbouring ranks of a group."""
+    """Lines of one message between neighboring ranks of a group."""
     return send(group.crosses_nodes, group.intra, group.inter)
-
-
-def repeated(once: Overlap, rounds: Number) -> Overlap:
-    """The same communication in every micro batch."""
-    return Overlap(
-        link_s=once.link_s * rounds, exposed_s=once.exposed_s * rounds, slowdown_s=once.slowdown_s * rounds
-    )

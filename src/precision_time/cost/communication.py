@@ -1,4 +1,4 @@
-"""Communication of a training step by parallel axis: link seconds, and what of them the step feels.
+"""Communication of a training step by parallel axis: link seconds, and which of them lengthen the step.
 
 Devices are placed in the layout's rank order, by default the tensor axis innermost, then context, then
 data, pipeline stages outermost (Megatron's). `data_axis` and `model_axes` hold one function per axis.
@@ -6,15 +6,11 @@ data, pipeline stages outermost (Megatron's). `data_axis` and `model_axes` hold 
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Sequence
 
-from ..hardware.device import Cluster
-from ..parallel.layout import Checkpointing, ContextMethod, Layout
-from ..precision.policy import PrecisionPolicy
-from .axes import NO_COMMUNICATION, StepTimes, group_of, repeated
-from .collectives import Number
+from ..parallel.layout import Checkpointing, ContextMethod
+from .axes import StepContext, group_of
 from .data_axis import ParameterPart, data_axis
-from .job import Stack
 from .model_axes import (
     context_all_to_all,
     context_gather,
@@ -23,119 +19,67 @@ from .model_axes import (
     pipeline_messages,
     tensor_parallel,
 )
-from .overlap import Overlap
-from .traffic import TransformerTraffic
-
-__all__ = ["ParameterPart", "StepTimes", "TransformerTraffic", "communication"]
+from .overlap import NO_COMMUNICATION, Overlap
 
 AXES = ("data", "tensor", "context", "expert", "pipeline")
 MODEL_AXES = ("tensor", "context", "expert")
 """Axes whose messages belong to every micro batch of a stage, and so lengthen the pipeline's bubble."""
 
 
-def communication(
-    layout: Layout,
-    cluster: Cluster,
-    policy: PrecisionPolicy,
-    *,
-    parts: tuple[ParameterPart, ...],
-    times: StepTimes,
-    traffic: TransformerTraffic | None = None,
-    layers: float | None = None,
-    micro_batch_size: Number | None = None,
-    stack: Stack | None = None,
-) -> dict[str, Number]:
-    """Named seconds of everything a step sends.
+def communication(context: StepContext, parts: Sequence[ParameterPart]) -> dict[str, Overlap]:
+    """Seconds of everything a step sends, by axis.
 
     Args:
-        layout: Degrees, batches, sharding.
-        cluster: Devices, nodes, links.
-        policy: Types of parameters, gradients on the wire, activations.
+        context: Layout, links, sizes and computation.
         parts: Parameters by the group that averages their gradients: dense, experts.
-        times: Computation of one micro batch on one device (its share of the model), with what
-            checkpointing repeats in the backward pass.
-        traffic: Sizes of what the model-parallel axes send; needed only where one is above 1.
-        layers: Layers of the stage; an even share when None.
-        micro_batch_size: Instead of the layout's, for C micro batches at once, (C,).
-        stack: What the software hides.
 
     Returns:
-        For each of AXES `<axis>_link_s` and `<axis>_exposed_s` per optimizer step, and `contention_s`,
-        by which hidden communication slows the computation. One device: all zero.
+        For each of AXES the link seconds per optimizer step, those that are exposed, and those by which
+        the hidden ones slow the computation. An axis of one rank sends nothing.
 
     Assumes: micro batches are equal; axes do not overlap with each other.
     Accuracy: docs/accuracy.md.
     """
-    sizes, software = traffic or TransformerTraffic(), stack or Stack()
-    samples = layout.micro_batch_size if micro_batch_size is None else micro_batch_size
-    held = float(np.asarray(sizes.num_layers)) / layout.pp if layers is None else layers
-    axes = {
-        "data": data_axis(layout, cluster, policy, parts, times, sizes, samples, software),
-        **_model_axes(layout, cluster, policy.activation.num_bytes, sizes, times, samples, held, software),
-    }
-    terms: dict[str, Number] = {}
-    for name, axis in axes.items():
-        terms[f"{name}_link_s"] = axis.link_s
-        terms[f"{name}_exposed_s"] = axis.exposed_s
-    terms["contention_s"] = sum((np.asarray(axis.slowdown_s) for axis in axes.values()), np.zeros(()))
-    return terms
-
-
-def _model_axes(
-    layout: Layout,
-    cluster: Cluster,
-    width: float,
-    sizes: TransformerTraffic,
-    times: StepTimes,
-    samples: Number,
-    layers: float,
-    stack: Stack,
-) -> dict[str, Overlap]:
-    """Seconds per step of the axes that cut the model; an axis of one rank sends nothing."""
-    rounds = layout.num_micro_batches
-    again = layout.checkpointed_share if layout.checkpointing is Checkpointing.FULL else 0.0
+    layout, sizes = context.layout, context.traffic
+    width, samples = context.policy.activation.num_bytes, context.micro_batch_size
+    layers, rounds = context.stage_layers, layout.num_micro_batches
+    recomputed = layout.checkpointed_share if layout.checkpointing is Checkpointing.FULL else 0.0
     # Tensor ranks exchange whole boundaries of the context share; experts get the tensor share of it.
     local = samples / layout.cp
-    sent = local / layout.tp if layout.sequence_parallel else local
-    axes = dict.fromkeys(AXES[1:], NO_COMMUNICATION)
+    axes = {**dict.fromkeys(AXES, NO_COMMUNICATION), "data": data_axis(context, parts)}
     if layout.tp > 1:
         once = tensor_parallel(
-            group_of(layout.tp, layout.stride("tp"), cluster), sizes, samples=local, bytes_per_elem=width,
-            layers=layers, recomputed=again, sequence_parallel=layout.sequence_parallel,
-            hidden=stack.overlap_tensor,
+            context.group("tp"), sizes, samples=local, bytes_per_elem=width, layers=layers,
+            recomputed=recomputed, sequence_parallel=layout.sequence_parallel,
+            hidden=context.stack.overlap_tensor,
         )  # fmt: skip
-        axes["tensor"] = repeated(once, rounds)
+        axes["tensor"] = once * rounds
     if layout.cp > 1:
-        axes["context"] = repeated(_context(layout, cluster, width, sizes, times, samples, layers), rounds)
+        axes["context"] = _context_axis(context) * rounds
     if layout.ep > 1:
-        moe_share = sizes.moe_layers / np.maximum(sizes.num_layers, 1.0)
         once = expert_exchange(
-            group_of(layout.ep, layout.tensor_degree_of_experts, cluster), sizes, samples=sent,
-            bytes_per_elem=width, layers=layers * moe_share, recomputed=again,
+            group_of(layout.ep, layout.tensor_degree_of_experts, context.cluster), sizes,
+            samples=local / layout.tp if layout.sequence_parallel else local, bytes_per_elem=width,
+            layers=layers * sizes.expert_layer_share, recomputed=recomputed,
         )  # fmt: skip
-        axes["expert"] = repeated(once, rounds)
+        axes["expert"] = once * rounds
     if layout.pp > 1:
         # Ranks of a tensor group send a share each and gather it on the other side (SC 2021, 4.1).
         axes["pipeline"] = pipeline_messages(
-            group_of(layout.pp, layout.stride("pp"), cluster), sizes, samples=local / layout.tp,
-            bytes_per_elem=width, virtual_pp=layout.virtual_pp, num_micro_batches=rounds,
+            context.group("pp"), sizes, samples=local / layout.tp, bytes_per_elem=width,
+            virtual_pp=layout.virtual_pp, num_micro_batches=rounds,
         )  # fmt: skip
     return axes
 
 
-def _context(
-    layout: Layout,
-    cluster: Cluster,
-    width: float,
-    sizes: TransformerTraffic,
-    times: StepTimes,
-    samples: Number,
-    layers: float,
-) -> Overlap:
+def _context_axis(context: StepContext) -> Overlap:
     """Keys and values over the context ranks, by method, per micro batch."""
-    group = group_of(layout.cp, layout.stride("cp"), cluster)
-    shared = samples / layout.tp
+    layout, sizes = context.layout, context.traffic
+    group, shared = context.group("cp"), context.micro_batch_size / layout.tp
+    width, layers = context.policy.activation.num_bytes, context.stage_layers
     if layout.context_method is ContextMethod.RING:
-        return context_ring(group, sizes, samples=shared, bytes_per_elem=width, layers=layers, times=times)
+        return context_ring(
+            group, sizes, samples=shared, bytes_per_elem=width, layers=layers, times=context.times
+        )
     send = context_gather if layout.context_method is ContextMethod.ALL_GATHER else context_all_to_all
     return send(group, sizes, samples=shared, bytes_per_elem=width, layers=layers)

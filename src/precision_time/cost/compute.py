@@ -4,49 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..identity_cache import cache_by_identity
 from ..parallel.layout import Checkpointing, Layout
 from ..precision.lowered import LoweredStep
 from ..precision.lowering import DTYPES, OP_CLASSES
 from ..precision.policy import DType
 from ..workload.graph import PRODUCT_CLASSES, OpClass
+from .constants import constants
 from .group import JobGroup
 from .job import Stack
-from .roofline import FUSED_KERNELS, KernelModel, compiler_rates, kernel_seconds, rates_of
-from .sharding import Cut, shard
-from .stage_shares import StageShares, stage_shares
+from .roofline import KernelModel, compiler_rates, kernel_seconds, rates_of
+from .sharding import ShardSpec, StageShares, shard, stage_shares
+from .terms import CASTS, HOST_STALL, KERNEL_TERMS, REST, TERM_OF_CLASS
 from .traffic import traffic_of
 
 Floats = NDArray[np.float64]
 
-TERM_OF_CLASS: Mapping[OpClass, str] = {
-    OpClass.CONV: "conv_s",
-    OpClass.GROUPED_CONV: "conv_s",
-    OpClass.DEPTHWISE_CONV: "conv_s",
-    OpClass.GEMM: "gemm_s",
-    OpClass.RNN: "rnn_s",
-    OpClass.ATTENTION: "attention_s",
-    OpClass.BMM: "attention_s",
-    OpClass.SOFTMAX: "attention_s",
-    OpClass.NORM: "norm_s",
-    OpClass.EMBEDDING: "embedding_s",
-    OpClass.GATHER: "embedding_s",
-}
-"""Which term the kernels of a class are counted in; the rest is `memory_bound_s`."""
-_REST = "memory_bound_s"
-_CASTS = "casts_s"
 _TINY_S = 1e-12
-COMPUTE_TERMS = (
-    *dict.fromkeys(TERM_OF_CLASS.values()),
-    _REST,
-    _CASTS,
-    "recompute_s",
-    "host_stall_s",
-)
 _FUSIBLE = np.array(
     [
         op_class in (OpClass.ELEMENTWISE, OpClass.NORM, OpClass.SOFTMAX, OpClass.REDUCTION, OpClass.MOVE)
@@ -58,8 +36,6 @@ _NARROW = np.array([dtype.num_bytes <= DType.BF16.num_bytes or dtype is DType.TF
 _SELECTIVE = np.array(
     [op_class in (OpClass.BMM, OpClass.SOFTMAX, OpClass.ATTENTION) for op_class in OP_CLASSES]
 )
-_UNPADDED_SHARE = 0.55
-"""Real tokens per padded position where variable-length kernels skip padding (MLPerf BERT logs)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,17 +77,21 @@ def compute_costs(step: LoweredStep, group: JobGroup, model: KernelModel) -> Com
     Args:
         step: Typed kernels of one micro batch of the whole model.
         group: C jobs.
-        model: Calibrated utilisations.
+        model: Calibrated utilizations.
     """
     layout, device, stack = group.layout, group.cluster.device, group.stack
     traffic = traffic_of(group.workload.graph)
-    unpadded = _UNPADDED_SHARE if stack.unpadded_sequences else 1.0
+    unpadded = float(constants("memory")["unpadded_share"]) if stack.unpadded_sequences else 1.0
     samples = group.micro_batch_size[:, None] * (unpadded / layout.cp)
     compiler = compiler_rates(stack.compiler)
-    local = shard(step, _cut(layout, stack, float(traffic.boundary_elems)))
+    local = shard(step, _shard_spec(layout, stack, float(traffic.boundary_elems)))
     shares = stage_shares(local, round(float(traffic.num_layers)), layout.pp, layout.stage_layers)
     whole_s = kernel_seconds(local, samples, rates_of([device]), model)
-    fusion = min(compiler.fusion, FUSED_KERNELS) if stack.fused_kernels else compiler.fusion
+    fusion = (
+        min(compiler.fusion, constants("kernels")["fused_kernels"])
+        if stack.fused_kernels
+        else compiler.fusion
+    )
     whole_s = whole_s * np.where(_FUSIBLE[local.op_class] | local.is_cast, fusion, 1.0)
     if layout.zero_stage < 3:  # noqa: PLR2004
         whole_s = whole_s * np.where(local.once_per_step, 1.0 / layout.num_micro_batches, 1.0)
@@ -133,7 +113,7 @@ def compute_costs(step: LoweredStep, group: JobGroup, model: KernelModel) -> Com
     busy_s, host_slowest_s = stage_s[:, rows, slowest], host_s.sum(axis=0)[slowest]
     terms = {term: kernels_s[:, mask].sum(axis=1) for term, mask in _term_masks(local).items()}
     terms["recompute_s"] = busy_s[2]
-    terms["host_stall_s"] = np.maximum(host_slowest_s - busy_s.sum(axis=0), 0.0)
+    terms[HOST_STALL] = np.maximum(host_slowest_s - busy_s.sum(axis=0), 0.0)
     return ComputeCosts(
         terms={term: values * layout.num_micro_batches for term, values in terms.items()},
         forward_s=busy_s[0],
@@ -149,8 +129,8 @@ def compute_costs(step: LoweredStep, group: JobGroup, model: KernelModel) -> Com
     )
 
 
-def _cut(layout: Layout, stack: Stack, boundary_elems: float) -> Cut:
-    return Cut(
+def _shard_spec(layout: Layout, stack: Stack, boundary_elems: float) -> ShardSpec:
+    return ShardSpec(
         tp=layout.tp,
         ep=layout.ep,
         expert_tp=layout.tensor_degree_of_experts,
@@ -161,11 +141,11 @@ def _cut(layout: Layout, stack: Stack, boundary_elems: float) -> Cut:
     )
 
 
-@cache_by_identity
+@lru_cache(maxsize=512)
 def _term_masks(step: LoweredStep) -> dict[str, NDArray[np.bool_]]:
-    names = np.array([TERM_OF_CLASS.get(op_class, _REST) for op_class in OP_CLASSES])[step.op_class]
-    names = np.where(step.is_cast, _CASTS, names)
-    return {term: names == term for term in (*dict.fromkeys(TERM_OF_CLASS.values()), _REST, _CASTS)}
+    names = np.array([TERM_OF_CLASS.get(op_class, REST) for op_class in OP_CLASSES])[step.op_class]
+    names = np.where(step.is_cast, CASTS, names)
+    return {term: names == term for term in KERNEL_TERMS if term != "recompute_s"}
 
 
 def _recomputed(step: LoweredStep, shares: StageShares, layout: Layout) -> Floats:

@@ -6,20 +6,24 @@ References: Rajbhandari et al., ZeRO, SC 2020 (volumes); Li et al., PyTorch Dist
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from ..hardware.device import Cluster
-from ..parallel.layout import Layout
-from ..precision.policy import PrecisionPolicy
-from .axes import NO_COMMUNICATION, Group, StepTimes, group_of, lines_of, repeated, split_group
+from .axes import Group, PassTimes, StepContext, group_of, lines_of, split_group
 from .collectives import Number, all_gather_lines, all_reduce_lines
 from .collectives.gather_scatter import parameter_server, root_reduce, root_scatter
-from .collectives.line import fastest_s
-from .job import Stack
-from .overlap import CONTENTION, GradientSchedule, Overlap, overlapped, pipelined
-from .traffic import TransformerTraffic
+from .collectives.line import min_time_s
+from .overlap import (
+    NO_COMMUNICATION,
+    GradientSchedule,
+    Overlap,
+    fully_exposed,
+    overlapped,
+    partly_hidden,
+    pipelined,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,15 +51,17 @@ def later_chunks_hide(found: Overlap, pass_s: Number, pipeline: tuple[int, int])
     """
     stages, chunks = pipeline
     window_s = (chunks - 1) / chunks * (stages - 1) * pass_s
-    shown = np.maximum(found.exposed_s - window_s, found.exposed_s / chunks)
-    slowed = found.slowdown_s + (found.exposed_s - shown) * CONTENTION
-    return Overlap(link_s=found.link_s, exposed_s=shown, slowdown_s=slowed)
+    exposed_s = np.maximum(found.exposed_s - window_s, found.exposed_s / chunks)
+    newly_hidden = partly_hidden(found.exposed_s, exposed_s)
+    return Overlap(
+        link_s=found.link_s, exposed_s=exposed_s, slowdown_s=found.slowdown_s + newly_hidden.slowdown_s
+    )
 
 
 def gradient_all_reduce(
     group: Group,
     schedule: GradientSchedule,
-    times: StepTimes,
+    times: PassTimes,
     *,
     model_share: Number,
     pipeline: tuple[int, int] = (1, 1),
@@ -82,7 +88,7 @@ def gradient_all_reduce(
 def sharded_gradients(
     group: Group,
     schedule: GradientSchedule,
-    times: StepTimes,
+    times: PassTimes,
     *,
     model_share: Number,
     param_bytes: Number,
@@ -92,7 +98,7 @@ def sharded_gradients(
     overlap_parameters: bool = False,
     pipeline: tuple[int, int] = (1, 1),
 ) -> Overlap:
-    """ZeRO 1 and 2: reduce-scatter beside the backward pass, all-gather of the new parameters.
+    """ZeRO 1 and 2: reduce-scatter during the backward pass, all-gather of the new parameters.
 
     Args:
         group: Data-parallel ranks.
@@ -103,8 +109,8 @@ def sharded_gradients(
         num_micro_batches: Stage 2 reduces in every micro batch, stage 1 in the last.
         zero_stage: 1 or 2.
         num_units: Layers, the units in which parameters are gathered ahead.
-        overlap_parameters: The gather runs beside the first forward pass, layer by layer; otherwise it
-            stands between two steps, not hidden.
+        overlap_parameters: The gather overlaps with the first forward pass, layer by layer; otherwise it
+            is exposed between two steps.
         pipeline: Stages and chunks per stage, see `later_chunks_hide`.
 
     Returns:
@@ -117,16 +123,16 @@ def sharded_gradients(
     one = overlapped(schedule, times.backward_kernel_s, lines, scale=model_share)
     rounds = num_micro_batches if zero_stage == 2 else 1.0
     one = later_chunks_hide(one, times.backward_s, pipeline)
-    gather_s = fastest_s(lines, param_bytes)
-    gather = _shown(gather_s)
+    gather_s = min_time_s(lines, param_bytes)
+    gather = fully_exposed(gather_s)
     if overlap_parameters:
         gather = later_chunks_hide(pipelined(gather_s, times.forward_s, num_units), times.forward_s, pipeline)
-    return _sum(repeated(one, rounds), gather)
+    return one * rounds + gather
 
 
 def fully_sharded(
     shard: Group,
-    times: StepTimes,
+    times: PassTimes,
     *,
     param_bytes: Number,
     grad_bytes: Number,
@@ -144,7 +150,7 @@ def fully_sharded(
         param_bytes: Bytes of the gathered parameters of this device's share of the model.
         grad_bytes: Bytes of its gradients on the wire.
         num_units: Wrapped units (layers).
-        num_micro_batches: Every micro batch gathers and scatters anew.
+        num_micro_batches: Every micro batch gathers and scatters.
         replicas: Ranks that hold the same shard (hybrid sharding): they all-reduce its gradients.
         reshard_after_forward: Gather again for the backward pass.
         prefetch: Units gathered ahead; 0 hides nothing.
@@ -157,19 +163,19 @@ def fully_sharded(
     """
     units = np.maximum(num_units, 1.0)
     lines = lines_of(shard, all_gather_lines)
-    gather_s = units * fastest_s(lines, param_bytes / units)
-    scatter_s = units * fastest_s(lines, grad_bytes / units)
+    gather_s = units * min_time_s(lines, param_bytes / units)
+    scatter_s = units * min_time_s(lines, grad_bytes / units)
     if replicas is not None:
         between = lines_of(replicas, all_reduce_lines)
-        scatter_s = scatter_s + units * fastest_s(between, grad_bytes / units / shard.size)
+        scatter_s = scatter_s + units * min_time_s(between, grad_bytes / units / shard.size)
     again_s = gather_s if reshard_after_forward else np.zeros_like(np.asarray(gather_s))
     if prefetch == 0:
-        forward = _shown(gather_s)
-        backward = _sum(_shown(again_s), pipelined(scatter_s, times.backward_s, units))
+        forward = fully_exposed(gather_s)
+        backward = fully_exposed(again_s) + pipelined(scatter_s, times.backward_s, units)
     else:
         forward = pipelined(gather_s, times.forward_s, units)
         backward = pipelined(again_s + scatter_s, times.backward_s, units)
-    return repeated(_sum(forward, backward), num_micro_batches)
+    return (forward + backward) * num_micro_batches
 
 
 def data_parallel_module(
@@ -189,80 +195,62 @@ def data_parallel_module(
 
     Accuracy: not calibrated.
     """
-    copies_s = fastest_s(root_reduce(group.size, group.intra), param_bytes) + fastest_s(
+    copies_s = min_time_s(root_reduce(group.size, group.intra), param_bytes) + min_time_s(
         root_reduce(group.size, group.intra), grad_bytes
     )
-    spread_s = fastest_s(root_scatter(group.size, group.intra), scattered_bytes) + 2 * fastest_s(
+    spread_s = min_time_s(root_scatter(group.size, group.intra), scattered_bytes) + 2 * min_time_s(
         root_scatter(group.size, group.intra), gathered_bytes
     )
-    return _shown(copies_s + spread_s)
+    return fully_exposed(copies_s + spread_s)
 
 
-def data_axis(
-    layout: Layout,
-    cluster: Cluster,
-    policy: PrecisionPolicy,
-    parts: tuple[ParameterPart, ...],
-    times: StepTimes,
-    sizes: TransformerTraffic,
-    samples: Number,
-    stack: Stack,
-) -> Overlap:
+def data_axis(context: StepContext, parts: Sequence[ParameterPart]) -> Overlap:
     """Gradients and parameters over the ranks that average them, by engine and stage.
 
-    The first of `parts` are the dense parameters, a second one the experts where they have ranks of their
-    own; the rest as `communication`.
+    Args:
+        context: Layout, links, sizes and computation.
+        parts: The dense parameters first; then the experts where they have ranks of their own.
     """
+    layout, cluster, policy = context.layout, context.cluster, context.policy
     if layout.data_parallel_engine == "none":
         return NO_COMMUNICATION
     dense = parts[0]
     ranks, stride = layout.data_ranks, min(layout.stride("dp"), layout.stride("cp"))
     group = group_of(ranks, stride, cluster)
     if ranks > 1 and layout.data_parallel_engine == "dataparallel":
-        all_samples = samples * ranks
+        all_samples = context.micro_batch_size * ranks
         once = data_parallel_module(
             group,
             param_bytes=dense.params * policy.param.num_bytes,
             grad_bytes=dense.params * policy.reduce.num_bytes,
-            scattered_bytes=sizes.input_bytes * all_samples,
-            gathered_bytes=sizes.output_elems * policy.activation.num_bytes * all_samples,
+            scattered_bytes=context.traffic.input_bytes * all_samples,
+            gathered_bytes=context.traffic.output_elems * policy.activation.num_bytes * all_samples,
         )
-        return repeated(once, layout.num_micro_batches)
+        return once * layout.num_micro_batches
     if ranks > 1 and layout.data_parallel_engine == "parameter-server":
         network = group.inter if cluster.num_nodes > 1 else group.intra
         lines = parameter_server(ranks, cluster.num_nodes, network)
-        return overlapped(dense.schedule, times.backward_kernel_s, lines, scale=dense.share)
+        return overlapped(dense.schedule, context.times.backward_kernel_s, lines, scale=dense.share)
     total = NO_COMMUNICATION
     shard_size = layout.shard_size
     for part in parts:
         if ranks > 1:
-            found = _exchange(layout, cluster, policy, part, times, sizes, stack, ranks, stride, shard_size)
-            total = _sum(total, found)
+            total = total + _exchange(context, part, ranks, stride, shard_size)
         ranks, stride = layout.expert_data_ranks, layout.ep * layout.tensor_degree_of_experts
         shard_size = 0
     return total
 
 
-def _exchange(
-    layout: Layout,
-    cluster: Cluster,
-    policy: PrecisionPolicy,
-    part: ParameterPart,
-    times: StepTimes,
-    sizes: TransformerTraffic,
-    stack: Stack,
-    ranks: int,
-    stride: int,
-    shard_size: int,
-) -> Overlap:
+def _exchange(context: StepContext, part: ParameterPart, ranks: int, stride: int, shard_size: int) -> Overlap:
     """What one part of the parameters sends per optimizer step."""
-    group = group_of(ranks, stride, cluster)
-    units = sizes.num_layers / layout.pp
+    layout, policy, times, stack = context.layout, context.policy, context.times, context.stack
+    group = group_of(ranks, stride, context.cluster)
+    units = context.traffic.num_layers / layout.pp
     pipeline = (layout.pp, layout.virtual_pp)
     if layout.zero_stage == 3:
         shard, replicas = group, None
         if 0 < shard_size < ranks:
-            shard, replicas = split_group(ranks, shard_size, stride, cluster)
+            shard, replicas = split_group(ranks, shard_size, stride, context.cluster)
         return fully_sharded(
             shard, times, param_bytes=part.gathered_bytes,
             grad_bytes=part.params * policy.reduce.num_bytes, num_units=units,
@@ -278,20 +266,4 @@ def _exchange(
             num_units=units, num_micro_batches=layout.num_micro_batches, zero_stage=layout.zero_stage,
             overlap_parameters=stack.overlap_parameters, pipeline=pipeline,
         )  # fmt: skip
-    if stack.overlap_gradients:
-        return found
-    return _shown(found.link_s)
-
-
-def _shown(seconds: Number) -> Overlap:
-    """A communication that nothing hides."""
-    return Overlap(link_s=seconds, exposed_s=seconds, slowdown_s=np.zeros_like(np.asarray(seconds)))
-
-
-def _sum(one: Overlap, other: Overlap) -> Overlap:
-    """One after the other."""
-    return Overlap(
-        link_s=one.link_s + other.link_s,
-        exposed_s=one.exposed_s + other.exposed_s,
-        slowdown_s=one.slowdown_s + other.slowdown_s,
-    )
+    return found if stack.overlap_gradients else fully_exposed(found.link_s)

@@ -43,9 +43,9 @@ class Stack:
     unpadded_sequences: bool = False
     """Variable-length kernels skip padding tokens (MLPerf BERT)."""
     overlap_gradients: bool = True
-    """Gradients are reduced beside the backward pass, not after it."""
+    """Gradients are reduced during the backward pass, not after it."""
     overlap_parameters: bool = False
-    """ZeRO 1 and 2: new parameters are gathered beside the next forward pass."""
+    """ZeRO 1 and 2: new parameters are gathered during the next forward pass."""
     overlap_tensor: bool = False
     """Messages of tensor parallelism are cut up and hidden behind the products (user buffers, async TP)."""
     real_input: bool = False
@@ -54,7 +54,7 @@ class Stack:
     """Hand-written kernels join what stands between products: bias with GELU, dropout with the residual sum,
     norms with casts (Megatron, Transformer Engine)."""
     host_per_layer_s: float = 0.0
-    """Host time per repeated layer and pass through it (forward, backward, recomputation) beside the
+    """Host time per repeated layer and pass through it (forward, backward, recomputation) besides the
     kernels' launches: modules, hooks, views, random states."""
     host_per_tensor_s: float = 0.0
     """Host time per parameter tensor and step that the trainer adds and no kernel hides: hooks,

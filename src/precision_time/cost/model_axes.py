@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from .axes import Group, StepTimes, lines_of, sends_of
-from .collectives import Number, all_gather_lines, all_reduce_lines, all_to_all_lines, fastest_s
-from .overlap import CONTENTION, Overlap, pipelined
+from .axes import Group, PassTimes, lines_of, sends_of
+from .collectives import Number, all_gather_lines, all_reduce_lines, all_to_all_lines, min_time_s
+from .constants import constants
+from .overlap import Overlap, fully_exposed, partly_hidden, pipelined
 from .traffic import TransformerTraffic
-
-_SHOWN_OF_CUT_MESSAGES = 0.4
-"""Of tensor-parallel messages cut into pieces beside the products. Assumed: the first and the last piece of
-four have nothing to hide behind, and products of a quarter of the rows run slower."""
 
 
 def tensor_parallel(
@@ -40,7 +37,7 @@ def tensor_parallel(
         layers: Layers on this device.
         recomputed: Share of the layers whose forward pass full checkpointing repeats.
         sequence_parallel: Reduce-scatter and all-gather instead of all-reduce: the same volume.
-        hidden: Messages are cut up and run beside the products before and after them.
+        hidden: Messages are cut up and overlap with the products before and after them.
 
     Returns:
         Seconds per micro batch, all exposed unless `hidden`. Volume: 8 (t-1)/t of the boundary per layer.
@@ -49,12 +46,12 @@ def tensor_parallel(
     """
     size = traffic.boundary_elems * samples * bytes_per_elem
     if sequence_parallel:
-        once = 2.0 * fastest_s(lines_of(group, all_gather_lines), size)
+        once = 2.0 * min_time_s(lines_of(group, all_gather_lines), size)
     else:
-        once = fastest_s(lines_of(group, all_reduce_lines), size)
+        once = min_time_s(lines_of(group, all_reduce_lines), size)
     total = once * layers * (4 + 2 * recomputed)
-    shown = total * (_SHOWN_OF_CUT_MESSAGES if hidden else 1.0)
-    return Overlap(link_s=total, exposed_s=shown, slowdown_s=(total - shown) * CONTENTION)
+    exposed = float(constants("communication")["exposed_share_of_cut_messages"]) if hidden else 1.0
+    return partly_hidden(total, total * exposed)
 
 
 def pipeline_messages(
@@ -78,15 +75,15 @@ def pipeline_messages(
 
     Returns:
         Seconds per optimizer step. Plain 1F1B sends are exposed; interleaved ones hide in the steady
-        state and show while the pipeline fills and drains.
+        state and are exposed while the pipeline fills and drains.
 
     Accuracy: docs/accuracy.md.
     """
     size = traffic.boundary_elems * samples * bytes_per_elem
-    once = fastest_s(sends_of(group), size)
+    once = min_time_s(sends_of(group), size)
     sends = np.where(np.asarray(group.size) > 1, 2.0 * virtual_pp * num_micro_batches, 0.0)
-    shown = np.where(np.asarray(virtual_pp) > 1, np.minimum(sends, 2.0 * (group.size - 1)), sends)
-    return Overlap(link_s=once * sends, exposed_s=once * shown, slowdown_s=np.zeros_like(once * sends))
+    exposed = np.where(np.asarray(virtual_pp) > 1, np.minimum(sends, 2.0 * (group.size - 1)), sends)
+    return Overlap(link_s=once * sends, exposed_s=once * exposed, slowdown_s=np.zeros_like(once * sends))
 
 
 def context_ring(
@@ -96,7 +93,7 @@ def context_ring(
     samples: Number,
     bytes_per_elem: float,
     layers: Number,
-    times: StepTimes,
+    times: PassTimes,
 ) -> Overlap:
     """Keys and values once around the ring forward, they and their gradients backward.
 
@@ -106,7 +103,7 @@ def context_ring(
         samples: Samples of a micro batch.
         bytes_per_elem: Of activations.
         layers: Layers on this device.
-        times: The computation that the ring runs beside.
+        times: The computation that the ring overlaps with.
 
     Returns:
         Seconds per micro batch. Volume: 3 (c-1)/c of one layer's keys and values per layer.
@@ -115,7 +112,7 @@ def context_ring(
     Accuracy: docs/accuracy.md.
     """
     block = traffic.kv_elems * samples * bytes_per_elem / group.size
-    hop_s = fastest_s(sends_of(group), block)
+    hop_s = min_time_s(sends_of(group), block)
     link = 3.0 * (np.asarray(group.size, dtype=np.float64) - 1) * hop_s * layers
     found = pipelined(link, times.forward_s + times.backward_s, layers * group.size)
     alone = np.asarray(group.size) <= 1
@@ -142,8 +139,8 @@ def context_gather(
         Seconds per micro batch, all exposed. Volume: 3 (c-1)/c of one layer's keys and values per layer.
     """
     size = traffic.kv_elems * samples * bytes_per_elem
-    total = layers * 3.0 * fastest_s(lines_of(group, all_gather_lines), size)
-    return Overlap(link_s=total, exposed_s=total, slowdown_s=np.zeros_like(np.asarray(total)))
+    total = layers * 3.0 * min_time_s(lines_of(group, all_gather_lines), size)
+    return fully_exposed(total)
 
 
 def context_all_to_all(
@@ -163,10 +160,10 @@ def context_all_to_all(
     """
     lines = lines_of(group, all_to_all_lines)
     local = samples * bytes_per_elem / group.size
-    queries = fastest_s(lines, traffic.boundary_elems * local)
-    keys = fastest_s(lines, traffic.kv_elems * local)
+    queries = min_time_s(lines, traffic.boundary_elems * local)
+    keys = min_time_s(lines, traffic.kv_elems * local)
     total = layers * 2.0 * (2.0 * queries + keys)
-    return Overlap(link_s=total, exposed_s=total, slowdown_s=np.zeros_like(np.asarray(total)))
+    return fully_exposed(total)
 
 
 def expert_exchange(
@@ -195,6 +192,6 @@ def expert_exchange(
     Accuracy: docs/accuracy.md.
     """
     size = traffic.routed_elems * samples * bytes_per_elem
-    once = fastest_s(lines_of(group, all_to_all_lines), size)
+    once = min_time_s(lines_of(group, all_to_all_lines), size)
     total = (4.0 + 2.0 * recomputed) * layers * once
-    return Overlap(link_s=total, exposed_s=total, slowdown_s=np.zeros_like(np.asarray(total)))
+    return fully_exposed(total)

@@ -6,21 +6,20 @@ Reference for the byte counts: the update equations, counted per implementation 
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cache
-from importlib.resources import files
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import UnknownNameError
-from ..precision.policy import PrecisionPolicy
+from ..hardware.device import Device
+from ..parallel.layout import Layout, Offload
+from ..precision.policy import DType, PrecisionPolicy
 from .collectives import Number
+from .constants import constants
 
-_TEMPORARY_BYTES = 4.0
+Floats = NDArray[np.float64]
 
 
 class OptimizerForm(StrEnum):
@@ -35,6 +34,28 @@ class OptimizerForm(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class MatrixWeights:
+    """Trained weights of two dimensions in the layers of one device; shape (N,) each."""
+
+    rows: Floats
+    """The smaller side."""
+    columns: Floats
+    count: Floats
+
+    @property
+    def params(self) -> float:
+        """Elements of all of them."""
+        return float((self.rows * self.columns * self.count).sum())
+
+    def scaled(self, share: float) -> MatrixWeights:
+        """A share of them."""
+        return replace(self, count=self.count * share)
+
+
+NO_MATRICES = MatrixWeights(rows=np.zeros(0), columns=np.zeros(0), count=np.zeros(0))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class OptimizerWork:
     """What one optimizer step moves and starts on one device."""
 
@@ -46,19 +67,19 @@ class OptimizerWork:
     unscale_kernels: Number
     host_syncs: float
     """Times that the host waits for the device: 1 with loss scaling."""
-
-
-@cache
-def _tables() -> Mapping[str, Any]:
-    """The tables of `cost/data/optimizers.toml`."""
-    text = files("precision_time.cost").joinpath("data/optimizers.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
+    product_flops: Number = 0.0
+    """Of matrix products that the update is made of, in `product_dtype`."""
+    product_dtype: DType = DType.FP32
 
 
 def known_optimizers() -> tuple[str, ...]:
     """Canonical optimizer names."""
     return tuple(
-        sorted(name for name, value in _tables().items() if isinstance(value, dict) and "states" in value)
+        sorted(
+            name
+            for name, value in constants("optimizers").items()
+            if isinstance(value, dict) and "states" in value
+        )
     )
 
 
@@ -72,24 +93,47 @@ def canonical_optimizer(name: str) -> str:
     'momentum-sgd'
     """
     lowered = name.lower()
-    found = str(_tables()["aliases"].get(lowered, lowered))
+    found = str(constants("optimizers")["aliases"].get(lowered, lowered))
     if found not in known_optimizers():
         raise UnknownNameError(
             kind="optimizer",
             name=name,
-            known=(*known_optimizers(), *_tables()["aliases"]),
+            known=(*known_optimizers(), *constants("optimizers")["aliases"]),
             hint=f"Known: {', '.join(known_optimizers())}.",
         )
     return found
 
 
-def states_per_param(name: str) -> float:
+def states_per_param(name: str, outside_share: float = 0.0) -> float:
     """State elements that an optimizer keeps per parameter element.
+
+    Args:
+        name: Optimizer or alias.
+        outside_share: Share of the parameters in embeddings and head, where that decides who updates them.
 
     Raises:
         UnknownNameError: If the optimizer is not known.
     """
-    return float(_tables()[canonical_optimizer(name)]["states"])
+    table = constants("optimizers")[canonical_optimizer(name)]
+    states = float(table["states"])
+    if "matrix" not in table:
+        return states
+    return states + outside_share * (states_per_param(table["matrix"]["others"]) - states)
+
+
+def product_flops(name: str, matrices: MatrixWeights) -> float:
+    """FLOPs of the matrix products of one update: 0 for an optimizer that works element by element.
+
+    >>> square = MatrixWeights(rows=np.array([100.0]), columns=np.array([100.0]), count=np.array([1.0]))
+    >>> product_flops("muon", square) == 5 * 6 * 100.0**3
+    True
+    """
+    matrix = constants("optimizers")[canonical_optimizer(name)].get("matrix")
+    if matrix is None:
+        return 0.0
+    sides = {"m": matrices.rows, "n": matrices.columns}
+    once = sum(2.0 * sides[a] * sides[b] * sides[c] for a, b, c in matrix["products"])
+    return float(matrix["iterations"] * (once * matrices.count).sum())
 
 
 def optimizer_work(
@@ -100,8 +144,9 @@ def optimizer_work(
     tensors: Number,
     form: OptimizerForm = OptimizerForm.FOREACH,
     shards: Number = 1.0,
+    matrices: MatrixWeights = NO_MATRICES,
 ) -> OptimizerWork:
-    """Traffic and kernels of one optimizer step on one device.
+    """Traffic, kernels and products of one optimizer step on one device.
 
     Args:
         name: Optimizer or alias.
@@ -110,51 +155,73 @@ def optimizer_work(
         tensors: Trainable parameter tensors of that part.
         form: Implementation.
         shards: Devices that share the update (data-parallel degree under ZeRO 1 to 3, else 1).
+        matrices: Of these parameters the weights of two dimensions in the layers; they matter to
+            optimizers with matrix products.
 
     Returns:
-        Bytes and kernels; arrays broadcast.
+        Bytes, kernels and FLOPs; arrays broadcast.
 
     Raises:
         UnknownNameError: If the optimizer is not known.
 
-    Assumes: gradients are set to None, not zeroed; no gradient clipping.
-    Accuracy: bytes are exact for the update as listed; caches are not modelled.
+    Assumes: gradients are set to None, not zeroed; no gradient clipping; devices share the matrices of an
+        update between them, and a tensor rank updates its own part of a weight.
+    Accuracy: bytes are exact for the update as listed; caches are not modeled.
     """
-    tables = _tables()
-    entry = tables[canonical_optimizer(name)]["fused" if form is OptimizerForm.FUSED else "foreach"]
+    matrix = constants("optimizers")[canonical_optimizer(name)].get("matrix")
+    local = np.asarray(params, dtype=np.float64) / shards
+    if matrix is None:
+        update_bytes, update_kernels = _update(name, policy, local, tensors, form)
+    else:
+        inside = np.minimum(matrices.params / shards, local)
+        matrix_tensors = np.minimum(matrices.count.sum(), tensors)
+        # The products of one matrix follow each other: without a fused kernel, matrix by matrix.
+        own_form = form if form is OptimizerForm.FUSED else OptimizerForm.FOR_LOOP
+        own = _update(name, policy, inside, matrix_tensors, own_form)
+        others = _update(matrix["others"], policy, local - inside, tensors - matrix_tensors, form)
+        update_bytes, update_kernels = own[0] + others[0], own[1] + others[1]
+    unscale = 2.0 * policy.grad.num_bytes * local if policy.loss_scaling else np.zeros_like(local)
+    return OptimizerWork(
+        update_bytes=update_bytes,
+        update_kernels=update_kernels,
+        unscale_bytes=unscale,
+        unscale_kernels=_launches(local, tensors, OptimizerForm.FOREACH) if policy.loss_scaling else 0.0,
+        host_syncs=1.0 if policy.loss_scaling else 0.0,
+        product_flops=product_flops(name, matrices) / shards,
+        product_dtype=DType.FP32 if matrix is None else DType(matrix["dtype"]),
+    )
+
+
+def _update(
+    name: str, policy: PrecisionPolicy, params: Number, tensors: Number, form: OptimizerForm
+) -> tuple[Number, Number]:
+    """Bytes and kernels of an update, the copy to the model's parameters included."""
+    table = constants("optimizers")[canonical_optimizer(name)]
+    entry = table["fused" if form is OptimizerForm.FUSED else "foreach"]
     of_param, of_grad, of_state, of_temporary = entry["accesses"]
     held = policy.master or policy.param
     per_param = (
         of_param * held.num_bytes
         + of_grad * policy.grad.num_bytes
         + of_state * policy.optimizer_state.num_bytes
-        + of_temporary * _TEMPORARY_BYTES
+        + of_temporary * constants("optimizers")["temporary_bytes"]
         + (policy.param.num_bytes if policy.master is not None else 0.0)
     )
-    local = np.asarray(params, dtype=np.float64) / shards
-    unscale = 2.0 * policy.grad.num_bytes * local if policy.loss_scaling else np.zeros_like(local)
     copies = 1.0 if policy.master is not None and policy.master is not policy.param else 0.0
-    launches = _launches(local, tensors, form)
-    return OptimizerWork(
-        update_bytes=per_param * local,
-        update_kernels=(entry["kernels"] + copies) * launches,
-        unscale_bytes=unscale,
-        unscale_kernels=_launches(local, tensors, OptimizerForm.FOREACH) if policy.loss_scaling else 0.0,
-        host_syncs=1.0 if policy.loss_scaling else 0.0,
-    )
+    return per_param * params, (entry["kernels"] + copies) * _launches(params, tensors, form)
 
 
 def _launches(params: Number, tensors: Number, form: OptimizerForm) -> Number:
     """Kernels that one pass over all parameters takes."""
     if form is OptimizerForm.FOR_LOOP:
         return np.asarray(tensors, dtype=np.float64)
-    by_size = np.ceil(np.asarray(params) / _tables()["multi_tensor_elems"])
-    by_count = np.ceil(np.asarray(tensors) / _tables()["multi_tensor_tensors"])
+    by_size = np.ceil(np.asarray(params) / constants("optimizers")["multi_tensor_elems"])
+    by_count = np.ceil(np.asarray(tensors) / constants("optimizers")["multi_tensor_tensors"])
     return np.asarray(np.maximum(by_size, by_count), dtype=np.float64)
 
 
 def optimizer_terms(
-    work: OptimizerWork, *, memory_bytes_per_s: Number, launch_s: Number, reached: Number = 0.8
+    work: OptimizerWork, *, memory_bytes_per_s: Number, launch_s: Number, flops_per_s: Number = np.inf
 ) -> dict[str, Number]:
     """Named seconds of an optimizer step.
 
@@ -162,17 +229,42 @@ def optimizer_terms(
         work: What is moved and started.
         memory_bytes_per_s: Memory bandwidth of the device.
         launch_s: Shortest time between two kernels.
-        reached: Share of the bandwidth that streaming kernels reach; 0.8 is usual for large ones.
+        flops_per_s: Rate of large matrix products in `work.product_dtype`.
 
     Returns:
         `optimizer` (update), `unscale` (GradScaler's pass) and `host_sync`, in seconds.
 
-    Assumes: a pass takes the longer of its traffic and its launches.
+    Assumes: a pass takes the longest of its traffic, its launches and its products.
     Accuracy: see docs/accuracy.md.
     """
-    rate = memory_bytes_per_s * reached
+    rate = memory_bytes_per_s * constants("optimizers")["streaming_share"]
     return {
-        "optimizer": np.maximum(work.update_bytes / rate, work.update_kernels * launch_s),
+        "optimizer": np.maximum(
+            np.maximum(work.update_bytes / rate, work.update_kernels * launch_s),
+            work.product_flops / flops_per_s,
+        ),
         "unscale": np.maximum(work.unscale_bytes / rate, work.unscale_kernels * launch_s),
-        "host_sync": np.asarray(work.host_syncs * _tables()["host_sync_s"]),
+        "host_sync": np.asarray(work.host_syncs * constants("optimizers")["host_sync_s"]),
     }
+
+
+def offload_s(layout: Layout, device: Device, policy: PrecisionPolicy, *, params: float) -> float:
+    """Transfers and host update per optimizer step with states or parameters in host memory, all exposed.
+
+    Gradients go down, the host updates, parameters come up; the update streams through the host's memory.
+
+    Args:
+        layout: What is offloaded, micro batches.
+        device: For its PCIe bandwidth.
+        policy: Types of gradients and parameters.
+        params: Elements whose state this device's rank holds.
+
+    Reference: Ren et al., ZeRO-Offload, USENIX ATC 2021.
+    """
+    host = constants("optimizers")["offload"]
+    pcie = device.pcie_bandwidth_bytes_per_s * host["pcie_share"]
+    moved = params * (policy.reduce.num_bytes + policy.activation.num_bytes)
+    if layout.offload is Offload.PARAMETERS:
+        moved += params * policy.activation.num_bytes * 2.0 * layout.num_micro_batches
+    seconds: float = moved / pcie + params * host["update_bytes"] / host["memory_bytes_per_s"]
+    return seconds

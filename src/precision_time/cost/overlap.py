@@ -19,23 +19,21 @@ from numpy.typing import NDArray
 
 from ..errors import ConfigError
 from ..units import MEBI
-from .collectives import Line, Lines, Number, fastest_s
+from .collectives import Line, Lines, Number, min_time_s
+from .constants import constants
 
 Floats = NDArray[np.float64]
 
 DEFAULT_BUCKET_BYTES = 25 * MEBI
 FIRST_BUCKET_BYTES = 1 * MEBI
 MAX_GROUPS = 64
-CONTENTION = 0.1
-"""Share of the hidden communication that the computation beside it is slowed down by: the library's
-kernels take multiprocessors and memory bandwidth. Assumed, within the 0.05 to 0.3 commonly reported."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GradientSchedule:
     """Buckets of the gradient exchange in the order of the backward pass, for any kernel times.
 
-    At most `MAX_GROUPS` groups of neighbouring buckets; a group is ready when its last bucket is, so
+    At most `MAX_GROUPS` groups of neighboring buckets; a group is ready when its last bucket is, so
     that grouping delays the exchange by at most one group's share of the backward pass.
     """
 
@@ -54,7 +52,7 @@ class GradientSchedule:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Overlap:
-    """Seconds of a communication that runs beside a computation; arrays over configurations."""
+    """Seconds of a communication that runs alongside a computation; arrays over configurations."""
 
     link_s: Number
     """Busy time of the link."""
@@ -62,6 +60,36 @@ class Overlap:
     """What the step is longer by."""
     slowdown_s: Number
     """By how much the computation is slower for sharing the device with the hidden part."""
+
+    def __add__(self, other: Overlap) -> Overlap:
+        """One after the other."""
+        return Overlap(
+            link_s=self.link_s + other.link_s,
+            exposed_s=self.exposed_s + other.exposed_s,
+            slowdown_s=self.slowdown_s + other.slowdown_s,
+        )
+
+    def __mul__(self, rounds: Number) -> Overlap:
+        """The same communication that many times, as in every micro batch."""
+        return Overlap(
+            link_s=self.link_s * rounds,
+            exposed_s=self.exposed_s * rounds,
+            slowdown_s=self.slowdown_s * rounds,
+        )
+
+
+NO_COMMUNICATION = Overlap(link_s=0.0, exposed_s=0.0, slowdown_s=0.0)
+
+
+def fully_exposed(seconds: Number) -> Overlap:
+    """A communication that nothing hides."""
+    return Overlap(link_s=seconds, exposed_s=seconds, slowdown_s=np.zeros_like(np.asarray(seconds)))
+
+
+def partly_hidden(link_s: Number, exposed_s: Number) -> Overlap:
+    """A communication whose hidden part slows the computation down (`contention` in communication.toml)."""
+    contention = float(constants("communication")["contention"])
+    return Overlap(link_s=link_s, exposed_s=exposed_s, slowdown_s=(link_s - exposed_s) * contention)
 
 
 def gradient_schedule(
@@ -136,7 +164,7 @@ def _ready_order(
 def _grouped(
     sizes: Floats, ends: list[tuple[int, int, int, int]], repeat: Floats, max_groups: int
 ) -> GradientSchedule:
-    """Neighbouring buckets joined until at most `max_groups` remain."""
+    """Neighboring buckets joined until at most `max_groups` remain."""
     parts = [
         part for part in np.array_split(np.arange(len(sizes)), min(max_groups, len(sizes) or 1)) if part.size
     ]
@@ -186,7 +214,7 @@ def group_s(schedule: GradientSchedule, lines: Lines, scale: Number = 1.0) -> Fl
     share = np.asarray(scale, dtype=np.float64)[..., None]
     count = np.maximum(schedule.num_buckets * share, np.minimum(schedule.num_buckets, 1.0))
     size = schedule.bucket_bytes * schedule.num_buckets * share / count
-    return np.asarray(count * fastest_s(wide, size))
+    return np.asarray(count * min_time_s(wide, size))
 
 
 def exposed_s(ready: Floats, group: Floats, backward_s: Number) -> Number:
@@ -216,7 +244,6 @@ def overlapped(
     lines: Lines,
     *,
     scale: Number = 1.0,
-    contention: Number = CONTENTION,
 ) -> Overlap:
     """The gradient exchange against one backward pass (the last micro batch's under accumulation).
 
@@ -225,7 +252,6 @@ def overlapped(
         kernel_s: Seconds of the backward kernels on this device, (N,) or (C, N).
         lines: Of the collective, scalars or arrays over C.
         scale: See `group_s`.
-        contention: Slowdown of the computation per second of hidden communication.
 
     Returns:
         Link, exposed and slowdown seconds, () or (C,).
@@ -237,7 +263,7 @@ def overlapped(
     group = np.broadcast_to(group, np.broadcast_shapes(group.shape, ready.shape))
     link = np.sum(group, axis=-1)
     exposed = exposed_s(ready, group, np.sum(kernel_s, axis=-1))
-    return Overlap(link_s=link, exposed_s=exposed, slowdown_s=(link - exposed) * contention)
+    return partly_hidden(link, exposed)
 
 
 def pipelined(communication_s: Number, compute_s: Number, num_units: Number) -> Overlap:
@@ -260,6 +286,4 @@ def pipelined(communication_s: Number, compute_s: Number, num_units: Number) -> 
     units = np.maximum(num_units, 1.0)
     unit_s = communication_s / units
     exposed = unit_s + (units - 1) * np.maximum(unit_s - compute_s / units, 0.0)
-    return Overlap(
-        link_s=communication_s, exposed_s=exposed, slowdown_s=(communication_s - exposed) * CONTENTION
-    )
+    return partly_hidden(communication_s, exposed)

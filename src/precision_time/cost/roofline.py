@@ -1,34 +1,31 @@
 r"""Seconds of every kernel of a lowered step: a roofline with tiles, waves and start-up latency.
 
-$t = \left(t_c^p + t_m^p\right)^{1/p} + t_0 \cdot launches$, with
+$t = \left(t_c^3 + t_m^3\right)^{1/3} + t_0 \cdot launches$, with
 $t_c = flops / (peak_{dtype} \cdot u_{class} \cdot u_{tile} \cdot u_{wave} \cdot u_k)$ and
 $t_m = bytes / (bandwidth \cdot v_{class})$.
 
-The class utilisations u and v are calibrated on the corpus (`cost/data/kernels.toml`). Arrays
-broadcast: configurations along axis 0, kernels along axis 1.
+At the ridge a kernel takes 1.26 times either bound. The class utilizations u and v are calibrated on the
+corpus (`cost/data/kernels.toml`). Arrays broadcast: configurations along axis 0, kernels along axis 1.
 
-References: Williams et al., CACM 52(4), 2009, for the roofline; tile and wave quantisation after
+References: Williams et al., CACM 52(4), 2009, for the roofline; tile and wave quantization after
 NVIDIA's matrix multiplication guide and NeuSight (ASPLOS 2025).
 """
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from importlib import resources
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..hardware.device import Device
-from ..identity_cache import cache_by_identity
 from ..precision.lowered import LoweredStep
 from ..precision.lowering import DTYPES, OP_CLASSES
 from ..precision.policy import DType
 from ..workload.graph import PRODUCT_CLASSES, OpClass
+from .constants import constants
 from .group import JobGroup
 from .job import Stack
 
@@ -36,11 +33,7 @@ Floats = NDArray[np.float64]
 
 _WIDTHS = (4.0, 2.0, 1.0, 0.5)
 """Bytes of the types of matrix units, in the order of the table `sustained`: TF32, 16, 8, 4 bits."""
-FUSED_KERNELS = 0.6
-"""Traffic of what stands between products that remains with hand-fused kernels. Assumed near inductor's."""
 _LAST_ATTENTION = "flash3"
-_SHARPNESS = 3
-"""p of the smooth maximum: at the ridge a kernel takes 1.26 times either bound."""
 _LEAST_SHARE = 1e-4
 _TIMED = (
     "op_class",
@@ -58,31 +51,15 @@ _TIMED = (
     "launches",
 )
 """Columns of a kernel that its time depends on."""
-_TILE = 128.0
-_MIN_TILE = 16.0
-_SPLIT_K = 512.0
-"""Inner length that one block keeps when a product is split over idle units."""
 _IS_PRODUCT = np.array([op_class in PRODUCT_CLASSES for op_class in OP_CLASSES])
 _IS_WIDE = np.array([dtype in (DType.FP32, DType.FP64) for dtype in DTYPES]).astype(np.intp)
 _ATTENTION = OP_CLASSES.index(OpClass.ATTENTION)
-_ATTENTION_K_HALF = 16.0
-"""Heads of 64 reach nine tenths of what heads of 128 do (Dao, FlashAttention-2, 2023, figure 4)."""
 _DEPTHWISE = OP_CLASSES.index(OpClass.DEPTHWISE_CONV)
-_FALLBACK = {
-    DType.TF32: DType.FP32,
-    DType.FP16: DType.FP32,
-    DType.BF16: DType.FP32,
-    DType.FP8: DType.BF16,
-    DType.INT8: DType.FP8,
-    DType.FP4: DType.FP8,
-}
-_FP64_SHARE = 1.0 / 32.0
-"""fp64 rate relative to fp32 where the data sheet gives none (consumer GPUs, NVIDIA white papers)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KernelModel:
-    """Calibrated utilisations; arrays are indexed by the position of the class in OpClass."""
+    """Calibrated utilizations; arrays are indexed by the position of the class in OpClass."""
 
     compute: Floats
     """Share of the dense peak that large products reach, shape (classes, 2): in types of matrix units,
@@ -108,14 +85,14 @@ class DeviceRates:
 
 
 def peak_flops_per_s(device: Device, dtype: DType) -> float:
-    """Dense peak of `dtype` on `device`; a type without hardware runs as its wider neighbour."""
+    """Dense peak of `dtype` on `device`; without hardware for it, of the type it runs as."""
     word: DType | None = dtype
     while word is not None:
         if word.value in device.peak_flops_per_s:
             return device.peak_flops_per_s[word.value]
-        word = _FALLBACK.get(word)
+        word = word.runs_as
     if dtype is DType.FP64:
-        return device.peak_flops_per_s["fp32"] * _FP64_SHARE
+        return device.peak_flops_per_s["fp32"] * float(constants("kernels")["fp64_share"])
     return max(device.peak_flops_per_s.values())
 
 
@@ -136,9 +113,14 @@ def _sustained_flops_per_s(device: Device, dtype: DType) -> float:
     return peak * sustained_shares(device.arch)[_WIDTHS.index(max(dtype.num_bytes, 0.5))]
 
 
+def product_flops_per_s(device: Device, dtype: DType) -> float:
+    """Rate of large matrix products outside the layers, as in an optimizer."""
+    return _sustained_flops_per_s(device, dtype) * float(constants("kernels")["compute"]["gemm"][0])
+
+
 def sustained_shares(arch: str) -> tuple[float, ...]:
     """Share of the dense peak that an architecture sustains: TF32, 16, 8, 4 bits."""
-    table = _kernel_data()["sustained"]
+    table = constants("kernels")["sustained"]
     return tuple(table.get(arch, table["other"]))
 
 
@@ -151,7 +133,7 @@ def kernel_seconds(
         step: Typed kernels, N of them.
         micro_batch_size: Samples per forward pass, shape (C, 1).
         rates: Device rates, C rows (or one row for all).
-        model: Calibrated utilisations.
+        model: Calibrated utilizations.
 
     Returns:
         Seconds, shape (C, N).
@@ -169,12 +151,12 @@ def kernel_seconds(
         * model.compute[kernels.op_class, _IS_WIDE[kernels.dtype]]
         * _shape_share(kernels, micro_batch_size, rates, model)
     )
-    once = np.cbrt(compute_s**_SHARPNESS + memory_s**_SHARPNESS) + model.latency_s * kernels.launches
+    once = np.cbrt(compute_s**3 + memory_s**3) + model.latency_s * kernels.launches
     seconds: Floats = once[:, which] * (step.sequential_steps * step.repeat)
     return seconds
 
 
-@cache_by_identity
+@lru_cache(maxsize=512)
 def _distinct(step: LoweredStep) -> tuple[LoweredStep, NDArray[np.intp]]:
     """The kernels of a step that differ in what their time depends on, and which of them each one is."""
     table = np.stack([np.asarray(getattr(step, name), dtype=np.float64) for name in _TIMED], axis=1)
@@ -185,31 +167,32 @@ def _distinct(step: LoweredStep) -> tuple[LoweredStep, NDArray[np.intp]]:
 
 def _shape_share(step: LoweredStep, batch: Floats, rates: DeviceRates, model: KernelModel) -> Floats:
     """Share of the class's rate that the shape of a product allows: tiles, waves, inner length."""
+    shape = constants("kernels")["shape"]
     rows = np.flatnonzero(_IS_PRODUCT[step.op_class] & (step.op_class != _DEPTHWISE) & (step.flops > 0.0))
     m = step.m[rows] * np.where(step.m_scales[rows], batch, 1.0)
     n = step.n[rows]
     k = step.k[rows] * np.where(step.k_scales[rows], batch, 1.0)
     count = step.count[rows] * np.where(step.count_scales[rows], batch, 1.0)
-    tile_m, tile_n = _tile(m), _tile(n)
+    tile_m, tile_n = (_tile(extent, shape["min_tile"], shape["tile"]) for extent in (m, n))
     tiles = np.ceil(m / tile_m) * np.ceil(n / tile_n) * count
-    split = np.clip(np.floor(rates.units / tiles), 1.0, np.maximum(k / _SPLIT_K, 1.0))
+    split = np.clip(np.floor(rates.units / tiles), 1.0, np.maximum(k / shape["split_k"], 1.0))
     waves = tiles * split / rates.units
     wave_share = np.where(waves >= 1.0, waves / np.ceil(waves), waves)
     tile_share = (m / (np.ceil(m / tile_m) * tile_m)) * (n / (np.ceil(n / tile_n) * tile_n))
-    tile_area = np.sqrt(np.minimum(tile_m * tile_n, _TILE**2) / _TILE**2)
+    tile_area = np.sqrt(tile_m * tile_n / shape["tile"] ** 2)
     filled = (
         np.maximum(tile_share * (0.5 + 0.5 * wave_share) * tile_area, _LEAST_SHARE)
         * k
-        / (k + np.where(step.op_class[rows] == _ATTENTION, _ATTENTION_K_HALF, model.k_half))
+        / (k + np.where(step.op_class[rows] == _ATTENTION, shape["attention_k_half"], model.k_half))
     )
     share = np.ones((len(batch), len(step.m)))
     share[:, rows] = np.where(waves < 1.0, filled * np.sqrt(np.maximum(waves, _LEAST_SHARE)), filled)
     return share
 
 
-def _tile(extent: Floats) -> Floats:
-    """Tile side that a library would pick: the largest power of two up to 128 that the extent fills."""
-    side: Floats = np.clip(2.0 ** np.floor(np.log2(np.maximum(extent, 1.0))), _MIN_TILE, _TILE)
+def _tile(extent: Floats, least: float, most: float) -> Floats:
+    """Tile side that a library would pick: the largest power of two that the extent fills."""
+    side: Floats = np.clip(2.0 ** np.floor(np.log2(np.maximum(extent, 1.0))), least, most)
     return side
 
 
@@ -229,20 +212,20 @@ def compiler_rates(compiler: str) -> CompilerRates:
     >>> compiler_rates("none")
     CompilerRates(fusion=1.0, host=4.5)
     """
-    table = _kernel_data()["compilers"]
+    table = constants("kernels")["compilers"]
     entry = table.get(compiler, table["none"])
     return CompilerRates(fusion=entry["fusion"], host=entry["host"])
 
 
 @lru_cache(maxsize=256)
 def load_kernel_model(arch: str = "", attention: str = "") -> KernelModel:
-    """The calibrated utilisations that ship with the package.
+    """The calibrated utilizations that ship with the package.
 
     Args:
         arch: Architecture word of the device: attention kernels differ by it.
         attention: Generation of the fused attention kernel; the last one when empty.
     """
-    data = _kernel_data()
+    data = constants("kernels")
     compute = np.array([data["compute"].get(op_class.value, (1.0, 1.0)) for op_class in OP_CLASSES])
     shares = data["attention"].get(attention, data["attention"][_LAST_ATTENTION])
     compute[OP_CLASSES.index(OpClass.ATTENTION), 0] = shares.get(arch, shares["other"])
@@ -255,7 +238,7 @@ def load_kernel_model(arch: str = "", attention: str = "") -> KernelModel:
 
 
 def kernel_model_of(group: JobGroup) -> KernelModel:
-    """Utilisations for the device and the software of a group of jobs."""
+    """Utilizations for the device and the software of a group of jobs."""
     return load_kernel_model(group.cluster.device.arch, attention_kernel(group.stack))
 
 
@@ -263,13 +246,7 @@ def attention_kernel(stack: Stack) -> str:
     """Generation of the fused attention kernel that a stack of its year runs (`kernels.toml`)."""
     if stack.tuned_attention:
         return _LAST_ATTENTION
-    entries = _kernel_data()["attention_from"]
+    entries = constants("kernels")["attention_from"]
     return str(
         next((e["name"] for e in reversed(entries) if stack.framework_year >= e["year"]), entries[0]["name"])
     )
-
-
-@lru_cache(maxsize=1)
-def _kernel_data() -> dict[str, Any]:
-    text = resources.files(__package__).joinpath("data/kernels.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
-from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
 
 from ..errors import UnknownNameError
+from .constants import constants
 from .job import Stack
 
 DEFAULT_PROFILE = "pytorch-eager"
@@ -46,11 +45,11 @@ class StackProfile:
     fused_kernels: bool = False
     """Hand-written kernels join what stands between products."""
     host_per_layer_s: float = 0.0
-    """Host time per layer and pass that the trainer adds beside the kernels."""
+    """Host time per layer and pass that the trainer adds to the kernels."""
     overlap_gradients_from: float | None = 0.0
-    """Year from which gradients are reduced beside the backward pass; None if never."""
+    """Year from which gradients are reduced during the backward pass; None if never."""
     overlap_parameters_from: float | None = None
-    """Year from which ZeRO 1 and 2 gather parameters beside the forward pass; None if never."""
+    """Year from which ZeRO 1 and 2 gather parameters during the forward pass; None if never."""
     overlap_tensor_from: float | None = None
     """Year from which messages of tensor parallelism hide behind products; None if never."""
 
@@ -94,13 +93,8 @@ def _since(start: float | None, year: float) -> bool:
 
 
 @cache
-def _document() -> dict[str, Any]:
-    return tomllib.loads(files(__package__).joinpath("data/stacks.toml").read_text(encoding="utf-8"))
-
-
-@cache
 def _profiles() -> Mapping[str, StackProfile]:
-    tables = _document()["stack"]
+    tables = constants("stacks")["stack"]
     return MappingProxyType({name: StackProfile(name=name, **table) for name, table in tables.items()})
 
 
@@ -138,7 +132,7 @@ def framework_profile(framework: str) -> StackProfile:
     Raises:
         UnknownNameError: If no stack of that framework is known.
     """
-    usual: Mapping[str, str] = _document()["framework"]
+    usual: Mapping[str, str] = constants("stacks")["framework"]
     name = framework.strip().lower()
     if name not in usual:
         raise UnknownNameError(
@@ -153,7 +147,7 @@ def usual_profile(family: str) -> StackProfile:
     >>> usual_profile("cnn").name
     'pytorch-eager'
     """
-    return get_stack_profile(_document()["family"].get(family, DEFAULT_PROFILE))
+    return get_stack_profile(constants("stacks")["family"].get(family, DEFAULT_PROFILE))
 
 
 def get_stack(name: str = DEFAULT_PROFILE) -> Stack:

@@ -4,47 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import reduce
+from functools import lru_cache, reduce
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..identity_cache import cache_by_identity
-from ..parallel.layout import Offload
+from ..parallel.layout import Layout, Offload
+from ..parallel.schedules.contract import StageTimes
+from ..parallel.schedules.registry import schedule_of
 from ..precision.catalog import get_policy
 from ..precision.lowered import LoweredStep
-from ..precision.lowering import lower
+from ..precision.lowering import OP_CLASSES, lower
 from ..precision.quantization import amax_exchange, gathered_bytes
-from .axes import group_of, lines_of
-from .collectives import all_reduce_lines, fastest_s
-from .communication import MODEL_AXES, ParameterPart, StepTimes, communication
+from ..workload.graph import PRODUCT_CLASSES
+from .axes import PassTimes, StepContext, group_of, lines_of
+from .collectives import Number, all_reduce_lines, min_time_s
+from .communication import AXES, MODEL_AXES, communication
 from .compute import ComputeCosts, compute_costs
+from .constants import constants
+from .data_axis import ParameterPart
 from .group import JobGroup
-from .held import HeldParameters, held_parameters
 from .job import Stack, TimingScope
 from .memory import memory_of, total_bytes
-from .offload import offload_s
-from .optimizer import OptimizerForm, optimizer_terms, optimizer_work
-from .overlap import GradientSchedule, gradient_schedule
-from .pipeline import pipeline_bubble_s
-from .roofline import kernel_model_of
+from .optimizer import MatrixWeights, OptimizerForm, offload_s, optimizer_terms, optimizer_work
+from .overlap import GradientSchedule, fully_exposed, gradient_schedule
+from .roofline import kernel_model_of, product_flops_per_s
 from .stragglers import straggler_share
+from .terms import EXPOSED_TERMS, HOST_STALL, TERMS
 from .traffic import traffic_of
 
 Floats = NDArray[np.float64]
 
-EXPOSED = (
-    "data_exposed",
-    "tensor_exposed",
-    "pipeline_exposed",
-    "context_exposed",
-    "expert_exposed",
-    "pipeline_bubble",
-    "contention",
-)
-"""Communication terms: what each parallel axis adds to a step."""
-_FOREACH_YEAR = 2022.5
-"""PyTorch 1.12 made the multi-tensor form of its optimizers the default on GPUs."""
+_IS_PRODUCT = np.array([op_class in PRODUCT_CLASSES for op_class in OP_CLASSES])
 _TINY_S = 1e-12
 
 
@@ -53,11 +44,10 @@ class StepCosts:
     """Analytical seconds of C jobs; every array has shape (C,)."""
 
     terms: Mapping[str, Floats]
-    """Named seconds that add up to the step time."""
-    exposed_names: frozenset[str]
-    """Terms that are communication the computation does not hide."""
-    link_s: Floats
-    """Communication on the wire, hidden or not."""
+    """Named seconds that add up to the step time, in the order of `terms.TERMS`."""
+    link_seconds: Mapping[str, Floats]
+    """Communication on the wire by parallel axis (`communication.AXES`), hidden or not: at least the exposed
+    seconds of the axis."""
     facts: Mapping[str, Floats]
     """Work, traffic and shares that the learned stages read."""
 
@@ -69,25 +59,78 @@ class StepCosts:
     @property
     def compute_s(self) -> Floats:
         """Sum of the terms that are not exposed communication."""
-        return reduce(np.add, (s for name, s in self.terms.items() if name not in self.exposed_names))
+        return reduce(np.add, (s for name, s in self.terms.items() if name not in EXPOSED_TERMS))
+
+    @property
+    def exposed_names(self) -> frozenset[str]:
+        """Terms that are communication the computation does not hide, and waiting for other devices."""
+        return frozenset(EXPOSED_TERMS)
+
+    @property
+    def link_s(self) -> Floats:
+        """Communication on the wire over all axes."""
+        return reduce(np.add, self.link_seconds.values())
 
 
 def price(group: JobGroup) -> StepCosts:
     """Analytical costs of the jobs of a group."""
     step = lower(group.workload.graph, group.precision, group.cluster.device.arch)
     compute = compute_costs(step, group, kernel_model_of(group))
-    held = held_parameters(compute)
-    exposed, link_s = _communication_terms(group, compute, held)
+    local = local_parameters(compute)
+    exposed, link_seconds = _communication_terms(group, compute, local)
     # While the device waits for the network the host catches up: a step is max(host, kernels + exposed).
     waits_s = reduce(np.add, exposed.values()) - exposed["pipeline_bubble_s"]
-    stall_s = np.maximum(compute.terms["host_stall_s"] - waits_s, 0.0)
-    terms = {**compute.terms, "host_stall_s": stall_s, **_optimizer_terms(group, held), **exposed}
+    stall_s = np.maximum(compute.terms[HOST_STALL] - waits_s, 0.0)
+    found = {**compute.terms, HOST_STALL: stall_s, **_optimizer_terms(group, local), **exposed}
+    terms = {term.name: found.pop(term.name) for term in TERMS if term.name in found}
+    assert not found, f"terms that cost/terms.py does not list: {sorted(found)}"
     terms["straggler_s"] = _straggler_s(group, terms)
     return StepCosts(
         terms=terms,
-        exposed_names=frozenset({*exposed, "straggler_s"}),
-        link_s=link_s,
+        link_seconds=link_seconds,
         facts={**compute.facts, **_more_facts(group, compute)},
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LocalParameters:
+    """Trainable elements on one device: its tensor, expert and pipeline share."""
+
+    dense: float
+    experts: float
+    dense_total: float
+    """Of all stages, with the same tensor share."""
+    experts_total: float
+    tensor_share: float
+    """Share of the model's parameter tensors."""
+    matrices: MatrixWeights
+    """Weights of two dimensions outside embeddings and head."""
+
+
+def local_parameters(compute: ComputeCosts) -> LocalParameters:
+    """Parameters of the stage that holds most of them, read off the kernels that make their gradients."""
+    step, shares = compute.step, compute.shares
+    elements = step.param_elems * step.repeat
+    dense, experts = elements * ~step.expert, elements * step.expert
+    by_stage = shares.kernels @ (dense + experts)
+    fullest = int(by_stage.argmax())
+    has = (step.param_elems > 0) * step.repeat
+    return LocalParameters(
+        dense=float(shares.kernels[fullest] @ dense),
+        experts=float(shares.kernels[fullest] @ experts),
+        dense_total=float(dense.sum()),
+        experts_total=float(experts.sum()),
+        tensor_share=float(shares.kernels[fullest] @ has) / max(float(has.sum()), 1.0),
+        matrices=_matrices(step, elements * shares.kernels[fullest]),
+    )
+
+
+def _matrices(step: LoweredStep, elements: Floats) -> MatrixWeights:
+    """Weights of two dimensions, read off the products that make their gradients."""
+    products = _IS_PRODUCT[step.op_class] & (elements > 0.0) & ~step.vocabulary
+    m, n = step.m[products], step.n[products]
+    return MatrixWeights(
+        rows=np.minimum(m, n), columns=np.maximum(m, n), count=elements[products] / np.maximum(m * n, 1.0)
     )
 
 
@@ -101,13 +144,13 @@ def _straggler_s(group: JobGroup, terms: Mapping[str, Floats]) -> Floats:
     return share * total
 
 
-def _optimizer_terms(group: JobGroup, held: HeldParameters) -> dict[str, Floats]:
-    """Update, unscale pass, host synchronisation, transfers to the host, the trainer's time per tensor."""
+def _optimizer_terms(group: JobGroup, local: LocalParameters) -> dict[str, Floats]:
+    """Update, unscale pass, host synchronization, transfers to the host, the trainer's time per tensor."""
     layout, device, graph = group.layout, group.cluster.device, group.workload.graph
-    tensors = graph.param_tensors * held.tensor_share
+    tensors = graph.param_tensors * local.tensor_share
     sharded = layout.zero_stage > 0
-    local = held.dense / (layout.shard_ranks if sharded else 1)
-    local += held.experts / (layout.expert_data_ranks if sharded else 1)
+    params = local.dense / (layout.shard_ranks if sharded else 1)
+    params += local.experts / (layout.expert_data_ranks if sharded else 1)
     counted = 0.0 if group.scope is TimingScope.NO_OPTIMIZER else 1.0
     trainer_s = group.stack.host_per_tensor_s * tensors
     named = {"trainer_s": trainer_s, "offload_s": 0.0}
@@ -115,19 +158,21 @@ def _optimizer_terms(group: JobGroup, held: HeldParameters) -> dict[str, Floats]
         work = optimizer_work(
             group.workload.optimizer,
             group.precision,
-            params=local,
+            params=params,
             tensors=tensors,
             form=_optimizer_form(group.stack),
+            matrices=local.matrices.scaled(params / max(local.dense + local.experts, 1.0)),
         )
         seconds = optimizer_terms(
             work,
             memory_bytes_per_s=device.memory_bandwidth_bytes_per_s,
             launch_s=device.launch_overhead_s,
+            flops_per_s=product_flops_per_s(device, work.product_dtype),
         )
         named |= {f"{name}_s": float(value) * counted for name, value in seconds.items()}
     else:
         named |= {"optimizer_s": 0.0, "unscale_s": 0.0, "host_sync_s": 0.0}
-        named["offload_s"] = offload_s(layout, device, group.precision, params=local) * counted
+        named["offload_s"] = offload_s(layout, device, group.precision, params=params) * counted
     return {name: np.full(len(group), value) for name, value in named.items()}
 
 
@@ -135,40 +180,71 @@ def _optimizer_form(stack: Stack) -> OptimizerForm:
     """How the stack runs the update: PyTorch went tensor by tensor until 1.12."""
     if stack.fused_optimizer:
         return OptimizerForm.FUSED
-    if stack.framework == "pytorch" and stack.framework_year < _FOREACH_YEAR:
+    if stack.framework == "pytorch" and stack.framework_year < constants("optimizers")["foreach_from"]:
         return OptimizerForm.FOR_LOOP
     return OptimizerForm.FOREACH
 
 
 def _communication_terms(
-    group: JobGroup, compute: ComputeCosts, held: HeldParameters
-) -> tuple[dict[str, Floats], Floats]:
-    """Exposed seconds by axis, and seconds on the wire."""
+    group: JobGroup, compute: ComputeCosts, local: LocalParameters
+) -> tuple[dict[str, Floats], dict[str, Floats]]:
+    """Exposed seconds by term, and link seconds by axis."""
     size, layout = len(group), group.layout
     if group.cluster.num_devices == 1:
-        return {f"{name}_s": np.zeros(size) for name in EXPOSED}, np.zeros(size)
-    found = communication(
-        layout,
-        group.cluster,
-        group.precision,
-        parts=_parts(group, compute.step, held),
-        times=_step_times(compute),
+        idle = (name for name in EXPOSED_TERMS if name != "straggler_s")
+        return {name: np.zeros(size) for name in idle}, {axis: np.zeros(size) for axis in AXES}
+
+    def column(seconds: Number) -> Floats:
+        return np.broadcast_to(np.asarray(seconds, dtype=np.float64), (size,))
+
+    context = StepContext(
+        layout=layout,
+        cluster=group.cluster,
+        policy=group.precision,
+        times=_pass_times(compute),
         traffic=traffic_of(group.workload.graph),
-        layers=float(compute.shares.layers.max()),
         micro_batch_size=group.micro_batch_size,
+        stage_layers=float(compute.shares.layers.max()),
         stack=group.stack,
     )
-    wide = {
-        name: np.broadcast_to(np.asarray(value, dtype=np.float64), (size,)) for name, value in found.items()
-    }
-    amax_s = _amax_s(group, compute.step)
-    wide |= {name: wide[name] + amax_s for name in ("data_link_s", "data_exposed_s")}
-    sent_s = sum((wide[f"{axis}_exposed_s"] for axis in MODEL_AXES), np.zeros(size))
-    sent_s = sent_s / layout.num_micro_batches
-    wide["pipeline_bubble_s"] = pipeline_bubble_s(layout, compute, sent_s)
-    exposed = {f"{name}_s": wide[f"{name}_s"] for name in EXPOSED}
-    link_s: Floats = np.sum([value for name, value in wide.items() if name.endswith("_link_s")], axis=0)
-    return exposed, link_s
+    axes = communication(context, _parts(group, compute.step, local))
+    axes["data"] = axes["data"] + fully_exposed(_amax_s(group, compute.step))
+    exposed = {f"{axis}_exposed_s": column(found.exposed_s) for axis, found in axes.items()}
+    sent_s = sum((exposed[f"{axis}_exposed_s"] for axis in MODEL_AXES), np.zeros(size))
+    exposed["pipeline_bubble_s"] = pipeline_bubble_s(layout, compute, sent_s / layout.num_micro_batches)
+    exposed["contention_s"] = sum((column(found.slowdown_s) for found in axes.values()), np.zeros(size))
+    exposed = {name: exposed[name] for name in EXPOSED_TERMS if name in exposed}
+    return exposed, {axis: column(found.link_s) for axis, found in axes.items()}
+
+
+def pipeline_bubble_s(layout: Layout, compute: ComputeCosts, sent_s: Floats) -> Floats:
+    """Idle seconds of the slowest stage per optimizer step, shape (C,).
+
+    The slowest stage works its micro batches and waits while one passes through the others: the bubble
+    of the schedule's formula, at the mean time of the other stages.
+
+    References: Narayanan et al., SC 2021 (1F1B, interleaved); Huang et al., GPipe, NeurIPS 2019; Qi et al.,
+    Zero Bubble Pipeline Parallelism, ICLR 2024.
+
+    Args:
+        layout: Stages, chunks, schedule.
+        compute: Stage times of one micro batch.
+        sent_s: Exposed messages of one micro batch on the stage with the most layers, shape (C,).
+    """
+    if layout.pp == 1:
+        return np.zeros(len(sent_s))
+    shares = compute.shares
+    sent = sent_s[:, None] * shares.layers / max(float(shares.layers.max()), 1.0)
+    stage_s = compute.stage_forward_s + compute.stage_backward_s + sent
+    slowest = np.argmax(stage_s, axis=1)
+    others: Floats = stage_s @ shares.stages - stage_s[np.arange(len(sent_s)), slowest]
+    backward = (compute.stage_backward_s @ shares.stages) / (
+        (compute.stage_forward_s + compute.stage_backward_s) @ shares.stages
+    )
+    other_s = others / (layout.pp - 1)
+    times = StageTimes(forward_s=other_s * (1.0 - backward), backward_s=other_s * backward)
+    schedule = schedule_of(layout.schedule)
+    return np.maximum(schedule.bubble_s(layout.pp, layout.virtual_pp, layout.num_micro_batches, times), 0.0)
 
 
 def _amax_s(group: JobGroup, step: LoweredStep) -> float:
@@ -179,30 +255,30 @@ def _amax_s(group: JobGroup, step: LoweredStep) -> float:
         return 0.0
     cluster, layout = group.cluster, group.layout
     ranks = group_of(layout.tp * layout.cp * layout.dp, 1, cluster)
-    once = fastest_s(lines_of(ranks, all_reduce_lines), exchange.bytes_each)
+    once = min_time_s(lines_of(ranks, all_reduce_lines), exchange.bytes_each)
     return float(np.asarray(once)) * rounds
 
 
-def _step_times(compute: ComputeCosts) -> StepTimes:
+def _pass_times(compute: ComputeCosts) -> PassTimes:
     """One micro batch, the recomputation spread evenly over the backward pass."""
     backward_s = compute.backward_s + compute.recompute_s
     kernels_s = compute.kernels_s[:, compute.step.phase == 1]
     stretch = backward_s / np.maximum(compute.backward_s, _TINY_S)
-    return StepTimes(
+    return PassTimes(
         forward_s=compute.forward_s,
         backward_s=backward_s,
         backward_kernel_s=kernels_s * stretch[:, None],
     )
 
 
-def _parts(group: JobGroup, step: LoweredStep, held: HeldParameters) -> tuple[ParameterPart, ...]:
+def _parts(group: JobGroup, step: LoweredStep, local: LocalParameters) -> tuple[ParameterPart, ...]:
     """Parameters by the ranks that average them: the experts apart where they have ranks of their own."""
     layout, policy = group.layout, group.precision
-    sizes = {"dense": (held.dense, held.dense_total), "experts": (held.experts, held.experts_total)}
-    if not held.experts or layout.expert_data_ranks == layout.data_ranks:
-        sizes = {"all": (held.dense + held.experts, held.dense_total + held.experts_total)}
-    whole = held.dense_total * layout.tp
-    whole += held.experts_total * layout.ep * layout.tensor_degree_of_experts
+    sizes = {"dense": (local.dense, local.dense_total), "experts": (local.experts, local.experts_total)}
+    if not local.experts or layout.expert_data_ranks == layout.data_ranks:
+        sizes = {"all": (local.dense + local.experts, local.dense_total + local.experts_total)}
+    whole = local.dense_total * layout.tp
+    whole += local.experts_total * layout.ep * layout.tensor_degree_of_experts
     # Frozen parameters are gathered too, though they have no gradients.
     per_elem = gathered_bytes(group.workload.graph, policy) / max(whole, 1.0)
     return tuple(
@@ -229,7 +305,7 @@ def _more_facts(group: JobGroup, compute: ComputeCosts) -> dict[str, Floats]:
     }
 
 
-@cache_by_identity
+@lru_cache(maxsize=512)
 def _schedule(step: LoweredStep, bytes_per_elem: float, bucket_bytes: float, part: str) -> GradientSchedule:
     """Gradient buckets of a device's kernels: of all of them, of the dense ones or of the experts."""
     backward = step.phase == 1

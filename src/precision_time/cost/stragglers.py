@@ -9,14 +9,10 @@ $z(N) = \Phi^{-1}\!\left(\frac{N-0.375}{N+0.25}\right)$ (Statistical Estimates a
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Mapping
-from functools import cache
-from importlib.resources import files
 from statistics import NormalDist
-from typing import Any
 
 from ..errors import ConfigError
+from .constants import constants
 
 _NORMAL = NormalDist()
 
@@ -44,7 +40,7 @@ def straggler_share(num_devices: int, num_nodes: int) -> float:
         network model misses.
     """
     waiting = max(expected_maximum(num_devices), expected_maximum(num_nodes))
-    return float(straggler_constants()["device_spread"]) * waiting
+    return float(constants("stragglers")["device_spread"]) * waiting
 
 
 def expected_maximum(count: int) -> float:
@@ -56,10 +52,3 @@ def expected_maximum(count: int) -> float:
     if count < 1:
         raise ConfigError(f"count={count} participants cannot wait for each other. To fix: give 1 or more.")
     return _NORMAL.inv_cdf((count - 0.375) / (count + 0.25))
-
-
-@cache
-def straggler_constants() -> Mapping[str, Any]:
-    """The tables of `cost/data/stragglers.toml`."""
-    text = files("precision_time.cost").joinpath("data/stragglers.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)

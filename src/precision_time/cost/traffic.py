@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
-from ..identity_cache import cache_by_identity
 from ..parallel.shape import model_shape
 from ..workload.graph import EXPERT_PRODUCT, PRODUCT_CLASSES, Node, OpClass, OpGraph
 from .collectives import Number
@@ -30,6 +30,11 @@ class TransformerTraffic:
     """Output of the last product, which DataParallel gathers."""
     input_bytes: Number = 0.0
     """Bytes that the host hands over, which DataParallel scatters."""
+
+    @property
+    def expert_layer_share(self) -> Number:
+        """Layers with experts, of all layers."""
+        return self.moe_layers / np.maximum(self.num_layers, 1.0)
 
 
 def model_traffic(graph: OpGraph) -> TransformerTraffic:
@@ -82,5 +87,5 @@ def _kv_elems(node: Node, nodes: tuple[Node, ...]) -> float:
     return full
 
 
-traffic_of = cache_by_identity(model_traffic)
+traffic_of = lru_cache(maxsize=512)(model_traffic)
 """`model_traffic`, worked out once per graph."""

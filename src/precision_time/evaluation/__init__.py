@@ -1,1 +1,1 @@
-"""How good predictors are: protocols, out-of-fold predictions, metrics, tables, plots, pages."""
+"""Evaluation: out-of-fold predictions of all predictors, their metrics, and the tables and plots of them."""

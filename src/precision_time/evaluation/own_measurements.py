@@ -99,12 +99,12 @@ def evaluate_csv(
     Args:
         path: CSV in the schema of docs/corpus.md.
         group_by: Columns of the file to score by, too.
-        rows_out: Where to write every input row with ADDED_COLUMNS, whole or not at all.
+        rows_out: Where to write every input row with ADDED_COLUMNS, atomically.
         predictor: The predictor; the shipped one when None.
         coverage: Nominal coverage of the intervals.
 
     Raises:
-        CorpusError: If the file is not what it claims to be.
+        CorpusError: If the file is not a valid measurement file.
         ConfigError: If a column of `group_by` is not in the file.
     """
     rows = list(read_rows(path))
@@ -199,7 +199,7 @@ def _summary(scored: Sequence[ScoredRow]) -> ErrorSummary | None:
 
 
 def _write_rows(path: Path, header: Sequence[str], scored: Sequence[ScoredRow]) -> None:
-    """All rows, or no file."""
+    """All rows, written atomically."""
     kept = [name for name in header if name not in ADDED_COLUMNS]
     text = StringIO()
     writer = csv.writer(text)

@@ -1,4 +1,4 @@
-"""The hardware catalogue: devices, node types, links and clusters by name."""
+"""The hardware catalog: devices, node types, links and clusters by name."""
 
 from __future__ import annotations
 

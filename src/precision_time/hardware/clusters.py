@@ -43,8 +43,8 @@ def get_cluster(
         intra_node: Link inside a host, as people write it ("nvlink3+nvswitch", "pcie4"); of a torus with the
             shape of the slice ("ici 4x4x8").
         inter_node: Network, as people write it ("ib-hdr-200g x8", "ethernet-50g"); what follows of its wiring
-            is read too: "ib-ndr-400g x8 2:1" is thinned out twofold beyond a pod, "pods of 32" says where
-            that begins, "rail-optimised", "fat-tree" or "dragonfly" name the topology.
+            is read too: "ib-ndr-400g x8 2:1" is oversubscribed twofold beyond a pod, "pods of 32" says where
+            that begins, "rail-optimized", "fat-tree" or "dragonfly" name the topology.
         custom: TOML or YAML file with own devices, node types and links (`load_custom`).
 
     Returns:
@@ -53,7 +53,7 @@ def get_cluster(
 
     Raises:
         UnknownNameError: Unknown device or node type.
-        ConfigError: Counts that cannot be.
+        ConfigError: Invalid counts.
         CatalogError: A device that the node type does not hold, or a custom file that breaks its rules.
     """
     _check_counts(num_devices, num_nodes)
@@ -90,7 +90,7 @@ def get_cluster(
 
 
 def _reference(device: Device, num_devices: int, num_nodes: int, own: Custom) -> Cluster:
-    """The cluster of catalogue hardware most like one's own: its base, else the nearest data sheet."""
+    """The cluster of catalog hardware most like the user's own: its base, else the nearest data sheet."""
     known = {entry.name: entry for entry in known_devices()}
     if device.name in known and not own.has_device(device.name):
         like = device
@@ -246,7 +246,7 @@ def _inter(node: NodeType, per_host: float, nodes: int, said: _Said) -> Link:
 
 
 def _as_usual(network: Network, node: NodeType, *, explicit: bool) -> Network:
-    """The network completed from the node type, when nobody counts the adapters.
+    """The network completed from the node type, when the adapters are unspecified.
 
     A spelling without a speed takes the node type's network of that family, usual or stated; one with a
     speed takes its number of adapters only where the node type was stated.

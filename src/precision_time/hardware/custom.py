@@ -18,13 +18,13 @@ from .nodes import NodeType
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Custom:
-    """What one custom file adds to the catalogue; keys are folded names."""
+    """What one custom file adds to the catalog; keys are folded names."""
 
     devices: Mapping[str, Device] = field(default_factory=dict)
     node_types: Mapping[str, NodeType] = field(default_factory=dict)
     links: Mapping[str, Link] = field(default_factory=dict)
     bases: Mapping[str, str] = field(default_factory=dict)
-    """Folded name of a device to the catalogue's device that it is based on, where the file says so."""
+    """Folded name of a device to the catalog's device that it is based on, where the file says so."""
 
     def has_device(self, name: str) -> bool:
         """Whether the file defines the device."""
@@ -81,7 +81,7 @@ def load_custom(path: str | Path) -> Custom:
         devices = 4
         intra_node = "nvlink3"
         inter_node = "mynet"
-        topology = "fat-tree"           # or rail-optimised, dragonfly, torus-2d, torus-3d, flat
+        topology = "fat-tree"           # or rail-optimized, dragonfly, torus-2d, torus-3d, flat
         pod_nodes = 16                  # nodes below one group of leaf switches
         oversubscription = 2            # bandwidth into such a pod over bandwidth out of it
         torus = [4, 4]                  # devices along each dimension, for a torus

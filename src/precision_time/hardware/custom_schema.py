@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from ..errors import CatalogError, validation_problems
 from ..io import read_yaml
@@ -14,6 +14,7 @@ from ..units import GIBI, GIGA, MEBI, MEGA, TERA
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+TopologyWord = Literal["fat-tree", "rail-optimized", "dragonfly", "torus-2d", "torus-3d", "flat"]
 DTypeWord = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8"]
 
 _MICRO = 1e-6
@@ -100,6 +101,11 @@ class CustomLink(_Sheet):
     in_network_reduction: bool = False
 
 
+def _us_spelling(topology: object) -> object:
+    """Older files spell it "rail-optimised"."""
+    return topology.replace("optimised", "optimized") if isinstance(topology, str) else topology
+
+
 class CustomNode(_Sheet):
     """One kind of host."""
 
@@ -108,7 +114,7 @@ class CustomNode(_Sheet):
     intra_node: str = "pcie"
     inter_node: str = "ethernet-25g"
     domain: Annotated[int, Field(ge=0)] = 0
-    topology: Literal["fat-tree", "rail-optimised", "dragonfly", "torus-2d", "torus-3d", "flat"] | None = None
+    topology: Annotated[TopologyWord | None, BeforeValidator(_us_spelling)] = None
     pod_nodes: Annotated[int, Field(ge=0)] = 0
     oversubscription: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 1.0
     torus: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(max_length=3)] = ()

@@ -54,9 +54,9 @@ class Fabric:
     """How the nodes are wired to each other, beyond what one device's link says."""
 
     topology: str = "fat-tree"
-    """fat-tree, rail-optimised, dragonfly, torus-2d, torus-3d, flat."""
+    """fat-tree, rail-optimized, dragonfly, torus-2d, torus-3d, flat."""
     pod_nodes: int = 0
-    """Nodes below one group of leaf switches, where the network is not thinned out; 0: all."""
+    """Nodes below one group of leaf switches, where the network is not oversubscribed; 0: all."""
     oversubscription: float = 1.0
     """Bandwidth into a pod over bandwidth out of it, at least 1."""
     torus: tuple[int, ...] = ()
@@ -78,8 +78,8 @@ class Cluster:
     fabric: Fabric = Fabric()
     assumptions: tuple[str, ...] = ()
     reference: Cluster | None = None
-    """For hardware out of a user's own file: the catalogue's cluster most like it. What was learned
-    from measurements is read off the reference, so that a faster link, memory or peak of one's own
+    """For hardware out of a user's own file: the catalog's cluster most like it. What was learned
+    from measurements is read off the reference, so that a faster link, memory or peak of the user's
     changes the answer through physics alone."""
 
     def __post_init__(self) -> None:

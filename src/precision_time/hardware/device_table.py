@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 import re
-import tomllib
 from collections.abc import Mapping
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from ..errors import CatalogError, UnknownNameError
+from ..io import packaged_toml
 from ..units import GIBI, GIGA, MEBI, MEGA, TERA
 from .device import Device
 
-_DATA = Path(__file__).parent / "data"
 HINT = "All names: precision-time devices."
 
 # Key in the file -> field of Device, factor to SI.
@@ -32,9 +30,9 @@ _VENDOR_WORDS = re.compile(rf"^(?:{_VENDORS})[\s_-]+")
 _SEPARATORS = re.compile(r"[\s_\-./]+")
 
 
-def load_toml(name: str) -> dict[str, Any]:
+def load_toml(name: str) -> Mapping[str, Any]:
     """The parsed data file `hardware/data/<name>`."""
-    return tomllib.loads((_DATA / name).read_text(encoding="utf-8"))
+    return packaged_toml(__package__, f"data/{name}")
 
 
 def folded(name: str) -> str:
@@ -52,12 +50,12 @@ def folded(name: str) -> str:
 
 
 def known_devices() -> tuple[Device, ...]:
-    """Every device of the catalogue, in the order of its file (vendor, then age)."""
+    """Every device of the catalog, in the order of its file (vendor, then age)."""
     return tuple(_devices().values())
 
 
 def nearest_device(device: Device) -> Device:
-    """The catalogue's device whose data sheet is most like that of `device`, itself if it is listed.
+    """The catalog's device whose data sheet is most like that of `device`, itself if it is listed.
 
     Makers and architectures differ more than figures do: another vendor counts as four doublings of
     every rate, another architecture as one.
@@ -79,7 +77,7 @@ def nearest_device(device: Device) -> Device:
 
 
 def known_device_names() -> tuple[str, ...]:
-    """Catalogue names of all devices, without building them."""
+    """Catalog names of all devices, without building them."""
     return tuple(_file()["device"])
 
 
@@ -97,7 +95,7 @@ def get_device(name: str) -> Device:
 
 
 def canonical_device(name: str) -> str:
-    """Catalogue name of the device that `name` means.
+    """Catalog name of the device that `name` means.
 
     Raises:
         UnknownNameError: No spelling of a known device.
@@ -115,7 +113,7 @@ def device_assumption(name: str) -> str | None:
 
 
 def is_known(name: str) -> bool:
-    """Whether `name` is a catalogue name, spelled exactly."""
+    """Whether `name` is a catalog name, spelled exactly."""
     return name in _devices()
 
 
@@ -160,7 +158,7 @@ def _spellings() -> Mapping[str, tuple[str, str | None]]:
 
 
 @lru_cache(maxsize=1)
-def _file() -> dict[str, Any]:
+def _file() -> Mapping[str, Any]:
     return load_toml("devices.toml")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -16,7 +16,7 @@ from .device_table import load_toml
 _OVERSUBSCRIPTION = re.compile(r"(?<![\w.:])(\d+(?:\.\d+)?)\s*:\s*1(?![\w.:])(?:\s*oversubscri\w*)?", re.I)
 _PODS = re.compile(r"\bpods?\s+(?:of\s+)?(\d+)(?:\s*nodes?)?\b", re.I)
 _TOPOLOGY = re.compile(r"\b(rail|fat|dragonfly)(?:[- ]?(?:optimi[sz]ed|tree))?\b(?![-\w])", re.I)
-_WORDS = {"rail": "rail-optimised", "fat": "fat-tree", "dragonfly": "dragonfly"}
+_WORDS = {"rail": "rail-optimized", "fat": "fat-tree", "dragonfly": "dragonfly"}
 _SHAPE = re.compile(r"(?<![\w.])(\d+(?:\s*x\s*\d+){1,2})\s*$", re.I)
 
 
@@ -81,7 +81,7 @@ def family_fabric(family: str) -> tuple[Fabric, str]:
 
 
 def node_fabric(node_type: str) -> tuple[Fabric, str] | None:
-    """The wiring of a node type of the catalogue and its source; None where only its network is known."""
+    """The wiring of a node type of the catalog and its source; None where only its network is known."""
     slices = _file()["torus"].get(node_type)
     if slices is not None:
         return Fabric(topology=f"torus-{len(slices['limits'])}d"), slices["source"]
@@ -107,7 +107,7 @@ def torus_fabric(node_type: str, devices: float, stated: tuple[int, ...] = ()) -
     """The slice of a torus that so many devices get; None where the node type is no torus.
 
     Args:
-        node_type: Name of the catalogue.
+        node_type: Name of the catalog.
         devices: Devices of the slice.
         stated: Its dimensions, where they are known.
 
@@ -136,14 +136,14 @@ def slice_shape(node_type: str, devices: int) -> tuple[int, ...]:
     limits, block = row["limits"], row.get("block", 1)
     unit = block if devices % block ** len(limits) == 0 else 1
     blocks = devices // unit ** len(limits)
-    shapes = [tuple(unit * side for side in shape) for shape in _factorised(blocks, len(limits))]
+    shapes = [tuple(unit * side for side in shape) for shape in _factorized(blocks, len(limits))]
     within = [
         shape for shape in shapes if all(side <= limit for side, limit in zip(shape, limits, strict=True))
     ]
     return min(within or shapes, key=lambda shape: (sum(shape), shape))
 
 
-def _factorised(number: int, parts: int, least: int = 1) -> Iterator[tuple[int, ...]]:
+def _factorized(number: int, parts: int, least: int = 1) -> Iterator[tuple[int, ...]]:
     """Every way to write a number as a product of so many factors, each at least as large as the last."""
     if parts == 1:
         if number >= least:
@@ -151,10 +151,10 @@ def _factorised(number: int, parts: int, least: int = 1) -> Iterator[tuple[int, 
         return
     for factor in range(least, round(number ** (1 / parts)) + 1):
         if number % factor == 0:
-            for rest in _factorised(number // factor, parts - 1, factor):
+            for rest in _factorized(number // factor, parts - 1, factor):
                 yield (factor, *rest)
 
 
 @lru_cache(maxsize=1)
-def _file() -> dict[str, Any]:
+def _file() -> Mapping[str, Any]:
     return load_toml("fabrics.toml")

@@ -2,7 +2,7 @@
 
 Four collectors fill one `ClusterResources`: an inventory file (`inventory_file.py`), Slurm's own listings
 (`inventory_slurm.py`), Ray's node list (`inventory_ray.py`) and this machine (`inventory_local.py`). They
-report; the figures of a device (peaks, bandwidths, links) come from the catalogue.
+report; the figures of a device (peaks, bandwidths, links) come from the catalog.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class NodeResources:
     """Name of its devices as the source spells it; empty where it names none."""
     num_devices: int
     device: str = ""
-    """The same in the catalogue's spelling; empty where the catalogue has no such device."""
+    """The same in the catalog's spelling; empty where the catalog has no such device."""
     device_memory_bytes: float | None = None
     """Memory of one device."""
     cores: int | None = None
@@ -77,7 +77,7 @@ class ClusterResources:
 
     @property
     def unmapped(self) -> tuple[str, ...]:
-        """Device names that the catalogue does not hold."""
+        """Device names that the catalog does not hold."""
         return tuple(sorted({n.reported_device or "(no name)" for n in self.computing if not n.device}))
 
     def cluster(self) -> Cluster:
@@ -85,7 +85,7 @@ class ClusterResources:
 
         Raises:
             ConfigError: If there is no host, or none with a device.
-            CatalogError: If a device could not be mapped to the catalogue.
+            CatalogError: If a device could not be mapped to the catalog.
         """
         hosts = self.computing
         if not hosts:
@@ -97,7 +97,7 @@ class ClusterResources:
             )
         if self.unmapped:
             raise CatalogError(
-                f"The catalogue has no device named {', '.join(map(repr, self.unmapped))} (out of "
+                f"The catalog has no device named {', '.join(map(repr, self.unmapped))} (out of "
                 f"{self.source}). To fix: write an inventory file with a `device` that `precision-time "
                 "devices` lists, or describe the device in a custom file and name that as `custom`."
             )
@@ -121,7 +121,7 @@ def resources(
     inter_node: str = "",
     custom: str = "",
 ) -> ClusterResources:
-    """Collected hosts with their device names mapped to the catalogue, and notes on those that are not.
+    """Collected hosts with their device names mapped to the catalog, and notes on those that are not.
 
     Args:
         nodes: As collected; `device` need not be filled.
@@ -165,7 +165,7 @@ def resources(
 def map_device(
     reported: str, memory_bytes: float | None = None, custom: str | Path = ""
 ) -> tuple[str, str | None]:
-    """The catalogue's name of a device, and what had to be assumed or why there is none.
+    """The catalog's name of a device, and what had to be assumed or why there is none.
 
     Args:
         reported: As drivers and schedulers spell it: "nvidia_a100_80gb_pcie", "Tesla V100-SXM2-32GB".
@@ -173,12 +173,12 @@ def map_device(
         custom: File with the user's own devices; they come first.
 
     Returns:
-        Name (empty if the catalogue has none such) and a note, None where the name is exact.
+        Name (empty if the catalog has none such) and a note, None where the name is exact.
     """
     if not reported:
         return "", "the devices have no name"
     if _MIG.search(reported):
-        return "", f"{reported!r} is a slice of a device (MIG), which the catalogue does not hold"
+        return "", f"{reported!r} is a slice of a device (MIG), which the catalog does not hold"
     own = load_custom(custom) if custom else None
     if own is not None and own.has_device(reported):
         return own.device(reported).name, None
@@ -188,7 +188,7 @@ def map_device(
         except UnknownNameError:
             continue
         return _by_memory(reported, found, device_assumption(guess), memory_bytes)
-    return "", f"the catalogue has no device {reported!r}"
+    return "", f"the catalog has no device {reported!r}"
 
 
 def _spellings(reported: str) -> tuple[str, ...]:

@@ -38,7 +38,7 @@ class Network:
     adapters: int
     latency_s: float
     flow_gbit_per_s: float = math.inf
-    """What one stream carries at most: collectives over TCP sockets keep few streams to a neighbour."""
+    """What one stream carries at most: collectives over TCP sockets keep few streams to a neighbor."""
     speed_said: bool = True
     """Whether the spelling said the speed of an adapter, or it was assumed."""
     assumption: str | None = None
@@ -68,7 +68,7 @@ def parse_network(spelling: str, *, fallback: str = "ethernet-25g") -> Network:
 
     Args:
         spelling: As in `ib-hdr-200g x8`, `efa 4x100Gbps`, `slingshot11 4x200G`, `ethernet-50g`. What it says
-            of the wiring (`2:1`, `pods of 32`, `rail-optimised`) is `fabrics.split_network`'s business.
+            of the wiring (`2:1`, `pods of 32`, `rail-optimized`) is `fabrics.split_network`'s business.
         fallback: What is taken, with an assumption, for a spelling that says nothing known.
     """
     return _network(" ".join(split_network(spelling)[0].split()), fallback)
@@ -122,7 +122,7 @@ def fabric_name(spelling: str, device: Device) -> str | None:
 
 
 def default_fabric(device: Device) -> str:
-    """Name of the fabric of a device when nobody says one: its own, or PCIe where bridges are optional."""
+    """Name of the fabric of a device when none is given: its own, or PCIe where bridges are optional."""
     named: str | None = _file()["default_fabric"].get(device.arch)
     if named is not None:
         return named
@@ -214,5 +214,5 @@ def _starts(known: str, spelling: str) -> bool:
 
 
 @lru_cache(maxsize=1)
-def _file() -> dict[str, Any]:
+def _file() -> Mapping[str, Any]:
     return load_toml("links.toml")

@@ -97,7 +97,7 @@ def known_node_types() -> tuple[NodeType, ...]:
 
 
 @lru_cache(maxsize=1)
-def _file() -> dict[str, Any]:
+def _file() -> Mapping[str, Any]:
     return load_toml("nodes.toml")
 
 

@@ -33,8 +33,8 @@ def wiring_of(
         num_devices: Devices in all.
         num_nodes: Nodes (or pods of a torus) as the network counts them.
         inside: Link inside a node, in exact words.
-        intra_node: The same as the user says it; None where nobody does.
-        inter_node: Network as the user says it; None where nobody does.
+        intra_node: The same as the user says it; None where it is unspecified.
+        inter_node: Network as the user says it; None where it is unspecified.
         own: Devices, node types and links of the user's file.
     """
     network = inter_node or node.inter_node

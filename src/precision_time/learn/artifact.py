@@ -1,4 +1,4 @@
-"""The trained predictor on disk: one `.npz` of arrays and one `.json` card, never a pickle."""
+"""The trained predictor on disk: one `.npz` of arrays and one `.json` model card, never a pickle."""
 
 from __future__ import annotations
 
@@ -17,26 +17,28 @@ from numpy.typing import NDArray
 
 from ..errors import NotFittedError
 from ..io import write_atomically
+from .distance import TrainingSet
 from .intervals import IntervalModel
-from .novelty import MeasuredRuns
 from .stages import STAGES, StagedCorrection
 from .trees import TreeEnsemble
 
 ARTIFACT_SCHEMA_VERSION = 2
 _ARRAYS, _CARD = "predictor.npz", "predictor.json"
+_STORED = {stage: "detail" if stage == "local" else stage for stage in STAGES}
+"""Names of the stages in the file."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class EvidenceTable:
-    """Where every measured run of the corpus lies, and what the predictor says of it."""
+class MeasurementIndex:
+    """Every measured run of the corpus: where to find it by similarity, and its prediction."""
 
     keys: NDArray[np.float32]
-    """Position in the space of similarity, shape (n, dims)."""
+    """Positions as of `similarity_keys`, shape (n, dims)."""
     measurement_ids: NDArray[np.int64]
     predicted_s: NDArray[np.float64]
-    """Out of fold: the run's configuration was not learned from."""
+    """Out of fold: the predictor had not seen the run's configuration."""
     squares: NDArray[np.float32]
-    """Squared length of each key, shape (n,): makes looking for near ones one product."""
+    """Squared length of each key, shape (n,): the search for the nearest is one product."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,8 +47,8 @@ class TrainedPredictor:
 
     correction: StagedCorrection
     intervals: IntervalModel
-    evidence: EvidenceTable
-    card: Mapping[str, Any]
+    measurements: MeasurementIndex
+    model_card: Mapping[str, Any]
     """Seed, corpus fingerprint, settings, cross-validated errors, known models and devices."""
 
     def save(self, folder: Path) -> None:
@@ -58,13 +60,13 @@ class TrainedPredictor:
         folder.mkdir(parents=True, exist_ok=True)
         arrays: dict[str, NDArray[Any]] = {}
         for stage in STAGES:
-            arrays |= self.correction.stages[stage].to_arrays(stage)
+            arrays |= self.correction.stages[stage].to_arrays(_STORED[stage])
         arrays |= self.intervals.to_arrays()
-        arrays["runs.positions"] = self.correction.runs.positions
+        arrays["runs.positions"] = self.correction.training_set.positions
         arrays |= {
-            "evidence.keys": self.evidence.keys,
-            "evidence.ids": self.evidence.measurement_ids,
-            "evidence.predicted_s": self.evidence.predicted_s,
+            "evidence.keys": self.measurements.keys,
+            "evidence.ids": self.measurements.measurement_ids,
+            "evidence.predicted_s": self.measurements.predicted_s,
         }
         buffer = io.BytesIO()
         np.savez_compressed(buffer, allow_pickle=False, **arrays)
@@ -72,7 +74,7 @@ class TrainedPredictor:
         card = {
             "schema": ARTIFACT_SCHEMA_VERSION,
             "features": list(self.correction.names),
-            **self.card,
+            **self.model_card,
         }
         write_atomically(folder / _CARD, json.dumps(card, indent=1, sort_keys=True).encode())
 
@@ -83,21 +85,21 @@ def load_predictor(folder: Path) -> TrainedPredictor:
     Raises:
         NotFittedError: If it is missing, truncated or of another schema.
     """
-    way_out = "To fix: run `precision-time train`, or reinstall the package."
+    remedy = "To fix: run `precision-time train`, or reinstall the package."
     try:
         card = json.loads((folder / _CARD).read_text(encoding="utf-8"))
         if card["schema"] != ARTIFACT_SCHEMA_VERSION:
             raise NotFittedError(
                 f"The predictor in {folder} has schema {card['schema']}, this version reads "
-                f"{ARTIFACT_SCHEMA_VERSION}. {way_out}"
+                f"{ARTIFACT_SCHEMA_VERSION}. {remedy}"
             )
         with (folder / _ARRAYS).open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays = dict(file)
         return _assemble(card, arrays)
     except FileNotFoundError as error:
-        raise NotFittedError(f"No predictor in {folder}: {error.filename} is missing. {way_out}") from error
+        raise NotFittedError(f"No predictor in {folder}: {error.filename} is missing. {remedy}") from error
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise NotFittedError(f"The predictor in {folder} is damaged ({error}). {way_out}") from error
+        raise NotFittedError(f"The predictor in {folder} is damaged ({error}). {remedy}") from error
 
 
 @lru_cache(maxsize=1)
@@ -111,15 +113,15 @@ def _assemble(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Tr
     return TrainedPredictor(
         correction=StagedCorrection(
             names=tuple(card["features"]),
-            stages={stage: TreeEnsemble.from_arrays(arrays, stage) for stage in STAGES},
-            runs=MeasuredRuns(positions=arrays["runs.positions"]),
+            stages={stage: TreeEnsemble.from_arrays(arrays, _STORED[stage]) for stage in STAGES},
+            training_set=TrainingSet(positions=arrays["runs.positions"]),
         ),
         intervals=IntervalModel.from_arrays(arrays),
-        evidence=EvidenceTable(
+        measurements=MeasurementIndex(
             keys=arrays["evidence.keys"],
             measurement_ids=arrays["evidence.ids"],
             predicted_s=arrays["evidence.predicted_s"],
             squares=np.square(arrays["evidence.keys"]).sum(axis=1),
         ),
-        card=card,
+        model_card=card,
     )

@@ -4,8 +4,8 @@ No feature is the name of a source or of a model: a new job must be able to have
 Stack profiles and architecture families enter as indicator columns; a profile that was never
 measured has none set and falls back to what all stacks have in common.
 
-References: the features named by arXiv 2604.16145 (tensor-core utilisation, bandwidth saving of
-reduced precision, loss-scaling overhead), beside the analytical terms themselves.
+References: the features named by arXiv 2604.16145 (tensor-core utilization, bandwidth saving of
+reduced precision, loss-scaling overhead), next to the analytical terms themselves.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ FAMILIES = (
     "gnn",
     "diffusion",
 )
+INDICATORS = ("stack.", "vendor.", "framework.", "compiler.", "family.", "matmul.", "scope.")
+"""How columns begin of which at most one of a kind is 1: that the device is of a vendor, and so on."""
 _TINY_S = 1e-9
 
 

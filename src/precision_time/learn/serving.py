@@ -1,4 +1,4 @@
-"""Step times of many jobs at once, with their intervals: what every way of asking ends in."""
+"""Step times of many jobs at once, with their intervals: what all predictions end in."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..cost.job import Job
 from .artifact import TrainedPredictor
-from .intervals import novelty
+from .intervals import extrapolation
 from .stages import Corrected
 from .table import JobTable, job_table
 
@@ -44,7 +44,7 @@ def predict_step_times(jobs: Sequence[Job], predictor: TrainedPredictor, *, cove
 
 
 def on_reference(job: Job) -> Job:
-    """The job as measured runs are: on the catalogue's hardware most like its own, stragglers included.
+    """The job as measured runs are: on the catalog's hardware most like its own, stragglers included.
 
     Itself where it is so already.
     """
@@ -63,12 +63,12 @@ def step_times(
         table: The jobs.
         predictor: The trained predictor.
         coverage: Probability that each interval holds, 0..1.
-        reference: The jobs as measured runs are (`on_reference`), if they are not: what was learned is
-            read there, and applied to the analytical time of the jobs themselves.
+        reference: The jobs as measured runs are (`on_reference`), if they are not: the correction is
+            computed there, and applied to the analytical time of the jobs themselves.
     """
-    like = table if reference is None else reference
+    like = (table if reference is None else reference).select(predictor.correction.names)
     corrected = predictor.correction.correct(like)
-    low, high = predictor.intervals.factors(like.features, novelty(corrected.distance), coverage)
+    low, high = predictor.intervals.factors(like.features, extrapolation(corrected.distance), coverage)
     if reference is not None:
         corrected = _transferred(corrected, like, table)
     step_time_s = corrected.step_time_s

@@ -1,14 +1,15 @@
-"""The learned correction in three stages, as in the precision-aware paper, and a fourth for detail.
+"""The learned correction in three stages, as in the precision-aware paper, and a local fourth one.
 
 1. compute: log(measured / analytical) of the compute part, from runs on one device and runs whose
    wait for communication was measured;
 2. communication: the same of the communication that compute does not hide, from runs on several;
 3. overlap: log(measured / sum of the corrected parts), from all runs. It sees the first two stages
    out of fold, so that it learns from the errors they make on jobs they have not seen;
-4. detail: log(measured / analytical) once more, by deep trees with random thresholds. Near measured runs
-   they know more than the three smooth stages, elsewhere less: the nearer the job, the more they count.
+4. local: log(measured / analytical) once more, by deep trees with random thresholds. Near measured runs
+   they know more than the three smooth stages, elsewhere less: their weight falls with the distance to the
+   training set.
 
-Far from every measured run the correction holds the less the farther the job is (`novelty.py`).
+Far from the training set the correction as a whole shrinks toward none (`distance.py`).
 
 References: arXiv 2604.16145 (hierarchical predictor with a precision-dependent aggregator);
 papers.md 1.5. Trees are LightGBM's (Ke et al., NeurIPS 2017); random thresholds are those of Geurts et al.,
@@ -24,14 +25,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .novelty import MeasuredRuns, detail, hold, measured_runs, positions_of
+from .distance import TrainingSet, local_weight, positions_of, shrinkage, training_set
 from .table import JobTable, MeasuredTable
 from .trees import NO_TREES, TreeEnsemble, trees_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
-STAGES = ("compute", "communication", "overlap", "detail")
+STAGES = ("compute", "communication", "overlap", "local")
 _FLOOR_S = 1e-6
 _MIN_SHARE = 0.02
 """Least share of a step that a part is taken to have, so that logarithms stay finite."""
@@ -66,7 +67,7 @@ DEFAULT_SETTINGS: Mapping[str, BoosterSettings] = {
     "compute": BoosterSettings(num_trees=200),
     "communication": BoosterSettings(num_trees=120, num_leaves=31),
     "overlap": BoosterSettings(num_trees=300, learning_rate=0.1, num_leaves=63, feature_fraction=0.4),
-    "detail": BoosterSettings(
+    "local": BoosterSettings(
         num_trees=250,
         learning_rate=0.15,
         num_leaves=255,
@@ -91,7 +92,7 @@ class Corrected:
     exposed_s: Floats
     step_time_s: Floats
     distance: Floats
-    """Of each job to the nearest measured run."""
+    """Of each job to the training set."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,7 +101,7 @@ class ByStage:
 
     corrected: Corrected
     smooth_s: Floats
-    """Step time without the stage `detail`."""
+    """Step time without the stage `local`."""
     parts_s: Floats
     """Step time of the first two stages alone."""
 
@@ -112,27 +113,32 @@ class StagedCorrection:
     names: tuple[str, ...]
     """Feature columns, in order."""
     stages: Mapping[str, TreeEnsemble]
-    """The trees of STAGES; `detail` may be missing."""
-    runs: MeasuredRuns
+    """The trees of STAGES; `local` may be missing."""
+    training_set: TrainingSet
 
     def correct(self, jobs: JobTable) -> Corrected:
         """Corrected seconds; compute_s + exposed_s = step_time_s."""
         return self.by_stage(jobs).corrected
 
     def by_stage(self, jobs: JobTable) -> ByStage:
-        """Corrected seconds, and those of fewer stages."""
+        """Corrected seconds, and those of fewer stages.
+
+        Raises:
+            NotFittedError: If the jobs have other feature columns (`JobTable.select`).
+        """
+        jobs = jobs.select(self.names)
         compute_s = jobs.compute_s * np.exp(self.stages["compute"].predict(jobs.features))
         exposed_s = jobs.exposed_s * np.exp(self.stages["communication"].predict(jobs.features))
         total_s = compute_s + exposed_s
         seen = _overlap_features(jobs.features, compute_s, exposed_s)
         parts = np.log(total_s / jobs.analytical_s)
         smooth = parts + self.stages["overlap"].predict(seen)
-        distance = self.runs.distance(jobs)
+        distance = self.training_set.distance(jobs)
         full = smooth
-        if "detail" in self.stages:
-            full = smooth + detail(distance) * (self.stages["detail"].predict(seen) - smooth)
-        held = hold(distance)
-        step_time_s = jobs.analytical_s * np.exp(held * full)
+        if "local" in self.stages:
+            full = smooth + local_weight(distance) * (self.stages["local"].predict(seen) - smooth)
+        shrunk = shrinkage(distance)
+        step_time_s = jobs.analytical_s * np.exp(shrunk * full)
         corrected = Corrected(
             compute_s=step_time_s * compute_s / total_s,
             exposed_s=step_time_s * exposed_s / total_s,
@@ -141,17 +147,18 @@ class StagedCorrection:
         )
         return ByStage(
             corrected=corrected,
-            smooth_s=jobs.analytical_s * np.exp(held * smooth),
-            parts_s=jobs.analytical_s * np.exp(held * parts),
+            smooth_s=jobs.analytical_s * np.exp(shrunk * smooth),
+            parts_s=jobs.analytical_s * np.exp(shrunk * parts),
         )
 
-    def trusting(self, jobs: JobTable) -> StagedCorrection:
-        """The correction in full for these jobs, however far from measured runs they lie.
+    def without_shrinkage(self, jobs: JobTable) -> StagedCorrection:
+        """The correction in full for these jobs, however far from the training set they are.
 
-        Ours falls back to its formulas there. Where formulas take every job for fp32 that would make a
-        predictor without the precision look worse than it has to.
+        For predictors without the precision: their formulas take every job for fp32, so that shrinking toward
+        them would make such a predictor worse than it has to be.
         """
-        return replace(self, runs=MeasuredRuns(positions=np.unique(positions_of(jobs), axis=0)))
+        positions = positions_of(jobs.select(self.names))
+        return replace(self, training_set=TrainingSet(positions=np.unique(positions, axis=0)))
 
 
 def _overlap_features(features: Floats, compute_s: Floats, exposed_s: Floats) -> Floats:
@@ -181,34 +188,34 @@ def fit_stages(
         seed: Of the boosters and the inner folds; the same seed gives the same trees.
         progress: Called with the name of each part of the work.
     """
-    tell = progress or (lambda _: None)
+    report = progress or (lambda _: None)
     folds = _inner_folds(groups[rows], seed)
     compute_factor = np.empty(len(rows))
     communication_factor = np.empty(len(rows))
     for fold in range(_INNER_FOLDS):
-        tell(f"stages 1 and 2, inner fold {fold + 1} of {_INNER_FOLDS}")
+        report(f"stages 1 and 2, inner fold {fold + 1} of {_INNER_FOLDS}")
         inside, outside = rows[folds != fold], rows[folds == fold]
         compute, communication = _fit_parts(table, inside, weights, settings, seed)
         compute_factor[folds == fold] = np.exp(compute.predict(table.jobs.features[outside]))
         communication_factor[folds == fold] = np.exp(communication.predict(table.jobs.features[outside]))
-    tell("stages 3 and 4")
+    report("stages 3 and 4")
     compute_s = table.jobs.compute_s[rows] * compute_factor
     exposed_s = table.jobs.exposed_s[rows] * communication_factor
     seen = _overlap_features(table.jobs.features[rows], compute_s, exposed_s)
     measured_s = table.measured_s[rows]
     targets = {
         "overlap": np.log(measured_s / (compute_s + exposed_s)),
-        "detail": np.log(measured_s / table.jobs.analytical_s[rows]),
+        "local": np.log(measured_s / table.jobs.analytical_s[rows]),
     }
     upper = {
         stage: boost(seen, target, weights[rows], settings[stage], seed) for stage, target in targets.items()
     }
-    tell("stages 1 and 2, all rows")
+    report("stages 1 and 2, all rows")
     compute, communication = _fit_parts(table, rows, weights, settings, seed)
     return StagedCorrection(
         names=table.jobs.names,
         stages={"compute": compute, "communication": communication, **upper},
-        runs=measured_runs(table.jobs, rows),
+        training_set=training_set(table.jobs, rows),
     )
 
 
@@ -300,7 +307,7 @@ def boost(x: Floats, y: Floats, weights: Floats, settings: BoosterSettings, seed
         "seed": seed,
         "deterministic": True,
         "force_row_wise": True,
-        # Folds are fitted side by side in processes; threads that wait for each other inside a fit
+        # Folds are fitted at the same time in processes; threads that wait for each other inside a fit
         # make it many times slower on a busy machine. The trees do not depend on it.
         "num_threads": 1,
         "verbosity": -1,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +15,8 @@ from ..corpus.measurement import Measurement
 from ..cost.group import JobGroup, group_key, group_of_jobs
 from ..cost.job import Job
 from ..cost.step import StepCosts, price
-from ..errors import PrecisionTimeError
-from .features import group_features
+from ..errors import NotFittedError, PrecisionTimeError
+from .features import INDICATORS, group_features
 
 Floats = NDArray[np.float64]
 
@@ -45,6 +46,42 @@ class JobTable:
             compute_s=self.compute_s[rows],
             exposed_s=self.exposed_s[rows],
         )
+
+    def select(self, names: tuple[str, ...]) -> JobTable:
+        """The table with the columns that a predictor was trained with, by name and in its order.
+
+        An indicator column that training never saw (a new stack, vendor, framework, compiler ...) is dropped:
+        a job that has it is left with zeros in all columns of that kind, which is what trees make of an
+        unknown one.
+
+        Args:
+            names: Columns of the trained predictor.
+
+        Raises:
+            NotFittedError: If a column is missing, or one that is not an indicator was not trained with.
+        """
+        if names == self.names:
+            return self
+        if not len(self.features):
+            return replace(self, features=np.zeros((0, len(names))), names=names)
+        columns = self.features[:, _positions(self.names, names)]
+        return replace(self, features=np.ascontiguousarray(columns), names=names)
+
+
+@lru_cache(maxsize=16)
+def _positions(found: tuple[str, ...], trained: tuple[str, ...]) -> NDArray[np.intp]:
+    """Where the trained columns are among those found."""
+    missing = [name for name in trained if name not in found]
+    unknown = [name for name in found if name not in trained and not name.startswith(INDICATORS)]
+    if missing or unknown:
+        differences = [f"{len(missing)} missing ({', '.join(missing[:5])})"] * bool(missing)
+        differences += [f"{len(unknown)} unknown ({', '.join(unknown[:5])})"] * bool(unknown)
+        raise NotFittedError(
+            f"The predictor was trained with other feature columns than this version computes: "
+            f"{'; '.join(differences)}. Only indicators ({', '.join(INDICATORS)}) may be new. "
+            "To fix: run `precision-time train`."
+        )
+    return np.array([found.index(name) for name in trained], dtype=np.intp)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,7 +1,7 @@
 """`precision-time train`: from the corpus to the predictor that ships, with its held-out errors.
 
 Five folds by configuration, five by model and five by source are fitted first. Their out-of-fold residuals
-are the accuracy table, calibrate the intervals, and stand beside each measured run as evidence. The last
+are the accuracy table, calibrate the intervals, and are shown with the nearest measurements. The last
 fit learns from everything. Seeded: the same corpus and seed give the same files.
 """
 
@@ -18,26 +18,26 @@ from ..corpus.measurement import Measurement
 from ..corpus.splits import SplitBy, configuration_groups, group_numbers, grouped_folds
 from ..corpus.store import corpus_fingerprint, load_corpus
 from ..executor import Executor
-from .artifact import EvidenceTable, TrainedPredictor
-from .evidence_space import evidence_keys
-from .holding_out import Fold, held_out_by_stage
-from .intervals import NOVELTY, IntervalModel, fit_quantiles, novelty
+from .artifact import MeasurementIndex, TrainedPredictor
+from .cross_validation import Fold, out_of_fold_by_stage
+from .intervals import EXTRAPOLATION, IntervalModel, extrapolation, fit_quantiles
+from .similarity import similarity_keys
 from .stages import DEFAULT_SETTINGS, BoosterSettings, StagedCorrection, fit_scale, fit_stages
 from .table import MeasuredTable, measured_table
 
 Floats = NDArray[np.float64]
-Tell = Callable[[str], None]
+Progress = Callable[[str], None]
 
 PROTOCOLS = ("configuration", "model", "source")
 _FOLDS = 5
 _LEAST_ROWS = 50
-"""Residuals that a class of novelty needs for quantiles of its own."""
+"""Residuals that a class of extrapolation needs for separate quantiles."""
 _QUICK_SHARE = 0.2
 """Share of the trees that `quick` keeps: for tests of the plumbing, not for shipping."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class HeldOut:
+class OutOfFold:
     """Out-of-fold predictions of one protocol, in the order of the table."""
 
     step_time_s: Floats
@@ -52,18 +52,18 @@ class TrainingResult:
 
     predictor: TrainedPredictor
     table: MeasuredTable
-    held_out: Mapping[str, HeldOut]
+    held_out: Mapping[str, OutOfFold]
 
 
 def train(
     *,
     measurements: Sequence[Measurement] | None = None,
     table: MeasuredTable | None = None,
-    held_out: Mapping[str, HeldOut] | None = None,
+    held_out: Mapping[str, OutOfFold] | None = None,
     seed: int = 0,
     quick: bool = False,
-    tell: Tell = lambda _: None,
-    spread: Executor = map,
+    progress: Progress = lambda _: None,
+    map_fn: Executor = map,
 ) -> TrainingResult:
     """Fit the predictor on the shipped corpus, or on the measurements given.
 
@@ -73,11 +73,11 @@ def train(
         held_out: Out-of-fold predictions of the table under each of PROTOCOLS, if they are known already.
         seed: Of folds and boosters.
         quick: A fifth of the trees and two folds.
-        tell: Called with a word on what is being done, for progress bars.
-        spread: What runs the folds: `map`, a pool of processes, a cluster. The predictor is the same.
+        progress: Called with a message about what is being done, for progress bars.
+        map_fn: What runs the folds: `map`, a pool of processes, a cluster. The predictor is the same.
     """
     if table is None:
-        tell("pricing the corpus")
+        progress("pricing the corpus")
         rows = load_corpus() if measurements is None else measurements
         table = measured_table([row for row in rows if row.usable])
     settings = _settings(quick)
@@ -86,25 +86,32 @@ def train(
     if held_out is None:
         held_out = {
             name: cross_validate(
-                table, weights, name, settings=settings, seed=seed, folds=folds, tell=tell, spread=spread
+                table,
+                weights,
+                name,
+                settings=settings,
+                seed=seed,
+                folds=folds,
+                progress=progress,
+                map_fn=map_fn,
             )
             for name in PROTOCOLS
         }
-    tell("fitting on everything")
+    progress("fitting on everything")
     everything = np.arange(len(table))
     groups = configuration_groups(table.measurements)
     correction = fit_stages(table, everything, weights, groups, settings=settings, seed=seed)
-    keys = evidence_keys(table.jobs)
+    keys = similarity_keys(table.jobs)
     predictor = TrainedPredictor(
         correction=correction,
         intervals=fit_intervals(table, held_out, weights, settings, seed),
-        evidence=EvidenceTable(
+        measurements=MeasurementIndex(
             keys=keys,
             measurement_ids=np.array([item.row_id for item in table.measurements], dtype=np.int64),
             predicted_s=held_out["configuration"].step_time_s,
             squares=np.square(keys).sum(axis=1),
         ),
-        card=_card(table, correction, settings, seed),
+        model_card=_model_card(table, correction, settings, seed),
     )
     return TrainingResult(predictor=predictor, table=table, held_out=held_out)
 
@@ -117,9 +124,9 @@ def cross_validate(
     settings: Mapping[str, BoosterSettings] = DEFAULT_SETTINGS,
     seed: int = 0,
     folds: int = _FOLDS,
-    tell: Tell = lambda _: None,
-    spread: Executor = map,
-) -> HeldOut:
+    progress: Progress = lambda _: None,
+    map_fn: Executor = map,
+) -> OutOfFold:
     """Out-of-fold predictions under one protocol of PROTOCOLS.
 
     Args:
@@ -129,43 +136,43 @@ def cross_validate(
         settings: LightGBM settings per stage.
         seed: Of folds and boosters.
         folds: How many.
-        tell: Called with a word on each fold.
-        spread: What runs the folds.
+        progress: Called with a message about each fold.
+        map_fn: What runs the folds.
     """
     groups = group_numbers(table.measurements, by=SplitBy(protocol))
     fold_of = grouped_folds(groups, num_folds=folds, seed=seed)
     parts = [
-        Fold(inside=np.flatnonzero(fold_of != fold), outside=np.flatnonzero(fold_of == fold))
+        Fold(train=np.flatnonzero(fold_of != fold), test=np.flatnonzero(fold_of == fold))
         for fold in range(folds)
     ]
-    tell(f"held out by {protocol}")
-    answers = held_out_by_stage(
+    progress(f"held out by {protocol}")
+    answers = out_of_fold_by_stage(
         table,
         parts,
         weights=weights,
         groups=configuration_groups(table.measurements),
         settings=settings,
         seed=seed,
-        spread=spread,
+        map_fn=map_fn,
     )
     predicted, distance = np.empty(len(table)), np.empty(len(table))
     for index, (part, answer) in enumerate(zip(parts, answers, strict=True)):
-        tell(f"held out by {protocol}, fold {index + 1} of {folds}")
-        predicted[part.outside] = answer.corrected.step_time_s
-        distance[part.outside] = answer.corrected.distance
-    return HeldOut(step_time_s=predicted, folds=fold_of, distance=distance)
+        progress(f"held out by {protocol}, fold {index + 1} of {folds}")
+        predicted[part.test] = answer.corrected.step_time_s
+        distance[part.test] = answer.corrected.distance
+    return OutOfFold(step_time_s=predicted, folds=fold_of, distance=distance)
 
 
 def fit_intervals(
     table: MeasuredTable,
-    held_out: Mapping[str, HeldOut],
+    held_out: Mapping[str, OutOfFold],
     weights: Floats,
     settings: Mapping[str, BoosterSettings],
     seed: int,
 ) -> IntervalModel:
     """Scale and quantiles of the residuals.
 
-    For jobs among measured runs they come from the folds by configuration, for others from those by model
+    For jobs within the training set they come from the folds by configuration, for others from those by model
     and by source.
     """
     residuals = {name: np.log(table.measured_s / held.step_time_s) for name, held in held_out.items()}
@@ -179,9 +186,9 @@ def fit_intervals(
     scaled = np.concatenate([residuals[name] / expected for name in whole])
     distance = np.concatenate([held_out[name].distance for name in whole])
     votes = np.concatenate([weights for _ in whole])
-    for index, name in enumerate(NOVELTY[1:], start=1):
-        rows = novelty(distance) == index
-        chosen = rows if rows.sum() >= _LEAST_ROWS else novelty(distance) > 0
+    for index, name in enumerate(EXTRAPOLATION[1:], start=1):
+        rows = extrapolation(distance) == index
+        chosen = rows if rows.sum() >= _LEAST_ROWS else extrapolation(distance) > 0
         quantiles[name] = fit_quantiles(scaled[chosen], votes[chosen])
     return replace(model, quantiles=quantiles)
 
@@ -204,7 +211,7 @@ def _settings(quick: bool) -> Mapping[str, BoosterSettings]:
     }
 
 
-def _card(
+def _model_card(
     table: MeasuredTable, correction: StagedCorrection, settings: Mapping[str, BoosterSettings], seed: int
 ) -> dict[str, Any]:
     return {

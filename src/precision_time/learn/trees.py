@@ -1,13 +1,17 @@
 """Boosted trees as plain arrays: what ships, and what one prediction walks through.
 
 Training uses LightGBM. A single prediction must answer within milliseconds of a cold start, and
-importing LightGBM costs up to seconds where scikit-learn is installed beside it; so the trees are
-stored as arrays and walked here. Thousands of rows at once go back to LightGBM, which is faster at them.
-`tests/learn/test_trees.py` holds both against each other.
+importing LightGBM takes half a second and more; so the trees are stored as arrays and walked here.
+LightGBM's own text of the model is stored with them: thousands of rows at once go to LightGBM, which takes
+half the time. `tests/learn/test_trees.py` compares both.
+
+Reference: LightGBM `Booster.model_to_string`, model version v4. It states each tree by its splits (numbered
+from 0 in the order of their making) and its leaves (children -1 - leaf).
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -16,19 +20,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .model_text import arrays_of, text_of
-
 Floats = NDArray[np.float64]
 _THREADS = 2
 _FEW_ROWS = 1024
-"""Up to here all trees are walked at once for each row; above, LightGBM is faster, its import included."""
+"""Up to here the arrays are walked; above, LightGBM is faster, its import included."""
+_CHUNK = 256
+"""Rows that are walked together: their nodes stay in the cache."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TreeEnsemble:
     """Trees with numerical splits `x <= threshold`; a leaf points at itself.
 
-    Node arrays have length M (all trees together), `roots` length T.
+    Node arrays have length M (all trees together, leaves after splits), `roots` length T.
     """
 
     feature: NDArray[np.int16]
@@ -38,10 +42,12 @@ class TreeEnsemble:
     value: Floats
     roots: NDArray[np.int32]
     depth: int
+    text: bytes = field(default=b"", repr=False)
+    """The same trees as LightGBM writes them, zlib-compressed; without it the arrays serve bulk as well."""
     children: NDArray[np.int32] = field(init=False)
     """Right and left of each node in turn, shape (2M,)."""
-    _boosters: dict[int, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
-    """The same trees as LightGBM holds them, by number of features; made when first needed."""
+    _boosters: list[Any] = field(init=False, repr=False, compare=False, default_factory=list)
+    """The booster read from `text`, when first needed."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "children", np.stack([self.right, self.left], axis=1).ravel())
@@ -57,7 +63,12 @@ class TreeEnsemble:
         """
         if len(self.roots) == 0:
             return np.zeros(len(x))
-        return self._walk(x) if len(x) <= _FEW_ROWS else self._in_bulk(x)
+        if len(x) <= _FEW_ROWS:
+            return self._walk(x)
+        bulk, parts = (self._boosted, _THREADS) if self.text else (self._walk, len(x) // _CHUNK)
+        with ThreadPoolExecutor(_THREADS) as pool:
+            # LightGBM's own threads would not survive the fork of a process that used them.
+            return np.concatenate([*pool.map(bulk, np.array_split(x, parts))])
 
     def _walk(self, x: Floats) -> Floats:
         # Flat takes: a level of all trees and rows at once, without building index pairs.
@@ -70,24 +81,18 @@ class TreeEnsemble:
         total: Floats = self.value.take(node).sum(axis=1)
         return total
 
-    def _in_bulk(self, x: Floats) -> Floats:
-        import lightgbm
+    def _boosted(self, x: Floats) -> Floats:
+        if not self._boosters:
+            import lightgbm
 
-        width = x.shape[1]
-        if width not in self._boosters:
-            self._boosters[width] = lightgbm.Booster(model_str=text_of(self, width))
-        booster = self._boosters[width]
-        with ThreadPoolExecutor(_THREADS) as pool:
-            # LightGBM's own threads would not survive the fork of a process that used them.
-            parts = pool.map(
-                lambda part: booster.predict(part, raw_score=True, num_threads=1),
-                np.array_split(x, _THREADS),
-            )
-            return np.concatenate([*parts])
+            self._boosters.append(lightgbm.Booster(model_str=zlib.decompress(self.text).decode()))
+        score: Floats = self._boosters[0].predict(x, raw_score=True, num_threads=1)
+        return score
 
     def to_arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
         """Arrays for one `.npz` file, names led by `prefix`."""
-        return {
+        named = {f"{prefix}.lightgbm": np.frombuffer(self.text, dtype=np.uint8)} if self.text else {}
+        return named | {
             f"{prefix}.feature": self.feature,
             f"{prefix}.threshold": self.threshold,
             f"{prefix}.left": self.left,
@@ -108,23 +113,49 @@ class TreeEnsemble:
             value=arrays[f"{prefix}.value"],
             roots=arrays[f"{prefix}.roots"],
             depth=int(arrays[f"{prefix}.depth"]),
+            text=arrays[f"{prefix}.lightgbm"].tobytes() if f"{prefix}.lightgbm" in arrays else b"",
         )
 
 
 def trees_of(model: str) -> TreeEnsemble:
     """The trees of a LightGBM model in text (`Booster.model_to_string()`), numerical splits only."""
-    arrays = arrays_of(model)
-    left, right = (arrays[side].astype(np.int32) for side in ("left", "right"))
-    roots = arrays["roots"].astype(np.int32)
+    columns: dict[str, list[NDArray[Any]]] = {
+        name: [] for name in ("feature", "threshold", "left", "right", "value")
+    }
+    roots: list[int] = []
+    start = 0
+    for block in model.split("\nTree=")[1:]:
+        fields = dict(line.split("=", 1) for line in block.split("\n\n", 1)[0].splitlines()[1:])
+        leaves = int(fields["num_leaves"])
+        splits = leaves - 1
+        own = np.arange(start + splits, start + splits + leaves)
+        nothing = np.zeros(leaves)
+        for side in ("left", "right"):
+            child = _numbers(fields, f"{side}_child", splits).astype(np.intp)
+            at = np.where(child >= 0, start + child, start + splits + (-1 - child))
+            columns[side].append(np.concatenate([at, own]))
+        columns["feature"].append(np.concatenate([_numbers(fields, "split_feature", splits), nothing]))
+        columns["threshold"].append(np.concatenate([_numbers(fields, "threshold", splits), nothing]))
+        columns["value"].append(np.concatenate([np.zeros(splits), _numbers(fields, "leaf_value", leaves)]))
+        roots.append(start)
+        start += splits + leaves
+    joined = {name: np.concatenate(parts) if parts else np.zeros(0) for name, parts in columns.items()}
+    left, right = (joined[side].astype(np.int32) for side in ("left", "right"))
     return TreeEnsemble(
-        feature=arrays["feature"].astype(np.int16),
-        threshold=arrays["threshold"],
+        feature=joined["feature"].astype(np.int16),
+        threshold=joined["threshold"],
         left=left,
         right=right,
-        value=arrays["value"],
-        roots=roots,
-        depth=_depth(left, right, roots),
+        value=joined["value"],
+        roots=np.array(roots, dtype=np.int32),
+        depth=_depth(left, right, np.array(roots, dtype=np.int32)),
+        text=zlib.compress(model.encode()),
     )
+
+
+def _numbers(fields: Mapping[str, str], name: str, count: int) -> NDArray[np.float64]:
+    """Numbers of one line, shape (count,); a tree of one leaf has no lines on splits."""
+    return np.array(fields[name].split(), dtype=np.float64) if count else np.zeros(0)
 
 
 def _depth(left: NDArray[np.int32], right: NDArray[np.int32], roots: NDArray[np.int32]) -> int:

@@ -1,100 +1,146 @@
-"""What a baseline is: fitted on rows of a table, asked of jobs.
+"""The contract of every published predictor: a title, a citation, and `fit(table, rows).predict(jobs)`.
 
-The table given to baselines holds every feature twice (`both`): as the precision of a run prices it, and
-led by `fp32.` as if the run were in fp32. A predictor that must not know the precision reads the latter.
-Where predictors of architectures are compared (`evaluation/comparison`), there are further columns: the
-embedding of the architecture (`ghn.`), that of the graph with lowered types (`ghnp.`), what the cluster
-offers (`cluster.`), and numbers that say which job, data set and architecture a row is of (`job.`). The last
-are for looking up, never for learning from.
+Predictors that must run the queried job itself (Ernest, Optimus, CherryPick) fit a measurement budget in the
+place of a table; their half of the contract is in `per_job.py`. `registry.py` lists all predictors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..learn.stages import DEFAULT_SETTINGS, BoosterSettings
 from ..learn.table import JobTable, MeasuredTable
+from ..workload.graph import OpGraph
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
+Bools = NDArray[np.bool_]
 
-FP32 = "fp32."
-GHN, GHN_PRECISION, CLUSTER, JOB = "ghn.", "ghnp.", "cluster.", "job."
-BESIDE = (FP32, GHN, GHN_PRECISION, CLUSTER, JOB)
-"""What leads the columns that are not of a job as its own precision prices it."""
-JOB_ID, DATASET, ARCHITECTURE = f"{JOB}id", f"{JOB}dataset", f"{JOB}architecture"
-_SECONDS = ("analytical_s", "compute_s", "exposed_s")
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NamedColumns:
+    """Columns of numbers and their names."""
+
+    names: tuple[str, ...]
+    values: Floats
+    """Shape (n, len(names))."""
+
+    def take(self, rows: Ints) -> NamedColumns:
+        """Some of the rows."""
+        return NamedColumns(names=self.names, values=self.values[rows])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobViews:
+    """n jobs as predictors see them; everything is in the order of the jobs."""
+
+    native: JobTable
+    """Priced at the precision of each job."""
+    fp32: JobTable
+    """The same jobs priced as if all ran in fp32: nothing in it depends on the precision."""
+    embedding: NamedColumns
+    """Vectors of the architectures (`ghn.*`), and of the graphs with lowered types (`ghnp.*`)."""
+    cluster: NamedColumns
+    """What PredictDDL reads of the cluster and the batch (`cluster.*`)."""
+    job: Ints
+    """Number of the measured job that a row is a configuration of, shape (n,)."""
+    dataset: Ints
+    """Number of the dataset type, shape (n,)."""
+    architecture: Ints
+    """Number of the operator graph, shape (n,)."""
+
+    @classmethod
+    def of(
+        cls,
+        native: JobTable,
+        fp32: JobTable,
+        *,
+        embedding: NamedColumns | None = None,
+        cluster: NamedColumns | None = None,
+        ids: Mapping[str, Ints] | None = None,
+    ) -> Self:
+        """The views of jobs; what is not given is empty, ids not given are 0."""
+        count = len(native.analytical_s)
+        empty = NamedColumns(names=(), values=np.zeros((count, 0)))
+        unknown = {name: np.zeros(count, dtype=np.intp) for name in ("job", "dataset", "architecture")}
+        return cls(
+            native=native,
+            fp32=fp32,
+            embedding=embedding or empty,
+            cluster=cluster or empty,
+            **(unknown | dict(ids or {})),
+        )
+
+    def __len__(self) -> int:
+        return len(self.native.analytical_s)
+
+    def take(self, rows: Ints) -> JobViews:
+        """Some of the jobs."""
+        return JobViews(**{name: getattr(self, name).take(rows) for name in self.__slots__})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FeatureTable:
+    """Measured runs with every view of their jobs."""
+
+    measured: MeasuredTable
+    jobs: JobViews
+    graphs: tuple[OpGraph, ...] = ()
+    """Operator graphs by `jobs.architecture`."""
+
+    def __len__(self) -> int:
+        return len(self.measured)
+
+    @property
+    def measured_s(self) -> Floats:
+        """Measured step times [s], shape (n,)."""
+        return self.measured.measured_s
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PredictorOptions:
+    """What all predictors are made with."""
+
+    trees: Mapping[str, BoosterSettings] = field(default_factory=lambda: DEFAULT_SETTINGS)
+    """LightGBM settings per stage, for predictors with boosted stages."""
+    seed: int = 0
+    quick: bool = False
+    """Few epochs for networks: to check that everything works."""
+
+
+class PublishedPredictor(Protocol):
+    """What can be said of a predictor before it is fitted."""
+
+    @property
+    def title(self) -> str:
+        """Its name in tables."""
+        ...
+
+    @property
+    def citation(self) -> str:
+        """Where it was published."""
+        ...
 
 
 class Fitted(Protocol):
     """A fitted predictor."""
 
-    def predict(self, jobs: JobTable) -> Floats:
-        """Step times of jobs [s], shape (n,); `jobs` has the columns of `both`."""
+    def predict(self, jobs: JobViews) -> Floats:
+        """Step times of jobs [s], shape (n,)."""
         ...
 
 
-class Estimator(Protocol):
-    """A way to predict step times."""
+class Estimator(PublishedPredictor, Protocol):
+    """A predictor that is fitted to measured runs of any jobs."""
 
-    @property
-    def title(self) -> str:
-        """Heading of its column."""
+    def fit(self, table: FeatureTable, rows: Ints) -> Fitted:
+        """Fit to some rows of a table."""
         ...
-
-    def fit(self, table: MeasuredTable, rows: Ints) -> Fitted:
-        """Fit on some rows of a table; `table.jobs` has the columns of `both`."""
-        ...
-
-
-def both(own: JobTable, fp32: JobTable) -> JobTable:
-    """One table with the features of a job twice; its seconds are those of the job's own precision."""
-    seconds = np.stack([getattr(fp32, name) for name in _SECONDS], axis=1)
-    return JobTable(
-        features=np.concatenate([own.features, fp32.features, seconds], axis=1),
-        names=(*own.names, *(FP32 + name for name in (*fp32.names, *_SECONDS))),
-        analytical_s=own.analytical_s,
-        compute_s=own.compute_s,
-        exposed_s=own.exposed_s,
-    )
-
-
-def beside(jobs: JobTable, columns: Mapping[str, Floats]) -> JobTable:
-    """The table with more columns, shape (n,) each; their names begin with one of BESIDE."""
-    more = np.stack([*columns.values()], axis=1)
-    return replace(
-        jobs, features=np.concatenate([jobs.features, more], axis=1), names=(*jobs.names, *columns)
-    )
-
-
-def own_part(jobs: JobTable) -> JobTable:
-    """The jobs as their own precision prices them."""
-    kept = [index for index, name in enumerate(jobs.names) if not name.startswith(BESIDE)]
-    return JobTable(
-        features=jobs.features[:, kept],
-        names=tuple(jobs.names[index] for index in kept),
-        analytical_s=jobs.analytical_s,
-        compute_s=jobs.compute_s,
-        exposed_s=jobs.exposed_s,
-    )
-
-
-def fp32_part(jobs: JobTable) -> JobTable:
-    """The jobs as if all ran in fp32: no column tells their precision."""
-    kept = [index for index, name in enumerate(jobs.names) if name.startswith(FP32)]
-    features = kept[: len(kept) - len(_SECONDS)]
-    analytical_s, compute_s, exposed_s = jobs.features[:, kept[-len(_SECONDS) :]].T
-    return JobTable(
-        features=jobs.features[:, features],
-        names=tuple(jobs.names[index].removeprefix(FP32) for index in features),
-        analytical_s=analytical_s,
-        compute_s=compute_s,
-        exposed_s=exposed_s,
-    )
 
 
 def column(jobs: JobTable, name: str) -> Floats:
@@ -105,7 +151,9 @@ def column(jobs: JobTable, name: str) -> Floats:
 
 def flops_per_device(jobs: JobTable) -> Floats:
     """FLOPs of one step on each device, shape (n,): recomputation is not counted."""
-    flops: Floats = np.exp(column(jobs, "log_flops") + _log_share(jobs))
+    # Micro batches that a device runs over the devices that share each of them.
+    ways = sum(column(jobs, name) for name in ("log_tp", "log_pp", "log_cp"))
+    flops: Floats = np.exp(column(jobs, "log_flops") + column(jobs, "log_num_micro_batches") - ways)
     return flops
 
 
@@ -113,10 +161,3 @@ def bytes_per_device(jobs: JobTable) -> Floats:
     """Bytes that the kernels of one step move on each device, shape (n,)."""
     moved: Floats = flops_per_device(jobs) / np.exp(column(jobs, "log_flops_per_byte"))
     return moved
-
-
-def _log_share(jobs: JobTable) -> Floats:
-    """Logarithm of (micro batches a device runs / devices that share each of them)."""
-    ways = sum(column(jobs, name) for name in ("log_tp", "log_pp", "log_cp"))
-    share: Floats = column(jobs, "log_num_micro_batches") - ways
-    return share

@@ -9,15 +9,16 @@ papers.md 2.2). Daydream itself starts from a profile of the fp32 run; here noth
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..learn.table import JobTable, MeasuredTable
+from ..learn.stages import DEFAULT_SETTINGS, BoosterSettings
 from ..workload.graph import PRODUCT_CLASSES
-from .contract import Estimator, Fitted, Floats, column, fp32_part, own_part
-from .precision_aware.fp32_blind import Fp32TrainedBlind
+from .contract import FeatureTable, Fitted, Floats, Ints, JobViews, column
+from .precision_aware import PrecisionAware
 
 _COMPUTE_BOUND, _REST = 1.0 / 3.0, 1.0 / 2.0
 _NARROW_BYTES = 2.0
@@ -30,7 +31,7 @@ class FittedWhatIf:
 
     of_fp32: Fitted
 
-    def predict(self, jobs: JobTable) -> Floats:
+    def predict(self, jobs: JobViews) -> Floats:
         """Step times [s], shape (n,)."""
         return self.of_fp32.predict(jobs) * what_if(jobs)
 
@@ -39,32 +40,32 @@ class FittedWhatIf:
 class DaydreamWhatIf:
     """See the module."""
 
-    of_fp32: Estimator = field(default_factory=Fp32TrainedBlind)
-    """Predicts the fp32 time."""
+    trees: Mapping[str, BoosterSettings] = field(default_factory=lambda: DEFAULT_SETTINGS)
+    """Of what predicts the fp32 time."""
+    seed: int = 0
 
-    @property
-    def title(self) -> str:
-        """Heading of its column."""
-        return "Daydream-like what-if"
+    title: ClassVar[str] = "Daydream-like what-if"
+    citation: ClassVar[str] = "Zhu, Phanishayee, Pekhimenko, USENIX ATC 2020"
 
-    def fit(self, table: MeasuredTable, rows: NDArray[np.intp]) -> FittedWhatIf:
+    def fit(self, table: FeatureTable, rows: Ints) -> FittedWhatIf:
         """Fit what predicts the fp32 time; the constants are Daydream's."""
-        return FittedWhatIf(of_fp32=self.of_fp32.fit(table, rows))
+        of_fp32 = PrecisionAware(trees=self.trees, seed=self.seed, blind=True, fp32_only=True)
+        return FittedWhatIf(of_fp32=of_fp32.fit(table, rows))
 
 
-def what_if(jobs: JobTable) -> Floats:
+def what_if(jobs: JobViews) -> Floats:
     """Factor on the fp32 time, shape (n,)."""
-    fp32, own = fp32_part(jobs), own_part(jobs)
+    fp32 = jobs.fp32
     names = [name for name in fp32.names if name.startswith("share.")]
     kernels = [
         name
         for name in names
         if name.removeprefix("share.") not in _NOT_KERNELS and not name.endswith(("_exposed_s", "_bubble_s"))
     ]
-    kernel_share = sum((column(fp32, name) for name in kernels), np.zeros(len(jobs.analytical_s)))
+    kernel_share = sum((column(fp32, name) for name in kernels), np.zeros(len(jobs)))
     classes = [f"class.{op_class.value}" for op_class in PRODUCT_CLASSES]
-    products = sum((column(fp32, name) for name in classes), np.zeros(len(jobs.analytical_s)))
+    products = sum((column(fp32, name) for name in classes), np.zeros(len(jobs)))
     scaled = products * _COMPUTE_BOUND + (1.0 - products) * _REST
-    narrow = column(own, "activation_bytes") <= _NARROW_BYTES
-    factor: Floats = np.where(narrow, 1.0 - kernel_share * (1.0 - scaled), 1.0)
+    low = column(jobs.native, "activation_bytes") <= _NARROW_BYTES
+    factor: Floats = np.where(low, 1.0 - kernel_share * (1.0 - scaled), 1.0)
     return factor

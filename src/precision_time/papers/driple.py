@@ -5,31 +5,28 @@ super-nodes, mean and maximum over them, joined with batch and cluster figures, 
 $\log t$; smooth L1 loss, Adam.
 Source: Yang et al., Driple, SIGMETRICS 2022 (read as code, papers.md 2.1): super-nodes with tensor sizes,
 members and operator kinds, a graph convolution repeated, a readout and a dense head. Ours differs:
-neighbours in execution order make up a super-node in the place of fluid communities, 24 of them in the
-place of 100; three layers without a recurrent unit; FLOPs and weights beside tensor sizes; step time as the
-label in the place of utilisation; one network for all clusters, told of the cluster, in the place of one
-for each.
+neighbors in execution order make up a super-node in the place of fluid communities, 24 of them in the
+place of 100; three layers without a recurrent unit; FLOPs and weights besides tensor sizes; step time as the
+label in the place of utilization; one network with the cluster among its inputs in the place of one for each
+cluster.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ConfigError, MissingExtraError
-from ..learn.table import JobTable, MeasuredTable
 from ..workload.graph import OpClass, OpGraph
-from .contract import ARCHITECTURE, Floats, column, fp32_part
-
-Ints = NDArray[np.intp]
+from .contract import FeatureTable, Floats, Ints, JobViews, column
 
 SUPER_NODES = 24
 WIDTH, LAYERS = 48, 3
-EPOCHS, BATCH, LEARNING_RATE, WEIGHT_DECAY = 100, 512, 3e-3, 1e-6
+EPOCHS, QUICK_EPOCHS, BATCH, LEARNING_RATE, WEIGHT_DECAY = 100, 30, 512, 3e-3, 1e-6
 MOST_ROWS = 12_000
 """Rows of one fit, drawn at random where there are more: repeats teach little."""
 _BEYOND = float(np.log(10.0))
@@ -48,7 +45,7 @@ class StaticGraphs:
     nodes: NDArray[np.float32]
     """Features, shape (g, SUPER_NODES, f)."""
     adjacency: NDArray[np.float32]
-    """Normalised, shape (g, SUPER_NODES, SUPER_NODES)."""
+    """Normalized, shape (g, SUPER_NODES, SUPER_NODES)."""
     present: NDArray[np.float32]
     """1 for nodes that exist, shape (g, SUPER_NODES)."""
     totals: NDArray[np.float32]
@@ -67,14 +64,13 @@ class FittedDriple:
     reach: tuple[float, float]
     """Centred log seconds that an answer lies within: those fitted, and a factor of ten beyond."""
 
-    def predict(self, jobs: JobTable) -> Floats:
+    def predict(self, jobs: JobViews) -> Floats:
         """Step times [s], shape (n,)."""
         import torch
 
         x = (_cluster_inputs(jobs) - self.means) / self.scales
-        architecture = column(jobs, ARCHITECTURE).astype(np.intp)
         with torch.no_grad():
-            log_s = _forward(self.network, self.graphs, architecture, x.astype(np.float32))
+            log_s = _forward(self.network, self.graphs, jobs.architecture, x.astype(np.float32))
         bounded = np.clip(log_s.numpy().astype(np.float64), *self.reach)
         seconds: Floats = np.exp(bounded + self.centre)
         return seconds
@@ -84,23 +80,19 @@ class FittedDriple:
 class DripleLike:
     """See the module."""
 
-    graphs: StaticGraphs
-    """Of every architecture that the table names."""
     epochs: int = EPOCHS
     seed: int = 0
 
-    @property
-    def title(self) -> str:
-        """Heading of its row."""
-        return "Driple-like graph network"
+    title: ClassVar[str] = "Driple-like graph network"
+    citation: ClassVar[str] = "Yang et al., SIGMETRICS 2022"
 
-    def fit(self, table: MeasuredTable, rows: Ints) -> FittedDriple:
+    def fit(self, table: FeatureTable, rows: Ints) -> FittedDriple:
         """Train on the rows.
 
         Raises:
             MissingExtraError: If torch is not installed.
         """
-        torch = _torch()
+        torch, graphs = _torch(), static_graphs(table.graphs)
         draw = np.random.default_rng(self.seed)
         if len(rows) > MOST_ROWS:
             rows = np.sort(draw.choice(rows, size=MOST_ROWS, replace=False))
@@ -108,10 +100,9 @@ class DripleLike:
         x, y = _cluster_inputs(jobs), np.log(table.measured_s[rows])
         means, scales, centre = x.mean(axis=0), np.maximum(x.std(axis=0), 1e-6), float(y.mean())
         inputs = ((x - means) / scales).astype(np.float32)
-        architecture = column(jobs, ARCHITECTURE).astype(np.intp)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
-            network = _network(self.graphs.nodes.shape[2], inputs.shape[1])
+            network = _network(graphs.nodes.shape[2], inputs.shape[1])
         targets = torch.from_numpy((y - centre).astype(np.float32))
         optimizer = torch.optim.Adam(network.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
         steps = self.epochs * -(-len(rows) // BATCH)
@@ -119,14 +110,14 @@ class DripleLike:
         for _ in range(self.epochs):
             for batch in np.array_split(draw.permutation(len(rows)), -(-len(rows) // BATCH)):
                 optimizer.zero_grad()
-                answer = _forward(network, self.graphs, architecture[batch], inputs[batch])
+                answer = _forward(network, graphs, jobs.architecture[batch], inputs[batch])
                 torch.nn.functional.smooth_l1_loss(
                     answer, targets[torch.from_numpy(batch)], beta=0.1
                 ).backward()
                 optimizer.step()
                 schedule.step()
         return FittedDriple(
-            graphs=self.graphs,
+            graphs=graphs,
             network=network,
             means=means,
             scales=scales,
@@ -158,7 +149,7 @@ def static_graphs(graphs: Sequence[OpGraph]) -> StaticGraphs:
 
 
 def _super_nodes(graph: OpGraph) -> tuple[Floats, Floats, Floats]:
-    """Features (SUPER_NODES, 4 + classes), normalised adjacency, and totals of one graph."""
+    """Features (SUPER_NODES, 4 + classes), normalized adjacency, and totals of one graph."""
     count = len(graph.nodes)
     home = np.arange(count) * min(SUPER_NODES, count) // count
     repeats = np.array([node.repeat for node in graph.nodes], dtype=np.float64)
@@ -180,9 +171,9 @@ def _super_nodes(graph: OpGraph) -> tuple[Floats, Floats, Floats]:
     return features, linked * root[:, None] * root[None, :], np.log1p(amounts.sum(axis=0)) / 10.0
 
 
-def _cluster_inputs(jobs: JobTable) -> Floats:
+def _cluster_inputs(jobs: JobViews) -> Floats:
     """What is said of batch, layout and cluster, shape (n, columns); nothing tells the precision."""
-    blind = fp32_part(jobs)
+    blind = jobs.fp32
     links = [np.log1p(column(blind, name)) for name in _LINKS]
     return np.stack([*(column(blind, name) for name in _CLUSTER), *links], axis=1)
 

@@ -1,30 +1,27 @@
-r"""Ernest: four terms fitted to a few small runs of the very job that is asked about.
+r"""Ernest: four terms fitted to a few small runs of the very job that is queried.
 
 Formula: $t = a + b\,s/m + c \log m + d\,m$ with a, b, c, d >= 0 (non-negative least squares); s is the share
 of the input, m the number of machines.
 Source: Venkataraman et al., Ernest, NSDI 2016, and its code (amplab/ernest 4a7359c). It knows nothing of the
-program: it is fitted anew for every job and type of machine.
+program: it is refitted for every job and type of machine.
 
 For a training step, m is the number of devices and s the global batch over the largest of the job, so that
 s/m is the work of one device. `Ernest` is that, with sample runs chosen by its experiment design: as
 published, from small shares only (its examples stay at an eighth and below), or from all there are.
-`ErnestPooled` is the same formula without sample runs: one fit over all measured jobs of a data set,
+`ErnestPooled` is the same formula without sample runs: one fit over all measured jobs of a dataset,
 whatever their architecture. There each row is divided by its time, or the longest steps alone would decide.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..learn.table import JobTable, MeasuredTable
-from .contract import DATASET, Floats, column
+from .contract import FeatureTable, Floats, Ints, JobViews, column
 from .ernest_design import chosen_points, ernest_features
-from .per_job import Bench, Configurations
-
-Ints = NDArray[np.intp]
+from .per_job import Configurations, MeasurementBudget
 
 SMALL_SHARE = 1.0 / 8.0
 LEAST_SMALL = 8
@@ -38,9 +35,9 @@ class FittedErnest:
 
     coefficients: Floats
 
-    def predict(self, asked: Configurations) -> Floats:
+    def predict(self, configurations: Configurations) -> Floats:
         """Step times [s], shape (k,)."""
-        return self.seconds(asked.share, asked.devices)
+        return self.seconds(configurations.share, configurations.devices)
 
     def seconds(self, share: Floats, machines: Floats) -> Floats:
         """The formula; arrays of one shape."""
@@ -52,21 +49,22 @@ class FittedErnest:
 class Ernest:
     """See the module: per job, on runs of its own choice."""
 
+    citation: ClassVar[str] = "Venkataraman et al., NSDI 2016"
     small: bool = True
     """Only small shares may be run, as published; otherwise any."""
 
     @property
     def title(self) -> str:
-        """Heading of its row."""
+        """Its name in tables."""
         return f"Ernest, own {'small runs' if self.small else 'runs of any size'}"
 
-    def fit(self, bench: Bench, *, seed: int) -> FittedErnest:
+    def fit(self, budget: MeasurementBudget, *, seed: int) -> FittedErnest:
         """Run what the experiment design picks, and fit; nothing is drawn at random."""
         del seed
-        offered = bench.offered
+        offered = budget.offered
         among = small_shares(offered.share) if self.small else np.arange(len(offered))
-        rows = among[chosen_points(offered.share[among], offered.devices[among], most=bench.limit)]
-        measured_s = bench.run_all(rows)
+        rows = among[chosen_points(offered.share[among], offered.devices[among], most=budget.limit)]
+        measured_s = budget.run_all(rows)
         return fit_ernest(offered.share[rows], offered.devices[rows], measured_s)
 
 
@@ -84,13 +82,13 @@ def small_shares(share: Floats) -> Ints:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FittedPooled:
-    """Coefficients per data set, and those over all rows for a data set that was never measured."""
+    """Coefficients per dataset, and those over all rows for a dataset that was never measured."""
 
     by_dataset: dict[int, FittedErnest]
     over_all: FittedErnest
     largest_batch: dict[int, float]
 
-    def predict(self, jobs: JobTable) -> Floats:
+    def predict(self, jobs: JobViews) -> Floats:
         """Step times [s], shape (n,)."""
         dataset, batch, devices = _columns(jobs)
         seconds = np.empty(len(batch))
@@ -108,15 +106,13 @@ _LEAST_ROWS = 4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ErnestPooled:
-    """See the module: one fit per data set, no sample runs."""
+    """See the module: one fit per dataset, no sample runs."""
 
-    @property
-    def title(self) -> str:
-        """Heading of its row."""
-        return "Ernest, one fit per data set"
+    title: ClassVar[str] = "Ernest, one fit per dataset"
+    citation: ClassVar[str] = "Venkataraman et al., NSDI 2016"
 
-    def fit(self, table: MeasuredTable, rows: Ints) -> FittedPooled:
-        """Fit per data set where it has at least four rows, and over all rows."""
+    def fit(self, table: FeatureTable, rows: Ints) -> FittedPooled:
+        """Fit per dataset where it has at least four rows, and over all rows."""
         dataset, batch, devices = _columns(table.jobs.take(rows))
         measured_s = table.measured_s[rows]
         fitted: dict[int, FittedErnest] = {}
@@ -148,6 +144,6 @@ def fit_ernest(share: Floats, machines: Floats, seconds: Floats, *, relative: bo
     return FittedErnest(coefficients=coefficients)
 
 
-def _columns(jobs: JobTable) -> tuple[Ints, Floats, Floats]:
-    dataset = column(jobs, DATASET).astype(np.intp)
-    return dataset, np.exp(column(jobs, "log_global_batch_size")), np.exp(column(jobs, "log_devices"))
+def _columns(jobs: JobViews) -> tuple[Ints, Floats, Floats]:
+    batch, devices = (np.exp(column(jobs.native, name)) for name in ("log_global_batch_size", "log_devices"))
+    return jobs.dataset, batch, devices

@@ -10,12 +10,11 @@ Source: the usual black-box form, as in Justus et al. (IEEE Big Data 2018) and P
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..learn.table import JobTable, MeasuredTable
-from .contract import Floats, column, flops_per_device, fp32_part
+from .contract import FeatureTable, Floats, Ints, JobViews, column, flops_per_device
 
 _RIDGE = 1e-3
 _COLUMNS = (
@@ -38,7 +37,7 @@ class FittedRegression:
     scales: Floats
     intercept: float
 
-    def predict(self, jobs: JobTable) -> Floats:
+    def predict(self, jobs: JobViews) -> Floats:
         """Step times [s], shape (n,)."""
         x = (_inputs(jobs) - self.means) / self.scales
         seconds: Floats = np.exp(self.intercept + x @ self.coefficients)
@@ -49,12 +48,10 @@ class FittedRegression:
 class FlopsRegression:
     """See the module."""
 
-    @property
-    def title(self) -> str:
-        """Heading of its column."""
-        return "FLOPs regression"
+    title: ClassVar[str] = "FLOPs regression"
+    citation: ClassVar[str] = "Justus et al., IEEE Big Data 2018"
 
-    def fit(self, table: MeasuredTable, rows: NDArray[np.intp]) -> FittedRegression:
+    def fit(self, table: FeatureTable, rows: Ints) -> FittedRegression:
         """Least squares on the logarithm of the step time."""
         x = _inputs(table.jobs.take(rows))
         y = np.log(table.measured_s[rows])
@@ -69,7 +66,7 @@ class FlopsRegression:
         )
 
 
-def _inputs(jobs: JobTable) -> Floats:
-    blind = fp32_part(jobs)
+def _inputs(jobs: JobViews) -> Floats:
+    blind = jobs.fp32
     columns = [np.log(np.maximum(flops_per_device(blind), 1.0))]
     return np.stack([*columns, *(column(blind, name) for name in _COLUMNS)], axis=1)

@@ -6,28 +6,23 @@ Formula: the analytical step time (devdoc 002). Its few dozen global constants a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ..learn.table import JobTable, MeasuredTable
-from .contract import Floats
+from .contract import FeatureTable, Floats, Ints, JobViews
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Formulas:
     """See the module; fitting changes nothing."""
 
-    @property
-    def title(self) -> str:
-        """Heading of its column."""
-        return "our formulas alone"
+    title: ClassVar[str] = "our formulas alone"
+    citation: ClassVar[str] = "the cost model of this project (devdoc 002)"
 
-    def fit(self, table: MeasuredTable, rows: NDArray[np.intp]) -> Formulas:
+    def fit(self, table: FeatureTable, rows: Ints) -> Formulas:
         """Itself."""
         del table, rows
         return self
 
-    def predict(self, jobs: JobTable) -> Floats:
+    def predict(self, jobs: JobViews) -> Floats:
         """Step times [s], shape (n,)."""
-        return jobs.analytical_s
+        return jobs.native.analytical_s

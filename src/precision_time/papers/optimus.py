@@ -1,29 +1,23 @@
-r"""Optimus: the speed of one job over workers (and parameter servers), from 5 to 10 short runs of it.
+r"""Optimus: the speed of one job over workers, from 5 to 10 short runs of it.
 
-Formula, all-reduce: $t = \theta_0 M/w + \theta_1 + \theta_2 (w-1)/w + \theta_3 w$; with p parameter servers:
-$t = \theta_0 M/w + \theta_1 + \theta_2 w/p + \theta_3 w + \theta_4 p$; all coefficients >= 0 by non-negative
-least squares; M is the global batch, w the workers. Loss after k steps: $l(k) = 1/(\beta_0 k + \beta_1) +
-\beta_2$, with non-negative coefficients.
-Source: Peng et al., Optimus, EuroSys 2018 (as remembered in papers.md 5.5; the all-reduce form drops p). Like
-Ernest it is refitted for every job; its points are short runs on the worker counts at hand.
+Formula: $t = \theta_0 M/w + \theta_1 + \theta_2 (w-1)/w + \theta_3 w$, all coefficients >= 0 by non-negative
+least squares; M is the global batch, w the workers.
+Source: Peng et al., Optimus, EuroSys 2018 (as remembered in papers.md 5.5), its form for all-reduce: the one
+with parameter servers has two more terms. Like Ernest it is refitted for every job; its points are short runs
+on the worker counts that the job offers.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..errors import ConfigError
-from .per_job import Bench, Configurations, cheapest_first
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.intp]
+from .contract import Floats, Ints
+from .per_job import Configurations, MeasurementBudget, cheapest_first
 
 _LEAST_S = 1e-9
-_LOSS_FLOORS = 64
-_LEAST_LOSSES = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,9 +26,11 @@ class FittedOptimus:
 
     coefficients: Floats
 
-    def predict(self, asked: Configurations) -> Floats:
+    def predict(self, configurations: Configurations) -> Floats:
         """Step times [s], shape (k,)."""
-        seconds: Floats = all_reduce_terms(asked.global_batch, asked.devices) @ self.coefficients
+        seconds: Floats = (
+            all_reduce_terms(configurations.global_batch, configurations.devices) @ self.coefficients
+        )
         return np.maximum(seconds, _LEAST_S)
 
 
@@ -42,39 +38,17 @@ class FittedOptimus:
 class Optimus:
     """See the module."""
 
-    @property
-    def title(self) -> str:
-        """Heading of its row."""
-        return "Optimus"
+    title: ClassVar[str] = "Optimus"
+    citation: ClassVar[str] = "Peng et al., EuroSys 2018"
 
-    def fit(self, bench: Bench, *, seed: int) -> FittedOptimus:
+    def fit(self, budget: MeasurementBudget, *, seed: int) -> FittedOptimus:
         """Short runs on as many worker counts as there are, then a second batch on each."""
         del seed
-        rows = spread_over_workers(bench.offered)[: bench.limit]
-        measured_s = bench.run_all(rows)
-        chosen = bench.offered.take(rows)
+        rows = spread_over_workers(budget.offered)[: budget.limit]
+        measured_s = budget.run_all(rows)
+        chosen = budget.offered.take(rows)
         terms = all_reduce_terms(chosen.global_batch, chosen.devices)
         return FittedOptimus(coefficients=non_negative(terms, measured_s))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LossCurve:
-    """l(k) = 1 / (b0 k + b1) + b2."""
-
-    b0: float
-    b1: float
-    b2: float
-
-    def loss(self, steps: Floats) -> Floats:
-        """Loss after each number of steps."""
-        loss: Floats = 1.0 / (self.b0 * steps + self.b1) + self.b2
-        return loss
-
-    def steps_to(self, loss: float) -> float:
-        """Steps until a loss is reached; infinite where the curve never gets there."""
-        if loss <= self.b2 or self.b0 <= 0.0:
-            return float("inf")
-        return max((1.0 / (loss - self.b2) - self.b1) / self.b0, 0.0)
 
 
 def all_reduce_terms(global_batch: Floats, workers: Floats) -> Floats:
@@ -82,12 +56,6 @@ def all_reduce_terms(global_batch: Floats, workers: Floats) -> Floats:
     return np.stack(
         [global_batch / workers, np.ones(len(workers)), (workers - 1.0) / workers, workers], axis=1
     )
-
-
-def parameter_server_terms(global_batch: Floats, workers: Floats, servers: Floats) -> Floats:
-    """Terms of the form with parameter servers, shape (k, 5)."""
-    ones = np.ones(len(workers))
-    return np.stack([global_batch / workers, ones, workers / servers, workers, servers], axis=1)
 
 
 def non_negative(terms: Floats, seconds: Floats) -> Floats:
@@ -117,38 +85,6 @@ def spread_over_workers(offered: Configurations) -> Ints:
                 rows.append(runs.pop(-1 if largest else 0))
                 largest = not largest
     return np.array(rows, dtype=np.intp)
-
-
-def fit_loss_curve(steps: Floats, losses: Floats) -> LossCurve:
-    """Fit Optimus's loss curve to observed losses.
-
-    b2 is searched on a grid below the smallest loss; given it, 1 / (l - b2) is linear in k.
-
-    Args:
-        steps: Steps done at each observation, shape (k,).
-        losses: Losses observed, above 0.
-
-    Raises:
-        ConfigError: If there are fewer than 3 observations, or a loss is not above 0.
-    """
-    if len(losses) < _LEAST_LOSSES or float(losses.min()) <= 0.0:
-        raise ConfigError(
-            f"A loss curve needs at least {_LEAST_LOSSES} losses above 0, got {len(losses)}. "
-            "To fix: observe more steps."
-        )
-    best: tuple[float, LossCurve] | None = None
-    for floor in np.linspace(0.0, float(losses.min()), _LOSS_FLOORS, endpoint=False).tolist():
-        terms = np.stack([steps, np.ones(len(steps))], axis=1) * (losses - floor)[:, None]
-        b0, b1 = non_negative(terms, np.ones(len(steps))).tolist()
-        if b0 <= 0.0 and b1 <= 0.0:
-            continue
-        curve = LossCurve(b0=b0, b1=max(b1, 1e-12), b2=floor)
-        error = float(np.square(curve.loss(steps) - losses).sum())
-        if best is None or error < best[0]:
-            best = (error, curve)
-    if best is None:
-        raise ConfigError("No falling curve fits these losses. To fix: observe more steps.")
-    return best[1]
 
 
 def _ends_first(counts: Floats) -> list[float]:

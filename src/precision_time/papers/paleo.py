@@ -10,12 +10,12 @@ the network as in its examples; ring all-reduce instead of its butterfly, which 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..learn.table import JobTable, MeasuredTable
-from .contract import Floats, bytes_per_device, column, flops_per_device, fp32_part
+from ..learn.table import JobTable
+from .contract import FeatureTable, Floats, Ints, JobViews, bytes_per_device, column, flops_per_device
 
 _BYTES = 4.0
 _WEIGHT_PASSES = 3.0
@@ -30,10 +30,9 @@ class FittedPaleo:
 
     share_of_peak: float
 
-    def predict(self, jobs: JobTable) -> Floats:
+    def predict(self, jobs: JobViews) -> Floats:
         """Step times [s], shape (n,)."""
-        blind = fp32_part(jobs)
-        seconds: Floats = compute_s(blind) / self.share_of_peak + sync_s(blind)
+        seconds: Floats = compute_s(jobs.fp32) / self.share_of_peak + sync_s(jobs.fp32)
         return seconds
 
 
@@ -41,14 +40,12 @@ class FittedPaleo:
 class PaleoLike:
     """See the module."""
 
-    @property
-    def title(self) -> str:
-        """Heading of its column."""
-        return "Paleo-like"
+    title: ClassVar[str] = "Paleo-like"
+    citation: ClassVar[str] = "Qi, Sparks, Talwalkar, ICLR 2017"
 
-    def fit(self, table: MeasuredTable, rows: NDArray[np.intp]) -> FittedPaleo:
+    def fit(self, table: FeatureTable, rows: Ints) -> FittedPaleo:
         """The median percent of peak."""
-        blind, measured_s = fp32_part(table.jobs.take(rows)), table.measured_s[rows]
+        blind, measured_s = table.jobs.fp32.take(rows), table.measured_s[rows]
         computing_s = np.maximum(measured_s - sync_s(blind), _LEAST_SHARE * measured_s)
         return FittedPaleo(share_of_peak=float(np.median(compute_s(blind) / computing_s)))
 
@@ -56,7 +53,7 @@ class PaleoLike:
 def compute_s(jobs: JobTable) -> Floats:
     """Forward, backward and update at full peak [s], shape (n,)."""
     bandwidth = np.exp(column(jobs, "log_bandwidth"))
-    update_bytes = _WEIGHT_PASSES * _BYTES * _held_params(jobs)
+    update_bytes = _WEIGHT_PASSES * _BYTES * _local_params(jobs)
     seconds: Floats = (
         flops_per_device(jobs) / np.exp(column(jobs, "log_fp32_peak"))
         + (bytes_per_device(jobs) + update_bytes) / bandwidth
@@ -69,11 +66,11 @@ def sync_s(jobs: JobTable) -> Floats:
     replicas = np.exp(column(jobs, "log_dp"))
     inter, intra = column(jobs, "inter_bandwidth"), column(jobs, "intra_bandwidth")
     link = np.where(inter > 0.0, inter, intra)
-    volume = 2.0 * (replicas - 1.0) / replicas * _BYTES * _held_params(jobs)
+    volume = 2.0 * (replicas - 1.0) / replicas * _BYTES * _local_params(jobs)
     seconds: Floats = np.where(link > 0.0, volume / np.maximum(_NETWORK_SHARE * link, 1.0), 0.0)
     return seconds
 
 
-def _held_params(jobs: JobTable) -> Floats:
-    held: Floats = np.exp(column(jobs, "log_params") - column(jobs, "log_tp") - column(jobs, "log_pp"))
-    return held
+def _local_params(jobs: JobTable) -> Floats:
+    local: Floats = np.exp(column(jobs, "log_params") - column(jobs, "log_tp") - column(jobs, "log_pp"))
+    return local

@@ -1,8 +1,8 @@
-"""Predictors that must run the asked job itself: how they get their samples, and what the samples cost.
+"""Predictors that must run the queried job itself: how they get their samples, and what the samples cost.
 
 A job here is one model at one precision in one software on one type of device; its configurations differ in
-devices, nodes and batch. Such a predictor is offered configurations, chooses which to run, and is then asked
-of the others. Every run goes through a `Bench`, which keeps the account: nothing is measured for free.
+devices, nodes and batch. Such a predictor is offered configurations, chooses which to run, and is queried for
+the others. Every run goes through a `MeasurementBudget`, which counts it: nothing is measured for free.
 """
 
 from __future__ import annotations
@@ -11,12 +11,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..errors import ConfigError
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.intp]
+from .contract import Floats, Ints, PublishedPredictor
 
 STEPS_PER_RUN = 50
 """Steps that one sample run takes: enough for a median after warm-up. Start-up is not counted."""
@@ -53,16 +50,14 @@ class Configurations:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Bench:
-    """Runs configurations of a job on request: answers with their measured times and keeps the account.
-
-    `limit` is how many may be run; asking for one again costs nothing and tells the same.
-    """
+class MeasurementBudget:
+    """Runs configurations of a job on request, returns their measured times and counts the runs."""
 
     offered: Configurations
     step_time_s: Floats
-    """Measured, shape (k,); only `run` hands it out."""
+    """Measured, shape (k,); only `run` returns it."""
     limit: int
+    """How many may be run; running one again costs nothing and gives the same."""
     chosen: list[int] = field(default_factory=list)
     """Configurations run, in order."""
 
@@ -99,21 +94,16 @@ class Bench:
 class FittedJob(Protocol):
     """A predictor of one job."""
 
-    def predict(self, asked: Configurations) -> Floats:
+    def predict(self, configurations: Configurations) -> Floats:
         """Step times [s], shape (k,)."""
         ...
 
 
-class PerJobEstimator(Protocol):
-    """A way to predict one job from runs of a few of its configurations."""
+class SamplingEstimator(PublishedPredictor, Protocol):
+    """A predictor that is fitted to runs of a few configurations of one job."""
 
-    @property
-    def title(self) -> str:
-        """Heading of its row."""
-        ...
-
-    def fit(self, bench: Bench, *, seed: int) -> FittedJob:
-        """Choose configurations of `bench.offered`, run up to `bench.limit` of them, and fit."""
+    def fit(self, budget: MeasurementBudget, *, seed: int) -> FittedJob:
+        """Choose configurations of `budget.offered`, run up to `budget.limit` of them, and fit."""
         ...
 
 

@@ -9,12 +9,12 @@ Source: Williams, Waterman, Patterson, CACM 52(4), 2009; one constant in the pla
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..learn.table import JobTable, MeasuredTable
-from .contract import Floats, bytes_per_device, column, flops_per_device, own_part
+from ..learn.table import JobTable
+from .contract import FeatureTable, Floats, Ints, JobViews, bytes_per_device, column, flops_per_device
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,23 +23,21 @@ class FittedRoofline:
 
     factor: float
 
-    def predict(self, jobs: JobTable) -> Floats:
+    def predict(self, jobs: JobViews) -> Floats:
         """Step times [s], shape (n,)."""
-        return self.factor * bound_s(own_part(jobs))
+        return self.factor * bound_s(jobs.native)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RooflineOnly:
     """See the module."""
 
-    @property
-    def title(self) -> str:
-        """Heading of its column."""
-        return "roofline only"
+    title: ClassVar[str] = "roofline only"
+    citation: ClassVar[str] = "Williams, Waterman, Patterson, CACM 52(4), 2009"
 
-    def fit(self, table: MeasuredTable, rows: NDArray[np.intp]) -> FittedRoofline:
+    def fit(self, table: FeatureTable, rows: Ints) -> FittedRoofline:
         """The median factor."""
-        bound = bound_s(own_part(table.jobs.take(rows)))
+        bound = bound_s(table.jobs.native.take(rows))
         return FittedRoofline(factor=float(np.median(table.measured_s[rows] / bound)))
 
 

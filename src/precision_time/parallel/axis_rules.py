@@ -28,14 +28,14 @@ def check_pipeline(layout: Layout, num_devices: int, num_layers: int | None) -> 
     """Refuse a schedule that cannot run, and layers that do not divide into its chunks.
 
     Raises:
-        LayoutError: With an uneven split, where that is the way out.
+        LayoutError: With an uneven split, where that is the remedy.
     """
     pp, virtual, interleaved = layout.pp, layout.virtual_pp, PipelineSchedule.INTERLEAVED
     if virtual > 1 and (layout.schedule is not interleaved or pp == 1):
-        way_out = "pp=2 or more, or virtual_pp=1" if pp == 1 else "schedule=interleaved, or virtual_pp=1"
+        remedy = "pp=2 or more, or virtual_pp=1" if pp == 1 else "schedule=interleaved, or virtual_pp=1"
         raise LayoutError(
             f"virtual_pp({virtual}) is for the interleaved schedule of a pipeline, got "
-            f"schedule={layout.schedule.value} and pp={pp}. To fix: {way_out}."
+            f"schedule={layout.schedule.value} and pp={pp}. To fix: {remedy}."
         )
     if layout.schedule is interleaved and virtual == 1:
         raise LayoutError(
@@ -86,18 +86,18 @@ def _refuse_uneven(layout: Layout, num_devices: int, num_layers: int) -> None:
             f"The model has fewer layers than the pipeline has parts: layers({num_layers}) < pp({pp}) * "
             f"virtual_pp({virtual}) = {chunks}. To fix: pp={fitting}."
         )
-    ways_out: list[str] = []
+    remedies: list[str] = []
     if num_layers % pp:
         uneven = stage_layers_in_words(layers_of_stages(num_layers, layout))
-        ways_out.append(f"an uneven split, stage_layers={uneven}")
+        remedies.append(f"an uneven split, stage_layers={uneven}")
     elif (per_stage := nearest_divisor(num_layers // pp, virtual)) > 1:
-        ways_out.append(f"virtual_pp={per_stage}")
+        remedies.append(f"virtual_pp={per_stage}")
     if fitting > 1:
-        ways_out.append(f"pp={fitting}")
+        remedies.append(f"pp={fitting}")
     by_chunks = f"(pp({pp}) * virtual_pp({virtual}))" if virtual > 1 else f"pp({pp})"
     raise LayoutError(
         f"Layers do not divide into stages: layers({num_layers}) % {by_chunks} = {num_layers % chunks}. "
-        f"To fix: {', or '.join(ways_out) or 'schedule=1f1b with virtual_pp=1'}."
+        f"To fix: {', or '.join(remedies) or 'schedule=1f1b with virtual_pp=1'}."
     )
 
 
@@ -191,6 +191,6 @@ def check_experts(layout: Layout, num_experts: int | None) -> None:
     if num_experts and num_experts % ep:
         best = nearest_divisor(num_experts, ep, lambda degree: ranks % (degree * expert_tp) == 0)
         raise LayoutError(
-            f"Experts are dealt out evenly: experts({num_experts}) % ep({ep}) = {num_experts % ep}. "
+            f"Experts are distributed evenly: experts({num_experts}) % ep({ep}) = {num_experts % ep}. "
             f"To fix: ep={best}."
         )

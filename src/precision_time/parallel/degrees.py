@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from itertools import product
 
-_NEIGHBOURS = 8
+_NEIGHBORS = 8
 """Divisors tried per axis, the nearest to the degree that was asked for."""
 
 
@@ -64,7 +64,7 @@ def _candidates(number: int, wanted: int, accept: Callable[[int], bool]) -> list
     if wanted == 1:
         return [1]
     found = [value for value in divisors(number) if value == 1 or accept(value)]
-    nearest = sorted(found, key=lambda value: _distance(value, wanted))[:_NEIGHBOURS]
+    nearest = sorted(found, key=lambda value: _distance(value, wanted))[:_NEIGHBORS]
     return nearest if 1 in nearest else [*nearest, 1]
 
 

@@ -93,7 +93,7 @@ class Layout:
     data_parallel_engine: str = "ddp"
     """ddp, dataparallel (one process, scatter and gather), parameter-server, none."""
     rank_order: tuple[str, ...] = AXES
-    """Axes from the innermost (neighbouring devices) to the outermost."""
+    """Axes from the innermost (neighboring devices) to the outermost."""
 
     def __post_init__(self) -> None:
         for name in _COUNTS:
@@ -144,7 +144,7 @@ class Layout:
         return self.shard_size or self.data_ranks
 
     def stride(self, axis: str) -> int:
-        """Devices between neighbouring ranks of an axis: the product of the degrees further in."""
+        """Devices between neighboring ranks of an axis: the product of the degrees further in."""
         inner = self.rank_order[: self.rank_order.index(axis)]
         stride = 1
         for name in inner:

@@ -9,7 +9,7 @@ from enum import StrEnum
 from ..hardware.device import Cluster
 from .layout import Layout
 
-_RAILS = "rail-optimised"
+_RAILS = "rail-optimized"
 
 
 class Level(StrEnum):
@@ -21,11 +21,11 @@ class Level(StrEnum):
     NODE = "node"
     """One host without NVLink, or a pod whose fabric takes the place of one."""
     RAIL = "rail"
-    """Nodes of a rail-optimised pod, from each device to its like on the other nodes."""
+    """Nodes of a rail-optimized pod, from each device to its like on the other nodes."""
     NETWORK = "network"
     """Nodes below the same switches."""
     SPINE = "spine"
-    """Pods, over the thinned-out upper switches."""
+    """Pods, over the oversubscribed upper switches."""
 
 
 _INSIDE = (Level.DOMAIN, Level.NODE)
@@ -39,7 +39,7 @@ class AxisPlacement:
     """tp, cp, dp, pp, ep (experts), shard (ranks that hold one copy under HSDP)."""
     size: int
     stride: int
-    """Devices between neighbouring ranks."""
+    """Devices between neighboring ranks."""
     nodes: int
     """Nodes that a group is spread over."""
     ranks_per_node: int
@@ -70,7 +70,7 @@ class AxisPlacement:
 
 
 def place(layout: Layout, cluster: Cluster) -> tuple[AxisPlacement, ...]:
-    """Where the groups of each axis sit, given the rank order: devices of a node are neighbours.
+    """Where the groups of each axis sit, given the rank order: devices of a node are neighbors.
 
     Args:
         layout: Degrees and `rank_order`.

@@ -1,4 +1,4 @@
-"""Which layouts can be: every refusal fills in its equation and names the way out.
+"""Which layouts are valid: every error fills in its equation and names the remedy.
 
 The rules are those of the frameworks: Megatron-LM (tensor, pipeline, interleaving, expert degrees),
 DeepSpeed (sharding, offload), Llama 3's context parallelism (two chunks of the sequence per rank, so
@@ -29,7 +29,7 @@ def check_layout(
     num_experts: int | None = None,
     global_batch_size: float | None = None,
 ) -> None:
-    """Refuse a layout that cannot be; counts that are None are not looked at.
+    """Refuse an invalid layout; counts that are None are not looked at.
 
     Args:
         layout: Degrees, schedule, sharding.

@@ -9,6 +9,7 @@ from html import escape
 from itertools import groupby
 from pathlib import Path
 
+from ..cost.terms import TERMS
 from ..errors import ConfigError
 from ..io import write_atomically
 from ..units import format_bytes, format_duration
@@ -18,18 +19,9 @@ COLOURS: Mapping[str, str] = {
     "forward": "#4e79a7",
     "backward": "#59a14f",
     "weight": "#8cd17d",
-    "recompute": "#b6992d",
-    "host_stall": "#79706e",
-    "tensor_exposed": "#e15759",
-    "context_exposed": "#ff9d9a",
-    "expert_exposed": "#d37295",
-    "pipeline_exposed": "#f28e2b",
-    "data_exposed": "#b07aa1",
     "overlapped": "#d4a6c8",
-    "contention": "#86bcb6",
-    "straggler": "#9d7660",
-    "optimizer": "#edc948",
     "bubble": "#e6e6e6",
+    **{term.name.removesuffix("_s"): term.color for term in TERMS},
 }
 """Of each kind of bar."""
 _OTHER = "#bab0ac"

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ..cost.group import group_of_jobs
 from ..cost.step import StepCosts, price
+from ..cost.terms import TERMS
 from ..executor import Executor, in_chunks
 from ..learn.serving import on_reference
 from ..learn.table import JobTable, group_table
@@ -21,13 +22,7 @@ from .problem import Problem
 Floats = NDArray[np.float64]
 _CHUNK = 32
 """Layouts per task: a tenth of a second."""
-_OWN_TERMS = frozenset(
-    {
-        *("host_stall_s", "optimizer_s", "unscale_s", "host_sync_s", "trainer_s"),
-        *("data_exposed_s", "pipeline_exposed_s", "pipeline_bubble_s", "contention_s", "straggler_s"),
-        "offload_s",
-    }
-)
+_OWN_TERMS = frozenset(term.name for term in TERMS if term.by_sharding)
 """Terms that change with the sharding or the schedule."""
 
 

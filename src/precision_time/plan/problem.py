@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from uuid import uuid4
 
 import numpy as np
@@ -17,13 +18,13 @@ from ..parallel.layout import Layout
 from ..precision.policy import PrecisionPolicy
 from ..workload.workload import Workload
 
-_HERE: dict[str, Problem] = {}
-"""The first copy of each problem in this process."""
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Problem:
-    """Workload, devices, precision, software and batch that a layout is sought for."""
+    """Workload, devices, precision, software and batch that a layout is sought for.
+
+    Equal to its copies in other processes, which have its `token`.
+    """
 
     workload: Workload
     cluster: Cluster
@@ -35,15 +36,21 @@ class Problem:
     """Allow for the slowest of many devices."""
     diagnostics: tuple[Diagnostic, ...] = ()
     """What was filled in, and what to act on whatever the layout."""
-    token: str = field(default_factory=lambda: uuid4().hex, compare=False, repr=False)
-    """Tells copies of one problem in other processes from other problems."""
+    token: str = field(default_factory=lambda: uuid4().hex, repr=False)
+    """Identifies the problem and its copies."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Problem) and other.token == self.token
+
+    def __hash__(self) -> int:
+        return hash(self.token)
 
     def here(self) -> Problem:
-        """The one copy of this problem in this process.
+        """The first copy of this problem in this process.
 
-        A task in another process brings a copy of its own each time; caches go by identity.
+        Every task in another process brings a new copy; what is cached for the first one serves all of them.
         """
-        return _HERE.setdefault(self.token, self)
+        return _first_copy(self)
 
     def job(self, layout: Layout) -> Job:
         """The job under one layout; all share their workload and cluster."""
@@ -71,3 +78,8 @@ class Problem:
         """Bytes on the fullest device for each micro batch, as of `group`."""
         needed = total_bytes(memory_of(self.group(layout, batches)))
         return tuple(np.broadcast_to(needed, (max(len(batches), 1),)).tolist())
+
+
+@lru_cache(maxsize=8)
+def _first_copy(problem: Problem) -> Problem:
+    return problem

@@ -16,6 +16,7 @@ from typing import Any
 
 from ..errors import ConfigError, LayoutError, UnknownNameError
 from ..parallel.layout import Checkpointing, ContextMethod, Layout, Offload, PipelineSchedule
+from ..parallel.schedules.registry import searched_schedules
 from ..parallel.shape import ModelShape, model_shape
 from ..parallel.stages import layers_of_stages
 from ..parallel.validation import check_model_layout
@@ -26,8 +27,6 @@ _LEAST_TOKENS = 2048
 _MOST_STAGES = 64
 _HYBRID_DOMAINS = (1, 8)
 """Hybrid sharding keeps a copy of the model within so many nodes."""
-_PIPELINED = (PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.INTERLEAVED, PipelineSchedule.ZERO_BUBBLE)
-"""GPipe is left to who asks for it: the bubble of 1F1B, with more activations alive."""
 _ENUMS: Mapping[str, type[StrEnum]] = {
     "checkpointing": Checkpointing,
     "context_method": ContextMethod,
@@ -219,7 +218,7 @@ class Space:
             yield {}
             return
         uneven = {"stage_layers": layers_of_stages(num_layers, Layout(pp=pp))} if num_layers % pp else {}
-        for schedule in self._pick("schedule", _PIPELINED):
+        for schedule in self._pick("schedule", searched_schedules()):
             if schedule is not PipelineSchedule.INTERLEAVED:
                 if "virtual_pp" not in self.fixed or 1 in self.fixed["virtual_pp"]:
                     yield {"schedule": schedule, **uneven}

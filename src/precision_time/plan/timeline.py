@@ -15,6 +15,7 @@ from typing import Any
 from ..cost.group import group_of_jobs
 from ..cost.job import Job
 from ..cost.step import StepCosts, price
+from ..cost.terms import TERMS, Pass
 from ..parallel.layout import Checkpointing, Layout
 from ..parallel.schedules.contract import StageTimes, Work
 from ..parallel.schedules.simulate import Span, simulate
@@ -22,16 +23,13 @@ from ..predict.prediction import Prediction
 from .result import layout_name
 
 _BUBBLE = "pipeline_bubble_s"
-_TAIL = frozenset(
-    ("optimizer_s", "unscale_s", "host_sync_s", "trainer_s", "offload_s", "data_stall_s", "straggler_s")
+_TAIL, _BACKWARD_ONLY, _EVEN = (
+    frozenset(term.name for term in TERMS if term.stands is stands)
+    for stands in (Pass.END, Pass.BACKWARD, Pass.MIRRORED)
 )
-"""Terms of the end of a step, after the last backward pass."""
-_BACKWARD_ONLY = frozenset({"recompute_s", "contention_s"})
-_EVEN = frozenset({"tensor_exposed_s", "context_exposed_s", "expert_exposed_s", "pipeline_exposed_s"})
-"""Communication that the backward pass mirrors."""
+"""Terms after the last backward pass, in the backward pass alone, and in both passes alike."""
 _GATHERED_FORWARD = 1.0 / 3.0
 """Of the exchange of ZeRO 3: one gather forward; a gather and a scatter backward."""
-_AXES = ("data", "tensor", "pipeline", "context", "expert")
 KERNELS = frozenset({"forward", "backward", "weight"})
 """Kinds of bars that a task begins with."""
 
@@ -154,7 +152,7 @@ def _passes(job: Job, prediction: Prediction) -> _Passes:
         forward[kind or "forward"] = forward.get(kind or "forward", 0.0) + part * seconds
         backward[kind or "backward"] = backward.get(kind or "backward", 0.0) + (1.0 - part) * seconds
     corrected = prediction.step_time_s / max(prediction.analytical_step_time_s, 1e-12)
-    shown = sum(float(costs.terms.get(f"{axis}_exposed_s", [0.0])[0]) for axis in _AXES)
+    shown = sum(float(costs.terms.get(f"{axis}_exposed_s", [0.0])[0]) for axis in costs.link_seconds)
     return _Passes(
         forward=forward,
         backward=backward,

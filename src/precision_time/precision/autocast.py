@@ -8,11 +8,11 @@ Reference: PyTorch 2.13, `ATen/autocast_mode.h` and docs/source/amp.md.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, Literal
+
+from ..io import packaged_toml
 
 AutocastClass = Literal["lower", "fp32", "promote", "same"]
 
@@ -77,7 +77,5 @@ def _output_dtype_ops() -> frozenset[str]:
     return frozenset(data["header"]["fp32_output_dtype"]) | frozenset(data["recorded"]["fp32_output_dtype"])
 
 
-@lru_cache(maxsize=1)
-def _data() -> dict[str, Any]:
-    path = Path(__file__).parent / "data" / "autocast.toml"
-    return tomllib.loads(path.read_text(encoding="utf-8"))
+def _data() -> Mapping[str, Any]:
+    return packaged_toml(__package__, "data/autocast.toml")

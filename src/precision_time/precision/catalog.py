@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, UnknownNameError
+from ..io import packaged_toml
 from .policy import DType, PrecisionPolicy
 
 HINT = "All names: precision-time precisions."
 
-_DATA = Path(__file__).parent / "data"
 _SEPARATORS = re.compile(r"[\s_\-./()]+")
 _CONTAINER = re.compile(r"^(?:ngc[-_ ]?)?([12]\d)\.(\d{2})(?:$|[-_ ])")
 _NUMBER = re.compile(r"^\d+(?:\.\d+)?")
@@ -201,6 +199,5 @@ def _policies() -> Mapping[str, Mapping[str, Any]]:
     return policies
 
 
-@lru_cache(maxsize=8)
-def _toml(name: str) -> dict[str, Any]:
-    return tomllib.loads((_DATA / name).read_text(encoding="utf-8"))
+def _toml(name: str) -> Mapping[str, Any]:
+    return packaged_toml(__package__, f"data/{name}")

@@ -14,12 +14,12 @@ Ints = NDArray[np.int64]
 PHASES = ("forward", "backward")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class LoweredStep:
     """Forward and backward kernels of one micro batch under one precision policy.
 
     All columns have length N (kernels in execution order, forward first, then backward). Figures
-    are for one sample; `*_fixed` parts do not grow with the batch.
+    are for one sample; `*_fixed` parts do not grow with the batch. Equal only to itself, as a key of caches.
     """
 
     op_class: Ints
@@ -58,4 +58,4 @@ class LoweredStep:
     """Of the embedding tables and of the vocabulary projection: first and last pipeline stage."""
     once_per_step: Bools
     """Weights made narrow: done in the first micro batch and kept for the others where a device holds
-    the weights throughout (not where ZeRO 3 gathers them anew)."""
+    the weights throughout (not where ZeRO 3 gathers them again)."""

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
-from ..identity_cache import cache_by_identity
 from ..workload.graph import PRODUCT_CLASSES, Node, OpClass, OpGraph
 from ..workload.packing import UNPACKING
 from .autocast import autocast_class
@@ -26,8 +26,8 @@ from .operands import (
     gradient_products,
     operand_rows,
 )
-from .policy import DType, PrecisionPolicy
-from .quantization import NARROW, Recipe, history_bytes, narrow_products, recipe_of, writes_copies
+from .policy import NARROW, DType, PrecisionPolicy
+from .quantization import Recipe, history_bytes, narrow_products, recipe_of, writes_copies
 from .rows import (
     DTYPES,
     OP_CLASSES,
@@ -57,7 +57,7 @@ def lower(graph: OpGraph, policy: PrecisionPolicy, arch: str | None = None) -> L
     Args:
         graph: Forward graph, figures per sample.
         policy: Precision policy.
-        arch: Architecture of the device as the catalogue spells it; it decides whether narrow operands
+        arch: Architecture of the device as the catalog spells it; it decides whether narrow operands
             are also written the other way round. None: as on Hopper.
 
     Returns:
@@ -70,7 +70,7 @@ def lower(graph: OpGraph, policy: PrecisionPolicy, arch: str | None = None) -> L
     return _lower(graph, policy, narrow and writes_copies(policy, arch))
 
 
-@cache_by_identity
+@lru_cache(maxsize=512)
 def _lower(graph: OpGraph, policy: PrecisionPolicy, copies: bool) -> LoweredStep:
     nodes, wide = split_ends(graph.nodes, policy.wide_layers)
     chosen = narrow_products(nodes, policy)

@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ..io import packaged_toml
+
 
 class DType(StrEnum):
-    """Number formats, by the words used everywhere in this project."""
+    """Number formats, by the words used everywhere in this project; `data/dtypes.toml` has the rest."""
 
     FP64 = "fp64"
     FP32 = "fp32"
@@ -27,17 +29,17 @@ class DType(StrEnum):
         """Bytes per element in memory."""
         return _NUM_BYTES[self]
 
+    @property
+    def runs_as(self) -> DType | None:
+        """The type whose peak is taken on a device that has no peak of this one; None: there is none."""
+        wider = _DTYPES[self.value].get("runs_as")
+        return None if wider is None else DType(wider)
 
-_NUM_BYTES = {
-    DType.FP64: 8.0,
-    DType.FP32: 4.0,
-    DType.TF32: 4.0,
-    DType.FP16: 2.0,
-    DType.BF16: 2.0,
-    DType.FP8: 1.0,
-    DType.FP4: 0.5,
-    DType.INT8: 1.0,
-}
+
+_DTYPES = packaged_toml(__package__, "data/dtypes.toml")
+_NUM_BYTES = {dtype: float(_DTYPES[dtype.value]["bytes"]) for dtype in DType}
+NARROW = frozenset(dtype for dtype in DType if _DTYPES[dtype.value].get("narrow", False))
+"""Types whose products read operands that have to be quantized first."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,7 +65,7 @@ class PrecisionPolicy:
     autocast: bool
     """Per-operator lists decide (CUDA autocast); otherwise everything runs in `activation`."""
     loss_scaling: bool
-    """GradScaler: loss multiply, unscale pass, host synchronisation."""
+    """GradScaler: loss multiply, unscale pass, host synchronization."""
     fp8_recipe: str | None = None
     """delayed, current, blockwise, mxfp8 ... (`data/recipes.toml`); None without narrow products."""
     gather: DType | None = None

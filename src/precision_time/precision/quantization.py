@@ -7,26 +7,22 @@ The figures of each recipe are data (`data/recipes.toml`), with their source.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..errors import UnknownNameError
-from ..identity_cache import cache_by_identity
+from ..io import packaged_toml
 from ..workload.graph import Node, OpClass, OpGraph
 from ..workload.packing import PACKED_BYTES
 from .lowered import LoweredStep
-from .policy import DType, PrecisionPolicy
+from .policy import NARROW, DType, PrecisionPolicy
 from .rows import DTYPES, is_vocabulary
 from .wide_layers import split_ends
 
-NARROW = frozenset({DType.FP8, DType.FP4, DType.INT8})
-"""Types whose products read operands that somebody has to write."""
 AMAX_BYTES = 4.0
 """A maximum is one fp32 value."""
 _SCORES = frozenset({"_softmax", "_log_softmax", "topk"})
@@ -93,7 +89,7 @@ def writes_copies(policy: PrecisionPolicy, arch: str | None) -> bool:
 
     Args:
         policy: A policy with narrow products.
-        arch: Architecture of the device as the catalogue spells it; None: as on Hopper.
+        arch: Architecture of the device as the catalog spells it; None: as on Hopper.
     """
     return recipe_of(policy).copies == "always" or arch is None or arch in _data()["tn_only"]
 
@@ -121,7 +117,7 @@ def narrow_products(nodes: Sequence[Node], policy: PrecisionPolicy) -> tuple[boo
     )
 
 
-@cache_by_identity
+@lru_cache(maxsize=512)
 def gathered_bytes(graph: OpGraph, policy: PrecisionPolicy) -> float:
     """Bytes of all parameters on the wire of one all-gather (FSDP, ZeRO, distributed optimizer).
 
@@ -138,9 +134,9 @@ def gathered_bytes(graph: OpGraph, policy: PrecisionPolicy) -> float:
     return total - weights * (policy.gathered.num_bytes - recipe_of(policy).weight_bytes(policy.gather))
 
 
-@cache_by_identity
+@lru_cache(maxsize=512)
 def kept_weight_bytes(graph: OpGraph, policy: PrecisionPolicy, arch: str | None = None) -> float:
-    """Bytes of the narrow weights (and their copies) that stay in memory beside the parameters.
+    """Bytes of the narrow weights (and their copies) that stay in memory with the parameters.
 
     Zero without narrow products. Where weights are gathered narrow, the parameters themselves are the
     narrow ones, and only the difference to `policy.param` counts, which may be negative.
@@ -153,7 +149,7 @@ def kept_weight_bytes(graph: OpGraph, policy: PrecisionPolicy, arch: str | None 
     return _narrow_weights(graph, policy) * (held - instead)
 
 
-@cache_by_identity
+@lru_cache(maxsize=512)
 def saved_bytes(graph: OpGraph, policy: PrecisionPolicy) -> float:
     """Bytes of activations kept for the backward pass, per sample, without checkpointing.
 
@@ -250,7 +246,5 @@ def _share(scale_bytes: float, block: int) -> float:
     return scale_bytes / block if block else 0.0
 
 
-@lru_cache(maxsize=1)
 def _data() -> Mapping[str, Any]:
-    path = Path(__file__).parent / "data" / "recipes.toml"
-    return tomllib.loads(path.read_text(encoding="utf-8"))
+    return packaged_toml(__package__, "data/recipes.toml")

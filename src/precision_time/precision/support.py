@@ -6,23 +6,15 @@ does not run at all (fp8 before Ada and Hopper). Which, is data: `data/support.t
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
 from ..hardware.device import Device
+from ..io import packaged_toml
+from .catalog import known_policies
 from .policy import DType, PrecisionPolicy
 
-_MIXED_NAMES = {
-    DType.FP16: ("fp16", "fp16-mixed"),
-    DType.BF16: ("bf16", "bf16-mixed"),
-    DType.FP8: ("fp8-mixed",),
-    DType.FP4: ("nvfp4-mixed",),
-    DType.INT8: ("int8-mixed",),
-}
 _MATRIX_UNITS = 3.0
 """Times the fp32 rate: packed fp16 arithmetic reaches two (P100), matrix units eight (V100, T4)."""
 
@@ -30,7 +22,7 @@ _MATRIX_UNITS = 3.0
 def effective_dtype(dtype: DType, device: Device) -> DType:
     """The type in which a product of `dtype` is multiplied on `device`.
 
-    A type with a peak of its own in the catalogue is itself; the others follow the fallback of
+    A type with a peak of its own in the catalog is itself; the others follow the fallback of
     `data/support.toml` until one has a peak: tf32 is fp32 before Ampere, bf16 on V100 and T4 is fp32
     (emulated; storage stays 2 bytes), fp16 on Pascal's consumer chips is fp32, fp32 on a TPU is one bf16
     pass (XLA's default precision).
@@ -52,15 +44,8 @@ def effective_dtype(dtype: DType, device: Device) -> DType:
 
 def supported_precisions(device: Device) -> tuple[str, ...]:
     """Names of the policies that the device has hardware for, widest first."""
-    names = ["fp32"]
-    if "fp64" in device.peak_flops_per_s:
-        names.insert(0, "fp64")
-    if "tf32" in device.peak_flops_per_s:
-        names.append("tf32")
-    for dtype, policies in _MIXED_NAMES.items():
-        if dtype.value in device.peak_flops_per_s:
-            names.extend(policies)
-    return tuple(names)
+    types = [dtype for dtype in DType if dtype is DType.FP32 or dtype.value in device.peak_flops_per_s]
+    return tuple(policy.name for dtype in types for policy in known_policies() if policy.matmul is dtype)
 
 
 def natural_precision(device: Device) -> str:
@@ -111,7 +96,5 @@ def _cannot(dtype: DType, device: Device) -> str:
     )
 
 
-@lru_cache(maxsize=1)
 def _rules() -> Mapping[str, Any]:
-    path = Path(__file__).parent / "data" / "support.toml"
-    return tomllib.loads(path.read_text(encoding="utf-8"))
+    return packaged_toml(__package__, "data/support.toml")

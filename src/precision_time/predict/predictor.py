@@ -13,12 +13,11 @@ from ..cost.job import Job
 from ..cost.roofline import peak_flops_per_s
 from ..cost.step import StepCosts, price
 from ..diagnostics import Diagnostics
-from ..identity_cache import cache_by_identity
 from ..learn.artifact import TrainedPredictor
 from ..learn.calibration.calibration import Calibration
-from ..learn.evidence_space import evidence_keys, nearest
-from ..learn.novelty import NEAR
+from ..learn.distance import MODERATE_RADIUS
 from ..learn.serving import StepTimes, on_reference, step_times
+from ..learn.similarity import nearest, similarity_keys
 from ..learn.table import JobTable, group_table, job_table
 from ..workload.graph import OpGraph
 from .changes import memory_of_job as memory_of_job  # noqa: PLC0414 - read from here by its users
@@ -140,15 +139,15 @@ def model_flops_utilisation(job: Job, step_time_s: float) -> float | None:
     return useful / (step_time_s * job.cluster.num_devices * peak_flops_per_s(device, dtype))
 
 
-@cache_by_identity
+@lru_cache(maxsize=512)
 def _forward_flops(graph: OpGraph) -> float:
     return graph.forward_flops
 
 
 def nearest_runs(table: JobTable, predictor: TrainedPredictor) -> tuple[Evidence, ...]:
     """The measured runs of the corpus nearest to the first job of `table`, best first."""
-    evidence = predictor.evidence
-    point = evidence_keys(table)[:1]
+    evidence = predictor.measurements
+    point = similarity_keys(table)[:1]
     rows, similarity = nearest(evidence.keys, evidence.squares, point, _EVIDENCE_SHOWN * 4)
     shown: dict[tuple[object, ...], Evidence] = {}
     for row, alike in zip(rows[0], similarity[0], strict=True):
@@ -189,10 +188,10 @@ def _measured_run(row_id: int) -> Measurement:
 
 def _check_evidence(job: Job, distance: float, predictor: TrainedPredictor, found: Diagnostics) -> None:
     """Warn of what makes this answer weaker than usual."""
-    if distance > NEAR:
+    if distance > MODERATE_RADIUS:
         found.warn("extrapolation", "Outside the training data: extrapolating (interval widened).")
     device = job.cluster.device.name
-    if device not in frozenset(predictor.card["devices"]):
+    if device not in frozenset(predictor.model_card["devices"]):
         found.warn("unmeasured-device", f"No measured run on {device}: predicted from its data sheet alone.")
     unpriced = job.workload.graph.unpriced
     if unpriced:

@@ -174,7 +174,7 @@ def parse_stage_layers(given: str | Sequence[int] | None) -> tuple[int, ...]:
         return tuple(layers for layers, times in runs for _ in range(times))
     except (TypeError, ValueError):
         raise ConfigError(
-            f"stage_layers={given!r} is no list of layers per stage. To fix: write it like 7,8x14,7."
+            f"stage_layers={given!r} is not a list of layers per stage. To fix: write it like 7,8x14,7."
         ) from None
 
 

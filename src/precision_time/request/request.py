@@ -7,6 +7,8 @@ Keyword arguments, command-line options, job files, table rows and measured runs
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
 from typing import Any, Self
 
 from pydantic import ValidationError
@@ -48,7 +50,7 @@ class Request(RequestFields):
         return self.of({**self.given(), **changes})
 
     def given(self) -> dict[str, Any]:
-        """The fields that were set, layout options among them, as plain values."""
+        """The fields that were set, layout options among them, as a job file holds them."""
         fields = {
             name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set
         }
@@ -59,7 +61,7 @@ class Request(RequestFields):
                 for name in LayoutOptions.model_fields
                 if name in layout.model_fields_set
             }
-        return fields
+        return {name: _plain(value) for name, value in fields.items()}
 
     def resolve(self, *, named_only: bool = False) -> Job:
         """The job, with every gap filled and listed in its diagnostics.
@@ -74,6 +76,13 @@ class Request(RequestFields):
             CaptureError: A model that cannot be turned into an operator graph.
         """
         return job_of_request(self, named_only=named_only)
+
+
+def _plain(value: Any) -> Any:
+    """Choices as their word, paths as text."""
+    if isinstance(value, Enum):
+        return value.value
+    return str(value) if isinstance(value, Path) else value
 
 
 def _spelled(name: str, prefix: str) -> str:

@@ -142,7 +142,7 @@ def captured_workload(graph: OpGraph, request: RequestFields) -> Workload:
     return Workload(
         name=graph.name,
         graph=graph,
-        family=_family_of(graph),
+        family=family_of(graph),
         task=request.task,
         optimizer=request.optimizer or ("adamw" if sequences else "momentum-sgd"),
         sample_unit="sequence" if sequences else "sample",
@@ -155,7 +155,7 @@ def captured_workload(graph: OpGraph, request: RequestFields) -> Workload:
     )
 
 
-def _family_of(graph: OpGraph) -> str:
+def family_of(graph: OpGraph) -> str:
     """The family whose kernels do most of the graph's work."""
     work: dict[OpClass, float] = {}
     for node in graph.nodes:

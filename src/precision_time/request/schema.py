@@ -60,7 +60,7 @@ class LayoutOptions(BaseModel):
     expert_capacity: Annotated[
         float,
         NUMBER,
-        Field(ge=0, le=1e7, allow_inf_nan=False),
+        Field(ge=0.0, le=1e7, allow_inf_nan=False),
         Option(help="Experts: tokens taken, relative to an even share; 0 drops none."),
     ] = 0.0
     rank_order: Annotated[

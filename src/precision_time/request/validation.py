@@ -38,11 +38,10 @@ def config_error(
     if kind == "missing":
         return ConfigError(f"{spelled(name)} is missing. To fix: give {spelled(name)}.")
     rule, remedy = _rule(kind, context, str(fault["msg"]))
+    remedy = remedy.replace("{}", spelled(name))
     shown = str(fault["input"]) if as_text else repr(fault["input"])
     shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
-    return ConfigError(
-        f"{spelled(name)}={shown} is invalid: it must be {rule}. To fix: {remedy.format(spelled(name))}."
-    )
+    return ConfigError(f"{spelled(name)}={shown} is invalid: it must be {rule}. To fix: {remedy}.")
 
 
 def _unknown(name: str, known: set[str], spelled: Callable[[str], str]) -> str:
@@ -56,12 +55,15 @@ def _unknown(name: str, known: set[str], spelled: Callable[[str], str]) -> str:
 def _rule(kind: str, context: dict[str, Any], text: str) -> tuple[str, str]:
     """The rule and the remedy; `{}` in the remedy stands for the field."""
     if kind == "greater_than_equal":
-        return f"a whole number of at least {context['ge']}", f"{{}}={context['ge']} or more"
+        least = context["ge"]
+        kind_of_number = "a number" if isinstance(least, float) else "a whole number"
+        return f"{kind_of_number} of at least {least:g}", f"{{}}={least:g} or more"
     if kind == "greater_than":
         return f"a number above {context['gt']:g}", "{}=1 or more"
-    if kind in ("less_than_equal", "less_than"):
-        limit = context.get("le", context.get("lt"))
-        return f"at most {limit:,}", "check the number"
+    if kind == "less_than_equal":
+        return f"at most {context['le']:,}", "check the number"
+    if kind == "less_than":
+        return f"below {context['lt']:,g}", "check the number"
     if kind.startswith("int"):
         return "a whole number", "{}=1 or more"
     if kind in ("float_parsing", "float_type", "finite_number"):

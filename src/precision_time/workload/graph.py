@@ -142,6 +142,10 @@ class OpGraph:
     packed_params: float = 0.0
     """Of `params`, those held in four bits (QLoRA); `packing.PACKED_BYTES` each instead of the policy's."""
 
+    def __hash__(self) -> int:
+        """Cheap, as graphs are keys of caches; equal graphs have equal hashes."""
+        return hash((self.name, len(self.nodes), self.params, self.image_size, self.seq_len))
+
     def __post_init__(self) -> None:
         for index, node in enumerate(self.nodes):
             if any(source >= index for source in node.inputs):

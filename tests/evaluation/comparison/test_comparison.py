@@ -6,24 +6,26 @@ import numpy as np
 import pytest
 
 from precision_time.corpus.store import load_corpus
-from precision_time.evaluation.comparison.build import compare, compared
-from precision_time.evaluation.comparison.held_out import HeldOut
-from precision_time.evaluation.comparison.page import page
-from precision_time.evaluation.comparison.protocols import QUESTIONS
-from precision_time.evaluation.comparison.registry import chosen_entries
-from precision_time.evaluation.comparison.runs import ALL, JOBS, ComparedRuns
-from precision_time.evaluation.comparison.sample import sampled_jobs
-from precision_time.evaluation.comparison.scores import errors_percent
-from precision_time.evaluation.comparison.wide import wide_table
-from precision_time.evaluation.report.priced import priced_corpus
-from precision_time.papers.contract import BESIDE, own_part
+from precision_time.evaluation.comparison import (
+    QUESTIONS,
+    compare,
+    compared,
+    comparison_page,
+    comparison_runs,
+)
+from precision_time.evaluation.cross_validation import ALL, JOBS, Predictions
+from precision_time.evaluation.measured_jobs import sampled_jobs
+from precision_time.evaluation.metrics import scored_errors_percent
+from precision_time.evaluation.pricing import priced_corpus
+from precision_time.papers.registry import chosen_predictors
 
-ENTRIES = tuple(
-    entry
-    for entry in chosen_entries(["ours", "flops", "ernest-pooled"])
-    if entry.name != "cherrypick-gp"  # its searches take most of the time; the slow test has them
+PREDICTORS = tuple(
+    item
+    for item in chosen_predictors(["ours", "flops", "ernest-pooled"])
+    if item.name != "cherrypick-gp"  # its searches take most of the time; the slow test has them
 )
 ROWS = 300
+SAMPLERS = ("ernest", "ernest-free", "optimus")
 
 
 @pytest.fixture(scope="module")
@@ -38,21 +40,22 @@ def kept(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def comparison(priced, kept):
-    return compared(priced, ENTRIES, seeds=1, quick=True, folder=kept, tell=lambda _: None)
+    return compared(priced, PREDICTORS, seeds=1, quick=True, folder=kept)
 
 
 @pytest.fixture(scope="module")
 def runs(priced, kept, comparison):
     """The same predictions, from the folder that the comparison kept them in."""
-    return ComparedRuns(wide=wide_table(priced), entries=ENTRIES, quick=True, folds=2, folder=kept)
+    return comparison_runs(priced, PREDICTORS, quick=True, folder=kept)
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_all_are_scored_on_the_same_rows(runs, comparison, question) -> None:
+    protocol = QUESTIONS[question].protocol
     for population in (JOBS, ALL):
-        asked = runs.asked(question, 0, population)
+        asked = runs.scored(protocol, 0, population)
         for name in runs.names(population):
-            scored = ~np.isnan(errors_percent(runs, name, question, population, 0))
+            scored = ~np.isnan(scored_errors_percent(runs, name, protocol, population, 0))
             assert np.array_equal(scored, asked)
         sizes = {
             item.rows
@@ -63,28 +66,35 @@ def test_all_are_scored_on_the_same_rows(runs, comparison, question) -> None:
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_no_configuration_that_anybody_ran_is_scored(runs, question) -> None:
-    scored = runs.asked(question, 0, JOBS)
-    for name in runs.samplers:
-        held = runs.held_out(name, question, 0)
+def test_no_configuration_that_was_sampled_is_scored(runs, question) -> None:
+    protocol = QUESTIONS[question].protocol
+    scored = runs.scored(protocol, 0, JOBS)
+    for name in SAMPLERS:
+        held = runs.predict(name, protocol, 0)
         assert held.runs.max() <= 7
         assert not (held.sampled & scored).any()
 
 
-def test_small_clusters_are_sampled_where_larger_ones_are_asked(runs) -> None:
+def test_small_clusters_are_sampled_where_larger_ones_are_predicted(runs) -> None:
     (fold,) = runs.split("cluster", 0)
-    for name in runs.samplers:
-        sampled = runs.held_out(name, "cluster", 0).sampled
-        assert not sampled[fold.outside].any()
-        assert sampled[fold.inside].any()
+    for name in SAMPLERS:
+        sampled = runs.predict(name, "cluster", 0).sampled
+        assert not sampled[fold.test].any()
+        assert sampled[fold.train].any()
 
 
-def test_no_predictor_reads_what_is_for_looking_up(runs) -> None:
-    jobs = runs.wide.table.jobs
-    assert not any(name.startswith(BESIDE) for name in own_part(jobs).names)
-    assert {name.split(".")[0] + "." for name in jobs.names} >= set(BESIDE)
-    assert len(jobs.names) == jobs.features.shape[1]
-    assert np.isfinite(jobs.features).all()
+def test_views_and_ids_are_fields_of_the_table(runs) -> None:
+    jobs = runs.features.jobs
+    assert jobs.native.names == jobs.fp32.names
+    for part in (jobs.native.features, jobs.fp32.features, jobs.embedding.values, jobs.cluster.values):
+        assert len(part) == len(jobs) == len(runs.features)
+        assert np.isfinite(part).all()
+    for name in ("job", "dataset", "architecture"):
+        assert getattr(jobs, name).shape == (len(jobs),)
+    assert jobs.architecture.max() == len(runs.features.graphs) - 1
+    taken = jobs.take(np.array([3, 1]))
+    assert taken.job.tolist() == jobs.job[[3, 1]].tolist()
+    assert np.array_equal(taken.embedding.values, jobs.embedding.values[[3, 1]])
 
 
 def mape(comparison, name: str, question: str, population: str) -> float:
@@ -112,7 +122,7 @@ def test_sample_runs_are_what_makes_ernest_slow(comparison) -> None:
 
 
 def test_the_page_and_the_json_say_the_same(comparison) -> None:
-    text = page(comparison)
+    text = comparison_page(comparison)
     said = json.loads(json.dumps(comparison.to_dict(), allow_nan=False))
     assert {section for section in said["sections"]} >= {"verdict", *QUESTIONS, "cost"}
     for item in comparison.scores:
@@ -123,11 +133,11 @@ def test_the_page_and_the_json_say_the_same(comparison) -> None:
 
 
 def test_predictions_are_kept_and_read_back(runs, kept) -> None:
-    files = list(kept.glob("compared-*/ours-architecture-0-2.npz"))
+    files = list(kept.glob("out-of-fold-*/ours-model-0-2.npz"))
     assert len(files) == 1
-    held = runs.held_out("ours", "architecture", 0)
+    held = runs.ours("model", 0)
     with np.load(files[0]) as arrays:
-        again = HeldOut.from_arrays(dict(arrays))
+        again = Predictions(**arrays)
     assert np.array_equal(held.step_time_s, again.step_time_s, equal_nan=True)
 
 

@@ -1,17 +1,26 @@
-"""Jobs, questions, sampling: who is asked what, and nobody twice."""
+"""Jobs, questions, sampling: what is predicted, and no row twice."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from precision_time.corpus.splits import SplitBy, group_numbers
 from precision_time.corpus.store import load_corpus
 from precision_time.errors import UnknownNameError
-from precision_time.evaluation.comparison.held_out import LEAST_OFFERED, enough, run_limit
-from precision_time.evaluation.comparison.jobs import configuration_of, job_key, job_numbers, measured_jobs
-from precision_time.evaluation.comparison.protocols import FEW_DEVICES, QUESTIONS
-from precision_time.evaluation.comparison.registry import BY_NAME, ENTRIES, Needs, chosen_entries
-from precision_time.evaluation.comparison.sample import sampled_jobs
+from precision_time.evaluation.comparison import QUESTIONS
+from precision_time.evaluation.measured_jobs import (
+    LEAST_OFFERED,
+    can_be_sampled,
+    configuration_of,
+    job_key,
+    job_numbers,
+    measured_jobs,
+    run_limit,
+    sampled_jobs,
+)
+from precision_time.evaluation.protocols import PROTOCOLS, SMALL_CLUSTER
+from precision_time.papers.registry import PREDICTORS, chosen_predictors
 
 ROWS = [item for item in load_corpus() if item.usable][::7]
 
@@ -36,46 +45,52 @@ def test_what_varies_within_a_job_is_devices_nodes_and_batch_alone() -> None:
         assert job_key(replace(item, **change)) != job_key(item)
 
 
+GROUPS = {
+    "configuration": lambda rows: group_numbers(rows, by=SplitBy.CONFIGURATION),
+    "architecture": lambda rows: group_numbers(rows, by=SplitBy.MODEL),
+    "cluster": lambda rows: np.array([item.num_devices for item in rows]),
+}
+
+
 @pytest.mark.parametrize("name", QUESTIONS)
 @pytest.mark.parametrize("seed", [0, 1])
-def test_no_group_is_on_both_sides_and_no_row_asked_twice(name: str, seed: int) -> None:
-    question = QUESTIONS[name]
-    folds = question.split(ROWS, seed, 5)
-    groups = question.groups(ROWS)
-    asked = np.concatenate([fold.outside for fold in folds])
-    assert len(asked) == len(np.unique(asked)) > 0
+def test_no_group_is_in_training_and_test_and_no_row_tested_twice(name: str, seed: int) -> None:
+    folds = PROTOCOLS[QUESTIONS[name].protocol].split(ROWS, seed, 5)
+    groups = GROUPS[name](ROWS)
+    tested = np.concatenate([fold.test for fold in folds])
+    assert len(tested) == len(np.unique(tested)) > 0
     for fold in folds:
-        assert not set(groups[fold.inside]) & set(groups[fold.outside])
+        assert not set(groups[fold.train]) & set(groups[fold.test])
 
 
 def test_each_question_asks_what_it_says() -> None:
     whole = len(ROWS)
-    fifth = QUESTIONS["configuration"].split(ROWS, 0, 5)
-    assert 0.1 * whole < len(fifth[0].outside) < 0.35 * whole
-    assert sum(len(fold.outside) for fold in QUESTIONS["architecture"].split(ROWS, 0, 5)) == whole
-    (larger,) = QUESTIONS["cluster"].split(ROWS, 0, 5)
-    assert max(ROWS[row].num_devices for row in larger.inside) == FEW_DEVICES
-    assert min(ROWS[row].num_devices for row in larger.outside) > FEW_DEVICES
+    split = {name: PROTOCOLS[item.protocol].split(ROWS, 0, 5) for name, item in QUESTIONS.items()}
+    fifth = split["configuration"]
+    assert 0.1 * whole < len(fifth[0].test) < 0.35 * whole
+    assert sum(len(fold.test) for fold in split["architecture"]) == whole
+    (larger,) = split["cluster"]
+    assert max(ROWS[row].num_devices for row in larger.train) == SMALL_CLUSTER
+    assert min(ROWS[row].num_devices for row in larger.test) > SMALL_CLUSTER
 
 
 def test_the_quick_sample_holds_jobs_that_can_be_sampled() -> None:
     sample = sampled_jobs(ROWS, 300)
     assert 290 <= len(sample) <= 300 + 40
     assert sample == sampled_jobs(ROWS, 300)
-    jobs = [job for job in measured_jobs(sample) if enough(job, np.arange(len(job.rows)))]
+    jobs = [job for job in measured_jobs(sample) if can_be_sampled(job, np.arange(len(job.rows)))]
     assert len(jobs) >= 4
     assert sampled_jobs(ROWS[:50], 300) == ROWS[:50]
 
 
-def test_nobody_runs_more_than_half_of_what_a_job_offers() -> None:
+def test_no_predictor_runs_more_than_half_of_what_a_job_offers() -> None:
     for offered in range(LEAST_OFFERED, 200):
         assert 4 <= run_limit(offered) <= min(7, offered // 2)
 
 
-def test_those_who_sample_are_always_compared() -> None:
-    samplers = {entry.name for entry in ENTRIES if entry.needs is Needs.RUNS}
-    assert {entry.name for entry in chosen_entries(["flops"])} == {"flops", *samplers}
-    assert chosen_entries([]) == ENTRIES
-    assert len(BY_NAME) == len(ENTRIES)
+def test_predictors_that_sample_are_always_compared() -> None:
+    samplers = {item.name for item in PREDICTORS.values() if item.samples}
+    assert {item.name for item in chosen_predictors(["flops"])} == {"flops", *samplers}
+    assert chosen_predictors([]) == tuple(PREDICTORS.values())
     with pytest.raises(UnknownNameError, match="Unknown predictor 'ernst'. Did you mean 'ernest'"):
-        chosen_entries(["ernst"])
+        chosen_predictors(["ernst"])

@@ -6,11 +6,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from precision_time.errors import ConfigError
-from precision_time.papers.cherrypick.acquisition import chance_below, expected_improvement
 from precision_time.papers.cherrypick.estimator import CherryPickGaussian
 from precision_time.papers.cherrypick.gaussian import fit_gaussian, unit_cube
-from precision_time.papers.cherrypick.search import LEAST_RUNS, Outcome, cherry_pick, spread_starts
-from precision_time.papers.per_job import Bench, Configurations
+from precision_time.papers.cherrypick.search import (
+    LEAST_RUNS,
+    Outcome,
+    chance_below,
+    cherry_pick,
+    expected_improvement,
+    spread_starts,
+)
+from precision_time.papers.per_job import Configurations, MeasurementBudget
 
 pytest.importorskip("sklearn")
 
@@ -107,9 +113,9 @@ def test_as_a_predictor_it_answers_for_what_it_has_not_run() -> None:
         devices=devices, nodes=np.ones(len(devices)), global_batch=batch, largest_batch=512.0
     )
     seconds = 1e-3 * batch / devices
-    bench = Bench(offered=offered, step_time_s=seconds, limit=7)
-    fitted = CherryPickGaussian().fit(bench, seed=0)
-    assert len(bench.chosen) == 7
+    budget = MeasurementBudget(offered=offered, step_time_s=seconds, limit=7)
+    fitted = CherryPickGaussian().fit(budget, seed=0)
+    assert len(budget.chosen) == 7
     errors = np.abs(fitted.predict(offered) / seconds - 1.0)
-    assert errors[bench.chosen].max() < 0.05
+    assert errors[budget.chosen].max() < 0.05
     assert np.median(errors) < 0.25

@@ -10,7 +10,7 @@ import pytest
 
 from precision_time.errors import ConfigError, UnknownNameError
 from precision_time.learn.table import JobTable, MeasuredTable
-from precision_time.papers.contract import DATASET
+from precision_time.papers.contract import FeatureTable, JobViews, NamedColumns
 from precision_time.papers.predictddl.columns import BLIND, CLUSTER_COLUMNS, PRECISION, PRECISION_FEATURES
 from precision_time.papers.predictddl.estimator import PredictDDLRegression
 from precision_time.papers.predictddl.fitting import LEAST_ROWS
@@ -19,46 +19,58 @@ from .conftest import SMALL, own_measurement
 
 pytest.importorskip("sklearn")
 
-NAMES = (*PRECISION_FEATURES, "ghn.0", "ghn.1", "ghnp.wide.0", *CLUSTER_COLUMNS, DATASET)
+NAMES = (*PRECISION_FEATURES, "ghn.0", "ghn.1", "ghnp.wide.0", *CLUSTER_COLUMNS)
+EMBEDDING, CLUSTER = len(PRECISION_FEATURES), len(PRECISION_FEATURES) + 3
 ROWS = 160
 
 
 @pytest.fixture(scope="module")
-def table() -> MeasuredTable:
-    """Two data-set types; in the second, of 10 rows, everything takes ten times as long."""
+def table() -> FeatureTable:
+    """Two dataset types; in the second, of 10 rows, everything takes ten times as long."""
     draw = np.random.default_rng(0)
     x = draw.normal(size=(ROWS, len(NAMES)))
     groups = np.arange(ROWS) % 8
     x[:, NAMES.index("ghn.0")] = draw.normal(size=8)[groups]
-    x[:, -1] = np.where(np.arange(ROWS) < ROWS - 10, 3.0, 7.0)
-    slow = np.where(x[:, -1] == 7.0, 10.0, 1.0)
+    dataset = np.where(np.arange(ROWS) < ROWS - 10, 3, 7)
+    slow = np.where(dataset == 7, 10.0, 1.0)
     log_s = 0.5 * x[:, NAMES.index("cluster.log_nodes")] + 0.3 * x[:, NAMES.index("log_peak")]
     seconds = np.exp(log_s) * slow
-    return MeasuredTable(
-        jobs=JobTable(
-            features=x,
-            names=NAMES,
-            analytical_s=np.exp(log_s),
-            compute_s=np.exp(log_s),
-            exposed_s=np.zeros(ROWS),
-        ),
+    native = JobTable(
+        features=x[:, :EMBEDDING],
+        names=PRECISION_FEATURES,
+        analytical_s=np.exp(log_s),
+        compute_s=np.exp(log_s),
+        exposed_s=np.zeros(ROWS),
+    )
+    measured = MeasuredTable(
+        jobs=native,
         measurements=tuple(own_measurement(model=f"m{group}") for group in groups),
         measured_s=seconds,
         sync_s=np.full(ROWS, np.nan),
         rejected=Counter(),
     )
+    return FeatureTable(
+        measured=measured,
+        jobs=JobViews.of(
+            native,
+            native,
+            embedding=NamedColumns(names=NAMES[EMBEDDING:CLUSTER], values=x[:, EMBEDDING:CLUSTER]),
+            cluster=NamedColumns(names=CLUSTER_COLUMNS, values=x[:, CLUSTER:]),
+            ids={"dataset": dataset},
+        ),
+    )
 
 
-def test_a_type_with_enough_rows_has_a_regressor_of_its_own(table: MeasuredTable) -> None:
+def test_a_type_with_enough_rows_has_a_regressor_of_its_own(table: FeatureTable) -> None:
     fitted = PredictDDLRegression(variant=BLIND, settings=SMALL).fit(table, np.arange(ROWS))
-    assert set(fitted.by_type) == {3.0}
-    assert (table.jobs.features[:, -1] == 3.0).sum() >= LEAST_ROWS
+    assert set(fitted.by_type) == {3}
+    assert (table.jobs.dataset == 3).sum() >= LEAST_ROWS
     predicted = fitted.predict(table.jobs)
     assert predicted.shape == (ROWS,)
     assert (predicted > 0).all()
 
 
-def test_the_precision_variant_reads_what_the_blind_one_cannot(table: MeasuredTable) -> None:
+def test_the_precision_variant_reads_what_the_blind_one_cannot(table: FeatureTable) -> None:
     rows = np.arange(ROWS - 10)
     settings = replace(SMALL, kinds=("linear",))
     errors = {}
@@ -70,7 +82,7 @@ def test_the_precision_variant_reads_what_the_blind_one_cannot(table: MeasuredTa
     assert errors[BLIND] > 0.1
 
 
-def test_one_regressor_can_be_asked_for(table: MeasuredTable) -> None:
+def test_one_regressor_can_be_asked_for(table: FeatureTable) -> None:
     estimator = PredictDDLRegression(variant=BLIND, regressor="mlp", settings=SMALL)
     assert estimator.title == "PredictDDL (mlp)"
     fitted = estimator.fit(table, np.arange(ROWS))
@@ -79,9 +91,9 @@ def test_one_regressor_can_be_asked_for(table: MeasuredTable) -> None:
         PredictDDLRegression(regressor="forest").fit(table, np.arange(ROWS))
 
 
-def test_missing_columns_and_rows_are_named(table: MeasuredTable) -> None:
-    bare = replace(table, jobs=replace(table.jobs, names=tuple(f"x{i}" for i in range(len(NAMES)))))
-    with pytest.raises(ConfigError, match=r"no column ghn\.\*"):
+def test_missing_columns_and_rows_are_named(table: FeatureTable) -> None:
+    bare = replace(table, jobs=JobViews.of(table.jobs.native, table.jobs.fp32))
+    with pytest.raises(ConfigError, match="no embeddings"):
         PredictDDLRegression().fit(bare, np.arange(ROWS))
     with pytest.raises(ConfigError, match="no row"):
         PredictDDLRegression().fit(table, np.arange(0))

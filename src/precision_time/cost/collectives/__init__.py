@@ -30,7 +30,7 @@ from .choose import (
 from .line import Line as Line
 from .line import Lines as Lines
 from .line import Number as Number
-from .line import fastest_s as fastest_s
+from .line import min_time_s as min_time_s
 from .link import LinkParams as LinkParams
 from .link import Torus as Torus
 from .link import fabric_share as fabric_share

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .calibration import calibration
-from .line import Line, Lines, Number, ranks, silent_alone
+from ..constants import constants
+from .line import Line, Lines, Number, ranks, zero_if_single_rank
 from .link import PROTOCOLS, LinkParams, base_latency_s, level_rates
 
 
@@ -31,7 +31,7 @@ def pairwise_all_to_all(
     Raises:
         ConfigError: If `num_devices < 1`.
 
-    Assumes: equal shares (balanced experts); no contention but for thinned-out pods.
+    Assumes: equal shares (balanced experts); no contention but for oversubscribed pods.
     Accuracy: see `cost/data/collectives.toml`, table `accuracy`.
 
     Reference: Bruck et al., IEEE TPDS 8(11), 1997 (pairwise exchange); NCCL sends and receives.
@@ -39,7 +39,7 @@ def pairwise_all_to_all(
     base = base_latency_s("send")
     devices = ranks(num_devices)
     per_node = devices / num_nodes
-    out = inter.scatter_thinning(num_nodes) / inter.neighbour_thinning() / network_share()
+    out = inter.scatter_oversubscription(num_nodes) / inter.neighbor_oversubscription() / network_share()
     lines = []
     for p in range(len(PROTOCOLS)):
         hop_s = np.where(np.asarray(num_nodes) > 1, inter.hop_s(p), intra.hop_s(p))
@@ -48,17 +48,17 @@ def pairwise_all_to_all(
             (per_node - 1) / devices / within, (devices - per_node) / devices * per_node / across * out
         )
         lines.append(Line(startup_s=base[p] + hop_s + peers_s(devices - per_node), s_per_byte=slowest))
-    return silent_alone(lines, num_devices)
+    return zero_if_single_rank(lines, num_devices)
 
 
 def network_share() -> float:
     """What of the rate of a ring between nodes an all-to-all reaches, 0..1. Source: collectives.toml."""
-    return float(calibration()["all_to_all"]["network_share"])
+    return float(constants("collectives")["all_to_all"]["network_share"])
 
 
 def peers_s(remote_peers: Number) -> Number:
     """Seconds of the host for its messages to peers on other nodes. Source: collectives.toml."""
-    return remote_peers * float(calibration()["all_to_all"]["peer_us"]) * 1e-6
+    return remote_peers * float(constants("collectives")["all_to_all"]["peer_us"]) * 1e-6
 
 
 def send(crosses_nodes: Number, intra: LinkParams, inter: LinkParams) -> Lines:
@@ -82,7 +82,7 @@ def send(crosses_nodes: Number, intra: LinkParams, inter: LinkParams) -> Lines:
     return tuple(
         Line(
             startup_s=base[p] + np.where(across, inter.hop_s(p), intra.hop_s(p)),
-            s_per_byte=1 / np.where(across, inter.rate(p) / inter.neighbour_thinning(), intra.rate(p)),
+            s_per_byte=1 / np.where(across, inter.rate(p) / inter.neighbor_oversubscription(), intra.rate(p)),
         )
         for p in range(len(PROTOCOLS))
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from .all_to_all import pairwise_all_to_all, send
-from .line import Line, Lines, Number, fastest_s
+from .line import Line, Lines, Number, min_time_s
 from .link import LinkParams
 from .nvls import nvls_all_reduce
 from .ring import ring_all_gather, ring_all_reduce, ring_broadcast
@@ -67,21 +67,21 @@ def all_reduce_s(
     Assumes: as the algorithms; all participants start together.
     Accuracy: see `cost/data/collectives.toml`, table `accuracy`.
     """
-    return fastest_s(all_reduce_lines(num_devices, num_nodes, intra, inter), message_bytes)
+    return min_time_s(all_reduce_lines(num_devices, num_nodes, intra, inter), message_bytes)
 
 
 def all_gather_s(
     message_bytes: Number, num_devices: Number, num_nodes: Number, intra: LinkParams, inter: LinkParams
 ) -> Number:
     """Seconds of one all-gather; `message_bytes` is the gathered buffer, the rest as `all_reduce_s`."""
-    return fastest_s(all_gather_lines(num_devices, num_nodes, intra, inter), message_bytes)
+    return min_time_s(all_gather_lines(num_devices, num_nodes, intra, inter), message_bytes)
 
 
 def reduce_scatter_s(
     message_bytes: Number, num_devices: Number, num_nodes: Number, intra: LinkParams, inter: LinkParams
 ) -> Number:
     """Seconds of one reduce-scatter; `message_bytes` is the buffer before, the rest as `all_reduce_s`."""
-    return fastest_s(all_gather_lines(num_devices, num_nodes, intra, inter), message_bytes)
+    return min_time_s(all_gather_lines(num_devices, num_nodes, intra, inter), message_bytes)
 
 
 def broadcast_s(
@@ -89,18 +89,18 @@ def broadcast_s(
 ) -> Number:
     """Seconds of one broadcast or reduce; `message_bytes` is one buffer, the rest as `all_reduce_s`."""
     algorithm = ring_broadcast if intra.torus is None else torus_broadcast
-    return fastest_s(algorithm(num_devices, num_nodes, intra, inter), message_bytes)
+    return min_time_s(algorithm(num_devices, num_nodes, intra, inter), message_bytes)
 
 
 def all_to_all_s(
     message_bytes: Number, num_devices: Number, num_nodes: Number, intra: LinkParams, inter: LinkParams
 ) -> Number:
     """Seconds of one all-to-all; `message_bytes` is the send buffer of one rank."""
-    return fastest_s(all_to_all_lines(num_devices, num_nodes, intra, inter), message_bytes)
+    return min_time_s(all_to_all_lines(num_devices, num_nodes, intra, inter), message_bytes)
 
 
 def point_to_point_s(
     message_bytes: Number, crosses_nodes: Number, intra: LinkParams, inter: LinkParams
 ) -> Number:
     """Seconds of one message between two ranks; `crosses_nodes` is 1 where they are on different nodes."""
-    return fastest_s(send(crosses_nodes, intra, inter), message_bytes)
+    return min_time_s(send(crosses_nodes, intra, inter), message_bytes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .line import Line, Lines, Number, ranks, silent_alone
+from .line import Line, Lines, Number, ranks, zero_if_single_rank
 from .link import PROTOCOLS, LinkParams, base_latency_s
 
 SIMPLE = PROTOCOLS.index("simple")
@@ -32,7 +32,7 @@ def root_scatter(num_devices: Number, link: LinkParams) -> Lines:
     devices = ranks(num_devices)
     start_s = base_latency_s("send")[SIMPLE] + link.hop_s(SIMPLE)
     line = Line(startup_s=(devices - 1) * start_s, s_per_byte=(devices - 1) / devices / link.rate(SIMPLE))
-    return silent_alone((line,), num_devices)
+    return zero_if_single_rank((line,), num_devices)
 
 
 def root_reduce(num_devices: Number, link: LinkParams) -> Lines:
@@ -48,7 +48,7 @@ def root_reduce(num_devices: Number, link: LinkParams) -> Lines:
     devices = ranks(num_devices)
     start_s = base_latency_s("send")[SIMPLE] + link.hop_s(SIMPLE)
     line = Line(startup_s=(devices - 1) * start_s, s_per_byte=(devices - 1) / link.rate(SIMPLE))
-    return silent_alone((line,), num_devices)
+    return zero_if_single_rank((line,), num_devices)
 
 
 def parameter_server(num_workers: Number, num_servers: Number, link: LinkParams) -> Lines:
@@ -79,7 +79,7 @@ def parameter_server(num_workers: Number, num_servers: Number, link: LinkParams)
         startup_s=np.broadcast_to(start_s, np.broadcast_shapes(np.shape(start_s), workers.shape)),
         s_per_byte=2
         * np.maximum(1.0, workers / num_servers)
-        * link.scatter_thinning(num_servers)
+        * link.scatter_oversubscription(num_servers)
         / link.rate(SIMPLE),
     )
-    return silent_alone((line,), num_workers)
+    return zero_if_single_rank((line,), num_workers)

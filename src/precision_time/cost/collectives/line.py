@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError
-from ...identity_cache import cache_by_identity
-from .calibration import calibration
+from ..constants import constants
 
 Number: TypeAlias = float | NDArray[np.float64]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Line:
-    """Cost of one collective with one algorithm and protocol: nearly affine in the message size."""
+    """Cost of one collective with one algorithm and protocol: nearly affine in the message size.
+
+    Equal only to itself, as a key of caches.
+    """
 
     startup_s: Number
     """Seconds for an empty message."""
@@ -34,14 +36,14 @@ class Line:
         $\kappa = 2$ is the optimum of a chain (van de Geijn, JPDC 22(2), 1994); here it is fitted.
         """
         transfer_s = self.s_per_byte * message_bytes
-        knee = float(calibration()["knee"])
+        knee = float(constants("collectives")["knee"])
         return self.startup_s + transfer_s + knee * np.sqrt(self.startup_s * transfer_s)
 
 
 Lines: TypeAlias = tuple[Line, ...]
 
 
-def fastest_s(lines: Lines, message_bytes: Number) -> Number:
+def min_time_s(lines: Lines, message_bytes: Number) -> Number:
     """Time of the best line for each message: concave and never decreasing in its size.
 
     Args:
@@ -69,14 +71,14 @@ def fastest_s(lines: Lines, message_bytes: Number) -> Number:
     return np.where(size > 0, best, 0.0)
 
 
-@cache_by_identity
+@lru_cache(maxsize=512)
 def _stacked(lines: Lines) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]] | None:
     """Start-up, slope and knee of every line as arrays, None where a line is an array itself."""
     pairs = [(np.asarray(line.startup_s), np.asarray(line.s_per_byte)) for line in lines]
     if any(value.ndim for pair in pairs for value in pair):
         return None
     startup_s, s_per_byte = (np.array(values, dtype=np.float64) for values in zip(*pairs, strict=True))
-    return startup_s, s_per_byte, float(calibration()["knee"]) * np.sqrt(startup_s * s_per_byte)
+    return startup_s, s_per_byte, float(constants("collectives")["knee"]) * np.sqrt(startup_s * s_per_byte)
 
 
 def ranks(num_ranks: Number) -> NDArray[np.float64]:
@@ -91,7 +93,7 @@ def ranks(num_ranks: Number) -> NDArray[np.float64]:
     return counted
 
 
-def silent_alone(lines: Iterable[Line], num_ranks: Number) -> Lines:
+def zero_if_single_rank(lines: Iterable[Line], num_ranks: Number) -> Lines:
     """The lines with no cost where only one rank takes part."""
     active = ranks(num_ranks) > 1
     return tuple(

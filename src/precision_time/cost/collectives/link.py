@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...hardware.device import Link
-from .calibration import calibration
+from ..constants import constants
 from .line import Number
 
 PROTOCOLS = ("ll", "ll128", "simple")
@@ -64,14 +64,14 @@ class LinkParams:
         """Seconds per hop under a protocol."""
         return self.latency_s * self.hop_ratio[protocol]
 
-    def neighbour_thinning(self) -> Number:
-        """How many times longer a ring, a tree or a chain takes between nodes because pods are thinned out.
+    def neighbor_oversubscription(self) -> Number:
+        """By which factor a ring, tree or chain takes longer between nodes, as pods are oversubscribed.
 
         Of the k nodes in a pod one hands on to the next pod: a share 1/k of what its nodes send leaves it.
         """
         return np.asarray(np.maximum(1.0, self.oversubscription / np.maximum(self.pod_nodes, 1.0)))
 
-    def scatter_thinning(self, num_nodes: Number) -> Number:
+    def scatter_oversubscription(self, num_nodes: Number) -> Number:
         """The same where every node sends to every other: (m-k)/(m-1) of it leaves the pod."""
         others = np.maximum(np.asarray(num_nodes, dtype=np.float64) - 1, 1e-9)
         leaving = (others + 1 - np.minimum(np.maximum(self.pod_nodes, 1.0), others + 1)) / others
@@ -81,21 +81,21 @@ class LinkParams:
 def level_rates(
     num_devices: Number, num_nodes: Number, intra: LinkParams, inter: LinkParams, protocol: int
 ) -> tuple[Number, Number]:
-    """Bytes per second within a node per device, and out of a node over all its rails, to neighbours.
+    """Bytes per second within a node per device, and out of a node over all its rails, to neighbors.
 
     Infinite where a level is not used, so that it never is the bottleneck. A node with l of the ranks
     drives l rails: the rails of the node's other devices belong to the groups that those are in.
     """
     per_node = np.asarray(num_devices, dtype=np.float64) / num_nodes
     within = np.where(per_node > 1, intra.rate(protocol), np.inf)
-    rails = inter.rate(protocol) * per_node / inter.neighbour_thinning()
+    rails = inter.rate(protocol) * per_node / inter.neighbor_oversubscription()
     across = np.where(np.asarray(num_nodes) > 1, rails, np.inf)
     return within, across
 
 
 def base_latency_s(algorithm: str) -> tuple[float, float, float]:
     """Seconds to start a collective, per protocol, before any hop. Source: collectives.toml."""
-    ll, ll128, simple = calibration()["base_latency_us"][algorithm]
+    ll, ll128, simple = constants("collectives")["base_latency_us"][algorithm]
     return ll * 1e-6, ll128 * 1e-6, simple * 1e-6
 
 
@@ -105,7 +105,9 @@ def link_kind(name: str) -> str:
     The first pattern of collectives.toml that occurs in the name decides; "other" when none does.
     """
     lowered = name.lower()
-    matches = (entry["kind"] for entry in calibration()["patterns"] if entry["contains"] in lowered)
+    matches = (
+        entry["kind"] for entry in constants("collectives")["patterns"] if entry["contains"] in lowered
+    )
     return str(next(matches, "other"))
 
 
@@ -118,14 +120,14 @@ def fabric_share(kind: str, num_devices: Number) -> Number:
         kind: As `link_kind` returns it.
         num_devices: Participants on the node; fractions are interpolated.
     """
-    shares = calibration()["kinds"][kind].get("mesh_share")
+    shares = constants("collectives")["kinds"][kind].get("mesh_share")
     if shares is None:
         return np.ones_like(np.asarray(num_devices, dtype=np.float64))
     return np.asarray(np.interp(num_devices, np.arange(2, 2 + len(shares)), shares), dtype=np.float64)
 
 
 def link_params(link: Link, num_devices: Number = 8.0) -> LinkParams:
-    """What collectives get out of a link of the catalogue.
+    """What collectives get out of a link of the catalog.
 
     Args:
         link: Nominal figures and the name from which the kind is read.
@@ -137,7 +139,7 @@ def link_params(link: Link, num_devices: Number = 8.0) -> LinkParams:
     Assumes: the kind says enough; cluster-specific tuning and congestion are not known.
     """
     kind = link_kind(link.name)
-    found = calibration()["kinds"][kind]
+    found = constants("collectives")["kinds"][kind]
     return LinkParams(
         bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * fabric_share(kind, num_devices),
         latency_s=link.latency_s,

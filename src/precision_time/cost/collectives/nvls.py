@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .line import Line, Lines, Number, ranks, silent_alone
+from .line import Line, Lines, Number, ranks, zero_if_single_rank
 from .link import PROTOCOLS, LinkParams, base_latency_s, level_rates
 
 SIMPLE = PROTOCOLS.index("simple")
@@ -49,4 +49,4 @@ def nvls_all_reduce(num_devices: Number, num_nodes: Number, intra: LinkParams, i
         startup_s=np.where(usable, base_latency_s("nvls")[SIMPLE] + hops_s, NEVER_S),
         s_per_byte=np.maximum(within, across),
     )
-    return silent_alone((line,), num_devices)
+    return zero_if_single_rank((line,), num_devices)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .line import Line, Lines, Number, ranks, silent_alone
+from .line import Line, Lines, Number, ranks, zero_if_single_rank
 from .link import PROTOCOLS, LinkParams, base_latency_s, level_rates
 
 
@@ -43,7 +43,7 @@ def ring_all_reduce(num_devices: Number, num_nodes: Number, intra: LinkParams, i
     """
     base = base_latency_s("ring")
     volume = 2 * (ranks(num_devices) - 1) / num_devices
-    return silent_alone(
+    return zero_if_single_rank(
         (
             Line(
                 startup_s=base[p] + 2 * _pass_s(num_devices, num_nodes, intra, inter, p),
@@ -66,7 +66,7 @@ def ring_all_gather(num_devices: Number, num_nodes: Number, intra: LinkParams, i
     """
     base = base_latency_s("ring")
     volume = (ranks(num_devices) - 1) / num_devices
-    return silent_alone(
+    return zero_if_single_rank(
         (
             Line(
                 startup_s=base[p] + _pass_s(num_devices, num_nodes, intra, inter, p),
@@ -88,7 +88,7 @@ def ring_broadcast(num_devices: Number, num_nodes: Number, intra: LinkParams, in
     Accuracy: see `cost/data/collectives.toml`, table `accuracy`.
     """
     base = base_latency_s("ring")
-    return silent_alone(
+    return zero_if_single_rank(
         (
             Line(
                 startup_s=base[p] + _pass_s(num_devices, num_nodes, intra, inter, p),

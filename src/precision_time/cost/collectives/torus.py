@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ...errors import ConfigError
 from .all_to_all import network_share, peers_s
-from .line import Line, Lines, Number, ranks, silent_alone
+from .line import Line, Lines, Number, ranks, zero_if_single_rank
 from .link import MISSING_BYTES_PER_S, PROTOCOLS, LinkParams, Torus, base_latency_s, level_rates
 
 Floats = NDArray[np.float64]
@@ -39,7 +39,7 @@ def sub_torus(size: Number, stride: Number, dims: Sequence[int], wraps: Sequence
 
     Args:
         size: Ranks of the group.
-        stride: Devices between neighbouring ranks.
+        stride: Devices between neighboring ranks.
         dims: Devices along each dimension of the slice, the first one innermost.
         wraps: Whether each dimension closes to a ring; empty: all do.
 
@@ -132,7 +132,7 @@ def torus_broadcast(num_devices: Number, num_nodes: Number, intra: LinkParams, i
     whole = np.maximum(ranks(num_devices), 1.0)
     lines = _passes(1.0, num_devices, num_nodes, intra, inter)
     scale = whole / np.maximum(whole - 1.0, 1e-9)
-    return silent_alone(
+    return zero_if_single_rank(
         (Line(startup_s=line.startup_s, s_per_byte=line.s_per_byte * scale) for line in lines), num_devices
     )
 
@@ -155,7 +155,7 @@ def torus_all_to_all(num_devices: Number, num_nodes: Number, intra: LinkParams, 
     devices, nodes = ranks(num_devices), np.asarray(num_nodes, dtype=np.float64)
     per_node = devices / nodes
     hops = _total([np.floor(np.asarray(extent) / 2.0) for extent in torus.extents])
-    leaving = (devices - per_node) / devices * inter.scatter_thinning(nodes) / network_share()
+    leaving = (devices - per_node) / devices * inter.scatter_oversubscription(nodes) / network_share()
     waiting_s = peers_s(devices - per_node)
     # Of the buffer, per_node/devices stays in the slice; extents below 2 ramp up from nothing.
     cut = reduce(
@@ -171,7 +171,7 @@ def torus_all_to_all(num_devices: Number, num_nodes: Number, intra: LinkParams, 
         across = np.where(nodes > 1, leaving / inter.rate(p), 0.0)
         hops_s = hops * intra.hop_s(p) + np.where(nodes > 1, inter.hop_s(p), 0.0)
         lines.append(Line(startup_s=base[p] + hops_s + waiting_s, s_per_byte=np.maximum(inside, across)))
-    return silent_alone(lines, num_devices)
+    return zero_if_single_rank(lines, num_devices)
 
 
 def _passes(
@@ -194,7 +194,7 @@ def _passes(
         lines.append(
             Line(startup_s=base[p] + passes * hops_s, s_per_byte=volume / np.minimum(inside, across))
         )
-    return silent_alone(lines, num_devices)
+    return zero_if_single_rank(lines, num_devices)
 
 
 def _torus(intra: LinkParams) -> Torus:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .calibration import calibration
-from .line import Line, Lines, Number, ranks, silent_alone
+from ..constants import constants
+from .line import Line, Lines, Number, ranks, zero_if_single_rank
 from .link import PROTOCOLS, LinkParams, base_latency_s, level_rates
 
 
@@ -37,7 +37,7 @@ def tree_all_reduce(num_devices: Number, num_nodes: Number, intra: LinkParams, i
     Accuracy: see `cost/data/collectives.toml`, table `accuracy`.
     """
     base = base_latency_s("tree")
-    efficiency = calibration()["tree_efficiency"]
+    efficiency = constants("collectives")["tree_efficiency"]
     nodes = np.asarray(num_nodes, dtype=np.float64)
     per_node = ranks(num_devices) / nodes
     lines = []
@@ -46,4 +46,4 @@ def tree_all_reduce(num_devices: Number, num_nodes: Number, intra: LinkParams, i
         within, across = level_rates(num_devices, num_nodes, intra, inter, p)
         slowest = np.maximum(2 / within, 2 * (nodes - 1) / nodes / across)
         lines.append(Line(startup_s=base[p] + hops_s, s_per_byte=slowest / efficiency[p]))
-    return silent_alone(lines, num_devices)
+    return zero_if_single_rank(lines, num_devices)

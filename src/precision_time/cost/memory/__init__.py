@@ -1,4 +1,4 @@
-"""Bytes that a training step needs on one device, as named terms: what is held, kept, gathered, buffered."""
+"""Bytes that a training step needs on one device, as named terms: states, activations, buffers."""
 
 from .terms import fits, memory_by_stage, memory_of, micro_batches_in_flight, total_bytes
 

@@ -7,14 +7,15 @@ shards); Zhao et al., PyTorch FSDP, VLDB 2023 (units, prefetch); Ren et al., ZeR
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 
 from ...parallel.layout import Layout, Offload
 from ...precision.policy import DType, PrecisionPolicy
 from ...workload.packing import PACKED_BYTES
+from ..constants import constants
 from ..optimizer import states_per_param
-from .habits import Habits, memory_data
-from .parts import ModelParts
+from .components import ModelComponents
+from .frameworks import FrameworkMemory
 
 _FULLY_SHARDED = 3
 _FP32_BYTES = 4.0
@@ -23,7 +24,7 @@ _ORIENTATIONS = 2.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Held:
+class LocalElements:
     """Parameter elements that one device of a stage holds, before data-parallel sharding."""
 
     dense: float
@@ -46,34 +47,38 @@ class Held:
     """Of it, what comes after the layers: its gradient is the first there is."""
 
 
-def held_by_stage(parts: ModelParts, layout: Layout, layers: float, *, first: bool, last: bool) -> Held:
+def local_elements(
+    components: ModelComponents, layout: Layout, layers: float, *, first: bool, last: bool
+) -> LocalElements:
     """What a stage with so many layers holds; the first embeds, the last has the head."""
     experts_split = layout.ep * layout.tensor_degree_of_experts
-    before, after, layer = (float(first), float(last), parts.layer)
+    before, after, layer = (float(first), float(last), components.layer)
     # A head that shares the embedding's table has its own copy where it stands on another stage.
-    copy = parts.tied * after * (1.0 - before)
-    ends = parts.before.dense * before + parts.after.dense * after + copy
-    frozen_ends = parts.before.frozen * before + parts.after.frozen * after
-    packed_ends = parts.before.packed * before + parts.after.packed * after
+    copy = components.tied * after * (1.0 - before)
+    ends = components.before.dense * before + components.after.dense * after + copy
+    frozen_ends = components.before.frozen * before + components.after.frozen * after
+    packed_ends = components.before.packed * before + components.after.packed * after
     tp = layout.tp
     unit = (layer.dense + layer.frozen) / tp + layer.experts / experts_split
-    return Held(
+    return LocalElements(
         dense=(layer.dense * layers + ends) / tp,
-        experts=(layer.experts * layers + parts.before.experts * before + parts.after.experts * after)
+        experts=(
+            layer.experts * layers + components.before.experts * before + components.after.experts * after
+        )
         / experts_split,
         frozen=(layer.frozen * layers + frozen_ends) / tp,
         packed=(layer.packed * layers + packed_ends) / tp,
-        products=unit * layers + (parts.after.dense + parts.tied) * after / tp,
+        products=unit * layers + (components.after.dense + components.tied) * after / tp,
         unit=unit,
         packed_unit=layer.packed / tp,
         unpacked=layer.unpacked / tp,
         root=(ends + frozen_ends) / tp,
-        head=(parts.after.dense + parts.tied) * after / tp,
+        head=(components.after.dense + components.tied) * after / tp,
     )
 
 
 def state_terms(
-    held: Held, layout: Layout, policy: PrecisionPolicy, habits: Habits, optimizer: str
+    local: LocalElements, layout: Layout, policy: PrecisionPolicy, framework: FrameworkMemory, optimizer: str
 ) -> dict[str, float]:
     """Named bytes of parameters, gradients, optimizer states and engine buffers on one device."""
     shards = layout.shard_ranks
@@ -83,46 +88,46 @@ def state_terms(
     def sharded(stage: int) -> float:
         """Trained elements under a ZeRO stage that shards them, or does not yet."""
         if zero < stage:
-            return held.dense + held.experts
-        return held.dense / shards + held.experts / expert_shards
+            return local.dense + local.experts
+        return local.dense / shards + local.experts / expert_shards
 
     fully = zero >= _FULLY_SHARDED
     on_host = layout.offload is not Offload.NONE
-    shard_is_master = fully and habits.shard_is_master and policy.master is not None
+    shard_is_master = fully and framework.shard_is_master and policy.master is not None
     param = policy.master.num_bytes if shard_is_master and policy.master else policy.param.num_bytes
     grad = max(policy.grad.num_bytes, param) if shard_is_master else policy.grad.num_bytes
-    grad = min(grad, habits.most_gradient_bytes)
+    grad = min(grad, framework.most_gradient_bytes)
     kept = 0.0 if fully and layout.offload is Offload.PARAMETERS else 1.0
     on_device = 0.0 if on_host else 1.0
-    frozen = _frozen_bytes(held, policy) / (shards if fully else 1)
-    experts = held.experts / (expert_shards if fully else 1)
+    frozen = _frozen_bytes(local, policy) / (shards if fully else 1)
+    experts = local.experts / (expert_shards if fully else 1)
     master = policy.master.num_bytes if policy.master is not None and not shard_is_master else 0.0
-    narrow = habits.fp32_gradients and policy.grad.num_bytes < _FP32_BYTES
+    narrow = framework.fp32_gradients and policy.grad.num_bytes < _FP32_BYTES
     # DeepSpeed sums bfloat16 gradients into a whole fp32 copy, fp16 ones into a copy of the shard alone.
     accumulated = _FP32_BYTES if narrow and policy.grad is DType.BF16 else 0.0
     fp32_copy = _FP32_BYTES if narrow and not accumulated else 0.0
     return {
         "parameters": ((sharded(3) - experts) * param + frozen) * kept,
         "expert_parameters": experts * param * kept,
-        "cast_weights": _cast_bytes(held, layout, policy, habits)
-        + held.unpacked * policy.activation.num_bytes,
+        "cast_weights": _cast_bytes(local, layout, policy, framework)
+        + local.unpacked * policy.activation.num_bytes,
         "gradients": sharded(2) * (grad + accumulated) * (on_device if zero > 1 else 1.0),
-        "gradient_buckets": _bucket_bytes(held, layout, policy, habits),
+        "gradient_buckets": _bucket_bytes(local, layout, policy, framework),
         "master_weights": sharded(1) * master * on_device,
         "optimizer_states": sharded(1)
-        * (_states(optimizer) * policy.optimizer_state.num_bytes + fp32_copy)
+        * (_states(optimizer, round(_outside_share(local), 6)) * policy.optimizer_state.num_bytes + fp32_copy)
         * on_device,
-        "gathered": _gathered_bytes(held, layout, policy) if fully and shards > 1 else 0.0,
+        "gathered": _gathered_bytes(local, layout, policy) if fully and shards > 1 else 0.0,
     }
 
 
-def update_bytes(held: Held, layout: Layout) -> float:
+def update_bytes(local: LocalElements, layout: Layout) -> float:
     """Temporary of an optimizer that updates all tensors operation by operation: one fp32 copy."""
     if layout.offload is not Offload.NONE:
         return 0.0
     shards = layout.shard_ranks if layout.zero_stage else 1
     expert_shards = min(layout.expert_data_ranks, shards)
-    return (held.dense / shards + held.experts / expert_shards) * _FP32_BYTES
+    return (local.dense / shards + local.experts / expert_shards) * _FP32_BYTES
 
 
 def framework_bytes(layout: Layout, sm_count: float, year: float, pipeline_communicators: int) -> float:
@@ -134,7 +139,7 @@ def framework_bytes(layout: Layout, sm_count: float, year: float, pipeline_commu
         year: Of the framework: since CUDA 11.7 kernels are loaded when they are first used.
         pipeline_communicators: Those that a pipeline of this stack has beyond one per axis.
     """
-    data = memory_data()
+    data = constants("memory")
     lazy = year >= float(data["lazy_loading_from"])
     per_sm = float(data["context_bytes_per_sm" if lazy else "eager_context_bytes_per_sm"])
     fixed = float(data["context_bytes"]) + per_sm * min(sm_count, float(data["most_sms"]))
@@ -147,57 +152,67 @@ def framework_bytes(layout: Layout, sm_count: float, year: float, pipeline_commu
     return fixed + float(data["communicator_bytes"]) + further
 
 
-@cache
-def _states(optimizer: str) -> float:
-    return states_per_param(optimizer)
+@lru_cache(maxsize=512)
+def _states(optimizer: str, outside_share: float) -> float:
+    return states_per_param(optimizer, outside_share)
 
 
-def _frozen_bytes(held: Held, policy: PrecisionPolicy) -> float:
+def _outside_share(local: LocalElements) -> float:
+    """Share of the trained elements in embedding and head."""
+    trained = local.dense + local.experts
+    return min(local.root, trained) / trained if trained else 0.0
+
+
+def _frozen_bytes(local: LocalElements, policy: PrecisionPolicy) -> float:
     """Frozen weights are held in the type they are used in, or in four bits: nothing updates them."""
     used = policy.matmul if policy.fp8_recipe else policy.activation
     width = min(used.num_bytes, policy.param.num_bytes)
-    return (held.frozen - held.packed) * width + held.packed * PACKED_BYTES
+    return (local.frozen - local.packed) * width + local.packed * PACKED_BYTES
 
 
-def _cast_bytes(held: Held, layout: Layout, policy: PrecisionPolicy, habits: Habits) -> float:
+def _cast_bytes(
+    local: LocalElements, layout: Layout, policy: PrecisionPolicy, framework: FrameworkMemory
+) -> float:
     """Copies of weights in the matmul type that live as long as the weights.
 
     Autocast keeps them until the backward pass has used them; under ZeRO 3 only gathered units have any.
     """
     if layout.zero_stage >= _FULLY_SHARDED:
         return 0.0
-    trained = held.products - held.frozen if held.products > held.frozen else 0.0
-    if policy.fp8_recipe and habits.fp8_weight_copies:
+    trained = local.products - local.frozen if local.products > local.frozen else 0.0
+    if policy.fp8_recipe and framework.fp8_weight_copies:
         return trained * policy.matmul.num_bytes * _ORIENTATIONS
     if policy.autocast and policy.activation.num_bytes < policy.param.num_bytes:
         return trained * policy.activation.num_bytes
     return 0.0
 
 
-def _bucket_bytes(held: Held, layout: Layout, policy: PrecisionPolicy, habits: Habits) -> float:
+def _bucket_bytes(
+    local: LocalElements, layout: Layout, policy: PrecisionPolicy, framework: FrameworkMemory
+) -> float:
     """Buffers from which gradients are exchanged: all of them again under DDP, fixed ones in DeepSpeed."""
     if layout.data_ranks == 1 or layout.data_parallel_engine != "ddp":
         return 0.0
-    if habits.bucket_elems:
+    if framework.bucket_elems:
         # ZeRO reduces and gathers through a bucket each; plain data parallelism only reduces.
-        elems = habits.bucket_elems if layout.zero_stage else habits.bucket_elems / 2.0
-        return min(elems, held.dense + held.experts) * policy.reduce.num_bytes
-    if layout.zero_stage or not habits.copies_gradients:
+        elems = framework.bucket_elems if layout.zero_stage else framework.bucket_elems / 2.0
+        return min(elems, local.dense + local.experts) * policy.reduce.num_bytes
+    if layout.zero_stage or not framework.copies_gradients:
         return 0.0
-    return (held.dense + held.experts) * policy.reduce.num_bytes
+    return (local.dense + local.experts) * policy.reduce.num_bytes
 
 
-def _gathered_bytes(held: Held, layout: Layout, policy: PrecisionPolicy) -> float:
+def _gathered_bytes(local: LocalElements, layout: Layout, policy: PrecisionPolicy) -> float:
     """Units gathered at once in the type they are used in, with the gradient of one before it is reduced.
 
     Packed weights are gathered packed.
     """
     width = min(policy.param.num_bytes, policy.activation.num_bytes)
-    gathered = held.root + held.unit * (1.0 + layout.prefetch)
-    packed = held.packed_unit * (1.0 + layout.prefetch)
+    gathered = local.root + local.unit * (1.0 + layout.prefetch)
+    packed = local.packed_unit * (1.0 + layout.prefetch)
     if not layout.reshard_after_forward:
-        gathered, packed = held.dense + held.experts + held.frozen, held.packed
+        gathered, packed = local.dense + local.experts + local.frozen, local.packed
     reduced = policy.reduce.num_bytes if policy.reduce.num_bytes != width else 0.0
-    trained_share = 1.0 - held.frozen / max(held.dense + held.experts + held.frozen, 1.0)
-    gradients = (held.unit * (width + reduced) + held.head * width) * trained_share
+    trained_share = 1.0 - local.frozen / max(local.dense + local.experts + local.frozen, 1.0)
+    gradients = (local.unit * (width + reduced) + local.head * width) * trained_share
     return (gathered - packed) * width + packed * PACKED_BYTES + gradients

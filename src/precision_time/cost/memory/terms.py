@@ -18,18 +18,19 @@ from ...parallel.schedules.registry import schedule_of
 from ...parallel.stages import layers_of_stages
 from ...precision.policy import PrecisionPolicy
 from ..collectives import Number
+from ..constants import constants
 from ..group import JobGroup
 from ..job import Stack
-from .habits import Habits, habits_of, memory_data
-from .kept import Kept
-from .parts import ModelParts, model_parts
-from .states import framework_bytes, held_by_stage, state_terms, update_bytes
+from .activations import SavedBytes
+from .components import ModelComponents, model_components
+from .frameworks import FrameworkMemory, framework_memory
+from .states import framework_bytes, local_elements, state_terms, update_bytes
 
 Floats = NDArray[np.float64]
 
 _COMPILERS = frozenset({"inductor", "xla", "torchscript"})
 _NARROW_BYTES = 2.0
-"""Bytes of the 16-bit logits that the habits count with."""
+"""Bytes of the 16-bit logits that the frameworks count with."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,7 +56,7 @@ def memory_of(group: JobGroup) -> dict[str, Number]:
     Accuracy: scripts/memory_accuracy.py.
     """
     model = _model(group)
-    found = [_stage_terms(stage, model, group) for stage in _fullest_stages(model.parts, group.layout)]
+    found = [_stage_terms(stage, model, group) for stage in _fullest_stages(model.components, group.layout)]
     if len(found) == 1:
         return found[0]
     needed = np.stack([np.broadcast_to(total_bytes(terms), (len(group),)) for terms in found])
@@ -71,7 +72,7 @@ def memory_of(group: JobGroup) -> dict[str, Number]:
 def memory_by_stage(group: JobGroup) -> tuple[dict[str, Number], ...]:
     """Named bytes of every pipeline stage, first to last; one entry without a pipeline."""
     model = _model(group)
-    return tuple(_stage_terms(stage, model, group) for stage in _stages(model.parts, group.layout))
+    return tuple(_stage_terms(stage, model, group) for stage in _stages(model.components, group.layout))
 
 
 def total_bytes(terms: Mapping[str, Number]) -> Number:
@@ -88,29 +89,29 @@ def fits(terms: Mapping[str, Number], device_memory_bytes: Number) -> NDArray[np
 class _Model:
     """What all stages of a group share."""
 
-    parts: ModelParts
+    components: ModelComponents
     policy: PrecisionPolicy
-    habits: Habits
+    framework: FrameworkMemory
     stack: Stack
     compiled: bool
 
 
 def _model(group: JobGroup) -> _Model:
-    habits, stack = habits_of(group.stack), group.stack
+    framework, stack = framework_memory(group.stack), group.stack
     compiled = stack.compiler in _COMPILERS
     return _Model(
-        parts=model_parts(
-            group.workload.graph, group.precision, stack.fused_attention, compiled, habits.fp8_saves_fp8
+        components=model_components(
+            group.workload.graph, group.precision, stack.fused_attention, compiled, framework.fp8_saves_fp8
         ),
         policy=group.precision,
-        habits=habits,
+        framework=framework,
         stack=stack,
         compiled=compiled,
     )
 
 
-def _stages(parts: ModelParts, layout: Layout) -> tuple[_Stage, ...]:
-    return _all_stages(parts.num_layers, layout.pp, layout.stage_layers)
+def _stages(components: ModelComponents, layout: Layout) -> tuple[_Stage, ...]:
+    return _all_stages(components.num_layers, layout.pp, layout.stage_layers)
 
 
 @lru_cache(maxsize=4096)
@@ -124,8 +125,8 @@ def _all_stages(num_layers: float, pp: int, stage_layers: tuple[int, ...]) -> tu
     )
 
 
-def _fullest_stages(parts: ModelParts, layout: Layout) -> tuple[_Stage, ...]:
-    return _candidates(parts.num_layers, layout.pp, layout.stage_layers)
+def _fullest_stages(components: ModelComponents, layout: Layout) -> tuple[_Stage, ...]:
+    return _candidates(components.num_layers, layout.pp, layout.stage_layers)
 
 
 @lru_cache(maxsize=4096)
@@ -143,27 +144,27 @@ def _candidates(num_layers: float, pp: int, stage_layers: tuple[int, ...]) -> tu
 
 def _stage_terms(stage: _Stage, model: _Model, group: JobGroup) -> dict[str, Number]:
     """All terms of one stage."""
-    layout, parts = group.layout, model.parts
-    held = held_by_stage(parts, layout, stage.layers, first=stage.first, last=stage.last)
+    layout, components = group.layout, model.components
+    local = local_elements(components, layout, stage.layers, first=stage.first, last=stage.last)
     moving = _moving_bytes(stage, model, layout)
     batch = group.micro_batch_size
-    update = 0.0 if group.stack.fused_optimizer else update_bytes(held, layout)
-    kept, logits, layer = moving.kept * batch, moving.logits * batch, moving.layer * batch
+    update = 0.0 if group.stack.fused_optimizer else update_bytes(local, layout)
+    saved, logits, layer = moving.saved * batch, moving.logits * batch, moving.layer * batch
     # Three moments may be the fullest: the loss, the backward pass of a layer, the optimizer step.
     largest = np.maximum(logits, layer)
-    peak = np.maximum(largest, update - kept)
+    peak = np.maximum(largest, update - saved)
     at_loss = logits >= peak
     return {
-        **state_terms(held, layout, model.policy, model.habits, group.workload.optimizer),
-        "activations": kept,
+        **state_terms(local, layout, model.policy, model.framework, group.workload.optimizer),
+        "activations": saved,
         "logits": np.where(at_loss, logits, 0.0),
         "temporary": np.where(at_loss, 0.0, peak),
-        "fragmentation": float(memory_data()["fragmentation"]) * (kept + largest),
+        "fragmentation": float(constants("memory")["fragmentation"]) * (saved + largest),
         "framework": framework_bytes(
             layout,
             group.cluster.device.sm_count,
             group.stack.framework_year,
-            model.habits.pipeline_communicators,
+            model.framework.pipeline_communicators,
         ),
     }
 
@@ -172,7 +173,7 @@ def _stage_terms(stage: _Stage, model: _Model, group: JobGroup) -> dict[str, Num
 class _Moving:
     """Bytes per sample of the micro batch on one device of a stage."""
 
-    kept: float
+    saved: float
     """For the backward passes of all micro batches in flight."""
     logits: float
     layer: float
@@ -180,41 +181,43 @@ class _Moving:
 
 
 def _moving_bytes(stage: _Stage, model: _Model, layout: Layout) -> _Moving:
-    parts, habits, policy = model.parts, model.habits, model.policy
-    splits_residual = layout.sequence_parallel or habits.splits_residual
-    real = float(memory_data()["unpadded_share"]) if model.stack.unpadded_sequences else 1.0
+    components, framework, policy = model.components, model.framework, model.policy
+    splits_residual = layout.sequence_parallel or framework.splits_residual
+    real = float(constants("memory")["unpadded_share"]) if model.stack.unpadded_sequences else 1.0
 
-    def here(kept: Kept) -> float:
-        return kept.per_device(layout.tp, splits_residual) * real / layout.cp
+    def here(saved: SavedBytes) -> float:
+        return saved.per_device(layout.tp, splits_residual) * real / layout.cp
 
-    of_layer, recomputed = _checkpointed(parts, layout, habits)
-    kept = here(of_layer) * stage.layers + (here(parts.before.kept) if stage.first else 0.0)
-    ends = here(parts.after.kept) if stage.last else 0.0
-    per_logit = habits.logit_bytes(model.compiled, model.stack.framework_year, layout.tp > 1)
+    of_layer, recomputed = _checkpointed(components, layout, framework)
+    saved = here(of_layer) * stage.layers + (here(components.before.saved) if stage.first else 0.0)
+    ends = here(components.after.saved) if stage.last else 0.0
+    per_logit = framework.logit_bytes(model.compiled, model.stack.framework_year, layout.tp > 1)
     per_logit += max(policy.activation.num_bytes - _NARROW_BYTES, 0.0)
-    logits = parts.logits * per_logit / (layout.tp * layout.cp) if stage.last else 0.0
-    working = parts.working / (layout.tp * layout.cp)
+    logits = components.logits * per_logit / (layout.tp * layout.cp) if stage.last else 0.0
+    working = components.working / (layout.tp * layout.cp)
     if layout.sequence_parallel and layout.tp > 1:
         # The gathered input of a column-parallel product, and its gradient before it is scattered.
-        working += 2.0 * parts.boundary / layout.cp
+        working += 2.0 * components.boundary / layout.cp
     return _Moving(
-        kept=kept * micro_batches_in_flight(stage.index, layout) + ends,
+        saved=saved * micro_batches_in_flight(stage.index, layout) + ends,
         logits=logits,
         layer=here(recomputed) + working,
     )
 
 
-def _checkpointed(parts: ModelParts, layout: Layout, habits: Habits) -> tuple[Kept, Kept]:
+def _checkpointed(
+    components: ModelComponents, layout: Layout, framework: FrameworkMemory
+) -> tuple[SavedBytes, SavedBytes]:
     """What a mean layer keeps, and what one layer recomputes in its backward pass."""
-    full = parts.layer.kept
+    full = components.layer.saved
     if layout.checkpointing is Checkpointing.SELECTIVE:
-        kept = parts.without_scores if habits.selective == "attention" else parts.products
-        return kept, full.minus(kept)
-    if layout.checkpointing is Checkpointing.FULL and parts.num_layers > 1:
+        saved = components.without_scores if framework.selective == "attention" else components.products
+        return saved, full.minus(saved)
+    if layout.checkpointing is Checkpointing.FULL and components.num_layers > 1:
         share = layout.checkpointed_share
-        whole = share * parts.boundary + (1.0 - share) * full.whole
-        return Kept(split=(1.0 - share) * full.split, whole=whole), full
-    return full, Kept()
+        whole = share * components.boundary + (1.0 - share) * full.whole
+        return SavedBytes(split=(1.0 - share) * full.split, whole=whole), full
+    return full, SavedBytes()
 
 
 def micro_batches_in_flight(stage: int, layout: Layout) -> float:

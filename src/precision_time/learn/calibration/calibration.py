@@ -68,7 +68,7 @@ class Calibration:
 
     @property
     def communication_factor(self) -> float:
-        """On the part of a step that waits for communication, beside the factors on the whole."""
+        """On the part of a step that waits for communication, next to the factors on the whole."""
         return float(np.exp(self.posterior.mean[self.posterior.names.index("communication")]))
 
     @property
@@ -78,7 +78,7 @@ class Calibration:
         return frozenset(names)
 
     def said(self, times: StepTimes, before: StepTimes, job: Job) -> tuple[str, ...]:
-        """What to say beside the first answer."""
+        """What to say with the first answer."""
         factor = float(times.step_time_s[0] / before.step_time_s[0])
         width = float(np.log(times.high_s[0] / times.low_s[0]) / np.log(before.high_s[0] / before.low_s[0]))
         points = self.card.get("configurations", 0)
@@ -94,7 +94,7 @@ class Calibration:
         return tuple(lines)
 
     def save(self, path: str | Path) -> None:
-        """Write the calibration as JSON, whole or not at all."""
+        """Write the calibration as JSON, atomically."""
         target = Path(path)
         body = {
             "format": FORMAT,
@@ -138,7 +138,7 @@ class Calibration:
             raise CorpusError(f"There is no calibration at {path}. To fix: check the path.") from error
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorpusError(
-                f"{path} is no readable calibration ({error}). To fix: make it again with "
+                f"{path} is not a readable calibration ({error}). To fix: make it again with "
                 "`precision-time calibrate --out`."
             ) from error
 

@@ -105,7 +105,7 @@ def calibrate(
         "origin": origin,
         "rows": points.rows,
         "configurations": len(points.places),
-        "predictor": predictor.card.get("corpus", ""),
+        "predictor": predictor.model_card.get("corpus", ""),
         "held_out": words,
         "before_mape_percent": None if result.before is None else result.before.mape_percent,
         "after_mape_percent": None if result.after is None else result.after.mape_percent,

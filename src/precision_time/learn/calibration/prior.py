@@ -73,7 +73,7 @@ def fit_prior(sources: Sequence[SourceResiduals], card: Mapping[str, Any] | None
 
     Args:
         sources: At least two, each with several points; large ones sampled, so that none decides alone.
-        card: What to note beside the figures.
+        card: What to note with the figures.
     """
     from scipy.optimize import minimize
 

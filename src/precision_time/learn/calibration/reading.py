@@ -22,7 +22,7 @@ def read_own(path: str | Path, *, device: str | None = None) -> list[Measurement
 
     Args:
         path: A measurement store, or a CSV in the schema of docs/corpus.md.
-        device: Name of the device in the catalogue, where the file spells it otherwise.
+        device: Name of the device in the catalog, where the file spells it otherwise.
 
     Raises:
         CorpusError: If the file is none of these, or a cell breaks its rule; names line and column.
@@ -60,7 +60,7 @@ def header_of(path: Path) -> list[str]:
         with path.open(encoding="utf-8-sig", newline="") as file:
             return next(csv.reader(file), [])
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise CorpusError(f"{path} is no CSV: {error}. To fix: name a CSV or a store.") from error
+        raise CorpusError(f"{path} is not a CSV file: {error}. To fix: name a CSV or a store.") from error
 
 
 def _read(path: Path) -> list[Measurement]:

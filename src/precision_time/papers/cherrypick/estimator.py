@@ -10,15 +10,14 @@ times everywhere; to predict everywhere, it is sent where it knows least (papers
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..per_job import Bench, Configurations
+from ..contract import Floats
+from ..per_job import Configurations, MeasurementBudget
 from .gaussian import Gaussian, fit_gaussian
 from .search import STARTS, spread_starts
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,9 +28,9 @@ class FittedGaussian:
     low: Floats
     width: Floats
 
-    def predict(self, asked: Configurations) -> Floats:
+    def predict(self, configurations: Configurations) -> Floats:
         """Step times [s], shape (k,)."""
-        mean, _ = self.process.posterior((_features(asked) - self.low) / self.width)
+        mean, _ = self.process.posterior((_features(configurations) - self.low) / self.width)
         seconds: Floats = np.exp(mean)
         return seconds
 
@@ -40,24 +39,22 @@ class FittedGaussian:
 class CherryPickGaussian:
     """See the module."""
 
-    @property
-    def title(self) -> str:
-        """Heading of its row."""
-        return "CherryPick's Gaussian process"
+    title: ClassVar[str] = "CherryPick's Gaussian process"
+    citation: ClassVar[str] = "Alipourfard et al., NSDI 2017"
 
-    def fit(self, bench: Bench, *, seed: int) -> FittedGaussian:
+    def fit(self, budget: MeasurementBudget, *, seed: int) -> FittedGaussian:
         """Start spread, then go where the variance is largest, until the limit is spent."""
-        features = _features(bench.offered)
+        features = _features(budget.offered)
         low = features.min(axis=0)
         width = np.maximum(features.max(axis=0) - low, 1e-9)
         x = (features - low) / width
-        order = spread_starts(x, min(STARTS, bench.limit, len(x)), seed=seed)
-        log_s = [float(np.log(bench.run(index))) for index in order]
-        while len(order) < min(bench.limit, len(x)):
+        order = spread_starts(x, min(STARTS, budget.limit, len(x)), seed=seed)
+        log_s = [float(np.log(budget.run(index))) for index in order]
+        while len(order) < min(budget.limit, len(x)):
             left = np.setdiff1d(np.arange(len(x)), order)
             _, deviation = fit_gaussian(x[order], np.array(log_s), seed=seed).posterior(x[left])
             order.append(int(left[np.argmax(deviation)]))
-            log_s.append(float(np.log(bench.run(order[-1]))))
+            log_s.append(float(np.log(budget.run(order[-1]))))
         return FittedGaussian(
             process=fit_gaussian(x[order], np.array(log_s), seed=seed), low=low, width=width
         )

@@ -17,11 +17,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...errors import MissingExtraError
-
-Floats = NDArray[np.float64]
+from ..contract import Floats
 
 _LENGTHS = (0.1, 10.0)
 _VARIANCES = (0.05, 20.0)
@@ -52,7 +50,7 @@ def fit_gaussian(x: Floats, y: Floats, *, seed: int) -> Gaussian:
     Args:
         x: Points within the unit cube, shape (k, n_features).
         y: Logarithms of what was measured there, shape (k,).
-        seed: Of scikit-learn's optimiser.
+        seed: Of scikit-learn's optimizer.
 
     Raises:
         MissingExtraError: If scikit-learn is not installed.

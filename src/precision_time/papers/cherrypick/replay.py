@@ -1,6 +1,6 @@
 """CherryPick replayed on measured jobs: how many runs until the choice is within 5 % of the best.
 
-Beside it stand random search (its expected number of runs has a closed form) and a predictor that has run
+Compared with random search (its expected number of runs has a closed form) and with a predictor that has run
 nothing of the job: it orders the configurations by predicted cost, those first that it expects to meet the
 deadline, and its first is its choice. Runs along that order are what it takes to verify it.
 """
@@ -11,11 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..contract import Bools, Floats, Ints
 from .search import Outcome, cherry_pick
-
-Floats = NDArray[np.float64]
 
 WITHIN = 1.05
 """Of the best cost: what counts as found."""
@@ -47,9 +45,9 @@ class ReplayJob:
         return float(self.cost[self.time <= self.deadline].min())
 
     @property
-    def good(self) -> NDArray[np.bool_]:
+    def good(self) -> Bools:
         """Configurations that meet the deadline at up to 5 % above the best cost."""
-        good: NDArray[np.bool_] = (self.time <= self.deadline) & (self.cost <= WITHIN * self.best_cost)
+        good: Bools = (self.time <= self.deadline) & (self.cost <= WITHIN * self.best_cost)
         return good
 
 
@@ -79,18 +77,18 @@ class Replayed:
 
 
 def replay(
-    jobs: Sequence[ReplayJob], *, seeds: int, tell: Callable[[str], None] = lambda _: None
+    jobs: Sequence[ReplayJob], *, seeds: int, progress: Callable[[str], None] = lambda _: None
 ) -> tuple[Replayed, ...]:
     """Replay every job.
 
     Args:
         jobs: Jobs with measured configurations.
         seeds: Searches of each, from seed 0 on.
-        tell: Called with a word on what is being done.
+        progress: Called with a line on what is being done.
     """
     found = []
     for number, job in enumerate(jobs):
-        tell(f"CherryPick, job {number + 1} of {len(jobs)}")
+        progress(f"CherryPick, job {number + 1} of {len(jobs)}")
         found.append(_replay(job, seeds))
     return tuple(found)
 
@@ -104,10 +102,10 @@ def expected_random_runs(count: int, good: int) -> float:
     return (count + 1.0) / (good + 1.0)
 
 
-def predicted_order(job: ReplayJob) -> NDArray[np.intp]:
+def predicted_order(job: ReplayJob) -> Ints:
     """Configurations as the predictor would try them: those expected in time first, by predicted cost."""
     late = job.predicted_time > job.deadline
-    order: NDArray[np.intp] = np.lexsort((job.predicted_cost, late)).astype(np.intp)
+    order: Ints = np.lexsort((job.predicted_cost, late)).astype(np.intp)
     return order
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import CaptureError
-from ...identity_cache import cache_by_identity
 from ...workload.graph import OpGraph
 from .reading import GraphNode, read_nodes
 from .vocabulary import vocabulary
@@ -56,7 +56,7 @@ class ArchitectureGraph:
         return tuple(names[index] for index in self.primitives)
 
 
-@cache_by_identity
+@lru_cache(maxsize=512)
 def architecture_of(graph: OpGraph) -> ArchitectureGraph:
     """The architecture graph of an operator graph.
 

@@ -1,8 +1,8 @@
-r"""PredictDDL: a regressor per data-set type over the embedding of the architecture and the cluster.
+r"""PredictDDL: a regressor per dataset type over the embedding of the architecture and the cluster.
 
 Formula: $t = f_d([h ; c ; b])$ with h the embedding of a Graph HyperNetwork, c the cluster (nodes, devices
 per node, memory, peak, bandwidths), b the batch, and f one of linear, polynomial-2, SVR and MLP, chosen per
-data-set type d by cross-validation over architectures inside the training part.
+dataset type d by cross-validation over architectures inside the training part.
 Source: Assogba et al., PredictDDL (IEEE CLUSTER 2023). `predictddl-precision` is ours: the embedding comes in
 blocks by lowered types, precision features join, and the logarithm of the ratio to the analytical step time
 is learned.
@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...errors import ConfigError
-from ...learn.table import JobTable, MeasuredTable
-from ..contract import DATASET, Floats, column
-from .columns import CLUSTER, EMBEDDING, PRECISION, VARIANTS, inputs_of, picked
+from ..contract import FeatureTable, Floats, Ints, JobViews
+from .columns import CLUSTER_COLUMNS, PRECISION, VARIANTS, inputs_of, picked
 from .fitting import (
     LEAST_GROUPS,
     LEAST_ROWS,
@@ -39,30 +38,30 @@ _TITLES = dict(zip(VARIANTS, ("PredictDDL", "PredictDDL with precision"), strict
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FittedPredictDDL:
-    """A regressor per data-set type, and one of all types for the others."""
+    """A regressor per dataset type, and one of all types for the others."""
 
     names: tuple[str, ...]
     """Columns that the regressors read."""
-    by_type: Mapping[float, Regressor]
-    """By number of the data-set type (`job.dataset`)."""
+    by_type: Mapping[int, Regressor]
+    """By number of the dataset type."""
     pooled: Regressor
 
-    def predict(self, jobs: JobTable) -> Floats:
+    def predict(self, jobs: JobViews) -> Floats:
         """Step times [s], shape (n,)."""
-        x = picked(jobs.names, jobs.features, self.names)
-        types = column(jobs, DATASET)
+        x = picked(*_inputs(jobs), self.names)
         seconds = np.empty(len(x))
-        for number in np.unique(types):
-            rows = types == number
-            regressor = self.by_type.get(float(number), self.pooled)
-            seconds[rows] = regressor.predict(x[rows], jobs.analytical_s[rows])
+        for number in np.unique(jobs.dataset).tolist():
+            rows = jobs.dataset == number
+            regressor = self.by_type.get(number, self.pooled)
+            seconds[rows] = regressor.predict(x[rows], jobs.native.analytical_s[rows])
         return seconds
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PredictDDLRegression:
-    """See the module. The table needs the columns `ghn.*`, `ghnp.*`, `cluster.*` and `job.dataset`."""
+    """See the module. Jobs need embeddings, cluster columns and dataset types."""
 
+    citation: ClassVar[str] = "Assogba et al., IEEE CLUSTER 2023"
     variant: str = PRECISION
     regressor: str | None = None
     """One of KINDS alone; None lets cross-validation choose."""
@@ -70,34 +69,33 @@ class PredictDDLRegression:
 
     @property
     def title(self) -> str:
-        """Heading of its column."""
+        """Its name in tables."""
         return _TITLES[self.variant] + (f" ({self.regressor})" if self.regressor else "")
 
-    def fit(self, table: MeasuredTable, rows: NDArray[np.intp]) -> FittedPredictDDL:
-        """One regressor per data-set type with enough rows and architectures, one for all others.
+    def fit(self, table: FeatureTable, rows: Ints) -> FittedPredictDDL:
+        """One regressor per dataset type with enough rows and architectures, one for all others.
 
         Raises:
             ConfigError: If the table lacks a column, or no row is given.
             MissingExtraError: If scikit-learn is not installed.
         """
-        names = table.jobs.names
-        for lead in (EMBEDDING, CLUSTER, DATASET):
-            if not any(name.startswith(lead) for name in names):
-                raise ConfigError(
-                    f"The table has no column {lead}*, which PredictDDL reads. To fix: add the columns of "
-                    "predictddl.trainer.input_columns and job.dataset."
-                )
+        names, values = _inputs(table.jobs)
+        if not table.jobs.embedding.names or table.jobs.cluster.names != CLUSTER_COLUMNS:
+            raise ConfigError(
+                "The table has no embeddings or no cluster columns, which PredictDDL reads. "
+                "To fix: build it with the columns of predictddl.trainer.input_columns."
+            )
         if not len(rows):
             raise ConfigError("PredictDDL was given no row to learn from. To fix: give measured runs.")
         settings = replace(self._settings(), targets=(USUAL_TARGET[self.variant],))
-        examples = examples_of(self.variant, table, names, table.jobs.features, rows)
-        types = table.jobs.features[rows, names.index(DATASET)]
+        examples = examples_of(self.variant, table.measured, names, values, rows)
+        types = table.jobs.dataset[rows]
         by_type = {}
-        for number in np.unique(types):
+        for number in np.unique(types).tolist():
             own = examples.take(np.flatnonzero(types == number))
             if len(own.x) >= LEAST_ROWS and len(np.unique(own.groups)) >= LEAST_GROUPS:
                 chosen = choose(own, settings)
-                by_type[float(number)] = chosen.regressors[chosen.best]
+                by_type[number] = chosen.regressors[chosen.best]
         return FittedPredictDDL(
             names=inputs_of(self.variant, names), by_type=by_type, pooled=self._pooled(examples, settings)
         )
@@ -114,3 +112,10 @@ class PredictDDLRegression:
             kind="svr", target=settings.targets[0], rank=max(settings.ranks), settings=_POOLED
         )
         return Prepared.of(examples).fit(candidate, settings)
+
+
+def _inputs(jobs: JobViews) -> tuple[tuple[str, ...], Floats]:
+    """All columns that a variant may read, shape (n, columns)."""
+    parts = (jobs.native, jobs.embedding, jobs.cluster)
+    names = tuple(name for part in parts for name in part.names)
+    return names, np.concatenate([jobs.native.features, jobs.embedding.values, jobs.cluster.values], axis=1)

@@ -46,6 +46,9 @@ class StageTimes:
 class Schedule(Protocol):
     """A pipeline schedule."""
 
+    searched: bool
+    """Whether a search for layouts tries it unasked: not where another one is never worse."""
+
     def order(self, stage: int, pp: int, num_micro_batches: int, virtual_pp: int) -> tuple[Task, ...]:
         """Tasks of a stage, in the order in which it runs them."""
 

@@ -10,6 +10,8 @@ from .tasks import task_of, warmed_up
 class Interleaved:
     """Micro batches go through the chunks in groups of p, as Megatron-LM runs them."""
 
+    searched = True
+
     def order(self, stage: int, pp: int, num_micro_batches: int, virtual_pp: int) -> tuple[Task, ...]:
         """Tasks of a stage in order.
 

@@ -9,6 +9,8 @@ from .tasks import backwards, forwards, warmed_up
 class OneForwardOneBackward:
     """Stage i starts with p - i - 1 forward passes, then runs one forward and one backward in turn."""
 
+    searched = True
+
     def order(self, stage: int, pp: int, num_micro_batches: int, virtual_pp: int) -> tuple[Task, ...]:
         """Tasks of a stage in order."""
         warm_up = min(pp - stage - 1, num_micro_batches)

@@ -17,6 +17,11 @@ _SCHEDULES: dict[PipelineSchedule, Schedule] = {
 }
 
 
+def searched_schedules() -> tuple[PipelineSchedule, ...]:
+    """The schedules that a search for layouts tries unasked."""
+    return tuple(name for name, schedule in _SCHEDULES.items() if schedule.searched)
+
+
 def schedule_of(name: PipelineSchedule) -> Schedule:
     """The schedule of that name.
 

@@ -47,7 +47,7 @@ def simulate(layout: Layout, times: StageTimes | Sequence[StageTimes], *, messag
     Args:
         layout: `schedule`, `pp`, `virtual_pp` and `num_micro_batches` count.
         times: Of every stage, or one for each, first to last.
-        message_s: Seconds for activations or their gradients between neighbouring stages; the sender
+        message_s: Seconds for activations or their gradients between neighboring stages; the sender
             does not wait for them.
 
     Returns:

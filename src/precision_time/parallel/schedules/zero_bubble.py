@@ -15,6 +15,8 @@ class ZeroBubble:
     before waits for, leave as early as its memory allows.
     """
 
+    searched = True
+
     def order(self, stage: int, pp: int, num_micro_batches: int, virtual_pp: int) -> tuple[Task, ...]:
         """Tasks of a stage in order."""
         warm_up = min(pp - stage - 1, num_micro_batches)

@@ -1,0 +1,213 @@
+"""What the predictor is without one of its parts: each ablation is another view of the jobs to fit to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..cost.terms import EXPOSED_TERMS, KERNEL_TERMS
+from ..learn.table import JobTable
+from ..papers.contract import Floats, column
+from .pricing import PricedCorpus
+
+Terms = dict[str, Floats]
+
+_SHARE = "share."
+_TINY_S = 1e-9
+
+POLICY_FEATURES = (
+    "matmul.",
+    "conv_tf32",
+    "activation_bytes",
+    "wire_bytes",
+    "autocast",
+    "loss_scaling",
+    "master_copy",
+)
+"""Features that say what the precision is."""
+DTYPE_FEATURES = (
+    *POLICY_FEATURES,
+    "tensor_core_share",
+    "bandwidth_saving",
+    "cast_share",
+    "log_peak",
+    "log_ridge",
+    "tdp_per_peak",
+)
+"""Features that depend on it by more than the analytical seconds."""
+SHAPE_FEATURES = (
+    "mean_inner",
+    "mean_outer",
+    "mean_kernel_area",
+    "largest_kernel_share",
+    "short_kernel_share",
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ablation:
+    """One part of the predictor that can be left out."""
+
+    title: str
+    explains: str
+    """What exactly is left out."""
+    jobs: Callable[[PricedCorpus], JobTable]
+    no_shrinkage: bool = False
+    """Whether the stages hold in full far from measured runs: fp32 formulas are nothing to fall back to."""
+
+
+def terms_of(jobs: JobTable) -> Terms:
+    """Analytical seconds by term, shape (n,) each."""
+    return {
+        name.removeprefix(_SHARE): jobs.features[:, index] * jobs.analytical_s
+        for index, name in enumerate(jobs.names)
+        if name.startswith(_SHARE)
+    }
+
+
+def with_terms(jobs: JobTable, terms: Mapping[str, Floats]) -> JobTable:
+    """The table with other analytical terms: with its seconds, shares and ratios.
+
+    Args:
+        jobs: A priced table.
+        terms: Seconds of every term that it has.
+    """
+    exposed_s = sum(
+        (s for name, s in terms.items() if name in EXPOSED_TERMS), np.zeros(len(jobs.analytical_s))
+    )
+    compute_s = sum((s for name, s in terms.items() if name not in EXPOSED_TERMS), np.zeros_like(exposed_s))
+    compute_s = np.maximum(compute_s, _TINY_S)
+    total_s = compute_s + exposed_s
+    columns = {f"{_SHARE}{name}": seconds / total_s for name, seconds in terms.items()}
+    columns["log_analytical_s"] = np.log(total_s)
+    columns["log_compute_s"] = np.log(compute_s)
+    if "link_over_compute" in jobs.names:
+        columns["link_over_compute"] = link_s(jobs) / compute_s
+    features = jobs.features.copy()
+    for name, values in columns.items():
+        if name in jobs.names:
+            features[:, jobs.names.index(name)] = values
+    return replace(jobs, features=features, analytical_s=total_s, compute_s=compute_s, exposed_s=exposed_s)
+
+
+def link_s(jobs: JobTable) -> Floats:
+    """Seconds on the wire, hidden or not."""
+    seconds: Floats = column(jobs, "link_over_compute") * np.maximum(jobs.compute_s, _TINY_S)
+    return seconds
+
+
+def without(jobs: JobTable, dropped: tuple[str, ...]) -> JobTable:
+    """The table without the features whose names begin so; the analytical seconds stay."""
+    kept = [index for index, name in enumerate(jobs.names) if not name.startswith(dropped)]
+    return replace(jobs, features=jobs.features[:, kept], names=tuple(jobs.names[index] for index in kept))
+
+
+def without_dtype_features(priced: PricedCorpus) -> JobTable:
+    """Formulas know the precision, trees do not."""
+    return without(priced.table.jobs, DTYPE_FEATURES)
+
+
+def without_dtype_lowering(priced: PricedCorpus) -> JobTable:
+    """Formulas price every job as fp32, trees know its precision."""
+    own, blind = priced.table.jobs, priced.fp32
+    kept = np.array([name.startswith(POLICY_FEATURES) for name in own.names])
+    return replace(blind, features=np.where(kept, own.features, blind.features))
+
+
+def blind(priced: PricedCorpus) -> JobTable:
+    """Neither formulas nor trees know the precision."""
+    return priced.fp32
+
+
+def without_casts(priced: PricedCorpus) -> JobTable:
+    """Casts cost nothing."""
+    return _without_terms(priced.table.jobs, ("casts_s",), ("cast_share",))
+
+
+def without_scaler(priced: PricedCorpus) -> JobTable:
+    """Loss scaling costs nothing and is no feature."""
+    return _without_terms(priced.table.jobs, ("unscale_s", "host_sync_s"), ("loss_scaling",))
+
+
+def without_wire_dtype(priced: PricedCorpus) -> JobTable:
+    """All gradients travel as fp32."""
+    return without(priced.fp32_wire, ("wire_bytes",))
+
+
+def without_shapes(priced: PricedCorpus) -> JobTable:
+    """GEMMs of any shape run at the rate of their class."""
+    jobs = priced.table.jobs
+    terms = terms_of(jobs)
+    kernels_s = sum((terms[name] for name in KERNEL_TERMS if name in terms), np.zeros(len(priced)))
+    host_s = column(jobs, "host_over_kernels") * kernels_s
+    scaled = {
+        name: seconds * priced.shape_ratio if name in KERNEL_TERMS else seconds
+        for name, seconds in terms.items()
+    }
+    # Where kernels get shorter the host shows again.
+    scaled["host_stall_s"] = terms["host_stall_s"] + np.maximum(
+        np.maximum(host_s - kernels_s * priced.shape_ratio, 0.0) - np.maximum(host_s - kernels_s, 0.0), 0.0
+    )
+    return without(with_terms(jobs, scaled), SHAPE_FEATURES)
+
+
+def without_overlap_simulation(priced: PricedCorpus) -> JobTable:
+    """Communication hides behind nothing: every second on the wire is exposed."""
+    jobs = priced.table.jobs
+    terms = terms_of(jobs)
+    none = np.zeros(len(priced))
+    hidden = {name: none for name in terms if name.endswith("_exposed_s") or name == "contention_s"}
+    return with_terms(jobs, {**terms, **hidden, "data_exposed_s": link_s(jobs)})
+
+
+def _without_terms(jobs: JobTable, terms: tuple[str, ...], features: tuple[str, ...]) -> JobTable:
+    dropped = (*features, *(f"share.{name}" for name in terms))
+    zeroed: dict[str, Floats] = {name: np.zeros(len(jobs.analytical_s)) for name in terms}
+    return without(with_terms(jobs, {**terms_of(jobs), **zeroed}), dropped)
+
+
+ABLATIONS: Mapping[str, Ablation] = {
+    "dtype-features": Ablation(
+        title="minus dtype features",
+        explains="trees have no precision features; the formulas still price it",
+        jobs=without_dtype_features,
+    ),
+    "dtype-lowering": Ablation(
+        title="minus dtype lowering",
+        explains="formulas price every job as fp32; trees still have precision features",
+        jobs=without_dtype_lowering,
+        no_shrinkage=True,
+    ),
+    "precision": Ablation(
+        title="minus both (precision-blind)",
+        explains="neither formulas nor trees know the precision",
+        jobs=blind,
+        no_shrinkage=True,
+    ),
+    "casts": Ablation(
+        title="minus cast terms", explains="casts take no time; their shares are dropped", jobs=without_casts
+    ),
+    "scaler": Ablation(
+        title="minus scaler",
+        explains="unscaling and its host synchronization take no time; loss scaling is no feature",
+        jobs=without_scaler,
+    ),
+    "wire": Ablation(
+        title="minus wire dtype",
+        explains="all gradients are priced as fp32 on the wire",
+        jobs=without_wire_dtype,
+    ),
+    "shapes": Ablation(
+        title="minus alignment and shape share",
+        explains="no tiles, waves or inner lengths in the formulas, no shapes among the features",
+        jobs=without_shapes,
+    ),
+    "overlap-simulation": Ablation(
+        title="minus overlap simulation",
+        explains="formulas expose every second on the wire; stage 3 still learns",
+        jobs=without_overlap_simulation,
+    ),
+}
+"""Name to ablation; the overlap stage itself is left out at prediction (`Predictions.no_overlap_s`)."""

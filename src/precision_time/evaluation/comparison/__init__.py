@@ -1,1 +1,0 @@
-"""All predictors on the same unseen rows: what `precision-time compare-predictors` prints."""

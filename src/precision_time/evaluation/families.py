@@ -1,0 +1,91 @@
+"""Families: runs that are equal in everything but precision."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..corpus.columns import to_json
+from ..corpus.measurement import Measurement
+from ..corpus.splits import configuration_groups
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.intp]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PrecisionFamily:
+    """Runs of one configuration at two or more precisions."""
+
+    rows: dict[str, Ints]
+    """Precision to the rows that ran at it."""
+
+    def median(self, values: Floats) -> dict[str, float]:
+        """Median of a column by precision."""
+        return {precision: float(np.median(values[rows])) for precision, rows in self.rows.items()}
+
+
+def family_numbers(measurements: Sequence[Measurement]) -> NDArray[np.int64]:
+    """The family of each run as a number, shape (n,); families that share a configuration count as one.
+
+    So repeats of a configuration under another version of its framework are never separated.
+    """
+    numbers: dict[Hashable, int] = {}
+    family = np.array(
+        [numbers.setdefault(family_key(item), len(numbers)) for item in measurements], dtype=np.int64
+    )
+    configuration = configuration_groups(measurements)
+    while True:
+        joined = _least_of_each(_least_of_each(family, configuration), family)
+        if np.array_equal(joined, family):
+            return family
+        family = joined
+
+
+def _least_of_each(numbers: NDArray[np.int64], groups: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The least number within each group, for each of its rows."""
+    _, inverse = np.unique(groups, return_inverse=True)
+    least = np.full(int(inverse.max(initial=-1)) + 1, np.iinfo(np.int64).max, dtype=np.int64)
+    np.minimum.at(least, inverse, numbers)
+    return least[inverse]
+
+
+def families_of(measurements: Sequence[Measurement]) -> tuple[PrecisionFamily, ...]:
+    """All families with two or more precisions, in the order of their first runs."""
+    members: dict[Hashable, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for row, item in enumerate(measurements):
+        members[family_key(item)][item.precision].append(row)
+    return tuple(
+        PrecisionFamily(
+            rows={precision: np.array(rows, dtype=np.intp) for precision, rows in by_precision.items()}
+        )
+        for by_precision in members.values()
+        if len(by_precision) > 1
+    )
+
+
+def family_key(item: Measurement) -> Hashable:
+    """Equal for runs that differ in nothing but precision, among those of one source."""
+    return (
+        item.source,
+        item.model,
+        to_json(dict(item.sizes)),
+        item.seq_len,
+        item.task,
+        item.dataset,
+        item.device,
+        item.num_devices,
+        item.num_nodes,
+        item.placement,
+        item.system,
+        item.intra_node,
+        item.inter_node,
+        item.optimizer,
+        item.layout,
+        item.stack,
+        item.scope,
+    )

@@ -1,0 +1,525 @@
+"""T5: errors under every protocol, of speed-ups, of intervals, and by the nearest measured runs.
+
+Coverage is cross-conformal: the intervals of the runs of one fold are calibrated on the out-of-fold residuals
+of all other folds' runs, never on their own.
+
+Reference: Vovk, Cross-conformal predictors, 2015; Barber et al., Annals of Statistics 49(1), 2021 (CV+).
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+from itertools import combinations
+
+import numpy as np
+
+from ..corpus.measurement import Measurement
+from ..learn.intervals import extrapolation
+from ..learn.similarity import nearest, similarity_keys
+from ..learn.table import MeasuredTable
+from ..learn.training import PROTOCOLS as CALIBRATING
+from ..learn.training import OutOfFold, fit_intervals, row_weights
+from ..papers.contract import Bools, Floats, Ints
+from .cross_validation import Runs
+from .families import PrecisionFamily
+from .metrics import LIMITS, errors_percent, mape, over_seeds, repeat_deviations, scored_groups, worst_groups
+from .precision_tables import LEFT_OUT
+from .pricing import take
+from .protocols import PROTOCOLS, size_class
+from .tables import CellValue, Metric, ReportTable, Section, columns_of, ratio_text
+
+LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
+"""Nominal coverages."""
+_TESTED = ("configuration", "model", "precision", "scale", "device", "source")
+_LEAST_ROWS = 20
+_SPEED_UP_PROTOCOLS = ("family", "model")
+_NOMINAL = 0.9
+_SAME_SOURCE = "T5.precision.same-source.mape_percent"
+_NONE = (None, None, None, None)
+_EVIDENCE_PROTOCOL = "configuration"
+_BOUNDS = (0.9, 0.7, 0.5, 0.3, 0.0)
+"""Least similarity of each class."""
+_SHOWN, _CHUNK = 3, 500
+_WORST = 10
+
+
+@lru_cache(maxsize=1)
+def targets() -> dict[str, dict[str, float]]:
+    """Targets by protocol, from `data/targets.toml`."""
+    text = resources.files(__package__).joinpath("data/targets.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
+def generalization_section(runs: Runs, seeds: Sequence[int]) -> Section:
+    """T5 with its targets, its misses and its worst groups."""
+    predicted = {name: [runs.ours(name, seed).step_time_s for seed in seeds] for name in _TESTED}
+    predicted = {name: found for name, found in predicted.items() if not np.isnan(found[0]).all()}
+    noise = repeat_deviations(runs.table)
+    figures = _figures(runs, predicted)
+    speed_table, speed_figures = _speed_ups(runs, seeds)
+    coverage_table, coverage_figures, curve = _coverage(runs, seeds, predicted)
+    figures |= speed_figures | coverage_figures
+    repeated = float(np.nanmean(noise)) if not np.isnan(noise).all() else None
+    summary, misses = _summary(runs, predicted, figures, repeated)
+    items, measured_s = runs.table.measurements, runs.table.measured_s
+    return Section(
+        key="T5",
+        title="Generalization to what was not seen",
+        headline=_headline(summary, misses, repeated),
+        tables=(
+            summary,
+            _matrix(runs, predicted, [item.precision for item in items], "precision", noise),
+            _matrix(runs, predicted, [size_class(item.num_devices) for item in items], "devices"),
+            speed_table,
+            coverage_table,
+            *evidence_tables(runs, seeds[0]),
+            limits_table(runs.table, {name: found[0] for name, found in predicted.items()}, noise),
+            *(_worst(runs, name, found[0], noise) for name, found in predicted.items()),
+        ),
+        figures=figures,
+        plot={
+            "measured_s": measured_s,
+            "predicted_s": predicted["configuration"][0],
+            "curve": curve,
+        },
+    )
+
+
+def _figures(runs: Runs, predicted: dict[str, list[Floats]]) -> dict[str, Metric]:
+    measured_s = runs.table.measured_s
+    figures = {
+        f"T5.{name}.mape_percent": over_seeds([mape(measured_s, seconds) or 0.0 for seconds in found])
+        for name, found in predicted.items()
+    }
+    known = _pair_known(runs, len(predicted.get("precision", ())))
+    if known:
+        each = [mape(measured_s[k], s[k]) for k, s in zip(known, predicted["precision"], strict=True)]
+        figures[_SAME_SOURCE] = over_seeds([error for error in each if error is not None])
+    precisions = np.array([item.precision for item in runs.table.measurements])
+    for name in np.unique(precisions):
+        mask = precisions == name
+        if mask.sum() >= _LEAST_ROWS:
+            each = [mape(measured_s[mask], seconds[mask]) for seconds in predicted["configuration"]]
+            figures[f"T5.configuration.{name}.mape_percent"] = over_seeds([e for e in each if e is not None])
+    return figures
+
+
+def _pair_known(runs: Runs, seeds: int) -> list[Bools]:
+    """Per seed, runs at an unseen precision whose model and device their own source ran at a known one.
+
+    Elsewhere the pair is known from other software only, and the precision is not all that is unseen.
+    """
+    items = runs.table.measurements
+    pairs = np.unique([f"{i.source}|{i.model}|{i.device}" for i in items], return_inverse=True)[1].reshape(-1)
+    masks = []
+    for seed in range(seeds):
+        mask = np.zeros(len(items), dtype=bool)
+        for fold in PROTOCOLS["precision"].split(items, seed, runs.folds):
+            mask[fold.test] = np.isin(pairs[fold.test], pairs[fold.train])
+        masks.append(mask)
+    return masks if all(mask.any() for mask in masks) else []
+
+
+def _summary(
+    runs: Runs, predicted: dict[str, list[Floats]], figures: dict[str, Metric], noise: float | None
+) -> tuple[ReportTable, list[str]]:
+    rows: list[tuple[CellValue, ...]] = []
+    misses: list[str] = []
+    measured_s = runs.table.measured_s
+    for name, found in predicted.items():
+        errors = errors_percent(measured_s, found[0])
+        asked = errors[~np.isnan(errors)]
+        figure = figures[f"T5.{name}.mape_percent"]
+        details = (len(asked), float(np.median(asked)), float(np.percentile(asked, 90)), float(asked.max()))
+        rows.append(_row(PROTOCOLS[name].title, figure, details, targets().get(name), misses))
+        if name == "precision" and _SAME_SOURCE in figures:
+            label = f"{PROTOCOLS[name].title}, the pair known from the same source"
+            rows.append(_row(label, figures[_SAME_SOURCE], _NONE, targets()[name], misses))
+    hard = {
+        key: figure
+        for key, figure in figures.items()
+        if key.startswith("T5.configuration.") and key != "T5.configuration.mape_percent"
+    }
+    for key, figure in sorted(hard.items()):
+        label = f"Unseen configurations, {key.split('.')[2]}"
+        rows.append(_row(label, figure, _NONE, targets()["each-precision"], misses))
+    for protocol, title in (("family", "configurations"), ("model", "models")):
+        speed = figures.get(f"T5.speed-up.{protocol}.mape_percent")
+        if speed is not None:
+            label = f"Speed-up between two precisions, unseen {title}"
+            rows.append(_row(label, speed, _NONE, targets()["speed-up"], misses))
+    covered = figures.get("T5.coverage.model.covered_percent")
+    if covered is not None:
+        low, high = targets()["coverage"]["at_least"], targets()["coverage"]["at_most"]
+        met = low <= covered.value <= high
+        label = "Coverage of the 90 % interval, unseen models"
+        if not met:
+            misses.append(f"{label} ({covered.value:.1f} %)")
+        verdict = "met" if met else "missed"
+        rows.append(
+            (
+                label,
+                None,
+                covered.value,
+                ratio_text(covered.spread),
+                None,
+                None,
+                None,
+                f"{low:.0f}-{high:.0f}",
+                verdict,
+            )
+        )
+    note = (
+        ""
+        if noise is None
+        else f"Repeats of one configuration lie {noise:.1f} % from their median on average."
+    )
+    table = ReportTable(
+        title="Protocols and targets, MAPE [%]",
+        columns=columns_of(
+            "protocol | >rows | >MAPE % | >spread | >median % | >p90 % | >max % | target | verdict"
+        ),
+        rows=tuple(rows),
+        note=note + " Spread is the standard deviation over the seeds.",
+    )
+    return table, misses
+
+
+def _row(
+    label: str,
+    figure: Metric,
+    details: tuple[int | None, float | None, float | None, float | None],
+    target: dict[str, float] | None,
+    misses: list[str],
+) -> tuple[CellValue, ...]:
+    rows, median, p90, largest = details
+    wanted, verdict = "-", "-"
+    if target is not None:
+        wanted = f"at most {target['at_most']:g}, reach for {target['reach_for']:g}"
+        met = figure.value <= target["at_most"]
+        verdict = ("reached" if figure.value <= target["reach_for"] else "met") if met else "missed"
+        if not met:
+            misses.append(f"{label} ({figure.value:.1f} %)")
+    return (label, rows, figure.value, ratio_text(figure.spread), median, p90, largest, wanted, verdict)
+
+
+def _headline(summary: ReportTable, misses: Sequence[str], noise: float | None) -> str:
+    asked = sum(row[-1] != "-" for row in summary.rows)
+    verdict = f"{asked - len(misses)} of {asked} targets met."
+    if misses:
+        verdict += f" Missed: {'; '.join(misses)}."
+    return verdict if noise is None else f"{verdict} Repeat noise of the corpus: {noise:.1f} %."
+
+
+def _matrix(
+    runs: Runs,
+    predicted: dict[str, list[Floats]],
+    names: Sequence[str],
+    column: str,
+    noise: Floats | None = None,
+) -> ReportTable:
+    labels = np.array(names)
+    errors = {name: errors_percent(runs.table.measured_s, found[0]) for name, found in predicted.items()}
+    rows: list[tuple[CellValue, ...]] = []
+    for label in dict.fromkeys(sorted(labels.tolist(), key=_natural)):
+        mask = labels == label
+        if mask.sum() >= _LEAST_ROWS:
+            scores = (_mean(values[mask]) for values in errors.values())
+            own = () if noise is None else (_mean(noise[mask]),)
+            rows.append((label, int(mask.sum()), *own, *scores))
+    extra = () if noise is None else (">repeat noise",)
+    return ReportTable(
+        title=f"MAPE [%] by {column} and protocol",
+        columns=(column, ">rows", *extra, *(f">{name}" for name in errors)),
+        rows=tuple(rows),
+        note=f"Values of fewer than {_LEAST_ROWS} rows are not listed.",
+    )
+
+
+def _natural(label: str) -> tuple[int, str]:
+    digits = "".join(c for c in label.partition(" ")[0] if c.isdigit())
+    number = int(digits) if label[:1].isdigit() and digits else 0
+    return (10**9 if label.startswith("above") else number, label)
+
+
+def _mean(values: Floats) -> float | None:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else None
+
+
+def _speed_ups(runs: Runs, seeds: Sequence[int]) -> tuple[ReportTable, dict[str, Metric]]:
+    rows: list[tuple[CellValue, ...]] = []
+    figures: dict[str, Metric] = {}
+    measured_s = runs.table.measured_s
+    for protocol in _SPEED_UP_PROTOCOLS:
+        each = [speed_ups(runs.families, measured_s, runs.ours(protocol, seed).step_time_s) for seed in seeds]
+        first, errors = each[0], each[0].errors_percent()
+        if not len(errors):
+            continue
+        figures[f"T5.speed-up.{protocol}.mape_percent"] = over_seeds(
+            [float(found.errors_percent().mean()) for found in each]
+        )
+        names = np.array(first.pairs)
+        usual = np.array([not set(name.split(" / ")) & set(LEFT_OUT) for name in names])
+        masks = {"all": np.ones(len(names), dtype=bool), f"without {', '.join(LEFT_OUT)}": usual}
+        masks |= {
+            name: names == name
+            for name in sorted(set(first.pairs), key=lambda n: (-int((names == n).sum()), n))
+        }
+        for pair, mask in masks.items():
+            if not mask.any():
+                continue
+            right = np.mean((first.measured[mask] > 1.0) == (first.predicted[mask] > 1.0))
+            rows.append(
+                (
+                    protocol,
+                    pair,
+                    int(mask.sum()),
+                    float(errors[mask].mean()),
+                    float(np.median(errors[mask])),
+                    f"{np.median(first.measured[mask]):.2f}",
+                    f"{np.median(first.predicted[mask]):.2f}",
+                    float(right * 100.0),
+                )
+            )
+    table = ReportTable(
+        title="Ratio of step times between two precisions of one configuration",
+        columns=columns_of(
+            "held out by | ratio | >families | >MAPE % | >median % | >measured | >predicted | >right order %"
+        ),
+        rows=tuple(rows),
+        note="Both precisions unseen: held out by family, or with the whole model. Medians of the ratios.",
+    )
+    return table, figures
+
+
+def _coverage(
+    runs: Runs, seeds: Sequence[int], predicted: dict[str, list[Floats]]
+) -> tuple[ReportTable, dict[str, Metric], dict[str, Floats]]:
+    rows: list[tuple[CellValue, ...]] = []
+    figures: dict[str, Metric] = {}
+    curve: dict[str, Floats] = {}
+    for protocol in ("configuration", "model", "source"):
+        if protocol not in predicted:
+            continue
+        shares = np.array([np.nanmean(inside_intervals(runs, protocol, seed), axis=1) for seed in seeds])
+        mean = shares.mean(axis=0) * 100.0
+        rows.append((PROTOCOLS[protocol].title, *(float(value) for value in mean)))
+        at = LEVELS.index(_NOMINAL)
+        figures[f"T5.coverage.{protocol}.covered_percent"] = over_seeds(
+            [float(s[at] * 100.0) for s in shares]
+        )
+        curve[protocol] = mean
+    table = ReportTable(
+        title="Runs inside their interval [%], by nominal coverage",
+        columns=("held out", *(f">{level:.0%}" for level in LEVELS)),
+        rows=tuple(rows),
+        note="Intervals calibrated on the other folds only.",
+    )
+    return table, figures, curve
+
+
+def _worst(runs: Runs, protocol: str, predicted_s: Floats, noise: Floats) -> ReportTable:
+    found = worst_groups(runs.table, predicted_s, PROTOCOLS[protocol].group, noise=noise)
+    return ReportTable(
+        title=f"Worst groups: {PROTOCOLS[protocol].title.lower()}",
+        columns=("group", ">rows", ">MAPE %", ">bias %", ">repeat noise %", "sources", "likely limit"),
+        rows=tuple(
+            (g.name, g.n, g.mape_percent, f"{g.bias_percent:+.1f}", g.noise_percent, g.sources, g.limit)
+            for g in found
+        ),
+        note=f"Held out: {PROTOCOLS[protocol].holds_out}. Groups of at least 5 rows. The limit is a rule "
+        "of thumb: noise if repeats explain half of the error, missing facts if half of the rows have "
+        "quality notes.",
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SpeedUps:
+    """Measured and predicted ratios of step times, one per family and pair of precisions."""
+
+    pairs: tuple[str, ...]
+    """Such as `fp32 / fp16-mixed`, shape (n,)."""
+    measured: Floats
+    predicted: Floats
+
+    def errors_percent(self) -> Floats:
+        """Absolute errors of the ratios [%]."""
+        errors: Floats = np.abs(self.predicted / self.measured - 1.0) * 100.0
+        return errors
+
+
+def speed_ups(families: Sequence[PrecisionFamily], measured_s: Floats, predicted_s: Floats) -> SpeedUps:
+    """Ratios of medians, for pairs whose runs were all predicted.
+
+    Args:
+        families: Runs equal in all but precision.
+        measured_s: Shape (n,).
+        predicted_s: Shape (n,), NaN where nothing was predicted.
+    """
+    names, measured, predicted = [], [], []
+    for family in families:
+        real, predicted_of = family.median(measured_s), family.median(predicted_s)
+        # Sorted by the word, not by the time: which one is faster is part of the question.
+        for p, q in combinations(sorted(family.rows), 2):
+            if not np.isnan(predicted_of[p] * predicted_of[q]):
+                names.append(f"{p} / {q}")
+                measured.append(real[p] / real[q])
+                predicted.append(predicted_of[p] / predicted_of[q])
+    return SpeedUps(pairs=tuple(names), measured=np.array(measured), predicted=np.array(predicted))
+
+
+def inside_intervals(runs: Runs, protocol: str, seed: int, levels: Sequence[float] = LEVELS) -> Floats:
+    """Whether each run lies in its interval, shape (levels, n): 1, 0, or NaN where it was not asked.
+
+    Args:
+        runs: Held-out predictions.
+        protocol: What was held out.
+        seed: Of folds and boosters.
+        levels: Nominal coverages.
+    """
+    asked = runs.ours(protocol, seed)
+    calibrating = {name: runs.ours(name, seed) for name in CALIBRATING}
+    weights, table = row_weights(runs.table), runs.table
+    inside = np.full((len(levels), len(table)), np.nan)
+    for fold in sorted(set(asked.folds.tolist()) - {-1}):
+        runs.progress(f"intervals, {protocol}, fold {fold + 1}")
+        ours, others = np.flatnonzero(asked.folds == fold), np.flatnonzero(asked.folds != fold)
+        model = fit_intervals(
+            take(table, others),
+            {name: _part(held, others) for name, held in calibrating.items()},
+            weights[others],
+            runs.settings,
+            seed,
+        )
+        ratio = table.measured_s[ours] / asked.step_time_s[ours]
+        for index, level in enumerate(levels):
+            low, high = model.factors(table.jobs.features[ours], extrapolation(asked.distance[ours]), level)
+            inside[index, ours] = (ratio >= low) & (ratio <= high)
+    return inside
+
+
+def _part(held: OutOfFold, rows: Ints) -> OutOfFold:
+    return OutOfFold(step_time_s=held.step_time_s[rows], folds=held.folds[rows], distance=held.distance[rows])
+
+
+def limits_table(table: MeasuredTable, predicted: Mapping[str, Floats], noise: Floats) -> ReportTable:
+    """Share of the summed error of each protocol in groups of each limit, and in its ten worst groups.
+
+    Args:
+        table: Measured runs.
+        predicted: Protocol to held-out seconds, shape (n,) each, NaN where nothing was predicted.
+        noise: From `repeat_deviations`.
+    """
+    rows = [
+        (PROTOCOLS[name].title, *_shares(table, name, seconds, noise)) for name, seconds in predicted.items()
+    ]
+    return ReportTable(
+        title="Where the error lies: share of the summed error [%] in groups with each likely limit",
+        columns=("protocol", *(f">{limit}" for limit in LIMITS), ">groups", f">in the {_WORST} heaviest"),
+        rows=tuple(rows),
+        note="Limits by the rule of thumb of the tables of worst groups; heaviest: most error in sum.",
+    )
+
+
+def _shares(table: MeasuredTable, protocol: str, predicted_s: Floats, noise: Floats) -> Sequence[CellValue]:
+    groups = scored_groups(table, predicted_s, PROTOCOLS[protocol].group, noise=noise)
+    mass = np.array([item.n * item.mape_percent for item in groups])
+    total = max(float(mass.sum()), 1e-12)
+    found = np.array([item.limit for item in groups])
+    by_limit = [float(mass[found == limit].sum()) / total * 100.0 for limit in LIMITS]
+    heaviest = float(np.sort(mass)[-_WORST:].sum()) / total * 100.0
+    return (*by_limit, len(groups), heaviest)
+
+
+def evidence_tables(runs: Runs, seed: int) -> tuple[ReportTable, ReportTable]:
+    """Error by similarity of the nearest run, and the worst misses with their nearest runs."""
+    rows, similarity = nearest_known(runs, seed)
+    predicted_s = runs.ours(_EVIDENCE_PROTOCOL, seed).step_time_s
+    return _by_similarity(runs, predicted_s, rows, similarity), _worst_misses(
+        runs, predicted_s, rows, similarity
+    )
+
+
+def nearest_known(runs: Runs, seed: int, count: int = _SHOWN) -> tuple[Ints, Floats]:
+    """Of every run, the nearest ones that its fold was fitted on and their similarity, shape (n, count) each.
+
+    Similarity is exp(-distance / 2) in the space that `predict` finds its evidence in, 1 for the same job.
+    """
+    keys = similarity_keys(runs.table.jobs)
+    rows = np.zeros((len(keys), count), dtype=np.intp)
+    similarity = np.zeros((len(keys), count))
+    for fold in PROTOCOLS[_EVIDENCE_PROTOCOL].split(runs.table.measurements, seed, runs.folds):
+        known = keys[fold.train]
+        squares = np.square(known).sum(axis=1)
+        for asked in np.array_split(fold.test, max(len(fold.test) // _CHUNK, 1)):
+            found, similarity[asked] = nearest(known, squares, keys[asked], count)
+            rows[asked] = fold.train[found]
+    return rows, similarity
+
+
+def _by_similarity(runs: Runs, predicted_s: Floats, rows: Ints, similarity: Floats) -> ReportTable:
+    measured_s, analytical_s = runs.table.measured_s, runs.table.jobs.analytical_s
+    ours = errors_percent(measured_s, predicted_s)
+    transferred = analytical_s * measured_s[rows[:, 0]] / analytical_s[rows[:, 0]]
+    alone, nearest = errors_percent(measured_s, analytical_s), errors_percent(measured_s, transferred)
+    lines: list[tuple[CellValue, ...]] = []
+    above = np.inf
+    for least in _BOUNDS:
+        mask = (similarity[:, 0] >= least) & (similarity[:, 0] < above)
+        title = f"{least:g} and more" if above == np.inf else f"{least:g} to {above:g}"
+        above = least
+        if mask.any():
+            scores = (float(errors[mask].mean()) for errors in (ours, nearest, alone))
+            lines.append((title, int(mask.sum()), *scores, float(np.median(ours[mask]))))
+    return ReportTable(
+        title="Unseen configurations by the similarity of the nearest measured run",
+        columns=columns_of(
+            "similarity | >rows | >ours, MAPE % | >nearest run's factor | >formulas | >ours, median %"
+        ),
+        rows=tuple(lines),
+        note="The nearest run's factor: the formulas times measured / formulas of that run.",
+    )
+
+
+def _worst_misses(runs: Runs, predicted_s: Floats, rows: Ints, similarity: Floats) -> ReportTable:
+    table = runs.table
+    errors = errors_percent(table.measured_s, predicted_s)
+    lines: list[tuple[CellValue, ...]] = []
+    for row in _one_per_pair(table.measurements, np.argsort(-errors)):
+        shown = (
+            f"{similarity[row, place]:.2f} {_label(table.measurements[like])}: "
+            f"{table.measured_s[like] * 1e3:.4g}, {predicted_s[like] * 1e3:.4g}"
+            for place, like in enumerate(rows[row])
+        )
+        seconds = (f"{value * 1e3:.4g}" for value in (table.measured_s[row], predicted_s[row]))
+        lines.append((_label(table.measurements[row]), *seconds, float(errors[row]), "; ".join(shown)))
+    return ReportTable(
+        title="Runs missed most, and the measured runs most like them",
+        columns=columns_of(
+            "run | >measured ms | >predicted ms | >error % | nearest: similarity run: measured, predicted"
+        ),
+        rows=tuple(lines),
+        note="One run per model and device. Predictions of the nearest runs are out of fold as well.",
+    )
+
+
+def _one_per_pair(measurements: tuple[Measurement, ...], order: Ints) -> Iterator[int]:
+    """The first rows of the order, none of a model and device that came before."""
+    seen: set[tuple[str, str]] = set()
+    for row in order.tolist():
+        pair = (measurements[row].model, measurements[row].device)
+        if pair not in seen:
+            seen.add(pair)
+            yield row
+        if len(seen) == _WORST:
+            return
+
+
+def _label(item: Measurement) -> str:
+    batch = "" if item.global_batch_size is None else f" batch {item.global_batch_size:g}"
+    return f"{item.model} {item.precision}{batch} on {item.num_devices} {item.device} ({item.source})"

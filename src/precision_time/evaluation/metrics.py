@@ -1,0 +1,273 @@
+"""Errors by group and by predictor, ranking, repeat noise, and what limits the worst groups."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..corpus.measurement import Measurement, Quality
+from ..learn.table import MeasuredTable
+from ..papers.contract import Bools, Floats
+from .cross_validation import Runs
+from .measured_jobs import job_numbers
+from .tables import Metric
+
+NOISE, FACTS = "data noise", "missing facts"
+FACTOR, PHYSICS = "missing physics: wrong by one factor", "missing physics"
+LIMITS = (NOISE, FACTS, FACTOR, PHYSICS)
+"""What may limit a group."""
+_LEAST_ROWS = 5
+_LEAST_OF_A_PRECISION = 20
+_NOISE_SHARE = 0.5
+_BIAS_SHARE = 0.7
+_DOUBT_SHARE = 0.5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorstGroup:
+    """A group of runs that a predictor gets wrong."""
+
+    name: str
+    n: int
+    mape_percent: float
+    bias_percent: float
+    noise_percent: float | None
+    """Mean deviation of repeats of one configuration from their median."""
+    sources: str
+    limit: str
+    """What likely limits it."""
+
+
+def errors_percent(measured_s: Floats, predicted_s: Floats) -> Floats:
+    """Absolute percentage errors; NaN where nothing was predicted."""
+    errors: Floats = np.abs(predicted_s / measured_s - 1.0) * 100.0
+    return errors
+
+
+def mape(measured_s: Floats, predicted_s: Floats) -> float | None:
+    """Mean error over the rows that were predicted [%]; None without any."""
+    errors = errors_percent(measured_s, predicted_s)
+    asked = ~np.isnan(errors)
+    return float(errors[asked].mean()) if asked.any() else None
+
+
+def over_seeds(values: Sequence[float]) -> Metric:
+    """Mean and standard deviation over seeds.
+
+    >>> over_seeds([7.0, 9.0])
+    Metric(value=8.0, spread=1.4142135623730951)
+    """
+    spread = float(np.std(values, ddof=1)) if len(values) > 1 else None
+    return Metric(value=float(np.mean(values)), spread=spread)
+
+
+def ranking_tau(
+    groups: Sequence[Any] | NDArray[Any], measured_s: Floats, predicted_s: Floats
+) -> float | None:
+    """Kendall's tau-b within groups, weighted by their pairs of runs; None without pairs that differ.
+
+    Args:
+        groups: Group of each run: only runs that one would choose between are compared.
+        measured_s: Shape (n,).
+        predicted_s: Shape (n,), NaN where nothing was predicted.
+    """
+    from scipy.stats import kendalltau
+
+    taus: list[float] = []
+    pairs: list[float] = []
+    for rows in rows_of_groups(groups, ~np.isnan(predicted_s)).values():
+        if len(rows) > 1:
+            tau = float(kendalltau(measured_s[rows], predicted_s[rows]).statistic)
+            if not np.isnan(tau):
+                taus.append(tau)
+                pairs.append(len(rows) * (len(rows) - 1) / 2)
+    return float(np.average(taus, weights=pairs)) if pairs else None
+
+
+def rows_of_groups(groups: Sequence[Any] | NDArray[Any], chosen: Bools) -> dict[str, NDArray[np.intp]]:
+    """The chosen rows of each group, by the group's name in ascending order."""
+    asked = np.flatnonzero(chosen)
+    if not len(asked):
+        return {}
+    kinds, inverse = np.unique(np.asarray(groups)[asked], return_inverse=True)
+    order = np.argsort(inverse, kind="stable")
+    parts = np.split(asked[order], np.flatnonzero(np.diff(inverse[order])) + 1)
+    return {str(name): rows for name, rows in zip(kinds, parts, strict=True)}
+
+
+def repeat_deviations(table: MeasuredTable) -> Floats:
+    """|median of the repeats / measured - 1| of each row [%]; NaN for configurations measured once."""
+    keys = [item.configuration_key for item in table.measurements]
+    deviations = np.full(len(keys), np.nan)
+    for rows in rows_of_groups(keys, np.ones(len(keys), dtype=bool)).values():
+        if len(rows) > 1:
+            median = np.median(table.measured_s[rows])
+            deviations[rows] = np.abs(median / table.measured_s[rows] - 1.0) * 100.0
+    return deviations
+
+
+def worst_groups(
+    table: MeasuredTable,
+    predicted_s: Floats,
+    group: Callable[[Measurement], str],
+    *,
+    noise: Floats,
+    count: int = 10,
+) -> tuple[WorstGroup, ...]:
+    """The groups of at least 5 predicted rows with the largest mean error, worst first.
+
+    Args:
+        table: Measured runs.
+        predicted_s: Shape (n,), NaN where nothing was predicted.
+        group: Names the group of a run.
+        noise: From `repeat_deviations`.
+        count: How many at most.
+    """
+    groups = scored_groups(table, predicted_s, group, noise=noise)
+    return tuple([item for item in groups if item.n >= _LEAST_ROWS][:count])
+
+
+def scored_groups(
+    table: MeasuredTable, predicted_s: Floats, group: Callable[[Measurement], str], *, noise: Floats
+) -> tuple[WorstGroup, ...]:
+    """All groups of predicted rows, worst first; see `worst_groups`."""
+    names = [group(item) for item in table.measurements]
+    groups = rows_of_groups(names, ~np.isnan(predicted_s))
+    found = [_group(name, table, rows, predicted_s, noise) for name, rows in groups.items()]
+    return tuple(sorted(found, key=lambda item: -item.mape_percent))
+
+
+def _group(
+    name: str, table: MeasuredTable, rows: NDArray[np.intp], predicted_s: Floats, noise: Floats
+) -> WorstGroup:
+    ratio = predicted_s[rows] / table.measured_s[rows]
+    error = float(np.abs(ratio - 1.0).mean() * 100.0)
+    bias = float((np.median(ratio) - 1.0) * 100.0)
+    repeated = noise[rows][~np.isnan(noise[rows])]
+    own_noise = float(repeated.mean()) if len(repeated) else None
+    runs = [table.measurements[row] for row in rows]
+    doubtful = float(
+        np.mean([item.quality is not Quality.FINE or bool(item.quality_reason) for item in runs])
+    )
+    return WorstGroup(
+        name=name,
+        n=len(rows),
+        mape_percent=error,
+        bias_percent=bias,
+        noise_percent=own_noise,
+        sources=", ".join(source for source, _ in Counter(item.source for item in runs).most_common(2)),
+        limit=_limit(error, bias, own_noise, doubtful),
+    )
+
+
+def _limit(error: float, bias: float, noise: float | None, doubtful: float) -> str:
+    """A rule of thumb, in the order in which each would explain the error."""
+    if noise is not None and noise >= _NOISE_SHARE * error:
+        return NOISE
+    if doubtful >= _DOUBT_SHARE:
+        return FACTS
+    if abs(bias) >= _BIAS_SHARE * error:
+        return FACTOR
+    return PHYSICS
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PredictorScore:
+    """Errors |predicted - measured| / measured of the step time of one predictor, mean over seeds."""
+
+    name: str
+    title: str
+    question: str
+    population: str
+    rows: int
+    """Of the first seed."""
+    jobs: int
+    architectures: int
+    mape_percent: float
+    spread_percent: float | None
+    """Standard deviation of the MAPE over seeds; None with one."""
+    by_job_percent: float
+    """Every job with the same weight, whatever its number of rows."""
+    median_percent: float
+    p90_percent: float
+    tau_within_jobs: float | None
+    """Kendall's tau over pairs of configurations of one job."""
+    tau_overall: float | None
+    by_precision: dict[str, float]
+    """MAPE of the precisions with at least 20 rows."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready dictionary."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def scored_errors_percent(runs: Runs, name: str, protocol: str, population: str, seed: int) -> Floats:
+    """Absolute percentage errors, shape (n,); NaN for rows that are not scored."""
+    errors = errors_percent(runs.table.measured_s, runs.predict(name, protocol, seed).step_time_s)
+    return np.where(runs.scored(protocol, seed, population), errors, np.nan)
+
+
+def score_predictor(
+    runs: Runs, name: str, title: str, question: str, protocol: str, population: str, seeds: Sequence[int]
+) -> PredictorScore | None:
+    """Score one predictor; None where the population has no rows."""
+    found = [_of_one_seed(runs, name, protocol, population, seed) for seed in seeds]
+    found = [item for item in found if item]
+    if not found:
+        return None
+    means = {}
+    for key in ("by_job_percent", "median_percent", "p90_percent", "tau_within_jobs", "tau_overall"):
+        known = [item[key] for item in found if item[key] is not None]
+        means[key] = float(np.mean(known)) if known else None
+    precisions = sorted({name for item in found for name in item["precisions"]})
+    mape_metric = over_seeds([item["mape"] for item in found])
+    return PredictorScore(
+        name=name,
+        title=title,
+        question=question,
+        population=population,
+        **{key: found[0][key] for key in ("rows", "jobs", "architectures")},
+        mape_percent=mape_metric.value,
+        spread_percent=mape_metric.spread,
+        **means,  # type: ignore[arg-type]
+        by_precision={
+            name: float(np.mean([item["precisions"][name] for item in found if name in item["precisions"]]))
+            for name in precisions
+        },
+    )
+
+
+def _of_one_seed(runs: Runs, name: str, protocol: str, population: str, seed: int) -> dict[str, Any]:
+    rows = np.flatnonzero(runs.scored(protocol, seed, population))
+    if not len(rows):
+        return {}
+    table, predicted_s = runs.table, runs.predict(name, protocol, seed).step_time_s[rows]
+    measured_s = table.measured_s[rows]
+    errors = errors_percent(measured_s, predicted_s)
+    jobs = job_numbers(runs.jobs, len(table))[rows]
+    _, inverse = np.unique(jobs, return_inverse=True)
+    per_job = np.bincount(inverse, weights=errors) / np.bincount(inverse)
+    precisions = rows_of_groups(
+        [table.measurements[row].precision for row in rows], np.ones(len(rows), dtype=bool)
+    )
+    return {
+        "rows": len(rows),
+        "jobs": len(per_job),
+        "architectures": len({table.measurements[row].model for row in rows}),
+        "mape": float(errors.mean()),
+        "by_job_percent": float(per_job.mean()),
+        "median_percent": float(np.median(errors)),
+        "p90_percent": float(np.percentile(errors, 90)),
+        "tau_within_jobs": ranking_tau(jobs, measured_s, predicted_s),
+        "tau_overall": ranking_tau(np.zeros(len(rows)), measured_s, predicted_s),
+        "precisions": {
+            kind: float(errors[own].mean())
+            for kind, own in precisions.items()
+            if len(own) >= _LEAST_OF_A_PRECISION
+        },
+    }

@@ -1,0 +1,227 @@
+"""The corpus as evaluation needs it: priced as it is, and priced as predictors without a fact would price it.
+
+Pricing the corpus takes minutes, so the result is kept in the cache folder.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from ..corpus.jobs import job_of
+from ..corpus.measurement import Measurement
+from ..cost.group import group_key, group_of_jobs
+from ..cost.job import Job
+from ..cost.roofline import kernel_model_of, kernel_seconds, rates_of
+from ..learn.table import JobTable, MeasuredTable, job_table, measured_table
+from ..papers.contract import FeatureTable, Floats, Ints, JobViews, NamedColumns
+from ..precision.catalog import get_policy
+from ..precision.lowered import LoweredStep
+from ..precision.lowering import lower
+from ..precision.policy import DType
+from ..workload.graph import OpGraph
+from .cache import ArrayCache, Arrays, cache_key
+from .measured_jobs import job_numbers, measured_jobs
+
+Progress = Callable[[str], None]
+
+_LARGE = 1e6
+"""Tiles and inner length of GEMMs that no shape slows down."""
+_COLUMNS = ("features", "analytical_s", "compute_s", "exposed_s")
+
+
+def silent(_: str) -> None:
+    """A progress callback that shows nothing."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PricedCorpus:
+    """Measured runs with four ways to price them, row by row."""
+
+    table: MeasuredTable
+    fp32: JobTable
+    """The same jobs as if all of them ran in fp32: nothing in it depends on the precision."""
+    fp32_wire: JobTable
+    """Low-precision gradients sent as fp32; all else as it is."""
+    shape_ratio: Floats
+    """Kernel seconds without tiles, waves and inner lengths over those with them, shape (n,)."""
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def take(self, rows: Ints) -> PricedCorpus:
+        """Some of the rows."""
+        return PricedCorpus(
+            table=take(self.table, rows),
+            fp32=self.fp32.take(rows),
+            fp32_wire=self.fp32_wire.take(rows),
+            shape_ratio=self.shape_ratio[rows],
+        )
+
+
+def take(table: MeasuredTable, rows: Ints) -> MeasuredTable:
+    """Some of the rows of a table."""
+    return replace(
+        table,
+        jobs=table.jobs.take(rows),
+        measurements=tuple(table.measurements[row] for row in rows),
+        measured_s=table.measured_s[rows],
+        sync_s=table.sync_s[rows],
+    )
+
+
+def priced_corpus(
+    measurements: Sequence[Measurement], *, progress: Progress = silent, folder: Path | None = None
+) -> PricedCorpus:
+    """Price the measurements in every way, or read the cache.
+
+    Args:
+        measurements: Runs; those that cannot be priced are counted in `table.rejected`.
+        progress: Called with a line on what is being done.
+        folder: Where priced tables are kept; None keeps none.
+    """
+    cache = ArrayCache(folder=folder, kind="priced", key=cache_key(measurements))
+    return _from_arrays(cache.get("corpus", lambda: _price(measurements, progress)), measurements)
+
+
+def _price(measurements: Sequence[Measurement], progress: Progress) -> Arrays:
+    progress("pricing the corpus")
+    table = measured_table(measurements, _counter(progress, "pricing the corpus", len(measurements)))
+    jobs = [job_of(item) for item in table.measurements]
+    fp32, what = get_policy("fp32"), "pricing the corpus as fp32"
+    blind = _repriced(table.jobs, jobs, [replace(job, precision=fp32) for job in jobs], progress, what)
+    what = "pricing the corpus with fp32 on the wire"
+    wire = _repriced(table.jobs, jobs, [_fp32_wire(job) for job in jobs], progress, what)
+    progress("pricing the corpus without shapes")
+    arrays: Arrays = {
+        "names": np.array(table.jobs.names),
+        "rows": np.array([item.row_id for item in table.measurements], dtype=np.int64),
+        "measured_s": table.measured_s,
+        "sync_s": table.sync_s,
+        "shape_ratio": _shape_ratio(jobs),
+        "rejected.reasons": np.array(list(table.rejected) or [""]),
+        "rejected.counts": np.array(list(table.rejected.values()) or [0]),
+    }
+    for view, priced in (("native", table.jobs), ("fp32", blind), ("wire", wire)):
+        arrays |= {f"{view}.{name}": getattr(priced, name) for name in _COLUMNS}
+    return arrays
+
+
+def _from_arrays(arrays: Arrays, measurements: Sequence[Measurement]) -> PricedCorpus:
+    names = tuple(str(name) for name in arrays["names"])
+    by_id = {item.row_id: item for item in measurements}
+    native, fp32, wire = (
+        JobTable(names=names, **{name: arrays[f"{view}.{name}"] for name in _COLUMNS})
+        for view in ("native", "fp32", "wire")
+    )
+    pairs = zip(arrays["rejected.reasons"].tolist(), arrays["rejected.counts"].tolist(), strict=True)
+    return PricedCorpus(
+        table=MeasuredTable(
+            jobs=native,
+            measurements=tuple(by_id[row] for row in arrays["rows"].tolist()),
+            measured_s=arrays["measured_s"],
+            sync_s=arrays["sync_s"],
+            rejected=Counter({str(reason): int(count) for reason, count in pairs if count}),
+        ),
+        fp32=fp32,
+        fp32_wire=wire,
+        shape_ratio=arrays["shape_ratio"],
+    )
+
+
+def feature_table(priced: PricedCorpus) -> FeatureTable:
+    """The table of predictors that read nothing but priced jobs."""
+    return FeatureTable(measured=priced.table, jobs=JobViews.of(priced.table.jobs, priced.fp32))
+
+
+def full_feature_table(priced: PricedCorpus, *, progress: Progress = silent) -> FeatureTable:
+    """The table of all predictors: with embeddings, cluster columns, ids and graphs."""
+    from ..papers.predictddl.columns import cluster_columns
+    from ..papers.predictddl.datasets import type_of_workload
+    from ..papers.predictddl.embeddings import job_embeddings
+
+    progress("reading the jobs")
+    measurements = priced.table.measurements
+    jobs = [job_of(item) for item in measurements]
+    graphs, architecture = _numbered_graphs(jobs)
+    types = np.unique([type_of_workload(job.workload) for job in jobs], return_inverse=True)[1]
+    progress("embedding the architectures")
+    embedding, cluster = (
+        NamedColumns(names=names, values=values)
+        for names, values in (job_embeddings(jobs), cluster_columns(jobs))
+    )
+    ids = {
+        "job": job_numbers(measured_jobs(measurements), len(measurements)),
+        "dataset": types.reshape(-1).astype(np.intp),
+        "architecture": architecture,
+    }
+    views = JobViews.of(priced.table.jobs, priced.fp32, embedding=embedding, cluster=cluster, ids=ids)
+    return FeatureTable(measured=priced.table, jobs=views, graphs=graphs)
+
+
+def _numbered_graphs(jobs: Sequence[Job]) -> tuple[tuple[OpGraph, ...], Ints]:
+    """Distinct graphs and the number of each job's; loading keeps one object per graph."""
+    graphs = {id(job.workload.graph): job.workload.graph for job in jobs}
+    numbers = {key: number for number, key in enumerate(graphs)}
+    return tuple(graphs.values()), np.array([numbers[id(job.workload.graph)] for job in jobs], dtype=np.intp)
+
+
+def _counter(progress: Progress, what: str, total: int) -> Callable[[int], None]:
+    done = 0
+
+    def count(rows: int) -> None:
+        nonlocal done
+        done += rows
+        progress(f"{what}, {done} of {total} rows")
+
+    return count
+
+
+def _fp32_wire(job: Job) -> Job:
+    if job.cluster.num_devices == 1 or job.precision.reduce.num_bytes >= DType.FP32.num_bytes:
+        return job
+    return replace(job, precision=replace(job.precision, reduce=DType.FP32))
+
+
+def _repriced(
+    known: JobTable, jobs: Sequence[Job], others: Sequence[Job], progress: Progress, what: str
+) -> JobTable:
+    """`known` with the rows whose job has changed priced again."""
+    changed = np.array(
+        [index for index, (job, other) in enumerate(zip(jobs, others, strict=True)) if job != other],
+        dtype=np.intp,
+    )
+    if not len(changed):
+        return known
+    new = job_table([others[index] for index in changed], _counter(progress, what, len(changed)))
+    columns = {}
+    for name in _COLUMNS:
+        column = getattr(known, name).copy()
+        column[changed] = getattr(new, name)
+        columns[name] = column
+    return JobTable(names=known.names, **columns)
+
+
+def _shape_ratio(jobs: Sequence[Job]) -> Floats:
+    groups: dict[Hashable, list[int]] = defaultdict(list)
+    for index, job in enumerate(jobs):
+        groups[group_key(job)].append(index)
+    ratio = np.ones(len(jobs))
+    for indices in groups.values():
+        group = group_of_jobs([jobs[index] for index in indices])
+        device = group.cluster.device
+        step = lower(group.workload.graph, group.precision, device.arch)
+        samples, rates, model = group.micro_batch_size[:, None], rates_of([device]), kernel_model_of(group)
+        with_shapes = kernel_seconds(step, samples, rates, model).sum(axis=1)
+        ratio[indices] = kernel_seconds(_shapeless(step), samples, rates, model).sum(axis=1) / with_shapes
+    return ratio
+
+
+def _shapeless(step: LoweredStep) -> LoweredStep:
+    """The same work in GEMMs so large and so square that no tile, wave or inner length is left over."""
+    large = np.full_like(step.m, _LARGE)
+    return replace(step, m=large, n=large, k=large * _LARGE, count=np.ones_like(step.m))

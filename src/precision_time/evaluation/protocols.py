@@ -1,0 +1,192 @@
+"""Protocols: which runs a predictor is fitted to, and which unseen ones it then predicts.
+
+A protocol is a pure function of the measurements and a seed. Rows of one group are never in training and in
+test at once.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..corpus.measurement import Measurement
+from ..corpus.splits import SplitBy, group_numbers, grouped_folds, model_group
+from ..learn.cross_validation import Fold
+from .families import family_numbers
+
+FEW_DEVICES, MANY_DEVICES = 8, 16
+SMALL_CLUSTER = 4
+"""Devices of the largest cluster that is known where larger ones are predicted."""
+
+Folds = tuple[Fold, ...]
+Splitter = Callable[[Sequence[Measurement], int, int], Folds]
+Groups = Callable[[Sequence[Measurement]], NDArray[np.int64]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Protocol:
+    """One way to hold runs out."""
+
+    title: str
+    holds_out: str
+    split: Splitter
+    """(measurements, seed, folds) to folds; every row is a test row at most once."""
+    group: Callable[[Measurement], str]
+    """What the worst groups are listed by."""
+    samples_from_test: bool = False
+    """Whether predictors that sample run test rows, then not scored: no others of the job are known."""
+
+
+def chip(device: str) -> str:
+    """The chip of a device, whatever its board and memory: a held-out device has no sibling in training.
+
+    >>> chip("A100-SXM4-80GB"), chip("H100-PCIE-80GB")
+    ('A100', 'H100')
+    """
+    return device.split("-", maxsplit=1)[0]
+
+
+def size_class(num_devices: int) -> str:
+    """Devices in classes."""
+    bounds = (1, 8, 64, 1024)
+    for low, high in zip((0, *bounds), bounds, strict=False):
+        if num_devices <= high:
+            return f"{low + 1} to {high}" if high > 1 else "1"
+    return f"above {bounds[-1]}"
+
+
+def source_name(item: Measurement) -> str:
+    """Source of a run; all rounds of MLPerf are one."""
+    return item.source.split("-v", maxsplit=1)[0]
+
+
+def _by_groups(groups: Groups) -> Splitter:
+    return lambda measurements, seed, folds: _folds(
+        grouped_folds(groups(measurements), num_folds=folds, seed=seed), folds
+    )
+
+
+def _split_by(by: SplitBy) -> Splitter:
+    return _by_groups(lambda measurements: group_numbers(measurements, by=by))
+
+
+def _folds(fold_of: NDArray[np.int64], folds: int) -> Folds:
+    """Rows of a fold are its test rows; rows of none (-1) are always in training."""
+    made = (
+        Fold(train=np.flatnonzero(fold_of != fold), test=np.flatnonzero(fold_of == fold))
+        for fold in range(folds)
+    )
+    return tuple(fold for fold in made if len(fold.test) and len(fold.train))
+
+
+def _chips(measurements: Sequence[Measurement]) -> NDArray[np.int64]:
+    numbers = np.unique([chip(item.device) for item in measurements], return_inverse=True)[1]
+    return numbers.astype(np.int64).reshape(len(measurements))
+
+
+def unseen_precisions(measurements: Sequence[Measurement], seed: int, folds: int) -> Folds:
+    """Of every model-device pair run at several precisions, some are held out while the others are known.
+
+    The precisions of a pair are split into two halves, and the halves assigned to different folds: while one
+    is in test, the other is in training. Pairs with one precision are always in training.
+    """
+    pairs: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for item in measurements:
+        pairs[model_group(item.model), item.device].add(item.precision)
+    draw = np.random.default_rng(seed)
+    fold_of: dict[tuple[str, str, str], int] = {}
+    for model, device in sorted(pairs):
+        precisions = sorted(pairs[model, device])
+        if len(precisions) > 1:
+            first = int(draw.integers(folds))
+            second = (first + 1 + int(draw.integers(folds - 1))) % folds
+            for place, index in enumerate(draw.permutation(len(precisions))):
+                half = first if 2 * place < len(precisions) else second
+                fold_of[model, device, precisions[index]] = half
+    rows = [fold_of.get((model_group(item.model), item.device, item.precision), -1) for item in measurements]
+    return _folds(np.array(rows, dtype=np.int64), folds)
+
+
+def _larger_clusters(most: int, least: int) -> Splitter:
+    """One fold: fitted to runs on up to `most` devices, tested on `least` and more."""
+
+    def split(measurements: Sequence[Measurement], seed: int, folds: int) -> Folds:
+        del seed, folds
+        devices = np.array([item.num_devices for item in measurements])
+        fold = Fold(train=np.flatnonzero(devices <= most), test=np.flatnonzero(devices >= least))
+        return (fold,) if len(fold.test) and len(fold.train) else ()
+
+    return split
+
+
+def _pair(item: Measurement) -> str:
+    return f"{model_group(item.model)} on {item.device}"
+
+
+def _model_and_size(item: Measurement) -> str:
+    return f"{model_group(item.model)} on {item.num_devices} {item.device}"
+
+
+_BY_CONFIGURATION = _split_by(SplitBy.CONFIGURATION)
+
+PROTOCOLS: Mapping[str, Protocol] = {
+    "configuration": Protocol(
+        title="Unseen configurations",
+        holds_out="a fifth of the configurations, with all their repeats",
+        split=_BY_CONFIGURATION,
+        group=_pair,
+    ),
+    "model": Protocol(
+        title="Unseen models",
+        holds_out="a fifth of the model families, with all their rows",
+        split=_split_by(SplitBy.MODEL),
+        group=lambda item: model_group(item.model),
+        samples_from_test=True,
+    ),
+    "precision": Protocol(
+        title="Unseen precisions",
+        holds_out="half of the precisions of a model-device pair, for two fifths of the pairs at a time",
+        split=unseen_precisions,
+        group=lambda item: f"{item.precision}: {_pair(item)}",
+    ),
+    "scale": Protocol(
+        title="More devices than seen",
+        holds_out=f"every run on {MANY_DEVICES} devices or more; fitted on up to {FEW_DEVICES}",
+        split=_larger_clusters(FEW_DEVICES, MANY_DEVICES),
+        group=_model_and_size,
+    ),
+    "device": Protocol(
+        title="Unseen device types",
+        holds_out="a fifth of the chips (an A100 of any board and memory is one), with all their rows",
+        split=_by_groups(_chips),
+        group=lambda item: chip(item.device),
+    ),
+    "source": Protocol(
+        title="Unseen sources",
+        holds_out="a fifth of the sources (all MLPerf rounds are one), with all their rows",
+        split=_split_by(SplitBy.SOURCE),
+        group=source_name,
+    ),
+    "family": Protocol(
+        title="Unseen configurations at every precision",
+        holds_out="a fifth of the configurations, with their runs at all precisions",
+        split=_by_groups(family_numbers),
+        group=_pair,
+    ),
+    "one-fifth": Protocol(
+        title="80/20, unseen configurations",
+        holds_out="the first fifth of the configurations, with all their repeats (PredictDDL's 80/20)",
+        split=lambda measurements, seed, folds: _BY_CONFIGURATION(measurements, seed, folds)[:1],
+        group=_pair,
+    ),
+    "cluster": Protocol(
+        title="Larger clusters than seen",
+        holds_out=f"every run on more than {SMALL_CLUSTER} devices; fitted on up to {SMALL_CLUSTER}",
+        split=_larger_clusters(SMALL_CLUSTER, SMALL_CLUSTER + 1),
+        group=_model_and_size,
+    ),
+}

@@ -1,0 +1,172 @@
+"""The jobs of the corpus that CherryPick is replayed on, and the tables of what it took.
+
+A job here is one model of one shape at one precision in one software, as one source measured it; its
+configurations are type and number of devices, nodes, batch. Cost is device-seconds per sample: the catalog
+holds no prices, so a device-second costs the same on every type. The deadline is the median time per sample
+of the configurations, which half of them meet.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..corpus.measurement import Measurement
+from ..learn.table import MeasuredTable
+from ..papers.cherrypick.replay import MOST_RUNS, WITHIN, Replayed, ReplayJob
+from ..papers.contract import Floats, column
+from .protocols import source_name
+from .tables import CellValue, Metric, ReportTable, columns_of
+
+Key = tuple[str | float, ...]
+
+LEAST_CONFIGURATIONS = 12
+_FEATURES = (
+    *("log_devices", "log_nodes", "log_global_batch_size", "log_peak", "log_bandwidth", "log_memory"),
+)
+_SHOWN = 20
+
+
+def replay_jobs(table: MeasuredTable, predicted_s: Floats) -> tuple[ReplayJob, ...]:
+    """Every job with at least LEAST_CONFIGURATIONS measured configurations.
+
+    Args:
+        table: Measured runs.
+        predicted_s: Step times of a predictor that was fitted without the architecture of each row,
+            shape (n,); rows that it did not predict (NaN) are left out.
+    """
+    grouped: dict[str, dict[Key, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for index, item in enumerate(table.measurements):
+        if not np.isnan(predicted_s[index]):
+            grouped[_job(item)][_configuration(item)].append(index)
+    features = np.stack([column(table.jobs, name) for name in _FEATURES], axis=1)
+    return tuple(
+        _replay_job(table, list(found.values()), features, predicted_s)
+        for _, found in sorted(grouped.items())
+        if len(found) >= LEAST_CONFIGURATIONS
+    )
+
+
+def replay_table(found: Sequence[Replayed]) -> ReportTable:
+    """The jobs with most configurations."""
+    shown = sorted(found, key=lambda item: -item.configurations)[:_SHOWN]
+    rows: list[tuple[CellValue, ...]] = [
+        (
+            item.key,
+            item.precision,
+            item.configurations,
+            item.good,
+            item.random_runs,
+            item.search_runs,
+            item.stopped_runs,
+            _number(item.stopped_regret_percent),
+            item.chosen_runs,
+            item.chosen_regret_percent,
+            "yes" if item.chosen_meets else "no",
+        )
+        for item in shown
+    ]
+    return ReportTable(
+        title=f"Best configuration of a job: the {len(shown)} jobs with most configurations",
+        columns=columns_of(
+            "job | precision | >configurations | >good ones | >random: runs | >CherryPick: runs | "
+            ">until its stop rule | >regret then % | >ours: runs in its order | "
+            ">regret of its choice % | choice meets deadline"
+        ),
+        rows=tuple(rows),
+        note="Good: meets the deadline at most 5 % above the least cost. Runs: until a good one was found.",
+    )
+
+
+def summary_table(found: Sequence[Replayed]) -> ReportTable:
+    """Over all jobs."""
+    meets = [item.chosen_regret_percent for item in found if item.chosen_meets]
+    regrets = [item.stopped_regret_percent for item in found if not np.isnan(item.stopped_regret_percent)]
+    none: tuple[CellValue, ...] = (None, None, None, None)
+    rows: list[tuple[CellValue, ...]] = [
+        ("random search", *_summary([item.random_runs for item in found]), *none),
+        ("CherryPick", *_summary([item.search_runs for item in found]), *none),
+        (
+            "CherryPick, by its stop rule",
+            *_summary([item.stopped_runs for item in found]),
+            *_summary(regrets),
+            None,
+        ),
+        ("ours, then runs in its order", *_summary([float(item.chosen_runs) for item in found]), *none),
+        ("ours, choosing outright", 0, 0, 0, *_summary(meets), 100.0 * len(meets) / len(found)),
+    ]
+    return ReportTable(
+        title=f"Best configuration of a job: the {len(found)} jobs of {LEAST_CONFIGURATIONS} and more",
+        columns=columns_of(
+            "search | >runs, mean | >median | >p90 | >regret %, mean | >median regret % | "
+            ">p90 regret % | >choices that meet the deadline %"
+        ),
+        rows=tuple(rows),
+        note=f"Runs until within {(WITHIN - 1.0) * 100.0:.0f} % of the best; a search that had not found it "
+        f"after {MOST_RUNS} counts with those. Ours was fitted without any row of the job's architecture. "
+        "Regrets of ours are of the choices that meet the deadline. Cost is device-seconds per sample, the "
+        "deadline the median time per sample of the job's configurations.",
+    )
+
+
+def replay_metrics(found: Sequence[Replayed]) -> dict[str, Metric]:
+    """The summary as numbers."""
+    meeting = [item.chosen_regret_percent for item in found if item.chosen_meets]
+    values = {
+        "jobs": float(len(found)),
+        "random_runs": float(np.mean([item.random_runs for item in found])),
+        "cherrypick_runs": float(np.mean([item.search_runs for item in found])),
+        "ours_ordered_runs": float(np.mean([item.chosen_runs for item in found])),
+        "ours_outright_meets_percent": 100.0 * len(meeting) / len(found),
+    }
+    if meeting:
+        values["ours_outright_regret_percent"] = float(np.mean(meeting))
+    return {f"cherrypick.{name}": Metric(value=value) for name, value in values.items()}
+
+
+def _job(item: Measurement) -> str:
+    sizes = json.dumps(dict(item.sizes), sort_keys=True, default=str)
+    parts = (source_name(item), item.model, sizes, item.seq_len, item.dataset or item.task, item.optimizer)
+    precision = f"{item.precision} {item.precision_variant}".strip()
+    return " | ".join(str(part) for part in (*parts, precision, item.stack.profile))
+
+
+def _configuration(item: Measurement) -> Key:
+    layout = item.layout
+    degrees = (1, 1, 1, 0) if layout is None else (layout.tp, layout.pp, layout.cp, layout.zero_stage)
+    batch = (item.global_batch_size or 0.0, item.num_micro_batches or 1)
+    return (item.device, item.system, item.num_devices, item.num_nodes, *batch, *degrees)
+
+
+def _replay_job(
+    table: MeasuredTable, rows: list[list[int]], features: Floats, predicted_s: Floats
+) -> ReplayJob:
+    first = table.measurements[rows[0][0]]
+    devices = np.array([table.measurements[found[0]].num_devices for found in rows], dtype=np.float64)
+    batch = np.array([table.measurements[found[0]].global_batch_size or 1.0 for found in rows])
+    measured = np.array([float(np.median(table.measured_s[found])) for found in rows]) / batch
+    predicted = np.array([float(np.median(predicted_s[found])) for found in rows]) / batch
+    return ReplayJob(
+        key=f"{first.model}, {first.stack.profile}, {source_name(first)}",
+        precision=first.precision,
+        features=np.stack([features[found[0]] for found in rows]),
+        time=measured,
+        cost=measured * devices,
+        predicted_time=predicted,
+        predicted_cost=predicted * devices,
+        deadline=float(np.median(measured)),
+    )
+
+
+def _summary(values: Sequence[float]) -> tuple[CellValue, CellValue, CellValue]:
+    """Mean, median, ninetieth percentile."""
+    if not values:
+        return None, None, None
+    return float(np.mean(values)), float(np.median(values)), float(np.percentile(values, 90))
+
+
+def _number(value: float) -> CellValue:
+    return None if np.isnan(value) else value

@@ -1,0 +1,156 @@
+"""Every predictor that is evaluated, ours among them: a line each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from importlib.util import find_spec
+from typing import cast
+
+from ..errors import UnknownNameError
+from .cherrypick.estimator import CherryPickGaussian
+from .contract import Estimator, PredictorOptions
+from .daydream import DaydreamWhatIf
+from .driple import EPOCHS, QUICK_EPOCHS, DripleLike
+from .ernest import Ernest, ErnestPooled
+from .flops_regression import FlopsRegression
+from .formulas import Formulas
+from .optimus import Optimus
+from .paleo import PaleoLike
+from .per_job import SamplingEstimator
+from .precision_aware import PrecisionAware
+from .predictddl.columns import BLIND, PRECISION
+from .predictddl.estimator import PredictDDLRegression
+from .predictddl.fitting import QUICK
+from .roofline import RooflineOnly
+
+
+class Needs(StrEnum):
+    """What of a queried job a predictor has to have before it can answer."""
+
+    NOTHING = "nothing"
+    """Devices and batch."""
+    PRICING = "pricing"
+    """Features and terms of our cost model."""
+    GRAPH = "graph"
+    """The operator graph and figures of the cluster."""
+    EMBEDDING = "embedding"
+    """The vector of the architecture and figures of the cluster."""
+    BOTH = "embedding and pricing"
+    """The same with lowered types, and our cost model."""
+    RUNS = "sample runs"
+    """Measured runs of the job itself."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RegisteredPredictor:
+    """One predictor."""
+
+    name: str
+    make: Callable[[PredictorOptions], Estimator | SamplingEstimator]
+    knows: str
+    """What it is given of architecture and precision."""
+    needs: Needs
+    package: str = ""
+    """Importable name of what it needs beyond the core, and the extra of this project that brings it."""
+    extra: str = ""
+
+    @property
+    def title(self) -> str:
+        """Its name in tables."""
+        return self.make(PredictorOptions()).title
+
+    @property
+    def citation(self) -> str:
+        """Where it was published."""
+        return self.make(PredictorOptions()).citation
+
+    @property
+    def missing(self) -> str:
+        """The package that is not installed; empty when it can be fitted."""
+        return self.package if self.package and find_spec(self.package) is None else ""
+
+    @property
+    def samples(self) -> bool:
+        """Whether it must run the queried job at some configurations."""
+        return self.needs is Needs.RUNS
+
+    def estimator(self, options: PredictorOptions) -> Estimator:
+        """The predictor, if it is fitted to a table."""
+        return cast("Estimator", self.make(options))
+
+    def sampling_estimator(self, options: PredictorOptions) -> SamplingEstimator:
+        """The predictor, if it samples."""
+        return cast("SamplingEstimator", self.make(options))
+
+
+_AWARE, _BLIND, _RUNS = "architecture and precision", "architecture, no precision", "runs of the job"
+
+
+def _line(
+    name: str,
+    make: Callable[[PredictorOptions], Estimator | SamplingEstimator],
+    knows: str,
+    needs: Needs,
+    package: str = "",
+    extra: str = "",
+) -> RegisteredPredictor:
+    return RegisteredPredictor(
+        name=name, make=make, knows=knows, needs=needs, package=package, extra=extra or package
+    )
+
+
+def _staged(*, blind: bool = False, fp32_only: bool = False) -> Callable[[PredictorOptions], PrecisionAware]:
+    return lambda o: PrecisionAware(trees=o.trees, seed=o.seed, blind=blind, fp32_only=fp32_only)
+
+
+def _predictddl(variant: str) -> Callable[[PredictorOptions], PredictDDLRegression]:
+    return lambda o: PredictDDLRegression(variant=variant, settings=replace(QUICK, seed=o.seed))
+
+
+PREDICTORS: Mapping[str, RegisteredPredictor] = {
+    item.name: item
+    for item in (
+        _line("ours", _staged(), _AWARE, Needs.PRICING),
+        _line("blind", _staged(blind=True), _BLIND, Needs.PRICING),
+        _line("fp32-blind", _staged(blind=True, fp32_only=True), _BLIND, Needs.PRICING),
+        _line("predictddl", _predictddl(BLIND), _BLIND, Needs.EMBEDDING, "sklearn", "learners"),
+        _line("predictddl-precision", _predictddl(PRECISION), _AWARE, Needs.BOTH, "sklearn", "learners"),
+        _line(
+            "driple",
+            lambda o: DripleLike(epochs=QUICK_EPOCHS if o.quick else EPOCHS, seed=o.seed),
+            _BLIND,
+            Needs.GRAPH,
+            "torch",
+        ),
+        _line("daydream", lambda o: DaydreamWhatIf(trees=o.trees, seed=o.seed), _AWARE, Needs.PRICING),
+        _line("paleo", lambda _: PaleoLike(), _BLIND, Needs.PRICING),
+        _line("roofline", lambda _: RooflineOnly(), _AWARE, Needs.PRICING),
+        _line("flops", lambda _: FlopsRegression(), _BLIND, Needs.PRICING),
+        _line("formulas", lambda _: Formulas(), _AWARE, Needs.PRICING),
+        _line("ernest-pooled", lambda _: ErnestPooled(), "dataset only", Needs.NOTHING),
+        _line("ernest", lambda _: Ernest(), _RUNS, Needs.RUNS),
+        _line("ernest-free", lambda _: Ernest(small=False), _RUNS, Needs.RUNS),
+        _line("optimus", lambda _: Optimus(), _RUNS, Needs.RUNS),
+        _line("cherrypick-gp", lambda _: CherryPickGaussian(), _RUNS, Needs.RUNS, "sklearn", "learners"),
+    )
+}
+"""Name to predictor, in the order of tables."""
+PRICED_ONLY = ("blind", "fp32-blind", "flops", "roofline", "paleo", "daydream", "formulas")
+"""Predictors of table T3 besides ours: those that need nothing but pricing."""
+
+
+def chosen_predictors(only: Sequence[str]) -> tuple[RegisteredPredictor, ...]:
+    """The predictors named, or all. Those that sample always are: they decide which rows are scored.
+
+    Raises:
+        UnknownNameError: If no predictor has a name.
+    """
+    wanted = [name.strip().lower() for name in only if name.strip()]
+    for name in wanted:
+        if name not in PREDICTORS:
+            raise UnknownNameError(
+                kind="predictor", name=name, known=PREDICTORS, hint=f"To fix: one of {', '.join(PREDICTORS)}."
+            )
+    return tuple(item for item in PREDICTORS.values() if not wanted or item.name in wanted or item.samples)

@@ -1,0 +1,123 @@
+"""The feature columns that the predictor was trained with, and those that this version computes."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from precision_time.cost.job import Job, Stack
+from precision_time.errors import NotFittedError
+from precision_time.hardware.catalog import get_cluster
+from precision_time.learn import features
+from precision_time.learn.artifact import shipped_predictor
+from precision_time.learn.serving import predict_step_times
+from precision_time.learn.table import job_table
+from precision_time.parallel.layout import Layout
+from precision_time.precision.catalog import get_policy
+from precision_time.workload.resolve import load_workload
+
+
+def job(model="resnet50", device="A100-SXM4-80GB", num_devices=8, batch=32, **stack) -> Job:
+    return Job(
+        workload=load_workload(model),
+        cluster=get_cluster(device=device, num_devices=num_devices),
+        precision=get_policy("fp16-mixed"),
+        layout=Layout(dp=num_devices, micro_batch_size=batch),
+        stack=Stack(**stack),
+    )
+
+
+STACKS = features.stack_names()
+JOBS = [job(), job("bert-large", "V100-SXM2-32GB", 1, 8), job("llama3-8b", "H100-SXM5-80GB", 64, 1)]
+
+
+def times(jobs=JOBS):
+    found = predict_step_times(jobs, shipped_predictor(), coverage=0.9)
+    return np.stack([found.step_time_s, found.low_s, found.high_s, found.corrected.distance])
+
+
+def column(jobs, name: str):
+    table = job_table(jobs)
+    return table.features[:, table.names.index(name)]
+
+
+def test_the_shipped_predictor_has_the_columns_that_this_version_computes():
+    assert shipped_predictor().correction.names == job_table(JOBS).names
+
+
+@pytest.mark.parametrize(
+    ("kind", "replacement"),
+    [
+        ("VENDORS", ("AWS", *features.VENDORS)),
+        ("COMPILERS", ("none", "tensorrt", *features.COMPILERS[1:])),
+        ("FRAMEWORKS", ("caffe2", *features.FRAMEWORKS)),
+        ("FAMILIES", (*features.FAMILIES, "world-model")),
+        ("stack_names", lambda: ("brand-new", *STACKS)),
+    ],
+)
+def test_a_new_vendor_or_stack_leaves_all_other_answers_as_they_were(monkeypatch, kind, replacement):
+    before = times()
+    monkeypatch.setattr(features, kind, replacement)
+    assert len(job_table(JOBS).names) == len(shipped_predictor().correction.names) + 1
+    np.testing.assert_array_equal(times(), before)
+
+
+def test_a_job_of_a_new_stack_is_a_job_of_no_known_stack(monkeypatch):
+    unknown = job(profile="nobody-measured-it")
+    before = times([unknown])
+    monkeypatch.setattr(features, "stack_names", lambda: (*STACKS, "nobody-measured-it"))
+    assert column([unknown], "stack.nobody-measured-it")[0] == 1.0
+    np.testing.assert_array_equal(times([unknown]), before)
+
+
+@pytest.mark.parametrize(
+    ("kind", "replacement", "difference"),
+    [
+        ("VENDORS", features.VENDORS[1:], r"1 missing \(vendor\.NVIDIA\)"),
+        ("OFFLOAD", None, "1 unknown"),
+    ],
+)
+def test_any_other_difference_is_an_error_that_says_which(monkeypatch, kind, replacement, difference):
+    if replacement is None:
+        stated = features._layout_features
+        monkeypatch.setattr(
+            features, "_layout_features", lambda layout: {**stated(layout), "log_new_degree": 0.0}
+        )
+        difference += r" \(log_new_degree\)"
+    else:
+        monkeypatch.setattr(features, kind, replacement)
+    with pytest.raises(NotFittedError, match=f"{difference}.*`precision-time train`"):
+        times()
+
+
+def test_columns_in_another_order_are_the_same_table():
+    table, predictor = job_table(JOBS), shipped_predictor()
+    order = np.random.default_rng(0).permutation(len(table.names))
+    mixed = replace(
+        table, features=table.features[:, order], names=tuple(table.names[place] for place in order)
+    )
+    np.testing.assert_array_equal(
+        predictor.correction.correct(mixed).step_time_s, predictor.correction.correct(table).step_time_s
+    )
+
+
+def test_no_jobs_have_no_times():
+    assert times([]).shape == (4, 0)
+
+
+@pytest.mark.parametrize("vendor", ["NVIDIA", "AMD", "Intel", "Google", "CPU"])
+def test_each_vendor_has_its_column(vendor):
+    one = job(num_devices=1)
+    device = replace(one.cluster.device, vendor=vendor)
+    one = replace(one, cluster=replace(one.cluster, device=device))
+    assert {name: column([one], f"vendor.{name}")[0] for name in features.VENDORS} == {
+        name: float(name == vendor) for name in features.VENDORS
+    }
+
+
+def test_indicators_are_what_their_prefix_says():
+    table = job_table(JOBS)
+    for kind in features.INDICATORS:
+        places = [place for place, name in enumerate(table.names) if name.startswith(kind)]
+        assert set(np.unique(table.features[:, places])) <= {0.0, 1.0}, kind
+        assert (table.features[:, places].sum(axis=1) <= 1.0).all(), kind
