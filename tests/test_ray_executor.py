@@ -34,32 +34,32 @@ IN_FLIGHT = 4
 
 
 @pytest.fixture(scope="module")
-def over() -> Iterator[Executor]:
+def map_fn() -> Iterator[Executor]:
     """A map over a local Ray of two CPUs."""
     pytest.importorskip("ray")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [SOURCE, os.environ.get("PYTHONPATH")])))
-        with ray_map("local", num_cpus=2, in_flight=IN_FLIGHT) as spread:
-            yield spread
+        with ray_map("local", num_cpus=2, in_flight=IN_FLIGHT) as map_fn:
+            yield map_fn
 
 
 needs_ray = pytest.mark.slow
 
 
 @needs_ray
-def test_answers_come_in_order(over: Executor) -> None:
+def test_answers_come_in_order(map_fn: Executor) -> None:
     def slow_first(number: int) -> tuple[int, float]:
         import time
 
         time.sleep(0.3 if number == 0 else 0.0)
         return number, number / 3
 
-    assert list(over(slow_first, range(20))) == [(number, number / 3) for number in range(20)]
-    assert list(over(abs, [])) == []
+    assert list(map_fn(slow_first, range(20))) == [(number, number / 3) for number in range(20)]
+    assert list(map_fn(abs, [])) == []
 
 
 @needs_ray
-def test_no_more_chunks_are_taken_than_may_be_in_flight(over: Executor) -> None:
+def test_no_more_chunks_are_taken_than_may_be_in_flight(map_fn: Executor) -> None:
     taken: list[int] = []
 
     def chunks() -> Iterator[int]:
@@ -67,29 +67,29 @@ def test_no_more_chunks_are_taken_than_may_be_in_flight(over: Executor) -> None:
             taken.append(number)
             yield number
 
-    for done, answer in enumerate(over(abs, chunks())):
+    for done, answer in enumerate(map_fn(abs, chunks())):
         assert answer == done
         assert len(taken) <= done + 1 + IN_FLIGHT
     assert len(taken) == 50
 
 
 @needs_ray
-def test_errors_arrive_as_they_were_raised(over: Executor) -> None:
+def test_errors_arrive_as_they_were_raised(map_fn: Executor) -> None:
     def refuse(number: int) -> int:
         if number == 3:
             raise LayoutError(f"tp={number} cannot be. To fix: tp=4.")
         return number
 
-    answers = iter(over(refuse, range(9)))
+    answers = iter(map_fn(refuse, range(9)))
     assert [next(answers) for _ in range(3)] == [0, 1, 2]
     with pytest.raises(LayoutError) as caught:
         next(answers)
     assert str(caught.value) == "tp=3 cannot be. To fix: tp=4."
-    assert list(over(abs, [-1])) == [1]
+    assert list(map_fn(abs, [-1])) == [1]
 
 
 @needs_ray
-def test_a_lost_worker_is_replaced(over: Executor, tmp_path: Path) -> None:
+def test_a_lost_worker_is_replaced(map_fn: Executor, tmp_path: Path) -> None:
     mark = tmp_path / "tried"
 
     def dies_once(number: int) -> int:
@@ -100,7 +100,7 @@ def test_a_lost_worker_is_replaced(over: Executor, tmp_path: Path) -> None:
             os._exit(1)
         return 10 * number
 
-    assert list(over(dies_once, range(3))) == [0, 10, 20]
+    assert list(map_fn(dies_once, range(3))) == [0, 10, 20]
     assert mark.exists()
 
 
@@ -127,7 +127,7 @@ def made_up_table(models: int = 6, rows_each: int = 30) -> MeasuredTable:
 
 
 @needs_ray
-def test_folds_are_fitted_bit_for_bit_as_here(over: Executor) -> None:
+def test_folds_are_fitted_bit_for_bit_as_here(map_fn: Executor) -> None:
     table = made_up_table()
     count = len(table.measured_s)
     part = np.arange(count) % 3
@@ -140,7 +140,7 @@ def test_folds_are_fitted_bit_for_bit_as_here(over: Executor) -> None:
         "weights": np.ones(count), "groups": np.repeat(np.arange(6), 30), "settings": settings, "seed": 3,
     }  # fmt: skip
     here = list(out_of_fold_by_stage(table, folds, **options))
-    there = list(out_of_fold_by_stage(table, folds, map_fn=over, **options))
+    there = list(out_of_fold_by_stage(table, folds, map_fn=map_fn, **options))
     assert len(here) == len(there) == 3
     for mine, rays in zip(here, there, strict=True):
         assert np.array_equal(mine.smooth_s, rays.smooth_s)
@@ -151,7 +151,7 @@ def test_folds_are_fitted_bit_for_bit_as_here(over: Executor) -> None:
 
 
 @needs_ray
-def test_the_search_finds_the_same_layouts_and_times(over: Executor) -> None:
+def test_the_search_finds_the_same_layouts_and_times(map_fn: Executor) -> None:
     workload = load_workload("llama3.2-1b", seq_len=2048)
     problem = Problem(
         workload=workload,
@@ -160,14 +160,14 @@ def test_the_search_finds_the_same_layouts_and_times(over: Executor) -> None:
         stack=usual_profile(workload.family).stack(),
         global_batch_size=32,
     )
-    here, there = search_layouts(problem, top=5), search_layouts(problem, top=5, over=over)
+    here, there = search_layouts(problem, top=5), search_layouts(problem, top=5, over=map_fn)
     assert [each.layout for each in there.ranked] == [each.layout for each in here.ranked]
     assert [each.step_time_s for each in there.ranked] == [each.step_time_s for each in here.ranked]
     assert there.counts == here.counts
 
 
 @needs_ray
-def test_a_session_that_is_open_is_used_and_left_open(over: Executor) -> None:
+def test_a_session_that_is_open_is_used_and_left_open(map_fn: Executor) -> None:
     ray = import_ray()
     with ray_session("10.255.255.1:1") as module:
         assert module is ray
@@ -200,5 +200,5 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_without_an_address_processes_do_it() -> None:
-    with open_executor(None, 1) as spread:
-        assert spread is map
+    with open_executor(None, 1) as map_fn:
+        assert map_fn is map

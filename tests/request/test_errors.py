@@ -22,7 +22,7 @@ BROKEN: dict[str, tuple[Any, str]] = {
     **dict.fromkeys(("batch_size", "global_batch_size", "epochs", "software", "input_rate"), POSITIVE),
     **dict.fromkeys(("shard_size", "prefetch"), (-1, "a whole number of at least 0")),
     **dict.fromkeys(("channels_last", "fused_optimizer", "unpadded_sequences", "real_input"), SWITCH),
-    **dict.fromkeys(("reshard_after_forward", "sequence_parallel", "uneven", "stragglers"), SWITCH),
+    **dict.fromkeys(("reshard_after_forward", "sequence_parallel", "uneven", "stragglers", "trust"), SWITCH),
     "sizes": ("wide", "a mapping of names to values"),
     "zero": (4, "at most 3"),
     "expert_capacity": (-0.5, "a number of at least 0"),

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from precision_time.cli.request_options import request_arguments
 from precision_time.corpus.jobs import request_of
 from precision_time.corpus.measurement import Measurement
+from precision_time.errors import ConfigError
 from precision_time.request.files import read_requests
 from precision_time.request.request import Request
 from precision_time.request.schema import request_fields
@@ -31,7 +32,7 @@ SIZES = st.dictionaries(
     max_size=3,
 )  # fmt: skip
 SPECIAL = {
-    "model": st.sampled_from(["resnet50", "bert-large", "module:function", "12", "true", "a b"]),
+    "model": st.sampled_from(["resnet50", "bert-large", "12", "true", "a b"]),
     "sizes": SIZES,
     "custom": st.just("/somewhere/mine.toml"),
     "calibration": st.just("/somewhere/cluster.json"),
@@ -106,6 +107,14 @@ def test_files_give_the_same_requests(
     assert filed([each.given() for each in asked], suffix) == asked
 
 
+def test_code_is_named_by_a_command_line_but_not_by_a_file(
+    parsed: Callable[[Sequence[str]], Request], filed: Callable[..., list[Request]]
+) -> None:
+    assert parsed(["module:function"]).model == "module:function"
+    with pytest.raises(ConfigError, match="To fix: "):
+        filed([{"model": "module:function"}], ".yaml")
+
+
 def test_measured_runs_survive_command_line_and_files(
     sample: list[Measurement],
     parsed: Callable[[Sequence[str]], Request],
@@ -139,10 +148,10 @@ def test_options_take_the_place_of_what_a_job_file_says(
 
 def test_paths_in_a_file_are_relative_to_it(tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
-    path.write_text("model: net.onnx\ncustom: mine.toml\ncalibration: ours.json\n", encoding="utf-8")
+    path.write_text("model: resnet50\ncustom: mine.toml\ncalibration: ours.json\n", encoding="utf-8")
     (asked,) = read_requests(path)
     assert asked.given() == {
-        "model": str(tmp_path / "net.onnx"),
+        "model": "resnet50",
         "custom": str(tmp_path / "mine.toml"),
         "calibration": str(tmp_path / "ours.json"),
     }

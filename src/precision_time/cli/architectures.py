@@ -108,19 +108,19 @@ def _plain(answer: dict[str, Any] | None, map_file: Path | None) -> dict[str, An
     if answer is not None:
         plain |= answer
         plain["embedding"] = [float(value) for value in answer["embedding"]]
-        plain["nearest"] = [asdict(neighbour) for neighbour in answer["nearest"]]
+        plain["nearest"] = [asdict(neighbor) for neighbor in answer["nearest"]]
     return plain
 
 
 def _show(answer: dict[str, Any]) -> None:
     rows = [
-        (neighbour.name, neighbour.family, f"{neighbour.similarity:.3f}", _names(neighbour.same_as))
-        for neighbour in answer["nearest"]
+        (neighbor.name, neighbor.family, f"{neighbor.similarity:.3f}", _names(neighbor.same_as))
+        for neighbor in answer["nearest"]
     ]
     write_rows(f"Nearest to {answer['model']}", ("architecture", "family", ">similarity", "same graph"), rows)
     if answer["unknown_ops"]:
         listed = ", ".join(f"{op} x{count}" for op, count in answer["unknown_ops"].items())
-        message(f"Operators unknown to the vocabulary, joined through: {listed}")
+        message(f"Operators unknown to the vocabulary, skipped: {listed}")
 
 
 def _names(names: tuple[str, ...]) -> str:
@@ -160,12 +160,12 @@ def train_ghn(
 ) -> None:
     """Train a graph hypernetwork (torch).
 
-    It is scored on networks and images that it has never seen, beside untrained weights and chance.
+    It is scored on networks and images that it has never seen, alongside untrained weights and chance.
     """
     for option, path in (("--out", out), ("--checkpoint", checkpoint)):
         if path is not None and not path.absolute().parent.is_dir():
             raise ConfigError(
-                f"{option} {path}: its folder does not exist. To fix: make it, or name another."
+                f"{option} {path}: its folder does not exist. To fix: create it, or name another."
             )
     try:
         from ..papers.ghn.fit import fit_ghn
@@ -179,12 +179,12 @@ def train_ghn(
     budget = f"--steps {steps}" if steps else f"--minutes {minutes:g}"
     with progress_bar("drawing held-out networks", remaining=True) as update:
 
-        def tell(now: Any) -> None:
+        def show(now: Any) -> None:
             figures = f"loss {now.loss:.2f}, accuracy {now.accuracy:.2f}, held out {now.validation:.2f}"
             update(now.step, now.steps or 10 * now.step, figures)
 
         fitted = fit_ghn(
-            data, settings, out=out, held_out_networks=held_out, checkpoint=checkpoint, tell=tell,
+            data, settings, out=out, held_out_networks=held_out, checkpoint=checkpoint, progress=show,
             command=f"precision-time train-ghn --data {data} {budget} --seed {seed}",
         )  # fmt: skip
     _report(fitted, out, json_output)

@@ -19,7 +19,7 @@ from ..learn.training import OutOfFold
 from ..papers.contract import Bools, Estimator, FeatureTable, Fitted, Floats, Ints, JobViews, PredictorOptions
 from ..papers.per_job import MeasurementBudget, SamplingEstimator
 from ..papers.precision_aware import FittedStages, PrecisionAware
-from ..papers.registry import PREDICTORS, RegisteredPredictor
+from ..papers.registry import PREDICTORS, PredictorEntry
 from .ablations import ABLATIONS
 from .cache import ArrayCache, Arrays, cache_key
 from .families import PrecisionFamily, families_of
@@ -91,7 +91,7 @@ class Runs:
     """Few epochs for networks."""
     timed: bool = False
     """Whether fits and answers are timed; then `map_fn` should be `map`."""
-    predictors: Sequence[RegisteredPredictor] = ()
+    predictors: Sequence[PredictorEntry] = ()
     """Those compared: they decide which rows are scored."""
     progress: Progress = silent
     map_fn: Executor = map
@@ -160,12 +160,12 @@ class Runs:
 
         def compute() -> Predictions:
             at_it = np.array([item.precision == precision for item in self.table.measurements])
-            asked = np.zeros(len(self.table), dtype=bool)
+            tested = np.zeros(len(self.table), dtype=bool)
             for family in self.families:
                 if precision in family.rows:
-                    asked[np.concatenate([*family.rows.values()])] = True
+                    tested[np.concatenate([*family.rows.values()])] = True
             split = (
-                Fold(train=fold.train[at_it[fold.train]], test=fold.test[asked[fold.test]])
+                Fold(train=fold.train[at_it[fold.train]], test=fold.test[tested[fold.test]])
                 for fold in self.split("family", seed)
             )
             usable = tuple(fold for fold in split if len(fold.train) and len(fold.test))

@@ -19,7 +19,6 @@ _DOCUMENTS = (".yaml", ".yml", ".toml", ".json")
 _TABLES = (".csv", ".jsonl")
 _JOBS = "jobs"
 _PATHS = ("custom", "calibration")
-_MODEL_FILES = (".json", ".onnx", ".pt2")
 _MAX_BYTES = 64 * 2**20
 
 
@@ -69,7 +68,7 @@ def read_requests(path: str | Path) -> list[Request]:
     requests = []
     for number, (place, fields) in enumerate(jobs, start=1):
         named = {
-            name: str(file.parent / value) if _is_path(name, value) else value
+            name: str(file.parent / value) if name in _PATHS and isinstance(value, str) else value
             for name, value in fields.items()
         }
         try:
@@ -80,12 +79,6 @@ def read_requests(path: str | Path) -> list[Request]:
         except ConfigError as error:
             raise ConfigError(f"{file}, {place or f'job {number}'}: {error}") from None
     return requests
-
-
-def _is_path(name: str, value: Any) -> bool:
-    return isinstance(value, str) and (
-        name in _PATHS or (name == "model" and value.lower().endswith(_MODEL_FILES))
-    )
 
 
 def _jobs(file: Path, text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -34,7 +34,7 @@ from precision_time.papers.predictddl.contract import Answer, Refusal, Request
 from precision_time.papers.predictddl.controller import PredictDDL, answer_batch
 from precision_time.papers.predictddl.datasets import DatasetFacts
 from precision_time.papers.predictddl.embeddings import embedding_of_graph, job_embeddings
-from precision_time.papers.predictddl.pricing import priced_jobs
+from precision_time.papers.predictddl.pricing import PriceCache
 from precision_time.papers.predictddl.registry import Registry, TrainedType
 from precision_time.papers.predictddl.trainer import input_columns
 from precision_time.papers.predictddl.workloads import resolve
@@ -212,7 +212,7 @@ def test_missing_type_is_trained_from_the_runs_at_hand(
     monkeypatch.setattr(trainer, "FitSettings", lambda: SMALL)
     rows = own_runs(tmp_path)
     said: list[str] = []
-    service = PredictDDL(registry=Registry(own=tmp_path / "r"), measurements=rows, tell=said.append)
+    service = PredictDDL(registry=Registry(own=tmp_path / "r"), measurements=rows, progress=said.append)
     first = service.predict(request_of(cluster))
     assert str(first.task) == "trained"
     assert any("training a predictor for cifar" in word for word in said)
@@ -378,8 +378,9 @@ def test_annotated_blocks_add_up_to_the_blind_embedding(cluster: ClusterResource
 
 def test_remembered_prices_are_the_prices(cluster: ClusterResources) -> None:
     jobs = [resolve(request_of(cluster, batch_size=batch), {}).job for batch in (8, 64, 8)]
+    prices = PriceCache(size=1)
     for _ in range(2):
-        found = priced_jobs(jobs)
+        found = prices.table(jobs)
         direct = job_table(jobs)
         np.testing.assert_allclose(found.features, direct.features, rtol=1e-6, atol=1e-8)
         np.testing.assert_allclose(found.analytical_s, direct.analytical_s)

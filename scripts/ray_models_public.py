@@ -14,16 +14,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ...corpus.measurement import Measurement
-from ...learn.table import MeasuredTable
-from .features import engineered, without_copies
-from .grey import GreyBox
-from .points import Points
-from .search import mape_percent
-from .splits import Rule
-from .study import Plan, Study, run_study
-from .techniques import TECHNIQUES
-from .terms import term_features
+from precision_time.corpus.measurement import Measurement
+from precision_time.learn.table import MeasuredTable
+from precision_time.papers.ray_models.features import engineered, term_features, without_duplicates
+from precision_time.papers.ray_models.grey import GreyBox
+from precision_time.papers.ray_models.points import Points
+from precision_time.papers.ray_models.splits import SplitRule
+from precision_time.papers.ray_models.study import Study, StudyPlan, run_study
+from precision_time.papers.ray_models.techniques import TECHNIQUES
+from precision_time.papers.ray_models.tuning import mape_percent
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
@@ -36,7 +35,7 @@ _COLUMNS = ("devices", "nodes", "batch", "per_node")
 _ROLES = {"workers": "devices", "nodes": "nodes", "batch": "batch", "per_node": "per_node"}
 _LEAST_VALUES = 4
 """Distinct values of a column, for some to be held out and the others to show a course."""
-_LEAST_INSIDE, _LEAST_ASKED = 10, 3
+_LEAST_TRAIN, _LEAST_TEST = 10, 3
 
 SCENARIOS: Mapping[str, tuple[str, str]] = {
     "interpolation, devices": ("interpolation", "devices"),
@@ -72,10 +71,10 @@ class Cell:
         values = self.points.columns[column].astype(np.float64)
         if len(np.unique(values)) < _LEAST_VALUES:
             return False
-        asked = values > BOUND * values.max()
+        test = values > BOUND * values.max()
         if method == "interpolation":
-            asked = np.isin(values, np.unique(values)[1:-1][1::3])
-        return int(asked.sum()) >= _LEAST_ASKED and int((~asked).sum()) >= _LEAST_INSIDE
+            test = np.isin(values, np.unique(values)[1:-1][1::3])
+        return int(test.sum()) >= _LEAST_TEST and int((~test).sum()) >= _LEAST_TRAIN
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,7 +87,7 @@ class Outcome:
     network: str
     scenario: str
     learned: int
-    asked: int
+    predicted: int
     noise_percent: float | None
     by_technique: Mapping[str, float]
     selection: Mapping[str, float]
@@ -102,7 +101,7 @@ class Outcome:
 
     @property
     def black_box(self) -> str:
-        """The technique chosen where no grey box is to be had."""
+        """The technique chosen where no grey box is available."""
         return self._best(grey=False)
 
     @property
@@ -164,17 +163,17 @@ def _most_on_a_node(row: Measurement) -> float:
     return float(max(row.placement) if row.placement else -(-row.num_devices // row.num_nodes))
 
 
-def plan_of(scenario: str) -> Plan:
+def plan_of(scenario: str) -> StudyPlan:
     """The plan of a scenario: the same for every cell, nothing tuned to one."""
     method, column = SCENARIOS[scenario]
     rule = (
-        Rule(method=method, column=column, step=3)
+        SplitRule(method="interpolation", column=column, turns=1)
         if method == "interpolation"
-        else Rule(method=method, shares={column: (BOUND,)})
+        else SplitRule(method="extrapolation", shares={column: (BOUND,)})
     )
     made = engineered(_COLUMNS, {}, inverse=_COLUMNS, log=_COLUMNS, degree=2)
-    return Plan(
-        features=without_copies([*made, *term_features("ddp", _ROLES)]),
+    return StudyPlan(
+        features=without_duplicates([*made, *term_features("ddp", _ROLES)]),
         techniques=tuple(TECHNIQUES.values()),
         columns=_COLUMNS,
         roles=_ROLES,
@@ -192,25 +191,25 @@ def study_cell(cell: Cell, scenario: str) -> Study:
 
 
 def outcome_of(task: tuple[Cell, str]) -> Outcome:
-    """A cell and a scenario, asked."""
+    """The outcome of a cell and a scenario."""
     cell, scenario = task
     study = study_cell(cell, scenario)
-    (asked,) = study.asked
-    measured = cell.points.measured[asked.rows]
+    (test,) = study.test
+    measured = cell.points.measured[test.rows]
     return Outcome(
         cell=cell.name,
         source=cell.source,
         device=cell.device,
         network=cell.network,
         scenario=scenario,
-        learned=len(cell.points) - len(asked.rows),
-        asked=len(asked.rows),
+        learned=len(cell.points) - len(test.rows),
+        predicted=len(test.rows),
         noise_percent=cell.noise_percent,
         by_technique={score.technique.name: score.validation_mape for score in study.scores},
         selection={score.technique.name: score.selection_mape for score in study.scores},
-        chosen=asked.best,
-        chosen_mape=mape_percent(measured, asked.best_s),
-        blend_mape=mape_percent(measured, asked.blend_s),
+        chosen=test.best,
+        chosen_mape=mape_percent(measured, test.best_s),
+        blend_mape=mape_percent(measured, test.blend_s),
         measured_s=measured,
-        predicted_s=asked.best_s,
+        predicted_s=test.best_s,
     )
