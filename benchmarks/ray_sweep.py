@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from run import machine
 
 from precision_time.cli.output import write_rows
-from precision_time.executor import Map, process_map
+from precision_time.executor import Executor, process_map
 from precision_time.ray_executor import local_cluster, ray_map
 
 RESULTS = Path(__file__).with_name("ray_sweep.json")
@@ -139,9 +139,9 @@ def nothing(chunk: Chunk) -> None:
 
 
 @contextmanager
-def _cluster_map() -> Iterator[Map]:
-    with local_cluster(WORKERS, 1), ray_map() as spread:
-        yield spread
+def _cluster_map() -> Iterator[Executor]:
+    with local_cluster(WORKERS, 1), ray_map() as map_fn:
+        yield map_fn
 
 
 WAYS: dict[str, Any] = {
@@ -153,19 +153,19 @@ WAYS: dict[str, Any] = {
 
 def measure(way: str, configurations: int) -> Result:
     """Run the sweep one way, in this process."""
-    over: AbstractContextManager[Map] = WAYS[way]()
+    executor: AbstractContextManager[Executor] = WAYS[way]()
     begun_s = time.perf_counter()
-    with over as spread:
-        list(spread(_warm, range(WORKERS)))
+    with executor as map_fn:
+        list(map_fn(_warm, range(WORKERS)))
         start_s = time.perf_counter() - begun_s
         empty_s = time.perf_counter()
-        for _ in spread(nothing, islice(chunks(), _EMPTY_CHUNKS)):
+        for _ in map_fn(nothing, islice(chunks(), _EMPTY_CHUNKS)):
             pass
         empty_s = time.perf_counter() - empty_s
         digest, best_s, best, count, worker_peak = hashlib.sha256(), np.inf, "", 0, 0.0
         begun_s = time.perf_counter()
         asked = islice(chunks(), configurations // PER_CHUNK)
-        for chunk, answer in zip(chunks(), spread(sweep, asked), strict=False):
+        for chunk, answer in zip(chunks(), map_fn(sweep, asked), strict=False):
             digest.update(answer.step_time_s.tobytes())
             count += len(answer.step_time_s)
             worker_peak = max(worker_peak, answer.peak_bytes)

@@ -1,4 +1,4 @@
-"""Compare all predictors on the whole corpus and write docs/predictors.md with its plots.
+"""Compare all predictors on the whole corpus and write docs/reference/predictors.md with its plots.
 
 Priced rows and out-of-fold predictions are kept in the user's cache: a second call computes what is new.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from precision_time.evaluation.comparison import compare, comparison_page
 from precision_time.evaluation.plots import comparison_plots
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+DOCS = Path(__file__).resolve().parents[1] / "docs" / "reference"
 PICTURES = (
     "![Errors of all predictors](predictors-errors.svg)",
     "![Error against the cost of an answer](predictors-cost.svg)",

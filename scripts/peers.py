@@ -1,4 +1,4 @@
-"""Price the jobs that others publish predictions of, and write docs/peers.md: their errors and ours.
+"""Price the jobs that others publish predictions of, and write docs/reference/peers.md.
 
 Our figures are computed here: the cost model alone, and corrected by trees that have seen no row of the
 source under test. What others say is read from benchmarks/peers/: published.toml for figures that are
@@ -32,7 +32,7 @@ from precision_time.precision.catalog import get_policy
 from precision_time.workload.resolve import load_workload
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE, PEERS = ROOT / "docs" / "peers.md", ROOT / "benchmarks" / "peers"
+PAGE, PEERS = ROOT / "docs" / "reference" / "peers.md", ROOT / "benchmarks" / "peers"
 SOURCES = ("vtrain", "megatron-lm", "mosaic-llm-foundry")
 _SECONDS_PER_DAY = 86400.0
 _NEAR = 0.2
@@ -209,12 +209,12 @@ class Study:
 
 def score_line(name: str, measured_s: Floats, predicted_s: Floats, note: str | None = None) -> str:
     """A row of a table of errors."""
-    said = ~np.isnan(predicted_s)
-    score = summarize(measured_s[said], predicted_s[said])
+    known = ~np.isnan(predicted_s)
+    score = summarize(measured_s[known], predicted_s[known])
     if score is None:
         return f"| {name} | - | - | - | - |" + ("" if note is None else f" {note} |")
-    near = np.mean(np.abs(predicted_s[said] / measured_s[said] - 1.0) <= _NEAR) * 100.0
-    left_out = "" if said.all() else f" ({score.n} of {len(said)} rows)"
+    near = np.mean(np.abs(predicted_s[known] / measured_s[known] - 1.0) <= _NEAR) * 100.0
+    left_out = "" if known.all() else f" ({score.n} of {len(known)} rows)"
     return (
         f"| {name}{left_out} | {score.mape_percent:.1f} | {score.median_ape_percent:.1f} | "
         f"{score.bias_percent:+.1f} | {near:.0f} % |" + ("" if note is None else f" {note} |")
@@ -361,7 +361,7 @@ def _is(row: Measurement, wanted: Mapping[str, Any]) -> bool:
 
 
 def page(study: Study) -> str:
-    """The whole of docs/peers.md."""
+    """The whole of docs/reference/peers.md."""
     parts: Iterable[str] = (
         HEADER.format(
             version=__version__,

@@ -27,16 +27,7 @@ from calibration_study import (
     prior_of,
 )
 from numpy.typing import NDArray
-
-from precision_time.corpus.store import load_corpus
-from precision_time.errors import ConfigError
-from precision_time.evaluation.cross_validation import Runs, tree_settings
-from precision_time.evaluation.pricing import PricedCorpus, priced_corpus
-from precision_time.executor import process_map
-from precision_time.io import cache_folder
-from precision_time.papers.ray_models.plots import time_against
-from precision_time.papers.ray_models.points import read_csv
-from precision_time.papers.ray_models.public import (
+from ray_models_public import (
     BLEND,
     BOUND,
     SCENARIOS,
@@ -46,6 +37,15 @@ from precision_time.papers.ray_models.public import (
     outcome_of,
     study_cell,
 )
+
+from precision_time.corpus.store import load_corpus
+from precision_time.errors import ConfigError
+from precision_time.evaluation.cross_validation import Runs, tree_settings
+from precision_time.evaluation.pricing import PricedCorpus, priced_corpus
+from precision_time.executor import process_map
+from precision_time.io import cache_folder
+from precision_time.papers.ray_models.points import read_csv
+from precision_time.papers.ray_models.report import time_against
 from precision_time.papers.ray_models.schema import prepared_rows, study_of
 from precision_time.papers.ray_models.study import Study, run_study
 from precision_time.papers.ray_models.techniques import TECHNIQUES
@@ -127,7 +127,7 @@ def public_text(priced: PricedCorpus, wanted: str, workers: int) -> str:
 
 def public_lines(outcomes: Sequence[Outcome], minutes: float, workers: int) -> Iterator[str]:
     """Markdown of the study on public data."""
-    points = sum({item.cell: item.learned + item.asked for item in outcomes}.values())
+    points = sum({item.cell: item.learned + item.predicted for item in outcomes}.values())
     cells = len({item.cell for item in outcomes})
     yield (
         f"{points:,} configurations in {cells} cells (network x device x source), {len(outcomes)} studies of "
@@ -207,7 +207,7 @@ def by_cell(outcomes: Sequence[Outcome]) -> Iterator[str]:
         cells = []
         for scenario in SCENARIOS:
             item = found.get((cell, scenario))
-            cells.append(f"{item.chosen_mape:.1f} {item.chosen}, {item.asked} asked" if item else "-")
+            cells.append(f"{item.chosen_mape:.1f} {item.chosen}, {item.predicted} predicted" if item else "-")
         yield f"| {cell} | {'-' if noise is None else f'{noise:.1f}'} | {' | '.join(cells)} |"
 
 
@@ -362,7 +362,7 @@ def campaign_lines(path: Path, device: str | None) -> Iterator[str]:
     yield f"|---|---:|{'---|' * len(asked)}"
     for model in models:
         found = [studies[model, name] for name in asked]
-        cells = [f"{item.validation_mape:.1f} {item.asked[0].best}" if item else "-" for item in found]
+        cells = [f"{item.validation_mape:.1f} {item.test[0].best}" if item else "-" for item in found]
         count = sum(row["model"] == model for row, _ in fine)
         yield f"| {model} | {count} | {' | '.join(cells)} |"
     yield "\nEpoch time over samples; lines are the models that learned from the smaller ones:\n"

@@ -18,28 +18,27 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from ghn_evaluation import (
+    classifier_matrix,
+    closeness,
+    cosines,
+    embed_known,
+    family_agreement,
+    write_table,
+)
 
 from precision_time.papers.ghn.architecture import build_architecture
 from precision_time.papers.ghn.embedding import embed
-from precision_time.papers.ghn.known import (
-    KnownEmbeddings,
-    embed_known,
-    nearest,
-    read_table,
-    table_path,
-    write_table,
-)
+from precision_time.papers.ghn.known import KnownEmbeddings, nearest, read_table, table_path
 from precision_time.papers.ghn.network import node_vectors
 from precision_time.papers.ghn.picture import plane, write_map
 from precision_time.papers.ghn.reading import read_nodes
 from precision_time.papers.ghn.readout import lowered_dtypes
-from precision_time.papers.ghn.relatives import classifier_matrix, closeness, cosines, family_agreement
 from precision_time.papers.ghn.vocabulary import vocabulary
 from precision_time.papers.ghn.weights import (
     GhnWeights,
     initial_weights,
     load_weights,
-    parameter_count,
     save_weights,
     shipped_path,
 )
@@ -68,9 +67,9 @@ _WIDTH = 118
 def train(steps: int, seed: int, checkpoint: Path | None) -> None:
     """Train on the digits and write the hypernetwork into the package."""
     from precision_time.papers.ghn.fit import fit_ghn
-    from precision_time.papers.ghn.training import Progress, TrainSettings
+    from precision_time.papers.ghn.training import TrainingProgress, TrainSettings
 
-    def tell(now: Progress) -> None:
+    def show(now: TrainingProgress) -> None:
         if now.step % 100 == 0:
             print(
                 f"step {now.step} of {now.steps}: loss {now.loss:.3f}, accuracy {now.accuracy:.3f}, "
@@ -84,7 +83,7 @@ def train(steps: int, seed: int, checkpoint: Path | None) -> None:
         out=shipped_path(),
         command=f"python scripts/train_ghn.py --steps {steps} --seed {seed}",
         checkpoint=checkpoint,
-        tell=tell,
+        progress=show,
     )
 
 
@@ -126,8 +125,9 @@ def _introduction(weights: GhnWeights, card: dict[str, Any]) -> Iterator[str]:
         "in",
         "[devdocs/006-ghn.md](devdocs/006-ghn.md).",
     )
+    parameters = sum(array.size for array in weights.arrays.values())
     yield from _text(
-        f"The hypernetwork (`{weights.version}`) has {parameter_count(weights):,} parameters, decoder",
+        f"The hypernetwork (`{weights.version}`) has {parameters:,} parameters, decoder",
         f"included, and reads {len(vocabulary().primitives)} primitives. It was trained as one:",
         f"`{card['command']}`, that is {card['steps']:,} steps of {settings['meta_batch']} drawn networks",
         "and",

@@ -1,6 +1,6 @@
 """Train the predictors of `precision_time.papers.predictddl` that ship with the package.
 
-    python scripts/train_predictddl.py                    # every data-set type with enough runs
+    python scripts/train_predictddl.py                    # every dataset type with enough runs
     python scripts/train_predictddl.py imagenet cifar     # some
     python scripts/train_predictddl.py --show             # the table in docs/devdocs/007-predictddl.md
     python scripts/train_predictddl.py --nested           # the same, all choices made inside training parts
@@ -34,7 +34,7 @@ from precision_time.papers.predictddl.registry import Registry, shipped_folder
 from precision_time.papers.predictddl.regressors import KINDS
 from precision_time.papers.predictddl.trainer import (
     USUAL_TARGET,
-    Rows,
+    TypeRuns,
     examples_of,
     input_columns,
     rows_by_type,
@@ -52,13 +52,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("types", nargs="*", help="data-set types; all by default")
+    parser.add_argument("types", nargs="*", help="dataset types; all by default")
     parser.add_argument("--output", type=Path, default=shipped_folder())
     parser.add_argument("--show", action="store_true", help="print the errors of what is there")
     parser.add_argument("--nested", action="store_true", help="measure only, write nothing")
     asked = parser.parse_args()
     if asked.show or asked.nested:
-        print("| data-set type | runs | variant |", *(f"{kind} |" for kind in KINDS), "chosen | MAPE | p90 |")
+        print("| dataset type | runs | variant |", *(f"{kind} |" for kind in KINDS), "chosen | MAPE | p90 |")
         print("| --- |" + " --- |" * 8)
     if asked.show:
         _show(Registry(own=asked.output))
@@ -92,14 +92,14 @@ def _show(registry: Registry) -> None:
             print(f"| {name} | {trained.card['rows']} | {variant} | {medians} | {kind}: {tail} |")
 
 
-def _rows_of(table: MeasuredTable, rows: Rows) -> MeasuredTable:
+def _rows_of(table: MeasuredTable, rows: TypeRuns) -> MeasuredTable:
     wanted = {id(item) for item in rows.measurements}
     return take(table, np.array([n for n, item in enumerate(table.measurements) if id(item) in wanted]))
 
 
-def _write(rows: Rows, table: MeasuredTable, folder: Path) -> None:
+def _write(rows: TypeRuns, table: MeasuredTable, folder: Path) -> None:
     settings = FitSettings(most_rows=MOST_ROWS.get(rows.dataset_type, FEW_ROWS))
-    trained = train_type(rows, table=table, settings=settings, tell=_tell)
+    trained = train_type(rows, table=table, settings=settings, progress=_tell)
     shutil.rmtree(folder / rows.dataset_type, ignore_errors=True)
     Registry(own=folder).save(trained)
     for variant, model in trained.variants.items():

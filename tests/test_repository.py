@@ -101,4 +101,13 @@ def test_core_dependencies_stay_few_and_without_torch() -> None:
 
     project = tomllib.loads(text_of(ROOT / "pyproject.toml"))["project"]
     names = {re.split(r"[><=\[ ]", name)[0].lower() for name in project["dependencies"]}
-    assert names == {"lightgbm", "numpy", "pydantic", "pyyaml", "rich", "threadpoolctl", "typer"}
+    assert names == {
+        "lightgbm",
+        "numpy",
+        "pydantic",
+        "pyyaml",
+        "rich",
+        "safetensors",
+        "threadpoolctl",
+        "typer",
+    }

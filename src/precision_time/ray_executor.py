@@ -1,4 +1,4 @@
-"""Ray as what runs the chunks of a `Map`: the machine at hand by itself, or a cluster by its address.
+"""Ray as an `Executor`: started on this machine alone, or a cluster by its address.
 
 Ray is an optional extra: it is imported when a session is opened, never before.
 """
@@ -14,13 +14,13 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 from .errors import ConfigError, MissingExtraError, PrecisionTimeError
-from .executor import Map, process_map, usable_cores
+from .executor import Executor, process_map, usable_cores
 
 _Item = TypeVar("_Item")
 _Answer = TypeVar("_Answer")
 
 LOCAL = "local"
-"""In the place of an address: a Ray of this process's own, gone with it."""
+"""In the place of an address: a Ray that this process starts and ends."""
 _LOOPBACK = "127.0.0.1"
 _NO_CLUSTERS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """Environment variable by which Ray keeps to the loopback interface where it is "0"."""
@@ -38,8 +38,8 @@ _QUIET: Mapping[str, str] = {
 """No statistics sent, and devices stay visible to tasks that ask for none."""
 
 
-def import_ray(purpose: str = "spread work over a cluster") -> Any:
-    """Ray, told to send no statistics.
+def import_ray(purpose: str = "run work on a cluster") -> Any:
+    """Ray, set to send no statistics.
 
     Raises:
         MissingExtraError: If it is not installed.
@@ -108,7 +108,7 @@ def _not_connected(address: str, error: BaseException) -> ConfigError:
         )
     return ConfigError(
         f"No Ray answers at {address!r}: {error}. To fix: start one with `ray start --head` and give its "
-        f"address, or {LOCAL!r} for one of its own on this machine."
+        f"address, or {LOCAL!r} to start one on this machine."
     )
 
 
@@ -135,9 +135,9 @@ def _loopback(ray: Any) -> Iterator[None]:
 
 @contextmanager
 def local_cluster(nodes: int, cpus_per_node: int) -> Iterator[Any]:
-    """Ray, connected to several nodes that this machine plays, each with processes of its own.
+    """Ray, connected to several nodes that this machine simulates, each with separate processes.
 
-    Shows what crossing nodes costs in Ray; the wire between them is the machine's loopback.
+    Shows what crossing nodes costs in Ray; the network between them is the machine's loopback.
 
     Args:
         nodes: How many.
@@ -179,8 +179,8 @@ def ray_map(
     in_flight: int | None = None,
     retries: int = _RETRIES,
     num_cpus: int | None = None,
-) -> Iterator[Map]:
-    """A `Map` over the tasks of a Ray cluster; the answers are those of the plain `map`, in its order.
+) -> Iterator[Executor]:
+    """An `Executor` over the tasks of a Ray cluster; the answers are those of the plain `map`, in its order.
 
     Chunks are taken from their iterator only as answers are taken: no more than `in_flight` chunks and
     answers exist at a time, however many there are. A task whose worker or node is lost runs again elsewhere.
@@ -189,7 +189,7 @@ def ray_map(
     Args:
         address: As for `ray_session`.
         in_flight: Chunks handed out and not yet answered for; None: twice the CPUs of the cluster.
-        retries: How often a chunk is tried again that a lost worker took with it.
+        retries: How often a chunk is computed again whose worker was lost.
         num_cpus: CPUs that a local Ray offers.
 
     Raises:
@@ -202,14 +202,14 @@ def ray_map(
         window = in_flight or _IN_FLIGHT_PER_CPU * max(cpus, 1)
         task = ray.remote(num_cpus=1, max_retries=retries)(_call)
 
-        def spread(function: Callable[[_Item], _Answer], chunks: Iterable[_Item], /) -> Iterable[_Answer]:
+        def run(function: Callable[[_Item], _Answer], chunks: Iterable[_Item], /) -> Iterable[_Answer]:
             return _streamed(ray, task, function, chunks, window)
 
-        yield spread
+        yield run
 
 
-def spread_over(ray: str | None, workers: int | None = None) -> AbstractContextManager[Map]:
-    """The `Map` that `--ray` and `--workers` ask for: over Ray where an address is given, else processes.
+def open_executor(ray: str | None, workers: int | None = None) -> AbstractContextManager[Executor]:
+    """The `Executor` that `--ray` and `--workers` ask for: Ray where an address is given, else processes.
 
     Args:
         ray: None, "local", or the address of a cluster.
@@ -249,7 +249,6 @@ def _answer(ray: Any, reference: Any) -> Any:
         raise
     except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError) as error:
         raise PrecisionTimeError(
-            f"A chunk took every worker with it that tried it: {error}. To fix: give the workers more "
-            f"memory, "
-            "or let fewer run at a time."
+            f"Every worker that computed one chunk was lost: {error}. To fix: give the workers more "
+            "memory, or let fewer run at a time."
         ) from error

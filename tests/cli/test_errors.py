@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -38,15 +40,15 @@ BAD_INPUT = {
     f"{LLAMA} --gpus 24 --pp 3": "layers(32) % pp(3) = 2. To fix: an uneven split, stage_layers=11x2,10",
     f"{LLAMA} --pp 4 --stage-layers 8x3,9": "stage_layers=8x3,9 adds up to 33",
     f"{LLAMA} --pp 4 --stage-layers eight": "'eight'",
-    f"{LLAMA} --pp 4 --stage-layers 8x9999999999": "'8x9999999999' is no list of layers per stage",
+    f"{LLAMA} --pp 4 --stage-layers 8x9999999999": "'8x9999999999' is not a list of layers per stage",
     f"{LLAMA} --pp 4 --virtual-pp 2 --grad-accum 6": "num_micro_batches(6) % pp(4) = 2. To fix: 8 micro",
     f"{LLAMA} --pp 4 --virtual-pp 3 --grad-accum 4": "layers(32) % (pp(4) * virtual_pp(3)) = 8",
     f"{LLAMA} --pp 4 --virtual-pp 2 --schedule gpipe": "schedule=interleaved",
-    f"{LLAMA} --pp 4 --schedule interleave": "'interleave' is none of gpipe, 1f1b, interleaved, zero-bubble",
+    f"{LLAMA} --pp 4 --schedule interleave": "--schedule=interleave is invalid: it must be one of gpipe",
     f"{LLAMA} --pp 64 --gpus 64": "layers(32) < pp(64)",
     f"{LLAMA} --cp 0": "cp=0",
     f"{LLAMA} --cp 4 --seq-len 8190": "seq_len(8190) % (2 * cp(4)) = 6. To fix: seq_len=8192",
-    f"{LLAMA} --cp 2 --context-method rings": "ring, all-gather, ulysses",
+    f"{LLAMA} --cp 2 --context-method rings": "one of ring, all-gather or ulysses",
     f"{PREDICT} --gpus 8 --cp 2": "cp(2) cuts sequences",
     f"{LLAMA} --ep 4": "ep=4 is about experts",
     "predict mixtral-8x7b --gpus 16 --ep 16": "experts(8) % ep(16) = 8. To fix: ep=8",
@@ -56,7 +58,7 @@ BAD_INPUT = {
     f"{LLAMA} --zero 0 --offload optimizer": "To fix: zero=1",
     f"{LLAMA} --zero 1 --prefetch 2": "got zero=1. To fix: zero=3",
     f"{LLAMA} --prefetch -1": "prefetch=-1",
-    f"{LLAMA} --offload disk": "'disk' is none of none, optimizer, parameters",
+    f"{LLAMA} --offload disk": "--offload=disk is invalid: it must be one of none, optimizer or parameters",
     f"{LLAMA} --rank-order tp-pp": "rank_order=tp-pp must name each of tp, cp, dp, pp once",
     f"{LLAMA} --checkpointing full:99": "full:1 to full:32",
     f"{LLAMA} --checkpointing full:2.5": "'full:2.5' must name a share",
@@ -82,6 +84,28 @@ def test_bad_input_is_one_line(cli: Callable[..., Any], words: str) -> None:
     assert answer.err.count("\n") == 1
     assert answer.err.startswith("Error: ")
     assert BAD_INPUT[words] in answer.err
+
+
+@pytest.mark.parametrize("command", ["predict", "explain"])
+@pytest.mark.parametrize("model", ["net.onnx", "net.pt2", "package:function"])
+def test_models_that_need_torch_name_the_extra(tmp_path: Path, command: str, model: str) -> None:
+    (tmp_path / "net.onnx").touch()
+    (tmp_path / "net.pt2").touch()
+    code = "import sys; sys.modules['torch'] = None; from precision_time.cli.main import main; "
+    code += f"main({[command, model]})"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert "pip install 'precision-time[capture]'" in done.stderr
+
+
+def test_control_characters_do_not_reach_the_terminal(cli: Callable[..., Any]) -> None:
+    answer = cli("predict", "res\x1b[2Jnet\x07", "--device", "A\x1b[31m100")
+    assert answer.code == 2
+    assert answer.err.strip().isprintable()
 
 
 @pytest.mark.parametrize("content", [b"", b"\x89PNG\r\n\x1a\n\x00\x00", b"colour,size\nred,3\n"])

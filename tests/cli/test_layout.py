@@ -46,7 +46,7 @@ def test_the_batch_is_assumed_when_not_given(cli: Callable[..., Any]) -> None:
     answer = cli("layout", "resnet50", "-d", "A100-SXM4-80GB", "--workers", "1", "--json")
     document = json.loads(answer.out)
     assert document["global_batch_size"] == 256
-    assert any("Global batch not given" in line for line in document["assumptions"])
+    assert any("Global batch not given" in each["text"] for each in document["diagnostics"])
 
 
 def test_what_does_not_fit_is_an_answer(cli: Callable[..., Any], tmp_path: Path) -> None:
@@ -67,9 +67,9 @@ def test_what_does_not_fit_is_an_answer(cli: Callable[..., Any], tmp_path: Path)
         ("--fix tp", "NAME=VALUE"),
         ("--timeline step.png", "step.html"),
         ("--top 0", "top=0"),
-        ("--gpus 0", "gpus=0"),
-        ("--global-batch-size 0", "global_batch_size=0"),
-        ("--coverage 2", "coverage=2"),
+        ("--gpus 0", "--gpus=0"),
+        ("--global-batch-size 0", "--global-batch-size=0"),
+        ("--coverage 2", "--coverage=2"),
         ("-p bf17", "bf16"),
     ],
 )

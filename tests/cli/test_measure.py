@@ -19,7 +19,7 @@ def test_the_list_needs_no_device(cli: Callable[..., object]) -> None:
     assert "resnet50/bf16-mixed/b128/sgd_with_momentum/i224" in points
     assert all(point.startswith("resnet50/") for point in points)
     table = cli("measure", "--list", "--plan", "cuda", "--ops", "bmm", "--what", "ops")
-    assert "40 points of the plan cuda" in table.out
+    assert "40 trials of the plan cuda" in table.out
 
 
 def test_a_run_writes_rows_and_goes_on_where_it_stopped(cli: Callable[..., object], tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_a_run_writes_rows_and_goes_on_where_it_stopped(cli: Callable[..., objec
     }  # fmt: skip
     assert all(float(row["latency_ms"]) > 0 and json.loads(row["shape"]) for row in rows)
     again = cli(*words[:-1])
-    assert "already there" in again.out and "10" in again.out
+    assert "already stored" in again.out and "10" in again.out
     with open(first["files"]["ops"], encoding="utf-8", newline="") as file:
         assert len(list(csv.DictReader(file))) == 10
 

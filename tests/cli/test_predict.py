@@ -1,23 +1,21 @@
-"""`predict` hands its options to `predict_time` as they are, and prints what comes back."""
+"""`predict` turns its options into a request, and prints what comes back."""
 
 from __future__ import annotations
 
-import inspect
 import json
-import sys
 from collections.abc import Callable
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from precision_time.diagnostics import Diagnostic, Severity
 from precision_time.errors import ConfigError
 from precision_time.predict.prediction import Interval, Prediction
+from precision_time.request.request import Request
 
 KEYS = {
     *("step_time_s", "terms", "interval", "epoch_time_s", "total_time_s", "throughput", "throughput_unit"),
-    *("mfu", "memory_bytes_per_device", "fits", "evidence", "warnings"),
+    *("mfu", "memory_bytes_per_device", "fits", "evidence", "diagnostics"),
 }
 
 
@@ -45,29 +43,27 @@ def answer_for(precision: str, batch_size: float) -> Prediction:
         memory_terms={"activations": 2e10},
         fits=True,
         analytical_step_time_s=0.24,
-        warnings=("said once",),
+        diagnostics=(Diagnostic("extrapolation", Severity.WARNING, "said once"),),
     )
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """Calls of `predict_time`, which answers without predicting and knows no fp8."""
-    calls: list[dict[str, Any]] = []
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
+    """Requests that reach `predict`, which answers without predicting and knows no fp8."""
+    requests: list[Request] = []
 
-    def fake(model: str, **arguments: Any) -> Prediction:
-        calls.append({"model": model, **arguments})
-        if arguments["precision"] == "fp8-mixed":
+    def fake(request: Request) -> Prediction:
+        requests.append(request)
+        if request.precision == "fp8-mixed":
             raise ConfigError("no fp8 here")
-        default_batch = 64.0 if arguments["precision"] == "fp64" else 256.0
-        return answer_for(arguments["precision"], arguments["batch_size"] or default_batch)
+        default_batch = 64.0 if request.precision == "fp64" else 256.0
+        return answer_for(request.precision or "bf16-mixed", request.batch_size or default_batch)
 
-    monkeypatch.setitem(sys.modules, "precision_time.predict.api", SimpleNamespace(predict_time=fake))
-    return calls
+    monkeypatch.setattr("precision_time.predict.compare.predict", fake)
+    return requests
 
 
-def test_options_arrive_under_the_names_of_the_call(
-    cli: Callable[..., Any], asked: list[dict[str, Any]]
-) -> None:
+def test_options_become_the_fields_of_a_request(cli: Callable[..., Any], asked: list[Request]) -> None:
     words = (
         "predict resnet50 --device A100-SXM4-80GB --gpus 16 --nodes 2 --node-type DGX-A100 --batch-size 32"
         " --seq-len 128 --image-size 192 --dataset imagenet --samples 1000 --epochs 90 --framework pytorch"
@@ -76,60 +72,44 @@ def test_options_arrive_under_the_names_of_the_call(
         " --no-sequence-parallel --context-method ulysses --shard-size 9 --no-reshard-after-forward"
         " --offload optimizer --expert-capacity 1.25 --rank-order tp-pp-cp-dp --prefetch 2 --no-stragglers"
         " --input-rate 900 --coverage 0.8 --size hidden=64 --size rate=0.5 --precision tf32"
+        " --intra-node pcie4 --inter-node ethernet-50g --software 2024.5 --compiler xla --channels-last"
+        " --fused-optimizer --no-unpadded-sequences --real-input --scope full-step --uneven --task squad"
     )
     assert cli(*words.split(), "--calibration", __file__).code == 0
     expected = {
         "model": "resnet50", "device": "A100-SXM4-80GB", "gpus": 16, "nodes": 2, "node_type": "DGX-A100",
-        "batch_size": 32, "global_batch_size": None, "seq_len": 128, "image_size": 192, "dataset": "imagenet",
-        "samples": 1000, "epochs": 90.0, "steps": None, "framework": "pytorch", "stack": "ngc-tuned",
+        "batch_size": 32, "seq_len": 128, "image_size": 192, "dataset": "imagenet",
+        "samples": 1000, "epochs": 90.0, "framework": "pytorch", "stack": "ngc-tuned",
         "optimizer": "lamb", "tp": 2, "pp": 4, "zero": 1, "grad_accum": 3, "checkpointing": "full",
-        "input_rate": 900.0, "coverage": 0.8, "sizes": {"hidden": 64, "rate": 0.5}, "custom": None,
+        "input_rate": 900.0, "coverage": 0.8, "sizes": {"hidden": 64, "rate": 0.5},
         "precision": "tf32", "cp": 5, "ep": 6, "expert_tp": 7, "virtual_pp": 8, "schedule": "interleaved",
         "stage_layers": "7,8x2,7", "sequence_parallel": False, "context_method": "ulysses", "shard_size": 9,
         "reshard_after_forward": False, "offload": "optimizer", "expert_capacity": 1.25,
-        "rank_order": "tp-pp-cp-dp", "prefetch": 2, "stragglers": False,
-        "calibration": Path(__file__),
+        "rank_order": "tp-pp-cp-dp", "prefetch": 2, "stragglers": False, "intra_node": "pcie4",
+        "inter_node": "ethernet-50g", "software": 2024.5, "compiler": "xla", "channels_last": True,
+        "fused_optimizer": True, "unpadded_sequences": False, "real_input": True, "scope": "full-step",
+        "uneven": True, "task": "squad", "calibration": __file__,
     }  # fmt: skip
-    assert asked == [expected]
+    (request,) = asked
+    assert request.given() == expected
 
 
-def test_defaults_of_command_and_call_agree() -> None:
-    from precision_time import predict_time
-    from precision_time.cli.predict import predict
-
-    of_call = inspect.signature(predict_time).parameters
-    of_command = inspect.signature(predict).parameters
-    both = of_call.keys() & of_command.keys() - {"model"}
-    assert len(both) > 30
-    assert {name: of_command[name].default for name in both} == {name: of_call[name].default for name in both}
-
-
-def test_command_and_call_take_the_same_arguments() -> None:
-    from precision_time import predict_time
-    from precision_time.cli.predict import predict
-
-    of_command = set(inspect.signature(predict).parameters) - {"size", "json_output"} | {"sizes"}
-    assert of_command <= set(inspect.signature(predict_time).parameters)
-
-
-def test_json_of_one_is_the_prediction(cli: Callable[..., Any], asked: list[dict[str, Any]]) -> None:
+def test_json_of_one_is_the_prediction(cli: Callable[..., Any], asked: list[Request]) -> None:
     answer = cli("predict", "resnet50", "--json")
     document = json.loads(answer.out)
     assert document.keys() >= KEYS
     assert set(document["interval"]) == {"low_s", "high_s", "coverage"}
     assert sum(document["terms"].values()) == pytest.approx(document["step_time_s"])
-    assert document["precision"] == "fp16-mixed"
+    assert document["precision"] == "bf16-mixed"
 
 
-def test_json_of_several_is_a_list_in_the_order_asked(
-    cli: Callable[..., Any], asked: list[dict[str, Any]]
-) -> None:
+def test_json_of_several_is_a_list_in_the_order_asked(cli: Callable[..., Any], asked: list[Request]) -> None:
     document = json.loads(cli("predict", "resnet50", "-p", "tf32, bf16-mixed", "--json").out)
     assert [each["precision"] for each in document["predictions"]] == ["tf32", "bf16-mixed"]
 
 
 def test_all_leaves_out_what_the_device_cannot_do_and_says_why(
-    cli: Callable[..., Any], asked: list[dict[str, Any]]
+    cli: Callable[..., Any], asked: list[Request]
 ) -> None:
     document = json.loads(cli("predict", "resnet50", "-p", "all", "--json").out)
     precisions = [each["precision"] for each in document["predictions"]]
@@ -138,44 +118,80 @@ def test_all_leaves_out_what_the_device_cannot_do_and_says_why(
     assert "fp8-mixed" not in precisions
 
 
-def test_all_in_a_table_says_the_reasons_on_stderr(
-    cli: Callable[..., Any], asked: list[dict[str, Any]]
-) -> None:
+def test_all_in_a_table_says_the_reasons_on_stderr(cli: Callable[..., Any], asked: list[Request]) -> None:
     answer = cli("predict", "resnet50", "-p", "all")
     assert "Left out fp8-mixed: no fp8 here" in answer.err
     assert "fp8-mixed" not in answer.out
 
 
-def test_a_precision_asked_for_by_name_must_work(
-    cli: Callable[..., Any], asked: list[dict[str, Any]]
-) -> None:
+def test_a_precision_asked_for_by_name_must_work(cli: Callable[..., Any], asked: list[Request]) -> None:
     answer = cli("predict", "resnet50", "-p", "tf32,fp8-mixed")
     assert (answer.code, answer.out, answer.err) == (2, "", "Error: no fp8 here\n")
 
 
-@pytest.mark.parametrize("pair", ["hidden", "hidden=", "hidden=wide"])
-def test_sizes_are_numbers(cli: Callable[..., Any], asked: list[dict[str, Any]], pair: str) -> None:
+@pytest.mark.parametrize("pair", ["hidden", "hidden=", "=64"])
+def test_sizes_are_names_with_values(cli: Callable[..., Any], asked: list[Request], pair: str) -> None:
     answer = cli("predict", "resnet50", "--size", pair)
     assert answer.code == 2
-    assert "NAME=NUMBER" in answer.err
+    assert "NAME=VALUE" in answer.err
     assert asked == []
 
 
 def test_precisions_side_by_side_share_the_largest_batch_that_fits_all(
-    cli: Callable[..., Any], asked: list[dict[str, Any]]
+    cli: Callable[..., Any], asked: list[Request]
 ) -> None:
     document = json.loads(cli("predict", "resnet50", "-p", "fp64,tf32", "--json").out)
     assert [each["micro_batch_size"] for each in document["predictions"]] == [64.0, 64.0]
-    assert "64 per device" in document["predictions"][1]["assumptions"][-1]
+    last = document["predictions"][1]["diagnostics"][-1]
+    assert (last["code"], last["severity"]) == ("default-batch", "assumption")
+    assert "64 per device" in last["text"]
 
 
-def test_a_batch_that_is_given_stays(cli: Callable[..., Any], asked: list[dict[str, Any]]) -> None:
+def test_a_batch_that_is_given_stays(cli: Callable[..., Any], asked: list[Request]) -> None:
     document = json.loads(cli("predict", "resnet50", "-p", "fp64,tf32", "-b", "32", "--json").out)
     assert [each["micro_batch_size"] for each in document["predictions"]] == [32.0, 32.0]
     assert len(asked) == 2
 
 
-def test_no_precision_is_an_error(cli: Callable[..., Any], asked: list[dict[str, Any]]) -> None:
+def test_no_precision_is_an_error(cli: Callable[..., Any], asked: list[Request]) -> None:
     answer = cli("predict", "resnet50", "-p", ",")
     assert (answer.code, answer.out) == (2, "")
     assert "No precision is named" in answer.err
+
+
+SHAPE = {
+    **dict.fromkeys(("model", "device", "precision", "stack", "throughput_unit"), str),
+    **dict.fromkeys(("num_devices", "num_nodes"), int),
+    **dict.fromkeys(("steps_per_epoch", "total_steps"), int | None),
+    **dict.fromkeys(("epoch_time_s", "total_time_s", "mfu"), float | None),
+    **dict.fromkeys(("micro_batch_size", "global_batch_size", "step_time_s", "throughput"), float),
+    **dict.fromkeys(("memory_bytes_per_device", "analytical_step_time_s"), float),
+    **dict.fromkeys(("terms", "memory_terms", "interval"), dict),
+    **dict.fromkeys(("evidence", "diagnostics"), list),
+    "fits": bool,
+}
+RUN_SHAPE = {
+    **dict.fromkeys(("model", "device", "precision", "stack", "source", "source_ref"), str),
+    **dict.fromkeys(("global_batch_size", "similarity"), float),
+    **dict.fromkeys(("measured_step_time_s", "predicted_step_time_s"), float),
+    "num_devices": int,
+}
+
+
+@pytest.mark.parametrize("words", ["resnet50 -g 8 -b 256", "llama3-8b -d V100-SXM2-16GB -p bf16 --steps 9"])
+def test_the_shape_of_a_real_answer_in_json(cli: Callable[..., Any], words: str) -> None:
+    """Programs read it: no key comes, goes or changes its type unseen."""
+    document = json.loads(cli("predict", *words.split(), "--json").out)
+    assert {name: type(value) for name, value in document.items() if not isinstance(value, SHAPE[name])} == {}
+    assert document.keys() == SHAPE.keys()
+    assert all(isinstance(value, float) for name in ("terms", "memory_terms", "interval")
+               for value in document[name].values())  # fmt: skip
+    for run in document["evidence"]:
+        assert run.keys() == RUN_SHAPE.keys()
+        assert all(isinstance(run[name], kind) for name, kind in RUN_SHAPE.items())
+    assert document["diagnostics"]
+    for each in document["diagnostics"]:
+        assert each.keys() == {"code", "severity", "text"}
+        assert each["severity"] in ("assumption", "warning")
+        assert each["code"] == each["code"].lower().replace(" ", "-")
+        assert len(each["text"]) > 10

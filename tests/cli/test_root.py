@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 import precision_time
-from precision_time.cli.main import app, command_paths, main
+from precision_time.cli.main import COMMANDS as LAZY
+from precision_time.cli.main import command_paths, load_command, main
 from precision_time.errors import ConfigError
 
 COMMANDS = command_paths()
 LEAVES = [name for name in COMMANDS if not any(other.startswith(f"{name} ") for other in COMMANDS)]
 EXPECTED = [
+    "calibrate",
+    "campaign run",
+    "performance-models",
+    "performance-predict",
     "architectures",
     "compare-predictors",
     "devices",
@@ -45,10 +53,9 @@ def test_every_command_has_help_examples_and_json(cli, command: str) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_is_explained(cli, command: str) -> None:
-    from typer.main import get_command
-
-    group = get_command(app)
-    for name in command.split():
+    first, *names = command.split()
+    group = load_command(first)
+    for name in names:
         group = group.commands[name]
     parameters = group.params
     unexplained = [p.name for p in parameters if not getattr(p, "help", None)]
@@ -103,6 +110,37 @@ def test_debug_lets_the_error_through(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (RuntimeError("odd\x1b[2J\nthing"), 70, "Unexpected error RuntimeError: odd\\x1b[2J thing."),
+        (KeyboardInterrupt(), 130, "Interrupted."),
+        (
+            PermissionError(13, "Permission denied", "/kept"),
+            2,
+            "Error: [Errno 13] Permission denied: '/kept'.",
+        ),
+        (BrokenPipeError(32, "Broken pipe"), 0, ""),
+        (RecursionError("too deep"), 70, "Unexpected error RecursionError: too deep."),
+    ],
+)
+def test_no_error_ends_in_a_traceback(
+    cli, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, line: str
+) -> None:
+    def fail(_: str) -> None:
+        raise error
+
+    monkeypatch.setattr("precision_time.cli.env._version_of", fail)
+    answer = cli("env", "--json")
+    assert (answer.code, answer.out) == (code, "")
+    assert answer.err.startswith(line)
+    assert answer.err.count("\n") == bool(line)
+    if code:
+        with pytest.raises(BaseException) as caught:  # noqa: PT011
+            main(["--debug", "env"])
+        assert not isinstance(caught.value, SystemExit)
+
+
+@pytest.mark.parametrize(
     ("words", "expected"),
     [
         ("predict resnet50 --precision bf", {"bf16", "bf16-mixed"}),
@@ -113,7 +151,68 @@ def test_debug_lets_the_error_through(words: list[str]) -> None:
 def test_names_complete_in_the_shell(
     cli, monkeypatch: pytest.MonkeyPatch, words: str, expected: set[str]
 ) -> None:
+    assert expected <= complete(cli, monkeypatch, words)
+
+
+def test_start_up_and_help_load_nothing_heavy() -> None:
+    """Commands are loaded when they are used: `--help` answers at once."""
+    code = """
+import sys
+from precision_time.cli.main import main
+try:
+    main(["--help"])
+except SystemExit as done:
+    assert not done.code
+heavy = {"numpy", "scipy", "pydantic", "yaml", "torch", "ray", "pandas", "sklearn", "lightgbm"}
+sys.exit(str(sorted(heavy & sys.modules.keys())) if heavy & sys.modules.keys() else 0)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Commands:" in done.stdout
+
+
+@pytest.mark.parametrize("name", LAZY)
+def test_summaries_are_the_first_lines_of_the_help(cli, name: str) -> None:
+    """The root help shows them without loading the command."""
+    text = " ".join(cli(name, "--help").out.split())
+    assert text.split(" ]", 1)[0].startswith("Usage: precision-time")
+    assert LAZY[name].summary in text
+    assert load_command(name).get_short_help_str(limit=200) == LAZY[name].summary
+
+
+def test_help_names_every_command_once(cli) -> None:
+    listed = [
+        line.split()[0] for line in cli("--help").out.split("Commands:")[1].splitlines() if line.strip()
+    ]
+    assert listed == list(LAZY)
+
+
+def complete(cli, monkeypatch: pytest.MonkeyPatch, words: str) -> set[str]:
+    """What the shell offers for the last of these words."""
     monkeypatch.setenv("_PRECISION_TIME_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", f"precision-time {words}")
-    monkeypatch.setenv("COMP_CWORD", str(len(words.split())))
-    assert expected <= set(cli().out.split())
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split(" "))))
+    return set(cli().out.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("", set(LAZY)),
+        ("pre", {"predict", "precisions", "predictddl"}),
+        ("predictddl ", {"predict", "batch", "train", "registry", "collect"}),
+        ("predict --cont", {"--context-method"}),
+        ("predict resnet50 --schedule inter", {"interleaved"}),
+        ("predict resnet50 --context-method ", {"ring", "all-gather", "ulysses"}),
+        ("predict resnet50 --stack torch", {"torchtitan"}),
+        ("predict resnet15", {"resnet152"}),
+        ("layout resnet50 -d H100-PC", {"H100-PCIE-80GB"}),
+    ],
+)
+def test_commands_options_and_values_complete(
+    cli, monkeypatch: pytest.MonkeyPatch, words: str, expected: set[str]
+) -> None:
+    found = complete(cli, monkeypatch, words)
+    assert expected <= found
+    begun = words.rpartition(" ")[2]
+    assert all(each.startswith(begun) for each in found)

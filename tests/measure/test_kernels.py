@@ -8,30 +8,33 @@ import pytest
 
 from precision_time.errors import ConfigError
 from precision_time.measure.device import MeasuredDevice
-from precision_time.measure.points import PLANS, OpPoint, Plan, load_plan
+from precision_time.measure.plan import PLANS, MeasurePlan, load_plan
+from precision_time.measure.trial import KernelTrial
 
 torch = pytest.importorskip("torch")
 
-from precision_time.measure import float8, kernels, ops  # noqa: E402
-from precision_time.measure.execution import product_precision  # noqa: E402
-from precision_time.measure.kernels import measure_op  # noqa: E402
+from precision_time.measure.execution import backend_flags  # noqa: E402
+from precision_time.measure.kernels import float8  # noqa: E402
+from precision_time.measure.kernels import operators as ops  # noqa: E402
+from precision_time.measure.kernels import timing as kernels  # noqa: E402
+from precision_time.measure.kernels.timing import measure_kernel  # noqa: E402
 
 
-def test_the_tiny_plan_has_every_operator(tiny: Plan) -> None:
-    assert {point.op for point in tiny.ops} == set(ops.OPS)
+def test_the_tiny_plan_has_every_operator(tiny: MeasurePlan) -> None:
+    assert {trial.op for trial in tiny.ops} == set(ops.OPS)
 
 
 @pytest.mark.parametrize("name", PLANS)
 def test_shipped_plans_ask_for_known_operators(name: str) -> None:
-    assert {point.op for point in load_plan(name).ops} <= set(ops.OPS)
+    assert {trial.op for trial in load_plan(name).ops} <= set(ops.OPS)
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_every_operator_of_the_tiny_plan_is_timed(tiny: Plan, cpu: MeasuredDevice) -> None:
-    for point in tiny.ops:
-        result = measure_op(point, cpu, seconds=1e-4)
+def test_every_operator_of_the_tiny_plan_is_timed(tiny: MeasurePlan, cpu: MeasuredDevice) -> None:
+    for trial in tiny.ops:
+        result = measure_kernel(trial, cpu, seconds=1e-4)
         timing = result.timing
-        assert 0.0 < timing.low_s <= timing.median_s <= timing.high_s < 1.0, point
+        assert 0.0 < timing.low_s <= timing.median_s <= timing.high_s < 1.0, trial
         assert result.timed == "loop"
 
 
@@ -78,20 +81,20 @@ def test_a_launch_is_timed_per_kernel() -> None:
     assert case.held[0].item() == pytest.approx(before + 7, rel=1e-5)
 
 
-def test_operators_that_cannot_be_are_refused(tiny: Plan, cpu: MeasuredDevice) -> None:
-    bmm = next(point for point in tiny.ops if point.op == "bmm")
+def test_operators_that_cannot_be_are_refused(tiny: MeasurePlan, cpu: MeasuredDevice) -> None:
+    bmm = next(trial for trial in tiny.ops if trial.op == "bmm")
     with pytest.raises(ConfigError, match="lacks 'N'"):
-        measure_op(replace(bmm, shape={"B": 1, "M": 1, "K": 1}), cpu, seconds=1e-4)
+        measure_kernel(replace(bmm, shape={"B": 1, "M": 1, "K": 1}), cpu, seconds=1e-4)
     with pytest.raises(ConfigError, match="No operator"):
-        measure_op(replace(bmm, op="bmmm"), cpu, seconds=1e-4)
-    cast = OpPoint(op="cast", dtype="fp32", shape={"elements": 8, "to": "bf16"}, phase="bwd")
+        measure_kernel(replace(bmm, op="bmmm"), cpu, seconds=1e-4)
+    cast = KernelTrial(op="cast", dtype="fp32", shape={"elements": 8, "to": "bf16"}, phase="bwd")
     with pytest.raises(ConfigError, match="without gradients"):
-        measure_op(cast, cpu, seconds=1e-4)
+        measure_kernel(cast, cpu, seconds=1e-4)
 
 
 def test_the_precision_of_products_is_given_back() -> None:
     before = torch.get_float32_matmul_precision()
-    with pytest.raises(RuntimeError), product_precision(tf32=before == "highest"):
+    with pytest.raises(RuntimeError), backend_flags(tf32=before == "highest"):
         assert torch.get_float32_matmul_precision() != before
         raise RuntimeError
     assert torch.get_float32_matmul_precision() == before
@@ -179,8 +182,8 @@ def test_want_of_memory_is_no_reason_for_a_loop(monkeypatch: pytest.MonkeyPatch,
     assert waits == []
 
 
-def test_operands_outgrow_the_cache(tiny: Plan, cpu: MeasuredDevice) -> None:
-    linear = next(point for point in tiny.ops if point.op == "linear" and point.dtype == "fp32")
+def test_operands_outgrow_the_cache(tiny: MeasurePlan, cpu: MeasuredDevice) -> None:
+    linear = next(trial for trial in tiny.ops if trial.op == "linear" and trial.dtype == "fp32")
     one_case = (4 * 16 + 8 * 16) * 4
     cached = replace(cpu, l2_bytes=one_case * 1.5)
     assert [len(kernels._cases(linear, device)) for device in (cpu, cached)] == [1, 3]

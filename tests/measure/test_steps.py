@@ -12,48 +12,55 @@ from precision_time.corpus.jobs import job_of
 from precision_time.corpus.measurement import Measurement
 from precision_time.errors import CaptureError, ConfigError
 from precision_time.measure.device import MeasuredDevice
-from precision_time.measure.points import PLANS, ModelSpec, Plan, StepPoint, load_plan, select
+from precision_time.measure.plan import PLANS, MeasurePlan, load_plan, select
 from precision_time.measure.rows import step_cells
-from precision_time.measure.timing import Timing
-from precision_time.measure.writer import Table
+from precision_time.measure.store import CsvTable
+from precision_time.measure.timer import Timing
+from precision_time.measure.trial import ModelSpec, StepTrial
 from precision_time.workload.resolve import load_workload
 
 torch = pytest.importorskip("torch")
 
-from precision_time.measure import steps  # noqa: E402
-from precision_time.measure.models import build_model  # noqa: E402
-from precision_time.measure.modes import MODES  # noqa: E402
-from precision_time.measure.run import measurer, run_points  # noqa: E402
+from precision_time.measure.launchers.local import measurer, run_trials  # noqa: E402
+from precision_time.measure.precisions import MODES  # noqa: E402
+from precision_time.measure.steps import training as steps  # noqa: E402
+from precision_time.measure.steps.models import BuiltModel, build_model  # noqa: E402
 
 OWN = ModelSpec(name="own_models:perceptron", library="own", optimizer="adamw")
 TIMING = Timing(median_s=0.25, low_s=0.2, high_s=0.3, repeats=5, calls=4)
 
 
-def point(precision: str = "fp32", **changes: object) -> StepPoint:
-    return replace(StepPoint(model=OWN, precision=precision, batch_size=0), **changes)
+def trial(precision: str = "fp32", **changes: object) -> StepTrial:
+    return replace(StepTrial(model=OWN, precision=precision, batch_size=0), **changes)
+
+
+def take_step(of: StepTrial, built: BuiltModel) -> None:
+    trainer = steps.trainer_of(of, built, "cpu", "eager")
+    trainer.backward(built.batch)
+    trainer.update()
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("precision", sorted(MODES))
 def test_a_step_moves_the_parameters(precision: str) -> None:
     mode = MODES[precision]
-    built = steps._prepared(point(precision), mode, "cpu")
+    built = steps.prepared_model(trial(precision), "cpu")
     before = [p.detach().clone() for p in built.module.parameters()]
     for _ in range(3):
-        steps._step(point(precision), mode, built, "cpu", "eager")()
+        take_step(trial(precision), built)
     after = list(built.module.parameters())
     assert any(not torch.equal(old, new) for old, new in zip(before, after, strict=True))
-    assert {p.dtype for p in after} == {steps.DTYPES[mode.held]}
+    assert {p.dtype for p in after} == {steps.DTYPES[mode.params]}
     assert all(torch.isfinite(p).all() for p in after)
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_accumulated_gradients_are_the_mean_of_their_batches() -> None:
     torch.manual_seed(0)
-    one = steps._prepared(point(), MODES["fp32"], "cpu")
+    one = steps.prepared_model(trial(), "cpu")
     gradients = []
     for grad_accum in (1, 4):
-        steps._step(point(grad_accum=grad_accum), MODES["fp32"], one, "cpu", "eager")()
+        take_step(trial(grad_accum=grad_accum), one)
         gradients.append([p.grad.clone() for p in one.module.parameters()])
     for once, summed in zip(*gradients, strict=True):
         assert torch.allclose(once, summed, rtol=1e-2, atol=1e-4)
@@ -61,7 +68,7 @@ def test_accumulated_gradients_are_the_mean_of_their_batches() -> None:
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_measured_step_knows_its_batch_and_parameters(cpu: MeasuredDevice) -> None:
-    result = steps.measure_step(point("bf16-mixed"), cpu, seconds=1e-3)
+    result = steps.measure_step(trial("bf16-mixed"), cpu, seconds=1e-3)
     assert result.batch_size == 32
     assert result.params == 16 * 32 + 32 + 32 * 16 + 16
     assert result.peak_bytes is None and result.power_w is None
@@ -71,23 +78,23 @@ def test_a_measured_step_knows_its_batch_and_parameters(cpu: MeasuredDevice) -> 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.slow
 def test_a_compiled_step_is_measured(cpu: MeasuredDevice) -> None:
-    result = steps.measure_step(point("bf16-mixed", compiled=True), cpu, seconds=1e-3, backend="eager")
+    result = steps.measure_step(trial("bf16-mixed", compiled=True), cpu, seconds=1e-3, backend="eager")
     assert result.timing.repeats >= 3
 
 
 @pytest.mark.parametrize(
     ("changed", "error", "says"),
     [
-        (point(model=replace(OWN, name="own_models:no_inputs")), CaptureError, "one batch"),
-        (point(model=replace(OWN, name="own_models:nothing")), CaptureError, "nothing"),
-        (point(model=replace(OWN, name="no_such_module:f")), CaptureError, "no_such_module"),
-        (point(model=replace(OWN, library="keras")), ConfigError, "keras"),
-        (point(model=replace(OWN, optimizer="lion")), ConfigError, "lion"),
-        (point(checkpointing=True), ConfigError, "checkpointing"),
+        (trial(model=replace(OWN, name="own_models:no_inputs")), CaptureError, "one batch"),
+        (trial(model=replace(OWN, name="own_models:nothing")), CaptureError, "nothing"),
+        (trial(model=replace(OWN, name="no_such_module:f")), CaptureError, "no_such_module"),
+        (trial(model=replace(OWN, library="keras")), ConfigError, "keras"),
+        (trial(model=replace(OWN, optimizer="lion")), ConfigError, "lion"),
+        (trial(checkpointing=True), ConfigError, "checkpointing"),
     ],
 )
-def test_points_that_cannot_be_are_refused(
-    cpu: MeasuredDevice, changed: StepPoint, error: type[Exception], says: str
+def test_trials_that_cannot_be_are_refused(
+    cpu: MeasuredDevice, changed: StepTrial, error: type[Exception], says: str
 ) -> None:
     with pytest.raises(error, match=says):
         steps.measure_step(changed, cpu, seconds=1e-3)
@@ -97,21 +104,21 @@ def test_points_that_cannot_be_are_refused(
 def test_rows_of_every_planned_step_become_jobs(name: str, tmp_path: Path) -> None:
     """On a device that has units for every precision."""
     gpu = MeasuredDevice(name="H200-SXM-141GB", kind="cuda", software="", framework_version="2.9.0")
-    table = Table(tmp_path / "steps.csv", steps_columns())
+    table = CsvTable(tmp_path / "steps.csv", steps_columns())
     planned = load_plan(name).steps
-    for planned_point in planned:
-        result = steps.StepResult(timing=TIMING, batch_size=planned_point.batch_size, params=1)
-        table.add(step_cells(planned_point, gpu, result))
+    for planned_trial in planned:
+        result = steps.StepResult(timing=TIMING, batch_size=planned_trial.batch_size, params=1)
+        table.add(step_cells(planned_trial, gpu, result))
     rows = [row for row in read_measurements(table.path) if isinstance(row, Measurement)]
     assert len(rows) == len(planned)
-    for planned_point, row in zip(planned, rows, strict=True):
+    for planned_trial, row in zip(planned, rows, strict=True):
         job = job_of(row)
-        assert job.precision.name == planned_point.precision
-        assert job.layout.micro_batch_size == planned_point.batch_size
-        assert job.layout.num_micro_batches == planned_point.grad_accum
-        assert job.layout.checkpointing.value == ("full" if planned_point.checkpointing else "none")
-        assert job.stack.compiler == ("inductor" if planned_point.compiled else "none")
-        assert job.stack.channels_last is planned_point.channels_last
+        assert job.precision.name == planned_trial.precision
+        assert job.layout.micro_batch_size == planned_trial.batch_size
+        assert job.layout.num_micro_batches == planned_trial.grad_accum
+        assert job.layout.checkpointing.value == ("full" if planned_trial.checkpointing else "none")
+        assert job.stack.compiler == ("inductor" if planned_trial.compiled else "none")
+        assert job.stack.channels_last is planned_trial.channels_last
         assert row.step_time_s == 0.25 and row.scope.value == "full-step" and not job.stack.real_input
         assert row.quality.value == "fine"
 
@@ -123,13 +130,13 @@ def steps_columns() -> list[str]:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_measured_rows_can_be_evaluated(tiny: Plan, cpu: MeasuredDevice, tmp_path: Path) -> None:
+def test_measured_rows_can_be_evaluated(tiny: MeasurePlan, cpu: MeasuredDevice, tmp_path: Path) -> None:
     from precision_time.evaluation.own_measurements import evaluate_csv
 
-    points = select(tiny, what="steps", models=["lstm-lm"])
-    report = run_points(points, cpu, out=tmp_path, measure=measurer(tiny, cpu))
+    trials = select(tiny, what="steps", models=["lstm-lm"])
+    report = run_trials(trials, cpu, out=tmp_path, measure=measurer(tiny, cpu))
     assert report.failed == {}
-    score = evaluate_csv(Path(report.files["steps"]))
+    score = evaluate_csv(Path(report.about["files"]["steps"]))
     assert score.overall is not None and score.overall.n == 1
     assert score.n_unsupported == 0
 

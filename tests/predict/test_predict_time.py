@@ -124,7 +124,7 @@ def test_it_turns_into_json_and_prints(answer):
     assert set(told["interval"]) == {"low_s", "high_s", "coverage"}
     assert {
         *("epoch_time_s", "total_time_s", "throughput", "throughput_unit", "mfu"),
-        *("memory_bytes_per_device", "fits", "evidence", "warnings", "global_batch_size"),
+        *("memory_bytes_per_device", "fits", "evidence", "diagnostics", "global_batch_size"),
     } <= told.keys()
     assert "resnet50" in str(answer) and "2048 per step" in str(answer)
 
@@ -134,18 +134,14 @@ def test_an_answer_is_frozen(answer):
         answer.step_time_s = 1.0
 
 
-def test_two_processes_give_the_same_answer(answer):
+def test_another_process_gives_the_same_answer(answer):
     code = f"""
 import json
 from precision_time.predict.api import predict_time
 print(json.dumps(predict_time(**{CALL!r}).to_dict()))
 """
-    outputs = [
-        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-        for _ in range(2)
-    ]
-    assert outputs[0] == outputs[1]
-    assert json.loads(outputs[0]) == json.loads(json.dumps(answer.to_dict()))
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert json.loads(done.stdout) == json.loads(json.dumps(answer.to_dict()))
 
 
 @pytest.mark.parametrize(
@@ -196,33 +192,40 @@ def test_unknown_names_offer_the_nearest(arguments, value, nearest):
     ]
     + ["tp", "pp", "cp", "ep", "expert_tp", "virtual_pp", "grad_accum"],
 )
-@pytest.mark.parametrize("value", [0, -3, float("nan"), float("inf"), True, "8"], ids=repr)
-def test_counts_that_cannot_be(name, value):
-    with pytest.raises(ConfigError, match=rf"{name}={value!r} .*must be a number above 0\. To fix: {name}="):
+@pytest.mark.parametrize("value", [0, -3, float("nan"), float("inf"), True, "eight"], ids=repr)
+def test_invalid_counts(name, value):
+    with pytest.raises(ConfigError, match=rf"{name}={value!r} is invalid: it must be .*\. To fix: "):
         predict_time(**{"model": "resnet50", name: value})
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said_of_it"),
+    ("options", "message"),
     [
-        ({"gpus": 1.5}, r"gpus=1\.5 must be a whole number\. To fix: gpus=1"),
-        ({"gpus": 10**9}, r"gpus=1000000000 is beyond 10,000,000\. To fix"),
-        ({"batch_size": 10**8}, r"batch_size=100000000 is beyond 10,000,000\. To fix"),
-        ({"model": "gpt2", "seq_len": 10**8}, r"seq_len=100000000 is beyond 10,000,000\. To fix"),
+        ({"gpus": 1.5}, r"gpus=1\.5 is invalid: it must be a whole number\. To fix: gpus=1"),
+        ({"gpus": 10**9}, r"gpus=1000000000 is invalid: it must be at most 10,000,000\. To fix"),
+        (
+            {"batch_size": 10**10},
+            r"batch_size=10000000000 is invalid: it must be at most 1,000,000,000\. To fix",
+        ),
+        (
+            {"model": "gpt2", "seq_len": 10**8},
+            r"seq_len=100000000 is invalid: it must be at most 10,000,000\. To fix",
+        ),
         ({"image_size": 10**6}, r"image_size 1000000 cannot be.*To fix"),
         ({"gpus": 2, "nodes": 4}, r"2 devices cannot be spread over 4 nodes.*To fix: num_nodes <= 2"),
+        ({"zero": 7}, r"zero=7 is invalid: it must be at most 3\. To fix"),
         ({"coverage": 1.0}, r"coverage=1\.0 .*To fix"),
         ({"coverage": 90}, r"coverage=90 .*To fix"),
         ({"checkpointing": "some"}, r"checkpointing='some' is none of none, selective, full\. To fix"),
     ],
 )
-def test_what_cannot_be_names_the_rule_and_the_way_out(arguments, said_of_it):
-    with pytest.raises(ConfigError, match=said_of_it):
-        predict_time(**{"model": "resnet50", **arguments})
+def test_invalid_values_name_the_rule_and_the_remedy(options, message):
+    with pytest.raises(ConfigError, match=message):
+        predict_time(**{"model": "resnet50", **options})
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said_of_it"),
+    ("options", "message"),
     [
         (
             {"gpus": 8, "global_batch_size": 100},
@@ -233,12 +236,11 @@ def test_what_cannot_be_names_the_rule_and_the_way_out(arguments, said_of_it):
             r"batch_size\(4\) \* dp\(8\).*= 32, but global_batch_size=100\. To fix: give only one",
         ),
         ({"gpus": 6, "tp": 4}, r"tp\(4\) \* pp\(1\) = 4 does not divide 6 devices\. To fix: use 4 devices"),
-        ({"zero": 7}, r"zero_stage=7 is not a stage"),
     ],
 )
-def test_what_does_not_divide(arguments, said_of_it):
-    with pytest.raises(LayoutError, match=said_of_it):
-        predict_time(**{"model": "resnet50", **arguments})
+def test_what_does_not_divide(options, message):
+    with pytest.raises(LayoutError, match=message):
+        predict_time(**{"model": "resnet50", **options})
 
 
 def test_the_way_out_works():

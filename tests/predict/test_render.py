@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from precision_time.diagnostics import Diagnostic, Severity
 from precision_time.predict.prediction import Evidence, Interval, Prediction
 from precision_time.predict.render import plain_text, render_explanation, to_text
 
@@ -93,13 +94,16 @@ def test_what_does_not_fit_is_said() -> None:
 
 
 def test_lines_common_to_all_stand_once_and_others_say_whose_they_are() -> None:
+    dataset, tf32 = (
+        Diagnostic("any", Severity.ASSUMPTION, text) for text in ("the dataset is imagenet", "TF32 is off")
+    )
     text = to_text(
         [
-            prediction("fp32", assumptions=("the data set is imagenet", "TF32 is off")),
-            prediction("bf16-mixed", assumptions=("the data set is imagenet",)),
+            prediction("fp32", diagnostics=(dataset, tf32)),
+            prediction("bf16-mixed", diagnostics=(dataset,)),
         ]
     )
-    assert text.count("the data set is imagenet") == 1
+    assert text.count("the dataset is imagenet") == 1
     assert "Assumed: fp32: TF32 is off" in text
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +10,7 @@ import typer
 
 from ..errors import ConfigError, MissingExtraError
 from .options import ImageSizeOption, JsonOption, SeqLenOption, complete_model, complete_words
-from .output import message, progress, write_json, write_rows
+from .output import message, progress, progress_bar, write_json, write_rows
 
 if TYPE_CHECKING:
     from ..papers.ghn.fit import Fitted
@@ -84,16 +82,16 @@ def _answer(model: str, k: int, seq_len: int | None, image_size: int | None) -> 
     from ..papers.ghn.embedding import embed
     from ..papers.ghn.known import embedding_of, known_embeddings
     from ..papers.ghn.known import nearest as nearest_to
-    from ..predict.question import resolve_workload
+    from ..request.request import Request
+    from ..request.resolve import workload_of
 
     known = model in known_embeddings().row_of and seq_len is None and image_size is None
     if known:
         embedding = embedding_of(model)
     else:
         with progress(f"Reading {model}"):
-            workload = resolve_workload(
-                model, None, seq_len=seq_len, image_size=image_size, sizes=None, dataset=None, optimizer=None
-            )
+            request = Request.of({"model": model, "seq_len": seq_len, "image_size": image_size})
+            workload = workload_of(request)
             embedding = embed(workload.graph)
     return {
         "model": model,
@@ -110,19 +108,19 @@ def _plain(answer: dict[str, Any] | None, map_file: Path | None) -> dict[str, An
     if answer is not None:
         plain |= answer
         plain["embedding"] = [float(value) for value in answer["embedding"]]
-        plain["nearest"] = [asdict(neighbour) for neighbour in answer["nearest"]]
+        plain["nearest"] = [asdict(neighbor) for neighbor in answer["nearest"]]
     return plain
 
 
 def _show(answer: dict[str, Any]) -> None:
     rows = [
-        (neighbour.name, neighbour.family, f"{neighbour.similarity:.3f}", _names(neighbour.same_as))
-        for neighbour in answer["nearest"]
+        (neighbor.name, neighbor.family, f"{neighbor.similarity:.3f}", _names(neighbor.same_as))
+        for neighbor in answer["nearest"]
     ]
     write_rows(f"Nearest to {answer['model']}", ("architecture", "family", ">similarity", "same graph"), rows)
     if answer["unknown_ops"]:
         listed = ", ".join(f"{op} x{count}" for op, count in answer["unknown_ops"].items())
-        message(f"Operators unknown to the vocabulary, joined through: {listed}")
+        message(f"Operators unknown to the vocabulary, skipped: {listed}")
 
 
 def _names(names: tuple[str, ...]) -> str:
@@ -162,12 +160,12 @@ def train_ghn(
 ) -> None:
     """Train a graph hypernetwork (torch).
 
-    It is scored on networks and images that it has never seen, beside untrained weights and chance.
+    It is scored on networks and images that it has never seen, alongside untrained weights and chance.
     """
     for option, path in (("--out", out), ("--checkpoint", checkpoint)):
         if path is not None and not path.absolute().parent.is_dir():
             raise ConfigError(
-                f"{option} {path}: its folder does not exist. To fix: make it, or name another."
+                f"{option} {path}: its folder does not exist. To fix: create it, or name another."
             )
     try:
         from ..papers.ghn.fit import fit_ghn
@@ -179,37 +177,17 @@ def train_ghn(
 
     settings = TrainSettings(seed=seed, steps=steps, minutes=minutes, networks=networks)
     budget = f"--steps {steps}" if steps else f"--minutes {minutes:g}"
-    with _bar() as tell:
+    with progress_bar("drawing held-out networks", remaining=True) as update:
+
+        def show(now: Any) -> None:
+            figures = f"loss {now.loss:.2f}, accuracy {now.accuracy:.2f}, held out {now.validation:.2f}"
+            update(now.step, now.steps or 10 * now.step, figures)
+
         fitted = fit_ghn(
-            data, settings, out=out, held_out_networks=held_out, checkpoint=checkpoint, tell=tell,
+            data, settings, out=out, held_out_networks=held_out, checkpoint=checkpoint, progress=show,
             command=f"precision-time train-ghn --data {data} {budget} --seed {seed}",
         )  # fmt: skip
     _report(fitted, out, json_output)
-
-
-@contextmanager
-def _bar() -> Iterator[Any]:
-    """A progress bar with loss and accuracies, on a terminal only."""
-    import sys
-
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("step {task.completed:.0f} of {task.total:.0f}"), BarColumn(), TimeElapsedColumn(),
-        TimeRemainingColumn(), TextColumn("{task.fields[figures]}"),
-    )  # fmt: skip
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("training", total=1, figures="drawing held-out networks")
-
-        def tell(now: Any) -> None:
-            figures = f"loss {now.loss:.2f}, accuracy {now.accuracy:.2f}, held out {now.validation:.2f}"
-            bar.update(task, completed=now.step, total=now.steps or 10 * now.step, figures=figures)
-
-        yield tell
 
 
 def _report(fitted: Fitted, out: Path | None, json_output: bool) -> None:

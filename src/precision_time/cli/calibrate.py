@@ -93,8 +93,8 @@ def _measurements(data: Path, device: str | None) -> list[Measurement]:
     )
     if not of_campaign:
         return read_own(data, device=device)
-    from ..measure.campaign.rows import corpus_csv
-    from ..measure.campaign.store import read_store
+    from ..measure.rows import corpus_csv
+    from ..measure.store import read_store
 
     text, _ = corpus_csv(read_store(data), source="own")
     with TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""`precision-time campaign`: profile training jobs on a Ray cluster, point after point."""
+"""`precision-time campaign`: profile training jobs on a Ray cluster, trial after trial."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import ConfigError, PrecisionTimeError
+from ..errors import ConfigError
 from ..io import write_atomically
 from ..units import format_duration
+from .measure import interrupted, show_report
 from .options import JsonOption, complete_words
-from .output import counted_progress, message, write_json, write_rows
+from .output import message, progress_bar, write_json, write_rows
 
 if TYPE_CHECKING:
-    from ..measure.campaign.plan import Campaign
-    from ..measure.campaign.point import FinishedPoint
-    from ..measure.campaign.run import CampaignReport, Progress
+    from ..measure.campaign import Campaign
+    from ..measure.report import Progress
+    from ..measure.result import TrialResult
 
 EXAMPLES = """\b
 Examples:
@@ -30,9 +31,6 @@ Examples:
 STORE = Path("campaign.sqlite")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?) ?(s|m|min|h)?")
 _UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
-_SHOWN_FAILURES = 10
-_INTERRUPTED = 130
-"""Exit code of a shell command that was ended by Ctrl-C."""
 
 app = typer.Typer(
     name="campaign",
@@ -50,7 +48,7 @@ StoreArgument = Annotated[
 @app.command(epilog=EXAMPLES)
 def run(
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="Campaign file (YAML); or say it by flags.")
+        Path | None, typer.Argument(metavar="[FILE]", help="Campaign file (YAML); or give options.")
     ] = None,
     *,
     models: Annotated[
@@ -65,54 +63,56 @@ def run(
     data: Annotated[
         str, typer.Option("--data", help="synthetic, digits, or the folder of an ImageFolder.")
     ] = "synthetic",
-    samples: Annotated[int | None, typer.Option("--samples", help="Of synthetic data, the whole.")] = None,
-    fractions: Annotated[str, typer.Option("--fractions", help="Shares of the data set, 0 to 1.")] = "1",
+    samples: Annotated[
+        int | None, typer.Option("--samples", help="Samples of the whole synthetic dataset.")
+    ] = None,
+    fractions: Annotated[str, typer.Option("--fractions", help="Shares of the dataset, 0 to 1.")] = "1",
     workers: Annotated[str, typer.Option("--workers", help="Numbers of workers.")] = "1",
     cpus: Annotated[str, typer.Option("--cpus", help="CPUs per worker.")] = "1",
     gpus: Annotated[str, typer.Option("--gpus", help="GPUs per worker.")] = "0",
-    nodes: Annotated[str, typer.Option("--nodes", help="Ray nodes the workers are spread over.")] = "1",
+    nodes: Annotated[str, typer.Option("--nodes", help="Ray nodes the workers are placed on.")] = "1",
     batch_sizes: Annotated[str, typer.Option("--batch-sizes", "-b", help="Samples per worker.")] = "32",
     precisions: Annotated[
         str, typer.Option("--precisions", "-p", help="fp32, bf16-mixed; on GPUs tf32, fp16-mixed.")
     ] = "fp32",
-    epochs: Annotated[int, typer.Option("--epochs", help="Epochs of a point, at most.")] = 1,
+    epochs: Annotated[int, typer.Option("--epochs", help="Epochs of a trial, at most.")] = 1,
     seconds: Annotated[
-        float | None, typer.Option("--seconds", help="Timed seconds of a point, at most; about.")
+        float | None, typer.Option("--seconds", help="Timed seconds of a trial, at most; about.")
     ] = None,
-    repeats: Annotated[int, typer.Option("--repeats", help="How often each point is measured.")] = 1,
+    repeats: Annotated[int, typer.Option("--repeats", help="How often each trial is measured.")] = 1,
     time_limit: Annotated[
-        float, typer.Option("--time-limit", help="Seconds after which a point is given up.")
+        float, typer.Option("--time-limit", help="Seconds after which a trial is given up.")
     ] = 120.0,
     oversubscribe: Annotated[
         bool, typer.Option("--oversubscribe", help="Let a local Ray offer more CPUs than there are.")
     ] = False,
     address: Annotated[
         str | None,
-        typer.Option("--address", help="Of a Ray cluster (host:port, auto). Default: one of its own, here."),
+        typer.Option("--address", help="Of a Ray cluster (host:port, auto). Default: a Ray on this machine."),
     ] = None,
     budget: Annotated[
         str | None,
         typer.Option(
-            "--budget", metavar="TIME", help="Such as 10m: the most informative points that fit into it."
+            "--budget", metavar="TIME", help="Such as 10m: the most informative trials that fit into it."
         ),
     ] = None,
     store: Annotated[
-        Path, typer.Option("--store", dir_okay=False, help="File that finished points are added to.")
+        Path, typer.Option("--store", dir_okay=False, help="File that results are added to.")
     ] = STORE,
     retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Measure points again that failed before.")
+        bool, typer.Option("--retry-failed", help="Measure trials again that failed before.")
     ] = False,
-    list_points: Annotated[
+    list_trials: Annotated[
         bool, typer.Option("--list", help="Only show what would be measured; starts no Ray.")
     ] = False,
     json_output: JsonOption = False,
 ) -> None:
-    """Measure the points that the store does not hold yet.
+    """Measure the trials that the store does not hold yet.
 
-    Each point is real training on Ray Train. Finished points are stored at once: an interrupted campaign
-    goes on where it stopped.
+    Each trial is real training on Ray Train. Results are stored at once: an interrupted campaign goes on
+    where it stopped. The exit code is 1 when trials failed and none could be measured.
     """
-    from ..measure.campaign.schema import campaign_of, load_campaign
+    from ..measure.campaign import campaign_of, load_campaign
 
     if (file is None) == (models is None):
         raise ConfigError("A campaign is a FILE or --models. To fix: give one of them.")
@@ -132,7 +132,7 @@ def run(
         }
         common = {"repeats": repeats, "epochs": epochs, "seconds": seconds, "time_limit": time_limit}
         campaign = campaign_of({**common, "oversubscribe": oversubscribe, "sweeps": [sweep]})
-    if list_points:
+    if list_trials:
         _list(campaign, json_output)
         return
     _run(campaign, store, address, _seconds(budget), retry_failed, json_output)
@@ -146,76 +146,80 @@ def _run(
     retry_failed: bool,
     json_output: bool,
 ) -> None:
-    from ..measure.campaign.run import run_campaign
+    from ..measure.launchers.ray import run_campaign
 
     try:
-        with counted_progress(waiting="starting workers", left=_left) as tell:
+        with progress_bar("starting workers", lines=True) as update:
+
+            def show_progress(now: Progress) -> None:
+                update(now.done, now.total, now.trial, f"{format_duration(now.left_s or 0.0)} left")
+
             report = run_campaign(
-                campaign, store, address=address, budget_s=budget_s, retry_failed=retry_failed, tell=tell
+                campaign,
+                store,
+                address=address,
+                budget_s=budget_s,
+                retry_failed=retry_failed,
+                progress=show_progress,
             )
     except KeyboardInterrupt:
-        message(f"Interrupted; what was measured is in {store}. The same command goes on from there.")
-        raise typer.Exit(_INTERRUPTED) from None
+        interrupted(store)
     if json_output:
         write_json(report.to_dict())
     else:
-        _show_report(report)
+        counts = {
+            "measured": len(report.measured),
+            "already stored": report.skipped,
+            "failed": len(report.failed),
+            "left for want of time": report.left,
+            "time": format_duration(report.seconds),
+        }
+        show_report(f"{campaign.name}: {len(campaign.trials)} trials", counts, report)
+        message(f"Wrote {store}")
+    if report.failed and not report.measured:
+        first = " ".join(next(iter(report.failed.values())).split())
+        message(f"Error: No trial could be measured, {len(report.failed)} failed; the first: {first}")
+        raise typer.Exit(1)
 
 
 def _list(campaign: Campaign, json_output: bool) -> None:
     if json_output:
-        write_json({"campaign": campaign.name, "points": [str(point) for point in campaign.points]})
+        write_json({"campaign": campaign.name, "points": [str(trial) for trial in campaign.trials]})
         return
-    rows = [(str(point), str(point.steps_per_epoch * point.epochs)) for point in campaign.points]
-    write_rows(f"{len(rows)} points of {campaign.name}", ("point", ">steps"), rows)
-
-
-def _show_report(report: CampaignReport) -> None:
-    counts = [
-        ("measured", str(report.measured)),
-        ("already there", str(report.skipped)),
-        ("failed", str(len(report.failed))),
-        ("left for want of time", str(report.left)),
-        ("time", format_duration(report.seconds)),
-    ]
-    write_rows(f"{report.campaign}: {report.points} points", ("points", ">count"), counts)
-    if report.failed:
-        typer.echo()
-        rows = list(report.failed.items())[:_SHOWN_FAILURES]
-        write_rows(f"Failed: {len(report.failed)}", ("point", "reason"), rows)
-    message(f"Wrote {report.store}")
+    rows = [(str(trial), str(trial.steps_per_epoch * trial.epochs)) for trial in campaign.trials]
+    write_rows(f"{len(rows)} trials of {campaign.name}", ("trial", ">steps"), rows)
 
 
 @app.command(epilog=EXAMPLES)
 def show(store: StoreArgument, *, json_output: JsonOption = False) -> None:
-    """Show the points of a store."""
-    from ..measure.campaign.store import read_store
+    """Show the results in a store."""
+    from ..measure.store import read_store
 
-    points = read_store(store)
+    results = read_store(store)
     if json_output:
-        write_json({"store": str(store), "points": [point.to_dict() for point in points]})
+        write_json({"store": str(store), "points": [result.to_dict() for result in results]})
         return
     write_rows(
-        f"{store}: {len(points)} points, {sum(point.status != 'ok' for point in points)} failed",
-        ("point", ">steps", ">step", ">sd %", ">grad wait", ">epoch", ">samples/s", "remarks"),
-        [_cells(point) for point in points],
+        f"{store}: {len(results)} trials, {sum(result.status != 'ok' for result in results)} failed",
+        ("trial", ">steps", ">step", ">sd %", ">grad wait", ">epoch", ">samples/s", "remarks"),
+        [_cells(result) for result in results],
     )
 
 
-def _cells(point: FinishedPoint) -> tuple[str, ...]:
-    name = f"{point.key}#{point.repeat}"
-    if point.status != "ok":
-        return (name, "", "", "", "", "", "", f"failed: {point.error}")
-    step_s, sd_s = point.step_time_s, point.step_time_sd_s
+def _cells(result: TrialResult) -> tuple[str, ...]:
+    name = f"{result.key}#{result.repeat}"
+    if result.status != "ok":
+        return (name, "", "", "", "", "", "", f"failed: {result.error}")
+    step_s, sd_s = result.step_time_s, result.step_time_sd_s
     return (
         name,
-        str(point.num_steps or ""),
+        str(result.num_steps or ""),
         _time(step_s),
         f"{100 * sd_s / step_s:.0f}" if sd_s is not None and step_s else "",
-        _time(point.gradient_wait_s),
-        _time(point.epoch_time_s),
-        f"{point.samples_per_s:.4g}" if point.samples_per_s else "",
-        point.label,
+        _time(result.gradient_wait_s),
+        _time(result.epoch_time_s),
+        f"{result.samples_per_s:.4g}" if result.samples_per_s else "",
+        result.label,
     )
 
 
@@ -229,35 +233,32 @@ def export(
     *,
     csv: Annotated[Path, typer.Option("--csv", dir_okay=False, help="File to write.")],
     corpus: Annotated[
-        bool, typer.Option("--corpus", help="Rows of a measurement file (docs/corpus.md) instead of points.")
+        bool, typer.Option("--corpus", help="Rows of a measurement file (docs/corpus.md) instead of trials.")
     ] = False,
     source: Annotated[
         str, typer.Option("--source", help="With --corpus: what the rows give as their source.")
     ] = "own-ray",
     json_output: JsonOption = False,
 ) -> None:
-    """Write the points of a store to a CSV file."""
+    """Write the results of a store to a CSV file."""
     from io import StringIO
 
-    from ..measure.campaign.point import write_points
-    from ..measure.campaign.rows import corpus_csv
-    from ..measure.campaign.store import read_store
+    from ..measure.result import write_results
+    from ..measure.rows import corpus_csv
+    from ..measure.store import read_store
 
-    points = read_store(store)
+    results = read_store(store)
     if corpus:
-        text, count = corpus_csv(points, source=source)
+        text, count = corpus_csv(results, source=source)
     else:
         file = StringIO()
-        count = write_points(points, file)
+        count = write_results(results, file)
         text = file.getvalue()
-    try:
-        write_atomically(csv, text)
-    except OSError as error:
-        raise PrecisionTimeError(f"{csv} cannot be written: {error}. To fix: name another file.") from error
+    write_atomically(csv, text)
     if json_output:
-        write_json({"csv": str(csv), "rows": count, "points": len(points)})
+        write_json({"csv": str(csv), "rows": count, "points": len(results)})
     else:
-        message(f"Wrote {count} rows of {len(points)} points to {csv}")
+        message(f"Wrote {count} rows of {len(results)} trials to {csv}")
 
 
 def _words(text: str) -> list[str]:
@@ -268,7 +269,9 @@ def _numbers(option: str, text: str) -> list[float]:
     try:
         numbers = [float(word) for word in _words(text)]
     except ValueError:
-        raise ConfigError(f"{option} {text!r} is no list of numbers. To fix: write it like 1,2,4.") from None
+        raise ConfigError(
+            f"{option} {text!r} is not a list of numbers. To fix: write it like 1,2,4."
+        ) from None
     return [int(number) if number.is_integer() else number for number in numbers]
 
 
@@ -284,9 +287,5 @@ def _seconds(text: str | None) -> float | None:
         return None
     match = _DURATION.fullmatch(text.strip())
     if match is None or float(match[1]) <= 0:
-        raise ConfigError(f"--budget {text!r} is no time. To fix: write it like 90s, 10m or 1.5h.")
+        raise ConfigError(f"--budget {text!r} is not a duration. To fix: write it like 90s, 10m or 1.5h.")
     return float(match[1]) * _UNITS[match[2] or "s"]
-
-
-def _left(now: Progress) -> str:
-    return f"{format_duration(now.left_s)} left"

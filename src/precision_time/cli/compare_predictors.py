@@ -81,9 +81,10 @@ def compare_predictors(
 
 
 def _write(result: PredictorComparison) -> None:
-    from ..evaluation.comparison import comparison_introduction, left_out
+    from ..evaluation.comparison import left_out
+    from ..evaluation.tables import introduction
 
-    typer.echo(comparison_introduction(result))
+    typer.echo(introduction(result.report))
     missing = left_out(result)
     if missing:
         typer.echo(f"\n{missing}")

@@ -2,68 +2,122 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from typing import Annotated, Any
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from typing import Annotated, Any, NamedTuple
 
 import typer
+import typer.core
 
 from .. import __version__
-from ..errors import PrecisionTimeError
-from . import (
-    architectures,
-    calibrate,
-    campaign,
-    compare_predictors,
-    devices,
-    env,
-    evaluate,
-    explain,
-    layout,
-    measure,
-    models,
-    performance,
-    precisions,
-    predict,
-    predictddl,
-    report,
-    stacks,
-    train,
-)
+from ..errors import PrecisionTimeError, in_one_line, printable
 from .output import message
 
+
+class Place(NamedTuple):
+    """Where the code of a command is."""
+
+    module: str
+    attribute: str
+    summary: str
+    """The line of the help, which is shown without loading the code."""
+    examples: str = "EXAMPLES"
+
+
+COMMANDS: Mapping[str, Place] = {
+    "predict": Place("predict", "predict", "Predict the time of a step, an epoch, a run."),
+    "layout": Place("layout", "layout", "Rank the ways to spread a model over devices."),
+    "explain": Place("explain", "explain", "Show what a precision changes, per op class."),
+    "evaluate": Place("evaluate", "evaluate", "Score the shipped predictor on measured runs."),
+    "report": Place("report", "report", "Score the predictor on runs it has not seen."),
+    "measure": Place("measure", "measure", "Time kernels and training steps on this device."),
+    "train": Place("train", "train", "Fit the predictor on the shipped corpus."),
+    "models": Place("models", "models", "List the models that answer without torch."),
+    "devices": Place("devices", "devices", "List the devices, or one with all its figures."),
+    "precisions": Place("precisions", "precisions", "List the precision policies."),
+    "stacks": Place("stacks", "stacks", "List the software profiles."),
+    "env": Place("env", "env", "Show versions, the corpus, packages and GPUs."),
+    "architectures": Place(
+        "architectures", "architectures", "List the known architectures most like a model."
+    ),
+    "train-ghn": Place("architectures", "train_ghn", "Train a graph hypernetwork (torch).", "TRAIN_EXAMPLES"),
+    "compare-predictors": Place(
+        "compare_predictors", "compare_predictors", "Compare ours with the predictors of the papers."
+    ),
+    "predictddl": Place("predictddl", "app", "Predict architectures never seen (PredictDDL)."),
+    "campaign": Place("campaign", "app", "Profile training jobs on a Ray cluster."),
+    "performance-models": Place(
+        "performance", "performance_models", "Learn training times from measured points.", "MODELS_EXAMPLES"
+    ),
+    "performance-predict": Place(
+        "performance", "performance_predict", "Ask a model of `performance-models`.", "PREDICT_EXAMPLES"
+    ),
+    "calibrate": Place("calibrate", "calibrate", "Calibrate the predictor to your own cluster."),
+}
+
+
+class _Stopped(BaseException):
+    """What ended a command from outside, by a name that typer does not turn into exit code 1."""
+
+    def __init__(self, *, interrupted: bool) -> None:
+        self.interrupted = interrupted
+
+
+class Commands(typer.core.TyperGroup):
+    """The group of all commands, each loaded when it is used: help and completion stay fast."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; interrupts and closed pipes reach `main`."""
+        try:
+            return super().invoke(ctx)
+        except (KeyboardInterrupt, BrokenPipeError) as stop:
+            raise _Stopped(interrupted=isinstance(stop, KeyboardInterrupt)) from stop
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names in the order of the help."""
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of a name; None where there is none."""
+        del ctx
+        return load_command(cmd_name) if cmd_name in COMMANDS else None
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """The list of commands, without loading them."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, place.summary) for name, place in COMMANDS.items()])
+
+
+@cache
+def load_command(name: str) -> Any:
+    """The command of a name in `COMMANDS`."""
+    place = COMMANDS[name]
+    module = import_module(f".{place.module}", __package__)
+    found = getattr(module, place.attribute)
+    if isinstance(found, typer.Typer):
+        return typer.main.get_command(found)
+    alone = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=_SETTINGS)
+    alone.command(name, epilog=getattr(module, place.examples))(found)
+    return typer.main.get_command(alone)
+
+
+_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 app = typer.Typer(
     name="precision-time",
+    cls=Commands,
     help="How long a training step or run takes, at every precision, before a GPU is rented.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings=_SETTINGS,
 )
-for command in (
-    predict,
-    layout,
-    explain,
-    evaluate,
-    report,
-    measure,
-    train,
-    models,
-    devices,
-    precisions,
-    stacks,
-    env,
-):
-    app.command(epilog=command.EXAMPLES)(getattr(command, command.__name__.rpartition(".")[2]))
-app.command(epilog=architectures.EXAMPLES)(architectures.architectures)
-app.command("train-ghn", epilog=architectures.TRAIN_EXAMPLES)(architectures.train_ghn)
-app.command("compare-predictors", epilog=compare_predictors.EXAMPLES)(compare_predictors.compare_predictors)
-app.add_typer(predictddl.app)
-app.add_typer(campaign.app)
-app.command("performance-models", epilog=performance.MODELS_EXAMPLES)(performance.performance_models)
-app.command("performance-predict", epilog=performance.PREDICT_EXAMPLES)(performance.performance_predict)
-app.command(epilog=calibrate.EXAMPLES)(calibrate.calibrate)
 
 
 def command_paths() -> list[str]:
@@ -75,7 +129,11 @@ def command_paths() -> list[str]:
             if hasattr(command, "commands"):
                 yield from below(command, f"{before}{name} ")
 
-    return [*below(typer.main.get_command(app), "")]
+    found = []
+    for name in COMMANDS:
+        command = load_command(name)
+        found += [name, *(below(command, f"{name} ") if hasattr(command, "commands") else ())]
+    return found
 
 
 def _show_version(wanted: bool) -> None:
@@ -98,22 +156,53 @@ def root(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; errors that this package raises on purpose exit with code 2.
+    """Run the command line; no error ends in a traceback unless --debug asks for it.
+
+    Exit codes: 2 for what the caller can mend (input, files, folders), 130 when interrupted, 70 for an error
+    that nobody foresaw.
 
     Args:
         arguments: Words after the program name; `sys.argv` if None.
     """
+    sys.stdout = sys.stdout or io.StringIO()  # None where the shell closed it
+    sys.stderr = sys.stderr or io.StringIO()
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     try:
-        app(args=words, prog_name="precision-time")
-    except PrecisionTimeError as error:
-        if debug:
+        try:
+            app(args=words, prog_name="precision-time")
+        finally:
+            sys.stdout.flush()  # while an error can still be reported
+    except (Exception, KeyboardInterrupt, _Stopped) as error:
+        code, line = _last_words(error)
+        if debug and code:
             raise
-        message(f"Error: {' '.join(str(error).split())}")
-        raise SystemExit(2) from None
-    except BrokenPipeError:
-        # The reader of a pipe (`| head`) has gone: nothing is wrong, and nothing more can be written.
+        with contextlib.suppress(OSError, ValueError):
+            if line:
+                message(" ".join(line.split()))
+        _silence()
+        raise SystemExit(code) from None
+
+
+def _last_words(error: BaseException) -> tuple[int, str]:
+    """Exit code and line of an error."""
+    if isinstance(error, PrecisionTimeError):
+        return 2, f"Error: {error}"
+    if isinstance(error, KeyboardInterrupt) or (isinstance(error, _Stopped) and error.interrupted):
+        return 130, "Interrupted."
+    if isinstance(error, BrokenPipeError | _Stopped):
+        return 0, ""  # the reader of a pipe (`| head`) has gone: nothing is wrong
+    if isinstance(error, OSError) and error.errno is not None:
+        said = printable(str(error), longest=500)
+        return 2, f"Error: {said}. To fix: check file, folder, permissions and free space."
+    return 70, f"{in_one_line(error)} --debug shows the traceback."
+
+
+def _silence() -> None:
+    """Let nothing buffered be written on the way out: it would fail again."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        sys.stdout.flush()
+        return
+    with contextlib.suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(0) from None

@@ -1,20 +1,21 @@
-"""`precision-time measure`: time kernels and whole training steps on the device at hand."""
+"""`precision-time measure`: time kernels and whole training steps on this machine's device."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from .options import JsonOption
-from .output import counted_progress, message, write_json, write_rows
+from .output import message, progress_bar, write_json, write_rows
 
 if TYPE_CHECKING:
     from ..measure.device import MeasuredDevice
-    from ..measure.points import Plan, Point
-    from ..measure.run import MeasureReport
+    from ..measure.plan import MeasurePlan
+    from ..measure.report import TrialReport
+    from ..measure.trial import LocalTrial
 
 EXAMPLES = """\b
 Examples:
@@ -25,6 +26,8 @@ Examples:
 """
 
 _SHOWN_FAILURES = 10
+_INTERRUPTED = 130
+"""Exit code of a shell command that was ended by Ctrl-C."""
 
 
 def measure(
@@ -50,12 +53,12 @@ def measure(
     ] = None,
     seconds_per_point: Annotated[
         float | None,
-        typer.Option("--seconds-per-point", min=0.001, help="Timed seconds per point. Default: the plan's."),
+        typer.Option("--seconds-per-point", min=0.001, help="Timed seconds per trial. Default: the plan's."),
     ] = None,
     budget: Annotated[
         float | None,
         typer.Option(
-            "--budget", min=1.0, help="Seconds for the whole run; no point is started that passes it."
+            "--budget", min=1.0, help="Seconds for the whole run; no trial is started that passes it."
         ),
     ] = None,
     on: Annotated[str, typer.Option("--on", help="auto (a GPU where there is one), cuda or cpu.")] = "auto",
@@ -63,46 +66,66 @@ def measure(
         str | None, typer.Option("--device", "-d", help="Name for the rows instead of the driver's.")
     ] = None,
     retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Measure points again that failed before.")
+        bool, typer.Option("--retry-failed", help="Measure trials again that failed before.")
     ] = False,
     graphs: Annotated[
         bool, typer.Option("--graphs/--no-graphs", help="Operators: replay CUDA graphs, kernels alone.")
     ] = True,
-    list_points: Annotated[
+    list_trials: Annotated[
         bool, typer.Option("--list", help="Only show what would be measured; needs no torch with --plan.")
     ] = False,
     json_output: JsonOption = False,
 ) -> None:
     """Time kernels and training steps on this device.
 
-    Every finished point is stored at once: an interrupted run goes on where it stopped.
+    Every result is stored at once: an interrupted run goes on where it stopped.
     """
-    from ..measure.points import load_plan, select
+    from ..measure.plan import load_plan, select
 
-    found = None if list_points and plan else _device(on, device)
+    found = None if list_trials and plan else _device(on, device)
     chosen = load_plan(plan or (found.kind if found else "cuda"))
     filters = {"precisions": _words(precisions), "models": _words(models), "ops": _words(ops)}
-    points = select(chosen, what=what, **filters)
-    if list_points or found is None:
-        _list(chosen, points, json_output)
+    trials = select(chosen, what=what, **filters)
+    if list_trials or found is None:
+        _list(chosen, trials, json_output)
         return
-    from ..measure.run import measurer, run_points
+    from ..measure.launchers.local import measurer, run_trials
 
     message(f"{found.name}: {found.software}")
-    with counted_progress() as tell:
-        report = run_points(
-            points,
-            found,
-            out=out,
-            measure=measurer(chosen, found, seconds=seconds_per_point, graphs=graphs),
-            budget_s=budget,
-            retry_failed=retry_failed,
-            tell=tell,
-        )
+    try:
+        with progress_bar(lines=True) as update:
+            report = run_trials(
+                trials,
+                found,
+                out=out,
+                measure=measurer(chosen, found, seconds=seconds_per_point, graphs=graphs),
+                budget_s=budget,
+                retry_failed=retry_failed,
+                progress=lambda now: update(now.done, now.total, now.trial),
+            )
+    except KeyboardInterrupt:
+        interrupted(out)
     if json_output:
         write_json(report.to_dict())
-    else:
-        _show(report)
+        return
+    answer = report.to_dict()
+    counts = {
+        "steps measured": answer["measured_steps"],
+        "operators measured": answer["measured_ops"],
+        "already stored": report.skipped,
+        "failed": len(report.failed),
+        "no hardware or library for": sum(report.refused.values()),
+        "left for want of time": report.left,
+        "seconds": f"{report.seconds:.0f}",
+    }
+    show_report(f"{answer['source']} on {answer['device']}", counts, report)
+    message(f"Wrote {', '.join(answer['files'].values())}")
+
+
+def interrupted(where: Path) -> NoReturn:
+    """End a command that was interrupted by Ctrl-C, in one line."""
+    message(f"Interrupted; what was measured is in {where}. The same command goes on from there.")
+    raise typer.Exit(_INTERRUPTED) from None
 
 
 def _device(kind: str, name: str | None) -> MeasuredDevice:
@@ -115,33 +138,24 @@ def _words(text: str | None) -> Sequence[str]:
     return [word for part in (text or "").split(",") if (word := part.strip())]
 
 
-def _list(plan: Plan, points: Sequence[Point], json_output: bool) -> None:
-    from ..measure.points import OpPoint
+def _list(plan: MeasurePlan, trials: Sequence[LocalTrial], json_output: bool) -> None:
+    from ..measure.trial import KernelTrial
 
     if json_output:
-        write_json({"plan": plan.name, "points": [point.key for point in points]})
+        write_json({"plan": plan.name, "points": [trial.key for trial in trials]})
         return
     rows = [
-        ("op" if isinstance(point, OpPoint) else "step", str(point.rank), point.precision, str(point))
-        for point in points
+        ("op" if isinstance(trial, KernelTrial) else "step", str(trial.rank), trial.precision, str(trial))
+        for trial in trials
     ]
-    write_rows(f"{len(points)} points of the plan {plan.name}", ("what", ">rank", "precision", "point"), rows)
+    write_rows(f"{len(trials)} trials of the plan {plan.name}", ("what", ">rank", "precision", "trial"), rows)
 
 
-def _show(report: MeasureReport) -> None:
-    answer = report.to_dict()
-    counts = [
-        ("steps measured", str(answer["measured_steps"])),
-        ("operators measured", str(answer["measured_ops"])),
-        ("already there", str(report.skipped)),
-        ("failed", str(len(report.failed))),
-        ("no hardware or library for", str(sum(report.refused.values()))),
-        ("left for want of time", str(report.left)),
-        ("seconds", f"{report.seconds:.0f}"),
-    ]
-    write_rows(f"{report.source} on {report.device}", ("points", ">count"), counts)
+def show_report(title: str, counts: Mapping[str, object], report: TrialReport) -> None:
+    """Write what became of the trials of a run, and why the first of them failed."""
+    rows = [(what, str(count)) for what, count in counts.items()]
+    write_rows(title, ("trials", ">count"), rows)
     if report.failed:
         typer.echo()
         rows = list(report.failed.items())[:_SHOWN_FAILURES]
-        write_rows(f"Failed: {len(report.failed)}", ("point", "reason"), rows)
-    message(f"Wrote {', '.join(report.files.values())}")
+        write_rows(f"Failed: {len(report.failed)}", ("trial", "reason"), rows)

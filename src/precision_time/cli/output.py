@@ -17,25 +17,14 @@ if TYPE_CHECKING:
 
 _PLAIN_WIDTH = 120
 _LINE_EVERY_S = 15.0
+_MOST_TEXT = 100
 
 
-class Counted(Protocol):
-    """Where work of many points stands."""
+class ProgressUpdate(Protocol):
+    """Shows where work of many steps stands."""
 
-    @property
-    def done(self) -> int:
-        """Points settled."""
-        ...
-
-    @property
-    def total(self) -> int:
-        """Points in all."""
-        ...
-
-    @property
-    def point(self) -> str:
-        """What is being done now."""
-        ...
+    def __call__(self, done: int, total: int | None, text: str, left: str = "") -> None:
+        """Show `done` of `total` (None: unknown), what is done now, and an estimate of the time left."""
 
 
 def message(text: str) -> None:
@@ -104,51 +93,54 @@ def progress(title: str) -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
-def counted_progress(
-    *, waiting: str = "", left: Callable[[Any], str] = lambda _: ""
-) -> Iterator[Callable[[Any], None]]:
-    """A bar of points done on a terminal; elsewhere a line on stderr every few seconds.
+def progress_bar(
+    waiting: str = "", *, lines: bool = False, remaining: bool = False
+) -> Iterator[ProgressUpdate]:
+    """A bar on stderr while the block runs, on a terminal only.
 
     Args:
-        waiting: What is said while no point is being done.
-        left: The time that is left by an estimate of the work's own, in words.
+        waiting: Shown while nothing else is.
+        lines: Where stderr is not a terminal, write a line every few seconds.
+        remaining: Estimate the time left from the steps done.
 
     Yields:
-        A function that takes a `Counted`.
+        The function that moves the bar.
     """
     if not sys.stderr.isatty():
-        yield _Lines(waiting, left).tell
+        yield _line_updates(waiting) if lines else lambda *_, **__: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns: Any = (
-        *(BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()),
-        *(TextColumn("{task.fields[left]}"), TextColumn("{task.description}")),
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
     )
+
+    columns: list[Any] = [BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
+    columns += [TimeRemainingColumn()] if remaining else []
+    columns += [TextColumn("{task.fields[left]}"), TextColumn("{task.description}")]
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(waiting, total=None, left="")
 
-        def tell(now: Counted) -> None:
-            said = now.point[:60] or waiting
-            bar.update(task, total=now.total, completed=now.done, left=left(now), description=said)
+        def update(done: int, total: int | None, text: str, left: str = "") -> None:
+            bar.update(task, total=total, completed=done, left=left, description=text[:_MOST_TEXT] or waiting)
 
-        yield tell
+        yield update
 
 
-class _Lines:
-    """Says where work stands, but not too often."""
+def _line_updates(waiting: str) -> ProgressUpdate:
+    """Writes where work stands as lines, but not too often."""
+    start_s = time.monotonic()
+    next_s = start_s
 
-    def __init__(self, waiting: str, left: Callable[[Any], str]) -> None:
-        self._waiting, self._left = waiting, left
-        self._start_s = self._last_s = time.monotonic()
-
-    def tell(self, now: Counted) -> None:
+    def update(done: int, total: int | None, text: str, left: str = "") -> None:
+        nonlocal next_s
         time_s = time.monotonic()
-        if now.done == 0 or time_s - self._last_s >= _LINE_EVERY_S:
-            self._last_s = time_s
-            left = self._left(now)
-            message(
-                f"{now.done}/{now.total} after {time_s - self._start_s:.0f} s"
-                f"{left and ', ' + left}: {now.point or self._waiting}"
-            )
+        if done == 0 or time_s >= next_s:
+            next_s = time_s + _LINE_EVERY_S
+            message(f"{done}/{total} after {time_s - start_s:.0f} s{left and ', ' + left}: {text or waiting}")
+
+    return update

@@ -20,7 +20,7 @@ Examples:
 PREDICT_EXAMPLES = """\b
 Examples:
   precision-time performance-predict resnet.ptm --set num_workers=8 --set batch_per_worker=64
-  precision-time performance-predict resnet.ptm --csv questions.csv --json
+  precision-time performance-predict resnet.ptm --csv rows.csv --json
 """
 
 
@@ -48,19 +48,19 @@ def performance_models(
     """Learn training times from measured points.
 
     Tunes every technique on inner splits of the points it is fitted on, takes the one with the lowest error
-    there, and scores it on points held out: between the measured values, beyond them, or at random.
+    there, and scores it on test points: between the measured values, beyond them, or at random.
     """
     from ..papers.ray_models.report import SCORE_COLUMNS, remarks, score_rows, to_dict
     from ..papers.ray_models.schema import prepared, read_study
-    from ..papers.ray_models.search import require_sklearn
     from ..papers.ray_models.study import run_study
+    from ..papers.ray_models.tuning import require_sklearn
 
     require_sklearn()
     content = read_study(study)
     _check_folders(out, plots)
     points, plan = prepared(content, _data(study, content.data, csv))
-    with progress("Performance models") as tell:
-        result = run_study(points, plan, tell=tell)
+    with progress("Performance models") as show:
+        result = run_study(points, plan, progress=show)
     if out is not None:
         result.model.save(out)
     if plots is not None:
@@ -83,15 +83,15 @@ def performance_predict(
     *,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="COLUMN=VALUE", help="A value of the row asked; may be repeated."),
+        typer.Option("--set", metavar="COLUMN=VALUE", help="A value of the row to predict; may be repeated."),
     ] = None,
     csv: Annotated[
         Path | None,
-        typer.Option("--csv", exists=True, dir_okay=False, help="Rows asked, one prediction each."),
+        typer.Option("--csv", exists=True, dir_okay=False, help="Rows to predict, one prediction each."),
     ] = None,
     json_output: JsonOption = False,
 ) -> None:
-    """Ask a model of `performance-models`.
+    """Predict with a model of `performance-models`.
 
     Values outside the measured range are extrapolated, and the answer says so.
     """
@@ -104,7 +104,7 @@ def performance_predict(
     fitted = PerformanceModel.load(model)
     rows: list[dict[str, Any]] = [_row(set_ or [])] if csv is None else [*read_csv(csv)[0]]
     if not rows:
-        raise ConfigError(f"{csv} has no rows. To fix: write one row per question.")
+        raise ConfigError(f"{csv} has no rows. To fix: write one row per prediction.")
     times = fitted.predict(rows)
     notes = fitted.remarks(rows)
     if json_output:
@@ -126,7 +126,7 @@ def _data(study: Path, stated: str | None, csv: Path | None) -> Path:
     if csv is not None:
         return csv
     if stated is None:
-        raise ConfigError(f"{study} names no data. To fix: add `data: points.csv`, or give --csv FILE.")
+        raise ConfigError(f"{study} names no points. To fix: add `data: points.csv`, or give --csv FILE.")
     return study.parent / stated
 
 
@@ -135,7 +135,7 @@ def _check_folders(out: Path | None, plots: Path | None) -> None:
     from ..errors import ConfigError
 
     if out is not None and not out.absolute().parent.is_dir():
-        raise ConfigError(f"--out {out}: its folder does not exist. To fix: make it, or name another.")
+        raise ConfigError(f"--out {out}: its folder does not exist. To fix: create it, or name another.")
     if plots is not None:
         from ..plotting import require_matplotlib
 
@@ -143,7 +143,7 @@ def _check_folders(out: Path | None, plots: Path | None) -> None:
 
 
 def _save_plots(result: Any, folder: Path) -> None:
-    from ..papers.ray_models.plots import plots
+    from ..papers.ray_models.report import plots
 
     folder.mkdir(parents=True, exist_ok=True)
     for name, svg in plots(result).items():
@@ -159,6 +159,8 @@ def _row(pairs: list[str]) -> dict[str, str]:
     for pair in pairs:
         name, sign, value = pair.partition("=")
         if not sign or not name:
-            raise ConfigError(f"--set {pair} is no COLUMN=VALUE. To fix: write such as --set num_workers=4.")
+            raise ConfigError(
+                f"--set {pair} is not of the form COLUMN=VALUE. To fix: write, say, --set num_workers=4."
+            )
         row[name] = value
     return row

@@ -1,4 +1,4 @@
-"""`precision-time predictddl`: one predictor per data-set type, for architectures never seen."""
+"""`precision-time predictddl`: one predictor per dataset type, for architectures never seen."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import ConfigError
 from ..io import write_atomically
 from . import predictddl_collect, predictddl_train
 from .options import (
@@ -93,7 +92,7 @@ def predict(
     seq_len: SeqLenOption = None,
     image_size: ImageSizeOption = None,
     size: SizesOption = None,
-    task: Annotated[str, typer.Option("--task", help="What is trained, where no data set says so.")] = "",
+    task: Annotated[str, typer.Option("--task", help="What is trained, where no dataset says so.")] = "",
     stack: Annotated[str | None, typer.Option("--stack", help="Software profile.")] = None,
     no_train: NoTrainOption = False,
     registry: RegistryOption = None,
@@ -127,9 +126,9 @@ def predict(
                 "Name a --device (with --nodes and --devices-per-node) or an --inventory."
             )
         request["cluster"] = {"device": device, "num_nodes": nodes, "devices_per_node": devices_per_node}
-    with progress(f"Predicting {model}") as tell:
-        service = PredictDDL(registry=open_registry(registry), train=not no_train, tell=tell)
-        answer = service.predict(read_request(request))
+    with progress(f"Predicting {model}") as show:
+        service = PredictDDL(registry=open_registry(registry), train=not no_train, progress=show)
+        answer = service.predict(read_request(request, is_data=False))
     if json_output:
         write_json(answer.to_dict())
         return
@@ -138,7 +137,7 @@ def predict(
         message(f"Note: {note}")
     if answer.unknown_ops:
         listed = ", ".join(f"{name} x{count}" for name, count in answer.unknown_ops.items())
-        message(f"Note: operators that the embedding goes around: {listed}")
+        message(f"Note: operators that the embedding skips: {listed}")
 
 
 @app.command(epilog=_BATCH)
@@ -170,12 +169,12 @@ def batch(
 
     cluster = None if inventory is None else read_inventory(inventory)
     defaults = {"variant": variant, "regressor": regressor}
-    with progress(f"Predicting {file}") as tell:
-        service = PredictDDL(registry=open_registry(registry), train=not no_train, tell=tell)
+    with progress(f"Predicting {file}") as show:
+        service = PredictDDL(registry=open_registry(registry), train=not no_train, progress=show)
         answers = answer_batch(service, read_batch(file, cluster=cluster, defaults=defaults))
     refused = [item for item in answers if isinstance(item, Refusal)]
     if output is not None:
-        _write(output, "".join(json.dumps(item.to_dict()) + "\n" for item in answers))
+        write_atomically(output, "".join(json.dumps(item.to_dict()) + "\n" for item in answers))
         message(f"Wrote {len(answers)} answers to {output}")
     if json_output:
         write_json({"answers": [item.to_dict() for item in answers], "refused": len(refused)})
@@ -216,13 +215,6 @@ def _write_answers(answers: list[Answer]) -> None:
         ">usual error %",
     )
     write_rows("", columns, rows)
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        write_atomically(path, text)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written ({error}). To fix: choose another file.") from error
 
 
 app.command(epilog=predictddl_train.TRAIN_EXAMPLES)(predictddl_train.train)

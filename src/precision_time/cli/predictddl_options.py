@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 def complete_dataset(prefix: str) -> list[str]:
-    """Data sets whose facts are known, that start with `prefix`."""
+    """Datasets whose facts are known, that start with `prefix`."""
     from ..papers.predictddl.datasets import known_dataset_names
 
     return [name for name in known_dataset_names() if name.startswith(prefix)]
 
 
 def complete_type(prefix: str) -> list[str]:
-    """Data-set types that start with `prefix`."""
+    """Dataset types that start with `prefix`."""
     from ..papers.predictddl.datasets import dataset_types
 
     return [name for name in dataset_types() if name.startswith(prefix)]

@@ -31,7 +31,7 @@ def train(
     types: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[TYPE]...", help="Data-set types; all by default.", autocompletion=complete_type
+            metavar="[TYPE]...", help="Dataset types; all by default.", autocompletion=complete_type
         ),
     ] = None,
     *,
@@ -48,7 +48,7 @@ def train(
 ) -> None:
     """Train predictors on the corpus and your own runs.
 
-    Each becomes a new version of its data-set type.
+    Each becomes a new version of its dataset type.
     """
     from ..papers.predictddl.fitting import QUICK, FitSettings
     from ..papers.predictddl.trainer import read_runs, train_and_save, trainable
@@ -58,11 +58,11 @@ def train(
     where = open_registry(registry)
     settings = QUICK if quick else FitSettings()
     done: list[dict[str, Any]] = []
-    with progress("Training") as tell:
-        tell("reading the runs")
+    with progress("Training") as show:
+        show("reading the runs")
         runs, unread = read_runs(csv or [], alone=alone)
         for rows in trainable(runs, types or []):
-            done.append(_trained_row(train_and_save(where, rows, settings=settings, tell=tell)))
+            done.append(_trained_row(train_and_save(where, rows, settings=settings, progress=show)))
     if json_output:
         write_json({"registry": str(where.own), "trained": done, "unread_rows": unread})
         return

@@ -75,11 +75,11 @@ def report(
     20 minutes on two cores; what was computed is kept in the user's cache.
     """
     from ..evaluation.report import build_report
-    from ..ray_executor import spread_over
+    from ..ray_executor import open_executor
 
     _check(markdown, html, write_baseline)
     tables = [name for words in only or [] for name in words.split(",")]
-    with spread_over(ray) as map_fn, progress("Report") as show:
+    with open_executor(ray) as map_fn, progress("Report") as show:
         result = build_report(
             only=tables, seeds=seeds, quick=quick, sample=sample, folds=folds, progress=show, map_fn=map_fn
         )

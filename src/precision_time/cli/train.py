@@ -43,10 +43,10 @@ def train(
 
     from ..learn.metrics import summarize
     from ..learn.training import train as fit
-    from ..ray_executor import spread_over
+    from ..ray_executor import open_executor
 
     folder = output or Path(str(files("precision_time.learn").joinpath("data")))
-    with spread_over(ray) as map_fn, progress("Fitting") as report:
+    with open_executor(ray) as map_fn, progress("Fitting") as report:
         result = fit(seed=seed, quick=quick, progress=report, map_fn=map_fn)
         result.predictor.save(folder)
     measured_s = result.table.measured_s

@@ -18,7 +18,7 @@ from ..io import cache_folder
 from ..papers.cherrypick.replay import Replayed, replay
 from ..papers.contract import Ints
 from ..papers.per_job import STEPS_PER_RUN
-from ..papers.registry import PREDICTORS, Needs, RegisteredPredictor, chosen_predictors
+from ..papers.registry import PREDICTORS, Needs, PredictorEntry, chosen_predictors
 from .costs import REQUESTS, AnswerCost, answer_cost, reading_costs
 from .cross_validation import ALL, JOBS, Runs, tree_settings
 from .measured_jobs import LEAST_COUNTS, LEAST_OFFERED, LEAST_RUNS, MOST_RUNS, sampled_jobs
@@ -26,7 +26,17 @@ from .metrics import PredictorScore, score_predictor, scored_errors_percent
 from .pricing import PricedCorpus, Progress, full_feature_table, priced_corpus, silent
 from .protocols import SMALL_CLUSTER
 from .replay import replay_jobs, replay_metrics, replay_table, summary_table
-from .tables import CellValue, Metric, Report, ReportTable, Section, columns_of, ratio_text, section_markdown
+from .tables import (
+    CellValue,
+    Metric,
+    Report,
+    ReportTable,
+    Section,
+    columns_of,
+    introduction,
+    ratio_text,
+    section_markdown,
+)
 
 FOLDS, QUICK_FOLDS = 5, 2
 QUICK_ROWS = 900
@@ -37,10 +47,7 @@ PAPER_LOWER_ERROR, PAPER_LOWER_TIME = 9.8, 10.3
 TARGET = 2.0
 """On unseen architectures: times less error than Ernest under its own conditions."""
 ERNEST, POOLED = "ernest", "ernest-pooled"
-POPULATIONS: Mapping[str, str] = {
-    JOBS: "jobs that Ernest can be fitted to",
-    ALL: "all rows, no sample runs",
-}
+POPULATIONS: Mapping[str, str] = {JOBS: "jobs that Ernest can be fitted to", ALL: "all rows, no sample runs"}
 TEST_ARCHITECTURES = (
     *("alexnet", "vgg16", "resnet18", "resnet50", "densenet161", "squeezenet1_0", "resnext50_32x4d"),
     *("mobilenetv3_large_100", "efficientnet_b0", "vit_base_patch16_224", "bert-base-uncased", "gpt2"),
@@ -54,7 +61,7 @@ class Question:
     """One of the three comparisons."""
 
     title: str
-    asks: str
+    description: str
     """What is fitted and what is predicted, in a sentence."""
     protocol: str
     """A name of PROTOCOLS."""
@@ -63,18 +70,20 @@ class Question:
 QUESTIONS: Mapping[str, Question] = {
     "configuration": Question(
         title="(a) 80/20, unseen configurations",
-        asks="A fifth of the configurations (architecture, precision, batch, cluster and software) is "
+        description="A fifth of the configurations (architecture, precision, batch, cluster and software) is "
         "predicted, with all repeats; fitted on the rest.",
         protocol="one-fifth",
     ),
     "architecture": Question(
         title="(b) unseen architectures",
-        asks="A fifth of the architectures is predicted at a time, with all rows; fitted on the others.",
+        description="A fifth of the architectures is predicted at a time, with all their rows; "
+        "fitted on the others.",
         protocol="model",
     ),
     "cluster": Question(
         title="(c) unseen cluster sizes",
-        asks=f"Every run on more than {SMALL_CLUSTER} devices is predicted; fitted on up to {SMALL_CLUSTER}.",
+        description=f"Every run on more than {SMALL_CLUSTER} devices is predicted; fitted on up to "
+        f"{SMALL_CLUSTER}.",
         protocol="cluster",
     ),
 }
@@ -138,7 +147,7 @@ def compare(
 
 def comparison_runs(
     priced: PricedCorpus,
-    predictors: Sequence[RegisteredPredictor],
+    predictors: Sequence[PredictorEntry],
     *,
     quick: bool,
     folder: Path | None,
@@ -160,7 +169,7 @@ def comparison_runs(
 
 def compared(
     priced: PricedCorpus,
-    predictors: Sequence[RegisteredPredictor],
+    predictors: Sequence[PredictorEntry],
     *,
     seeds: int,
     quick: bool,
@@ -196,6 +205,7 @@ def compared(
         "version": __version__,
         "corpus": corpus_fingerprint(measurements),
         "rows": len(measurements),
+        "sample": QUICK_ROWS if quick else None,
         "architectures": len({item.model for item in measurements}),
         "seeds": seeds,
         "folds": runs.folds,
@@ -255,17 +265,10 @@ def _accuracy_table(found: Sequence[PredictorScore]) -> ReportTable:
     errors, question = {item.name: item.mape_percent for item in found}, QUESTIONS[found[0].question]
     rows: list[tuple[CellValue, ...]] = [
         (
-            item.title,
-            PREDICTORS[item.name].knows,
-            item.mape_percent,
-            item.spread_percent,
-            item.by_job_percent,
-            item.median_percent,
-            item.p90_percent,
-            ratio_text(item.tau_within_jobs, 3),
-            ratio_text(item.tau_overall, 3),
-            _times(errors.get(ERNEST), item.mape_percent),
-            _times(errors.get(POOLED), item.mape_percent),
+            *(item.title, PREDICTORS[item.name].knows, item.mape_percent, item.spread_percent),
+            *(item.by_job_percent, item.median_percent, item.p90_percent),
+            *(ratio_text(tau, 3) for tau in (item.tau_within_jobs, item.tau_overall)),
+            *(_times(errors.get(name), item.mape_percent) for name in (ERNEST, POOLED)),
         )
         for item in found
     ]
@@ -278,7 +281,7 @@ def _accuracy_table(found: Sequence[PredictorScore]) -> ReportTable:
             ">x lower error than Ernest, own small runs | >than Ernest, one fit"
         ),
         rows=tuple(rows),
-        note=question.asks,
+        note=question.description,
     )
 
 
@@ -337,16 +340,9 @@ def _cost_section(costs: Mapping[str, AnswerCost]) -> Section:
         ),
         rows=tuple(
             (
-                cost.title,
-                str(PREDICTORS[name].needs),
-                cost.fit_s,
-                cost.single_ms,
-                cost.bulk_ms,
-                cost.runs,
-                cost.run_s,
-                cost.run_device_s,
-                faster(cost, runs=True),
-                faster(cost, runs=False),
+                *(cost.title, str(PREDICTORS[name].needs), cost.fit_s, cost.single_ms, cost.bulk_ms),
+                *(cost.runs, cost.run_s, cost.run_device_s),
+                *(faster(cost, runs=runs) for runs in (True, False)),
             )
             for name, cost in costs.items()
         ),
@@ -410,10 +406,7 @@ def _summary_section(scores: Sequence[PredictorScore], costs: Mapping[str, Answe
             answer_s = costs[name].requests_s(1)
             rows.append(
                 (
-                    own.title,
-                    condition,
-                    own.mape_percent,
-                    other.mape_percent,
+                    *(own.title, condition, own.mape_percent, other.mape_percent),
                     _times(other.mape_percent, own.mape_percent),
                     _times(other.by_job_percent, own.by_job_percent),
                     *(_times(costs[ernest].requests_s(1, runs=runs), answer_s) for runs in (True, False)),
@@ -480,10 +473,8 @@ def _times(reference: float | None, value: float) -> CellValue:
 
 
 _HOW = f"""Generated by `scripts/compare_predictors.py`; do not edit.
-`precision-time compare-predictors` prints the same tables. Errors are |predicted - measured| / measured of
-the step time, all rows measured, none synthetic, and none of them seen by the predictor under test. How each
-predictor works is described in its file in `papers/`, how they are compared in
-[devdocs/008](devdocs/008-comparison.md).
+`precision-time compare-predictors` prints the same tables. How each predictor works is
+described in its file in `papers/`, how they are compared in [devdocs/008](../devdocs/008-comparison.md).
 
 Two populations, never mixed in a table:
 
@@ -496,17 +487,6 @@ Two populations, never mixed in a table:
 Where a mean is far above its median, a few rows far outside of what was fitted decide it: a model of a kind
 that no other model of the training part is.
 """
-
-
-def comparison_introduction(comparison: PredictorComparison) -> str:
-    """What the figures are of, in a paragraph."""
-    card = comparison.report.card
-    seeds = "one seed" if card["seeds"] == 1 else f"{card['seeds']} seeds"
-    quick = " Quick: a sample and a tenth of the trees, so errors are larger." if card["quick"] else ""
-    return (
-        f"Version {card['version']}, corpus {card['corpus']}: {card['rows']:,} measured runs of "
-        f"{card['architectures']:,} models, {seeds}, {card['folds']} folds of architectures.{quick}"
-    )
 
 
 def left_out(comparison: PredictorComparison) -> str:
@@ -523,12 +503,12 @@ def comparison_page(comparison: PredictorComparison, *, pictures: Sequence[str] 
         pictures: Markdown of plots, shown before the tables.
     """
     names = {item.name: PREDICTORS[item.name] for item in comparison.scores}
-    parts = ["# Predictors compared\n", f"{comparison_introduction(comparison)} {_HOW}"]
+    parts = ["# Predictors compared\n", f"{introduction(comparison.report)} {_HOW}"]
     if comparison.report.card["left_out"]:
         parts.append(left_out(comparison) + "\n")
     parts += [f"{picture}\n" for picture in pictures]
     parts.append("Questions\n")
-    parts.append("\n".join(f"- *{item.title}*: {item.asks}" for item in QUESTIONS.values()) + "\n")
+    parts.append("\n".join(f"- *{item.title}*: {item.description}" for item in QUESTIONS.values()) + "\n")
     parts.append("Predictors\n")
     parts.append("\n".join(f"- {item.title}: {item.citation}" for item in names.values()) + "\n")
     parts += [section_markdown(section, with_key=False) for section in comparison.report.sections]

@@ -22,7 +22,7 @@ from ..papers.ghn.readout import annotated_vector, lowered_dtypes, mean_vector, 
 from ..papers.ghn.weights import shipped_weights
 from ..papers.predictddl.columns import cluster_columns
 from ..papers.predictddl.trainer import input_columns
-from ..papers.registry import Needs, RegisteredPredictor
+from ..papers.registry import Needs, PredictorEntry
 from .cross_validation import BULK, Runs, timed
 
 Preparation = Callable[[list[Job]], Any]
@@ -33,7 +33,7 @@ REQUESTS = (1, 2, 4, 8, 16)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReadingCost:
-    """Seconds to make what a kind of predictor reads, of one job and of 1,000."""
+    """Seconds to compute what a kind of predictor reads, of one job and of 1,000."""
 
     single_s: float
     bulk_s: float
@@ -97,7 +97,7 @@ class AnswerCost:
 
 
 def answer_cost(
-    runs: Runs, entry: RegisteredPredictor, protocol: str, seeds: Sequence[int], reading: ReadingCost
+    runs: Runs, entry: PredictorEntry, protocol: str, seeds: Sequence[int], reading: ReadingCost
 ) -> AnswerCost:
     """The account of one predictor under one protocol."""
     found = [runs.predict(entry.name, protocol, seed) for seed in seeds]
@@ -107,17 +107,9 @@ def answer_cost(
         return float(np.median(values)) if len(values) else 0.0
 
     sampled = np.concatenate([item.runs for item in found])
-    return AnswerCost(
-        name=entry.name,
-        title=entry.title,
-        fit_s=median("fit_s"),
-        reading=reading,
-        single_s=median("single_s"),
-        bulk_s=median("bulk_s"),
-        runs=float(sampled.mean()) if len(sampled) else 0.0,
-        run_s=median("run_s"),
-        run_device_s=median("run_device_s"),
-    )
+    seconds = {name: median(name) for name in ("fit_s", "single_s", "bulk_s", "run_s", "run_device_s")}
+    mean_runs = float(sampled.mean()) if len(sampled) else 0.0
+    return AnswerCost(name=entry.name, title=entry.title, reading=reading, runs=mean_runs, **seconds)
 
 
 def reading_costs(runs: Runs, needs: Sequence[Needs]) -> dict[Needs, ReadingCost]:
@@ -139,8 +131,7 @@ def reading_costs(runs: Runs, needs: Sequence[Needs]) -> dict[Needs, ReadingCost
         singles = [timed(first, [_uncached(job)])[1] for job in ones]
         again(many)
         costs[need] = ReadingCost(
-            single_s=float(np.median(singles)),
-            bulk_s=timed(again, many)[1] * BULK / len(many),
+            single_s=float(np.median(singles)), bulk_s=timed(again, many)[1] * BULK / len(many)
         )
     return costs
 

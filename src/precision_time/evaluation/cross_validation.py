@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..executor import Map
+from ..executor import Executor
 from ..learn.cross_validation import Fold
 from ..learn.stages import DEFAULT_SETTINGS, BoosterSettings
 from ..learn.table import MeasuredTable
@@ -19,7 +19,7 @@ from ..learn.training import OutOfFold
 from ..papers.contract import Bools, Estimator, FeatureTable, Fitted, Floats, Ints, JobViews, PredictorOptions
 from ..papers.per_job import MeasurementBudget, SamplingEstimator
 from ..papers.precision_aware import FittedStages, PrecisionAware
-from ..papers.registry import PREDICTORS, RegisteredPredictor
+from ..papers.registry import PREDICTORS, PredictorEntry
 from .ablations import ABLATIONS
 from .cache import ArrayCache, Arrays, cache_key
 from .families import PrecisionFamily, families_of
@@ -91,10 +91,10 @@ class Runs:
     """Few epochs for networks."""
     timed: bool = False
     """Whether fits and answers are timed; then `map_fn` should be `map`."""
-    predictors: Sequence[RegisteredPredictor] = ()
+    predictors: Sequence[PredictorEntry] = ()
     """Those compared: they decide which rows are scored."""
     progress: Progress = silent
-    map_fn: Map = map
+    map_fn: Executor = map
     """What runs the folds: `map`, a pool of processes, a cluster. The predictions are the same."""
     folder: Path | None = None
     """Where predictions are kept between calls; None keeps them for this object only."""
@@ -160,12 +160,12 @@ class Runs:
 
         def compute() -> Predictions:
             at_it = np.array([item.precision == precision for item in self.table.measurements])
-            asked = np.zeros(len(self.table), dtype=bool)
+            tested = np.zeros(len(self.table), dtype=bool)
             for family in self.families:
                 if precision in family.rows:
-                    asked[np.concatenate([*family.rows.values()])] = True
+                    tested[np.concatenate([*family.rows.values()])] = True
             split = (
-                Fold(train=fold.train[at_it[fold.train]], test=fold.test[asked[fold.test]])
+                Fold(train=fold.train[at_it[fold.train]], test=fold.test[tested[fold.test]])
                 for fold in self.split("family", seed)
             )
             usable = tuple(fold for fold in split if len(fold.train) and len(fold.test))

@@ -81,11 +81,7 @@ def generalization_section(runs: Runs, seeds: Sequence[int]) -> Section:
             *(_worst(runs, name, found[0], noise) for name, found in predicted.items()),
         ),
         figures=figures,
-        plot={
-            "measured_s": measured_s,
-            "predicted_s": predicted["configuration"][0],
-            "curve": curve,
-        },
+        plot={"measured_s": measured_s, "predicted_s": predicted["configuration"][0], "curve": curve},
     )
 
 
@@ -132,9 +128,9 @@ def _summary(
     measured_s = runs.table.measured_s
     for name, found in predicted.items():
         errors = errors_percent(measured_s, found[0])
-        asked = errors[~np.isnan(errors)]
+        tested = errors[~np.isnan(errors)]
         figure = figures[f"T5.{name}.mape_percent"]
-        details = (len(asked), float(np.median(asked)), float(np.percentile(asked, 90)), float(asked.max()))
+        details = (len(tested), *(float(value) for value in np.percentile(tested, (50, 90, 100))))
         rows.append(_row(PROTOCOLS[name].title, figure, details, targets().get(name), misses))
         if name == "precision" and _SAME_SOURCE in figures:
             label = f"{PROTOCOLS[name].title}, the pair known from the same source"
@@ -160,31 +156,16 @@ def _summary(
         if not met:
             misses.append(f"{label} ({covered.value:.1f} %)")
         verdict = "met" if met else "missed"
-        rows.append(
-            (
-                label,
-                None,
-                covered.value,
-                ratio_text(covered.spread),
-                None,
-                None,
-                None,
-                f"{low:.0f}-{high:.0f}",
-                verdict,
-            )
-        )
-    note = (
-        ""
-        if noise is None
-        else f"Repeats of one configuration lie {noise:.1f} % from their median on average."
-    )
+        shown = (label, None, covered.value, ratio_text(covered.spread), None, None, None)
+        rows.append((*shown, f"{low:.0f}-{high:.0f}", verdict))
+    repeats = "" if noise is None else f"Repeats differ by {noise:.1f} % from their median on average."
     table = ReportTable(
         title="Protocols and targets, MAPE [%]",
         columns=columns_of(
             "protocol | >rows | >MAPE % | >spread | >median % | >p90 % | >max % | target | verdict"
         ),
         rows=tuple(rows),
-        note=note + " Spread is the standard deviation over the seeds.",
+        note=repeats + " Spread is the standard deviation over the seeds.",
     )
     return table, misses
 
@@ -192,11 +173,10 @@ def _summary(
 def _row(
     label: str,
     figure: Metric,
-    details: tuple[int | None, float | None, float | None, float | None],
+    details: Sequence[CellValue],
     target: dict[str, float] | None,
     misses: list[str],
 ) -> tuple[CellValue, ...]:
-    rows, median, p90, largest = details
     wanted, verdict = "-", "-"
     if target is not None:
         wanted = f"at most {target['at_most']:g}, reach for {target['reach_for']:g}"
@@ -204,12 +184,12 @@ def _row(
         verdict = ("reached" if figure.value <= target["reach_for"] else "met") if met else "missed"
         if not met:
             misses.append(f"{label} ({figure.value:.1f} %)")
-    return (label, rows, figure.value, ratio_text(figure.spread), median, p90, largest, wanted, verdict)
+    return (label, details[0], figure.value, ratio_text(figure.spread), *details[1:], wanted, verdict)
 
 
 def _headline(summary: ReportTable, misses: Sequence[str], noise: float | None) -> str:
-    asked = sum(row[-1] != "-" for row in summary.rows)
-    verdict = f"{asked - len(misses)} of {asked} targets met."
+    targeted = sum(row[-1] != "-" for row in summary.rows)
+    verdict = f"{targeted - len(misses)} of {targeted} targets met."
     if misses:
         verdict += f" Missed: {'; '.join(misses)}."
     return verdict if noise is None else f"{verdict} Repeat noise of the corpus: {noise:.1f} %."
@@ -274,18 +254,9 @@ def _speed_ups(runs: Runs, seeds: Sequence[int]) -> tuple[ReportTable, dict[str,
             if not mask.any():
                 continue
             right = np.mean((first.measured[mask] > 1.0) == (first.predicted[mask] > 1.0))
-            rows.append(
-                (
-                    protocol,
-                    pair,
-                    int(mask.sum()),
-                    float(errors[mask].mean()),
-                    float(np.median(errors[mask])),
-                    f"{np.median(first.measured[mask]):.2f}",
-                    f"{np.median(first.predicted[mask]):.2f}",
-                    float(right * 100.0),
-                )
-            )
+            scores = (float(errors[mask].mean()), float(np.median(errors[mask])))
+            ratios = (f"{np.median(values[mask]):.2f}" for values in (first.measured, first.predicted))
+            rows.append((protocol, pair, int(mask.sum()), *scores, *ratios, float(right * 100.0)))
     table = ReportTable(
         title="Ratio of step times between two precisions of one configuration",
         columns=columns_of(
@@ -349,8 +320,7 @@ class SpeedUps:
 
     def errors_percent(self) -> Floats:
         """Absolute errors of the ratios [%]."""
-        errors: Floats = np.abs(self.predicted / self.measured - 1.0) * 100.0
-        return errors
+        return errors_percent(self.measured, self.predicted)
 
 
 def speed_ups(families: Sequence[PrecisionFamily], measured_s: Floats, predicted_s: Floats) -> SpeedUps:
@@ -374,21 +344,21 @@ def speed_ups(families: Sequence[PrecisionFamily], measured_s: Floats, predicted
 
 
 def inside_intervals(runs: Runs, protocol: str, seed: int, levels: Sequence[float] = LEVELS) -> Floats:
-    """Whether each run lies in its interval, shape (levels, n): 1, 0, or NaN where it was not asked.
+    """Whether each run lies in its interval, shape (levels, n): 1, 0, or NaN where it was not predicted.
 
     Args:
-        runs: Held-out predictions.
+        runs: Out-of-fold predictions.
         protocol: What was held out.
         seed: Of folds and boosters.
         levels: Nominal coverages.
     """
-    asked = runs.ours(protocol, seed)
+    tested = runs.ours(protocol, seed)
     calibrating = {name: runs.ours(name, seed) for name in CALIBRATING}
     weights, table = row_weights(runs.table), runs.table
     inside = np.full((len(levels), len(table)), np.nan)
-    for fold in sorted(set(asked.folds.tolist()) - {-1}):
+    for fold in sorted(set(tested.folds.tolist()) - {-1}):
         runs.progress(f"intervals, {protocol}, fold {fold + 1}")
-        ours, others = np.flatnonzero(asked.folds == fold), np.flatnonzero(asked.folds != fold)
+        ours, others = np.flatnonzero(tested.folds == fold), np.flatnonzero(tested.folds != fold)
         model = fit_intervals(
             take(table, others),
             {name: _part(held, others) for name, held in calibrating.items()},
@@ -396,9 +366,9 @@ def inside_intervals(runs: Runs, protocol: str, seed: int, levels: Sequence[floa
             runs.settings,
             seed,
         )
-        ratio = table.measured_s[ours] / asked.step_time_s[ours]
+        ratio = table.measured_s[ours] / tested.step_time_s[ours]
         for index, level in enumerate(levels):
-            low, high = model.factors(table.jobs.features[ours], extrapolation(asked.distance[ours]), level)
+            low, high = model.factors(table.jobs.features[ours], extrapolation(tested.distance[ours]), level)
             inside[index, ours] = (ratio >= low) & (ratio <= high)
     return inside
 
@@ -412,12 +382,17 @@ def limits_table(table: MeasuredTable, predicted: Mapping[str, Floats], noise: F
 
     Args:
         table: Measured runs.
-        predicted: Protocol to held-out seconds, shape (n,) each, NaN where nothing was predicted.
+        predicted: Protocol to out-of-fold step times, shape (n,) each, NaN where nothing was predicted.
         noise: From `repeat_deviations`.
     """
-    rows = [
-        (PROTOCOLS[name].title, *_shares(table, name, seconds, noise)) for name, seconds in predicted.items()
-    ]
+    rows: list[tuple[CellValue, ...]] = []
+    for name, predicted_s in predicted.items():
+        groups = scored_groups(table, predicted_s, PROTOCOLS[name].group, noise=noise)
+        mass = np.array([item.n * item.mape_percent for item in groups])
+        limits = np.array([item.limit for item in groups])
+        parts = (*(mass[limits == limit] for limit in LIMITS), np.sort(mass)[-_WORST:])
+        shares = [float(part.sum() / max(mass.sum(), 1e-12) * 100.0) for part in parts]
+        rows.append((PROTOCOLS[name].title, *shares[:-1], len(groups), shares[-1]))
     return ReportTable(
         title="Where the error lies: share of the summed error [%] in groups with each likely limit",
         columns=("protocol", *(f">{limit}" for limit in LIMITS), ">groups", f">in the {_WORST} heaviest"),
@@ -426,23 +401,13 @@ def limits_table(table: MeasuredTable, predicted: Mapping[str, Floats], noise: F
     )
 
 
-def _shares(table: MeasuredTable, protocol: str, predicted_s: Floats, noise: Floats) -> Sequence[CellValue]:
-    groups = scored_groups(table, predicted_s, PROTOCOLS[protocol].group, noise=noise)
-    mass = np.array([item.n * item.mape_percent for item in groups])
-    total = max(float(mass.sum()), 1e-12)
-    found = np.array([item.limit for item in groups])
-    by_limit = [float(mass[found == limit].sum()) / total * 100.0 for limit in LIMITS]
-    heaviest = float(np.sort(mass)[-_WORST:].sum()) / total * 100.0
-    return (*by_limit, len(groups), heaviest)
-
-
 def evidence_tables(runs: Runs, seed: int) -> tuple[ReportTable, ReportTable]:
     """Error by similarity of the nearest run, and the worst misses with their nearest runs."""
     rows, similarity = nearest_known(runs, seed)
     predicted_s = runs.ours(_EVIDENCE_PROTOCOL, seed).step_time_s
-    return _by_similarity(runs, predicted_s, rows, similarity), _worst_misses(
-        runs, predicted_s, rows, similarity
-    )
+    tables = (_by_similarity, _worst_misses)
+    by_similarity, misses = (table(runs, predicted_s, rows, similarity) for table in tables)
+    return by_similarity, misses
 
 
 def nearest_known(runs: Runs, seed: int, count: int = _SHOWN) -> tuple[Ints, Floats]:
@@ -456,9 +421,9 @@ def nearest_known(runs: Runs, seed: int, count: int = _SHOWN) -> tuple[Ints, Flo
     for fold in PROTOCOLS[_EVIDENCE_PROTOCOL].split(runs.table.measurements, seed, runs.folds):
         known = keys[fold.train]
         squares = np.square(known).sum(axis=1)
-        for asked in np.array_split(fold.test, max(len(fold.test) // _CHUNK, 1)):
-            found, similarity[asked] = nearest(known, squares, keys[asked], count)
-            rows[asked] = fold.train[found]
+        for part in np.array_split(fold.test, max(len(fold.test) // _CHUNK, 1)):
+            found, similarity[part] = nearest(known, squares, keys[part], count)
+            rows[part] = fold.train[found]
     return rows, similarity
 
 
@@ -499,7 +464,7 @@ def _worst_misses(runs: Runs, predicted_s: Floats, rows: Ints, similarity: Float
         seconds = (f"{value * 1e3:.4g}" for value in (table.measured_s[row], predicted_s[row]))
         lines.append((_label(table.measurements[row]), *seconds, float(errors[row]), "; ".join(shown)))
     return ReportTable(
-        title="Runs missed most, and the measured runs most like them",
+        title="Runs with the largest errors, and the measured runs nearest to them",
         columns=columns_of(
             "run | >measured ms | >predicted ms | >error % | nearest: similarity run: measured, predicted"
         ),

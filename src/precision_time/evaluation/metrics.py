@@ -52,8 +52,8 @@ def errors_percent(measured_s: Floats, predicted_s: Floats) -> Floats:
 def mape(measured_s: Floats, predicted_s: Floats) -> float | None:
     """Mean error over the rows that were predicted [%]; None without any."""
     errors = errors_percent(measured_s, predicted_s)
-    asked = ~np.isnan(errors)
-    return float(errors[asked].mean()) if asked.any() else None
+    tested = ~np.isnan(errors)
+    return float(errors[tested].mean()) if tested.any() else None
 
 
 def over_seeds(values: Sequence[float]) -> Metric:
@@ -91,12 +91,12 @@ def ranking_tau(
 
 def rows_of_groups(groups: Sequence[Any] | NDArray[Any], chosen: Bools) -> dict[str, NDArray[np.intp]]:
     """The chosen rows of each group, by the group's name in ascending order."""
-    asked = np.flatnonzero(chosen)
-    if not len(asked):
+    tested = np.flatnonzero(chosen)
+    if not len(tested):
         return {}
-    kinds, inverse = np.unique(np.asarray(groups)[asked], return_inverse=True)
+    kinds, inverse = np.unique(np.asarray(groups)[tested], return_inverse=True)
     order = np.argsort(inverse, kind="stable")
-    parts = np.split(asked[order], np.flatnonzero(np.diff(inverse[order])) + 1)
+    parts = np.split(tested[order], np.flatnonzero(np.diff(inverse[order])) + 1)
     return {str(name): rows for name, rows in zip(kinds, parts, strict=True)}
 
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import csv
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..corpus.importer import measurement_of
 from ..corpus.jobs import UnsupportedRow, job_of
@@ -23,8 +22,6 @@ from ..io import write_atomically
 from ..learn.artifact import TrainedPredictor, shipped_predictor
 from ..learn.metrics import ErrorSummary, summarize
 from ..learn.serving import predict_step_times
-
-Floats = NDArray[np.float64]
 
 ADDED_COLUMNS = (
     "measured_step_time_s",
@@ -39,14 +36,14 @@ ADDED_COLUMNS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScoredRow:
-    """One input row with its prediction, or why it has none."""
+    """One input row with its measured step time, prediction and interval [s], or why it has none."""
 
     row: Row
     measured_s: float | None
-    predicted_s: float | None
-    low_s: float | None
-    high_s: float | None
-    reason: str
+    predicted_s: float | None = None
+    low_s: float | None = None
+    high_s: float | None = None
+    reason: str = ""
 
     @property
     def supported(self) -> bool:
@@ -97,7 +94,7 @@ def evaluate_csv(
     """Score a predictor on a measurement file.
 
     Args:
-        path: CSV in the schema of docs/corpus.md.
+        path: CSV in the schema of docs/reference/corpus.md.
         group_by: Columns of the file to score by, too.
         rows_out: Where to write every input row with ADDED_COLUMNS, atomically.
         predictor: The predictor; the shipped one when None.
@@ -124,71 +121,48 @@ def evaluate_csv(
 def score_rows(rows: Sequence[Row], predictor: TrainedPredictor, *, coverage: float) -> list[ScoredRow]:
     """Every row with its prediction or the reason why it has none, in order."""
     parsed = [_parse(row) for row in rows]
-    jobs = [job for job, _, _ in parsed if job is not None]
-    times = predict_step_times(jobs, predictor, coverage=coverage) if jobs else None
-    scored: list[ScoredRow] = []
-    position = 0
-    for row, (job, measured, reason) in zip(rows, parsed, strict=True):
-        if job is None or times is None:
-            scored.append(
-                ScoredRow(
-                    row=row, measured_s=measured, predicted_s=None, low_s=None, high_s=None, reason=reason
-                )
-            )
-            continue
-        scored.append(
-            ScoredRow(
-                row=row,
-                measured_s=measured,
-                predicted_s=float(times.step_time_s[position]),
-                low_s=float(times.low_s[position]),
-                high_s=float(times.high_s[position]),
-                reason=reason,
-            )
-        )
-        position += 1
-    return scored
+    jobs = [job for job, _ in parsed if job is not None]
+    if not jobs:
+        return [scored for _, scored in parsed]
+    times = predict_step_times(jobs, predictor, coverage=coverage)
+    columns = (column.tolist() for column in (times.step_time_s, times.low_s, times.high_s))
+    names = ("predicted_s", "low_s", "high_s")
+    predicted = (dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True))
+    return [scored if job is None else replace(scored, **next(predicted)) for job, scored in parsed]
 
 
-def _parse(row: Row) -> tuple[Job | None, float | None, str]:
-    """Job, measured step time and reason of one row; without a job the reason says why."""
+def _parse(row: Row) -> tuple[Job | None, ScoredRow]:
+    """Job and measured step time of one row; without a job the reason says why."""
     measurement = measurement_of(row)
     if isinstance(measurement, Rejected):
-        return None, None, measurement.reason
-    measured = measurement.measured_step_time_s
+        return None, ScoredRow(row=row, measured_s=None, reason=measurement.reason)
+    measured_s = measurement.measured_step_time_s
     if not measurement.usable:
-        return None, measured, measurement.quality_reason or "no step time"
+        reason = measurement.quality_reason or "no step time"
+        return None, ScoredRow(row=row, measured_s=measured_s, reason=reason)
     try:
-        return job_of(measurement), measured, ""
-    except UnsupportedRow as error:
-        return None, measured, error.reason
+        return job_of(measurement), ScoredRow(row=row, measured_s=measured_s)
     except PrecisionTimeError as error:
-        return None, measured, str(error)
+        reason = error.reason if isinstance(error, UnsupportedRow) else str(error)
+        return None, ScoredRow(row=row, measured_s=measured_s, reason=reason)
 
 
 def _report(scored: Sequence[ScoredRow], group_by: Sequence[str], coverage: float) -> EvaluationReport:
     supported = [item for item in scored if item.supported]
-    reasons = Counter(item.reason for item in scored if not item.supported)
-    groups = {}
+    groups: dict[str, dict[str, ErrorSummary]] = {}
     for column in group_by:
-        values = [item.row.text(column) for item in supported]
-        groups[column] = _grouped(supported, values)
+        members: dict[str, list[ScoredRow]] = defaultdict(list)
+        for item in supported:
+            members[item.row.text(column)].append(item)
+        summaries = ((value, _summary(items)) for value, items in sorted(members.items()))
+        groups[column] = {value: summary for value, summary in summaries if summary is not None}
     return EvaluationReport(
         overall=_summary(supported),
         n_unsupported=len(scored) - len(supported),
-        unsupported_reasons=dict(reasons.most_common()),
+        unsupported_reasons=dict(Counter(i.reason for i in scored if not i.supported).most_common()),
         coverage=coverage,
         groups=groups,
     )
-
-
-def _grouped(scored: Sequence[ScoredRow], values: Sequence[str]) -> dict[str, ErrorSummary]:
-    """Errors per value; `values` holds each row's."""
-    members: dict[str, list[ScoredRow]] = {}
-    for item, value in zip(scored, values, strict=True):
-        members.setdefault(value, []).append(item)
-    summaries = {value: _summary(items) for value, items in sorted(members.items())}
-    return {value: summary for value, summary in summaries.items() if summary is not None}
 
 
 def _summary(scored: Sequence[ScoredRow]) -> ErrorSummary | None:

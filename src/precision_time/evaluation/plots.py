@@ -17,11 +17,12 @@ from .tables import Section
 
 Plot = tuple[str, str]
 
-_BLUE, _ORANGE, _GREY = "#4e79a7", "#f28e2b", "#888888"
+_ORANGE, _GREY = "#f28e2b", "#888888"
 _SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "precision-time", "font.size": 9,
              "axes.spines.top": False, "axes.spines.right": False}  # fmt: skip
 _QUESTION_COLORS = ("#4477aa", "#ee6677", "#228833")
 _HIGHEST_PERCENT = 120.0
+_ERROR = "MAPE [%]"
 _MOST_BARS = 15
 _BINS = 80
 
@@ -43,7 +44,10 @@ def _spread(section: Section) -> Iterator[Plot]:
     rows = table.rows[:_MOST_BARS]
     ratios = [float(row[-1]) for row in rows if row[-1] is not None]
     labels = [f"{row[0]} on {row[1]}" for row in rows]
-    yield "Slowest over fastest precision of a configuration", _bars(labels, ratios, "max / min step time")
+    yield (
+        "Slowest over fastest precision of a configuration",
+        _bars(labels, {"": ratios}, "max / min step time"),
+    )
 
 
 def _cross(section: Section) -> Iterator[Plot]:
@@ -54,17 +58,17 @@ def _cross(section: Section) -> Iterator[Plot]:
     if floors.rows:
         first = floors.rows[0]
         names = ["blind floor", "blind predictor", "ours"]
-        yield "Families at every precision unseen", _bars(names, [first[2], first[4], first[5]], "MAPE [%]")
+        yield "Families at every precision unseen", _bars(names, {"": [first[2], first[4], first[5]]}, _ERROR)
 
 
 def _predictors(section: Section) -> Iterator[Plot]:
     table = section.tables[0]
     last = table.rows[-1]
     names = [name.removeprefix(">") for name in table.columns[2:]]
-    yield "All precisions, unseen configurations", _bars(names, list(last[2:]), "MAPE [%]")
+    yield "All precisions, unseen configurations", _bars(names, {"": list(last[2:])}, _ERROR)
     rows = table.rows[:-1]
     ours, blind = [row[2] for row in rows], [row[3] for row in rows]
-    yield "Error by precision", _pairs([str(row[0]) for row in rows], {"ours": ours, names[1]: blind})
+    yield "Error by precision", _bars([str(row[0]) for row in rows], {"ours": ours, names[1]: blind}, _ERROR)
 
 
 def _ablations(section: Section) -> Iterator[Plot]:
@@ -74,7 +78,7 @@ def _ablations(section: Section) -> Iterator[Plot]:
         "unseen configurations": [row[1] for row in rows],
         "unseen precisions": [row[4] for row in rows],
     }
-    yield "Without each part", _pairs(names, series)
+    yield "Without each part", _bars(names, series, _ERROR)
 
 
 def _generalization(section: Section) -> Iterator[Plot]:
@@ -88,20 +92,20 @@ def _generalization(section: Section) -> Iterator[Plot]:
         yield "Calibration of the intervals", _calibration(plot["curve"])
     summary = section.tables[0]
     rows = [row for row in summary.rows if row[1] is not None]
-    yield "Error by protocol", _bars([str(row[0]) for row in rows], [row[2] for row in rows], "MAPE [%]")
+    yield "Error by protocol", _bars([str(row[0]) for row in rows], {"": [row[2] for row in rows]}, _ERROR)
     by_precision = section.tables[1]
     names = [str(row[0]) for row in by_precision.rows]
     series = {
         by_precision.columns[place].removeprefix(">"): [row[place] for row in by_precision.rows]
         for place in range(3, min(6, len(by_precision.columns)))
     }
-    yield "Error by precision", _pairs(names, series)
+    yield "Error by precision", _bars(names, series, _ERROR)
 
 
 def _importance(section: Section) -> Iterator[Plot]:
     rows = section.tables[0].rows
     values = [float(row[2]) for row in rows if row[2] is not None]
-    yield "Unseen configurations", _bars([str(row[0]) for row in rows], values, "points of MAPE lost")
+    yield "Unseen configurations", _bars([str(row[0]) for row in rows], {"": values}, "points of MAPE lost")
 
 
 _PLOTS: Mapping[str, Callable[[Section], Iterator[Plot]]] = {
@@ -114,32 +118,23 @@ _PLOTS: Mapping[str, Callable[[Section], Iterator[Plot]]] = {
 }
 
 
-def _bars(names: list[str], values: list[Any], label: str) -> str:
+def _bars(names: list[str], series: Mapping[str, list[Any]], label: str) -> str:
+    """Horizontal bars by name; the values are written next to those of a single series."""
+
     def draw(axes: Any) -> None:
-        places = np.arange(len(names))[::-1]
-        numbers = [np.nan if value is None else float(value) for value in values]
-        axes.barh(places, numbers, color=_BLUE)
+        places, height = np.arange(len(names))[::-1], 0.8 / len(series)
+        for index, (title, values) in enumerate(series.items()):
+            numbers = [np.nan if value is None else float(value) for value in values]
+            axes.barh(places + 0.4 - height * (index + 0.5), numbers, height, label=title)
+            for place, value in zip(places, numbers, strict=True):
+                if len(series) == 1 and np.isfinite(value):
+                    axes.annotate(f" {value:.1f}", (value, place), va="center", fontsize=8)
         axes.set_yticks(places, names)
         axes.set_xlabel(label)
-        for place, value in zip(places, numbers, strict=True):
-            if np.isfinite(value):
-                axes.annotate(f" {value:.1f}", (value, place), va="center", fontsize=8)
+        if len(series) > 1:
+            axes.legend(frameon=False, fontsize=8)
 
-    return _svg(draw, height=0.8 + 0.25 * len(names))
-
-
-def _pairs(names: list[str], series: Mapping[str, list[Any]]) -> str:
-    def draw(axes: Any) -> None:
-        places = np.arange(len(names))[::-1]
-        height = 0.8 / len(series)
-        for index, (label, values) in enumerate(series.items()):
-            numbers = [np.nan if value is None else float(value) for value in values]
-            axes.barh(places + 0.4 - height * (index + 0.5), numbers, height, label=label)
-        axes.set_yticks(places, names)
-        axes.set_xlabel("MAPE [%]")
-        axes.legend(frameon=False, fontsize=8)
-
-    return _svg(draw, height=0.8 + 0.32 * len(names))
+    return _svg(draw, height=0.8 + 0.3 * len(names))
 
 
 def _heat(names: list[str], values: Floats) -> str:

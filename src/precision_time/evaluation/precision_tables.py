@@ -278,9 +278,9 @@ def _cells_of(predicted: Sequence[Floats], runs: Runs, counts: Mapping[Pair, int
     cells: Cells = {}
     for p, q in counts:
         each = [errors[family.rows[q]] for family in runs.families if p in family.rows and q in family.rows]
-        asked = [float(values[~np.isnan(values)].mean()) for values in each if (~np.isnan(values)).any()]
-        if len(asked) >= LEAST_FAMILIES:
-            cells[p, q] = float(np.mean(asked))
+        tested = [float(values[~np.isnan(values)].mean()) for values in each if (~np.isnan(values)).any()]
+        if len(tested) >= LEAST_FAMILIES:
+            cells[p, q] = float(np.mean(tested))
     return cells
 
 

@@ -60,10 +60,7 @@ def predictors_section(runs: Runs, seeds: Sequence[int]) -> Section:
             f"(paper: {PAPER_OURS_PERCENT} %), "
             f"the best of the others ({titles[best]}) {overall['configuration'][best].value:.1f} %."
         ),
-        tables=(
-            _by_precision(runs, by_name, titles),
-            _summary(runs, predicted, titles),
-        ),
+        tables=(_by_precision(runs, by_name, titles), _summary(runs, predicted, titles)),
         figures={
             f"T3.{protocol}.{name}.mape_percent": figure
             for protocol, found in overall.items()
@@ -111,17 +108,15 @@ def _summary(
         for name, title in titles.items():
             seconds = found[name][0]
             errors = errors_percent(measured_s, seconds)
-            asked = ~np.isnan(errors)
-            ratio = (seconds / measured_s)[asked]
+            tested = ~np.isnan(errors)
+            ratio = (seconds / measured_s)[tested]
             rows.append(
                 (
                     protocol,
                     title,
-                    int(asked.sum()),
+                    int(tested.sum()),
                     _overall(runs, found[name]).value,
-                    float(np.median(errors[asked])),
-                    float(np.percentile(errors[asked], 90)),
-                    float(errors[asked].max()),
+                    *(float(value) for value in np.percentile(errors[tested], (50, 90, 100))),
                     f"{np.median(ratio):.3f}",
                     ratio_text(ranking_tau(groups, measured_s, seconds), 3),
                 )
@@ -198,8 +193,8 @@ def _without_stage(runs: Runs, name: str) -> Callable[[str, int], Floats]:
 
 def _formulas(runs: Runs, protocol: str, seed: int) -> Floats:
     """The cost model, on the test rows of the protocol."""
-    asked = ~np.isnan(runs.ours(protocol, seed, folds=ABLATION_FOLDS).step_time_s)
-    return np.where(asked, runs.table.jobs.analytical_s, np.nan)
+    tested = ~np.isnan(runs.ours(protocol, seed, folds=ABLATION_FOLDS).step_time_s)
+    return np.where(tested, runs.table.jobs.analytical_s, np.nan)
 
 
 def _losses(figures: dict[str, Metric]) -> str:

@@ -55,17 +55,10 @@ def replay_table(found: Sequence[Replayed]) -> ReportTable:
     shown = sorted(found, key=lambda item: -item.configurations)[:_SHOWN]
     rows: list[tuple[CellValue, ...]] = [
         (
-            item.key,
-            item.precision,
-            item.configurations,
-            item.good,
-            item.random_runs,
-            item.search_runs,
-            item.stopped_runs,
-            _number(item.stopped_regret_percent),
-            item.chosen_runs,
-            item.chosen_regret_percent,
-            "yes" if item.chosen_meets else "no",
+            *(item.key, item.precision, item.configurations, item.good),
+            *(item.random_runs, item.search_runs, item.stopped_runs),
+            None if np.isnan(item.stopped_regret_percent) else item.stopped_regret_percent,
+            *(item.chosen_runs, item.chosen_regret_percent, "yes" if item.chosen_meets else "no"),
         )
         for item in shown
     ]
@@ -91,7 +84,7 @@ def summary_table(found: Sequence[Replayed]) -> ReportTable:
         ("CherryPick", *_summary([item.search_runs for item in found]), *none),
         (
             "CherryPick, by its stop rule",
-            *_summary([item.stopped_runs for item in found]),
+            *_summary([i.stopped_runs for i in found]),
             *_summary(regrets),
             None,
         ),
@@ -115,13 +108,10 @@ def summary_table(found: Sequence[Replayed]) -> ReportTable:
 def replay_metrics(found: Sequence[Replayed]) -> dict[str, Metric]:
     """The summary as numbers."""
     meeting = [item.chosen_regret_percent for item in found if item.chosen_meets]
-    values = {
-        "jobs": float(len(found)),
-        "random_runs": float(np.mean([item.random_runs for item in found])),
-        "cherrypick_runs": float(np.mean([item.search_runs for item in found])),
-        "ours_ordered_runs": float(np.mean([item.chosen_runs for item in found])),
-        "ours_outright_meets_percent": 100.0 * len(meeting) / len(found),
-    }
+    means = np.mean([(item.random_runs, item.search_runs, item.chosen_runs) for item in found], axis=0)
+    names = ("random_runs", "cherrypick_runs", "ours_ordered_runs")
+    values = {"jobs": float(len(found)), **dict(zip(names, means.tolist(), strict=True))}
+    values["ours_outright_meets_percent"] = 100.0 * len(meeting) / len(found)
     if meeting:
         values["ours_outright_regret_percent"] = float(np.mean(meeting))
     return {f"cherrypick.{name}": Metric(value=value) for name, value in values.items()}
@@ -166,7 +156,3 @@ def _summary(values: Sequence[float]) -> tuple[CellValue, CellValue, CellValue]:
     if not values:
         return None, None, None
     return float(np.mean(values)), float(np.median(values)), float(np.percentile(values, 90))
-
-
-def _number(value: float) -> CellValue:
-    return None if np.isnan(value) else value

@@ -12,7 +12,7 @@ from .. import __version__
 from ..corpus.measurement import Measurement
 from ..corpus.store import corpus_fingerprint, load_corpus
 from ..errors import ConfigError
-from ..executor import Map
+from ..executor import Executor
 from ..io import cache_folder
 from .cross_validation import Runs, tree_settings
 from .families import family_numbers
@@ -47,7 +47,7 @@ def build_report(
     measurements: Sequence[Measurement] | None = None,
     folder: Path | None = None,
     progress: Progress = silent,
-    map_fn: Map = map,
+    map_fn: Executor = map,
 ) -> Report:
     """The tables requested, on the shipped corpus or on the measurements given.
 

@@ -122,11 +122,7 @@ def introduction(report: Report) -> str:
     seeds = "one seed" if card["seeds"] == 1 else f"{card['seeds']} seeds"
     how = f"{card['folds']} folds, {seeds}"
     kind = f"a sample of {card['sample']}" if card["sample"] else "all"
-    quick = (
-        " Quick: a tenth of the trees, so errors are larger than the shipped predictor's."
-        if card["quick"]
-        else ""
-    )
+    quick = " Quick: a tenth of the trees, so errors are larger than with all." if card["quick"] else ""
     return (
         f"Version {card['version']}, corpus {card['corpus']}: {card['rows']} measured runs ({kind}), {how}. "
         "All data are measured, none synthetic. Errors are |predicted - measured| / measured of the step "

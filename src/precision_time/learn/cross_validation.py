@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..executor import Map
+from ..executor import Executor
 from .stages import BoosterSettings, ByStage, fit_stages
 from .table import MeasuredTable
 
@@ -51,7 +51,7 @@ def out_of_fold_by_stage(
     settings: Mapping[str, BoosterSettings],
     seed: int,
     no_shrinkage: bool = False,
-    map_fn: Map = map,
+    map_fn: Executor = map,
 ) -> Iterable[ByStage]:
     """What the stages predict for the test rows of each fold, in the order of the folds.
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ..corpus.measurement import Measurement
 from ..corpus.splits import SplitBy, configuration_groups, group_numbers, grouped_folds
 from ..corpus.store import corpus_fingerprint, load_corpus
-from ..executor import Map
+from ..executor import Executor
 from .artifact import MeasurementIndex, TrainedPredictor
 from .cross_validation import Fold, out_of_fold_by_stage
 from .intervals import EXTRAPOLATION, IntervalModel, extrapolation, fit_quantiles
@@ -63,7 +63,7 @@ def train(
     seed: int = 0,
     quick: bool = False,
     progress: Progress = lambda _: None,
-    map_fn: Map = map,
+    map_fn: Executor = map,
 ) -> TrainingResult:
     """Fit the predictor on the shipped corpus, or on the measurements given.
 
@@ -125,7 +125,7 @@ def cross_validate(
     seed: int = 0,
     folds: int = _FOLDS,
     progress: Progress = lambda _: None,
-    map_fn: Map = map,
+    map_fn: Executor = map,
 ) -> OutOfFold:
     """Out-of-fold predictions under one protocol of PROTOCOLS.
 

@@ -1,1 +1,4 @@
-"""Measuring kernels and whole training steps on the device at hand, into the project's own schema."""
+"""Measuring kernels and training steps: on this machine's device, or by real training on a Ray cluster.
+
+`trial` says what can be measured, `launchers` measure trials, `store` keeps what they measured.
+"""

@@ -1,4 +1,4 @@
-"""Calling things on a device so that their time can be told: synchronised loops and replayed graphs."""
+"""Calling things on a device so that they can be timed: synchronized loops and replayed graphs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from .timing import Run
+from .timer import Run
 
 Call = Callable[[], Any]
 
@@ -26,7 +26,7 @@ _LASTING = (
     "launch failure",
     "ecc error",
 )
-"""What CUDA says when a context cannot be used any more."""
+"""Parts of CUDA's messages after which a context cannot be used."""
 
 
 def looped(calls: Sequence[Call], kind: str) -> Run:
@@ -104,7 +104,7 @@ def on_stream(stream: Any) -> Any:
 
 
 def free_memory(kind: str, *, cycles: bool = True) -> None:
-    """Give back what the last point held.
+    """Give back what the last trial held.
 
     Args:
         kind: cuda or cpu.
@@ -117,35 +117,31 @@ def free_memory(kind: str, *, cycles: bool = True) -> None:
 
 
 @contextmanager
-def product_precision(*, tf32: bool) -> Iterator[None]:
-    """Whether fp32 products and convolutions run as TF32 inside the block."""
-    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+def backend_flags(*, tf32: bool, tuned_convolutions: bool | None = None) -> Iterator[None]:
+    """PyTorch's switches inside the block.
+
+    Args:
+        tf32: Whether fp32 GEMMs and convolutions run as TF32.
+        tuned_convolutions: Whether cuDNN tries its algorithms on the first call; None: as it is.
+    """
+    cudnn = torch.backends.cudnn
+    before = torch.get_float32_matmul_precision(), cudnn.allow_tf32, cudnn.benchmark
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
-    torch.backends.cudnn.allow_tf32 = tf32
+    cudnn.allow_tf32 = tf32
+    cudnn.benchmark = before[2] if tuned_convolutions is None else tuned_convolutions
     try:
         yield
     finally:
         torch.set_float32_matmul_precision(before[0])
-        torch.backends.cudnn.allow_tf32 = before[1]
-
-
-@contextmanager
-def tuned_convolutions(*, on: bool) -> Iterator[None]:
-    """Whether cuDNN tries its algorithms on the first call, as scripts for images have it."""
-    before = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = on
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.benchmark = before
+        cudnn.allow_tf32, cudnn.benchmark = before[1:]
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether a point failed for want of memory."""
+    """Whether a trial failed for want of memory."""
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or "out of memory" in str(error).lower()
 
 
 def is_lasting(error: BaseException) -> bool:
-    """Whether the device is lost to this process: every later point would fail alike."""
+    """Whether the device is lost to this process: every later trial would fail too."""
     text = str(error).lower()
     return not is_out_of_memory(error) and any(mark in text for mark in _LASTING)

@@ -1,37 +1,44 @@
-"""Results as rows: end-to-end steps in the schema of docs/corpus.md, operators in that of the op tables."""
+"""Results as rows: training steps in the schema of docs/corpus.md, operators in that of the op tables."""
 
 from __future__ import annotations
 
+import csv
 import json
+from collections.abc import Iterable, Iterator
+from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
+from ..corpus.schema import COLUMNS
 from ..units import GIBI
 from .device import MeasuredDevice
-from .modes import MODES
-from .points import OpPoint, Point, StepPoint
+from .precisions import MODES
+from .result import TrialResult
+from .steps.catalog import built_in_models, planned_models
+from .trial import KernelTrial, LocalTrial, StepTrial
 
 if TYPE_CHECKING:
-    from .kernels import OpResult
-    from .steps import StepResult
+    from .kernels.timing import KernelResult
+    from .steps.training import StepResult
 
 _FUSED_NAMES = {
     "sgd_with_momentum": "FusedMomentum",
     "adam": "fusedadam",
     "adamw": "adamw_torch_fused",
 }
+"""Optimizer -> what the corpus calls its fused implementation."""
 _LONGEST_REASON = 200
 
 
-def step_cells(point: StepPoint, device: MeasuredDevice, result: StepResult) -> dict[str, Any]:
+def step_cells(trial: StepTrial, device: MeasuredDevice, result: StepResult) -> dict[str, Any]:
     """The row of a measured step."""
-    step_s = result.timing.median_s
-    samples = result.batch_size * point.grad_accum
-    units = samples * _units_per_sample(point)
-    high, low = (units / seconds for seconds in (result.timing.low_s, result.timing.high_s))
+    timing = result.timing
+    samples = result.batch_size * trial.grad_accum
+    units = samples * (trial.model.seq_len or 1 if trial.model.unit == "tokens/s" else 1)
+    high, low = (units / seconds for seconds in (timing.low_s, timing.high_s))
     notes = [
-        f"median of {result.timing.repeats} repeats, min {low:.4f} max {high:.4f} {point.model.unit}",
-        f"{result.timing.calls} steps each, warm-up excluded; synthetic data on the device",
+        f"median of {timing.repeats} repeats, min {low:.4f} max {high:.4f} {trial.model.unit}",
+        f"{timing.calls} steps each, warm-up excluded; synthetic data on the device",
         device.software,
         *result.remarks,
     ]
@@ -42,69 +49,71 @@ def step_cells(point: StepPoint, device: MeasuredDevice, result: StepResult) -> 
     if result.power_w is not None:
         notes.append(f"mean power {result.power_w:.0f} W")
     return {
-        **_configuration(point, device, result.batch_size),
-        "throughput": units / step_s,
-        "throughput_unit": point.model.unit,
-        "step_time_s": step_s,
+        **_configuration(trial, device, result.batch_size),
+        "throughput": units / timing.median_s,
+        "throughput_unit": trial.model.unit,
+        "step_time_s": timing.median_s,
         "notes": "; ".join(notes),
     }
 
 
-def failed_step_cells(point: StepPoint, device: MeasuredDevice, reason: str) -> dict[str, Any]:
+def failed_step_cells(trial: StepTrial, device: MeasuredDevice, reason: str) -> dict[str, Any]:
     """The row of a step that could not be measured: it says so, and has no time."""
     return {
-        **_configuration(point, device, point.batch_size),
+        **_configuration(trial, device, trial.batch_size),
         "notes": device.software,
         "quality": f"unusable: {_short(reason)}",
     }
 
 
-def _configuration(point: StepPoint, device: MeasuredDevice, batch_size: int) -> dict[str, Any]:
-    spec = point.model
-    sizes = {**spec.sizes, **({"image_size": spec.image_size} if spec.image_size else {})}
-    layout = {"dp": 1, **({"activation_checkpointing": "full"} if point.checkpointing else {})}
+def _common(precision: str, framework_version: str) -> dict[str, Any]:
+    """Columns that both launchers fill in the same way."""
     return {
-        "source": device.source,
-        "source_ref": f"precision-time measure {__version__}",
-        "run_id": point.key,
-        "model": spec.name,
-        "model_config": _json(sizes) if sizes else "",
-        "task": spec.task,
-        "dataset": "synthetic",
         "framework": "pytorch",
-        "framework_version": device.framework_version,
-        "device": device.name,
-        "devices": 1,
-        "nodes": 1,
-        "precision": point.precision,
-        "precision_detail": MODES[point.precision].detail,
-        "memory_format": "nhwc" if point.channels_last else "nchw" if spec.image_size else "",
-        "compiler": "torch.compile" if point.compiled else "none",
-        "parallelism": _json(layout),
-        "optimizer": _FUSED_NAMES.get(spec.optimizer, spec.optimizer)
-        if point.fused_optimizer
-        else spec.optimizer,
-        "batch_per_device": batch_size or None,
-        "grad_accum": point.grad_accum,
-        "global_batch": batch_size * point.grad_accum or None,
-        "seq_len": spec.seq_len,
+        "framework_version": framework_version,
+        "precision": precision,
+        "precision_detail": MODES[precision].detail,
         "timing_scope": "full-step",
     }
 
 
-def _units_per_sample(point: StepPoint) -> int:
-    return point.model.seq_len or 1 if point.model.unit == "tokens/s" else 1
+def _configuration(trial: StepTrial, device: MeasuredDevice, batch_size: int) -> dict[str, Any]:
+    spec = trial.model
+    sizes = {**spec.sizes, **({"image_size": spec.image_size} if spec.image_size else {})}
+    layout = {"dp": 1, **({"activation_checkpointing": "full"} if trial.checkpointing else {})}
+    fused = _FUSED_NAMES.get(spec.optimizer, spec.optimizer)
+    return {
+        **_common(trial.precision, device.framework_version),
+        "source": device.source,
+        "source_ref": f"precision-time measure {__version__}",
+        "run_id": trial.key,
+        "model": spec.name,
+        "model_config": _json(sizes) if sizes else "",
+        "task": spec.task,
+        "dataset": "synthetic",
+        "device": device.name,
+        "devices": 1,
+        "nodes": 1,
+        "memory_format": "nhwc" if trial.channels_last else "nchw" if spec.image_size else "",
+        "compiler": "torch.compile" if trial.compiled else "none",
+        "parallelism": _json(layout),
+        "optimizer": fused if trial.fused_optimizer else spec.optimizer,
+        "batch_per_device": batch_size or None,
+        "grad_accum": trial.grad_accum,
+        "global_batch": batch_size * trial.grad_accum or None,
+        "seq_len": spec.seq_len,
+    }
 
 
-def op_cells(point: OpPoint, device: MeasuredDevice, result: OpResult) -> dict[str, Any]:
+def op_cells(trial: KernelTrial, device: MeasuredDevice, result: KernelResult) -> dict[str, Any]:
     """The row of a measured operator."""
     return {
         "source": device.source,
         "device": device.name,
-        "op": point.op,
-        "dtype": point.dtype,
-        "shape": point.shape_json,
-        "phase": point.phase,
+        "op": trial.op,
+        "dtype": trial.dtype,
+        "shape": trial.shape_json,
+        "phase": trial.phase,
         "latency_ms": result.timing.median_s * 1e3,
         "repeats": result.timing.repeats,
         "spread": result.timing.spread,
@@ -113,9 +122,9 @@ def op_cells(point: OpPoint, device: MeasuredDevice, result: OpResult) -> dict[s
     }
 
 
-def failure_cells(point: Point, device: MeasuredDevice, reason: str) -> dict[str, Any]:
-    """The line of a point that could not be measured."""
-    return {"source": device.source, "device": device.name, "point": point.key, "reason": _short(reason)}
+def failure_cells(trial: LocalTrial, device: MeasuredDevice, reason: str) -> dict[str, Any]:
+    """The line of a trial that could not be measured."""
+    return {"source": device.source, "device": device.name, "point": trial.key, "reason": _short(reason)}
 
 
 def _short(text: str) -> str:
@@ -125,3 +134,90 @@ def _short(text: str) -> str:
 
 def _json(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
+
+
+def corpus_rows(results: Iterable[TrialResult], *, source: str) -> Iterator[dict[str, Any]]:
+    """Results of a campaign in the schema of docs/corpus.md.
+
+    Results without a time, or without a model of the catalog, are left out. On a CPU a device is what one
+    worker has: the row names it by processor and cores ("CPU-X-1-core"). Results that are not valid are rows
+    of quality suspect.
+
+    Args:
+        results: From a store.
+        source: `source` column.
+    """
+    for result in results:
+        named = _catalog_model(result)
+        if named is not None and result.step_time_s is not None:
+            yield _corpus_row(result, source, *named)
+
+
+def corpus_csv(results: Iterable[TrialResult], *, source: str) -> tuple[str, int]:
+    """The rows as a CSV, and how many there are."""
+    rows = list(corpus_rows(results, source=source))
+    text = StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue(), len(rows)
+
+
+def _catalog_model(result: TrialResult) -> tuple[str, dict[str, Any], float | None] | None:
+    """The catalog's name of a model, its sizes and tokens per sample; None where the catalog lacks it."""
+    built_in = built_in_models().get(result.model)
+    if built_in is None:
+        spec = planned_models().get(result.model)
+        if ":" in result.model or "/" in result.model:
+            return None
+        return result.model, dict(spec.sizes) if spec else {}, spec.seq_len if spec else None
+    changed = {name for name in result.sizes if name not in (*built_in.zoo_sizes, "seq_len")}
+    if not built_in.zoo or changed or result.dataset != "synthetic":
+        return None
+    sizes = {**built_in.sizes, **result.sizes}
+    zoo_sizes = {theirs: int(sizes[ours]) for ours, theirs in built_in.zoo_sizes.items()}
+    return built_in.zoo, zoo_sizes, sizes.get("seq_len")
+
+
+def _corpus_row(
+    result: TrialResult, source: str, model: str, sizes: dict[str, Any], seq_len: float | None
+) -> dict[str, Any]:
+    gpus = int(result.gpus_per_worker)
+    devices = result.num_workers * max(gpus, 1)
+    cores = f"{result.cpus_per_worker:g}"
+    return {
+        **_common(result.precision, result.framework_version),
+        "source": source,
+        "source_ref": f"precision-time campaign {__version__}: {result.campaign}",
+        "run_id": f"{result.key}#{result.repeat}",
+        "model": model,
+        "model_config": _json(sizes) if sizes else "",
+        "dataset": result.dataset if result.dataset in ("synthetic", "digits") else "imagefolder",
+        "dataset_samples": result.num_samples,
+        "device": result.device if gpus else f"{result.device}-{cores}-core{'s' * (cores != '1')}",
+        "devices": devices,
+        "nodes": result.num_hosts,
+        "compiler": "none",
+        "parallelism": _json({"dp": devices}),
+        "optimizer": result.optimizer,
+        "batch_per_device": result.batch_per_worker,
+        "grad_accum": 1,
+        "global_batch": result.batch_per_worker * result.num_workers,
+        "seq_len": int(seq_len) if seq_len else "",
+        "throughput": result.samples_per_s,
+        "throughput_unit": "samples/s",
+        "step_time_s": result.step_time_s,
+        "notes": "; ".join(_notes(result)),
+        "quality": f"suspect: {result.label}" if result.label else "",
+    }
+
+
+def _notes(result: TrialResult) -> Iterator[str]:
+    yield f"median of {result.num_steps} steps, warm-up excluded"
+    yield f"Ray {result.ray_version}, {result.backend or 'no'} collectives"
+    if result.gradient_wait_s is not None:
+        yield f"sync_time_s={result.gradient_wait_s:.6g} ({result.gradient_wait_method})"
+    if result.gpus_per_worker and result.peak_memory_bytes is not None:
+        yield f"peak memory {result.peak_memory_bytes / GIBI:.3f} GiB"
+    if result.power_w is not None:
+        yield f"mean power {result.power_w:.0f} W"

@@ -172,7 +172,7 @@ def _super_nodes(graph: OpGraph) -> tuple[Floats, Floats, Floats]:
 
 
 def _cluster_inputs(jobs: JobViews) -> Floats:
-    """What is said of batch, layout and cluster, shape (n, columns); nothing tells the precision."""
+    """Figures of batch, layout and cluster, shape (n, columns); none depends on the precision."""
     blind = jobs.fp32
     links = [np.log1p(column(blind, name)) for name in _LINKS]
     return np.stack([*(column(blind, name) for name in _CLUSTER), *links], axis=1)

@@ -1,4 +1,4 @@
-r"""Regression on what a static graph tells: work and size, no types.
+r"""Regression on figures of the static graph: work and size, no types.
 
 Formula: $\log t = \beta_0 + \sum_i \beta_i \log x_i$ by least squares with a small ridge, where x are FLOPs
 per device and step, parameters, samples per device and step, devices, nodes, and the fp32 peak and memory

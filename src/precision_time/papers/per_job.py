@@ -70,7 +70,7 @@ class MeasurementBudget:
         if index not in self.chosen:
             if len(self.chosen) >= self.limit:
                 raise ConfigError(
-                    f"A predictor asked for more than {self.limit} sample runs of a job. "
+                    f"A predictor wants more than {self.limit} sample runs of a job. "
                     "To fix: choose fewer, or raise the limit for all predictors."
                 )
             self.chosen.append(index)

@@ -43,8 +43,8 @@ class Needs(StrEnum):
     """Measured runs of the job itself."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RegisteredPredictor:
+@dataclass(frozen=True, slots=True)
+class PredictorEntry:
     """One predictor."""
 
     name: str
@@ -53,8 +53,9 @@ class RegisteredPredictor:
     """What it is given of architecture and precision."""
     needs: Needs
     package: str = ""
-    """Importable name of what it needs beyond the core, and the extra of this project that brings it."""
+    """Importable name of what it needs beyond the core."""
     extra: str = ""
+    """The extra of this project that installs it."""
 
     @property
     def title(self) -> str:
@@ -88,19 +89,6 @@ class RegisteredPredictor:
 _AWARE, _BLIND, _RUNS = "architecture and precision", "architecture, no precision", "runs of the job"
 
 
-def _line(
-    name: str,
-    make: Callable[[PredictorOptions], Estimator | SamplingEstimator],
-    knows: str,
-    needs: Needs,
-    package: str = "",
-    extra: str = "",
-) -> RegisteredPredictor:
-    return RegisteredPredictor(
-        name=name, make=make, knows=knows, needs=needs, package=package, extra=extra or package
-    )
-
-
 def _staged(*, blind: bool = False, fp32_only: bool = False) -> Callable[[PredictorOptions], PrecisionAware]:
     return lambda o: PrecisionAware(trees=o.trees, seed=o.seed, blind=blind, fp32_only=fp32_only)
 
@@ -109,31 +97,38 @@ def _predictddl(variant: str) -> Callable[[PredictorOptions], PredictDDLRegressi
     return lambda o: PredictDDLRegression(variant=variant, settings=replace(QUICK, seed=o.seed))
 
 
-PREDICTORS: Mapping[str, RegisteredPredictor] = {
+PREDICTORS: Mapping[str, PredictorEntry] = {
     item.name: item
     for item in (
-        _line("ours", _staged(), _AWARE, Needs.PRICING),
-        _line("blind", _staged(blind=True), _BLIND, Needs.PRICING),
-        _line("fp32-blind", _staged(blind=True, fp32_only=True), _BLIND, Needs.PRICING),
-        _line("predictddl", _predictddl(BLIND), _BLIND, Needs.EMBEDDING, "sklearn", "learners"),
-        _line("predictddl-precision", _predictddl(PRECISION), _AWARE, Needs.BOTH, "sklearn", "learners"),
-        _line(
+        PredictorEntry("ours", _staged(), _AWARE, Needs.PRICING),
+        PredictorEntry("blind", _staged(blind=True), _BLIND, Needs.PRICING),
+        PredictorEntry("fp32-blind", _staged(blind=True, fp32_only=True), _BLIND, Needs.PRICING),
+        PredictorEntry("predictddl", _predictddl(BLIND), _BLIND, Needs.EMBEDDING, "sklearn", "learners"),
+        PredictorEntry(
+            "predictddl-precision", _predictddl(PRECISION), _AWARE, Needs.BOTH, "sklearn", "learners"
+        ),
+        PredictorEntry(
             "driple",
             lambda o: DripleLike(epochs=QUICK_EPOCHS if o.quick else EPOCHS, seed=o.seed),
             _BLIND,
             Needs.GRAPH,
             "torch",
+            "torch",
         ),
-        _line("daydream", lambda o: DaydreamWhatIf(trees=o.trees, seed=o.seed), _AWARE, Needs.PRICING),
-        _line("paleo", lambda _: PaleoLike(), _BLIND, Needs.PRICING),
-        _line("roofline", lambda _: RooflineOnly(), _AWARE, Needs.PRICING),
-        _line("flops", lambda _: FlopsRegression(), _BLIND, Needs.PRICING),
-        _line("formulas", lambda _: Formulas(), _AWARE, Needs.PRICING),
-        _line("ernest-pooled", lambda _: ErnestPooled(), "dataset only", Needs.NOTHING),
-        _line("ernest", lambda _: Ernest(), _RUNS, Needs.RUNS),
-        _line("ernest-free", lambda _: Ernest(small=False), _RUNS, Needs.RUNS),
-        _line("optimus", lambda _: Optimus(), _RUNS, Needs.RUNS),
-        _line("cherrypick-gp", lambda _: CherryPickGaussian(), _RUNS, Needs.RUNS, "sklearn", "learners"),
+        PredictorEntry(
+            "daydream", lambda o: DaydreamWhatIf(trees=o.trees, seed=o.seed), _AWARE, Needs.PRICING
+        ),
+        PredictorEntry("paleo", lambda _: PaleoLike(), _BLIND, Needs.PRICING),
+        PredictorEntry("roofline", lambda _: RooflineOnly(), _AWARE, Needs.PRICING),
+        PredictorEntry("flops", lambda _: FlopsRegression(), _BLIND, Needs.PRICING),
+        PredictorEntry("formulas", lambda _: Formulas(), _AWARE, Needs.PRICING),
+        PredictorEntry("ernest-pooled", lambda _: ErnestPooled(), "dataset only", Needs.NOTHING),
+        PredictorEntry("ernest", lambda _: Ernest(), _RUNS, Needs.RUNS),
+        PredictorEntry("ernest-free", lambda _: Ernest(small=False), _RUNS, Needs.RUNS),
+        PredictorEntry("optimus", lambda _: Optimus(), _RUNS, Needs.RUNS),
+        PredictorEntry(
+            "cherrypick-gp", lambda _: CherryPickGaussian(), _RUNS, Needs.RUNS, "sklearn", "learners"
+        ),
     )
 }
 """Name to predictor, in the order of tables."""
@@ -141,7 +136,7 @@ PRICED_ONLY = ("blind", "fp32-blind", "flops", "roofline", "paleo", "daydream", 
 """Predictors of table T3 besides ours: those that need nothing but pricing."""
 
 
-def chosen_predictors(only: Sequence[str]) -> tuple[RegisteredPredictor, ...]:
+def chosen_predictors(only: Sequence[str]) -> tuple[PredictorEntry, ...]:
     """The predictors named, or all. Those that sample always are: they decide which rows are scored.
 
     Raises:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..cost.group import group_of_jobs
 from ..cost.step import StepCosts, price
 from ..cost.terms import TERMS
-from ..executor import Map, in_chunks
+from ..executor import Executor, in_chunks
 from ..learn.serving import on_reference
 from ..learn.table import JobTable, group_table
 from ..parallel.layout import Layout
@@ -71,7 +71,7 @@ def _shared_s(costs: StepCosts) -> float:
 
 
 def priced_by(
-    problem: Problem, layouts: Sequence[Layout], over: Map, progress: Callable[[int], None]
+    problem: Problem, layouts: Sequence[Layout], over: Executor, progress: Callable[[int], None]
 ) -> Priced:
     """Analytical times of layouts, chunk by chunk.
 

@@ -10,8 +10,9 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from ..diagnostics import Diagnostics
 from ..errors import ConfigError, LayoutError
-from ..executor import Map, in_chunks
+from ..executor import Executor, in_chunks
 from ..learn.artifact import TrainedPredictor, shipped_predictor
 from ..learn.serving import step_times
 from ..parallel.layout import Layout
@@ -50,7 +51,7 @@ def search_layouts(
     fixed: Fixed | None = None,
     top: int = 10,
     exhaustive: bool = False,
-    over: Map = map,
+    over: Executor = map,
     predictor: TrainedPredictor | None = None,
     coverage: float = 0.9,
     progress: Progress | None = None,
@@ -112,8 +113,7 @@ def search_layouts(
         search_s=time.perf_counter() - start,
         why=why_first(ranked),
         shortfall=None if ranked or kept.nearest is None else shortfall(problem, kept.nearest, fixed or {}),
-        assumptions=(*problem.workload.assumptions, *problem.cluster.assumptions, *problem.assumptions),
-        warnings=problem.warnings,
+        diagnostics=problem.diagnostics,
         jobs=tuple(problem.job(each.layout) for each in ranked),
     )
 
@@ -122,7 +122,7 @@ def _silent(what: str, done: int, total: int) -> None:
     """Nobody listens."""
 
 
-def _candidates(problem: Problem, fixed: Fixed, over: Map, tell: Progress) -> tuple[Space, Pruned]:
+def _candidates(problem: Problem, fixed: Fixed, over: Executor, tell: Progress) -> tuple[Space, Pruned]:
     """What fits within a fast domain, else what fits with tensor parallelism across them.
 
     Raises:
@@ -148,7 +148,7 @@ def _said(fixed: Fixed) -> str:
     return ", ".join(f"{name}={'/'.join(map(str, values))}" for name, values in fixed.items())
 
 
-def _pruned(problem: Problem, space: Space, over: Map, tell: Progress) -> Pruned:
+def _pruned(problem: Problem, space: Space, over: Executor, tell: Progress) -> Pruned:
     """All candidates of a space that fit."""
     frames = tuple(space.frames())
     parts: list[Pruned] = []
@@ -165,7 +165,7 @@ class _Pricing:
 
     problem: Problem
     predictor: TrainedPredictor
-    over: Map
+    over: Executor
     tell: Callable[[int], None]
     layouts: list[Layout] = field(default_factory=list)
     corrected_s: list[float] = field(default_factory=list)
@@ -206,7 +206,11 @@ def _ranked(pricing: _Pricing, top: int, coverage: float) -> tuple[RankedLayout,
     shape = model_shape(problem.workload.graph)
     answers: list[RankedLayout] = []
     for layout in best:
-        said = predict_job(problem.job(layout), predictor, length=RunLength(), coverage=coverage)
-        warnings = dict.fromkeys((*problem.warnings, *layout_warnings(layout, shape), *said.warnings))
-        answers.append(RankedLayout(layout=layout, prediction=replace(said, warnings=tuple(warnings))))
+        job = problem.job(layout)
+        found = Diagnostics([*job.diagnostics])
+        found.warn("layout", *layout_warnings(layout, shape))
+        answer = predict_job(
+            replace(job, diagnostics=tuple(found.items)), predictor, length=RunLength(), coverage=coverage
+        )
+        answers.append(RankedLayout(layout=layout, prediction=answer))
     return tuple(sorted(answers, key=lambda each: each.step_time_s))

@@ -15,6 +15,9 @@ from ..io import packaged_toml
 from .catalog import known_policies
 from .policy import DType, PrecisionPolicy
 
+_MATRIX_UNITS = 3.0
+"""Times the fp32 rate: packed fp16 arithmetic reaches two (P100), matrix units eight (V100, T4)."""
+
 
 def effective_dtype(dtype: DType, device: Device) -> DType:
     """The type in which a product of `dtype` is multiplied on `device`.
@@ -43,6 +46,19 @@ def supported_precisions(device: Device) -> tuple[str, ...]:
     """Names of the policies that the device has hardware for, widest first."""
     types = [dtype for dtype in DType if dtype is DType.FP32 or dtype.value in device.peak_flops_per_s]
     return tuple(policy.name for dtype in types for policy in known_policies() if policy.matmul is dtype)
+
+
+def natural_precision(device: Device) -> str:
+    """What training on a device usually runs in.
+
+    bf16-mixed where it has bf16 hardware, fp16-mixed where only fp16 has matrix units (V100, T4), else fp32.
+    """
+    peaks = device.peak_flops_per_s
+    if "bf16" in peaks and effective_dtype(DType.BF16, device) is DType.BF16:
+        return "bf16-mixed"
+    if peaks.get("fp16", 0.0) >= _MATRIX_UNITS * peaks["fp32"]:
+        return "fp16-mixed"
+    return "fp32"
 
 
 def check_support(policy: PrecisionPolicy, device: Device) -> tuple[str, ...]:

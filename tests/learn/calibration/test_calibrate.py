@@ -20,7 +20,7 @@ from precision_time.learn.artifact import shipped_predictor
 from precision_time.learn.calibration.calibration import Calibration, as_calibration
 from precision_time.learn.calibration.fit import Calibrated, calibrate
 from precision_time.learn.calibration.reading import read_own
-from precision_time.measure.campaign.point import FinishedPoint, write_points
+from precision_time.measure.result import TrialResult, write_results
 from precision_time.parallel.layout import Layout
 
 APP = typer.Typer()
@@ -125,7 +125,7 @@ def test_the_file_says_the_same_and_damage_is_told(slow: Calibrated, tmp_path: P
         Calibration.load(tmp_path / "none.json")
 
 
-def point(**changes: Any) -> FinishedPoint:
+def point(**changes: Any) -> TrialResult:
     """A point of a campaign; its times are made up."""
     given: dict[str, Any] = {
         "campaign": "c", "key": "k", "repeat": 0, "model": "resnet50", "dataset": "synthetic",
@@ -133,13 +133,13 @@ def point(**changes: Any) -> FinishedPoint:
         "gpus_per_worker": 1.0, "batch_per_worker": 16, "precision": "fp32", "optimizer": "sgd", "sizes": {},
         "device": "my box", "num_steps": 20, "step_time_s": 0.5,
     }  # fmt: skip
-    return FinishedPoint(**{**given, **changes})
+    return TrialResult(**{**given, **changes})
 
 
 def test_points_of_a_campaign_are_read(tmp_path: Path) -> None:
     path = tmp_path / "campaign.csv"
     with path.open("w", encoding="utf-8") as file:
-        write_points([point(), point(key="l", batch_per_worker=32, step_time_s=0.9)], file)
+        write_results([point(), point(key="l", batch_per_worker=32, step_time_s=0.9)], file)
     done = CliRunner().invoke(APP, [str(path), "--device", "t4", "--json"])
     assert done.exit_code == 0, done.output
     told = json.loads(done.stdout)
@@ -155,7 +155,7 @@ def test_points_of_a_campaign_are_read(tmp_path: Path) -> None:
 def test_files_without_points_say_so(tmp_path: Path) -> None:
     path = tmp_path / "campaign.csv"
     with path.open("w", encoding="utf-8") as file:
-        write_points([point(status="failed", step_time_s=None)], file)
+        write_results([point(status="failed", step_time_s=None)], file)
     with pytest.raises(CorpusError, match="holds no measured step"):
         raise CliRunner().invoke(APP, [str(path)]).exception or AssertionError
     path.write_text("a,b\n1,2\n", encoding="utf-8")

@@ -16,13 +16,17 @@ from torch.func import functional_call  # noqa: E402
 from precision_time.errors import ConfigError, NotFittedError  # noqa: E402
 from precision_time.papers.ghn.architecture import architecture_of  # noqa: E402
 from precision_time.papers.ghn.decoder import tiled  # noqa: E402
-from precision_time.papers.ghn.fit import card_of  # noqa: E402
+from precision_time.papers.ghn.fit import (  # noqa: E402
+    card_of,  # noqa: E402
+    score_splits,
+    untrained_accuracies,
+)
 from precision_time.papers.ghn.images import load_images  # noqa: E402
 from precision_time.papers.ghn.network import node_vectors as numpy_vectors  # noqa: E402
 from precision_time.papers.ghn.sampled import draw_sampled, sampled  # noqa: E402
 from precision_time.papers.ghn.sampler import ImageShape, build, draw_many, space, space_names  # noqa: E402
-from precision_time.papers.ghn.scoring import accuracies, score_splits, untrained_accuracies  # noqa: E402
 from precision_time.papers.ghn.torch_ghn import (  # noqa: E402
+    accuracies,
     batch_of,
     fill,
     node_vectors,
@@ -163,8 +167,10 @@ def test_a_short_training_learns_and_can_go_on(digits, networks, tmp_path: Path)
             raise StopError
 
     with pytest.raises(StopError):
-        train(settings, digits, validation, checkpoint=checkpoint, tell=stop_at_four)
-    again = train(settings, digits, validation, checkpoint=checkpoint, tell=lambda now: seen.append(now.step))
+        train(settings, digits, validation, checkpoint=checkpoint, progress=stop_at_four)
+    again = train(
+        settings, digits, validation, checkpoint=checkpoint, progress=lambda now: seen.append(now.step)
+    )
     assert seen == [1, 2, 3, 4, 4, 5, 6]
     assert again.history == whole.history
     for name, array in whole.weights.arrays.items():
@@ -179,7 +185,9 @@ def test_a_short_training_learns_and_can_go_on(digits, networks, tmp_path: Path)
 def test_training_on_one_network_lowers_its_loss(digits) -> None:
     losses = []
     settings = TrainSettings(steps=25, meta_batch=1, image_batch=64, networks=1, validate_every=25)
-    train(settings, digits, draw_sampled(0, "train", 1, SHAPE), tell=lambda now: losses.append(now.accuracy))
+    train(
+        settings, digits, draw_sampled(0, "train", 1, SHAPE), progress=lambda now: losses.append(now.accuracy)
+    )
     assert losses[-1] > losses[0] + 0.05
 
 
@@ -258,7 +266,7 @@ def test_folders_of_images_are_read_and_wrong_ones_refused(tmp_path: Path) -> No
     assert images.shape == ImageShape(channels=3, side=32, classes=2)
     assert len(images.test[1]) == 6
     (tmp_path / "cats" / "0.png").write_bytes(b"broken")
-    with pytest.raises(ConfigError, match=r"0\.png is no readable image"):
+    with pytest.raises(ConfigError, match=r"0\.png is not a readable image"):
         load_images(str(tmp_path))
     (tmp_path / "empty" / "class").mkdir(parents=True)
     with pytest.raises(ConfigError, match="no images"):

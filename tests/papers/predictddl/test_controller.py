@@ -34,7 +34,7 @@ from precision_time.papers.predictddl.contract import Answer, Refusal, Request
 from precision_time.papers.predictddl.controller import PredictDDL, answer_batch
 from precision_time.papers.predictddl.datasets import DatasetFacts
 from precision_time.papers.predictddl.embeddings import embedding_of_graph, job_embeddings
-from precision_time.papers.predictddl.pricing import priced_jobs
+from precision_time.papers.predictddl.pricing import PriceCache
 from precision_time.papers.predictddl.registry import Registry, TrainedType
 from precision_time.papers.predictddl.trainer import input_columns
 from precision_time.papers.predictddl.workloads import resolve
@@ -212,7 +212,7 @@ def test_missing_type_is_trained_from_the_runs_at_hand(
     monkeypatch.setattr(trainer, "FitSettings", lambda: SMALL)
     rows = own_runs(tmp_path)
     said: list[str] = []
-    service = PredictDDL(registry=Registry(own=tmp_path / "r"), measurements=rows, tell=said.append)
+    service = PredictDDL(registry=Registry(own=tmp_path / "r"), measurements=rows, progress=said.append)
     first = service.predict(request_of(cluster))
     assert str(first.task) == "trained"
     assert any("training a predictor for cifar" in word for word in said)
@@ -273,6 +273,62 @@ def test_batch_files_keep_their_order_and_name_broken_lines(service: PredictDDL,
     assert answers[0].name == "first"
 
 
+@pytest.mark.parametrize(
+    "model", ["os:abort", "sys:exit", "no_such:thing", "net.pt2", "net.onnx", "my/config.json"]
+)
+def test_a_line_of_a_batch_names_no_code(service: PredictDDL, tmp_path: Path, model: str) -> None:
+    path = tmp_path / "requests.jsonl"
+    path.write_text("\n".join(json.dumps(line) for line in ({**BODY, "model": model}, BODY)))
+    refused, answered = answer_batch(service, read_batch(path))
+    assert isinstance(refused, Refusal)
+    assert "is code or a file" in refused.error
+    assert isinstance(answered, Answer)
+
+
+def test_a_request_that_is_typed_may_name_code() -> None:
+    assert read_request({**BODY, "model": "package:function"}, is_data=False).model == "package:function"
+
+
+def test_an_error_that_nobody_foresaw_refuses_its_own_line_only(
+    service: PredictDDL, cluster: ClusterResources, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual_resolve, usual_columns = resolve, input_columns
+
+    def odd_resolve(request: Request, clusters: Any) -> Any:
+        if request.name == "unreadable":
+            raise ZeroDivisionError("odd\x1b[2J\nmodel")
+        return usual_resolve(request, clusters)
+
+    def odd_columns(jobs: Any, priced: Any) -> Any:
+        if any(job.layout.micro_batch_size == 7 for job in jobs):
+            raise IndexError("odd job")
+        return usual_columns(jobs, priced)
+
+    monkeypatch.setattr("precision_time.papers.predictddl.controller.resolve", odd_resolve)
+    monkeypatch.setattr("precision_time.papers.predictddl.controller.input_columns", odd_columns)
+    asked = [
+        request_of(cluster, name="unreadable"),
+        request_of(cluster, name="odd", batch_size=7),
+        request_of(cluster, name="good"),
+    ]
+    first, second, third = service.predict(asked)
+    assert isinstance(first, Refusal)
+    assert first.error.startswith("Unexpected error ZeroDivisionError: odd\\x1b[2J model.")
+    assert isinstance(second, Refusal)
+    assert "IndexError" in second.error
+    assert isinstance(third, Answer)
+    with pytest.raises(ZeroDivisionError):
+        service.predict(asked[0])
+
+
+@pytest.mark.parametrize("sizes", [{"hiden": 64}, {"hidden": "64"}])
+def test_unknown_sizes_are_refused(
+    service: PredictDDL, cluster: ClusterResources, sizes: dict[str, Any]
+) -> None:
+    with pytest.raises(ConfigError, match="its sizes are|is not possible"):
+        service.predict(request_of(cluster, model="bert-base", dataset="squad", sizes=sizes))
+
+
 @pytest.mark.parametrize("suffix", [".json", ".yaml"])
 def test_lists_of_requests_read_as_lines_do(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"requests{suffix}"
@@ -322,8 +378,9 @@ def test_annotated_blocks_add_up_to_the_blind_embedding(cluster: ClusterResource
 
 def test_remembered_prices_are_the_prices(cluster: ClusterResources) -> None:
     jobs = [resolve(request_of(cluster, batch_size=batch), {}).job for batch in (8, 64, 8)]
+    prices = PriceCache(size=1)
     for _ in range(2):
-        found = priced_jobs(jobs)
+        found = prices.table(jobs)
         direct = job_table(jobs)
         np.testing.assert_allclose(found.features, direct.features, rtol=1e-6, atol=1e-8)
         np.testing.assert_allclose(found.analytical_s, direct.analytical_s)

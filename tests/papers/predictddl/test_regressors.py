@@ -17,7 +17,7 @@ from precision_time.papers.predictddl.fitting import (
     embedding_projection,
     joined,
 )
-from precision_time.papers.predictddl.regressors import KINDS, Regressor, Standardiser, check_kind
+from precision_time.papers.predictddl.regressors import KINDS, Regressor, Standardizer, check_kind
 
 from .conftest import SMALL, examples
 
@@ -61,7 +61,7 @@ def test_numpy_answers_as_scikit_learn(kind: str) -> None:
     )
     one = joined(rows)
     target = np.log(one.seconds)
-    scaler = Standardiser.of(one.x)
+    scaler = Standardizer.of(one.x)
     asked = examples(NAMES, seed=1).x
     expected = reference(kind, scaler(one.x), (target - target.mean()) / target.std(), scaler(asked))
     expected = np.exp(np.clip(expected * target.std() + target.mean(), fitted.low, fitted.high))
@@ -164,7 +164,7 @@ def test_unknown_regressors_are_refused() -> None:
 @given(st.integers(1, 5), st.integers(0, 2**32 - 1))
 def test_standardised_inputs_are_centred_and_bounded(columns: int, seed: int) -> None:
     x = np.random.default_rng(seed).lognormal(sigma=3.0, size=(20, columns))
-    scaler = Standardiser.of(x)
+    scaler = Standardizer.of(x)
     z = scaler(x)
     np.testing.assert_allclose(z.mean(axis=0), 0.0, atol=1e-8)
     assert (np.abs(scaler(x * 1e6)) <= np.abs(z).max(axis=0) + 1.0 + 1e-9).all()

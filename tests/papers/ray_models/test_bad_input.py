@@ -90,7 +90,7 @@ def test_what_does_not_fit_together_is_named(change: dict[str, object], words: s
 def test_a_file_that_is_no_study_says_so(tmp_path: Path) -> None:
     path = tmp_path / "s.yaml"
     path.write_text("- a\n- b\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match="is no study"):
+    with pytest.raises(ConfigError, match="is not a study"):
         read_study(path)
     path.write_text("a: [", encoding="utf-8")
     with pytest.raises(ConfigError, match="cannot be read"):

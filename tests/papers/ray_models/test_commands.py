@@ -79,7 +79,7 @@ def test_what_cannot_be_asked_is_refused(folder: Path) -> None:
     run("performance-models", folder / "study.yaml", "--out", folder / "m.ptm")
     with pytest.raises(ConfigError, match="Give either --set COLUMN=VALUE or --csv"):
         run("performance-predict", folder / "m.ptm")
-    with pytest.raises(ConfigError, match="--set num_workers is no COLUMN=VALUE"):
+    with pytest.raises(ConfigError, match="--set num_workers is not of the form COLUMN=VALUE"):
         run("performance-predict", folder / "m.ptm", "--set", "num_workers")
     with pytest.raises(ConfigError, match="its folder does not exist"):
         run("performance-models", folder / "study.yaml", "--out", folder / "none" / "m.ptm")

@@ -9,8 +9,8 @@ from precision_time.papers.ray_models.estimators import (  # noqa: E402
     OverlapRegressor,
     StepwiseRegressor,
     TimeRegressor,
+    overlapped_time,
 )
-from precision_time.papers.ray_models.forms import Overlap  # noqa: E402
 
 
 def test_stepwise_takes_what_matters_and_leaves_the_rest() -> None:
@@ -32,23 +32,20 @@ def test_stepwise_of_noise_is_the_mean() -> None:
 
 
 def test_overlap_is_found_again_beyond_the_range() -> None:
-    true = Overlap(
-        coefficients=np.array([0.02, 0.001, 0.01, 0.002, 0.05, 0.004, 0.003, 0.01]), gamma=np.asarray(2.0)
-    )
+    coefficients = np.array([0.02, 0.001, 0.01, 0.002, 0.05, 0.004, 0.003, 0.01])
     rows = [
         (b, n, k, -(-n // k)) for b in (8, 16, 32, 64) for n in (1, 2, 4, 8, 16) for k in (1, 2, 4) if k <= n
     ]
     x = np.array(rows, dtype=float)
-    fitted = OverlapRegressor().fit(x, true.predict(x))
+    fitted = OverlapRegressor().fit(x, overlapped_time(x, coefficients, 2.0))
     beyond = np.array([[256.0, 32.0, 8.0, 4.0]])
-    assert fitted.predict(beyond) == pytest.approx(true.predict(beyond), rel=0.05)
+    assert fitted.predict(beyond) == pytest.approx(overlapped_time(beyond, coefficients, 2.0), rel=0.05)
 
 
 def test_overlap_lies_between_the_longer_part_and_the_sum() -> None:
-    form = Overlap(coefficients=np.full(8, 0.1), gamma=np.asarray(3.0))
     x = np.array([[4.0, 8.0, 2.0, 4.0]])
     compute, waits = 0.5, 0.1 + 0.3 + 0.1 * np.log(8.0)
-    assert max(compute, waits) < form.predict(x)[0] < compute + waits
+    assert max(compute, waits) < overlapped_time(x, np.full(8, 0.1), 3.0)[0] < compute + waits
 
 
 def test_relative_errors_count() -> None:

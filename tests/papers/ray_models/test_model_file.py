@@ -1,17 +1,18 @@
 from __future__ import annotations
 
+import hashlib
+import io
 import json
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from precision_time.errors import ConfigError, CorpusError
-from precision_time.papers.ray_models.model import PerformanceModel
+from precision_time.papers.ray_models.model import PerformanceModel, _check_tree
 from precision_time.papers.ray_models.schema import StudyFile, prepared_rows, study_of
 from precision_time.papers.ray_models.study import run_study
 
@@ -98,12 +99,43 @@ def test_damage_never_passes_unseen_as_another_error(
     assert not cut
 
 
-def test_a_model_is_asked_without_scikit_learn(saved: bytes, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["model.json", "estimators.skops"])
+def test_a_file_of_another_content_is_refused(saved: bytes, tmp_path: Path, name: str) -> None:
     path = tmp_path / "m.ptm"
-    path.write_bytes(saved)
-    code = (
-        "import sys; from precision_time.papers.ray_models.model import PerformanceModel as M; "
-        f"M.load({str(path)!r}).predict([{{'workers': 4, 'net': 'b'}}]); "
-        "assert not {'sklearn', 'scipy', 'lightgbm', 'torch', 'ray'} & sys.modules.keys()"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    changed_archive(saved, path, name, b"{}")
+    with pytest.raises(CorpusError, match=r"is not a (readable|valid) performance model.* To fix"):
+        PerformanceModel.load(path)
+
+
+def test_types_that_are_not_trusted_are_refused(saved: bytes, tmp_path: Path) -> None:
+    """A file with another type, and a checksum that fits it: nothing of it is built."""
+    import skops.io
+
+    path = tmp_path / "m.ptm"
+    forged = skops.io.dumps([Path("/tmp")])
+    card = json.loads(zipfile.ZipFile(io.BytesIO(saved)).read("model.json"))
+    card["sha256"] = hashlib.sha256(forged).hexdigest()
+    changed_archive(saved, path, "estimators.skops", forged)
+    changed_archive(path.read_bytes(), path, "model.json", json.dumps(card).encode())
+    with pytest.raises(CorpusError, match="which no model of this package holds"):
+        PerformanceModel.load(path)
+
+
+def test_a_tree_that_points_outside_itself_is_refused() -> None:
+    from sklearn.tree import DecisionTreeRegressor
+
+    tree = DecisionTreeRegressor(max_depth=2).fit(np.arange(8.0)[:, None], np.arange(8.0)).tree_
+    _check_tree(tree, 1)
+    with pytest.raises(ValueError, match="reads a feature"):
+        _check_tree(tree, 0)
+    state = tree.__getstate__()
+    state["nodes"]["left_child"][0] = 99
+    tree.__setstate__(state)
+    with pytest.raises(ValueError, match="points outside itself"):
+        _check_tree(tree, 1)
+
+
+def changed_archive(content: bytes, path: Path, name: str, replaced: bytes) -> None:
+    with zipfile.ZipFile(io.BytesIO(content)) as source, zipfile.ZipFile(path, "w") as target:
+        for item in source.namelist():
+            target.writestr(item, replaced if item == name else source.read(item))

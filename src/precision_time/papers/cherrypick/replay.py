@@ -23,7 +23,7 @@ MOST_RUNS = 30
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReplayJob:
-    """A job with k measured configurations; arrays have shape (k,) unless said."""
+    """A job with k measured configurations; arrays have shape (k,) unless stated."""
 
     key: str
     precision: str

@@ -95,9 +95,7 @@ def cherry_pick(
         order.append(index)
         outcomes.append(run(index))
     return Searched(
-        order=tuple(order),
-        best=_best(order, outcomes, deadline),
-        stopped_after=stopped_after or len(order),
+        order=tuple(order), best=_best(order, outcomes, deadline), stopped_after=stopped_after or len(order)
     )
 
 
@@ -144,12 +142,7 @@ def chance_below(mean: Floats, deviation: Floats, limit: float) -> Floats:
 
 
 def _gain(
-    x: Floats,
-    order: list[int],
-    outcomes: list[Outcome],
-    left: Ints,
-    deadline: float,
-    seed: int,
+    x: Floats, order: list[int], outcomes: list[Outcome], left: Ints, deadline: float, seed: int
 ) -> Floats:
     """Expected improvement of each configuration left, shape (len(left),)."""
     tried = x[order]

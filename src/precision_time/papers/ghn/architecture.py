@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from graphlib import CycleError, TopologicalSorter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,41 +120,28 @@ def _shape_rows(node: GraphNode) -> tuple[int, int, int, int]:
 
 
 def _topological(name: str, inputs: Sequence[Iterable[int]]) -> list[int]:
-    """Positions so that every node comes after its inputs, as near to the given order as that allows."""
-    if all(source < index for index, sources in enumerate(inputs) for source in sources):
-        if any(source < 0 for sources in inputs for source in sources):
-            raise CaptureError(_nowhere(name))
-        return list(range(len(inputs)))
-    waiting = [len(set(sources)) for sources in inputs]
-    readers: dict[int, list[int]] = {}
-    for index, sources in enumerate(inputs):
-        for source in set(sources):
-            if not 0 <= source < len(inputs):
-                raise CaptureError(_nowhere(name))
-            readers.setdefault(source, []).append(index)
-    ready = [index for index, count in enumerate(waiting) if not count]
-    order: list[int] = []
-    while ready:
-        node = ready.pop(0)
-        order.append(node)
-        for reader in readers.get(node, ()):
-            waiting[reader] -= 1
-            if not waiting[reader]:
-                ready.append(reader)
-    if len(order) < len(inputs):
-        stuck = sorted(set(range(len(inputs))) - set(order))
+    """Positions so that every node comes after its inputs; the given order if it is one."""
+    if any(not 0 <= source < len(inputs) for sources in inputs for source in sources):
         raise CaptureError(
-            f"Architecture {name!r} is cyclic: nodes {stuck[:5]} wait for each other. The rule: data flow "
-            "from the input to the output. To fix: write recurrent steps as one node."
+            f"Architecture {name!r} has an edge from a node that it does not hold. "
+            "To fix: number the nodes from 0 in the order given."
         )
+    if all(source < index for index, sources in enumerate(inputs) for source in sources):
+        return list(range(len(inputs)))
+    sorter = TopologicalSorter(dict(enumerate(inputs)))
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        raise CaptureError(
+            f"Architecture {name!r} is cyclic: nodes {sorted(set(error.args[1]))[:5]} wait for each other. "
+            "The rule: data flow from the input to the output. To fix: write recurrent steps as one node."
+        ) from error
+    order: list[int] = []
+    while sorter.is_active():
+        ready = sorted(sorter.get_ready())
+        order += ready
+        sorter.done(*ready)
     return order
-
-
-def _nowhere(name: str) -> str:
-    return (
-        f"Architecture {name!r} has an edge from a node that it does not hold. "
-        "To fix: number the nodes from 0 in the order given."
-    )
 
 
 def _hash(primitives: Ints, shapes: Ints, edges: Ints, stands_for: NDArray[np.float64]) -> str:

@@ -35,7 +35,7 @@ def conv(wide: int, narrow: int, kernel: int, kind: str, **options: Any) -> list
 
 
 class Residual(nn.Module):  # type: ignore[misc]
-    """x + inner(x), and a ReLU unless told otherwise."""
+    """x + inner(x), and a ReLU unless `activate` is False."""
 
     def __init__(self, inner: nn.Module, *, activate: bool = True) -> None:
         super().__init__()

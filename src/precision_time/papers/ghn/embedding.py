@@ -35,11 +35,6 @@ class Embedding:
     unknown: Mapping[str, int] = field(default_factory=dict)
     """Operators that the vocabulary does not know, and how often they occur; they were joined through."""
 
-    @property
-    def unknown_count(self) -> int:
-        """Occurrences of unknown operators."""
-        return sum(self.unknown.values())
-
 
 def embed(
     graph: OpGraph,
@@ -112,7 +107,7 @@ def _file_of(key: str) -> Path:
 
 
 def _read(path: Path) -> Floats32 | None:
-    """A vector kept earlier; a file that cannot be read is as good as none."""
+    """A vector kept earlier; one that cannot be read counts as missing."""
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             vector: Floats32 = file["vector"]
@@ -122,7 +117,7 @@ def _read(path: Path) -> Floats32 | None:
 
 
 def _write(path: Path, vector: Floats32) -> None:
-    """Keep a vector; a cache that cannot be written is done without."""
+    """Keep a vector; a failure to write is ignored."""
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, vector=vector)
     try:

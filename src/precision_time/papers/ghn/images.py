@@ -1,4 +1,4 @@
-"""Images to train on: scikit-learn's digits (always at hand), CIFAR-10, or a folder with one per class."""
+"""Images to train on: scikit-learn's digits (need no download), CIFAR-10, or a folder with one per class."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def _read_image(path: Path) -> Floats32:
         with Image.open(path) as opened:
             small = opened.convert("RGB").resize((_SIDE, _SIDE))
     except (UnidentifiedImageError, OSError) as error:
-        raise ConfigError(f"{path} is no readable image ({error}). To fix: remove or replace it.") from error
+        raise ConfigError(f"{path} is not a readable image ({error}). To fix: remove it.") from error
     return np.asarray(small, dtype=np.float32).transpose(2, 0, 1)
 
 

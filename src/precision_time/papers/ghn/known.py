@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -13,18 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError, NotFittedError
-from ...io import write_atomically
 from ...workload.graph import OpGraph
-from ...workload.resolve import canonical_name, known_models, load_workload
-from .architecture import architecture_of
+from ...workload.resolve import canonical_name, load_workload
 from .embedding import Embedding, embed
-from .network import node_vectors
-from .readout import mean_vector
-from .weights import Floats32, GhnWeights
+from .weights import Floats32
 
 TABLE = "embeddings.npz"
-_SCHEMA = 1
-_WAY_OUT = "To fix: reinstall the package, or write it again with scripts/train_ghn.py --embed."
+SCHEMA = 1
+_REMEDY = "To fix: reinstall the package, or write it again with scripts/train_ghn.py --embed."
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -62,45 +57,45 @@ class KnownEmbeddings:
         return dict(zip(self.names, self.families, strict=True))
 
     @cached_property
-    def centre(self) -> Floats32:
+    def center(self) -> Floats32:
         """Mean over all graphs, shape (32,)."""
         return np.asarray(self.vectors.mean(axis=0), dtype=np.float32)
 
     @cached_property
-    def spread(self) -> Floats32:
+    def deviation(self) -> Floats32:
         """Standard deviation over all graphs, shape (32,)."""
         return np.asarray(np.maximum(self.vectors.std(axis=0), 1e-6), dtype=np.float32)
 
-    def standardised(self, vectors: Floats32) -> Floats32:
+    def standardized(self, vectors: Floats32) -> Floats32:
         """Vectors as standard deviations from the mean of all known models; shape as given.
 
         All architectures share a large common part, so that raw cosines are near one for everything.
         """
-        return np.asarray((vectors - self.centre) / self.spread, dtype=np.float32)
+        return np.asarray((vectors - self.center) / self.deviation, dtype=np.float32)
 
     def similarities(self, vector: Floats32) -> NDArray[np.float64]:
-        """Cosine of a vector with every row, both standardised; shape (G,)."""
-        rows = self.standardised(self.vectors).astype(np.float64)
-        one = self.standardised(vector).astype(np.float64)
+        """Cosine of a vector with every row, both standardized; shape (G,)."""
+        rows = self.standardized(self.vectors).astype(np.float64)
+        one = self.standardized(vector).astype(np.float64)
         lengths = np.linalg.norm(rows, axis=1) * np.linalg.norm(one)
         products: NDArray[np.float64] = (rows @ one) / np.where(lengths > 0, lengths, 1.0)
         return products
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Neighbour:
+class Neighbor:
     """A known architecture near another one."""
 
     name: str
     family: str
     similarity: float
-    """Cosine of the standardised vectors, -1 to 1."""
+    """Cosine of the standardized vectors, -1 to 1."""
     same_as: tuple[str, ...] = ()
     """Other names of the same graph."""
 
 
 def table_path() -> Path:
-    """Where the shipped table lies."""
+    """File of the shipped table."""
     return Path(__file__).parent / "data" / TABLE
 
 
@@ -129,11 +124,11 @@ def embedding_of(model: str) -> Embedding:
     )
 
 
-def nearest(model: str | OpGraph | Embedding, k: int = 5) -> tuple[Neighbour, ...]:
+def nearest(model: str | OpGraph | Embedding, k: int = 5) -> tuple[Neighbor, ...]:
     """Known architectures most like `model`, nearest first.
 
-    A model asked for by name is not listed, nor are other names of its graph; a graph or an embedding is told
-    which known models it equals.
+    A model given by name is not listed, nor are other names of its graph; a graph or an embedding is
+    listed with the known models that it equals.
 
     Args:
         model: Name, operator graph, or a blind embedding made with the shipped weights.
@@ -144,26 +139,26 @@ def nearest(model: str | OpGraph | Embedding, k: int = 5) -> tuple[Neighbour, ..
         UnknownNameError: If no model has the name.
     """
     if k < 1:
-        raise ConfigError(f"{k} neighbours cannot be. The rule: one or more. To fix: raise it.")
+        raise ConfigError(f"k={k} is invalid: at least one neighbor must be listed. To fix: raise it.")
     table = known_embeddings()
     if isinstance(model, OpGraph):
-        wanted = embed(model)
+        given = embed(model)
     else:
-        wanted = embedding_of(model) if isinstance(model, str) else model
-    if wanted.vector.shape != table.centre.shape or wanted.weights_version != table.weights_version:
+        given = embedding_of(model) if isinstance(model, str) else model
+    if given.vector.shape != table.center.shape or given.weights_version != table.weights_version:
         raise ConfigError(
-            f"An embedding of shape {wanted.vector.shape} with weights {wanted.weights_version!r} cannot be "
-            f"compared with the table, which has {table.centre.shape} and {table.weights_version!r}. "
+            f"An embedding of shape {given.vector.shape} with weights {given.weights_version!r} cannot be "
+            f"compared with the table, which has {table.center.shape} and {table.weights_version!r}. "
             "To fix: embed it without dtypes and with the shipped weights."
         )
-    similar = table.similarities(wanted.vector)
+    similar = table.similarities(given.vector)
     found = []
     for row in np.argsort(-similar, kind="stable"):
-        if isinstance(model, str) and table.hashes[row] == wanted.graph_hash:
+        if isinstance(model, str) and table.hashes[row] == given.graph_hash:
             continue
         first, *others = table.members[int(row)]
         found.append(
-            Neighbour(
+            Neighbor(
                 name=first,
                 family=table.family_of[first],
                 similarity=float(similar[row]),
@@ -175,57 +170,8 @@ def nearest(model: str | OpGraph | Embedding, k: int = 5) -> tuple[Neighbour, ..
     return tuple(found)
 
 
-def embed_known(weights: GhnWeights, tell: Callable[[str], None] = lambda _: None) -> KnownEmbeddings:
-    """Embeddings of every known model, each at its usual sizes.
-
-    Args:
-        weights: Hypernetwork.
-        tell: Told of every model.
-    """
-    models = known_models()
-    row_of_hash: dict[str, int] = {}
-    vectors: list[Floats32] = []
-    rows = []
-    for model in models:
-        tell(model.name)
-        architecture = architecture_of(load_workload(model.name).graph)
-        if architecture.content_hash not in row_of_hash:
-            row_of_hash[architecture.content_hash] = len(vectors)
-            vectors.append(mean_vector(architecture, node_vectors(architecture, weights)))
-        rows.append(row_of_hash[architecture.content_hash])
-    return KnownEmbeddings(
-        names=tuple(model.name for model in models),
-        families=tuple(model.family for model in models),
-        rows=np.array(rows, dtype=np.int64),
-        vectors=np.stack(vectors),
-        hashes=tuple(row_of_hash),
-        weights_version=weights.version,
-    )
-
-
-def write_table(path: Path, table: KnownEmbeddings) -> None:
-    """Write a table whole or not at all."""
-    buffer = io.BytesIO()
-    np.savez_compressed(
-        buffer,
-        allow_pickle=False,
-        schema=np.array(_SCHEMA),
-        names=_texts(table.names),
-        families=_texts(table.families),
-        rows=table.rows.astype(np.int32),
-        vectors=table.vectors,
-        hashes=_texts(table.hashes),
-        weights_version=np.array(table.weights_version),
-    )
-    write_atomically(path, buffer.getvalue())
-
-
-def _texts(words: Sequence[str]) -> NDArray[np.str_]:
-    return np.array(words, dtype=np.str_)
-
-
 def read_table(path: Path) -> KnownEmbeddings:
-    """The table that `write_table` wrote.
+    """The table that scripts/train_ghn.py wrote.
 
     Raises:
         NotFittedError: If it is missing, truncated or of another schema.
@@ -233,9 +179,9 @@ def read_table(path: Path) -> KnownEmbeddings:
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays = dict(file)
-        if int(arrays["schema"]) != _SCHEMA:
+        if int(arrays["schema"]) != SCHEMA:
             raise NotFittedError(
-                f"{path} has schema {arrays['schema']}, this version reads {_SCHEMA}. {_WAY_OUT}"
+                f"{path} has schema {arrays['schema']}, this version reads {SCHEMA}. {_REMEDY}"
             )
         table = KnownEmbeddings(
             names=tuple(arrays["names"].tolist()),
@@ -247,10 +193,10 @@ def read_table(path: Path) -> KnownEmbeddings:
         )
     except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
         raise NotFittedError(
-            f"The embeddings in {path} are missing or damaged ({error}). {_WAY_OUT}"
+            f"The embeddings in {path} are missing or damaged ({error}). {_REMEDY}"
         ) from error
     if not len(table.names) == len(table.families) == len(table.rows) or table.rows.max(initial=0) >= len(
         table.vectors
     ):
-        raise NotFittedError(f"The embeddings in {path} are incomplete. {_WAY_OUT}")
+        raise NotFittedError(f"The embeddings in {path} are incomplete. {_REMEDY}")
     return table

@@ -4,7 +4,7 @@
     h_v = GRU(m_v, h_v)
 
 first along the edges in topological order, then against them in reverse, each node reading what its
-neighbours have just become (GHN-2, equation 4). Pairs with a direct edge (s = 1) enter both sums, as in
+neighbors have just become (GHN-2, equation 4). Pairs with a direct edge (s = 1) enter both sums, as in
 the published code; the paper's text has s > 1 in the second.
 """
 
@@ -109,7 +109,7 @@ def _sigmoid(values: Floats32) -> Floats32:
 
 
 def _layer_norm(state: Floats32, weight: Floats32, bias: Floats32) -> Floats32:
-    centred = state - state.mean(axis=1, keepdims=True)
-    spread = np.sqrt(np.square(centred).mean(axis=1, keepdims=True) + _EPSILON)
-    out: Floats32 = centred / spread * weight + bias
+    centered = state - state.mean(axis=1, keepdims=True)
+    spread = np.sqrt(np.square(centered).mean(axis=1, keepdims=True) + _EPSILON)
+    out: Floats32 = centered / spread * weight + bias
     return out

@@ -1,39 +1,63 @@
-"""A map of all known architectures, coloured by family; needs matplotlib (extra `plots`)."""
+"""A map of all known architectures, colored by family; needs matplotlib (extra `plots`)."""
 
 from __future__ import annotations
 
 import io
+import tomllib
 from collections import Counter
+from fnmatch import fnmatch
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import ConfigError, MissingExtraError
+from ...errors import ConfigError
 from ...io import write_atomically
+from ...plotting import require_matplotlib
 from .known import KnownEmbeddings
-from .relatives import relative_rows
 from .weights import Floats32
 
 _FORMATS = (".png", ".svg")
 _SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "precision-time", "font.size": 8,
              "axes.spines.top": False, "axes.spines.right": False}  # fmt: skip
-_COLOURS, _MOST_COLOURS = "tab20", 20
+_COLORS, _MOST_COLORS = "tab20", 20
 _RESOLUTION = 110
 
 
 def plane(table: KnownEmbeddings) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The two directions in which standardised embeddings differ most.
+    """The two directions in which standardized embeddings differ most.
 
     Returns:
         Positions of all graphs, shape (G, 2), and the share of the variance of each axis, shape (2,). Signs
         are fixed, so that the map does not flip from one machine to the next.
     """
-    values = table.standardised(table.vectors).astype(np.float64)
+    values = table.standardized(table.vectors).astype(np.float64)
     left, sizes, right = np.linalg.svd(values - values.mean(axis=0), full_matrices=False)
     signs = np.sign(right[np.arange(2), np.abs(right[:2]).argmax(axis=1)])
     return left[:, :2] * sizes[:2] * signs, sizes[:2] ** 2 / np.square(sizes).sum()
+
+
+def relative_rows(table: KnownEmbeddings) -> dict[str, list[int]]:
+    """Rows of each group of relatives that the table holds; groups of one are left out."""
+    rows = {
+        group: sorted(
+            {
+                table.row_of[name]
+                for name in table.names
+                if any(fnmatch(name, pattern) for pattern in patterns)
+            }
+        )
+        for group, patterns in relatives()["relatives"].items()
+    }
+    return {group: found for group, found in rows.items() if len(found) > 1}
+
+
+@cache
+def relatives() -> dict[str, Any]:
+    """Groups of related architectures by patterns of their names, and names of classifiers."""
+    return tomllib.loads((Path(__file__).parent / "data" / "relatives.toml").read_text(encoding="utf-8"))
 
 
 def write_map(path: Path, table: KnownEmbeddings, *, marked: tuple[str, Floats32] | None = None) -> None:
@@ -49,7 +73,7 @@ def write_map(path: Path, table: KnownEmbeddings, *, marked: tuple[str, Floats32
         MissingExtraError: If matplotlib is not installed.
     """
     check_map(path)
-    figures, context = _matplotlib()
+    figures, context = require_matplotlib()
     positions, shares = plane(table)
     with context({**_SETTINGS}):
         figure = figures.Figure(figsize=(9.0, 6.2))
@@ -79,30 +103,20 @@ def check_map(path: Path) -> None:
     if path.suffix not in _FORMATS:
         raise ConfigError(f"A map cannot be written to {path}. To fix: end its name in .png or .svg.")
     if not path.absolute().parent.is_dir():
-        raise ConfigError(f"{path}: its folder does not exist. To fix: make it, or name another.")
-    _matplotlib()
-
-
-def _matplotlib() -> tuple[Any, Any]:
-    try:
-        from matplotlib import figure, rc_context
-    except ImportError as error:
-        raise MissingExtraError(
-            package="matplotlib", extra="plots", purpose="draw the map of architectures"
-        ) from error
-    return figure, rc_context
+        raise ConfigError(f"{path}: its folder does not exist. To fix: create it, or name another.")
+    require_matplotlib()
 
 
 def _draw_families(axes: Any, table: KnownEmbeddings, positions: NDArray[np.float64]) -> None:
     from matplotlib import colormaps
 
     families = np.array([table.family_of[table.members[row][0]] for row in range(len(positions))])
-    colours = colormaps[_COLOURS](np.arange(_MOST_COLOURS))
+    colors = colormaps[_COLORS](np.arange(_MOST_COLORS))
     for number, (family, count) in enumerate(Counter(families.tolist()).most_common()):
         members = positions[families == family]
         axes.scatter(
             members[:, 0], members[:, 1], s=9, alpha=0.75, linewidths=0.0,
-            color=colours[number % len(colours)], label=f"{family} ({count})",
+            color=colors[number % len(colors)], label=f"{family} ({count})",
         )  # fmt: skip
 
 
@@ -118,9 +132,9 @@ def _mark(
 ) -> None:
     """A star where the plane of the known ones has the model: least squares, as the plane is linear."""
     name, vector = marked
-    values = table.standardised(table.vectors).astype(np.float64)
-    centre = values.mean(axis=0)
-    to_plane = np.linalg.lstsq(values - centre, positions, rcond=None)[0]
-    place = (table.standardised(vector).astype(np.float64) - centre) @ to_plane
+    values = table.standardized(table.vectors).astype(np.float64)
+    center = values.mean(axis=0)
+    to_plane = np.linalg.lstsq(values - center, positions, rcond=None)[0]
+    place = (table.standardized(vector).astype(np.float64) - center) @ to_plane
     axes.scatter(*place, marker="*", s=160, color="black", zorder=3)
     axes.annotate(name, place, xytext=(6, 6), textcoords="offset points", fontweight="bold")

@@ -2,7 +2,7 @@
 
 After DeepNets-1M (Knyazev et al. 2021): cells, widths and depths, plain, residual, grouped, separable and
 dilated convolutions, squeeze-excite, attention, gates, pooling, sums and concatenations of branches; and
-networks of tokens (transformers over patches or pixels), of rows (recurrent) and plain perceptrons besides.
+networks of tokens (transformers over patches or pixels), of rows (recurrent) and plain perceptrons as well.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SMALLEST_MAP = 4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Space:
+class NetworkSpace:
     """What networks are drawn from."""
 
     kinds: Mapping[str, float]
@@ -82,7 +82,7 @@ class ImageShape:
 
 
 @cache
-def space(name: str) -> Space:
+def space(name: str) -> NetworkSpace:
     """A space by name: train, wide, deep, dense or norm-free.
 
     Raises:
@@ -96,7 +96,7 @@ def space(name: str) -> Space:
     merged: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in (base | entry).items()
     }
-    return Space(**merged)
+    return NetworkSpace(**merged)
 
 
 def space_names() -> tuple[str, ...]:
@@ -109,7 +109,7 @@ def _spaces() -> Mapping[str, Mapping[str, Any]]:
     return tomllib.loads((Path(__file__).parent / "data" / "spaces.toml").read_text(encoding="utf-8"))
 
 
-def draw(rng: np.random.Generator, chosen: Space) -> NetworkPlan:
+def draw(rng: np.random.Generator, chosen: NetworkSpace) -> NetworkPlan:
     """One network at random."""
     kind = _weighted(rng, chosen.kinds)
     count = int(rng.integers(chosen.cells[0], chosen.cells[1] + 1))
@@ -136,7 +136,7 @@ def draw(rng: np.random.Generator, chosen: Space) -> NetworkPlan:
     return replace(plan, head="flat", residual=bool(rng.random() < 0.5))
 
 
-def _draw_cnn(rng: np.random.Generator, chosen: Space, width: int, count: int) -> NetworkPlan:
+def _draw_cnn(rng: np.random.Generator, chosen: NetworkSpace, width: int, count: int) -> NetworkPlan:
     simple = [kind for kind in CELL_KINDS if kind not in ("branches", "concat", "attention")]
     cells = []
     halvings = 0

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch.func import functional_call
 
 from .architecture import ArchitectureGraph, levels_of, path_lengths
 from .decoder import predict_weights
@@ -21,6 +23,8 @@ from .sampled import SampledNetwork
 from .weights import WIDTH, Floats32, GhnWeights, version_of
 
 Parameters = Mapping[str, Any]
+_AT_ONCE = 8
+"""Networks whose weights are predicted at once in scoring."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -130,3 +134,24 @@ def fill(parameters: Parameters, networks: Sequence[SampledNetwork]) -> list[dic
     """Weights of several networks, out of their graphs alone."""
     batch = batch_of([network.graph for network in networks])
     return predict_weights(parameters, node_vectors(parameters, batch), networks, batch.rows)
+
+
+def accuracies(
+    parameters: Parameters,
+    networks: Sequence[SampledNetwork],
+    part: tuple[NDArray[np.float32], NDArray[np.int64]],
+) -> NDArray[np.float64]:
+    """Accuracy of each network with predicted weights; batch norms use the statistics of these images."""
+    images, labels = torch.from_numpy(part[0]), torch.from_numpy(part[1])
+    scores = []
+    with torch.no_grad():
+        for first in range(0, len(networks), _AT_ONCE):
+            some = networks[first : first + _AT_ONCE]
+            for network, weights in zip(some, fill(parameters, some), strict=True):
+                scores.append(accuracy(functional_call(network.module, weights, (images,)), labels))
+    return np.array(scores)
+
+
+def accuracy(answers: Any, labels: Any) -> float:
+    """Share of images whose largest output, shape (n, classes), is their label's."""
+    return float((answers.argmax(1) == labels).double().mean())

@@ -7,9 +7,10 @@ validation is kept. A checkpoint holds everything that the next step needs.
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,84 @@ import torch
 import torch.nn.functional as F
 from torch.func import functional_call
 
-from ...errors import ConfigError
-from .checkpoint import Standing, read_checkpoint, write_checkpoint
+from ...errors import ConfigError, NotFittedError
 from .images import ImageSet
 from .sampled import SampledNetwork, sampled
 from .sampler import draw_many
-from .scoring import accuracies
-from .torch_ghn import fill, to_parameters, to_weights
-from .weights import GhnWeights, initial_weights
+from .torch_ghn import accuracies, fill, to_parameters, to_weights
+from .weights import GhnWeights, initial_weights, read_safetensors, version_of, write_safetensors
+
+_STATE = "state"
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+@dataclass(kw_only=True, slots=True)
+class TrainingState:
+    """How far a training is."""
+
+    seed: int
+    images: str
+    steps: int | None
+    """Steps planned."""
+    done: int = 0
+    """Steps done."""
+    best_score: float = 0.0
+    history: list[tuple[int, float]] = field(default_factory=list)
+    """(step, mean validation accuracy)."""
+    skipped: int = 0
+    elapsed_s: float = 0.0
+    """Before the process that runs now."""
+
+
+def write_checkpoint(
+    path: Path, parameters: Mapping[str, Any], adam: Any, best: GhnWeights, state: TrainingState
+) -> None:
+    """Write the state atomically.
+
+    Args:
+        path: The file.
+        parameters: Tensors as they are now.
+        adam: Optimizer that holds moments of all of them.
+        best: The best parameters so far.
+        state: How far the training is.
+    """
+    arrays: dict[str, Any] = {}
+    for name, tensor in parameters.items():
+        arrays[f"now.{name}"] = tensor.detach().numpy()
+        arrays[f"best.{name}"] = best.arrays[name]
+        for moment in _MOMENTS:
+            arrays[f"{moment}.{name}"] = adam.state[tensor][moment].numpy()
+    write_safetensors(path, arrays, {_STATE: json.dumps(asdict(state))})
+
+
+def read_checkpoint(path: Path, parameters: Mapping[str, Any], adam: Any) -> tuple[GhnWeights, TrainingState]:
+    """Put a written state into parameters and optimizer.
+
+    Returns:
+        The best parameters so far, and how far the training is.
+
+    Raises:
+        NotFittedError: If the file is damaged or of another hypernetwork.
+    """
+    arrays, metadata = read_safetensors(path)
+    try:
+        content = json.loads(metadata[_STATE])
+        history = [(int(step), float(score)) for step, score in content.pop("history")]
+        state = TrainingState(history=history, **content)
+        best = {name: arrays[f"best.{name}"].astype(np.float32) for name in parameters}
+        with torch.no_grad():
+            for name, tensor in parameters.items():
+                tensor.copy_(torch.from_numpy(arrays[f"now.{name}"].copy()))
+                adam.state[tensor] = {
+                    "step": torch.tensor(float(state.done)),
+                    **{m: torch.from_numpy(arrays[f"{m}.{name}"].copy()) for m in _MOMENTS},
+                }
+    except (KeyError, ValueError, TypeError, RuntimeError) as error:
+        raise NotFittedError(
+            f"{path} holds no state of such a training ({error}). To fix: name another file, or remove it."
+        ) from error
+    return GhnWeights(arrays=best, version=version_of(best), card=""), state
+
 
 _DROPS = (2.0 / 3.0, 5.0 / 6.0)
 _DROP = 0.1
@@ -52,21 +123,21 @@ class TrainSettings:
     weight_decay: float = 1e-5
     clip: float = 5.0
     smoothing: float = 1e-4
-    """Weight of the squared differences between neighbouring rows of the shape tables, so that widths that no
+    """Weight of the squared differences between neighboring rows of the shape tables, so that widths that no
     drawn network has follow those that some have."""
     validate_every: int = 100
 
     def __post_init__(self) -> None:
         if self.minutes <= 0 or (self.steps is not None and self.steps < 1):
             raise ConfigError(
-                f"A training of {self.minutes} minutes or {self.steps} steps cannot be. The rule: more than "
-                "none. To fix: raise it."
+                f"A training of {self.minutes} minutes or {self.steps} steps is invalid: both must be "
+                "above 0. To fix: raise them."
             )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Progress:
-    """How a training stands."""
+class TrainingProgress:
+    """The state of a training."""
 
     step: int
     steps: int
@@ -93,9 +164,6 @@ class Trained:
     """Networks that taught nothing in a step because their loss was not finite or too large."""
 
 
-Tell = Callable[[Progress], None]
-
-
 def train(
     settings: TrainSettings,
     images: ImageSet,
@@ -103,7 +171,7 @@ def train(
     *,
     without: Sequence[str] = (),
     checkpoint: Path | None = None,
-    tell: Tell = lambda _: None,
+    progress: Callable[[TrainingProgress], None] = lambda _: None,
 ) -> Trained:
     """Train a hypernetwork.
 
@@ -113,18 +181,18 @@ def train(
         validation: Held-out networks that choose the best hypernetwork.
         without: Content hashes of graphs that must not be trained on (all held-out ones).
         checkpoint: File to resume from where it exists, and to write at each validation.
-        tell: Told of every step.
+        progress: Called with the state after every step.
 
     Raises:
         NotFittedError: If the checkpoint is damaged.
-        ConfigError: If the checkpoint is of another seed or data set.
+        ConfigError: If the checkpoint is of another seed or dataset.
     """
     run = _Run(settings, images, validation, frozenset(without), checkpoint)
     run.resume()
     while not run.finished:
         run.step()
-        tell(run.progress())
-        if run.done % settings.validate_every == 0 or run.finished:
+        progress(run.progress())
+        if run.state.done % settings.validate_every == 0 or run.finished:
             run.validate()
             run.save()
     return run.result()
@@ -150,26 +218,24 @@ class _Run:
         )
         self._plans = draw_many(settings.seed, "train", settings.networks)
         self._built: dict[int, SampledNetwork | None] = {}
-        self.done, self.steps = 0, settings.steps
-        self._best, self.best_score = self._start, 0.0
-        self.history: list[tuple[int, float]] = []
-        self.skipped = 0
+        self.state = TrainingState(seed=settings.seed, images=images.name, steps=settings.steps)
+        self._best = self._start
         self._loss = self._accuracy = float("nan")
-        self._elapsed_s, self._began = 0.0, time.perf_counter()
+        self._began = time.perf_counter()
 
     @property
     def elapsed_s(self) -> float:
         """Seconds of training, those before a resumption included."""
-        return self._elapsed_s + time.perf_counter() - self._began
+        return self.state.elapsed_s + time.perf_counter() - self._began
 
     @property
     def finished(self) -> bool:
         """Whether the planned steps are done."""
-        return self.steps is not None and self.done >= self.steps
+        return self.state.steps is not None and self.state.done >= self.state.steps
 
     def step(self) -> None:
         """One meta-batch: predict, classify, learn."""
-        rng = np.random.default_rng([self.settings.seed, 7, self.done])
+        rng = np.random.default_rng([self.settings.seed, 7, self.state.done])
         networks = self._networks(rng)
         count = len(self.images.train[0])
         chosen = rng.choice(count, min(self.settings.image_batch, count), replace=False)
@@ -180,14 +246,14 @@ class _Run:
         for network, weights in zip(networks, fill(self.parameters, networks), strict=True):
             answers = functional_call(network.module, weights, (pixels,))
             loss = F.cross_entropy(answers, labels)
-            self.skipped += not bool(loss <= _LARGEST_LOSS)
+            self.state.skipped += not bool(loss <= _LARGEST_LOSS)
             if torch.isfinite(loss):
                 losses.append(loss.clamp(max=_LARGEST_LOSS))  # no gradient beyond
             hits.append(float((answers.argmax(1) == labels).double().mean()))
         if losses:
             self._learn(torch.stack(losses).mean())
         self._accuracy = _blend(self._accuracy, float(np.mean(hits)))
-        self.done += 1
+        self.state.done += 1
         self._plan_steps()
 
     def _networks(self, rng: np.random.Generator) -> list[SampledNetwork]:
@@ -204,8 +270,8 @@ class _Run:
         return found
 
     def _schedule(self) -> None:
-        planned = self.steps or float("inf")
-        drops = sum(self.done >= share * planned for share in _DROPS)
+        planned = self.state.steps or float("inf")
+        drops = sum(self.state.done >= share * planned for share in _DROPS)
         for group in self._adam.param_groups:
             group["lr"] = self.settings.learning_rate * _DROP**drops
 
@@ -223,24 +289,26 @@ class _Run:
 
     def _plan_steps(self) -> None:
         """Steps that the minutes allow, from the speed so far; fixed from then on."""
-        if self.steps is None and self.done == 3 * _MEASURED_STEPS:
-            self.steps = max(self.done + 1, int(self.done * 60.0 * self.settings.minutes / self.elapsed_s))
+        if self.state.steps is None and self.state.done == 3 * _MEASURED_STEPS:
+            self.state.steps = max(
+                self.state.done + 1, int(self.state.done * 60.0 * self.settings.minutes / self.elapsed_s)
+            )
 
     def validate(self) -> None:
         """Keep the hypernetwork if no earlier one was better."""
         score = float(accuracies(self.parameters, self.validation, self.images.validation).mean())
-        self.history.append((self.done, score))
-        if score >= self.best_score:
-            self._best, self.best_score = to_weights(self.parameters), score
+        self.state.history.append((self.state.done, score))
+        if score >= self.state.best_score:
+            self._best, self.state.best_score = to_weights(self.parameters), score
 
-    def progress(self) -> Progress:
-        """How it stands."""
-        return Progress(
-            step=self.done,
-            steps=self.steps or 0,
+    def progress(self) -> TrainingProgress:
+        """The state now."""
+        return TrainingProgress(
+            step=self.state.done,
+            steps=self.state.steps or 0,
             loss=self._loss,
             accuracy=self._accuracy,
-            validation=self.best_score,
+            validation=self.state.best_score,
             elapsed_s=self.elapsed_s,
         )
 
@@ -249,44 +317,31 @@ class _Run:
         return Trained(
             weights=self._best,
             settings=self.settings,
-            steps=self.done,
+            steps=self.state.done,
             minutes=self.elapsed_s / 60.0,
-            validation=self.best_score,
-            history=self.history,
-            skipped=self.skipped,
+            validation=self.state.best_score,
+            history=self.state.history,
+            skipped=self.state.skipped,
         )
 
     def save(self) -> None:
         """Write the checkpoint, if one is wanted."""
         if self._checkpoint is not None:
-            write_checkpoint(self._checkpoint, self.parameters, self._adam, self._best, self._standing())
+            state = replace(self.state, elapsed_s=self.elapsed_s)
+            write_checkpoint(self._checkpoint, self.parameters, self._adam, self._best, state)
 
     def resume(self) -> None:
         """Go on where the checkpoint ends, if there is one."""
         if self._checkpoint is None or not self._checkpoint.is_file():
             return
-        best, standing = read_checkpoint(self._checkpoint, self.parameters, self._adam)
-        if (standing.seed, standing.images) != (self.settings.seed, self.images.name):
+        self._best, state = read_checkpoint(self._checkpoint, self.parameters, self._adam)
+        if (state.seed, state.images) != (self.settings.seed, self.images.name):
             raise ConfigError(
-                f"{self._checkpoint} is of seed {standing.seed} on {standing.images!r}, this training of "
+                f"{self._checkpoint} is of seed {state.seed} on {state.images!r}, this training of "
                 f"seed {self.settings.seed} on {self.images.name!r}. To fix: name another file, or remove it."
             )
-        self._best, self.best_score = best, standing.best_score
-        self.done, self.steps = standing.done, self.settings.steps or standing.steps
-        self.history, self.skipped = list(standing.history), standing.skipped
-        self._elapsed_s = standing.elapsed_s
-
-    def _standing(self) -> Standing:
-        return Standing(
-            seed=self.settings.seed,
-            images=self.images.name,
-            done=self.done,
-            steps=self.steps,
-            best_score=self.best_score,
-            history=tuple(self.history),
-            skipped=self.skipped,
-            elapsed_s=self.elapsed_s,
-        )
+        state.steps = self.settings.steps or state.steps
+        self.state = state
 
 
 def _blend(old: float, new: float) -> float:

@@ -9,14 +9,15 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from math import prod, sqrt
+from math import sqrt
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import NotFittedError
-from .safetensors_file import read_safetensors, write_safetensors
+from ...io import write_atomically
 from .vocabulary import Ints, vocabulary
 
 Floats32 = NDArray[np.float32]
@@ -99,7 +100,7 @@ def initial_weights(seed: int, classes: int = DIGITS) -> GhnWeights:
     """Untrained parameters: the same seed gives the same ones.
 
     Tables start as random smooth functions of the logarithm of a size, so that widths that training never
-    sees lie between their neighbours; matrices start uniform within 1/sqrt(inputs) as torch's do, those
+    sees lie between their neighbors; matrices start uniform within 1/sqrt(inputs) as torch's do, those
     of the decoder at unit gain.
     """
     rng = np.random.default_rng(seed)
@@ -152,8 +153,36 @@ def version_of(arrays: Mapping[str, Floats32]) -> str:
     return digest.hexdigest()[:12]
 
 
+def write_safetensors(path: Path, arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> None:
+    """Write arrays and texts to a safetensors file atomically; its folder is created."""
+    from safetensors.numpy import save
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    write_atomically(path, save(contiguous, metadata=dict(metadata)))
+
+
+def read_safetensors(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+    """Arrays and texts of a safetensors file.
+
+    Raises:
+        NotFittedError: If the file is missing, truncated or not of this format.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    remedy = "To fix: train it again with `precision-time train-ghn`, or reinstall the package."
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            return {name: file.get_tensor(name) for name in file.keys()}, metadata  # noqa: SIM118
+    except OSError as error:
+        raise NotFittedError(f"{path} cannot be read: {error}. {remedy}") from error
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise NotFittedError(f"{path} is damaged or not a safetensors file ({error}). {remedy}") from error
+
+
 def save_weights(path: Path, weights: GhnWeights) -> None:
-    """Write all parameters and their card, whole or not at all."""
+    """Write all parameters and their card atomically."""
     write_safetensors(path, weights.arrays, {_CARD_KEY: weights.card})
 
 
@@ -182,7 +211,7 @@ def load_weights(path: Path) -> GhnWeights:
 
 
 def shipped_path() -> Path:
-    """Where the trained hypernetwork of the package lies."""
+    """File of the trained hypernetwork of the package."""
     return Path(__file__).parent / "data" / SHIPPED
 
 
@@ -190,8 +219,3 @@ def shipped_path() -> Path:
 def shipped_weights() -> GhnWeights:
     """The hypernetwork that ships with the package, trained on scikit-learn's digits."""
     return load_weights(shipped_path())
-
-
-def parameter_count(weights: GhnWeights) -> int:
-    """Parameters of the hypernetwork, decoder included."""
-    return sum(prod(array.shape) for array in weights.arrays.values())

@@ -1,6 +1,12 @@
-"""PredictDDL: one predictor per data-set type, served for any architecture.
+"""PredictDDL: one predictor per dataset type, served for any architecture.
 
-Assogba, Lima, Rafique and Kwon, PredictDDL: Reusable Workload Performance Prediction for Distributed Deep
-Learning (IEEE CLUSTER 2023). `controller.PredictDDL` answers requests; `docs/devdocs/007-predictddl.md` says
-what is the paper's and what is ours.
+Source: Kevin Assogba, Eduardo Lima, M. Mustafa Rafique, Minseok Kwon, "PredictDDL: Reusable Workload
+Performance Prediction for Distributed Deep Learning", IEEE International Conference on Cluster
+Computing (CLUSTER) 2023.
+
+- `controller.PredictDDL` answers requests (`contract`, read from files by `border`, resolved by `workloads`).
+- The paper's parts: task checker `task` over `datasets`, workload embeddings `embeddings` (`papers.ghn`),
+  cluster features `columns`, inference engine `regressors`, offline trainer `trainer` with `fitting`.
+- Storage: `registry`; prices of jobs for `predictddl-precision`: `pricing`; the contract of the comparison:
+  `estimator`. What is the paper's and what is ours: docs/devdocs/007-predictddl.md.
 """

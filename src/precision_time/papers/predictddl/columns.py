@@ -4,7 +4,7 @@
 `predictddl-precision` reads `ghnp.*` besides, the embedding in blocks by the types that operators are lowered
 to, and PRECISION_FEATURES, columns of `learn/features.py`.
 
-What spans decades enters as a logarithm: the regressors standardise their inputs, and no standardised
+What spans decades enters as a logarithm: the regressors standardize their inputs, and no standardized
 polynomial of raw peak rates has their reciprocal in it, of which a time is made.
 """
 
@@ -53,7 +53,7 @@ casts, loss scaling, master weights, and the dtypes of activations and of the gr
 
 
 def cluster_columns(jobs: Sequence[Job]) -> tuple[tuple[str, ...], Floats]:
-    """What PredictDDL's resource collector tells of each job, and its batch.
+    """What PredictDDL's resource collector reports of each job, and its batch.
 
     Args:
         jobs: n jobs.

@@ -1,9 +1,9 @@
-"""What PredictDDL is asked and what it answers."""
+"""Requests to PredictDDL and its answers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -21,7 +21,7 @@ class Request:
     """One training run whose time is wanted."""
 
     model: Any
-    """A known name, an `OpGraph`, a configuration, or a module of one's own (needs torch)."""
+    """A known name, an `OpGraph`, a configuration, or a user-defined module (needs torch)."""
     cluster: Cluster | ClusterResources
     batch_size: float
     """Samples per device and forward pass."""
@@ -37,7 +37,7 @@ class Request:
     """Sizes of a parametric model, as `load_workload` takes them."""
     task: str = ""
     example_inputs: Any = None
-    """Of a module of one's own."""
+    """Of a user-defined module."""
     stack: str | None = None
     """Stack profile; None for the usual one of the model's family. Only `predictddl-precision` reads it."""
     variant: str = PRECISION
@@ -47,14 +47,14 @@ class Request:
     version: int | None = None
     """Of the predictor; None for the newest."""
     name: str = ""
-    """What the caller calls the request; empty for none."""
+    """The caller's name of the request; empty for none."""
 
     def __post_init__(self) -> None:
         for count in _COUNTS:
             value = getattr(self, count)
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e13:
                 raise ConfigError(
-                    f"{count}={value!r} cannot be: it must be a number above 0. To fix: {count}=1 or more."
+                    f"{count}={value!r} is invalid: it must be a number above 0. To fix: {count}=1 or more."
                 )
 
 
@@ -68,15 +68,15 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskMatch:
-    """Which predictor serves a data set, and how far it is from what was asked."""
+    """Which predictor serves a dataset, and how far it is from what was asked."""
 
     outcome: Outcome
     wanted: str
-    """Data-set type asked for, or the data set where it is of no type."""
+    """Dataset type asked for, or the dataset where it is of no type."""
     used: str
-    """Data-set type of the predictor."""
+    """Dataset type of the predictor."""
     data_distance: float = 0.0
-    """Between the data sets: standard deviations of log samples, log classes, log elements."""
+    """Between the datasets: standard deviations of log samples, log classes, log elements."""
     embedding_distance: float = 0.0
     """1 - mean cosine similarity of the embeddings of the probe networks; 0 under one shared GHN."""
     notes: tuple[str, ...] = ()
@@ -108,7 +108,7 @@ class Answer:
     """The predicted time of one request."""
 
     name: str
-    """What the caller calls the request."""
+    """The caller's name of the request."""
     model: str
     precision: str
     step_time_s: float
@@ -123,35 +123,14 @@ class Answer:
     expected_error_percent: float
     """Median absolute error of the regressor on architectures held out in training."""
     unknown_ops: Mapping[str, int]
-    """Operators that the vocabulary of the GHN lacks: the embedding goes around them."""
+    """Operators that the vocabulary of the GHN lacks: the embedding skips them."""
     substitutions: tuple[str, ...]
-    """What was substituted, assumed, or lies beyond what training saw, in words."""
+    """What was substituted, assumed, or is outside the training data, in words."""
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready dictionary."""
-        return {
-            "name": self.name,
-            "model": self.model,
-            "precision": self.precision,
-            "step_time_s": self.step_time_s,
-            "steps_per_epoch": self.steps_per_epoch,
-            "epochs": self.epochs,
-            "training_time_s": self.training_time_s,
-            "predictor": {slot: getattr(self.predictor, slot) for slot in PredictorName.__slots__},
-            "task": str(self.task),
-            "task_detail": {
-                "outcome": self.task.outcome.value,
-                "wanted": self.task.wanted,
-                "used": self.task.used,
-                "distance": self.task.distance,
-                "data_distance": self.task.data_distance,
-                "embedding_distance": self.task.embedding_distance,
-                "notes": list(self.task.notes),
-            },
-            "expected_error_percent": self.expected_error_percent,
-            "unknown_ops": dict(self.unknown_ops),
-            "substitutions": list(self.substitutions),
-        }
+        detail = {**asdict(self.task), "distance": self.task.distance}
+        return {**asdict(self), "task": str(self.task), "task_detail": detail}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,20 +12,23 @@ import numpy as np
 
 from ...corpus.measurement import Measurement
 from ...corpus.store import load_corpus
-from ...errors import ConfigError, NotFittedError, PrecisionTimeError, UnknownNameError
+from ...errors import ConfigError, NotFittedError, PrecisionTimeError, UnknownNameError, in_one_line
 from ...hardware.device import Cluster
 from .columns import BLIND, PRECISION, VARIANTS, inputs_of, picked
 from .contract import Answer, Outcome, PredictorName, Refusal, Request, TaskMatch
 from .datasets import OTHER
 from .embeddings import embedding_of_graph, ghn_version, probe_embeddings, same_probe
-from .pricing import priced_jobs
+from .pricing import PriceCache
 from .registry import Registry, TrainedType, TrainedVariant
 from .regressors import Floats, Regressor, check_kind
 from .task import FARTHEST, find_task
-from .trainer import Rows, input_columns, rows_by_type, train_and_save
+from .trainer import TypeRuns, input_columns, rows_by_type, train_and_save
 from .workloads import Resolved, resolve
 
-Tell = Callable[[str], None]
+_Predictor = tuple[str, int | None, str, str | None]
+"""Dataset type, version, variant and regressor that serve a request."""
+_Resolved = tuple[int, Resolved, TaskMatch]
+"""A request's place in its batch, and what was found for it."""
 _FEW_ARCHITECTURES = 30
 """Below, errors on the folds of the choice flatter much (docs/devdocs/007-predictddl.md)."""
 _BLIND_NOTE = "predictddl is blind to precision and software: every precision gets the same answer"
@@ -43,8 +46,9 @@ class PredictDDL:
     """Runs to train from where no predictor serves; None for the corpus and the user's own store."""
     train: bool = True
     """Whether a missing predictor may be trained on the spot."""
-    tell: Tell = lambda _: None
-    """Told what is being done, for progress bars."""
+    progress: Callable[[str], None] = lambda _: None
+    """Called with a text on what is being done."""
+    _prices: PriceCache = field(default_factory=PriceCache, init=False, repr=False)
 
     @overload
     def predict(self, requests: Request) -> Answer: ...
@@ -65,40 +69,45 @@ class PredictDDL:
         """
         if isinstance(requests, Request):
             answer = self._batch([requests])[0]
-            if isinstance(answer, PrecisionTimeError):
+            if isinstance(answer, Exception):
                 raise answer
             return answer
         return [
-            Refusal(name=request.name, error=" ".join(str(answer).split()))
-            if isinstance(answer, PrecisionTimeError)
-            else answer
+            Refusal(name=request.name, error=in_one_line(answer)) if isinstance(answer, Exception) else answer
             for request, answer in zip(requests, self._batch(requests), strict=True)
         ]
 
-    def _batch(self, requests: Sequence[Request]) -> list[Answer | PrecisionTimeError]:
+    def _batch(self, requests: Sequence[Request]) -> list[Answer | Exception]:
         clusters: dict[int, Cluster] = {}
         matches: dict[object, TaskMatch | PrecisionTimeError] = {}
-        answers: dict[int, Answer | PrecisionTimeError] = {}
-        served: dict[tuple[str, int | None, str, str | None], list[tuple[int, Resolved, TaskMatch]]]
-        served = defaultdict(list)
+        answers: dict[int, Answer | Exception] = {}
+        served: dict[_Predictor, list[_Resolved]] = defaultdict(list)
         for place, request in enumerate(requests):
             try:
                 _check_words(request)
                 resolved = resolve(request, clusters)
                 match = self._match(resolved, matches)
-            except PrecisionTimeError as error:
+            except Exception as error:  # noqa: BLE001 - one request never stops the others
                 answers[place] = error
                 continue
             key = (match.used, request.version, request.variant, request.regressor)
             served[key].append((place, resolved, match))
-        for (used, version, variant, regressor), items in served.items():
-            try:
-                trained = self._load(used, version)
-                found = _answers(trained, variant, regressor, [(item, match) for _, item, match in items])
-                answers |= {place: answer for (place, _, _), answer in zip(items, found, strict=True)}
-            except PrecisionTimeError as error:
-                answers |= {place: error for place, _, _ in items}
+        for key, items in served.items():
+            answers |= self._serve(key, items)
         return [answers[place] for place in range(len(requests))]
+
+    def _serve(self, key: _Predictor, items: Sequence[_Resolved]) -> dict[int, Answer | Exception]:
+        """Answers by place; where one of several requests fails, each is answered alone."""
+        used, version, variant, regressor = key
+        try:
+            trained = self._load(used, version)
+            pairs = [(item, match) for _, item, match in items]
+            found = _answers(trained, variant, regressor, pairs, self._prices)
+        except Exception as error:  # noqa: BLE001 - one request never stops the others
+            if len(items) == 1 or isinstance(error, PrecisionTimeError):
+                return {place: error for place, _, _ in items}
+            return {place: answer for item in items for place, answer in self._serve(key, [item]).items()}
+        return {place: answer for (place, _, _), answer in zip(items, found, strict=True)}
 
     def _match(self, item: Resolved, known: dict[object, TaskMatch | PrecisionTimeError]) -> TaskMatch:
         key = (item.wanted, item.facts)
@@ -120,8 +129,8 @@ class PredictDDL:
             return found
         rows = self._rows.get(item.wanted) if self.train and item.wanted != OTHER else None
         if rows is not None and rows.enough:
-            self.tell(f"training a predictor for {item.wanted}")
-            trained = train_and_save(self.registry, rows, tell=self.tell)
+            self.progress(f"training a predictor for {item.wanted}")
+            trained = train_and_save(self.registry, rows, progress=self.progress)
             note = f"trained now on {len(rows.measurements)} runs, kept as version {trained.version}"
             return TaskMatch(outcome=Outcome.TRAINED, wanted=item.wanted, used=item.wanted, notes=(note,))
         if found is not None:
@@ -134,7 +143,7 @@ class PredictDDL:
         )
 
     @cached_property
-    def _rows(self) -> dict[str, Rows]:
+    def _rows(self) -> dict[str, TypeRuns]:
         return rows_by_type(load_corpus(local=True) if self.measurements is None else self.measurements)
 
     def _load(self, dataset_type: str, version: int | None) -> TrainedType:
@@ -168,6 +177,7 @@ def _answers(
     variant: str,
     regressor: str | None,
     items: Sequence[tuple[Resolved, TaskMatch]],
+    prices: PriceCache,
 ) -> list[Answer]:
     """Answers of one regressor for all requests that it serves."""
     model = trained.variants[variant]
@@ -179,7 +189,7 @@ def _answers(
         )
     fitted = model.regressors[kind]
     jobs = [item.job for item, _ in items]
-    priced = priced_jobs(jobs) if variant == PRECISION else None
+    priced = prices.table(jobs) if variant == PRECISION else None
     names, values = input_columns(jobs, priced)
     if inputs_of(variant, names) != model.names:
         raise NotFittedError(
@@ -223,7 +233,7 @@ def _answer(
     if predictor.variant == BLIND:
         notes.append(_BLIND_NOTE)
     if steps is None:
-        notes.append("samples of the data set not known: no training time")
+        notes.append("samples of the dataset not known: no training time")
     return Answer(
         name=item.request.name,
         model=item.job.workload.name,

@@ -1,4 +1,4 @@
-"""Data-set types, the facts of data sets, and how far apart two of them are."""
+"""Dataset types, the facts of datasets, and how far apart two of them are."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ OTHER = "other"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DatasetFacts:
-    """What a distance between data sets is made of (papers.md 3.2)."""
+    """What a distance between datasets is made of (papers.md 3.2)."""
 
     name: str
     samples: int
     """Per epoch."""
     classes: int
-    """What a sample is told apart into; of text its vocabulary."""
+    """Classes of a sample; of text the size of its vocabulary."""
     elements: float
     """Of one sample: channels x height x width, or its length."""
     side: int | None = None
     """Longer side of an image [pixels]."""
     modality: str = ""
-    """image, volume, text, audio, table, graph; empty where nobody said."""
+    """image, volume, text, audio, table, graph; empty if unspecified."""
 
     def __post_init__(self) -> None:
         for field in ("samples", "classes", "elements"):
             value = getattr(self, field)
             if not (math.isfinite(value) and value > 0):
                 raise ConfigError(
-                    f"The data set {self.name!r} has {field}={value}: nothing can be trained on it. To fix: "
+                    f"The dataset {self.name!r} has {field}={value}: nothing can be trained on it. To fix: "
                     f"give {field} of 1 or more."
                 )
 
@@ -72,13 +72,13 @@ def dataset_types() -> Mapping[str, DatasetType]:
 
 
 def type_of_workload(workload: Workload) -> str:
-    """The data-set type of a workload, `OTHER` if it is of none: by its data set, else by its task."""
+    """The dataset type of a workload, `OTHER` if it is of none: by its dataset, else by its task."""
     return type_of(workload.dataset, workload.task, workload.graph.image_size)
 
 
 @cache
 def type_of(dataset: str, task: str, image_size: int | None = None) -> str:
-    """The data-set type of a data set, or else of a task; `OTHER` if no pattern matches.
+    """The dataset type of a dataset, or else of a task; `OTHER` if no pattern matches.
 
     >>> type_of("imagenet-1k", "", 224), type_of("cifar10", "", 32), type_of("", "lm-pretrain")
     ('imagenet', 'cifar', 'language-model')
@@ -94,7 +94,7 @@ def type_of(dataset: str, task: str, image_size: int | None = None) -> str:
 
 
 def known_dataset(name: str) -> DatasetFacts | None:
-    """The facts of a data set that ships with its facts, None of any other."""
+    """The facts of a dataset that ships with its facts, None of any other."""
     table = dataset_table().get(normalise(name))
     for spelling in (normalise(name), *(() if table is None else (normalise(table.name),))):
         if spelling in _facts():
@@ -103,16 +103,16 @@ def known_dataset(name: str) -> DatasetFacts | None:
 
 
 def known_dataset_names() -> tuple[str, ...]:
-    """Names of the data sets whose facts ship."""
+    """Names of the datasets whose facts ship."""
     return tuple(facts.name for facts in _facts().values())
 
 
 def dataset_facts(name: str, **stated: Any) -> DatasetFacts:
-    """The facts of a data set: those stated, over those known.
+    """The facts of a dataset: those stated, over those known.
 
     Args:
         name: Any usual spelling.
-        **stated: samples, classes, elements, side, modality; None for what is not said.
+        **stated: samples, classes, elements, side, modality; None if unspecified.
 
     Raises:
         UnknownNameError: If it is not known and its facts are not all stated.
@@ -125,28 +125,28 @@ def dataset_facts(name: str, **stated: Any) -> DatasetFacts:
     missing = {"samples", "classes", "elements"} - given.keys()
     if missing:
         raise UnknownNameError(
-            kind="data set",
+            kind="dataset",
             name=name,
             known=_facts(),
             hint=f"To fix: state its {', '.join(sorted(missing))} (elements: channels x height x width of an "
-            "image, or the length of a sequence), or use a known data set.",
+            "image, or the length of a sequence), or use a known dataset.",
         )
     return DatasetFacts(**{**given, "name": name})
 
 
 def dataset_distance(first: DatasetFacts, second: DatasetFacts) -> float:
-    """Euclidean distance of two data sets in standard deviations of the known ones; 0 for equal facts.
+    """Euclidean distance of two datasets in standard deviations of the known ones; 0 for equal facts.
 
     Over the logarithms of samples, classes and elements of a sample (papers.md 3.2, with logarithms
     because the three span decades).
     """
-    return float(np.linalg.norm((first.position - second.position) / _spread()))
+    return float(np.linalg.norm((first.position - second.position) / _deviations()))
 
 
 @cache
-def _spread() -> NDArray[np.float64]:
-    spread: NDArray[np.float64] = np.std([facts.position for facts in _facts().values()], axis=0)
-    return spread
+def _deviations() -> NDArray[np.float64]:
+    deviations: NDArray[np.float64] = np.std([facts.position for facts in _facts().values()], axis=0)
+    return deviations
 
 
 @cache

@@ -1,20 +1,15 @@
-"""The workload-embeddings generator: jobs to vectors of the GHN, each graph worked out once.
+"""The workload-embeddings generator: jobs to vectors of the GHN, each graph embedded once.
 
-Under one shared GHN a vector tells the architecture alone; nothing in it tells image size, batch or software.
+Under one shared GHN a vector depends on the architecture alone, not on image size, batch or software.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cache
-from typing import Any
+from functools import cache, lru_cache
 
 import numpy as np
 
-from ...corpus.jobs import job_of
-from ...corpus.measurement import Measurement
 from ...cost.job import Job
 from ...errors import CaptureError
 from ...precision.policy import PrecisionPolicy
@@ -38,34 +33,6 @@ PROBE = (
     "gpt2",
 )
 """Networks on whose embeddings two GHNs are compared."""
-_REMEMBERED = 16384
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Known:
-    """An embedding and the graph it is of, held so that its identity stays taken."""
-
-    graph: OpGraph
-    embedding: Embedding
-
-
-_blind: OrderedDict[int, _Known] = OrderedDict()
-_annotated: OrderedDict[tuple[int, PrecisionPolicy], _Known] = OrderedDict()
-
-
-def embedding_columns(
-    measurements: Sequence[Measurement], progress: Callable[[int], None] | None = None
-) -> tuple[tuple[str, ...], Floats]:
-    """Blind and annotated embeddings of measured runs; see `job_embeddings`.
-
-    Args:
-        measurements: Runs that can be priced.
-        progress: Called with 1 after each.
-
-    Raises:
-        UnsupportedRow: If a run cannot be priced.
-    """
-    return job_embeddings([job_of(item) for item in measurements], progress)
 
 
 def job_embeddings(
@@ -97,39 +64,26 @@ def job_embeddings(
     return names, values
 
 
+@lru_cache(maxsize=4096)
 def embedding_of_graph(graph: OpGraph) -> Embedding:
     """The embedding of an architecture, with the operators that the vocabulary lacks.
 
     Raises:
         CaptureError: If the graph has no operators.
     """
-    known = _blind.get(id(graph))
-    if known is None:
-        if not graph.nodes:
-            raise CaptureError(
-                f"The graph of {graph.name!r} has no operators: there is nothing to embed. To fix: capture a "
-                "model whose forward pass computes something."
-            )
-        known = _Known(graph=graph, embedding=embed(graph))
-        _remember(_blind, id(graph), known)
-    return known.embedding
+    if not graph.nodes:
+        raise CaptureError(
+            f"The graph of {graph.name!r} has no operators: there is nothing to embed. To fix: capture a "
+            "model whose forward pass computes something."
+        )
+    return embed(graph)
 
 
+@lru_cache(maxsize=4096)
 def annotated_embedding(graph: OpGraph, policy: PrecisionPolicy) -> Embedding:
     """The embedding in blocks by the types that `policy` lowers the operators to."""
-    key = (id(graph), policy)
-    known = _annotated.get(key)
-    if known is None:
-        embedding_of_graph(graph)  # refuses an empty graph
-        known = _Known(graph=graph, embedding=embed(graph, dtypes=lowered_dtypes(graph, policy)))
-        _remember(_annotated, key, known)
-    return known.embedding
-
-
-def _remember(memory: OrderedDict[Any, _Known], key: Any, known: _Known) -> None:
-    memory[key] = known
-    if len(memory) > _REMEMBERED:
-        memory.popitem(last=False)
+    embedding_of_graph(graph)  # refuses an empty graph
+    return embed(graph, dtypes=lowered_dtypes(graph, policy))
 
 
 def blind_names() -> tuple[str, ...]:

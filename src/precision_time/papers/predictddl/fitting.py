@@ -7,6 +7,7 @@ are made inside the training part.
 
 from __future__ import annotations
 
+import importlib
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,17 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...corpus.splits import grouped_folds
-from ...errors import ConfigError
+from ...errors import ConfigError, MissingExtraError
 from ...learn.metrics import ErrorSummary, summarize
 from .columns import ANNOTATED, EMBEDDING
-from .learners import FITS, sklearn
-from .regressors import KINDS, Floats, Regressor, Standardiser, check_kind
+from .regressors import KINDS, Floats, Regressor, Standardizer, check_kind
 
 Ints = NDArray[np.int64]
-Tell = Callable[[str], None]
+Progress = Callable[[str], None]
 
 LEAST_ROWS, LEAST_GROUPS = 60, 4
-"""A predictor of its own needs this many measured runs, of this many architectures."""
+"""A separate predictor needs this many measured runs, of this many architectures."""
 _RANGE = {"log": math.log(10.0), "ratio": math.log(3.0)}
 """How far beyond the targets seen an answer may lie, as a logarithm."""
 
@@ -104,7 +104,7 @@ class Examples:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Chosen:
+class ChosenRegressors:
     """The regressors of every kind with their cross-validated errors, and the best of them."""
 
     best: str
@@ -137,7 +137,9 @@ def joined(examples: Examples) -> Examples:
     )
 
 
-def choose(examples: Examples, settings: FitSettings, tell: Tell = lambda _: None) -> Chosen:
+def choose(
+    examples: Examples, settings: FitSettings, progress: Progress = lambda _: None
+) -> ChosenRegressors:
     """Fit every kind and choose by the mean |log(predicted / measured)| on held-out architectures.
 
     Raises:
@@ -155,17 +157,17 @@ def choose(examples: Examples, settings: FitSettings, tell: Tell = lambda _: Non
         for candidate in candidates(settings)
         if candidate.target != "ratio" or examples.analytical_s is not None
     ]
-    predicted = _out_of_fold(examples, folds, tried, settings, tell)
+    predicted = _out_of_fold(examples, folds, tried, settings, progress)
     logs = np.abs(np.log(predicted / examples.seconds))
     losses = np.average(logs, axis=1, weights=examples.weights)
     best = {
         kind: min((i for i, c in enumerate(tried) if c.kind == kind), key=lambda i: float(losses[i]))
         for kind in settings.kinds
     }
-    tell("fitting on all rows")
+    progress("fitting on all rows")
     prepared = Prepared.of(examples)
     scores = {kind: summarize(examples.seconds, predicted[place]) for kind, place in best.items()}
-    return Chosen(
+    return ChosenRegressors(
         best=min(best, key=lambda kind: float(losses[best[kind]])),
         regressors={kind: prepared.fit(tried[place], settings) for kind, place in best.items()},
         scores={kind: score for kind, score in scores.items() if score is not None},
@@ -189,19 +191,19 @@ def candidates(settings: FitSettings) -> Iterator[Candidate]:
 
 @dataclass(kw_only=True, slots=True)
 class Prepared:
-    """Rows ready for fitting: what many candidates share is worked out once."""
+    """Rows ready for fitting: what many candidates share is computed once."""
 
     rows: Examples
-    inputs: Standardiser
+    inputs: Standardizer
     z: Floats
     projections: dict[int, Floats]
     """By rank."""
 
     @classmethod
     def of(cls, examples: Examples) -> Prepared:
-        """The rows of a training part, joined and standardised."""
+        """The rows of a training part, joined and standardized."""
         rows = joined(examples)
-        inputs = Standardiser.of(rows.x)
+        inputs = Standardizer.of(rows.x)
         return cls(rows=rows, inputs=inputs, z=inputs(rows.x), projections={})
 
     def fit(self, candidate: Candidate, settings: FitSettings) -> Regressor:
@@ -220,12 +222,12 @@ class Prepared:
         mean, scale = float(target.mean()), float(target.std()) or 1.0
         with warnings.catch_warnings():
             # An MLP that stops at its last epoch is judged by its errors, like the others.
-            warnings.simplefilter("ignore", category=sklearn("exceptions").ConvergenceWarning)
-            arrays = FITS[candidate.kind](
+            warnings.simplefilter("ignore", category=_sklearn("exceptions").ConvergenceWarning)
+            arrays = _fitted_arrays(
+                candidate,
                 self.z[rows] @ projection,
                 (target - mean) / scale,
                 self.rows.weights[rows],
-                candidate.settings,
                 settings.seed,
             )
         low, high = _bounds(target, candidate.target)
@@ -242,11 +244,68 @@ class Prepared:
         )
 
 
+def _sklearn(module: str) -> Any:
+    """A module of scikit-learn.
+
+    Raises:
+        MissingExtraError: If it is not installed.
+    """
+    try:
+        return importlib.import_module(f"sklearn.{module}")
+    except ImportError as error:
+        raise MissingExtraError(
+            package="scikit-learn", extra="learners", purpose="train PredictDDL's regressors"
+        ) from error
+
+
+def _fitted_arrays(
+    candidate: Candidate, z: Floats, u: Floats, weights: Floats, seed: int
+) -> dict[str, Floats]:
+    """A regressor fitted by scikit-learn, as the arrays that `regressors.py` names.
+
+    Args:
+        candidate: Kind and settings.
+        z: Standardized inputs, shape (n, n_features).
+        u: Standardized targets, shape (n,).
+        weights: Of the rows, shape (n,); an MLP ignores them (scikit-learn has them from 1.7 on only).
+        seed: Of an MLP.
+    """
+    chosen, width = candidate.settings, z.shape[1]
+    if candidate.kind == "linear":
+        model = _sklearn("linear_model").Ridge(alpha=chosen["alpha"]).fit(z, u, sample_weight=weights)
+        return {"w": model.coef_, "b": np.array([model.intercept_])}
+    if candidate.kind == "polynomial-2":
+        expanded = _sklearn("preprocessing").PolynomialFeatures(degree=2, include_bias=False).fit_transform(z)
+        model = _sklearn("linear_model").Ridge(alpha=chosen["alpha"]).fit(expanded, u, sample_weight=weights)
+        matrix = np.zeros((width, width))
+        matrix[np.triu_indices(width)] = model.coef_[width:]
+        return {"w": model.coef_[:width], "A": matrix, "b": np.array([model.intercept_])}
+    if candidate.kind == "svr":
+        gamma = chosen["width"] / width
+        model = _sklearn("svm").SVR(C=chosen["C"], gamma=gamma, epsilon=0.05)
+        model.fit(z, u, sample_weight=weights)
+        # Vectors transposed, so that equal embeddings are adjacent and compress.
+        vectors = np.ascontiguousarray(model.support_vectors_.T)
+        return {"v": vectors, "a": model.dual_coef_[0], "b": model.intercept_, "gamma": np.array([gamma])}
+    model = _sklearn("neural_network").MLPRegressor(
+        hidden_layer_sizes=chosen["layers"],
+        alpha=1e-3,
+        learning_rate_init=3e-3,
+        max_iter=120,
+        early_stopping=len(z) >= 100,
+        n_iter_no_change=15,
+        random_state=seed,
+    )
+    model.fit(z, u)
+    layers = {f"W{layer}": values for layer, values in enumerate(model.coefs_)}
+    return layers | {f"b{layer}": values for layer, values in enumerate(model.intercepts_)}
+
+
 def embedding_projection(z: Floats, names: Sequence[str], rank: int) -> Floats:
     """Principal components for the columns of embeddings, the identity for all others.
 
     Args:
-        z: Standardised rows, shape (n, n_features).
+        z: Standardized rows, shape (n, n_features).
         names: Columns.
         rank: Components to keep, scaled to unit deviation; with no more columns than that, nothing is done.
 
@@ -269,7 +328,7 @@ def embedding_projection(z: Floats, names: Sequence[str], rank: int) -> Floats:
 
 
 def _out_of_fold(
-    examples: Examples, folds: Ints, tried: Sequence[Candidate], settings: FitSettings, tell: Tell
+    examples: Examples, folds: Ints, tried: Sequence[Candidate], settings: FitSettings, progress: Progress
 ) -> Floats:
     """Step times of every candidate for the rows it was not fitted on, shape (n_candidates, n)."""
     predicted = np.empty((len(tried), len(examples.x)))
@@ -278,7 +337,7 @@ def _out_of_fold(
         prepared = Prepared.of(examples.take(~outside))
         analytical_s = None if examples.analytical_s is None else examples.analytical_s[outside]
         for place, candidate in enumerate(tried):
-            tell(f"fold {number}, {candidate.kind} on {candidate.target}, {place + 1} of {len(tried)}")
+            progress(f"fold {number}, {candidate.kind} on {candidate.target}, {place + 1} of {len(tried)}")
             fitted = prepared.fit(candidate, settings)
             predicted[place, outside] = fitted.predict(examples.x[outside], analytical_s)
     return predicted

@@ -1,8 +1,8 @@
-"""Trained predictors on disk: `<data-set type>/v<number>/` with `predictor.json` and `model.npz`.
+"""Trained predictors on disk: `<dataset type>/v<number>/` with `predictor.json` and `model.npz`.
 
 Two folders make a registry: the one that ships with the package, which is only read, and the user's own,
-where versions go on counting. Nothing is pickled. A version is written beside its place and renamed into it,
-so that it is there whole or not at all.
+where versions are counted on. Nothing is pickled. A version is written to a temporary folder and renamed, so
+that it appears atomically.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class TrainedVariant:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainedType:
-    """What was trained for one data-set type."""
+    """What was trained for one dataset type."""
 
     dataset_type: str
     variants: Mapping[str, TrainedVariant]
@@ -68,7 +68,7 @@ class TrainedType:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
+class RegistryEntry:
     """One version in a registry, as a listing shows it."""
 
     dataset_type: str
@@ -82,7 +82,7 @@ class Entry:
 
 
 def registry_folder() -> Path:
-    """The user's own registry: beside the measurement store, under $PRECISION_TIME_HOME where that is set."""
+    """The user's own registry, in the folder of the measurement store (see $PRECISION_TIME_HOME)."""
     return local_store_path().parent / "predictddl"
 
 
@@ -93,7 +93,7 @@ def shipped_folder() -> Path:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Registry:
-    """Predictors by data-set type and version."""
+    """Predictors by dataset type and version."""
 
     own: Path
     """Folder that new versions are written to; need not exist."""
@@ -105,7 +105,7 @@ class Registry:
         """The user's own over the shipped one."""
         return cls(own=registry_folder(), shipped=shipped_folder())
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[RegistryEntry]:
         """Every version, by type and number; those that cannot be read say why."""
         found = [
             _entry(folder, shipped=root == self.shipped)
@@ -117,7 +117,7 @@ class Registry:
         return sorted(found, key=lambda entry: (entry.dataset_type, entry.version))
 
     def types(self) -> tuple[str, ...]:
-        """Data-set types that have a version."""
+        """Dataset types that have a version."""
         return tuple(dict.fromkeys(entry.dataset_type for entry in self.entries()))
 
     def load(self, dataset_type: str, version: int | None = None) -> TrainedType:
@@ -180,7 +180,7 @@ class Registry:
         shutil.rmtree(gone)
         return entry.folder
 
-    def _find(self, dataset_type: str, version: int | None) -> Entry:
+    def _find(self, dataset_type: str, version: int | None) -> RegistryEntry:
         versions = [entry for entry in self.entries() if entry.dataset_type == dataset_type]
         if not versions:
             raise UnknownNameError(
@@ -199,7 +199,7 @@ class Registry:
         return chosen[-1]
 
 
-def _entry(folder: Path, *, shipped: bool) -> Entry:
+def _entry(folder: Path, *, shipped: bool) -> RegistryEntry:
     card: Mapping[str, Any] = {}
     problem = ""
     try:
@@ -208,7 +208,7 @@ def _entry(folder: Path, *, shipped: bool) -> Entry:
             problem = f"{_ARRAYS} is missing"
     except NotFittedError as error:
         problem = str(error)
-    return Entry(
+    return RegistryEntry(
         dataset_type=folder.parent.name,
         version=int(folder.name[1:]),
         folder=folder,
@@ -319,16 +319,16 @@ def _read_card(path: Path) -> Mapping[str, Any]:
     if schema != SCHEMA_VERSION:
         raise NotFittedError(
             f"The predictor {path} has schema {schema!r}, this version of precision-time reads "
-            f"{SCHEMA_VERSION}. To fix: update precision-time, or {_WAY_OUT}."
+            f"{SCHEMA_VERSION}. To fix: update precision-time, or {_REMEDY}."
         )
     found: Mapping[str, Any] = card
     return found
 
 
-_WAY_OUT = (
+_REMEDY = (
     "delete that version (`precision-time predictddl registry --delete TYPE --version N`) and train again"
 )
 
 
 def _damaged(path: Path, error: Exception) -> NotFittedError:
-    return NotFittedError(f"The predictor file {path} is damaged or missing ({error}). To fix: {_WAY_OUT}.")
+    return NotFittedError(f"The predictor file {path} is damaged or missing ({error}). To fix: {_REMEDY}.")

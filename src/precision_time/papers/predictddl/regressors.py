@@ -1,6 +1,6 @@
 r"""The four regressors of PredictDDL's inference engine, served by numpy from plain arrays.
 
-With z the standardised inputs, the embedding among them on its principal components, and u the standardised
+With z the standardized inputs, the embedding among them on its principal components, and u the standardized
 target:
 
 - linear:       $u = b + w \cdot z$
@@ -32,11 +32,11 @@ _CHUNK = 4096
 """Rows predicted at once: bounds the memory of the kernel matrix."""
 _CONSTANT = 1e-9
 _FARTHEST = 1.0
-"""Standardised inputs are held within this much of the range seen in training: beyond, squares explode."""
+"""Standardized inputs are held within this much of the range seen in training: beyond, squares explode."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Standardiser:
+class Standardizer:
     """Inputs to mean 0 and deviation 1; columns that never varied in training become 0."""
 
     mean: Floats
@@ -44,19 +44,19 @@ class Standardiser:
     scale: Floats
     """Infinite where the column never varied."""
     least: Floats
-    """Smallest standardised value seen."""
+    """Smallest standardized value seen."""
     most: Floats
 
     @classmethod
-    def of(cls, x: Floats) -> Standardiser:
-        """The standardiser of training inputs, shape (n, n_features)."""
+    def of(cls, x: Floats) -> Standardizer:
+        """The standardizer of training inputs, shape (n, n_features)."""
         mean, deviation = x.mean(axis=0), x.std(axis=0)
         scale = np.where(deviation > _CONSTANT * np.maximum(np.abs(mean), 1.0), deviation, np.inf)
         z = (x - mean) / scale
         return cls(mean=mean, scale=scale, least=z.min(axis=0), most=z.max(axis=0))
 
     def __call__(self, x: Floats) -> Floats:
-        """Standardised inputs, held near the range of training."""
+        """Standardized inputs, held near the range of training."""
         held: Floats = np.clip((x - self.mean) / self.scale, self.least - _FARTHEST, self.most + _FARTHEST)
         return held
 
@@ -79,9 +79,9 @@ class Regressor:
     """One of KINDS."""
     target: str
     """One of TARGETS."""
-    inputs: Standardiser
+    inputs: Standardizer
     projection: Floats
-    """Standardised inputs to what is regressed on, shape (n_features, n_regressed): the identity but for the
+    """Standardized inputs to what is regressed on, shape (n_features, n_regressed): the identity but for the
     embedding, which may be taken on its principal components."""
     target_mean: float
     target_scale: float
@@ -157,7 +157,7 @@ class Regressor:
         made = cls(
             kind=check_kind(kind),
             target=target,
-            inputs=Standardiser(**{name: facts[name] for name in _INPUTS}),
+            inputs=Standardizer(**{name: facts[name] for name in _INPUTS}),
             projection=facts["projection"],
             target_mean=target_mean,
             target_scale=target_scale,

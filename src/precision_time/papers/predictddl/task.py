@@ -1,4 +1,4 @@
-"""The task checker: is there a predictor for this data set, or which is closest (papers.md 3.2)?"""
+"""The task checker: is there a predictor for this dataset, or which is closest (papers.md 3.2)?"""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from .registry import Registry
 from .regressors import Floats
 
 FARTHEST = 3.0
-"""A data set farther than this from every trained one is not answered for."""
-_SHARED = "one GHN is shared by all data-set types: the embedding part of the distance is 0"
+"""A dataset farther than this from every trained one is not answered for."""
+_SHARED = "one GHN is shared by all dataset types: the embedding part of the distance is 0"
 
 
 def find_task(
     registry: Registry, wanted: str, dataset: str, facts: DatasetFacts | None, probe: Floats
 ) -> TaskMatch | None:
-    """The predictor that serves a data set; None if one must be trained.
+    """The predictor that serves a dataset; None if one must be trained.
 
-    The distance is that of the facts of the data sets in standard deviations, plus 1 - mean cosine
+    The distance is that of the facts of the datasets in standard deviations, plus 1 - mean cosine
     similarity of the embeddings of the probe networks by both GHNs.
 
     Args:
         registry: Trained predictors.
-        wanted: Data-set type, `OTHER` for none.
+        wanted: Dataset type, `OTHER` for none.
         dataset: Its name, for the report.
-        facts: Of the data set; without them only its own type will do.
+        facts: Of the dataset; without them only its own type will do.
         probe: Embeddings of the probe networks by the GHN of the request, shape (n_probe, 32).
     """
     trained = registry.types()

@@ -1,4 +1,4 @@
-"""The offline trainer: measured runs of one data-set type to a predictor of both variants."""
+"""The offline trainer: measured runs of one dataset type to a predictor of both variants."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .fitting import LEAST_GROUPS, LEAST_ROWS, Examples, FitSettings, choose
 from .registry import Registry, TrainedType, TrainedVariant
 from .regressors import Floats
 
-Tell = Callable[[str], None]
+Progress = Callable[[str], None]
 TARGETS: Mapping[str, tuple[str, ...]] = {BLIND: ("log", "raw"), PRECISION: ("log", "ratio")}
 """Targets that each variant is offered: only the second one reads the cost model."""
 USUAL_TARGET: Mapping[str, str] = {BLIND: "log", PRECISION: "ratio"}
@@ -35,8 +35,8 @@ USUAL_TARGET: Mapping[str, str] = {BLIND: "log", PRECISION: "ratio"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rows:
-    """Measured runs of one data-set type."""
+class TypeRuns:
+    """Measured runs of one dataset type."""
 
     dataset_type: str
     measurements: tuple[Measurement, ...]
@@ -50,13 +50,13 @@ class Rows:
     def refusal(self) -> str:
         """Why not."""
         return (
-            f"{len(self.measurements)} data-parallel runs of {self.num_architectures} architectures are at "
-            f"hand for {self.dataset_type!r}, and it takes {LEAST_ROWS} of {LEAST_GROUPS}"
+            f"{len(self.measurements)} data-parallel runs of {self.num_architectures} architectures are "
+            f"known for {self.dataset_type!r}, and it takes {LEAST_ROWS} of {LEAST_GROUPS}"
         )
 
 
-def rows_by_type(measurements: Sequence[Measurement]) -> dict[str, Rows]:
-    """The runs that PredictDDL learns from, by data-set type: usable, data parallel, of known parts."""
+def rows_by_type(measurements: Sequence[Measurement]) -> dict[str, TypeRuns]:
+    """The runs that PredictDDL learns from, by dataset type: usable, data parallel, of known parts."""
     found: dict[str, list[Measurement]] = {name: [] for name in dataset_types()}
     for item in measurements:
         job = _job(item)
@@ -65,7 +65,7 @@ def rows_by_type(measurements: Sequence[Measurement]) -> dict[str, Rows]:
             if kind in found:
                 found[kind].append(item)
     return {
-        name: Rows(
+        name: TypeRuns(
             dataset_type=name,
             measurements=tuple(items),
             num_architectures=len(np.unique(group_numbers(items, by=SplitBy.MODEL))) if items else 0,
@@ -75,34 +75,34 @@ def rows_by_type(measurements: Sequence[Measurement]) -> dict[str, Rows]:
 
 
 def read_runs(files: Sequence[Path], *, alone: bool = False) -> tuple[list[Measurement], int]:
-    """The runs at hand: the corpus, the user's own store, and files in the corpus's schema.
+    """All known runs: the corpus, the user's own store, and files in the corpus's schema.
 
     Args:
         files: CSV files.
-        alone: The files and nothing else.
+        alone: Only the files.
 
     Returns:
         Runs, and how many rows of the files describe none.
 
     Raises:
-        CorpusError: If a file is no such CSV.
+        CorpusError: If a file is not such a CSV.
     """
     read = [item for file in files for item in read_measurements(file)]
     own = [item for item in read if isinstance(item, Measurement)]
     return ([] if alone else load_corpus(local=True)) + own, len(read) - len(own)
 
 
-def trainable(measurements: Sequence[Measurement], wanted: Sequence[str]) -> list[Rows]:
-    """The runs of the data-set types named, or of all types that have enough.
+def trainable(measurements: Sequence[Measurement], wanted: Sequence[str]) -> list[TypeRuns]:
+    """The runs of the dataset types named, or of all types that have enough.
 
     Raises:
-        UnknownNameError: If a type is none.
+        UnknownNameError: If a type is unknown.
         ConfigError: If a named type has too few runs, or no type has enough.
     """
     for name in wanted:
         if name not in dataset_types():
             raise UnknownNameError(
-                kind="data-set type",
+                kind="dataset type",
                 name=name,
                 known=dataset_types(),
                 hint=f"To fix: use one of {', '.join(dataset_types())}.",
@@ -114,7 +114,7 @@ def trainable(measurements: Sequence[Measurement], wanted: Sequence[str]) -> lis
     chosen = [rows for name, rows in found.items() if rows.enough and (not wanted or name in wanted)]
     if not chosen:
         raise ConfigError(
-            f"None of the {len(measurements)} runs at hand make a data-set type that can be trained: it "
+            f"None of the {len(measurements)} known runs make a dataset type that can be trained: it "
             f"takes {LEAST_ROWS} data-parallel runs of {LEAST_GROUPS} architectures. To fix: add runs."
         )
     return chosen
@@ -126,19 +126,19 @@ def is_data_parallel(job: Job) -> bool:
 
 
 def train_type(
-    rows: Rows,
+    rows: TypeRuns,
     *,
     table: MeasuredTable | None = None,
     settings: FitSettings | None = None,
-    tell: Tell = lambda _: None,
+    progress: Progress = lambda _: None,
 ) -> TrainedType:
-    """Fit both variants for one data-set type.
+    """Fit both variants for one dataset type.
 
     Args:
         rows: Its measured runs.
         table: The same runs, priced already.
         settings: What is tried.
-        tell: Called with a word on what is being done.
+        progress: Called with a text on what is being done.
 
     Raises:
         ConfigError: If there are too few runs or architectures.
@@ -147,15 +147,17 @@ def train_type(
     if not rows.enough:
         raise ConfigError(f"No predictor can be trained: {rows.refusal()}. To fix: add measured runs.")
     if table is None:
-        tell(f"pricing {len(rows.measurements)} runs")
+        progress(f"pricing {len(rows.measurements)} runs")
         table = measured_table(rows.measurements)
-    names, values = input_columns([job_of(item) for item in table.measurements], table.jobs, tell=tell)
+    names, values = input_columns(
+        [job_of(item) for item in table.measurements], table.jobs, progress=progress
+    )
     used = settings or FitSettings()
     variants = {}
     for variant in VARIANTS:
         examples = examples_of(variant, table, names, values)
-        tell(f"{rows.dataset_type}, {variant}")
-        chosen = choose(examples, replace(used, targets=TARGETS[variant]), tell)
+        progress(f"{rows.dataset_type}, {variant}")
+        chosen = choose(examples, replace(used, targets=TARGETS[variant]), progress)
         variants[variant] = TrainedVariant(
             names=examples.names,
             best=chosen.best,
@@ -171,21 +173,25 @@ def train_type(
 
 
 def train_and_save(
-    registry: Registry, rows: Rows, *, settings: FitSettings | None = None, tell: Tell = lambda _: None
+    registry: Registry,
+    rows: TypeRuns,
+    *,
+    settings: FitSettings | None = None,
+    progress: Progress = lambda _: None,
 ) -> TrainedType:
-    """Train one data-set type and write it as a new version; see `train_type` and `Registry.save`."""
-    return registry.save(train_type(rows, settings=settings, tell=tell))
+    """Train one dataset type and write it as a new version; see `train_type` and `Registry.save`."""
+    return registry.save(train_type(rows, settings=settings, progress=progress))
 
 
 def input_columns(
-    jobs: Sequence[Job], priced: JobTable | None, *, tell: Tell = lambda _: None
+    jobs: Sequence[Job], priced: JobTable | None, *, progress: Progress = lambda _: None
 ) -> tuple[tuple[str, ...], Floats]:
     """Everything that a variant may read of jobs.
 
     Args:
         jobs: n jobs.
         priced: The same, priced; None where no precision feature is wanted.
-        tell: Called with a word on what is being done.
+        progress: Called with a text on what is being done.
 
     Returns:
         Names and values, shape (n, n_columns).
@@ -195,7 +201,7 @@ def input_columns(
     def count(rows: int) -> None:
         nonlocal done
         done += rows
-        tell(f"embedding job {done} of {len(jobs)}")
+        progress(f"embedding job {done} of {len(jobs)}")
 
     parts = [job_embeddings(jobs, count, annotated=priced is not None), cluster_columns(jobs)]
     if priced is not None:
@@ -242,7 +248,7 @@ def _job(item: Measurement) -> Job | None:
         return None
 
 
-def _card(rows: Rows, table: MeasuredTable, settings: FitSettings) -> dict[str, Any]:
+def _card(rows: TypeRuns, table: MeasuredTable, settings: FitSettings) -> dict[str, Any]:
     sources = Counter(item.source for item in table.measurements)
     return {
         "created": datetime.now(UTC).date().isoformat(),

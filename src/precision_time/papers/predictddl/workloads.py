@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from ...cost.job import Job
-from ...cost.stacks import get_stack, usual_stack
+from ...diagnostics import Diagnostics
 from ...errors import CaptureError
 from ...hardware.device import Cluster
 from ...hardware.inventory import ClusterResources
 from ...parallel.layout import Layout
 from ...precision.catalog import get_policy, parse_precision
 from ...precision.support import check_support
+from ...request.resolve import family_of, stack_of
+from ...request.schema import RequestFields
 from ...workload.graph import OpGraph
 from ...workload.hf_config import is_config_source
 from ...workload.resolve import load_workload
@@ -159,6 +161,7 @@ def _workload(request: Request, facts: DatasetFacts | None, notes: list[str]) ->
         sizes=dict(request.sizes) or None,
         task=request.task,
         dataset=name,
+        strict=True,
     )
 
 
@@ -182,7 +185,7 @@ def _around(graph: OpGraph, request: Request) -> Workload:
     return Workload(
         name=graph.name,
         graph=graph,
-        family="other",
+        family=family_of(graph),
         task=request.task,
         optimizer="adamw" if graph.seq_len is not None else "momentum-sgd",
         dataset=name,
@@ -206,5 +209,10 @@ def _job(request: Request, workload: Workload, cluster: Cluster, notes: list[str
             micro_batch_size=float(request.batch_size),
             num_micro_batches=int(request.num_micro_batches),
         ),
-        stack=get_stack(request.stack) if request.stack else usual_stack(workload.family),
+        stack=stack_of(
+            RequestFields(model=workload.name, stack=request.stack or None),
+            workload.family,
+            cluster.device,
+            Diagnostics(),
+        ),
     )

@@ -1,7 +1,7 @@
 """Estimators in scikit-learn's manner for what it lacks here.
 
-Logarithmic targets with relative weights, stepwise regression, overlapping parts, and a second estimator on
-what a first one leaves over. They clone and take `set_params`; `parts_of` turns a fitted one into arrays.
+Targets with relative weights, a second regressor on what a first one leaves over, stepwise regression, and
+Pollux's overlapping parts.
 """
 
 from __future__ import annotations
@@ -13,26 +13,28 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.exceptions import ConvergenceWarning
-
-from .forms import Overlap
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
 
 Floats = NDArray[np.float64]
 
 _FLOOR = 0.05
-"""No prediction below this share of the shortest measured time."""
+"""No prediction below this share of the shortest measured time: a linear form may reach below 0."""
+_LARGEST_LOG = 50.0
+"""exp of it is beyond any time: an exploding extrapolation stays a number."""
 
 
 class TimeRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
-    """A regressor of times: columns chosen and standardised, target as it is or its logarithm.
+    """A regressor of times: columns chosen and standardized, target as it is or its logarithm.
 
     Args:
-        regressor: Any scikit-learn regressor that takes sample weights.
+        regressor: Any scikit-learn regressor; takes sample weights if the target is "seconds".
         target: "seconds", or "log" for its logarithm.
         columns: Indices of the columns to use; None takes all.
-        standardise: Subtract the mean and divide by the standard deviation of the fitted rows.
+        standardize: Subtract the mean and divide by the standard deviation of the fitted rows.
 
     Seconds are weighted by 1/y^2, so that relative errors count, which is what is scored; a logarithm
-    has them of itself. Mean and scale are of the rows of this very fit: no other row is looked at.
+    has them of itself. TransformedTargetRegressor passes no weights made of the target and knows no floor.
     """
 
     def __init__(
@@ -41,41 +43,37 @@ class TimeRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         *,
         target: str = "log",
         columns: tuple[int, ...] | None = None,
-        standardise: bool = True,
+        standardize: bool = True,
     ) -> None:
         self.regressor = regressor
         self.target = target
         self.columns = columns
-        self.standardise = standardise
+        self.standardize = standardize
 
     def fit(self, x: Floats, y: Floats) -> TimeRegressor:
         """Fit on rows of shape (n, n_features) and times of shape (n,), all above 0."""
+        # Columns are taken by an index: a ColumnTransformer costs ten times what a small fit does.
         self.columns_ = np.arange(x.shape[1]) if self.columns is None else np.array(self.columns, dtype=int)
-        chosen = x[:, self.columns_]
-        self.center_ = chosen.mean(axis=0) if self.standardise else np.zeros(chosen.shape[1])
-        spread = chosen.std(axis=0) if self.standardise else np.ones(chosen.shape[1])
-        self.scale_ = np.where(spread > 1e-12 * np.maximum(np.abs(self.center_), 1e-300), spread, 1.0)
-        log = self.target == "log"
+        scaler = StandardScaler() if self.standardize else "passthrough"
+        self.pipeline_ = Pipeline([("scaler", scaler), ("regressor", clone(self.regressor))])
         self.unit_ = float(np.exp(np.log(y).mean()))
         self.least_ = float(_FLOOR * y.min())
-        ratio = y / self.unit_
-        self.regressor_ = clone(self.regressor)
-        with warnings.catch_warnings():
-            # Candidates that do not converge lose the search; a warning for each would say nothing more.
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            self.regressor_.fit(
-                (chosen - self.center_) / self.scale_,
-                np.log(ratio) if log else ratio,
-                **({} if log else {"sample_weight": 1.0 / np.square(ratio)}),
-            )
         self.n_features_in_ = x.shape[1]
+        chosen, ratio = x[:, self.columns_], y / self.unit_
+        with warnings.catch_warnings():
+            # Candidates that do not converge lose the search; a warning for each would add nothing.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            if self.target == "log":
+                self.pipeline_.fit(chosen, np.log(ratio))
+            else:
+                self.pipeline_.fit(chosen, ratio, regressor__sample_weight=1.0 / np.square(ratio))
         return self
 
     def predict(self, x: Floats) -> Floats:
         """Times, shape (n,)."""
-        values = self.regressor_.predict((x[:, self.columns_] - self.center_) / self.scale_)
+        values = self.pipeline_.predict(x[:, self.columns_])
         if self.target == "log":
-            values = np.exp(np.minimum(values, 50.0))
+            values = np.exp(np.minimum(values, _LARGEST_LOG))
         times: Floats = np.maximum(self.unit_ * values, self.least_)
         return times
 
@@ -187,24 +185,27 @@ def _least_squares(x: Floats, y: Floats, root: Floats) -> tuple[Floats, Floats]:
 
 
 class OverlapRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
-    """The form `Overlap` by least squares on the logarithm, from a few starts; x as that form has it."""
+    """Pollux's form, `overlapped_time`, by least squares on the logarithm from a few starts.
+
+    Args:
+        width: The loss is quadratic up to this error of the logarithm, linear beyond.
+    """
 
     def __init__(self, *, width: float = 0.05) -> None:
         self.width = width
 
     def fit(self, x: Floats, y: Floats, sample_weight: Floats | None = None) -> OverlapRegressor:
-        """Fit the nine numbers; the loss is quadratic up to `width`, linear beyond. Weights play no part."""
+        """Fit the nine numbers to x as `overlapped_time` has it; weights are ignored: errors are relative."""
         from scipy.optimize import least_squares
 
         log_y = np.log(y)
-        tenth = float(np.log(np.median(y) / 10.0))
-        start = np.full(9, tenth)
+        start = np.full(9, float(np.log(np.median(y) / 10.0)))
         start[1] -= np.log(np.median(x[:, 0]))
         found = None
         for gamma in (-2.0, 0.0, 2.0):
             start[8] = gamma
             tried = least_squares(
-                lambda point: np.log(_overlap(point).predict(x)) - log_y,
+                lambda point: np.log(overlapped_time(x, *_coefficients(point))) - log_y,
                 start,
                 loss="soft_l1",
                 f_scale=self.width,
@@ -213,15 +214,40 @@ class OverlapRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             if found is None or tried.cost < found.cost:
                 found = tried
         assert found is not None
-        self.form_ = _overlap(found.x)
+        self.coef_, self.gamma_ = _coefficients(found.x)
         return self
 
     def predict(self, x: Floats) -> Floats:
         """Values, shape (n,)."""
-        return self.form_.predict(x)
+        return overlapped_time(x, self.coef_, self.gamma_)
 
 
-def _overlap(point: Floats) -> Overlap:
-    """The form of free numbers: coefficients as logarithms, gamma between 1 and 10."""
+def overlapped_time(x: Floats, a: Floats, gamma: float) -> Floats:
+    """Computation and communication that hide each other in part: (c^g + s^g)^(1/g), shape (n,).
+
+    c = a0 + a1 batch; s within a node = a2 + a3 (workers - 2); s between nodes = a4 + a5 (nodes - 2)
+    + a6 (per node - 1) + a7 log workers; none for one worker.
+
+    Args:
+        x: Batch, workers, nodes, largest number of workers on a node; shape (n, 4).
+        a: Coefficients, all above 0, shape (8,).
+        gamma: 1: nothing hides; large: the longer of the two counts.
+
+    Source: Qiao et al., Pollux, OSDI 2021, eq. 8-11; a6 and a7 are added.
+    """
+    batch, workers, nodes, per_node = x.T
+    compute = a[0] + a[1] * batch
+    inner = a[2] + a[3] * (workers - 2.0)
+    outer = a[4] + a[5] * (nodes - 2.0) + a[6] * (per_node - 1.0) + a[7] * np.log(np.maximum(workers, 1))
+    waits = np.where(nodes > 1, outer, np.where(workers > 1, inner, 0.0))
+    larger = np.maximum(compute, waits)
+    # Scaled by the larger one, so that no power overflows.
+    shares = (compute / larger) ** gamma + (waits / larger) ** gamma
+    times: Floats = larger * shares ** (1.0 / gamma)
+    return times
+
+
+def _coefficients(point: Floats) -> tuple[Floats, float]:
+    """Arguments of `overlapped_time` from free numbers: logarithms, and gamma between 1 and 10."""
     gamma = 1.0 + 9.0 / (1.0 + np.exp(-np.clip(point[8], -50.0, 50.0)))
-    return Overlap(coefficients=np.exp(np.clip(point[:8], -40.0, 20.0)), gamma=np.asarray(gamma))
+    return np.exp(np.clip(point[:8], -40.0, 20.0)), float(gamma)

@@ -1,17 +1,25 @@
-"""Features of a point: products of simple functions of its columns, written down as data.
+"""Features of a point as data: products of simple functions of its columns, and terms of published models.
 
-A feature is a product of atoms, an atom one function of one column: `inverse_workers__batch` is
-batch / workers. They read one row and nothing else, so that no split can leak through them, and a saved
-model states them in JSON.
+A feature is a product of atoms, an atom one function of one column: batch / workers is
+(("inverse", "workers"), ("value", "batch")). It reads one row and nothing else, so that no split can leak
+through it, and a saved model states it in JSON. Products are made here, not by scikit-learn's
+PolynomialFeatures: that one also makes c * (1 / c) and products of two words of one category, and the terms
+of published models are products, too.
 
-Reference: aMLLibrary's order of preprocessing, inverse and logarithm before products (papers.md 4.2).
+Terms (the constant is the intercept of the regressor that fits them):
+
+- `ernest`: fixed share, work per worker, tree reduction, per-worker cost: t = a + b s/m + c log m + d m.
+  Venkataraman et al., Ernest, NSDI 2016, equation 1.
+- `optimus`: the synchronous speed function without parameter servers: t = a M/w + b + c (w-1)/w + d w.
+  Peng et al., Optimus, EuroSys 2018, section 3.2.
+- `ddp`: a step with a fixed batch per worker: computation grows with the batch, communication with the ring's
+  share of it, apart within a node and between nodes. Form of Qiao et al., Pollux, OSDI 2021, eq. 8-11.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,126 +29,87 @@ from ...errors import ConfigError, CorpusError
 
 Floats = NDArray[np.float64]
 Column = NDArray[Any]
+"""Numbers or, for categories, texts; shape (n,)."""
+Atom = tuple[str, str]
+"""Function and column; the function `is WORD` compares a category with a word."""
+Feature = tuple[Atom, ...]
+Roles = Mapping[str, str]
+"""Role (workers, nodes, per_node, size, batch) to the column that plays it."""
 
 _FUNCTIONS: Mapping[str, Callable[[Floats], Floats]] = {
     "value": lambda x: x,
     "inverse": lambda x: 1.0 / x,
     "log": np.log,
-    "sqrt": np.sqrt,
-    "square": np.square,
     # Of a count of workers or nodes.
     "others": lambda x: (x - 1.0) / x,
     "alone": lambda x: (x <= 1.0).astype(np.float64),
     "several": lambda x: (x > 1.0).astype(np.float64),
 }
 _ABOVE_ZERO = {"log", "inverse", "others"}
-_RULES = {"log": "a logarithm takes values above 0", "sqrt": "a root takes no value below 0"}
-_ONE_HOT = "is"
+_EQUALS = "is "
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Atom:
-    """One function of one column; `is` compares a category with `word`."""
+def feature_name(item: Feature) -> str:
+    """As in reports.
 
-    function: str
-    column: str
-    word: str = ""
-
-    @property
-    def name(self) -> str:
-        """As in reports: workers, inverse_workers, model_is_resnet50."""
-        if self.function == "value":
-            return self.column
-        if self.function == _ONE_HOT:
-            return f"{self.column}_is_{self.word}"
-        return f"{self.function}_{self.column}"
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Feature:
-    """A product of atoms."""
-
-    atoms: tuple[Atom, ...]
-
-    @property
-    def name(self) -> str:
-        """Names of the atoms, joined by two underscores."""
-        return "__".join(atom.name for atom in self.atoms)
-
-    def to_list(self) -> list[list[str]]:
-        """JSON-ready."""
-        return [[atom.function, atom.column, atom.word] for atom in self.atoms]
-
-    @classmethod
-    def from_list(cls, atoms: Iterable[Sequence[str]]) -> Feature:
-        """The feature that `to_list` wrote.
-
-        Raises:
-            ConfigError: If a function is not known.
-        """
-        made = tuple(Atom(*(str(word) for word in atom)) for atom in atoms)
-        for atom in made:
-            if atom.function not in _FUNCTIONS and atom.function != _ONE_HOT:
-                raise ConfigError(
-                    f"Unknown function {atom.function!r} of a feature. To fix: use one of "
-                    f"{', '.join([*_FUNCTIONS, _ONE_HOT])}."
-                )
-        return cls(made)
-
-
-def feature(*atoms: tuple[str, str]) -> Feature:
-    """A feature by pairs of function and column.
-
-    >>> feature(("inverse", "workers"), ("value", "batch")).name
-    'inverse_workers__batch'
+    >>> feature_name((("inverse", "workers"), ("value", "batch"), ("is a100", "device")))
+    'inverse_workers__batch__device_is_a100'
     """
-    return Feature(tuple(Atom(*atom) for atom in atoms))
+    return "__".join(_atom_name(*atom) for atom in item)
 
 
-def table(
+def _atom_name(function: str, column: str) -> str:
+    if function == "value":
+        return column
+    if function.startswith(_EQUALS):
+        return f"{column}_is_{function.removeprefix(_EQUALS)}"
+    return f"{function}_{column}"
+
+
+def feature_table(
     features: Sequence[Feature], columns: Mapping[str, Column], lines: Sequence[int] | None = None
 ) -> Floats:
     """Values of features, shape (n, n_features).
 
     Args:
         features: What to compute.
-        columns: Values by name, shape (n,) each: numbers, or texts for categories.
-        lines: How rows are called in messages; None counts from 1.
+        columns: Values by name, shape (n,) each.
+        lines: How rows are named in messages; None counts from 1.
 
     Raises:
+        ConfigError: If a column or function is unknown.
         CorpusError: If a function cannot take a value; names row and column.
     """
     rows = len(next(iter(columns.values()))) if columns else 0
     values: dict[Atom, Floats] = {}
     result = np.ones((rows, len(features)))
     for index, item in enumerate(features):
-        for atom in item.atoms:
+        for atom in item:
             if atom not in values:
-                values[atom] = _evaluate(atom, columns, lines)
+                values[atom] = _evaluate(*atom, columns, lines)
             result[:, index] *= values[atom]
     return result
 
 
-def _evaluate(atom: Atom, columns: Mapping[str, Column], lines: Sequence[int] | None) -> Floats:
-    if atom.column not in columns:
+def _evaluate(function: str, name: str, columns: Mapping[str, Column], lines: Sequence[int] | None) -> Floats:
+    if name not in columns:
         raise ConfigError(
-            f"The column {atom.column!r} is missing. To fix: give it, as all of {', '.join(sorted(columns))}."
+            f"The column {name!r} is missing. To fix: give it, as all of {', '.join(sorted(columns))}."
         )
-    column = columns[atom.column]
-    if atom.function == _ONE_HOT:
-        matches: Floats = (column == atom.word).astype(np.float64)
+    if function.startswith(_EQUALS):
+        matches: Floats = (columns[name] == function.removeprefix(_EQUALS)).astype(np.float64)
         return matches
-    numbers = column.astype(np.float64)
-    bad = numbers <= 0.0 if atom.function in _ABOVE_ZERO else numbers < 0.0
-    if atom.function in _ABOVE_ZERO | {"sqrt"} and bad.any():
-        first = int(np.flatnonzero(bad)[0])
+    if function not in _FUNCTIONS:
+        raise ConfigError(f"Unknown function {function!r}. To fix: use one of {', '.join(_FUNCTIONS)}.")
+    numbers = columns[name].astype(np.float64)
+    if function in _ABOVE_ZERO and (numbers <= 0.0).any():
+        first = int(np.flatnonzero(numbers <= 0.0)[0])
         line = first + 1 if lines is None else lines[first]
-        rule = _RULES.get(atom.function, "a share or an inverse takes values above 0")
         raise CorpusError(
-            f"Row {line}: {atom.column} = {numbers[first]:g}, but {rule}. "
-            f"To fix: leave {atom.column} out of {atom.function!r}, or leave out the row."
+            f"Row {line}: {name} = {numbers[first]:g}, but {function!r} takes values above 0. "
+            f"To fix: remove {name} from {function!r}, or remove the row."
         )
-    return _FUNCTIONS[atom.function](numbers)
+    return _FUNCTIONS[function](numbers)
 
 
 def engineered(
@@ -152,7 +121,7 @@ def engineered(
     degree: int = 1,
     interactions_only: bool = True,
 ) -> tuple[Feature, ...]:
-    """The columns, one column per category but the first, inverses, logarithms, and products of them.
+    """The columns, one column per word of a category but the first, inverses, logarithms, and products.
 
     Args:
         columns: Numeric columns.
@@ -164,34 +133,99 @@ def engineered(
 
     No product holds c and 1/c of one column, nor two words of one category: the one is constant, the
     other always zero.
+
+    Reference: aMLLibrary's order of preprocessing, inverse and logarithm before products.
     """
-    atoms = [Atom("value", name) for name in columns]
-    atoms += [Atom(_ONE_HOT, name, word) for name, words in categories.items() for word in words[1:]]
-    atoms += [Atom("inverse", name) for name in inverse]
-    atoms += [Atom("log", name) for name in log]
-    choose = itertools.combinations if interactions_only else itertools.combinations_with_replacement
-    singles = [Feature((atom,)) for atom in atoms]
+    atoms = [("value", name) for name in columns]
+    atoms += [(_EQUALS + word, name) for name, words in categories.items() for word in words[1:]]
+    atoms += [("inverse", name) for name in inverse]
+    atoms += [("log", name) for name in log]
+    combine = itertools.combinations if interactions_only else itertools.combinations_with_replacement
     products = [
-        Feature(tuple(sorted(chosen)))
+        tuple(chosen)
         for size in range(2, degree + 1)
-        for chosen in choose(sorted(atoms), size)
-        if _says_something(chosen)
+        for chosen in combine(sorted(atoms), size)
+        if _is_informative(chosen)
     ]
-    return (*singles, *products)
+    return (*((atom,) for atom in atoms), *products)
 
 
-def _says_something(chosen: Sequence[Atom]) -> bool:
-    plain = {atom.column for atom in chosen if atom.function == "value"}
-    inverted = {atom.column for atom in chosen if atom.function == "inverse"}
-    words = [atom.column for atom in chosen if atom.function == _ONE_HOT]
+def _is_informative(chosen: Sequence[Atom]) -> bool:
+    plain = {column for function, column in chosen if function == "value"}
+    inverted = {column for function, column in chosen if function == "inverse"}
+    words = [column for function, column in chosen if function.startswith(_EQUALS)]
     return not plain & inverted and len(words) == len(set(words))
 
 
-def is_single(item: Feature) -> bool:
-    """Whether a feature reads one column only."""
-    return len(item.atoms) == 1
-
-
-def without_copies(features: Iterable[Feature]) -> tuple[Feature, ...]:
+def without_duplicates(features: Iterable[Feature]) -> tuple[Feature, ...]:
     """Each feature once, in the order of their first mention."""
     return tuple(dict.fromkeys(features))
+
+
+def _ernest(roles: Roles) -> tuple[Feature, ...]:
+    workers = roles["workers"]
+    return (("inverse", workers), ("value", roles["size"])), (("log", workers),), (("value", workers),)
+
+
+def _optimus(roles: Roles) -> tuple[Feature, ...]:
+    workers = roles["workers"]
+    return (("inverse", workers), ("value", roles["size"])), (("others", workers),), (("value", workers),)
+
+
+def _ddp(roles: Roles) -> tuple[Feature, ...]:
+    batch: Atom = ("value", roles["batch"])
+    several, others, log, count = ((name, roles["workers"]) for name in ("several", "others", "log", "value"))
+    terms: list[Feature] = [
+        (batch,), (several,), (others,), (log,), (count,), (several, batch), (log, batch)
+    ]  # fmt: skip
+    if "nodes" in roles:
+        between, apart, log_nodes, nodes, one_node = (
+            (name, roles["nodes"]) for name in ("several", "others", "log", "value", "alone")
+        )
+        terms += [
+            (between,), (apart,), (log_nodes,), (between, nodes), (between, log), (between, batch),
+            (log_nodes, batch), (one_node, others), (one_node, several, batch),
+            (between, *_per_node(roles)),
+        ]  # fmt: skip
+    return tuple(terms)
+
+
+def overlap_features(roles: Roles) -> tuple[Feature, ...]:
+    """What `OverlapRegressor` reads: batch, workers, nodes, most workers on a node; empty without roles.
+
+    One node is assumed where no column has their number; workers over nodes where no column has the most.
+    """
+    if "batch" not in roles or "workers" not in roles:
+        return ()
+    nodes: Feature = (("value", roles["nodes"]),) if "nodes" in roles else ()
+    return (("value", roles["batch"]),), (("value", roles["workers"]),), nodes, _per_node(roles)
+
+
+def _per_node(roles: Roles) -> Feature:
+    if "per_node" in roles:
+        return (("value", roles["per_node"]),)
+    workers = ("value", roles["workers"])
+    return (("inverse", roles["nodes"]), workers) if "nodes" in roles else (workers,)
+
+
+_TERMS: Mapping[str, tuple[tuple[str, ...], Callable[[Roles], tuple[Feature, ...]]]] = {
+    "ernest": (("workers", "size"), _ernest),
+    "optimus": (("workers", "size"), _optimus),
+    "ddp": (("workers", "batch"), _ddp),
+}
+
+
+def term_features(name: str, roles: Roles) -> tuple[Feature, ...]:
+    """The terms of a published model: ernest, optimus or ddp.
+
+    Raises:
+        ConfigError: If a role is missing that the terms need.
+    """
+    needed, terms = _TERMS[name]
+    missing = [role for role in needed if role not in roles]
+    if missing:
+        raise ConfigError(
+            f"The terms {name!r} need the roles {', '.join(needed)}; {missing[0]} is not given. "
+            f"To fix: name the column, such as roles: {{{missing[0]}: COLUMN}}."
+        )
+    return terms(roles)

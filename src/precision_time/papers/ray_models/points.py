@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
 LEAST_ROWS = 8
-"""Below that nothing can be fitted, selected and validated on rows of their own."""
+"""Below that nothing can be fitted, selected and validated on separate rows."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,7 +32,7 @@ class Points:
     measured: Floats
     """What is to be predicted, above 0; seconds as a rule."""
     lines: tuple[int, ...]
-    """Where each row stood in its file, the header being 1."""
+    """Line of each row in its file, the header being 1."""
 
     def __len__(self) -> int:
         return len(self.measured)
@@ -104,10 +104,10 @@ def points_of(
 
     Args:
         rows: Cells by column.
-        lines: Where each row stood.
+        lines: Line of each row in its file.
         target: Column to predict, above 0 in every row.
         columns: Numeric columns to learn from.
-        categories: Columns of words to learn from.
+        categories: Columns of texts to learn from.
         further: Columns that are carried along as texts (for the grey box), and not learned from.
         where: Column to the words that a row must have there to be kept.
 
@@ -141,7 +141,7 @@ def points_of(
         if len(set(column.tolist())) == 1:
             raise ConfigError(
                 f"The column {name} is {column[0]} in all {len(kept)} rows: nothing can be learned from it. "
-                "To fix: leave it out, or measure points that differ in it."
+                "To fix: remove it, or measure points that differ in it."
             )
     read |= {
         name: np.array([rows[index][name] for index in kept], dtype=object)
@@ -153,7 +153,7 @@ def points_of(
         first = int(np.flatnonzero(measured <= 0.0)[0])
         raise CorpusError(
             f"Line {numbered[first]}: {target} = {measured[first]:g}, but a time is above 0. "
-            "To fix: correct or leave out the row."
+            "To fix: correct or remove the row."
         )
     return Points(columns=read, target=target, measured=measured, lines=tuple(numbered))
 
@@ -166,10 +166,10 @@ def _numbers(cells: Sequence[str], name: str, lines: Sequence[int]) -> Floats:
         except ValueError:
             values[index] = math.nan
         if not math.isfinite(values[index]):
-            said = "is empty" if not cell.strip() else f"= {cell!r}"
+            given = "is empty" if not cell.strip() else f"= {cell!r}"
             raise CorpusError(
-                f"Line {lines[index]}: {name} {said}, but it must be a finite number. "
-                "To fix: correct or leave out the row (`where`)."
+                f"Line {lines[index]}: {name} {given}, but it must be a finite number. "
+                "To fix: correct or remove the row (`where`)."
             )
     return values
 
@@ -180,7 +180,7 @@ def row_columns(
     """Columns of rows given to a fitted model, checked as those of a CSV.
 
     Raises:
-        ConfigError: If a row lacks a column, or a value is no finite number.
+        ConfigError: If a row lacks a column, or a value is not a finite number.
     """
     columns: dict[str, Column] = {}
     for name in (*numeric, *words):

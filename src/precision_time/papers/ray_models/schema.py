@@ -1,6 +1,6 @@
-"""The file of a study, in YAML: pydantic models, and the plan and points they stand for.
+"""The file of a study, in YAML: pydantic models, and the plan and points that they describe.
 
-Shape of aMLLibrary's campaign files (papers.md 4.3), in typed fields.
+The fields follow aMLLibrary's configuration files.
 """
 
 from __future__ import annotations
@@ -9,43 +9,28 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ...errors import ConfigError
-from .features import engineered, without_copies
+from ...errors import ConfigError, validation_problems
+from ...io import read_yaml
+from .features import Feature, engineered, term_features, without_duplicates
 from .grey import GreyBox
 from .points import Points, points_of, read_csv
-from .search import SearchSettings
-from .splits import Rule
-from .study import Plan
+from .splits import SplitRule
+from .study import StudyPlan
 from .techniques import TECHNIQUES, technique_named
-from .terms import term_features
+from .tuning import FeatureSelection, Search
 
-Share = Annotated[float, Field(gt=0.0, lt=1.0)]
-Count = Annotated[int, Field(ge=1)]
 Words = str | int | float | list[str | int | float]
+Role = Literal["workers", "nodes", "per_node", "batch", "size"]
+"""workers and nodes: their numbers; per_node: most workers on one node, workers over nodes if not given;
+batch: samples per worker and step; size: samples, or the fraction, of the dataset."""
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class Roles(_Section):
-    """Which column plays which part in the terms of published models."""
-
-    workers: str | None = None
-    nodes: str | None = None
-    per_node: str | None = None
-    """Most workers on one node; workers over nodes where no column says so."""
-    batch: str | None = None
-    """Samples per worker and step."""
-    size: str | None = None
-    """Samples, or the fraction, of the data set."""
-
-
-class Features(_Section):
+class FeatureOptions(BaseModel):
     """What is made of the columns."""
+
+    model_config = ConfigDict(extra="forbid")
 
     inverse: list[str] | Literal["all"] = []
     log: list[str] | Literal["all"] = []
@@ -55,71 +40,10 @@ class Features(_Section):
     terms: list[Literal["ernest", "optimus", "ddp"]] = []
 
 
-class Search(_Section):
-    """Hyper-parameters."""
-
-    method: Literal["grid", "bayesian", "none"] = "grid"
-    trials: Count = 20
-
-
-class Selection(_Section):
-    """Features added forward while the selection error falls; linear techniques only."""
-
-    method: Literal["none", "forward"] = "none"
-    least: Count = 1
-    most: Count = 8
-
-
-class SplitRule(_Section):
-    """How points are held out."""
-
-    method: Literal["kfold", "holdout", "interpolation", "extrapolation"]
-    folds: Annotated[int, Field(ge=2, le=50)] = 5
-    share: Share = 0.2
-    column: str = ""
-    values: list[float] = []
-    step: Annotated[int, Field(ge=2)] = 3
-    bounds: dict[str, float] = {}
-
-    @model_validator(mode="after")
-    def _names_what_it_needs(self) -> SplitRule:
-        if self.method == "interpolation" and not self.column:
-            raise ValueError("interpolation needs `column`: whose values are held out")
-        if self.method == "extrapolation" and not self.bounds:
-            raise ValueError("extrapolation needs `bounds`: column to the largest value learned from")
-        return self
-
-    def rule(self) -> Rule:
-        """The rule of these fields."""
-        return Rule(
-            method=self.method,
-            folds=self.folds,
-            share=self.share,
-            column=self.column,
-            values=tuple(self.values),
-            step=self.step,
-            turns=self.step,
-            bounds=self.bounds,
-        )
-
-
-class Grey(_Section):
-    """Which job a row is, for our own predictor."""
-
-    fields: dict[str, str] = {}
-    constants: dict[str, Any] = {}
-    times: str = ""
-    given: bool = False
-
-    def box(self) -> GreyBox:
-        """The grey box of these fields, checked."""
-        box = GreyBox(fields=self.fields, constants=self.constants, times=self.times, given=self.given)
-        box.check()
-        return box
-
-
-class StudyFile(_Section):
+class StudyFile(BaseModel):
     """A whole file."""
+
+    model_config = ConfigDict(extra="forbid")
 
     data: str | None = None
     """CSV, relative to this file; `--csv` wins."""
@@ -128,16 +52,16 @@ class StudyFile(_Section):
     categories: list[str] = []
     where: dict[str, Words] = {}
     """Column to the words that kept rows have there."""
-    roles: Roles = Roles()
-    features: Features = Features()
+    roles: dict[Role, str | None] = {}
+    features: FeatureOptions = FeatureOptions()
     techniques: Annotated[list[str], Field(min_length=1)] | None = None
     """Names; all that can be used where none are given."""
     search: Search = Search()
-    feature_selection: Selection = Selection()
+    feature_selection: FeatureSelection = FeatureSelection()
     selection: SplitRule | None = None
     """Inside the training part; the same question as the validation's where it is not given."""
     validation: SplitRule = SplitRule(method="kfold")
-    grey_box: Grey | None = None
+    grey_box: GreyBox | None = None
     blend: Annotated[int, Field(ge=1, le=10)] = 1
     """Models whose geometric mean is kept."""
     seed: int = 0
@@ -150,12 +74,12 @@ def read_study(path: Path) -> StudyFile:
         ConfigError: If it cannot be read, or a field breaks its rule; each is named.
     """
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        content = read_yaml(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path} cannot be read: {error}. To fix: check path and YAML.") from error
     if not isinstance(content, Mapping):
         raise ConfigError(
-            f"{path} is no study: a mapping with `target` and `columns` is expected. To fix: see docs/ray.md."
+            f"{path} is not a study: it needs a mapping with `target` and `columns`. To fix: see docs/ray.md."
         )
     return study_of(content, str(path))
 
@@ -165,18 +89,13 @@ def study_of(content: Mapping[str, Any], origin: str = "The study") -> StudyFile
     try:
         return StudyFile.model_validate(dict(content))
     except ValidationError as error:
-        lines = [
-            f"  {'.'.join(str(part) for part in item['loc']) or 'file'}: {item['msg']}"
-            for item in error.errors()
-        ]
         raise ConfigError(
-            f"{origin} breaks {len(lines)} rule{'s' if len(lines) > 1 else ''}:\n"
-            + "\n".join(lines)
-            + "\nTo fix: correct the fields named; docs/ray.md has them all."
+            f"{origin} breaks its rules: {validation_problems(error)}. "
+            "To fix: correct these fields; docs/ray.md has them all."
         ) from error
 
 
-def prepared(study: StudyFile, path: str | Path) -> tuple[Points, Plan]:
+def prepared(study: StudyFile, path: str | Path) -> tuple[Points, StudyPlan]:
     """Points and plan of a study over a CSV.
 
     Raises:
@@ -184,80 +103,68 @@ def prepared(study: StudyFile, path: str | Path) -> tuple[Points, Plan]:
         ConfigError: If columns, roles or rules do not fit together.
         CorpusError: If a cell cannot be used; names line and column.
     """
-    rows, lines = read_csv(path)
-    return prepared_rows(study, rows, lines)
+    return prepared_rows(study, *read_csv(path))
 
 
 def prepared_rows(
     study: StudyFile, rows: Sequence[Mapping[str, str]], lines: Sequence[int]
-) -> tuple[Points, Plan]:
-    """The same over rows read already."""
-    roles = {name: column for name, column in study.roles.model_dump().items() if column is not None}
-    learned = [*study.columns, *(column for column in roles.values() if column not in study.columns)]
+) -> tuple[Points, StudyPlan]:
+    """The same over rows that are already read."""
+    roles = {str(role): column for role, column in study.roles.items() if column is not None}
+    columns = tuple(dict.fromkeys((*study.columns, *roles.values())))
     _check_columns(study)
-    grey = None if study.grey_box is None else study.grey_box.box()
     points = points_of(
         rows,
         lines,
         target=study.target,
-        columns=learned,
+        columns=columns,
         categories=study.categories,
-        further=() if grey is None else grey.columns,
+        further=() if study.grey_box is None else study.grey_box.columns,
         where={name: _words(value) for name, value in study.where.items()},
     )
-    plan = Plan(
+    plan = StudyPlan(
         features=_features(study, points, roles),
         techniques=tuple(technique_named(name) for name in study.techniques or TECHNIQUES),
-        columns=tuple(learned),
+        columns=columns,
         categories=tuple(study.categories),
         roles=roles,
-        validation=study.validation.rule(),
-        selection=None if study.selection is None else study.selection.rule(),
-        search=SearchSettings(
-            method=study.search.method,
-            trials=study.search.trials,
-            forward=study.feature_selection.method == "forward",
-            least_features=study.feature_selection.least,
-            most_features=study.feature_selection.most,
-            seed=study.seed,
-        ),
-        grey=grey,
+        validation=study.validation,
+        selection=study.selection,
+        search=study.search,
+        feature_selection=study.feature_selection,
+        grey=study.grey_box,
         blend=study.blend,
         seed=study.seed,
     )
     return points, plan
 
 
-def _features(study: StudyFile, points: Points, roles: Mapping[str, str]) -> tuple[Any, ...]:
-    asked = study.features
+def _features(study: StudyFile, points: Points, roles: Mapping[str, str]) -> tuple[Feature, ...]:
+    options = study.features
     made = engineered(
         study.columns,
         {name: sorted(set(points.columns[name].tolist())) for name in study.categories},
-        inverse=study.columns if asked.inverse == "all" else asked.inverse,
-        log=study.columns if asked.log == "all" else asked.log,
-        degree=asked.degree,
-        interactions_only=asked.interactions_only,
+        inverse=study.columns if options.inverse == "all" else options.inverse,
+        log=study.columns if options.log == "all" else options.log,
+        degree=options.degree,
+        interactions_only=options.interactions_only,
     )
-    terms = [item for name in asked.terms for item in term_features(name, roles)]
-    return without_copies([*made, *terms])
+    terms = [item for name in options.terms for item in term_features(name, roles)]
+    return without_duplicates([*made, *terms])
 
 
 def _check_columns(study: StudyFile) -> None:
-    """Refuse names of features and splits that are no columns of the study."""
-    asked = study.features
-    named = {
-        "features.inverse": () if asked.inverse == "all" else asked.inverse,
-        "features.log": () if asked.log == "all" else asked.log,
-    }
-    for where, names in named.items():
-        for name in names:
-            if name not in study.columns:
-                raise ConfigError(
-                    f"{where}: {name!r} is none of `columns` ({', '.join(study.columns)}). "
-                    "To fix: add it there."
-                )
+    """Refuse names of features that are not columns of the study, and a target among them."""
+    options = study.features
+    for where, names in (("features.inverse", options.inverse), ("features.log", options.log)):
+        wrong = [name for name in names if name not in study.columns] if names != "all" else []
+        if wrong:
+            raise ConfigError(
+                f"{where}: {wrong[0]!r} is none of `columns` ({', '.join(study.columns)}). "
+                "To fix: add it there."
+            )
     if study.target in study.columns:
-        raise ConfigError(f"The target {study.target!r} is among `columns`. To fix: take it out.")
+        raise ConfigError(f"The target {study.target!r} is among `columns`. To fix: remove it there.")
 
 
 def _words(value: Words) -> tuple[str, ...]:

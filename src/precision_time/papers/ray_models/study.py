@@ -1,39 +1,37 @@
-"""A study: techniques tuned and compared inside the training part, the best one asked about the rest.
+"""A study: techniques tuned and compared inside the training part, the best one judged on the rest.
 
 Order, for each split of the validation: inner splits of the training part -> parameters and features of each
 technique -> the technique with the lowest selection error -> fit on the whole training part -> error on the
-points held out. Nothing before the last step has seen them. The model that is kept goes the same way over all
-points, so that its own error is that of the validation and never that of its fit.
+test points. Nothing before the last step has seen them. The model that is kept is chosen in the same way on
+all points, so that its own error is that of the validation and never that of its fit.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError
-from .features import Feature, table, without_copies
-from .forms import Part
+from .features import Feature, feature_name, feature_table, overlap_features, without_duplicates
 from .grey import GreyBox
 from .model import PerformanceModel
 from .points import Points
-from .search import Chosen, SearchSettings, choose, estimator_of, mape_percent
-from .splits import LEAST_INNER, Rule, Split, inner_rule, largest_held_out, splits_of
-from .techniques import Pool, Technique
-from .terms import overlap_features
+from .splits import LEAST_INNER_TRAIN, Split, SplitRule, inner_rule, largest_held_out, splits_of
+from .techniques import FeaturePool, Technique
+from .tuning import FeatureSelection, Search, TunedTechnique, mape_percent, tune
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
-Tell = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
+class StudyPlan:
     """What is fitted, how it is chosen, and how it is judged."""
 
     features: tuple[Feature, ...]
@@ -42,10 +40,11 @@ class Plan:
     """Numeric columns that are learned from."""
     categories: tuple[str, ...] = ()
     roles: Mapping[str, str] = field(default_factory=dict)
-    validation: Rule = field(default_factory=lambda: Rule(method="kfold"))
-    selection: Rule | None = None
+    validation: SplitRule = field(default_factory=lambda: SplitRule(method="kfold"))
+    selection: SplitRule | None = None
     """Inside the training part; None asks the same question there as the validation does."""
-    search: SearchSettings = field(default_factory=SearchSettings)
+    search: Search = field(default_factory=Search)
+    feature_selection: FeatureSelection = field(default_factory=FeatureSelection)
     grey: GreyBox | None = None
     blend: int = 1
     """Models whose geometric mean is kept: 1 for the best technique alone."""
@@ -53,8 +52,8 @@ class Plan:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Score:
-    """A technique in the three errors [%], means over the validation's splits."""
+class TechniqueScore:
+    """A technique's three errors [%], means over the validation's splits."""
 
     technique: Technique
     training_mape: float
@@ -64,12 +63,23 @@ class Score:
     validation_mape: float
     """On points that neither fit nor choice has seen."""
     fit_time_s: float
-    """Search and fit."""
+    """Search and fit, over all splits."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready dictionary."""
+        return {
+            "technique": self.technique.name,
+            "title": self.technique.title,
+            "training_mape_percent": self.training_mape,
+            "selection_mape_percent": self.selection_mape,
+            "validation_mape_percent": self.validation_mape,
+            "fit_time_s": self.fit_time_s,
+        }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
-    """Points held out, as the chosen models predicted them."""
+class SplitPredictions:
+    """The test points of one split, as the chosen models predicted them."""
 
     rows: Ints
     best_s: Floats
@@ -84,34 +94,36 @@ class Asked:
 class Study:
     """What came out."""
 
-    plan: Plan
+    plan: StudyPlan
     points: Points
-    scores: tuple[Score, ...]
+    scores: tuple[TechniqueScore, ...]
     """Best in selection first."""
     left_out: Mapping[str, str]
     """Technique to why it was not tried."""
-    asked: tuple[Asked, ...]
+    test: tuple[SplitPredictions, ...]
     """One per split of the validation."""
     model: PerformanceModel
     """Chosen and fitted on all points."""
-    chosen: tuple[Chosen, ...]
+    chosen: tuple[TunedTechnique, ...]
     """The techniques in it, best first."""
     fit_time_s: float
     notes: tuple[str, ...] = ()
-    """What was done otherwise than asked."""
+    """Where the study differs from its plan."""
 
     @property
     def validation_mape(self) -> float:
         """Error [%] of the technique chosen in each split, mean over the splits."""
-        return _mean_error(self.points, self.asked, "best_s")
+        return _mean_error(self.points, self.test, "best_s")
 
     @property
     def blend_mape(self) -> float:
         """The same of the blend."""
-        return _mean_error(self.points, self.asked, "blend_s")
+        return _mean_error(self.points, self.test, "blend_s")
 
 
-def run_study(points: Points, plan: Plan, *, keep: bool = True, tell: Tell = lambda _: None) -> Study:
+def run_study(
+    points: Points, plan: StudyPlan, *, keep: bool = True, progress: Progress = lambda _: None
+) -> Study:
     """Fit, choose, judge.
 
     Args:
@@ -119,263 +131,246 @@ def run_study(points: Points, plan: Plan, *, keep: bool = True, tell: Tell = lam
         plan: What to do.
         keep: Fit the model on all points, too; False where only the errors are wanted: then it is that of
             the first split.
-        tell: Called with a word on what is being done.
+        progress: Called with a text on what is being done.
 
     Raises:
         ConfigError: If a split cannot be made, or no technique can be used.
     """
     started = time.perf_counter()
-    bench = _Bench.of(points, plan)
+    workbench = _Workbench.of(points, plan)
     outer = splits_of(points, plan.validation, plan.seed)
-    rule = inner_rule(plan.validation, plan.selection)
     rounds = []
     for number, split in enumerate(outer, start=1):
-        tell(f"validation split {number} of {len(outer)}")
-        rounds.append(_Round.of(bench, split, rule, tell))
-    tell("fitting on all points")
-    final = _choose_all(bench, np.arange(len(points)), rule, tell) if keep else rounds[0].choices
-    rows = np.arange(len(points)) if keep else outer[0].inside
-    members = final[: plan.blend]
-    fitted = [bench.fit(item, rows) for item in members]
-    scores = _scores(bench, rounds)
+        progress(f"validation split {number} of {len(outer)}")
+        rounds.append(_validated(workbench, split, progress))
+    if keep:
+        progress("fitting on all points")
+        rows = np.arange(len(points))
+        members, _ = _tuned(workbench, rows, progress)
+    else:
+        rows, members = outer[0][0], rounds[0].tuned
+    members = members[: plan.blend]
+    scores = _scores(workbench, rounds)
+    test = tuple(item.predictions for item in rounds)
+    card = {
+        "techniques": [_card(item, workbench.pool) for item in members],
+        "points": len(points),
+        "seed": plan.seed,
+        "validation": plan.validation.method,
+        "validation_mape_percent": _mean_error(points, test, "blend_s"),
+        "scores": [score.to_dict() for score in scores],
+    }
     return Study(
         plan=plan,
         points=points,
         scores=scores,
-        left_out=bench.left_out,
-        asked=tuple(item.asked for item in rounds),
-        model=_model(bench, members, fitted, scores, rounds),
+        left_out=workbench.left_out,
+        test=test,
+        model=workbench.model(members, rows, card),
         chosen=members,
         fit_time_s=time.perf_counter() - started,
-        notes=tuple(bench.notes),
+        notes=tuple(workbench.notes),
     )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Bench:
-    """Points as tables, ready to be cut."""
+class _Workbench:
+    """Points as tables, ready to be split."""
 
     points: Points
-    plan: Plan
-    pool: Pool
+    plan: StudyPlan
+    pool: FeaturePool
     x: Floats
-    predicted_s: Floats | None
+    """All features of the pool, shape (n, n_features)."""
+    predicted_s: Floats
+    """By our own predictor; ones without a grey box."""
     techniques: tuple[Technique, ...]
     left_out: Mapping[str, str]
     notes: dict[str, None] = field(default_factory=dict)
-    """What was done otherwise than asked."""
 
     @classmethod
-    def of(cls, points: Points, plan: Plan) -> _Bench:
+    def of(cls, points: Points, plan: StudyPlan) -> _Workbench:
         """The table of all features, and the techniques that can use it."""
+        predicted = np.ones(len(points))
         if plan.grey is not None:
-            points = points.with_columns(plan.grey.ask(points.columns))
+            points = points.with_columns(plan.grey.predictions(points.columns))
+            predicted = points.columns[plan.grey.PREDICTED].astype(np.float64)
         pool = pool_of(plan)
-        left_out = {item.name: item.available(pool) for item in plan.techniques if item.available(pool)}
+        reasons = {item.name: item.why_unavailable(pool) for item in plan.techniques}
+        left_out = {name: reason for name, reason in reasons.items() if reason}
         techniques = tuple(item for item in plan.techniques if item.name not in left_out)
         if not techniques:
-            reasons = "; ".join(f"{name} {reason}" for name, reason in left_out.items())
-            raise ConfigError(f"No technique can be used: {reasons}. To fix: name others.")
-        x = table(pool.features, points.columns, points.lines)
-        predicted = None
-        if plan.grey is not None:
-            predicted = points.columns[plan.grey.PREDICTED].astype(np.float64)
+            listed = "; ".join(f"{name} {reason}" for name, reason in left_out.items())
+            raise ConfigError(f"No technique can be used: {listed}. To fix: name others.")
         return cls(
             points=points,
             plan=plan,
             pool=pool,
-            x=x,
+            x=feature_table(pool.features, points.columns, points.lines),
             predicted_s=predicted,
             techniques=techniques,
             left_out=left_out,
         )
 
-    def target(self, technique: Technique, rows: Ints) -> Floats:
-        """What the technique learns: the time, or its ratio to the predicted one."""
-        measured = self.points.measured[rows]
-        return measured / self.divisor(technique, rows)
+    def table(self, technique: Technique, rows: Ints) -> tuple[Floats, Floats, Floats]:
+        """Features and target of some rows for a technique, and what its answers are multiplied by."""
+        width = len(self.pool.features) if technique.grey else self.pool.num_black
+        divisor = self.predicted_s[rows] if technique.grey else np.ones(len(rows))
+        return self.x[rows, :width], self.points.measured[rows] / divisor, divisor
 
-    def divisor(self, technique: Technique, rows: Ints) -> Floats:
-        """What its answers are multiplied by."""
-        if not technique.grey or self.predicted_s is None:
-            return np.ones(len(rows))
-        return self.predicted_s[rows]
+    def fit(self, tuned: TunedTechnique, rows: Ints) -> Any:
+        """A candidate fitted on some rows."""
+        x, y, _ = self.table(tuned.technique, rows)
+        return tuned.build(self.pool, self.plan.seed).fit(x, y)
 
-    def fit(self, chosen: Chosen, rows: Ints) -> Any:
-        """The chosen candidate fitted on some rows."""
-        estimator = estimator_of(chosen, self.pool, self.plan.seed)
-        return estimator.fit(self.x[rows], self.target(chosen.technique, rows))
-
-    def predict(self, chosen: Chosen, fitted: Any, rows: Ints) -> Floats:
+    def predict(self, tuned: TunedTechnique, fitted: Any, rows: Ints) -> Floats:
         """Times of some rows."""
-        times: Floats = fitted.predict(self.x[rows]) * self.divisor(chosen.technique, rows)
+        x, _, divisor = self.table(tuned.technique, rows)
+        times: Floats = fitted.predict(x) * divisor
         return times
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Round:
-    """One split of the validation."""
-
-    choices: tuple[Chosen, ...]
-    errors: Mapping[str, tuple[float, float, float]]
-    """Technique to training and validation error and seconds."""
-    asked: Asked
-
-    @classmethod
-    def of(cls, bench: _Bench, split: Split, rule: Rule, tell: Tell) -> _Round:
-        """Choose on the inside, fit there, ask the outside."""
-        seconds: dict[str, float] = {}
-        choices = _choose_all(bench, split.inside, rule, tell, seconds)
-        measured = bench.points.measured
-        errors, answers = {}, []
-        for item in choices:
-            started = time.perf_counter()
-            fitted = bench.fit(item, split.inside)
-            taken = seconds[item.technique.name] + time.perf_counter() - started
-            answers.append(bench.predict(item, fitted, split.outside))
-            errors[item.technique.name] = (
-                mape_percent(measured[split.inside], bench.predict(item, fitted, split.inside)),
-                mape_percent(measured[split.outside], answers[-1]),
-                taken,
-            )
-        blended = np.exp(np.mean([np.log(item) for item in answers[: bench.plan.blend]], axis=0))
-        asked = Asked(rows=split.outside, best_s=answers[0], blend_s=blended, best=choices[0].technique.name)
-        return cls(choices=choices, errors=errors, asked=asked)
+    def model(
+        self, members: Sequence[TunedTechnique], rows: Ints, card: Mapping[str, Any]
+    ) -> PerformanceModel:
+        """The geometric mean of some candidates, fitted on some rows."""
+        columns, plan = self.points.columns, self.plan
+        greys = sum(item.technique.grey for item in members)
+        width = len(self.pool.features) if greys else self.pool.num_black
+        return PerformanceModel(
+            target=self.points.target,
+            columns=plan.columns,
+            categories={name: tuple(sorted(set(columns[name].tolist()))) for name in plan.categories},
+            ranges={name: (float(columns[name].min()), float(columns[name].max())) for name in plan.columns},
+            features=self.pool.features[:width],
+            grey=plan.grey if greys else None,
+            grey_power=greys / len(members),
+            card=dict(card),
+            estimators=tuple(self.fit(item, rows) for item in members),
+        )
 
 
-def pool_of(plan: Plan) -> Pool:
-    """Every feature of a plan: those it names, those of the form `overlap`, those of the grey box.
+def pool_of(plan: StudyPlan) -> FeaturePool:
+    """Every feature of a plan: those it names, those of `overlap`, those of the grey box.
 
-    Features of the last two that black-box techniques were not given stay theirs alone.
+    Features of the last two that the plan does not name are hidden from black-box techniques.
     """
-    features = list(plan.features)
-    wanted = overlap_features(plan.roles)
-    more = [item for item in without_copies(wanted) if item not in features]
-    own = tuple(range(len(features), len(features) + len(more)))
-    features += more
-    grey: tuple[int, ...] = ()
-    if plan.grey is not None:
-        grey = tuple(range(len(features), len(features) + len(plan.grey.features)))
-        features += plan.grey.features
-    return Pool(
-        features=tuple(features),
-        overlap=tuple(features.index(item) for item in wanted),
-        own=own,
-        grey=grey,
+    overlap = overlap_features(plan.roles)
+    own = [item for item in without_duplicates(overlap) if item not in plan.features]
+    grey = plan.grey.FEATURES if plan.grey is not None else ()
+    features = (*plan.features, *own, *grey)
+    return FeaturePool(
+        features=features,
+        overlap=tuple(features.index(item) for item in overlap),
+        own=tuple(features.index(item) for item in own),
+        num_grey=len(grey),
     )
 
 
-def _choose_all(
-    bench: _Bench, rows: Ints, rule: Rule, tell: Tell, seconds: dict[str, float] | None = None
-) -> tuple[Chosen, ...]:
-    """Every technique tuned on inner splits of some rows, the lowest selection error first."""
-    inner, note = _inner_splits(bench.points.take(rows), rule, bench.plan)
-    if note:
-        bench.notes[note] = None
-    chosen = []
-    for technique in bench.techniques:
-        tell(technique.title)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _ValidationRound:
+    """One split of the validation."""
+
+    tuned: tuple[TunedTechnique, ...]
+    errors: Mapping[str, tuple[float, float, float, float]]
+    """Technique to training, selection and validation error and seconds."""
+    predictions: SplitPredictions
+
+
+def _validated(workbench: _Workbench, split: Split, progress: Progress) -> _ValidationRound:
+    """Choose and fit on the training rows, predict the test rows."""
+    train, test = split
+    tuned, seconds = _tuned(workbench, train, progress)
+    measured = workbench.points.measured
+    errors, answers = {}, []
+    for item in tuned:
         started = time.perf_counter()
-        target = bench.target(technique, rows)
-        chosen.append(choose(technique, bench.pool, bench.x[rows], target, inner, bench.plan.search))
-        if seconds is not None:
-            seconds[technique.name] = time.perf_counter() - started
-    return tuple(sorted(chosen, key=lambda item: item.selection_mape))
+        fitted = workbench.fit(item, train)
+        fit_s = time.perf_counter() - started
+        answers.append(workbench.predict(item, fitted, test))
+        errors[item.technique.name] = (
+            mape_percent(measured[train], workbench.predict(item, fitted, train)),
+            item.selection_mape,
+            mape_percent(measured[test], answers[-1]),
+            seconds[item.technique.name] + fit_s,
+        )
+    blended = np.exp(np.mean([np.log(item) for item in answers[: workbench.plan.blend]], axis=0))
+    predictions = SplitPredictions(
+        rows=test, best_s=answers[0], blend_s=blended, best=tuned[0].technique.name
+    )
+    return _ValidationRound(tuned=tuned, errors=errors, predictions=predictions)
 
 
-def _inner_splits(points: Points, rule: Rule, plan: Plan) -> tuple[tuple[Split, ...], str]:
-    """Splits of a training part by `rule`, and what was done instead where it has too few values for it."""
+def _tuned(
+    workbench: _Workbench, rows: Ints, progress: Progress
+) -> tuple[tuple[TunedTechnique, ...], Mapping[str, float]]:
+    """Every technique tuned on inner splits of some rows, the lowest selection error first, and seconds."""
+    plan = workbench.plan
+    inner, note = _inner_splits(workbench.points.take(rows), plan)
+    if note:
+        workbench.notes[note] = None
+    tuned, seconds = [], {}
+    for technique in workbench.techniques:
+        progress(technique.title)
+        started = time.perf_counter()
+        x, y, _ = workbench.table(technique, rows)
+        tuned.append(
+            tune(
+                technique, workbench.pool, x, y, inner,
+                search=plan.search, feature_selection=plan.feature_selection, seed=plan.seed,
+            )
+        )  # fmt: skip
+        seconds[technique.name] = time.perf_counter() - started
+    return tuple(sorted(tuned, key=lambda item: item.selection_mape)), seconds
+
+
+def _inner_splits(points: Points, plan: StudyPlan) -> tuple[tuple[Split, ...], str]:
+    """Splits of a training part, and what was done instead where it has too few values for the rule."""
+    rule = inner_rule(plan.validation, plan.selection)
     tried = [
         (rule, ""),
         (largest_held_out(points, rule), "selection by the largest values alone: too few for more"),
-        (Rule(method="kfold", folds=rule.folds), f"selection by folds: too few values for {rule.method}"),
+        (
+            SplitRule(method="kfold", folds=rule.folds),
+            f"selection by folds: too few values for {rule.method}",
+        ),
     ]
     for step, note in tried:
         try:
             if step is not None:
-                return splits_of(points, step, plan.seed, least=LEAST_INNER), note
+                return splits_of(points, step, plan.seed, least=LEAST_INNER_TRAIN), note
         except ConfigError:
             if step is tried[-1][0]:
                 raise
     raise AssertionError("folds either work or raise")
 
 
-def _scores(bench: _Bench, rounds: Sequence[_Round]) -> tuple[Score, ...]:
-    def mean(values: Iterator[float]) -> float:
-        return float(np.mean([*values]))
-
-    scores = [
-        Score(
-            technique=technique,
-            training_mape=mean(item.errors[technique.name][0] for item in rounds),
-            selection_mape=mean(
-                choice.selection_mape
-                for item in rounds
-                for choice in item.choices
-                if choice.technique is technique
-            ),
-            validation_mape=mean(item.errors[technique.name][1] for item in rounds),
-            fit_time_s=sum(item.errors[technique.name][2] for item in rounds),
+def _scores(workbench: _Workbench, rounds: Sequence[_ValidationRound]) -> tuple[TechniqueScore, ...]:
+    scores = []
+    for technique in workbench.techniques:
+        errors = np.array([item.errors[technique.name] for item in rounds])
+        training, selection, validation, _ = errors.mean(axis=0).tolist()
+        scores.append(
+            TechniqueScore(
+                technique=technique,
+                training_mape=training,
+                selection_mape=selection,
+                validation_mape=validation,
+                fit_time_s=float(errors[:, 3].sum()),
+            )
         )
-        for technique in bench.techniques
-    ]
     return tuple(sorted(scores, key=lambda score: score.selection_mape))
 
 
-def _mean_error(points: Points, asked: Sequence[Asked], name: str) -> float:
-    return float(np.mean([mape_percent(points.measured[item.rows], getattr(item, name)) for item in asked]))
+def _mean_error(points: Points, test: Sequence[SplitPredictions], name: str) -> float:
+    return float(np.mean([mape_percent(points.measured[item.rows], getattr(item, name)) for item in test]))
 
 
-def _model(
-    bench: _Bench,
-    members: Sequence[Chosen],
-    fitted: Sequence[Any],
-    scores: Sequence[Score],
-    rounds: Sequence[_Round],
-) -> PerformanceModel:
-    from .export import parts_of
-
-    points, plan = bench.points, bench.plan
-    parts: list[Part] = []
-    for estimator in fitted:
-        parts += [replace(part, power=1.0 / len(fitted)) for part in parts_of(estimator, bench.pool.features)]
-    greys = sum(item.technique.grey for item in members)
-    return PerformanceModel(
-        target=points.target,
-        columns=plan.columns,
-        categories={name: tuple(sorted(set(points.columns[name].tolist()))) for name in plan.categories},
-        ranges={
-            name: (float(points.columns[name].min()), float(points.columns[name].max()))
-            for name in plan.columns
-        },
-        parts=tuple(parts),
-        grey=plan.grey if greys else None,
-        grey_power=greys / len(members),
-        card={
-            "techniques": [_card(item, bench.pool) for item in members],
-            "points": len(points),
-            "seed": plan.seed,
-            "validation": plan.validation.method,
-            "validation_mape_percent": _mean_error(points, [item.asked for item in rounds], "blend_s"),
-            "scores": [
-                {
-                    "technique": score.technique.name,
-                    "training_mape_percent": score.training_mape,
-                    "selection_mape_percent": score.selection_mape,
-                    "validation_mape_percent": score.validation_mape,
-                }
-                for score in scores
-            ],
-        },
-    )
-
-
-def _card(item: Chosen, pool: Pool) -> dict[str, Any]:
+def _card(item: TunedTechnique, pool: FeaturePool) -> dict[str, Any]:
     columns = item.columns
     return {
         "technique": item.technique.name,
-        "parameters": {name: value for name, value in item.parameters.items()},
-        "features": None if columns is None else [pool.features[index].name for index in columns],
+        "parameters": dict(item.parameters),
+        "features": None if columns is None else [feature_name(pool.features[index]) for index in columns],
         "selection_mape_percent": item.selection_mape,
         "candidates": item.candidates,
     }

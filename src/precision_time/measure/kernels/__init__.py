@@ -1,0 +1,1 @@
+"""Single operators: their operands, and how long their kernels take."""

@@ -1,0 +1,1 @@
+"""What runs trials: `local` on the device of this machine, `ray` by Ray Train on a cluster."""

@@ -1,0 +1,34 @@
+"""What each precision means for a training script in PyTorch (data/precisions.toml)."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+DATA = Path(__file__).parent / "data"
+_DOCUMENT = tomllib.loads((DATA / "precisions.toml").read_text(encoding="utf-8"))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PrecisionMode:
+    """How a model is run under one precision; the fields are explained in the data file."""
+
+    params: str = "fp32"
+    autocast: str = ""
+    tf32: bool = False
+    scaled_loss: bool = False
+    fp8: bool = False
+    detail: str
+
+
+MODES: Mapping[str, PrecisionMode] = {
+    name: PrecisionMode(**entry) for name, entry in _DOCUMENT["mode"].items()
+}
+"""Precision -> how to run it."""
+CPU_UNSUPPORTED = frozenset(_DOCUMENT["cpu"]["unsupported"])
+LEAST_CAPABILITY: Mapping[str, tuple[int, int]] = {
+    name: (major, minor) for name, (major, minor) in _DOCUMENT["compute_capability"].items()
+}
+"""Type -> least CUDA compute capability."""

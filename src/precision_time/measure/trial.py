@@ -1,0 +1,175 @@
+"""Trials: one kernel, one training step on one device, or one training run of a group of Ray workers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KernelTrial:
+    """One operator at one shape, type and phase."""
+
+    op: str
+    dtype: str
+    shape: Mapping[str, Any]
+    phase: str
+    """fwd, bwd (gradients of all inputs), or step (optimizers, loss scaling: no gradient)."""
+    rank: int = 0
+    """Trials of lower rank are measured first."""
+
+    @property
+    def shape_json(self) -> str:
+        """The shape as the CSV holds it."""
+        return json.dumps(dict(self.shape), separators=(",", ":"))
+
+    @property
+    def key(self) -> str:
+        """Equal for trials that measure the same thing."""
+        return "|".join((self.op, self.dtype, self.phase, self.shape_json))
+
+    @property
+    def precision(self) -> str:
+        """Type of the GEMM."""
+        return self.dtype
+
+    def __str__(self) -> str:
+        return f"{self.op} {self.dtype} {self.phase} {self.shape_json}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelSpec:
+    """How a model is built and what its row says of it."""
+
+    name: str
+    """Name in the rows: one that the model catalog knows, unless the model is user-defined."""
+    library: str
+    """timm, transformers, torch (an architecture of steps/models.py) or own (package.module:function)."""
+    build: Mapping[str, Any] = field(default_factory=dict)
+    """For the library: architecture, configuration, arguments."""
+    sizes: Mapping[str, Any] = field(default_factory=dict)
+    """Sizes that the row states (model_config)."""
+    task: str = ""
+    optimizer: str = "sgd_with_momentum"
+    unit: str = "samples/s"
+    image_size: int | None = None
+    seq_len: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepTrial:
+    """A whole optimizer step of one model in one configuration, on one device."""
+
+    model: ModelSpec
+    precision: str
+    batch_size: int
+    """Samples per forward pass; 0 where a user-defined function decides."""
+    channels_last: bool = False
+    compiled: bool = False
+    fused_optimizer: bool = False
+    checkpointing: bool = False
+    grad_accum: int = 1
+    rank: int = 0
+    """Trials of lower rank are measured first."""
+
+    @property
+    def key(self) -> str:
+        """Equal for trials that measure the same thing; the `run_id` of the row."""
+        marks = {
+            "nhwc": self.channels_last,
+            "compiled": self.compiled,
+            "fused": self.fused_optimizer,
+            "checkpointed": self.checkpointing,
+            f"accum{self.grad_accum}": self.grad_accum > 1,
+            f"s{self.model.seq_len}": self.model.seq_len is not None,
+            f"i{self.model.image_size}": self.model.image_size is not None,
+        }
+        words = (self.model.name, self.precision, f"b{self.batch_size}", self.model.optimizer)
+        return "/".join((*words, *(mark for mark, holds in marks.items() if holds)))
+
+    def __str__(self) -> str:
+        return self.key
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, order=True)
+class WorkerGroup:
+    """Workers and their resources: trials with equal groups share the same processes."""
+
+    num_workers: int
+    cpus_per_worker: float = 1.0
+    gpus_per_worker: float = 0.0
+    num_nodes: int = 1
+    """Ray nodes that the workers are placed on; 1: any nodes with free resources."""
+
+    def __str__(self) -> str:
+        parts = [f"w{self.num_workers}", f"c{self.cpus_per_worker:g}"]
+        parts += [f"g{self.gpus_per_worker:g}"] if self.gpus_per_worker else []
+        return "".join([*parts, f"n{self.num_nodes}"] if self.num_nodes > 1 else parts)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingTrial:
+    """One training run of a group of workers."""
+
+    model: str
+    dataset: str
+    """synthetic, digits, or the folder of an ImageFolder."""
+    dataset_samples: int
+    """Of the whole dataset."""
+    fraction: float
+    """Share of the dataset, above 0 to 1."""
+    group: WorkerGroup
+    batch_per_worker: int
+    precision: str
+    optimizer: str
+    sizes: Mapping[str, float] = field(default_factory=dict)
+    """Of the model, where the campaign overrides them."""
+    repeat: int = 0
+    epochs: int = 1
+    """Most epochs."""
+    seconds: float | None = None
+    """Most seconds of training after the warm-up, about; None: all epochs."""
+    warmup_steps: int = 2
+    """After iteration 0."""
+    time_limit_s: float = 120.0
+    """Of the whole run; one that takes longer is recorded as failed."""
+
+    @property
+    def num_samples(self) -> int:
+        """Of an epoch, over all workers."""
+        return max(1, round(self.dataset_samples * self.fraction))
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Whole batches of a worker's share."""
+        return self.num_samples // (self.group.num_workers * self.batch_per_worker)
+
+    @property
+    def key(self) -> str:
+        """Equal for trials that measure the same thing, repeats apart."""
+        sizes = ",".join(f"{name}={value:g}" for name, value in sorted(self.sizes.items()))
+        return "/".join(
+            (
+                f"{self.model}({sizes})" if sizes else self.model,
+                f"{self.dataset}-{self.dataset_samples}x{self.fraction:g}",
+                str(self.group),
+                f"b{self.batch_per_worker}",
+                self.precision,
+                self.optimizer,
+            )
+        )
+
+    @property
+    def identity(self) -> tuple[str, int]:
+        """What a store holds once."""
+        return self.key, self.repeat
+
+    def __str__(self) -> str:
+        return f"{self.key}#{self.repeat}"
+
+
+LocalTrial = KernelTrial | StepTrial
+"""What `precision-time measure` runs on the device of this machine."""
+Trial = LocalTrial | TrainingTrial

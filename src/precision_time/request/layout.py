@@ -1,0 +1,255 @@
+"""From layout options to a `Layout`: words parsed, defaults filled in, refusals explained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..diagnostics import Diagnostics
+from ..errors import ConfigError, LayoutError
+from ..hardware.device import Cluster
+from ..parallel.degrees import nearest_multiple
+from ..parallel.layout import AXES, Checkpointing, Layout, Offload, PipelineSchedule
+from ..parallel.placement import placement_in_words, placement_warnings
+from ..parallel.shape import ModelShape, model_shape
+from ..parallel.validation import check_model_layout, degrees_in_words, layout_warnings
+from ..workload.workload import Workload
+from .schema import LayoutOptions
+
+_SEQUENCE_PARALLEL_FAMILIES = frozenset({"transformer-decoder", "moe"})
+_FULL_SHARDING = 3
+_SAME_NAMES = (
+    *("tp", "pp", "cp", "ep", "expert_tp", "shard_size", "reshard_after_forward", "prefetch", "offload"),
+    *(
+        "virtual_pp",
+        "stage_layers",
+        "context_method",
+        "expert_capacity",
+        "data_parallel_engine",
+        "rank_order",
+    ),
+)
+"""Fields that a layout and its options share."""
+_MAX_STAGES = 100_000
+"""No pipeline is longer: a guard against typing errors."""
+
+
+def layout_of(options: LayoutOptions, workload: Workload, gpus: int, found: Diagnostics) -> Layout:
+    """The layout, with a micro batch of 1 until the batch is known.
+
+    Args:
+        options: Validated fields.
+        workload: Its layers, heads, experts and tokens must divide.
+        gpus: Devices in all; what the other degrees leave is data parallel.
+        found: Collects what had to be assumed.
+
+    Raises:
+        LayoutError: Degrees that do not fit the devices, the model or each other.
+        ConfigError: A word that is none of the choices.
+    """
+    shape = model_shape(workload.graph)
+    checkpointing, share = parse_checkpointing(options.checkpointing, shape.num_layers)
+    layout = Layout(
+        dp=data_parallel_degree(gpus, options.tp, options.pp, options.cp, shape),
+        tp=options.tp,
+        pp=options.pp,
+        cp=options.cp,
+        ep=options.ep,
+        expert_tp=options.expert_tp,
+        zero_stage=_zero_stage(options, found),
+        shard_size=options.shard_size,
+        reshard_after_forward=options.reshard_after_forward,
+        prefetch=options.prefetch,
+        offload=options.offload,
+        num_micro_batches=options.grad_accum,
+        schedule=_schedule(options),
+        virtual_pp=options.virtual_pp,
+        stage_layers=parse_stage_layers(options.stage_layers),
+        sequence_parallel=_sequence_parallel(options, workload, shape),
+        context_method=options.context_method,
+        expert_capacity=options.expert_capacity,
+        checkpointing=checkpointing,
+        checkpointed_share=share,
+        data_parallel_engine=options.data_parallel_engine,
+        rank_order=parse_rank_order(options.rank_order),
+    )
+    if not options.uneven:
+        check_model_layout(layout, shape, num_devices=gpus)
+    return layout
+
+
+def options_of(layout: Layout) -> dict[str, Any]:
+    """The layout options that `layout_of` turns into `layout`, but for its batch: the way back."""
+    share = layout.checkpointed_share
+    partial = layout.checkpointing is Checkpointing.FULL and share != 1.0
+    plain = Layout()
+    options = {
+        name: getattr(layout, name) for name in _SAME_NAMES if getattr(layout, name) != getattr(plain, name)
+    }
+    return options | {
+        "zero": layout.zero_stage,
+        "grad_accum": layout.num_micro_batches,
+        "sequence_parallel": layout.sequence_parallel,
+        "schedule": layout.schedule,
+        "checkpointing": f"{layout.checkpointing.value}:{share!r}" if partial else layout.checkpointing.value,
+    }
+
+
+def layout_remarks(
+    layout: Layout, workload: Workload, cluster: Cluster
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What to say of a finished layout: where its ranks sit (an assumption), and warnings."""
+    cut = layout.world_size > layout.dp or layout.ep > 1 or layout.shard_size > 0
+    placed = placement_in_words(layout, cluster) if cut else ""
+    warnings = (
+        *layout_warnings(layout, model_shape(workload.graph)),
+        *placement_warnings(layout, cluster),
+    )
+    return ((placed,) if placed else ()), warnings
+
+
+def parse_checkpointing(word: str, num_layers: int | None) -> tuple[Checkpointing, float]:
+    """Mode, and the share of the layers that it covers.
+
+    Args:
+        word: none, selective, full, full:0.5 (half of the layers) or full:16 (sixteen layers).
+        num_layers: Layers of the model; None where it has none.
+
+    Raises:
+        ConfigError: If the word is none of these, or counts more layers than there are.
+
+    >>> parse_checkpointing("full:8", 32)
+    (<Checkpointing.FULL: 'full'>, 0.25)
+    """
+    mode, colon, amount = word.lower().partition(":")
+    if mode not in list(Checkpointing) or (colon and mode != Checkpointing.FULL):
+        known = ", ".join(item.value for item in Checkpointing)
+        raise ConfigError(
+            f"checkpointing={word!r} is none of {known}. To fix: use one of them; full:0.5 or full:16 for a "
+            "share of the layers or a number of them."
+        )
+    if not colon:
+        return Checkpointing(mode), 1.0
+    share = _share(amount, num_layers)
+    if share is None or not 0.0 < share <= 1.0:
+        layers = f"full:1 to full:{num_layers}" if num_layers else "full:0.5"
+        raise ConfigError(
+            f"checkpointing={word!r} must name a share above 0.0 and up to 1.0, or layers of the model. To "
+            f"fix: {layers}, or full."
+        )
+    return Checkpointing.FULL, share
+
+
+def _share(amount: str, num_layers: int | None) -> float | None:
+    """With a decimal point a share, without one a number of layers; None where it is neither."""
+    try:
+        if "." in amount:
+            return float(amount)
+        return int(amount) / num_layers if num_layers else None
+    except ValueError:
+        return None
+
+
+def parse_stage_layers(given: str | Sequence[int] | None) -> tuple[int, ...]:
+    """Layers of each stage.
+
+    Args:
+        given: Numbers, or text such as "7,8x14,7".
+
+    Raises:
+        ConfigError: If it is neither.
+
+    >>> parse_stage_layers("7,8x3,7")
+    (7, 8, 8, 8, 7)
+    """
+    if given is None:
+        return ()
+    try:
+        if not isinstance(given, str):
+            return tuple(int(layers) for layers in given)
+        parts = [part.partition("x") for part in given.lower().split(",")]
+        runs = [(int(layers), int(times or 1)) for layers, _, times in parts]
+        if sum(times for _, times in runs) > _MAX_STAGES:
+            raise ValueError(given)
+        return tuple(layers for layers, times in runs for _ in range(times))
+    except (TypeError, ValueError):
+        raise ConfigError(
+            f"stage_layers={given!r} is not a list of layers per stage. To fix: write it like 7,8x14,7."
+        ) from None
+
+
+def parse_rank_order(given: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Axes from the innermost to the outermost; `ep`, which Megatron lists too, follows from the others.
+
+    >>> parse_rank_order("tp-cp-ep-dp-pp")
+    ('tp', 'cp', 'dp', 'pp')
+    """
+    if given is None:
+        return AXES
+    names = given.lower().replace(",", "-").split("-") if isinstance(given, str) else list(given)
+    return tuple(name.strip() for name in names if name.strip() != "ep")
+
+
+def _schedule(options: LayoutOptions) -> PipelineSchedule:
+    if options.schedule is not None:
+        return options.schedule
+    return PipelineSchedule.INTERLEAVED if options.virtual_pp > 1 else PipelineSchedule.ONE_F_ONE_B
+
+
+def _sequence_parallel(options: LayoutOptions, workload: Workload, shape: ModelShape) -> bool:
+    """As given; else where tensor parallelism of language models usually brings it and the tokens divide."""
+    if options.sequence_parallel is not None:
+        return options.sequence_parallel
+    usual = options.tp > 1 and workload.family in _SEQUENCE_PARALLEL_FAMILIES
+    return usual and (shape.seq_len or 0) % (options.tp * options.cp) == 0
+
+
+def _zero_stage(options: LayoutOptions, found: Diagnostics) -> int:
+    """As given; else what the other options need, 0 if nothing.
+
+    Raises:
+        LayoutError: If units are to be gathered ahead where nothing is gathered.
+    """
+    ahead = options.prefetch != type(options).model_fields["prefetch"].default
+    if options.zero is not None:
+        if ahead and options.zero != _FULL_SHARDING:
+            raise LayoutError(
+                f"prefetch={options.prefetch} gathers ahead what ZeRO 3 shards, got zero={options.zero}. "
+                "To fix: zero=3, or leave it away."
+            )
+        return options.zero
+    needs = {
+        _FULL_SHARDING: {
+            "shard_size": options.shard_size > 0,
+            "reshard_after_forward": not options.reshard_after_forward,
+            "prefetch": ahead,
+            "offload=parameters": options.offload is Offload.PARAMETERS,
+        },
+        2 if options.pp == 1 else 1: {"offload=optimizer": options.offload is Offload.OPTIMIZER},
+    }
+    for stage, reasons in needs.items():
+        named = [name for name, given in reasons.items() if given]
+        if named:
+            found.assume(
+                "default-sharding", f"ZeRO stage not given: zero={stage} assumed, for {' and '.join(named)}."
+            )
+            return stage
+    return 0
+
+
+def data_parallel_degree(gpus: int, tp: int, pp: int, cp: int, shape: ModelShape) -> int:
+    """Replicas that are left once tensor, pipeline and context degrees are taken.
+
+    Raises:
+        LayoutError: If they do not divide the devices.
+    """
+    degrees = {"tp": tp, "pp": pp, "cp": cp} if cp > 1 else {"tp": tp, "pp": pp}
+    sharing = tp * pp * cp
+    if gpus % sharing:
+        product = " * ".join(f"{name}({degree})" for name, degree in degrees.items())
+        others = degrees_in_words(gpus, degrees, shape)
+        raise LayoutError(
+            f"Invalid layout: {product} = {sharing} does not divide {gpus} devices. "
+            f"To fix: use {nearest_multiple(sharing, gpus)} devices, or {others}."
+        )
+    return int(gpus // sharing)

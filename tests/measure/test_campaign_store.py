@@ -1,0 +1,109 @@
+"""The store: what is added stays, the last row of a trial counts, and what is not ours is refused."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from precision_time.errors import CorpusError
+from precision_time.measure.result import SCHEMA_VERSION, TrialResult, write_results
+from precision_time.measure.store import CampaignStore, NotStoredError, read_store
+
+Make = Callable[..., TrialResult]
+
+
+def test_trials_survive_the_process(tmp_path: Path, result_of: Make) -> None:
+    path = tmp_path / "new" / "trials.sqlite"
+    one, two = (
+        result_of(),
+        result_of(repeat=1, epoch_times_s=(1.0, 2.0), hosts=("a", "b"), sizes={"h": 2.0}),
+    )
+    with CampaignStore(path) as store:
+        store.add(one)
+        assert read_store(path) == [one]
+        store.add(two)
+    with CampaignStore(path) as store:
+        assert store.results() == read_store(path) == [one, two]
+
+
+def test_a_trial_measured_again_replaces_the_failed_one_without_erasing_it(
+    tmp_path: Path, result_of: Make
+) -> None:
+    path = tmp_path / "trials.sqlite"
+    failed, other = (
+        result_of(status="failed", error="out of memory", step_time_s=None),
+        result_of(repeat=1),
+    )
+    with CampaignStore(path) as store:
+        for trial in (failed, other, replace(failed, status="ok", error="", step_time_s=1.0)):
+            store.add(trial)
+        assert [each.status for each in store.results()] == ["ok", "ok"]
+        assert [each.repeat for each in store.results()] == [0, 1]
+    assert sqlite3.connect(path).execute("SELECT count(*) FROM points").fetchone() == (3,)
+
+
+def test_a_newer_store_is_refused_and_left_as_it_is(tmp_path: Path, result_of: Make) -> None:
+    path = tmp_path / "trials.sqlite"
+    with CampaignStore(path) as store:
+        store.add(result_of())
+    connection = sqlite3.connect(path)
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+    connection.close()
+    before = path.read_bytes()
+    for read in (CampaignStore, read_store):
+        with pytest.raises(CorpusError, match=f"newer precision-time.*version {SCHEMA_VERSION + 1}.*To fix"):
+            read(path)
+    assert path.read_bytes() == before
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    text, database = tmp_path / "notes.txt", tmp_path / "other.sqlite"
+    text.write_text("not a database, but long enough to be one", encoding="utf-8")
+    connection = sqlite3.connect(database)
+    connection.execute("CREATE TABLE mine (x)")
+    connection.close()
+    for path in (text, database):
+        with pytest.raises(CorpusError, match="not a campaign store.*To fix"):
+            CampaignStore(path)
+    with pytest.raises(CorpusError, match="There is no campaign store"):
+        read_store(tmp_path / "none.sqlite")
+    with pytest.raises(CorpusError, match="cannot be used"):
+        CampaignStore(text / "below")
+
+
+def test_a_full_disk_loses_nothing(tmp_path: Path, result_of: Make) -> None:
+    path = tmp_path / "trials.sqlite"
+    with CampaignStore(path) as store:
+        store.add(result_of())
+        [[pages]] = store._connection.execute("PRAGMA page_count")
+        store._connection.execute(f"PRAGMA max_page_count = {pages}")
+        stored = 1
+        with pytest.raises(CorpusError, match="cannot be stored.*full.*To fix") as caught:
+            for stored in range(1, 200):
+                store.add(result_of(repeat=stored, step_time_s=0.25))
+        assert '"step_time_s":0.25' in str(caught.value)
+        assert f'"repeat":{stored},' in str(caught.value)
+        assert len(store.results()) == stored
+    assert len(read_store(path)) == stored
+
+
+def test_a_long_result_that_cannot_be_stored_is_in_the_error_whole(tmp_path: Path, result_of: Make) -> None:
+    result = result_of(epoch_times_s=tuple(0.001 * index for index in range(3000)))
+    with CampaignStore(tmp_path / "trials.sqlite") as store:
+        store._connection.execute("PRAGMA query_only = ON")
+        with pytest.raises(NotStoredError) as caught:
+            store.add(result)
+    _, _, measured = str(caught.value).partition("What was measured: ")
+    assert TrialResult.from_dict(json.loads(measured)) == result
+
+
+def test_a_csv_is_read_like_a_store(tmp_path: Path, result_of: Make) -> None:
+    path = tmp_path / "trials.csv"
+    with path.open("w", encoding="utf-8") as file:
+        write_results([result_of()], file)
+    assert read_store(path) == [result_of()]

@@ -1,0 +1,114 @@
+"""One rule per gap, wherever the question comes from."""
+
+from __future__ import annotations
+
+import pytest
+
+from precision_time.corpus.importer import measurement_of
+from precision_time.corpus.jobs import job_of
+from precision_time.corpus.measurement import Measurement
+from precision_time.corpus.schema import Row
+from precision_time.hardware.catalog import get_cluster, get_device, known_devices
+from precision_time.learn.artifact import shipped_predictor
+from precision_time.learn.serving import predict_step_times
+from precision_time.papers.predictddl.contract import Request as PredictDDLRequest
+from precision_time.papers.predictddl.workloads import resolve
+from precision_time.plan.api import find_layouts
+from precision_time.precision.catalog import get_policy
+from precision_time.precision.support import check_support, natural_precision
+from precision_time.predict.api import predict_time
+from precision_time.predict.explain import explain
+from precision_time.request.request import Request
+from precision_time.workload.resolve import load_workload
+
+DEVICES = [device.name for device in known_devices()]
+NATURAL = {
+    "A100-SXM4-80GB": "bf16-mixed",
+    "H100-SXM5-80GB": "bf16-mixed",
+    "TPUv4": "bf16-mixed",
+    "Gaudi2": "bf16-mixed",
+    "V100-SXM2-16GB": "fp16-mixed",
+    "T4": "fp16-mixed",
+    "P100-PCIE-16GB": "fp32",
+    "GTX1080Ti": "fp32",
+    "K80": "fp32",
+}
+
+
+@pytest.mark.parametrize(("device", "precision"), NATURAL.items())
+def test_what_a_device_usually_runs_in(device: str, precision: str) -> None:
+    assert natural_precision(get_device(device)) == precision
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_every_device_has_a_precision_that_it_runs_without_emulation(name: str) -> None:
+    device = get_device(name)
+    job = Request(model="resnet50", device=name, batch_size=1).resolve()
+    assert job.precision.name == natural_precision(device)
+    assert check_support(get_policy(job.precision.name), device) == ()
+    assumed = [each.text for each in job.diagnostics if each.code == "default-precision"]
+    assert assumed == [f"Precision not given: {job.precision.name} assumed, as usual on {name}."]
+
+
+@pytest.mark.parametrize("device", ["A100-SXM4-80GB", "V100-SXM2-16GB", "P100-PCIE-16GB"])
+def test_predict_layout_and_explain_assume_the_same_precision(device: str) -> None:
+    predicted = predict_time("resnet50", device=device).precision
+    best = find_layouts("resnet50", device=device, gpus=1, top=1).ranked[0].prediction
+    explained = explain("resnet50", device=device, batch_size=8)
+    assert predicted == best.precision == explained.precision == natural_precision(get_device(device))
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_software_is_not_older_than_its_device(name: str) -> None:
+    stack = Request(model="resnet50", device=name, batch_size=1).resolve().stack
+    assert stack.framework_year >= get_device(name).release_year + 0.5
+    named = Request(model="resnet50", device=name, batch_size=1, software=2019.0).resolve().stack
+    assert named.framework_year == 2019.0
+
+
+@pytest.mark.parametrize("model", ["gpt2", "bert-base", "resnet18", "vit_base_patch16_224"])
+@pytest.mark.parametrize("device", ["A100-SXM4-80GB", "B200-SXM-180GB"])
+def test_a_graph_has_one_stack_and_so_has_its_name(model: str, device: str) -> None:
+    """GPT-2 captured was pytorch-llm for predict and pytorch-eager for PredictDDL."""
+    graph = load_workload(model).graph
+    stacks = {
+        predict_time(each, device=device, gpus=8, batch_size=4, zero=0).stack for each in (graph, model)
+    }
+    cluster = get_cluster(device=device, num_devices=8)
+    asked = PredictDDLRequest(model=graph, cluster=cluster, batch_size=4, dataset=None)
+    of_graph = Request(model=graph, device=device, gpus=8, batch_size=4).resolve()
+    of_paper = resolve(asked, {}).job
+    assert stacks == {of_paper.stack.profile}
+    assert (of_paper.stack, of_paper.workload.family) == (of_graph.stack, of_graph.workload.family)
+
+
+@pytest.mark.parametrize(
+    ("model", "sizes", "optimizer"), [("llama3-8b", {"seq_len": 4096}, "adamw"), ("resnet50", {}, "sgd")]
+)
+def test_a_measured_row_without_a_framework_is_a_question_without_one(
+    model: str, sizes: dict[str, int], optimizer: str
+) -> None:
+    cells = {
+        **{"model": model, "device": "H100-SXM5-80GB", "devices": "8", "precision": "bf16-mixed"},
+        **{"batch_per_device": "1", "step_time_s": "1.0", "optimizer": optimizer},
+        **{name: str(value) for name, value in sizes.items()},
+    }
+    row = measurement_of(Row(number=2, path="mine.csv", cells=cells))
+    assert isinstance(row, Measurement)
+    job = job_of(row)
+    layout = row.layout
+    assert layout is not None
+    asked = predict_time(
+        model,
+        device="H100-SXM5-80GB",
+        gpus=8,
+        precision="bf16-mixed",
+        batch_size=1,
+        optimizer=optimizer,
+        zero=layout.zero_stage,
+        scope=row.scope,
+        **sizes,
+    )
+    times = predict_step_times([job], shipped_predictor(), coverage=0.9).step_time_s
+    assert job.stack.profile == asked.stack
+    assert asked.step_time_s == pytest.approx(float(times[0]), rel=1e-9)

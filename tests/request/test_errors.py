@@ -1,0 +1,207 @@
+"""A bad value is named as its user wrote it, with the value, the rule and the remedy, whatever the way in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from precision_time.errors import PrecisionTimeError
+from precision_time.predict.api import predict, predict_time
+from precision_time.request.request import Request
+from precision_time.request.schema import ALIASES, request_fields
+
+COUNT = (0, "a whole number of at least 1")
+SWITCH = ("maybe", "true or false")
+POSITIVE = (-1.5, "a number above 0")
+BROKEN: dict[str, tuple[Any, str]] = {
+    **dict.fromkeys(("gpus", "nodes", "seq_len", "image_size", "samples", "steps"), COUNT),
+    **dict.fromkeys(("tp", "pp", "cp", "ep", "expert_tp", "virtual_pp", "grad_accum"), COUNT),
+    **dict.fromkeys(("batch_size", "global_batch_size", "epochs", "software", "input_rate"), POSITIVE),
+    **dict.fromkeys(("shard_size", "prefetch"), (-1, "a whole number of at least 0")),
+    **dict.fromkeys(("channels_last", "fused_optimizer", "unpadded_sequences", "real_input"), SWITCH),
+    **dict.fromkeys(("reshard_after_forward", "sequence_parallel", "uneven", "stragglers", "trust"), SWITCH),
+    "sizes": ("wide", "a mapping of names to values"),
+    "zero": (4, "at most 3"),
+    "expert_capacity": (-0.5, "a number of at least 0"),
+    "coverage": (1.5, "below 1"),
+    "offload": ("disk", "one of none, optimizer or parameters"),
+    "data_parallel_engine": ("horovod", "one of ddp, dataparallel, parameter-server or none"),
+    "context_method": ("rings", "one of ring, all-gather or ulysses"),
+    "schedule": ("2f2b", "one of gpipe, 1f1b, interleaved or zero-bubble"),
+    "compiler": ("gcc", "one of none, inductor, xla, cudagraphs, torchscript or graph"),
+    "scope": ("minute", "one of "),
+}
+"""Value that breaks the rule of a field, and the rule."""
+FOUND_LATER: dict[str, tuple[Any, str]] = {
+    "model": ("resnet5o", "Unknown model 'resnet5o'. Did you mean"),
+    "device": ("A100-SXM4-8OGB", "Unknown device 'A100-SXM4-8OGB'. Did you mean"),
+    "node_type": ("DGX-A10", "Unknown node type 'DGX-A10'. Did you mean"),
+    "precision": ("bf17", "Unknown precision 'bf17'. Did you mean"),
+    "optimizer": ("adamww", "Unknown optimizer 'adamww'. Did you mean"),
+    "framework": ("pytorhc", "Unknown framework 'pytorhc'. Did you mean"),
+    "stack": ("pytorch-eagre", "Unknown stack 'pytorch-eagre'. Did you mean"),
+    "rank_order": ("tp-pp", "rank_order=tp-pp must name each of tp, cp, dp, pp once"),
+    "stage_layers": ("eight", "stage_layers='eight' is not a list of layers per stage"),
+    "checkpointing": ("some", "checkpointing='some' is none of none, selective, full"),
+    "custom": ("missing.toml", "missing.toml"),
+    "calibration": ("missing.json", "missing.json"),
+}
+"""Names and words that the request itself cannot judge; the message comes with the answer."""
+LINKS = {"intra_node", "inter_node"}
+"""Measured runs name links in free words: what is not known is said, not refused."""
+ANY = {"task", "dataset", "example_inputs"}
+"""Fields that take any text, and one for Python only."""
+
+
+def fault(ask: Callable[[], Any]) -> str:
+    with pytest.raises(PrecisionTimeError) as caught:
+        ask()
+    return str(caught.value)
+
+
+def test_every_field_is_checked_here() -> None:
+    assert {*BROKEN, *FOUND_LATER, *LINKS, *ANY} == {name for name, _ in request_fields()}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_as_an_argument(name: str) -> None:
+    value, rule = BROKEN[name]
+    text = fault(lambda: predict_time(**{"model": "resnet50", name: value}))
+    assert text.startswith(f"{name}={value!r} is invalid: it must be ")
+    assert rule in text
+    assert re.search(r"\. To fix: .+\.$", text)
+
+
+@pytest.mark.parametrize("name", [name for name in BROKEN if name != "sizes" and BROKEN[name] != SWITCH])
+def test_as_an_option(parsed: Callable[[Sequence[str]], Request], name: str) -> None:
+    value, rule = BROKEN[name]
+    option = f"--{name.replace('_', '-')}"
+    text = fault(lambda: parsed(["resnet50", option, str(value)]))
+    assert text.startswith(f"{option}={value} is invalid: it must be ")
+    assert rule in text
+    assert re.search(r"\. To fix: .+\.$", text)
+
+
+@pytest.mark.parametrize("suffix", [".yaml", ".csv"])
+@pytest.mark.parametrize("name", BROKEN)
+def test_in_a_file(filed: Callable[..., list[Request]], name: str, suffix: str) -> None:
+    value, rule = BROKEN[name]
+    jobs = [{"model": "resnet50"}, {"model": "resnet50", name: value}]
+    text = fault(lambda: filed(jobs, suffix))
+    shown = repr(str(value)) if suffix == ".csv" else repr(value)
+    place = "line 3" if suffix == ".csv" else "job 2"
+    assert f"jobs{suffix}, {place}: {name}={shown} is invalid: it must be " in text
+    assert rule in text
+    assert re.search(r"\. To fix: .+\.$", text)
+
+
+@pytest.fixture
+def _no_capture(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unknown names are not looked up in timm and transformers, whose import takes seconds."""
+
+    def refuse(name: str, request: Request, unknown: PrecisionTimeError) -> None:
+        raise unknown
+
+    monkeypatch.setattr("precision_time.request.resolve._capture_by_name", refuse)
+
+
+@pytest.mark.usefixtures("_no_capture")
+@pytest.mark.parametrize("name", FOUND_LATER)
+@pytest.mark.parametrize("way", ["argument", "option", ".yaml", ".csv"])
+def test_what_the_answer_finds(
+    parsed: Callable[[Sequence[str]], Request], filed: Callable[..., list[Request]], name: str, way: str
+) -> None:
+    value, message = FOUND_LATER[name]
+    job = {
+        "model": "llama3-8b",
+        "gpus": 16,
+        "nodes": 2,
+        "batch_size": 1,
+        "pp": 2,
+        "grad_accum": 8,
+        name: value,
+    }
+
+    def ask() -> Any:
+        if way == "argument":
+            return predict_time(**job)
+        if way == "option":
+            words = [
+                word for each in job.items() for word in (f"--{each[0].replace('_', '-')}", str(each[1]))
+            ]
+            return predict(parsed([job["model"], *words[2:]]))
+        return predict(filed([job], way)[0])
+
+    text = fault(ask)
+    assert message in text
+    assert "To fix: " in text or "Did you mean" in text
+
+
+@pytest.mark.parametrize("name", sorted(LINKS))
+def test_a_link_that_is_not_known_is_named_with_the_one_taken(name: str) -> None:
+    answer = predict_time("resnet50", gpus=16, batch_size=64, **{name: "pigeons"})
+    assert any("'pigeons' is not known: " in text and text.endswith(" taken") for text in answer.assumptions)
+
+
+def test_unknown_fields_offer_the_nearest(filed: Callable[..., list[Request]]) -> None:
+    for ask in (
+        lambda: predict_time("resnet50", batchsize=3),
+        lambda: filed([{"model": "resnet50", "batchsize": 3}], ".yaml"),
+        lambda: filed([{"model": "resnet50", "batchsize": 3}], ".csv"),
+    ):
+        assert "Unknown field 'batchsize'. Did you mean batch_size" in fault(ask)
+
+
+def test_a_request_without_a_model_says_so(filed: Callable[..., list[Request]]) -> None:
+    assert "model is missing. To fix: give model." in fault(lambda: filed([{"gpus": 8}], ".csv"))
+
+
+@pytest.mark.parametrize(("alias", "name"), ALIASES.items())
+def test_other_names_of_a_field_are_named_as_written(alias: str, name: str) -> None:
+    value, rule = BROKEN.get(name, (None, ""))
+    if value is None:
+        assert Request.of({"model": "resnet50", alias: "DGX-A100"}).given()[name] == "DGX-A100"
+        return
+    text = fault(lambda: predict_time(**{"model": "resnet50", alias: value}))
+    assert text.startswith(f"{alias}={value!r} is invalid: it must be ")
+    assert rule in text
+
+
+@pytest.mark.parametrize("value", [True, float("nan"), float("inf"), [], {}, "", "eight", "1.5"], ids=repr)
+def test_what_is_not_a_count_is_refused(value: Any) -> None:
+    text = fault(lambda: Request.of({"model": "resnet50", "gpus": value}))
+    assert text.startswith(f"gpus={value!r} is invalid: it must be ")
+    assert "To fix: " in text
+
+
+@pytest.mark.parametrize("value", ["8", " 8 ", 8.0, "8.0"], ids=repr)
+def test_numbers_given_as_text_are_numbers(value: Any) -> None:
+    assert Request.of({"model": "resnet50", "gpus": value}).gpus == 8
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("a.yaml", "- 3\n"),
+        ("a.yaml", "model: [\n"),
+        ("a.toml", "model = \n"),
+        ("a.json", '[{"model": }]'),
+        ("a.jsonl", "nothing\n"),
+        ("a.csv", "model,gpus\nresnet50\n"),
+        ("a.csv", ""),
+        ("a.yaml", ""),
+        ("a.json", "[]"),
+        ("a.yaml", "jobs: 3\n"),
+    ],
+)
+def test_a_file_that_holds_no_jobs_says_so(tmp_path: Any, content: str, said: str) -> None:
+    from precision_time.request.files import read_requests
+
+    path = tmp_path / content
+    path.write_text(said, encoding="utf-8")
+    text = fault(lambda: read_requests(path))
+    assert content in text and "To fix: " in text
+    assert "\n" not in text

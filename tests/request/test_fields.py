@@ -1,0 +1,124 @@
+"""Options, signatures and help are read off the fields of a request."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import pytest
+import typer
+from pydantic.fields import FieldInfo
+
+from precision_time import compare_precisions, find_layouts, predict_time
+from precision_time.cli.main import load_command
+from precision_time.cli.request_options import request_options
+from precision_time.predict.explain import explain
+from precision_time.request.fields import Count, Option
+from precision_time.request.schema import LayoutOptions, RequestFields, option_of, request_fields
+from precision_time.request.signature import takes_request_fields
+
+PYTHON_ONLY = {"example_inputs"}
+"""Fields that no text can give."""
+FIELDS = dict(request_fields())
+
+
+def flags_of(name: str) -> tuple[str, ...]:
+    option = option_of(FIELDS[name])
+    assert option is not None
+    long = [flag for flag in option.flags if flag.startswith("--")] or [f"--{name.replace('_', '-')}"]
+    return (*long, *option.flags)
+
+
+@pytest.fixture(scope="module")
+def shown() -> dict[str, str]:
+    """Help of `predict` by option: what stands in the line of its flag."""
+    context = typer.Context(load_command("predict"), info_name="predict")
+    return {
+        flag: str(parameter.get_help_record(context))
+        for parameter in load_command("predict").params
+        for flag in (*parameter.opts, *parameter.secondary_opts)
+    }
+
+
+def test_every_field_is_an_option_or_for_python_only() -> None:
+    assert {name for name, info in FIELDS.items() if option_of(info) is None} == PYTHON_ONLY
+
+
+@pytest.mark.parametrize("name", sorted(FIELDS.keys() - PYTHON_ONLY - {"model"}))
+def test_the_command_shows_every_field_and_its_help(shown: dict[str, str], name: str) -> None:
+    option = option_of(FIELDS[name])
+    assert option is not None
+    for flag in flags_of(name):
+        assert flag in shown
+        if name != "precision":  # of which a command takes several
+            assert option.help in shown[flag]
+        if option.default:
+            assert f"Default: {option.default}" in shown[flag]
+
+
+def test_the_command_has_no_other_options(shown: dict[str, str]) -> None:
+    of_fields = {flag for name in FIELDS.keys() - PYTHON_ONLY for flag in flags_of(name)}
+    negated = {flag for flag in shown if flag.startswith("--no-")}
+    assert shown.keys() - negated - of_fields == {"--json", "--help", "-h", "model"} & shown.keys()
+    assert {f"--{flag.removeprefix('--no-')}" for flag in negated} <= of_fields
+
+
+@pytest.mark.parametrize(
+    ("call", "missing"),
+    [
+        (predict_time, set()),
+        (compare_precisions, {"precision"}),
+        (find_layouts, {*LayoutOptions.model_fields, "batch_size"}),
+        (explain, {"gpus", "tp", "zero"}),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_calls_have_the_signature_and_the_help_of_the_fields(
+    call: Callable[..., Any], missing: set[str]
+) -> None:
+    parameters = inspect.signature(call).parameters
+    assert not missing & parameters.keys()
+    fields = parameters.keys() & FIELDS.keys() - {"model"}
+    assert {"device", "example_inputs"} <= fields
+    assert missing or fields == FIELDS.keys() - {"model"}
+    for name in fields:
+        default = FIELDS[name].get_default(call_default_factory=True)
+        assert parameters[name].default == default
+        option = option_of(FIELDS[name])
+        assert option is None or f"{name}: {option.help}" in (call.__doc__ or "")
+
+
+def test_help_is_short() -> None:
+    for name in FIELDS.keys() - PYTHON_ONLY:
+        option = option_of(FIELDS[name])
+        assert option is not None
+        assert 8 < len(option.help) < 200, name
+
+
+@pytest.mark.parametrize("fields", [RequestFields.model_fields, LayoutOptions.model_fields])
+def test_a_new_field_is_a_new_option_and_a_new_argument(
+    monkeypatch: pytest.MonkeyPatch, fields: dict[str, FieldInfo]
+) -> None:
+    added = FieldInfo.from_annotation(
+        Annotated[Count | None, Option(help="Of a kind nobody has seen.", flags=("-k",), default="seven")]
+    )
+    added.default = None
+    monkeypatch.setitem(fields, "brand_new", added)
+
+    @request_options()
+    def command(model: str, **given: Any) -> None:
+        """Do."""
+
+    @takes_request_fields()
+    def call(model: Any, **options: Any) -> Any:
+        """Do."""
+        return options
+
+    app = typer.Typer()
+    app.command()(command)
+    (option,) = [each for each in typer.main.get_command(app).params if each.name == "brand_new"]
+    assert option.opts == ["--brand-new", "-k"]
+    assert option.help == "Of a kind nobody has seen. Default: seven."  # type: ignore[attr-defined]
+    assert inspect.signature(call).parameters["brand_new"].default is None
+    assert "brand_new: Of a kind nobody has seen." in (call.__doc__ or "")

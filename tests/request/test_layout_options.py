@@ -1,0 +1,93 @@
+"""Layouts as options and back."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from precision_time.diagnostics import Diagnostics
+from precision_time.errors import ConfigError, LayoutError, PrecisionTimeError
+from precision_time.parallel.layout import ContextMethod, Layout, Offload, PipelineSchedule
+from precision_time.request.layout import layout_of, options_of
+from precision_time.request.schema import LayoutOptions
+from precision_time.workload.resolve import load_workload
+from precision_time.workload.workload import Workload
+
+DEGREES = st.sampled_from([1, 2, 4])
+OPTIONS = st.fixed_dictionaries(
+    {"uneven": st.just(True)},
+    optional={
+        **{name: DEGREES for name in ("tp", "pp", "cp", "ep", "expert_tp", "virtual_pp", "grad_accum")},
+        "expert_capacity": st.sampled_from([0.0, 1.0, 1.25]),
+        "rank_order": st.sampled_from(["tp-cp-dp-pp", "dp-tp-cp-pp", "tp-cp-ep-dp-pp"]),
+        "zero": st.integers(0, 3),
+        "shard_size": st.sampled_from([0, 1, 2]),
+        "reshard_after_forward": st.booleans(),
+        "prefetch": st.integers(0, 3),
+        "offload": st.sampled_from(Offload),
+        "data_parallel_engine": st.sampled_from(["ddp", "dataparallel", "parameter-server", "none"]),
+        "checkpointing": st.sampled_from(["none", "selective", "full", "full:0.5", "full:8", "full:0.3"]),
+        "sequence_parallel": st.booleans(),
+        "context_method": st.sampled_from(ContextMethod),
+        "schedule": st.sampled_from(PipelineSchedule),
+    },
+)
+
+
+@cache
+def llama() -> Workload:
+    return load_workload("llama3-8b")
+
+
+def layout(options: dict[str, Any]) -> Layout:
+    return layout_of(LayoutOptions(**options), llama(), 64, Diagnostics())
+
+
+@settings(max_examples=100)
+@given(OPTIONS)
+def test_a_layout_is_the_layout_of_its_options(options: dict[str, Any]) -> None:
+    try:
+        made = layout(options)
+    except LayoutError:
+        assume(False)
+    again = options_of(made)
+    assert layout({**again, "uneven": True}) == made
+    assert options_of(layout({**again, "uneven": True})) == again
+
+
+def test_stages_of_unlike_layers_survive() -> None:
+    made = layout({"pp": 4, "stage_layers": "7,9,8x2"})
+    assert made.stage_layers == (7, 9, 8, 8)
+    assert layout(options_of(made)) == made
+
+
+def test_no_options_are_plain_data_parallelism() -> None:
+    assert layout({}) == Layout(dp=64)
+
+
+@given(st.text("full:.0123456789selectivnone ", max_size=12))
+def test_any_word_for_checkpointing_is_read_or_refused(word: str) -> None:
+    try:
+        made = layout({"checkpointing": word})
+    except PrecisionTimeError as error:
+        assert "checkpointing=" in str(error) and "To fix: " in str(error)
+    else:
+        assert 0.0 < made.checkpointed_share <= 1.0
+
+
+@given(st.text("0123456789x,tpcdl-é ", max_size=12), st.sampled_from(["stage_layers", "rank_order"]))
+def test_any_words_for_stages_and_orders_are_read_or_refused(words: str, name: str) -> None:
+    try:
+        layout({name: words, "pp": 2})
+    except (ConfigError, LayoutError) as error:
+        assert "To fix: " in str(error)
+
+
+@pytest.mark.parametrize("word", ["1e400", "full:nan", "full:inf", "full:0.", "full:-1", "full:1e-400"])
+def test_numbers_that_are_none_are_refused(word: str) -> None:
+    with pytest.raises(ConfigError, match="To fix"):
+        layout({"checkpointing": word})

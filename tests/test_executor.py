@@ -1,0 +1,107 @@
+"""The pool of processes: answers of the plain `map`, lost workers, and interrupted runs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from precision_time.errors import ConfigError, LayoutError, PrecisionTimeError
+from precision_time.executor import in_chunks, process_map
+
+
+def square(number: int) -> int:
+    return number * number
+
+
+def refuse(number: int) -> int:
+    raise LayoutError(f"tp={number} is invalid. To fix: tp=4.")
+
+
+def die_once(task: tuple[int, str]) -> int:
+    number, mark = task
+    if number == 3 and not os.path.exists(mark):
+        Path(mark).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return 10 * number
+
+
+def die(number: int) -> int:
+    if number == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+@pytest.mark.parametrize("workers", [1, 2, None])
+def test_answers_are_those_of_map(workers: int | None) -> None:
+    with process_map(workers) as map_fn:
+        assert list(map_fn(square, range(50))) == [square(number) for number in range(50)]
+        assert list(map_fn(square, [])) == []
+
+
+def test_chunks_hold_every_item_once() -> None:
+    assert [item for chunk in in_chunks(list(range(10)), 4) for item in chunk] == list(range(10))
+
+
+def test_no_more_processes_are_started_than_a_machine_can_hold() -> None:
+    with pytest.raises(ConfigError, match="workers=100000.*To fix"), process_map(100_000):
+        pass
+
+
+def test_errors_arrive_as_they_were_raised() -> None:
+    with process_map(2) as map_fn, pytest.raises(LayoutError, match=r"^tp=0 is invalid. To fix: tp=4.$"):
+        list(map_fn(refuse, range(3)))
+
+
+def test_chunks_of_a_lost_worker_are_computed_again(tmp_path: Path) -> None:
+    mark = str(tmp_path / "tried")
+    with process_map(2) as map_fn:
+        answers = list(map_fn(die_once, [(number, mark) for number in range(8)]))
+        assert answers == [10 * number for number in range(8)]
+        assert list(map_fn(square, range(4))) == [0, 1, 4, 9]
+    assert Path(mark).exists()
+
+
+def test_workers_lost_twice_are_one_line() -> None:
+    with process_map(2) as map_fn, pytest.raises(PrecisionTimeError, match="ended from outside.*To fix"):
+        list(map_fn(die, range(4)))
+
+
+def test_an_interrupted_run_ends_at_once_without_a_word_of_its_workers(tmp_path: Path) -> None:
+    script = tmp_path / "long.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import sys, time
+            from precision_time.executor import process_map
+
+            def slow(number):
+                time.sleep(30)
+
+            if __name__ == "__main__":
+                try:
+                    with process_map(2) as map_fn:
+                        answers = map_fn(slow, range(4))
+                        print("started", flush=True)
+                        list(answers)
+                except KeyboardInterrupt:
+                    sys.exit(130)
+            """
+        ),
+        encoding="utf-8",
+    )
+    process = subprocess.Popen(
+        [sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"started\n"
+    time.sleep(0.5)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=20)
+    assert (process.returncode, errors) == (130, b"")

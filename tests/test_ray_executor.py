@@ -1,0 +1,204 @@
+"""Ray as an `Executor`: the answers of the plain `map`, a bounded number of chunks, errors as they are."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from precision_time.cost.stacks import usual_profile
+from precision_time.errors import ConfigError, LayoutError, MissingExtraError
+from precision_time.executor import Executor
+from precision_time.hardware.catalog import get_cluster
+from precision_time.learn.cross_validation import Fold, out_of_fold_by_stage
+from precision_time.learn.stages import DEFAULT_SETTINGS
+from precision_time.learn.table import JobTable, MeasuredTable
+from precision_time.plan.problem import Problem
+from precision_time.plan.search import search_layouts
+from precision_time.precision.catalog import get_policy
+from precision_time.ray_executor import _not_connected, import_ray, open_executor, ray_map, ray_session
+from precision_time.workload.resolve import load_workload
+
+# Before LightGBM is loaded, as in tests/learn: its threads must sleep, not spin, while they wait.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+SOURCE = str(Path(__file__).resolve().parents[1] / "src")
+IN_FLIGHT = 4
+
+
+@pytest.fixture(scope="module")
+def map_fn() -> Iterator[Executor]:
+    """A map over a local Ray of two CPUs."""
+    pytest.importorskip("ray")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [SOURCE, os.environ.get("PYTHONPATH")])))
+        with ray_map("local", num_cpus=2, in_flight=IN_FLIGHT) as map_fn:
+            yield map_fn
+
+
+needs_ray = pytest.mark.slow
+
+
+@needs_ray
+def test_answers_come_in_order(map_fn: Executor) -> None:
+    def slow_first(number: int) -> tuple[int, float]:
+        import time
+
+        time.sleep(0.3 if number == 0 else 0.0)
+        return number, number / 3
+
+    assert list(map_fn(slow_first, range(20))) == [(number, number / 3) for number in range(20)]
+    assert list(map_fn(abs, [])) == []
+
+
+@needs_ray
+def test_no_more_chunks_are_taken_than_may_be_in_flight(map_fn: Executor) -> None:
+    taken: list[int] = []
+
+    def chunks() -> Iterator[int]:
+        for number in range(50):
+            taken.append(number)
+            yield number
+
+    for done, answer in enumerate(map_fn(abs, chunks())):
+        assert answer == done
+        assert len(taken) <= done + 1 + IN_FLIGHT
+    assert len(taken) == 50
+
+
+@needs_ray
+def test_errors_arrive_as_they_were_raised(map_fn: Executor) -> None:
+    def refuse(number: int) -> int:
+        if number == 3:
+            raise LayoutError(f"tp={number} cannot be. To fix: tp=4.")
+        return number
+
+    answers = iter(map_fn(refuse, range(9)))
+    assert [next(answers) for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(LayoutError) as caught:
+        next(answers)
+    assert str(caught.value) == "tp=3 cannot be. To fix: tp=4."
+    assert list(map_fn(abs, [-1])) == [1]
+
+
+@needs_ray
+def test_a_lost_worker_is_replaced(map_fn: Executor, tmp_path: Path) -> None:
+    mark = tmp_path / "tried"
+
+    def dies_once(number: int) -> int:
+        import os
+
+        if number == 1 and not mark.exists():
+            mark.touch()
+            os._exit(1)
+        return 10 * number
+
+    assert list(map_fn(dies_once, range(3))) == [0, 10, 20]
+    assert mark.exists()
+
+
+def made_up_table(models: int = 6, rows_each: int = 30) -> MeasuredTable:
+    """Numbers without meaning in the shape of a table."""
+    draw = np.random.default_rng(0)
+    count = models * rows_each
+    names = ("log_params", "log_flops", "log_micro_batch_size", "log_peak", "class.gemm", "stack.made-up")
+    compute_s = np.exp(draw.normal(size=count))
+    exposed_s = np.where(draw.random(count) < 0.5, 0.0, 0.3 * compute_s)
+    return MeasuredTable(
+        jobs=JobTable(
+            features=draw.normal(size=(count, len(names))),
+            names=names,
+            analytical_s=compute_s + exposed_s,
+            compute_s=compute_s,
+            exposed_s=exposed_s,
+        ),
+        measurements=(),
+        measured_s=compute_s * np.exp(0.2 * draw.normal(size=count)) + exposed_s,
+        sync_s=np.full(count, np.nan),
+        rejected=Counter(),
+    )
+
+
+@needs_ray
+def test_folds_are_fitted_bit_for_bit_as_here(map_fn: Executor) -> None:
+    table = made_up_table()
+    count = len(table.measured_s)
+    part = np.arange(count) % 3
+    folds = [Fold(train=np.flatnonzero(part != k), test=np.flatnonzero(part == k)) for k in range(3)]
+    settings = {
+        stage: replace(item, num_trees=10, min_data_in_leaf=5, num_leaves=4)
+        for stage, item in DEFAULT_SETTINGS.items()
+    }
+    options: dict[str, Any] = {
+        "weights": np.ones(count), "groups": np.repeat(np.arange(6), 30), "settings": settings, "seed": 3,
+    }  # fmt: skip
+    here = list(out_of_fold_by_stage(table, folds, **options))
+    there = list(out_of_fold_by_stage(table, folds, map_fn=map_fn, **options))
+    assert len(here) == len(there) == 3
+    for mine, rays in zip(here, there, strict=True):
+        assert np.array_equal(mine.smooth_s, rays.smooth_s)
+        assert np.array_equal(mine.parts_s, rays.parts_s)
+        for part_of in fields(mine.corrected):
+            name = part_of.name
+            assert np.array_equal(getattr(mine.corrected, name), getattr(rays.corrected, name)), name
+
+
+@needs_ray
+def test_the_search_finds_the_same_layouts_and_times(map_fn: Executor) -> None:
+    workload = load_workload("llama3.2-1b", seq_len=2048)
+    problem = Problem(
+        workload=workload,
+        cluster=get_cluster(device="A100-SXM4-40GB", num_devices=8),
+        precision=get_policy("bf16-mixed"),
+        stack=usual_profile(workload.family).stack(),
+        global_batch_size=32,
+    )
+    here, there = search_layouts(problem, top=5), search_layouts(problem, top=5, over=map_fn)
+    assert [each.layout for each in there.ranked] == [each.layout for each in here.ranked]
+    assert [each.step_time_s for each in there.ranked] == [each.step_time_s for each in here.ranked]
+    assert there.counts == here.counts
+
+
+@needs_ray
+def test_a_session_that_is_open_is_used_and_left_open(map_fn: Executor) -> None:
+    ray = import_ray()
+    with ray_session("10.255.255.1:1") as module:
+        assert module is ray
+    assert ray.is_initialized()
+
+
+def test_bounds_and_addresses_are_checked() -> None:
+    pytest.importorskip("ray")
+    with pytest.raises(ConfigError, match="in_flight=0.*To fix"), ray_map(in_flight=0):
+        pass
+
+
+def test_a_cluster_that_lets_nobody_in_is_not_called_absent() -> None:
+    class AuthenticationError(Exception):
+        """Called as Ray's is."""
+
+    refused, nothing = ConnectionError("failed"), ConnectionError("failed")
+    refused.__cause__ = RuntimeError("gcs")
+    refused.__cause__.__cause__ = AuthenticationError("token is missing")
+    assert "asks for an authentication token" in str(_not_connected("host:1", refused))
+    said = str(_not_connected("host:1", nothing))
+    assert "No Ray answers at 'host:1'" in said
+    assert "token" not in said
+
+
+def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingExtraError, match=r"precision-time\[ray\]"), open_executor("local"):
+        pass
+
+
+def test_without_an_address_processes_do_it() -> None:
+    with open_executor(None, 1) as map_fn:
+        assert map_fn is map
