@@ -1,4 +1,4 @@
-"""Hold out, write docs/accuracy.md and the baseline that CI guards; with `--ship` the predictor, too.
+"""Cross-validate and write docs/reference/accuracy.md; with `--ship` the predictor, too.
 
 Every figure there is of rows that the predictor under test has not seen. Priced rows and held-out predictions
 are kept in the user's cache: a second call, or one with more seeds, computes what is new.
@@ -27,8 +27,8 @@ from precision_time.io import cache_folder
 from precision_time.learn.metrics import summarize
 from precision_time.learn.training import PROTOCOLS, train
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "accuracy.md"
-SHIPPED = PAGE.parents[1] / "src" / "precision_time" / "learn" / "data"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "accuracy.md"
+SHIPPED = PAGE.parents[2] / "src" / "precision_time" / "learn" / "data"
 GROUPS: dict[str, Callable[[Measurement], str]] = {
     "device": lambda row: row.device,
     "source": lambda row: row.source,
@@ -75,7 +75,7 @@ def by_model(runs: Runs, predicted_s: NDArray[np.float64]) -> str:
 
 
 def page(report: Report, runs: Runs, excluded: Counter[str]) -> str:
-    """The whole of docs/accuracy.md."""
+    """The whole of docs/reference/accuracy.md."""
     title, _, rest = markdown(report).partition("\n\n")
     parts = [f"{title}\n", NOTE, rest]
     parts.append("## By device, source and stack\n")
@@ -107,7 +107,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1, help="of folds and boosters, for T5")
     parser.add_argument("--only", default=",".join(SECTIONS), help="tables of the page, T5 among them")
     parser.add_argument("--ship", action="store_true", help="write the predictor into the package, too")
-    parser.add_argument("--no-page", action="store_true", help="leave docs/accuracy.md as it is")
+    parser.add_argument("--no-page", action="store_true", help="leave docs/reference/accuracy.md as it is")
     options = parser.parse_args()
 
     def tell(text: str) -> None:

@@ -1,4 +1,4 @@
-"""Other learners on the same rows and folds, and settings by nested search: writes docs/learners.md.
+"""Other learners on the same rows and folds, settings by nested search: docs/reference/learners.md.
 
 Every learner sees the features of the shipped predictor and the logarithm of measured over analytical time.
 Our own stages are shown beside them. Needs the extra `alternatives` and ten minutes on two cores; priced rows
@@ -35,7 +35,7 @@ Ints = NDArray[np.intp]
 Learner = Callable[[Floats, Floats, Floats, Floats], Floats]
 """(features, targets, weights, features asked) to predictions."""
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "learners.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "learners.md"
 ASKED = ("configuration", "model")
 TRIALS = 8
 ROWS = 10_000

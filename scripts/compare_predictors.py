@@ -1,4 +1,4 @@
-"""Compare all predictors on the whole corpus and write docs/predictors.md with its pictures.
+"""Compare all predictors on the whole corpus and write docs/reference/predictors.md with its pictures.
 
 Priced rows and held-out predictions are kept in the user's cache: a second call computes what is new.
 """
@@ -13,7 +13,7 @@ from precision_time.evaluation.comparison.build import compare
 from precision_time.evaluation.comparison.page import page
 from precision_time.evaluation.comparison.plots import write_pictures
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+DOCS = Path(__file__).resolve().parents[1] / "docs" / "reference"
 PICTURES = (
     "![Errors of all predictors](predictors-errors.svg)",
     "![Error against the cost of an answer](predictors-cost.svg)",

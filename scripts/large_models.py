@@ -1,11 +1,11 @@
-"""Hold out every source of large-model runs in turn, and write docs/large-models.md.
+"""Hold out every source of large-model runs in turn, and write docs/reference/large-models.md.
 
     python scripts/large_models.py
 
 Three predictions of every run: the cost model alone; corrected by trees that have seen no row of the run's
 source (all MLPerf rounds are one source here: the same models on the same machines year after year); and by
 the shipped predictor's folds by configuration. Nothing is dropped: rows of a source that could not be
-predicted are counted on docs/accuracy.md.
+predicted are counted on docs/reference/accuracy.md.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from precision_time.learn.table import MeasuredTable
 from precision_time.learn.training import row_weights
 
 Floats = NDArray[np.float64]
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "large-models.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "large-models.md"
 MLPERF = "mlperf"
 LEAST_ROWS = 5
 LEAST_PARAMS = 1e8
@@ -180,7 +180,7 @@ def worst_lines(source: Source) -> Iterator[str]:
 
 
 def page(table: MeasuredTable) -> str:
-    """The whole of docs/large-models.md."""
+    """The whole of docs/reference/large-models.md."""
     sources = studied(table)
     devices = [row.num_devices for source in sources for row in source.rows]
     head = HEADER.format(version=__version__, rows=len(devices), fewest=min(devices), most=max(devices))

@@ -1,4 +1,4 @@
-"""Price the jobs that others publish predictions of, and write docs/peers.md: their error beside ours.
+"""Price the jobs that others publish predictions of, and write docs/reference/peers.md.
 
 Our figures are computed here: the cost model alone, and corrected by trees that have seen no row of the
 source under test. What others say is read from benchmarks/peers/: published.toml for figures that are
@@ -41,7 +41,7 @@ from precision_time.workload.resolve import load_workload
 
 Floats = NDArray[np.float64]
 ROOT = Path(__file__).resolve().parents[1]
-PAGE, PEERS = ROOT / "docs" / "peers.md", ROOT / "benchmarks" / "peers"
+PAGE, PEERS = ROOT / "docs" / "reference" / "peers.md", ROOT / "benchmarks" / "peers"
 SOURCES = ("vtrain", "megatron-lm", "mosaic-llm-foundry")
 _SECONDS_PER_DAY = 86400.0
 _NEAR = 0.2
@@ -382,7 +382,7 @@ def _is(row: Measurement, wanted: Mapping[str, Any]) -> bool:
 
 
 def page(study: Study) -> str:
-    """The whole of docs/peers.md."""
+    """The whole of docs/reference/peers.md."""
     parts: Iterable[str] = (
         HEADER.format(
             version=__version__,

@@ -31,7 +31,9 @@ def update_docs() -> ModuleType:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_is_documented(command: str) -> None:
-    assert f"## `precision-time {command}`" in (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    assert f"## `precision-time {command}`" in (ROOT / "docs" / "reference" / "cli.md").read_text(
+        encoding="utf-8"
+    )
 
 
 @pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: str(page.relative_to(ROOT)))

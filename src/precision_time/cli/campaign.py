@@ -229,7 +229,10 @@ def export(
     *,
     csv: Annotated[Path, typer.Option("--csv", dir_okay=False, help="File to write.")],
     corpus: Annotated[
-        bool, typer.Option("--corpus", help="Rows of a measurement file (docs/corpus.md) instead of points.")
+        bool,
+        typer.Option(
+            "--corpus", help="Rows of a measurement file (docs/reference/corpus.md) instead of points."
+        ),
     ] = False,
     source: Annotated[
         str, typer.Option("--source", help="With --corpus: what the rows give as their source.")

@@ -64,7 +64,7 @@ def communication(
         by which hidden communication slows the computation. One device: all zero.
 
     Assumes: micro batches are equal; axes do not overlap with each other.
-    Accuracy: docs/accuracy.md.
+    Accuracy: docs/reference/accuracy.md.
     """
     sizes, software = traffic or TransformerTraffic(), stack or Stack()
     samples = layout.micro_batch_size if micro_batch_size is None else micro_batch_size

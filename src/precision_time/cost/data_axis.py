@@ -72,7 +72,7 @@ def gradient_all_reduce(
     Returns:
         Seconds per optimizer step. Volume: 2 (n-1)/n P b per device.
 
-    Accuracy: docs/accuracy.md.
+    Accuracy: docs/reference/accuracy.md.
     """
     lines = lines_of(group, all_reduce_lines)
     found = overlapped(schedule, times.backward_kernel_s, lines, scale=model_share)
@@ -111,7 +111,7 @@ def sharded_gradients(
         Seconds per optimizer step. Volume: (n-1)/n P (b_g + b_w), gradients times the micro batches
         in stage 2.
 
-    Accuracy: docs/accuracy.md.
+    Accuracy: docs/reference/accuracy.md.
     """
     lines = lines_of(group, all_gather_lines)
     one = overlapped(schedule, times.backward_kernel_s, lines, scale=model_share)
@@ -153,7 +153,7 @@ def fully_sharded(
         Seconds per optimizer step. Volume: (n-1)/n P (2 b_w + b_g) per micro batch, and
         2 (r-1)/r P/n b_g over r replicas.
 
-    Accuracy: docs/accuracy.md.
+    Accuracy: docs/reference/accuracy.md.
     """
     units = np.maximum(num_units, 1.0)
     lines = lines_of(shard, all_gather_lines)

@@ -45,7 +45,7 @@ def tensor_parallel(
     Returns:
         Seconds per micro batch, all exposed unless `hidden`. Volume: 8 (t-1)/t of the boundary per layer.
 
-    Accuracy: docs/accuracy.md.
+    Accuracy: docs/reference/accuracy.md.
     """
     size = traffic.boundary_elems * samples * bytes_per_elem
     if sequence_parallel:
@@ -80,7 +80,7 @@ def pipeline_messages(
         Seconds per optimizer step. Plain 1F1B sends are exposed; interleaved ones hide in the steady
         state and show while the pipeline fills and drains.
 
-    Accuracy: docs/accuracy.md.
+    Accuracy: docs/reference/accuracy.md.
     """
     size = traffic.boundary_elems * samples * bytes_per_elem
     once = fastest_s(sends_of(group), size)
@@ -112,7 +112,7 @@ def context_ring(
         Seconds per micro batch. Volume: 3 (c-1)/c of one layer's keys and values per layer.
 
     Assumes: blocks hide behind the computation of the layer, one block ahead.
-    Accuracy: docs/accuracy.md.
+    Accuracy: docs/reference/accuracy.md.
     """
     block = traffic.kv_elems * samples * bytes_per_elem / group.size
     hop_s = fastest_s(sends_of(group), block)
@@ -192,7 +192,7 @@ def expert_exchange(
         Seconds per micro batch, all exposed. Volume: 4 (e-1)/e of the routed activations per layer.
 
     Assumes: balanced experts.
-    Accuracy: docs/accuracy.md.
+    Accuracy: docs/reference/accuracy.md.
     """
     size = traffic.routed_elems * samples * bytes_per_elem
     once = fastest_s(lines_of(group, all_to_all_lines), size)

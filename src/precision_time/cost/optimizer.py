@@ -168,7 +168,7 @@ def optimizer_terms(
         `optimizer` (update), `unscale` (GradScaler's pass) and `host_sync`, in seconds.
 
     Assumes: a pass takes the longer of its traffic and its launches.
-    Accuracy: see docs/accuracy.md.
+    Accuracy: see docs/reference/accuracy.md.
     """
     rate = memory_bytes_per_s * reached
     return {

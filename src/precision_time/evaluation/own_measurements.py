@@ -97,7 +97,7 @@ def evaluate_csv(
     """Score a predictor on a measurement file.
 
     Args:
-        path: CSV in the schema of docs/corpus.md.
+        path: CSV in the schema of docs/reference/corpus.md.
         group_by: Columns of the file to score by, too.
         rows_out: Where to write every input row with ADDED_COLUMNS, whole or not at all.
         predictor: The predictor; the shipped one when None.

@@ -1,4 +1,4 @@
-"""Results as rows: end-to-end steps in the schema of docs/corpus.md, operators in that of the op tables."""
+"""Results as rows: whole steps in the schema of docs/reference/corpus.md, operators in that of op tables."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from .point import FinishedPoint
 
 
 def corpus_rows(points: Iterable[FinishedPoint], *, source: str) -> Iterator[dict[str, Any]]:
-    """Rows in the schema of docs/corpus.md.
+    """Rows in the schema of docs/reference/corpus.md.
 
     Points without a time, or without a model of the catalogue, are left out. On a CPU a device is what one
     worker has: the row names it by processor and cores ("CPU-X-1-core"). Points that are not honest are rows

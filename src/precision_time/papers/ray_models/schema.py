@@ -155,7 +155,8 @@ def read_study(path: Path) -> StudyFile:
         raise ConfigError(f"{path} cannot be read: {error}. To fix: check path and YAML.") from error
     if not isinstance(content, Mapping):
         raise ConfigError(
-            f"{path} is no study: a mapping with `target` and `columns` is expected. To fix: see docs/ray.md."
+            f"{path} is no study: it must be a mapping with `target` and `columns`. "
+            "To fix: see docs/reference/ray.md."
         )
     return study_of(content, str(path))
 
@@ -172,7 +173,7 @@ def study_of(content: Mapping[str, Any], origin: str = "The study") -> StudyFile
         raise ConfigError(
             f"{origin} breaks {len(lines)} rule{'s' if len(lines) > 1 else ''}:\n"
             + "\n".join(lines)
-            + "\nTo fix: correct the fields named; docs/ray.md has them all."
+            + "\nTo fix: correct the fields named; docs/reference/ray.md has them all."
         ) from error
 
 
