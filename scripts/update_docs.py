@@ -9,6 +9,8 @@ The word before the colon says what fills it:
 
 * `run: COMMAND`: the command and its output. Commands run in this process, in a copy of docs/examples, one
   copy per page, so that a page may write a file and read it later.
+* `silent: COMMAND`: the command alone; it runs, but its output has times in it or is of no interest.
+* `fails: COMMAND`: a command that is refused, and the error that it prints.
 * `python:`: the Python block in between, and below it what it printed.
 * `file: NAME`: a file of docs/examples.
 * `help:`: the help of every command.
@@ -30,6 +32,7 @@ import shlex
 import shutil
 import sys
 import tempfile
+import textwrap
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -39,13 +42,16 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 EXAMPLES = DOCS / "examples"
-BLOCK = re.compile(r"(<!-- (run|python|file|help|list|table): ?(.*?) ?-->\n)(.*?)(<!-- end -->)", re.DOTALL)
+BLOCK = re.compile(
+    r"(<!-- (run|silent|fails|python|file|help|list|table): ?(.*?) ?-->\n)(.*?)(<!-- end -->)", re.DOTALL
+)
 TABLE = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
 PYTHON_CODE = re.compile(r"```python\n(.*?)```\n", re.DOTALL)
 WEB_FONTS = re.compile(r"\s*@font-face \{.*?\}", re.DOTALL)
 LANGUAGES = {".py": "python", ".csv": "text", ".jsonl": "json"}
 PICTURES = {
-    "predict.svg": "precision-time predict resnet50 -d A100-SXM4-80GB -g 8 -b 256 -p tf32,fp16-mixed,bf16-mixed"
+    "predict.svg": "precision-time predict resnet50 -d A100-SXM4-80GB -g 8 -b 256"
+    " -p tf32,fp16-mixed,bf16-mixed"
 }
 """Terminal answers that are drawn: file of docs/images and command."""
 PICTURE_COLUMNS = 112
@@ -114,6 +120,23 @@ def _words_of(command: str) -> list[str]:
     if program != "precision-time":
         raise RuntimeError(f"Only precision-time commands can be run, got {command!r}.")
     return words
+
+
+def silent_block(command: str) -> str:
+    """The command as one would type it; it has to succeed."""
+    output_of(_words_of(command))
+    return f"```console\n$ {command}\n```\n"
+
+
+def fails_block(command: str) -> str:
+    """A command as one would type it, and the error that it ends with."""
+    try:
+        output_of(_words_of(command))
+    except RuntimeError as error:
+        _, _, printed = str(error).partition("\n")
+        lines = "\n".join(textwrap.wrap(printed.strip(), 110, break_long_words=False))
+        return f"```console\n$ {command}\n{lines}\n```\n"
+    raise RuntimeError(f"{command} did not fail.")
 
 
 def help_block() -> str:
@@ -198,7 +221,9 @@ def _si(key: str, unit: str) -> _Cell:
 def _peak(dtype: str) -> _Cell:
     from precision_time.units import format_si
 
-    return lambda row: format_si(row["peak_flops_per_s"][dtype], "") if dtype in row["peak_flops_per_s"] else "-"
+    return lambda row: (
+        format_si(row["peak_flops_per_s"][dtype], "") if dtype in row["peak_flops_per_s"] else "-"
+    )
 
 
 def _gib(row: dict[str, Any]) -> str:
@@ -284,7 +309,17 @@ def _content(kind: str, argument: str, body: str) -> str:
         return python_block(body)
     if kind == "help":
         return help_block()
-    return {"run": run_block, "file": file_block, "table": table_block, "list": list_block}[kind](argument)
+    return _FILLED_BY[kind](argument)
+
+
+_FILLED_BY = {
+    "run": run_block,
+    "silent": silent_block,
+    "fails": fails_block,
+    "file": file_block,
+    "table": table_block,
+    "list": list_block,
+}
 
 
 def outdated() -> Iterator[tuple[Path, str]]:
