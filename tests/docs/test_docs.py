@@ -23,7 +23,7 @@ PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 DOCUMENTS = [*PAGES, ROOT / "CONTRIBUTING.md"]
 WRITTEN = [page for page in PAGES if page.parent.name not in ("devdocs", "reference")]
 """Pages for users whose examples are all run."""
-LINK = re.compile(r"\]\((?!https?://|#|mailto:)([^)#]+)(?:#[^)]*)?\)")
+LINK = re.compile(r"\]\((?!https?://|#|mailto:)([^)#]+)(?:#([^)]*))?\)")
 GENERATED = re.compile(r"<!-- (?:run|silent|fails|python|file|help|list|table):.*?<!-- end -->", re.DOTALL)
 FENCED = re.compile(r"(<!-- not run: \S.*? -->\n\n)?```(\w*)\n(.*?)```", re.DOTALL)
 MAX_README_LINES = 150
@@ -41,6 +41,12 @@ def commands_in(text: str) -> Iterator[list[str]]:
             yield shlex.split(call)[1:]
 
 
+def anchors_of(page: Path) -> set[str]:
+    """What may follow `#` in a link to a page: its headings in small letters, hyphens for spaces."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("command", command_paths())
 def test_every_command_is_documented(command: str) -> None:
     page = (DOCS / "reference" / "cli.md").read_text(encoding="utf-8")
@@ -56,7 +62,9 @@ def test_every_public_name_is_documented() -> None:
 @pytest.mark.parametrize("page", DOCUMENTS, ids=name_of)
 def test_links_lead_somewhere(page: Path) -> None:
     missing = [
-        link for link in LINK.findall(page.read_text(encoding="utf-8")) if not (page.parent / link).exists()
+        f"{link}#{anchor}"
+        for link, anchor in LINK.findall(page.read_text(encoding="utf-8"))
+        if not (page.parent / link).exists() or (anchor and anchor not in anchors_of(page.parent / link))
     ]
     assert missing == []
 
