@@ -15,7 +15,7 @@ import precision_time
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "precision_time"
 PACKAGES = (
-    "workload", "hardware", "precision", "parallel", "cost", "corpus", "learn", "predict", "plan", "papers",
+    "workload", "hardware", "precision", "parallel", "cost", "request", "corpus", "learn", "predict", "plan", "papers",
     "measure", "evaluation", "testing", "cli",
 )  # fmt: skip
 SHARED = {path.stem for path in SOURCE.glob("*.py")} - {"__init__", "__main__"}

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from precision_time.cost.stacks import usual_stack
+from precision_time.cost.stacks import usual_profile
 from precision_time.errors import ConfigError, LayoutError, MissingExtraError
 from precision_time.executor import Map
 from precision_time.hardware.catalog import get_cluster
@@ -157,7 +157,7 @@ def test_the_search_finds_the_same_layouts_and_times(over: Map) -> None:
         workload=workload,
         cluster=get_cluster(device="A100-SXM4-40GB", num_devices=8),
         precision=get_policy("bf16-mixed"),
-        stack=usual_stack(workload.family),
+        stack=usual_profile(workload.family).stack(),
         global_batch_size=32,
     )
     here, there = search_layouts(problem, top=5), search_layouts(problem, top=5, over=over)

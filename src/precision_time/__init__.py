@@ -14,21 +14,23 @@ if TYPE_CHECKING:
     from .plan.api import find_layouts as find_layouts
     from .plan.result import LayoutSearch as LayoutSearch
     from .predict.api import predict_time as predict_time
-    from .predict.compare import Comparison as Comparison
+    from .predict.compare import PrecisionComparison as PrecisionComparison
     from .predict.compare import compare_precisions as compare_precisions
     from .predict.prediction import Evidence as Evidence
     from .predict.prediction import Interval as Interval
     from .predict.prediction import Prediction as Prediction
+    from .request.request import Request as Request
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Comparison": ".predict.compare",
     "Evidence": ".predict.prediction",
     "Interval": ".predict.prediction",
     "LayoutSearch": ".plan.result",
+    "PrecisionComparison": ".predict.compare",
     "PrecisionTimeError": ".errors",
     "Prediction": ".predict.prediction",
+    "Request": ".request.request",
     "compare_precisions": ".predict.compare",
     "find_layouts": ".plan.api",
     "predict_time": ".predict.api",
@@ -36,12 +38,13 @@ _HOMES = {
 """Public names and their homes, imported on first use, so that `import precision_time` stays fast."""
 
 __all__ = [
-    "Comparison",
     "Evidence",
     "Interval",
     "LayoutSearch",
+    "PrecisionComparison",
     "PrecisionTimeError",
     "Prediction",
+    "Request",
     "__version__",
     "compare_precisions",
     "find_layouts",

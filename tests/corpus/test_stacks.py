@@ -8,7 +8,7 @@ from precision_time.corpus.rules import load_rules
 from precision_time.corpus.schema import Row
 from precision_time.corpus.stacks import framework_year, infer_stack
 from precision_time.cost.job import Stack, TimingScope
-from precision_time.cost.stacks import get_stack, get_stack_profile, known_stacks, stack_for_framework
+from precision_time.cost.stacks import get_stack, get_stack_profile, known_stacks, framework_profile
 from precision_time.errors import UnknownNameError
 
 
@@ -181,10 +181,10 @@ def test_unknown_stack_offers_the_nearest():
 @pytest.mark.parametrize(
     ("framework", "profile"), [("pytorch", "pytorch-eager"), ("JAX", "jax-xla"), ("tensorflow", "tf-graph")]
 )
-def test_stack_for_framework(framework, profile):
-    assert stack_for_framework(framework).profile == profile
+def test_framework_profile(framework, profile):
+    assert framework_profile(framework).name == profile
 
 
 def test_unknown_framework_offers_the_nearest():
     with pytest.raises(UnknownNameError, match="pytorch"):
-        stack_for_framework("pytroch")
+        framework_profile("pytroch")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from precision_time.cost.stacks import usual_stack
+from precision_time.cost.stacks import usual_profile
 from precision_time.hardware.catalog import get_cluster
 from precision_time.plan.problem import Problem
 from precision_time.plan.result import LayoutSearch
@@ -19,7 +19,7 @@ def problem_of(model: str, device: str, gpus: int, batch: int, **options: object
         workload=workload,
         cluster=get_cluster(device=device, num_devices=gpus),
         precision=get_policy("bf16-mixed"),
-        stack=usual_stack(workload.family),
+        stack=usual_profile(workload.family).stack(),
         global_batch_size=batch,
         **options,  # type: ignore[arg-type]
     )

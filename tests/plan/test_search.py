@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from precision_time.diagnostics import Diagnostics
 from precision_time.errors import ConfigError, LayoutError
 from precision_time.executor import process_map
 from precision_time.learn.artifact import shipped_predictor
@@ -23,7 +24,6 @@ from precision_time.plan.result import LayoutSearch
 from precision_time.plan.search import search_layouts
 from precision_time.plan.space import Space, parse_fixed
 from precision_time.predict.predictor import memory_of_job
-from precision_time.predict.question import Said
 from precision_time.workload.resolve import load_workload
 
 from .conftest import problem_of
@@ -202,10 +202,10 @@ def test_the_page_shows_every_layout_and_its_terms(found: LayoutSearch) -> None:
     ("gpus", "seq_len", "batch"), [(8, 8192, 512), (512, 8192, 512), (384, 8192, 768), (16384, 8192, 2048)]
 )
 def test_an_assumed_batch_is_shared_evenly(gpus: int, seq_len: int, batch: int) -> None:
-    said = Said()
-    assert _batch(None, load_workload("llama3-8b", seq_len=seq_len), gpus, said) == batch
+    found = Diagnostics()
+    assert _batch(None, load_workload("llama3-8b", seq_len=seq_len), gpus, found) == batch
     assert batch % gpus == 0 or gpus % batch == 0
-    assert str(batch) in said.assumptions[0]
+    assert str(batch) in found.items[0].text
 
 
 def test_hardware_of_ones_own_is_ranked_on_its_reference(tmp_path: Path) -> None:
@@ -244,4 +244,4 @@ def test_what_the_device_only_emulates_is_a_warning(model: str) -> None:
     assert not any(line in said for said in found.assumptions)
     assert all(line in each.prediction.warnings for each in found.ranked)
     assert str(found).count("Warning: ") >= 1
-    assert found.to_dict()["warnings"] == (line,)
+    assert [item["text"] for item in found.to_dict()["diagnostics"] if item["severity"] == "warning"] == [line]

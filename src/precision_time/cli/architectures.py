@@ -84,16 +84,16 @@ def _answer(model: str, k: int, seq_len: int | None, image_size: int | None) -> 
     from ..papers.ghn.embedding import embed
     from ..papers.ghn.known import embedding_of, known_embeddings
     from ..papers.ghn.known import nearest as nearest_to
-    from ..predict.question import resolve_workload
+    from ..request.request import Request
+    from ..request.resolve import workload_of
 
     known = model in known_embeddings().row_of and seq_len is None and image_size is None
     if known:
         embedding = embedding_of(model)
     else:
         with progress(f"Reading {model}"):
-            workload = resolve_workload(
-                model, None, seq_len=seq_len, image_size=image_size, sizes=None, dataset=None, optimizer=None
-            )
+            request = Request.of({"model": model, "seq_len": seq_len, "image_size": image_size})
+            workload = workload_of(request)
             embedding = embed(workload.graph)
     return {
         "model": model,

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Any
 
-import typer
-
-from .options import (
-    BatchSizeOption,
-    CustomOption,
-    DeviceOption,
-    ImageSizeOption,
-    JsonOption,
-    ModelArgument,
-    SeqLenOption,
-    SizesOption,
-    complete_precision,
-    parse_sizes,
-)
+from ..predict.explain import EXPLAINED_FIELDS
+from ..predict.explain import explain as explain_request
+from .options import JsonOption, ModelArgument
 from .output import progress, write_json, write_renderable
+from .request_options import one_request, request_options
 
 EXAMPLES = """\b
 Examples:
@@ -27,38 +17,15 @@ Examples:
 """
 
 
-def explain(
-    model: ModelArgument,
-    *,
-    precision: Annotated[
-        str,
-        typer.Option("--precision", "-p", help="Set against fp32.", autocompletion=complete_precision),
-    ] = "fp16-mixed",
-    device: DeviceOption = None,
-    batch_size: BatchSizeOption = None,
-    seq_len: SeqLenOption = None,
-    image_size: ImageSizeOption = None,
-    size: SizesOption = None,
-    custom: CustomOption = None,
-    json_output: JsonOption = False,
-) -> None:
+@request_options(only=EXPLAINED_FIELDS)
+def explain(model: ModelArgument, *, json_output: JsonOption = False, **fields: Any) -> None:
     """Show what a precision changes, per op class.
 
-    FLOPs, bytes, kernels and casts of one training step, set against fp32.
+    FLOPs, bytes, kernels and casts of one training step, compared with fp32.
     """
-    from ..predict.explain import explain as explain_model
-
+    request = one_request(model, fields)
     with progress(f"Lowering {model}"):
-        explanation = explain_model(
-            model,
-            precision=precision,
-            device=device,
-            batch_size=batch_size,
-            seq_len=seq_len,
-            image_size=image_size,
-            sizes=parse_sizes(size),
-            custom=custom,
-        )
+        explanation = explain_request(request)
     if json_output:
         write_json(explanation.to_dict())
         return

@@ -5,24 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .options import (
-    CustomOption,
-    DeviceOption,
-    ImageSizeOption,
-    JsonOption,
-    ModelArgument,
-    RayOption,
-    SeqLenOption,
-    SizesOption,
-    StragglersOption,
-    complete_precision,
-    parse_sizes,
-)
+from ..plan.api import SEARCHED_FIELDS, find_layouts
+from .options import JsonOption, ModelArgument, RayOption
 from .output import message, page_width, write_json, write_renderable
+from .request_options import one_request, request_options
 
 if TYPE_CHECKING:
     from ..plan.result import LayoutSearch
@@ -35,32 +25,10 @@ Examples:
 """
 
 
+@request_options(only=SEARCHED_FIELDS)
 def layout(
     model: ModelArgument,
     *,
-    device: DeviceOption = None,
-    gpus: Annotated[int, typer.Option("--gpus", "-g", help="Devices in all.")] = 8,
-    nodes: Annotated[int | None, typer.Option("--nodes", help="Hosts the devices are spread over.")] = None,
-    node_type: Annotated[
-        str | None, typer.Option("--node-type", help="DGX-A100, p4d.24xlarge ...: sets the links.")
-    ] = None,
-    precision: Annotated[
-        str,
-        typer.Option("--precision", "-p", help="One precision.", autocompletion=complete_precision),
-    ] = "bf16-mixed",
-    global_batch_size: Annotated[
-        int | None,
-        typer.Option("--global-batch-size", help="Samples per optimizer step over all devices."),
-    ] = None,
-    seq_len: SeqLenOption = None,
-    image_size: ImageSizeOption = None,
-    framework: Annotated[str | None, typer.Option("--framework", help="pytorch, tensorflow, jax ...")] = None,
-    stack: Annotated[
-        str | None, typer.Option("--stack", help="Software profile (`precision-time stacks`).")
-    ] = None,
-    optimizer: Annotated[str | None, typer.Option("--optimizer", help="sgd, adamw, lamb ...")] = None,
-    size: SizesOption = None,
-    custom: CustomOption = None,
     fix: Annotated[
         list[str] | None,
         typer.Option(
@@ -69,9 +37,7 @@ def layout(
             help="Field of the layout that is given, such as tp=8 or zero=1,3; may be repeated.",
         ),
     ] = None,
-    stragglers: StragglersOption = True,
     top: Annotated[int, typer.Option("--top", help="Layouts to show.")] = 10,
-    coverage: Annotated[float, typer.Option("--coverage", help="Probability that the interval holds.")] = 0.9,
     workers: Annotated[
         int | None, typer.Option("--workers", help="Processes that price. Default: one per core, at most 8.")
     ] = None,
@@ -87,39 +53,20 @@ def layout(
         ),
     ] = None,
     json_output: JsonOption = False,
+    **fields: Any,
 ) -> None:
     """Rank the ways to spread a model over devices.
 
     Every layout that fits in memory competes; the fastest are shown with where their time goes.
     """
-    from ..plan.api import find_layouts
     from ..plan.picture import check_picture_path
 
     if timeline is not None:
         check_picture_path(timeline)
-    with _bar() as told:
+    request = one_request(model, fields)
+    with _bar() as progress:
         search = find_layouts(
-            model,
-            precision=precision,
-            device=device,
-            gpus=gpus,
-            nodes=nodes,
-            node_type=node_type,
-            global_batch_size=global_batch_size,
-            seq_len=seq_len,
-            image_size=image_size,
-            framework=framework,
-            stack=stack,
-            optimizer=optimizer,
-            sizes=parse_sizes(size),
-            custom=custom,
-            fix=tuple(fix or ()),
-            top=top,
-            coverage=coverage,
-            workers=workers,
-            ray=ray,
-            stragglers=stragglers,
-            progress=told,
+            request, fix=tuple(fix or ()), top=top, workers=workers, ray=ray, progress=progress
         )
     if json_output:
         write_json(search.to_dict())

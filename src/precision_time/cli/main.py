@@ -4,66 +4,92 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from typing import Annotated, Any
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from typing import Annotated, Any, NamedTuple
 
 import typer
+import typer.core
 
 from .. import __version__
 from ..errors import PrecisionTimeError
-from . import (
-    architectures,
-    calibrate,
-    campaign,
-    compare_predictors,
-    devices,
-    env,
-    evaluate,
-    explain,
-    layout,
-    measure,
-    models,
-    performance,
-    precisions,
-    predict,
-    predictddl,
-    report,
-    stacks,
-    train,
-)
 from .output import message
 
+
+class Place(NamedTuple):
+    """Where the code of a command is."""
+
+    module: str
+    attribute: str
+    summary: str
+    """The line of the help, which is shown without loading the code."""
+    examples: str = "EXAMPLES"
+
+
+COMMANDS: Mapping[str, Place] = {
+    "predict": Place("predict", "predict", "Predict the time of a step, an epoch, a run."),
+    "layout": Place("layout", "layout", "Rank the ways to spread a model over devices."),
+    "explain": Place("explain", "explain", "Show what a precision changes, per op class."),
+    "evaluate": Place("evaluate", "evaluate", "Score the shipped predictor on measured runs."),
+    "report": Place("report", "report", "Score the predictor on runs it has not seen."),
+    "measure": Place("measure", "measure", "Time kernels and training steps on this device."),
+    "train": Place("train", "train", "Fit the predictor on the shipped corpus."),
+    "models": Place("models", "models", "List the models that answer without torch."),
+    "devices": Place("devices", "devices", "List the devices, or one with all its figures."),
+    "precisions": Place("precisions", "precisions", "List the precision policies."),
+    "stacks": Place("stacks", "stacks", "List the software profiles."),
+    "env": Place("env", "env", "Show versions, the corpus, packages and GPUs."),
+    "train-ghn": Place("architectures", "train_ghn", "Train a graph hypernetwork (torch).", "TRAIN_EXAMPLES"),
+    "predictddl": Place("predictddl", "app", "Predict architectures never seen (PredictDDL)."),
+    "campaign": Place("campaign", "app", "Profile training jobs on a Ray cluster."),
+    "calibrate": Place("calibrate", "calibrate", "Calibrate the predictor to your own cluster."),
+}
+
+
+class Commands(typer.core.TyperGroup):
+    """The group of all commands, each loaded when it is used: help and completion stay fast."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names in the order of the help."""
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of a name; None where there is none."""
+        del ctx
+        return load_command(cmd_name) if cmd_name in COMMANDS else None
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """The list of commands, without loading them."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, place.summary) for name, place in COMMANDS.items()])
+
+
+@cache
+def load_command(name: str) -> Any:
+    """The command of a name in `COMMANDS`."""
+    place = COMMANDS[name]
+    module = import_module(f".{place.module}", __package__)
+    found = getattr(module, place.attribute)
+    if isinstance(found, typer.Typer):
+        return typer.main.get_command(found)
+    alone = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=_SETTINGS)
+    alone.command(name, epilog=getattr(module, place.examples))(found)
+    return typer.main.get_command(alone)
+
+
+_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 app = typer.Typer(
     name="precision-time",
+    cls=Commands,
     help="How long a training step or run takes, at every precision, before a GPU is rented.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings=_SETTINGS,
 )
-for command in (
-    predict,
-    layout,
-    explain,
-    evaluate,
-    report,
-    measure,
-    train,
-    models,
-    devices,
-    precisions,
-    stacks,
-    env,
-):
-    app.command(epilog=command.EXAMPLES)(getattr(command, command.__name__.rpartition(".")[2]))
-app.command(epilog=architectures.EXAMPLES)(architectures.architectures)
-app.command("train-ghn", epilog=architectures.TRAIN_EXAMPLES)(architectures.train_ghn)
-app.command("compare-predictors", epilog=compare_predictors.EXAMPLES)(compare_predictors.compare_predictors)
-app.add_typer(predictddl.app)
-app.add_typer(campaign.app)
-app.command("performance-models", epilog=performance.MODELS_EXAMPLES)(performance.performance_models)
-app.command("performance-predict", epilog=performance.PREDICT_EXAMPLES)(performance.performance_predict)
-app.command(epilog=calibrate.EXAMPLES)(calibrate.calibrate)
 
 
 def command_paths() -> list[str]:
@@ -75,7 +101,11 @@ def command_paths() -> list[str]:
             if hasattr(command, "commands"):
                 yield from below(command, f"{before}{name} ")
 
-    return [*below(typer.main.get_command(app), "")]
+    found = []
+    for name in COMMANDS:
+        command = load_command(name)
+        found += [name, *(below(command, f"{name} ") if hasattr(command, "commands") else ())]
+    return found
 
 
 def _show_version(wanted: bool) -> None:

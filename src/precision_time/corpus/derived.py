@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import ConfigError
 from ..hardware.catalog import get_device
 from ..workload.workload import Workload
-from .jobs import UnsupportedRow, load_row_workload
+from .jobs import UnsupportedRow, row_workload
 from .reading import Findings
 from .rules import first_match
 from .schema import Row
@@ -31,7 +31,7 @@ def step_time_from_rate(row: Row, parts: Mapping[str, Any], found: Findings) -> 
     if rule is None or rate is None:
         return None
     try:
-        workload: Workload = load_row_workload(
+        workload: Workload = row_workload(
             model=parts["model"],
             seq_len=parts["seq_len"],
             sizes=parts["sizes"],

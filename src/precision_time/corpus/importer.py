@@ -13,11 +13,13 @@ from typing import Any
 
 from ..cost.job import Stack
 from ..cost.stacks import get_stack_profile
+from ..errors import CorpusError
 from ..parallel.layout import Layout
 from . import reading
 from .columns import to_json
 from .completion import completed
 from .derived import step_time_from_rate
+from .jobs import row_workload
 from .layouts import Batches, infer_layout
 from .measurement import Measurement, Rejected
 from .reading import Findings
@@ -67,7 +69,7 @@ def measurement_of(row: Row) -> Measurement | Rejected:
         total=row.positive_or_none("global_batch"),
     )
     parts = {**_as_stated(row), **_where(row, notes, batches, found)}
-    parts |= _how(row, batches, parts["num_devices"], found)
+    parts |= _how(row, batches, parts, found)
     parts |= _how_long(row, notes, parts, found)
     parts["assumptions"] = tuple(found.assumptions)
     return Measurement(**parts, configuration_key=configuration_key(parts))
@@ -101,14 +103,19 @@ def _where(row: Row, notes: str, batches: Batches, found: Findings) -> dict[str,
     return {"num_devices": num_devices, "num_nodes": num_nodes, "placement": placement}
 
 
-def _how(row: Row, batches: Batches, num_devices: int, found: Findings) -> dict[str, Any]:
+def _how(row: Row, batches: Batches, stated: dict[str, Any], found: Findings) -> dict[str, Any]:
     """Model sizes, stack, precision and layout; completes `batches`."""
     scope = reading.timing_scope(row)
     sizes = reading.model_sizes(row, found)
     seq_len = reading.tokens_per_sample(row, sizes, found)
-    stack, assumptions = infer_stack(row, framework=reading.framework_name(row), scope=scope)
+    stack, assumptions = infer_stack(
+        row,
+        framework=reading.framework_name(row),
+        scope=scope,
+        family=lambda: _family(stated, sizes, seq_len),
+    )
     precision, variant = reading.precision_and_variant(row, stack, found)
-    layout = _layout(row, batches, num_devices, seq_len, stack, found)
+    layout = _layout(row, batches, stated["num_devices"], seq_len, stack, found)
     found.assumptions += assumptions
     return {
         "scope": scope,
@@ -120,6 +127,15 @@ def _how(row: Row, batches: Batches, num_devices: int, found: Findings) -> dict[
         "layout": layout,
         "global_batch_size": batches.total,
     }
+
+
+def _family(stated: dict[str, Any], sizes: dict[str, Any], seq_len: int | None) -> str:
+    """The family of a row's model; empty where the model is not known."""
+    names = ("model", "task", "dataset", "optimizer")
+    try:
+        return row_workload(sizes=sizes, seq_len=seq_len, **{name: stated[name] for name in names}).family
+    except CorpusError:
+        return ""
 
 
 def _layout(

@@ -1,4 +1,4 @@
-"""A Measurement as a Job: the way every corpus row takes to the cost model and the predictor."""
+"""A Measurement as a `Request`: a measured run takes the same way to its `Job` as a question does."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 from ..cost.job import Job
 from ..cost.optimizer import canonical_optimizer
-from ..errors import ConfigError, CorpusError, PrecisionTimeError, UnknownNameError
+from ..diagnostics import Diagnostics
+from ..errors import CorpusError, PrecisionTimeError, UnknownNameError
 from ..hardware.catalog import find_node_type, get_cluster
-from ..hardware.device import Cluster
-from ..precision.catalog import get_policy
-from ..precision.support import check_support
-from ..workload.resolve import load_workload
+from ..request.layout import options_of
+from ..request.request import Request
+from ..request.resolve import cluster_of, precision_of, workload_of
 from ..workload.workload import Workload
 from .measurement import Measurement
 
@@ -25,11 +25,61 @@ _LIMITS = frozenset({"max_source_length", "max_target_length", "max_seq_len", "m
 
 
 class UnsupportedRow(CorpusError):  # noqa: N818 - the row is what is unsupported
-    """A measurement that cannot be priced. `reason` is short and the same for alike rows."""
+    """A measurement that cannot be priced. `reason` is short and the same for similar rows."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
         self.reason = reason
         super().__init__(f"{reason}: {detail}" if detail else reason)
+
+
+def request_of(measurement: Measurement) -> Request:
+    """The configuration that `measurement` timed, as anybody would ask for it.
+
+    Raises:
+        UnsupportedRow: If the row has no step of a known batch, or its degrees do not fill its devices.
+    """
+    layout = measurement.layout
+    if layout is None:
+        raise UnsupportedRow("batch of a step not known", measurement.quality_reason)
+    if layout.world_size != measurement.num_devices:
+        raise UnsupportedRow("layout does not fill the devices")
+    stack = measurement.stack
+    variant = measurement.precision_variant
+    return Request.of(
+        {
+            **_model_fields(
+                model=measurement.model,
+                seq_len=measurement.seq_len,
+                sizes=measurement.sizes,
+                task=measurement.task,
+                dataset=measurement.dataset,
+                optimizer=measurement.optimizer,
+            ),
+            "samples": measurement.dataset_samples,
+            "device": measurement.device,
+            "gpus": measurement.num_devices,
+            "nodes": measurement.num_nodes,
+            "node_type": _node_type(
+                measurement.device, measurement.num_devices, measurement.num_nodes, measurement.system,
+                measurement.intra_node, measurement.inter_node,
+            ),
+            "intra_node": measurement.intra_node or None,
+            "inter_node": measurement.inter_node or None,
+            "precision": f"{measurement.precision}:{variant}" if variant else measurement.precision,
+            "batch_size": layout.micro_batch_size,
+            "stack": stack.profile,
+            "framework": stack.framework,
+            "software": stack.framework_year,
+            "compiler": stack.compiler,
+            "channels_last": stack.channels_last,
+            "fused_optimizer": stack.fused_optimizer,
+            "unpadded_sequences": stack.unpadded_sequences,
+            "real_input": stack.real_input,
+            "scope": measurement.scope,
+            # The run happened, so its framework could split the model that way.
+            "layout": {**options_of(layout), "uneven": True},
+        }
+    )  # fmt: skip
 
 
 def job_of(measurement: Measurement) -> Job:
@@ -39,141 +89,102 @@ def job_of(measurement: Measurement) -> Job:
         UnsupportedRow: If the row has no step of a known batch, its model or device is unknown, or
             its device cannot run its precision.
     """
-    if measurement.layout is None:
-        raise UnsupportedRow("batch of a step not known", measurement.quality_reason)
-    workload = _workload(measurement)
-    cluster = _cluster(measurement)
+    request = request_of(measurement)
     try:
-        policy = get_policy(measurement.precision, variant=measurement.precision_variant or None)
-        warnings = check_support(policy, cluster.device)
-    except ConfigError as error:
-        raise UnsupportedRow("precision not supported", str(error)) from error
-    if measurement.layout.world_size != cluster.num_devices:
-        raise UnsupportedRow("layout does not fill the devices")
-    return Job(
-        workload=workload,
-        cluster=cluster,
-        precision=policy,
-        layout=measurement.layout,
-        stack=measurement.stack,
-        scope=measurement.scope,
-        assumptions=(
-            *measurement.assumptions,
-            *workload.assumptions,
-            *cluster.assumptions,
-            *warnings,
-        ),
-    )
+        job = request.resolve(named_only=True)
+    except PrecisionTimeError as error:
+        raise _unsupported(request, error) from error
+    found = Diagnostics()
+    found.assume("row", *measurement.assumptions, *_optimizer(measurement.optimizer)[1])
+    return replace(job, diagnostics=(*found.items, *job.diagnostics))
 
 
-def load_row_workload(
+def row_workload(
     *, model: str, seq_len: int | None, sizes: Mapping[str, Any], task: str, dataset: str, optimizer: str
 ) -> Workload:
-    """The workload of a row's fields.
+    """The workload of a row before the rest of it is known.
 
     Raises:
         UnsupportedRow: If the model is not known.
     """
-    stated = tuple(sorted(_hashable(sizes, skip=frozenset() if seq_len is None else _LIMITS)))
-    name, note = _optimizer(optimizer)
-    loaded = _load_workload(model, seq_len, stated, task, dataset, name)
-    if isinstance(loaded, UnsupportedRow):
-        raise loaded
-    return replace(loaded, assumptions=(*loaded.assumptions, note)) if note else loaded
-
-
-def _workload(measurement: Measurement) -> Workload:
-    loaded = load_row_workload(
-        model=measurement.model,
-        seq_len=measurement.seq_len,
-        sizes=measurement.sizes,
-        task=measurement.task,
-        dataset=measurement.dataset,
-        optimizer=measurement.optimizer,
+    fields = _model_fields(
+        model=model, seq_len=seq_len, sizes=sizes, task=task, dataset=dataset, optimizer=optimizer
     )
-    if measurement.dataset_samples is not None and loaded.dataset_samples is None:
-        return replace(loaded, dataset_samples=measurement.dataset_samples)
-    return loaded
+    try:
+        return workload_of(Request.of(fields), named_only=True)
+    except PrecisionTimeError as error:
+        raise UnsupportedRow("model not known", f"{model}: {error}") from error
 
 
-def _optimizer(stated: str) -> tuple[str, str]:
+def _model_fields(
+    *, model: str, seq_len: int | None, sizes: Mapping[str, Any], task: str, dataset: str, optimizer: str
+) -> dict[str, Any]:
+    """The fields of a request that say what is trained."""
+    skipped = _REPORTED | {"seq_len"} | (_LIMITS if seq_len is not None else set())
+    stated = {
+        name: value
+        for name, value in sizes.items()
+        if name not in skipped and isinstance(value, int | float | str | list)
+    }
+    image_size = stated.pop("image_size", None)
+    return {
+        "model": model,
+        "sizes": stated or None,
+        "seq_len": seq_len,
+        "image_size": int(image_size) if isinstance(image_size, int | float) else None,
+        "task": task or None,
+        "dataset": dataset or None,
+        "optimizer": _optimizer(optimizer)[0] or None,
+    }
+
+
+def _unsupported(request: Request, error: PrecisionTimeError) -> UnsupportedRow:
+    """Which part of a request an error is of."""
+    found = Diagnostics()
+    try:
+        workload_of(request, named_only=True)
+    except PrecisionTimeError:
+        return UnsupportedRow("model not known", f"{request.model}: {error}")
+    try:
+        cluster = cluster_of(request, found)
+    except UnknownNameError:
+        return UnsupportedRow("device not known", str(error))
+    except PrecisionTimeError:
+        return UnsupportedRow("cluster is invalid", str(error))
+    try:
+        precision_of(request.precision, cluster.device, found)
+    except PrecisionTimeError:
+        return UnsupportedRow("precision not supported", str(error))
+    return UnsupportedRow("layout is invalid", str(error))
+
+
+def _optimizer(stated: str) -> tuple[str, tuple[str, ...]]:
     """The optimizer to price, empty for the model's usual one, and what was assumed if it is not known."""
     if stated in ("", "none"):
-        return "", ""
+        return "", ()
     try:
-        return canonical_optimizer(stated), ""
+        return canonical_optimizer(stated), ()
     except UnknownNameError:
-        return "", f"Optimizer {stated!r} has no cost formula: the model's usual one is priced."
-
-
-def _hashable(sizes: Mapping[str, Any], *, skip: frozenset[str]) -> list[tuple[str, Any]]:
-    return [
-        (name, tuple(value) if isinstance(value, list) else value)
-        for name, value in sizes.items()
-        if name not in _REPORTED
-        and name not in skip
-        and name != "seq_len"
-        and isinstance(value, int | float | str | list)
-    ]
+        return "", (f"Optimizer {stated!r} has no cost formula: the model's usual one is priced.",)
 
 
 @lru_cache(maxsize=8192)
-def _load_workload(
-    model: str,
-    seq_len: int | None,
-    sizes: tuple[tuple[str, Any], ...],
-    task: str,
-    dataset: str,
-    optimizer: str,
-) -> Workload | UnsupportedRow:
-    """The workload, or the refusal, so that neither is worked out twice."""
-    stated = {name: list(value) if isinstance(value, tuple) else value for name, value in sizes}
-    image_size = stated.pop("image_size", None)
-    try:
-        return load_workload(
-            model,
-            seq_len=seq_len,
-            image_size=int(image_size) if isinstance(image_size, int | float) else None,
-            sizes=stated or None,
-            task=task,
-            dataset=dataset or None,
-            optimizer=optimizer or None,
-        )
-    except PrecisionTimeError as error:
-        return UnsupportedRow("model not known", f"{model}: {error}")
-
-
-def _cluster(measurement: Measurement) -> Cluster:
-    built = _build_cluster(
-        measurement.device,
-        measurement.num_devices,
-        measurement.num_nodes,
-        measurement.system,
-        measurement.intra_node,
-        measurement.inter_node,
-    )
-    if isinstance(built, UnsupportedRow):
-        raise built
-    return built
-
-
-@lru_cache(maxsize=8192)
-def _build_cluster(
+def _node_type(
     device: str, num_devices: int, num_nodes: int, system: str, intra_node: str, inter_node: str
-) -> Cluster | UnsupportedRow:
+) -> str | None:
+    """The node type that a row's system is, where it holds the row's devices."""
     node = find_node_type(system) if system else None
-    for node_type in (node.name, None) if node is not None else (None,):
-        try:
-            return get_cluster(
-                device=device,
-                num_devices=num_devices,
-                num_nodes=num_nodes,
-                node_type=node_type,
-                intra_node=intra_node or None,
-                inter_node=inter_node or None,
-            )
-        except UnknownNameError as error:
-            return UnsupportedRow("device not known", str(error))
-        except PrecisionTimeError as error:
-            refusal = UnsupportedRow("cluster cannot be", str(error))
-    return refusal
+    if node is None:
+        return None
+    try:
+        get_cluster(
+            device=device,
+            num_devices=num_devices,
+            num_nodes=num_nodes,
+            node_type=node.name,
+            intra_node=intra_node or None,
+            inter_node=inter_node or None,
+        )
+    except PrecisionTimeError:
+        return None
+    return node.name

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from ..cost.job import Stack, TimingScope
-from ..cost.stacks import get_stack_profile
+from ..cost.stacks import StackProfile
 from ..errors import ConfigError
 from ..hardware.catalog import get_device
+from ..request.resolve import stack_profile, usual_year
 from .rules import first_match, load_table
 from .schema import Row
 
@@ -25,22 +27,25 @@ _EARLY_ACCESS = 1.0
 _INPUT_SCOPES = {TimingScope.WITH_INPUT, TimingScope.WITH_EVAL, TimingScope.EPOCH_AVERAGE}
 
 
-def infer_stack(row: Row, *, framework: str, scope: TimingScope) -> tuple[Stack, tuple[str, ...]]:
+def infer_stack(
+    row: Row, *, framework: str, scope: TimingScope, family: Callable[[], str]
+) -> tuple[Stack, tuple[str, ...]]:
     """The `Stack` behind a row and the assumptions that it rests on.
 
     Args:
         row: The raw row.
         framework: Canonical framework name, empty if the row does not say.
         scope: What the row's time includes: real input is part of the stack.
+        family: The family of the row's model: decides where no rule does, as for any request.
     """
     rule = first_match("stack", row.text) or {}
-    profile = get_stack_profile(rule["profile"])
+    profile = stack_profile(rule.get("profile"), None, family() if "profile" not in rule else "")
     assumptions = []
     if not rule.get("sure", True):
         assumptions.append(f"stack taken as {profile.name}: only the framework and task are known")
     year = framework_year(row, framework=framework)
     if year is None:
-        year = max(profile.framework_year, _release_year(row.text("device")))
+        year = _usual_year(profile, row.text("device"))
         assumptions.append(f"framework version not stated: one of {year:.1f} assumed")
     layout = row.text("memory_format").lower()
     compiler = first_match("compiler", row.text) or {}
@@ -68,7 +73,6 @@ def framework_year(row: Row, *, framework: str) -> float | None:
     match = _VERSION.search(version)
     stated = table.get(f"{match[1]}.{match[2]}") if match else None
     round_year = load_table("years")["rounds"].get(row.text("source"))
-    round_year = load_table("years")["rounds"].get(row.text("source"))
     if stated is not None and (round_year is None or 0 <= round_year - stated <= _OLDEST_IN_ROUND):
         return float(stated)
     if round_year is not None:
@@ -77,12 +81,12 @@ def framework_year(row: Row, *, framework: str) -> float | None:
     return float(rule["year"]) if rule else None
 
 
-def _release_year(device: str) -> float:
-    """The earliest year at which software for `device` is likely; 0 for an unknown one."""
+def _usual_year(profile: StackProfile, device: str) -> float:
+    """`usual_year`; that of the profile alone for an unknown device."""
     try:
-        return get_device(device).release_year + 0.5
+        return usual_year(profile, get_device(device))
     except ConfigError:
-        return 0.0
+        return profile.framework_year
 
 
 def _year_in(text: str) -> float | None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
+from ..diagnostics import Diagnostic
 from ..errors import LayoutError
 from ..hardware.device import Cluster
 from ..parallel.layout import Layout
@@ -72,8 +73,8 @@ class Job:
     scope: TimingScope = TimingScope.FULL_STEP
     stragglers: bool = True
     """Allow for the slowest of many devices; off for what perfect machines would do."""
-    assumptions: tuple[str, ...] = field(default=())
-    """What was filled in because nobody said it, in words."""
+    diagnostics: tuple[Diagnostic, ...] = ()
+    """What was filled in because the request does not say it, and what to know of the job."""
 
     def __post_init__(self) -> None:
         if self.layout.world_size != self.cluster.num_devices:

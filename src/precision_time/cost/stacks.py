@@ -132,8 +132,8 @@ def get_stack_profile(name: str) -> StackProfile:
     return profiles[name]
 
 
-def stack_for_framework(framework: str) -> Stack:
-    """The stack that an own script in `framework` most likely is (pytorch, tensorflow, jax, mxnet ...).
+def framework_profile(framework: str) -> StackProfile:
+    """The stack that a script in `framework` usually is (pytorch, tensorflow, jax, mxnet ...).
 
     Raises:
         UnknownNameError: If no stack of that framework is known.
@@ -144,16 +144,16 @@ def stack_for_framework(framework: str) -> Stack:
         raise UnknownNameError(
             kind="framework", name=framework, known=usual, hint=f"Known: {', '.join(usual)}."
         )
-    return get_stack(usual[name])
+    return get_stack_profile(usual[name])
 
 
-def usual_stack(family: str) -> Stack:
-    """The stack that a script of one's own most likely is, by family of the model.
+def usual_profile(family: str) -> StackProfile:
+    """The stack that a user's script usually is, by family of the model.
 
-    >>> usual_stack("cnn").profile
+    >>> usual_profile("cnn").name
     'pytorch-eager'
     """
-    return get_stack(_document()["family"].get(family, DEFAULT_PROFILE))
+    return get_stack_profile(_document()["family"].get(family, DEFAULT_PROFILE))
 
 
 def get_stack(name: str = DEFAULT_PROFILE) -> Stack:

@@ -1,15 +1,19 @@
-"""`find_layouts`: the question in people's words, as `predict_time` takes it."""
+"""`find_layouts`: the fastest layouts of a request."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
-from ..predict.asked import resolve_asked
-from ..predict.question import Said, check_counts, resolve_stack
+from ..diagnostics import Diagnostics
+from ..errors import ConfigError
+from ..predict.api import as_request
 from ..ray_executor import spread_over
+from ..request.request import Request
+from ..request.resolve import cluster_of, precision_of, stack_of, workload_of
+from ..request.schema import LayoutOptions, request_fields
+from ..request.signature import takes_request_fields
 from ..workload.workload import Workload
 from .problem import Problem
 from .result import LayoutSearch
@@ -23,110 +27,92 @@ _MOST_DEVICES_PER_SAMPLE = 8
 """Of large clusters, which take more tokens (Llama 3 405B: 16M on 16,384 devices, table 4)."""
 _SAMPLES_PER_DEVICE = 32
 """The same for models without sequences."""
+_OF_ONE_LAYOUT = frozenset(
+    {
+        *LayoutOptions.model_fields,
+        *("batch_size", "calibration", "epochs", "input_rate", "samples", "scope", "steps"),
+    }
+)
+SEARCHED_FIELDS = tuple(name for name, _ in request_fields() if name not in _OF_ONE_LAYOUT)
+"""Fields of a request that a search takes; the others belong to one layout or to a run."""
 
 
+DEFAULT_GPUS = 8
+"""Devices that a layout is sought for when no number is given."""
+
+
+@takes_request_fields(only=SEARCHED_FIELDS)
 def find_layouts(
     model: Any,
     *,
-    precision: str = "bf16-mixed",
-    device: str | None = None,
-    gpus: int = 8,
-    nodes: int | None = None,
-    node_type: str | None = None,
-    global_batch_size: int | None = None,
-    seq_len: int | None = None,
-    image_size: int | None = None,
-    framework: str | None = None,
-    stack: str | None = None,
-    optimizer: str | None = None,
-    sizes: Mapping[str, Any] | None = None,
-    custom: str | Path | None = None,
     fix: Sequence[str] = (),
     top: int = 10,
-    coverage: float = 0.9,
     workers: int | None = 1,
     ray: str | None = None,
-    example_inputs: Any = None,
     progress: Progress | None = None,
-    stragglers: bool = True,
+    **options: Any,
 ) -> LayoutSearch:
     """The fastest layouts of a model on a cluster.
 
     Args:
-        model: As for `predict_time`.
-        precision: Any usual spelling.
-        device: Accelerator name; A100-SXM4-80GB when nothing is said.
-        gpus: Devices in all.
-        nodes: Hosts the devices are spread over.
-        node_type: DGX-A100, p4d.24xlarge ...: sets the links.
-        global_batch_size: Samples per optimizer step over all devices; 4M tokens, or 32 samples per
-            device, when nothing is said.
-        seq_len: Tokens per sample.
-        image_size: Side of the images [pixels].
-        framework: pytorch, tensorflow, jax ...
-        stack: Software profile (`precision-time stacks`).
-        optimizer: sgd, adamw, lamb ...
-        sizes: Sizes of a parametric model (hidden, layers, heads ...).
-        custom: TOML or YAML file with devices and clusters of your own.
+        model: As `predict_time` takes it, or a `Request`.
         fix: Fields of the layout that are given, as "tp=8" or "zero=1,3".
         top: Layouts to return.
-        coverage: Probability that the intervals hold, 0..1.
         workers: Processes that price; None: one per core, at most 8.
         ray: Instead of processes: "local" for a Ray of its own with `workers` CPUs, or a cluster's address.
-        example_inputs: Inputs of an `nn.Module`.
-        progress: Told of every step: what is done, how much of it, how much there is.
-        stragglers: Allow for the slowest of many devices; False for devices that are all alike.
+        progress: Called at every step with what is done, how much of it, and how much there is.
+        options: Fields of `Request` but those of the layout, all optional. Without a global batch a step
+            takes 4M tokens, or 32 samples per device; without a number of devices there are 8.
 
     Returns:
         Ranked layouts, each with its prediction; none where nothing fits, with what misses and what to
         change.
 
     Raises:
-        UnknownNameError: Model, device, precision, stack or field of a layout that nobody knows.
-        ConfigError: Counts, batches or a precision that cannot be.
-        LayoutError: If no layout holds at all.
+        UnknownNameError: Model, device, precision, stack or field of a layout that no catalog holds.
+        ConfigError: Counts, batches or a precision that do not fit together.
+        LayoutError: If no layout is valid.
         CaptureError: A model that cannot be turned into an operator graph.
     """
     fixed = parse_fixed(fix)
-    check_counts(
-        gpus=gpus, nodes=nodes, seq_len=seq_len, image_size=image_size, global_batch_size=global_batch_size
-    )
-    said = Said()
-    asked = resolve_asked(
-        model,
-        said,
-        precision=precision,
-        device=device,
-        gpus=gpus,
-        nodes=nodes,
-        node_type=node_type,
-        custom=custom,
-        seq_len=seq_len,
-        image_size=image_size,
-        sizes=sizes,
-        optimizer=optimizer,
-        coverage=coverage,
-        example_inputs=example_inputs,
-    )
-    chosen_stack = resolve_stack(stack, framework, asked.workload.family, said)
-    batch = _batch(global_batch_size, asked.workload, gpus, said)
-    problem = Problem(
-        workload=asked.workload,
-        cluster=asked.cluster,
-        precision=asked.precision,
-        stack=chosen_stack,
-        global_batch_size=batch,
-        stragglers=stragglers,
-        assumptions=tuple(said.assumptions),
-        warnings=tuple(said.warnings),
-    )
+    request = as_request(model, options)
+    if "gpus" not in request.model_fields_set:
+        request = request.with_(gpus=DEFAULT_GPUS)
     with spread_over(ray, workers) as over:
-        return search_layouts(problem, fixed=fixed, top=top, over=over, coverage=coverage, progress=progress)
+        return search_layouts(
+            _problem(request), fixed=fixed, top=top, over=over, coverage=request.coverage, progress=progress
+        )
 
 
-def _batch(given: int | None, workload: Workload, gpus: int, said: Said) -> int:
+def _problem(request: Request) -> Problem:
+    found = Diagnostics()
+    workload = workload_of(request)
+    cluster = cluster_of(request, found)
+    precision = precision_of(request.precision, cluster.device, found)
+    stack = stack_of(request, workload.family, cluster.device, found)
+    batch = _batch(request.global_batch_size, workload, request.gpus, found)
+    first = Diagnostics()
+    first.assume("model", *workload.assumptions)
+    first.assume("cluster", *cluster.assumptions)
+    return Problem(
+        workload=workload,
+        cluster=cluster,
+        precision=precision,
+        stack=stack,
+        global_batch_size=batch,
+        stragglers=request.stragglers,
+        diagnostics=(*first.items, *found.items),
+    )
+
+
+def _batch(given: float | None, workload: Workload, gpus: int, found: Diagnostics) -> int:
     """The samples of a step: as given, else a usual number that the devices divide."""
     if given is not None:
+        if given != int(given):
+            raise ConfigError(
+                f"global_batch_size={given:g} is invalid: a search shares out whole samples. To fix: "
+                f"global_batch_size={math.ceil(given)}."
+            )
         return int(given)
     tokens = workload.graph.seq_len
     if tokens is None:
@@ -137,5 +123,5 @@ def _batch(given: int | None, workload: Workload, gpus: int, said: Said) -> int:
         shares = next(share for share in range(max(int(gpus / usual), 1), 0, -1) if gpus % share == 0)
         batch = gpus // shares if shares > 1 else math.ceil(usual / gpus) * gpus
         size = f"{batch * tokens / 2**20:.3g}M tokens"
-    said.assumptions.append(f"Global batch not given: {batch} samples per step ({size}) assumed.")
+    found.assume("default-batch", f"Global batch not given: {batch} samples per step ({size}) assumed.")
     return batch

@@ -11,6 +11,7 @@ import numpy as np
 from ..cost.group import JobGroup, group_of_jobs
 from ..cost.job import Job, Stack
 from ..cost.memory import memory_of, total_bytes
+from ..diagnostics import Diagnostic
 from ..hardware.device import Cluster
 from ..parallel.layout import Layout
 from ..precision.policy import PrecisionPolicy
@@ -32,9 +33,8 @@ class Problem:
     """Samples per optimizer step over all devices."""
     stragglers: bool = True
     """Allow for the slowest of many devices."""
-    assumptions: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-    """What must be warned of whatever the layout."""
+    diagnostics: tuple[Diagnostic, ...] = ()
+    """What was filled in, and what to act on whatever the layout."""
     token: str = field(default_factory=lambda: uuid4().hex, compare=False, repr=False)
     """Tells copies of one problem in other processes from other problems."""
 
@@ -54,7 +54,7 @@ class Problem:
             layout=layout,
             stack=self.stack,
             stragglers=self.stragglers,
-            assumptions=self.assumptions,
+            diagnostics=self.diagnostics,
         )
 
     def group(self, layout: Layout, batches: Sequence[float] = ()) -> JobGroup:

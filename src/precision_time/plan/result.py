@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from ..cost.job import Job
+from ..diagnostics import Diagnostic, Severity, texts_of
 from ..parallel.layout import Checkpointing, Layout, PipelineSchedule
 from ..predict.prediction import Prediction
 
@@ -80,9 +81,8 @@ class LayoutSearch:
     why: str = ""
     """Why the best is faster than the next, in words."""
     shortfall: Shortfall | None = None
-    assumptions: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-    """Of every layout; those of one layout stand in its prediction."""
+    diagnostics: tuple[Diagnostic, ...] = ()
+    """Of every layout; those of one layout are in its prediction."""
     jobs: tuple[Job, ...] = field(default=(), repr=False)
     """Of the ranked layouts, in their order."""
 
@@ -93,7 +93,18 @@ class LayoutSearch:
             "ranked": [each.to_dict() for each in self.ranked],
             "counts": asdict(self.counts),
             "shortfall": None if self.shortfall is None else asdict(self.shortfall),
+            "diagnostics": [asdict(each) for each in self.diagnostics],
         }
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What was filled in, in words."""
+        return texts_of(self.diagnostics, Severity.ASSUMPTION)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What to act on whatever the layout, in words."""
+        return texts_of(self.diagnostics, Severity.WARNING)
 
     def __str__(self) -> str:
         """The page that `precision-time layout` prints."""

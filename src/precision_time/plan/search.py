@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from ..diagnostics import Diagnostics
 from ..errors import ConfigError, LayoutError
 from ..executor import Map, in_chunks
 from ..learn.artifact import TrainedPredictor, shipped_predictor
@@ -112,8 +113,7 @@ def search_layouts(
         search_s=time.perf_counter() - start,
         why=why_first(ranked),
         shortfall=None if ranked or kept.nearest is None else shortfall(problem, kept.nearest, fixed or {}),
-        assumptions=(*problem.workload.assumptions, *problem.cluster.assumptions, *problem.assumptions),
-        warnings=problem.warnings,
+        diagnostics=problem.diagnostics,
         jobs=tuple(problem.job(each.layout) for each in ranked),
     )
 
@@ -206,7 +206,11 @@ def _ranked(pricing: _Pricing, top: int, coverage: float) -> tuple[RankedLayout,
     shape = model_shape(problem.workload.graph)
     answers: list[RankedLayout] = []
     for layout in best:
-        said = predict_job(problem.job(layout), predictor, length=RunLength(), coverage=coverage)
-        warnings = dict.fromkeys((*problem.warnings, *layout_warnings(layout, shape), *said.warnings))
-        answers.append(RankedLayout(layout=layout, prediction=replace(said, warnings=tuple(warnings))))
+        job = problem.job(layout)
+        found = Diagnostics([*job.diagnostics])
+        found.warn("layout", *layout_warnings(layout, shape))
+        answer = predict_job(
+            replace(job, diagnostics=tuple(found.items)), predictor, length=RunLength(), coverage=coverage
+        )
+        answers.append(RankedLayout(layout=layout, prediction=answer))
     return tuple(sorted(answers, key=lambda each: each.step_time_s))

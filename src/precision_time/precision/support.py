@@ -23,6 +23,8 @@ _MIXED_NAMES = {
     DType.FP4: ("nvfp4-mixed",),
     DType.INT8: ("int8-mixed",),
 }
+_MATRIX_UNITS = 3.0
+"""Times the fp32 rate: packed fp16 arithmetic reaches two (P100), matrix units eight (V100, T4)."""
 
 
 def effective_dtype(dtype: DType, device: Device) -> DType:
@@ -59,6 +61,19 @@ def supported_precisions(device: Device) -> tuple[str, ...]:
         if dtype.value in device.peak_flops_per_s:
             names.extend(policies)
     return tuple(names)
+
+
+def natural_precision(device: Device) -> str:
+    """What training on a device usually runs in.
+
+    bf16-mixed where it has bf16 hardware, fp16-mixed where only fp16 has matrix units (V100, T4), else fp32.
+    """
+    peaks = device.peak_flops_per_s
+    if "bf16" in peaks and effective_dtype(DType.BF16, device) is DType.BF16:
+        return "bf16-mixed"
+    if peaks.get("fp16", 0.0) >= _MATRIX_UNITS * peaks["fp32"]:
+        return "fp16-mixed"
+    return "fp32"
 
 
 def check_support(policy: PrecisionPolicy, device: Device) -> tuple[str, ...]:

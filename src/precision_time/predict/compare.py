@@ -1,4 +1,4 @@
-"""One question at several precisions: the same job side by side, at the same batch."""
+"""One request at several precisions: the same job side by side, at the same batch."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..diagnostics import Diagnostic, Severity
 from ..errors import ConfigError, PrecisionTimeError
 from ..precision.catalog import known_precisions
+from ..request.request import Request
+from ..request.signature import takes_request_fields
+from .api import as_request, predict
 from .prediction import Prediction
 
 ALL = "all"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Comparison:
+class PrecisionComparison:
     """The answers in the order asked, and why those that `all` includes could not be given."""
 
     predictions: tuple[Prediction, ...]
@@ -28,48 +32,65 @@ class Comparison:
         }
 
 
-def compare_precisions(model: Any, precisions: str | Sequence[str] = ALL, **arguments: Any) -> Comparison:
+@takes_request_fields(without=("precision",))
+def compare_precisions(
+    model: Any, precisions: str | Sequence[str] = ALL, **options: Any
+) -> PrecisionComparison:
     """Predictions of one job at several precisions.
 
     Where no batch is given, the largest default that fits at every precision is taken for all of them:
     step times of different batches would say nothing about the precisions.
 
     Args:
-        model: As `predict_time` takes it.
+        model: As `predict_time` takes it, or a `Request`.
         precisions: Names in any usual spelling; "all" for every policy that the device can run.
-        arguments: The other arguments of `predict_time`.
+        options: Fields of `Request`, all optional.
 
     Raises:
-        ConfigError: If no precision is named, or a named one cannot be; as `predict_time` otherwise.
+        ConfigError: If no precision is named, or a named one is invalid; as `predict_time` otherwise.
     """
     every = precisions == ALL
     names = known_precisions() if every else tuple(precisions)
     if not names:
         raise ConfigError("No precision is named. To fix: name at least one, such as fp16-mixed, or 'all'.")
-    answers, skipped = _answers(model, names, arguments, every)
-    batches = {answer.micro_batch_size for answer in answers}
-    if len(batches) > 1:
-        common = min(batches)
-        answers, _ = _answers(
-            model, [a.precision for a in answers], {**arguments, "batch_size": common}, every
-        )
-        said = f"Batch size not given: {common:g} per device, the largest that fits at every precision."
-        answers = [replace(answer, assumptions=(*answer.assumptions, said)) for answer in answers]
-    return Comparison(predictions=tuple(answers), skipped=skipped)
+    request = as_request(model, options)
+    answers, skipped = _answers(request, names, every)
+    if len({answer.micro_batch_size for answer in answers}) > 1:
+        common = min(answer.micro_batch_size for answer in answers)
+        answers, _ = _answers(request.with_(batch_size=common), [a.precision for a in answers], every)
+        text = f"Batch size not given: {common:g} per device, the largest that fits at every precision."
+        assumed = Diagnostic("default-batch", Severity.ASSUMPTION, text)
+        answers = [replace(answer, diagnostics=(*answer.diagnostics, assumed)) for answer in answers]
+    return PrecisionComparison(predictions=tuple(answers), skipped=skipped)
 
 
-def _answers(
-    model: Any, names: Sequence[str], arguments: dict[str, Any], every: bool
-) -> tuple[list[Prediction], dict[str, str]]:
+def compare_requests(requests: Sequence[Request]) -> PrecisionComparison:
+    """Predictions of requests whose `precision` may name several, separated by commas, or "all"."""
+    found = [_compared(request) for request in requests]
+    return PrecisionComparison(
+        predictions=tuple(answer for each in found for answer in each.predictions),
+        skipped={name: reason for each in found for name, reason in each.skipped.items()},
+    )
+
+
+def _compared(request: Request) -> PrecisionComparison:
+    given = request.precision
+    names = None if given is None else [name.strip() for name in given.split(",") if name.strip()]
+    if names is not None and [name.lower() for name in names] == [ALL]:
+        return compare_precisions(request)
+    if names is not None and len(names) != 1:
+        return compare_precisions(request, names)
+    return PrecisionComparison(predictions=(predict(request),), skipped={})
+
+
+def _answers(request: Request, names: Sequence[str], every: bool) -> tuple[list[Prediction], dict[str, str]]:
     """One prediction per name; with `every`, names that fail are left out unless all of them do."""
-    from .api import predict_time
-
     answers: list[Prediction] = []
     skipped: dict[str, str] = {}
     first_error: PrecisionTimeError | None = None
     for name in names:
         try:
-            answers.append(predict_time(model, precision=name, **arguments))
+            answers.append(predict(request.with_(precision=name)))
         except PrecisionTimeError as error:
             if not every:
                 raise

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..cost.roofline import kernel_seconds, load_kernel_model, rates_of
-from ..hardware.catalog import get_cluster
+from ..diagnostics import Diagnostics, Severity, texts_of
 from ..hardware.device import Device
 from ..precision.catalog import get_policy
 from ..precision.lowered import PHASES, LoweredStep
 from ..precision.lowering import DTYPES, OP_CLASSES, lower
-from .asked import resolve_precision
-from .question import DEFAULT_DEVICE, Said, resolve_workload
+from ..request.resolve import cluster_of, precision_of, workload_of
+from ..request.signature import takes_request_fields
+from .api import as_request
 
 _DEFAULT_BATCH = 32.0
+EXPLAINED_FIELDS = (
+    *("device", "precision", "batch_size", "seq_len", "image_size", "sizes", "task", "custom"),
+    "example_inputs",
+)
+"""Fields of a request that an explanation depends on."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,40 +74,24 @@ class _Priced:
     launches: np.ndarray[Any, np.dtype[np.float64]]
 
 
-def explain(
-    model: Any,
-    *,
-    precision: str = "fp16-mixed",
-    device: str | None = None,
-    batch_size: float | None = None,
-    seq_len: int | None = None,
-    image_size: int | None = None,
-    sizes: Mapping[str, Any] | None = None,
-    custom: str | Path | None = None,
-) -> Explanation:
-    """Set a precision against fp32, per operator class.
+@takes_request_fields(only=EXPLAINED_FIELDS)
+def explain(model: Any, **options: Any) -> Explanation:
+    """Compare a precision with fp32, per operator class.
 
     Args:
-        model: As `predict_time` takes it.
-        precision: Any usual spelling.
-        device: Accelerator; A100-SXM4-80GB when nothing is said.
-        batch_size: Samples; 32 when nothing is said.
-        seq_len: Tokens per sample.
-        image_size: Side of the images [pixels].
-        sizes: Sizes of a parametric model.
-        custom: File with your own devices.
+        model: As `predict_time` takes it, or a `Request`.
+        options: Fields of `Request` that describe the model, the device and the precision; the batch is 32
+            when not given.
 
     Raises:
         ConfigError: As `predict_time`.
     """
-    workload = resolve_workload(
-        model, None, seq_len=seq_len, image_size=image_size, sizes=sizes, dataset=None, optimizer=None
-    )
-    custom_path = None if custom is None else Path(custom)
-    target = get_cluster(device=device or DEFAULT_DEVICE, num_devices=1, custom=custom_path).device
-    said = Said()
-    policy = resolve_precision(precision, target, said)
-    batch = float(batch_size or _DEFAULT_BATCH)
+    request = as_request(model, options)
+    workload = workload_of(request)
+    found = Diagnostics()
+    target = cluster_of(request, found).device
+    policy = precision_of(request.precision, target, found)
+    batch = float(request.batch_size or _DEFAULT_BATCH)
     ours = _price(lower(workload.graph, policy), target, batch)
     wide = _price(lower(workload.graph, get_policy("fp32")), target, batch)
     casts = ours.step.is_cast
@@ -123,7 +111,7 @@ def explain(
         fp32_time_s=float(wide.seconds.sum()),
         tensor_core_share=float(ours.flops[narrow].sum()) / max(product_flops, 1.0),
         rows=_rows(ours, wide),
-        warnings=tuple(said.warnings),
+        warnings=texts_of(found.items, Severity.WARNING),
     )
 
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ..diagnostics import Diagnostic, Severity, texts_of
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Interval:
@@ -18,7 +20,7 @@ class Interval:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
-    """One measured run near the question."""
+    """One measured run that resembles the job."""
 
     model: str
     device: str
@@ -37,7 +39,7 @@ class Evidence:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prediction:
-    """The answer to one question, in SI units."""
+    """The answer to one request, in SI units."""
 
     model: str
     device: str
@@ -68,9 +70,18 @@ class Prediction:
     analytical_step_time_s: float
     """What the cost model says before the learned correction."""
     evidence: tuple[Evidence, ...] = ()
-    assumptions: tuple[str, ...] = ()
-    """What was filled in because the caller did not say."""
-    warnings: tuple[str, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+    """What was filled in because the request does not say it, and what to act on."""
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What was filled in, in words."""
+        return texts_of(self.diagnostics, Severity.ASSUMPTION)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What to act on, in words."""
+        return texts_of(self.diagnostics, Severity.WARNING)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready dictionary; keys are the field names."""

@@ -12,11 +12,12 @@ from ..cost.group import group_of_jobs
 from ..cost.job import Job
 from ..cost.roofline import peak_flops_per_s
 from ..cost.step import StepCosts, price
+from ..diagnostics import Diagnostics
 from ..identity_cache import cache_by_identity
 from ..learn.artifact import TrainedPredictor
 from ..learn.calibration.calibration import Calibration
 from ..learn.evidence_space import evidence_keys, nearest
-from ..learn.novelty import NEAR, REACH, share_that_holds
+from ..learn.novelty import NEAR
 from ..learn.serving import StepTimes, on_reference, step_times
 from ..learn.table import JobTable, group_table, job_table
 from ..workload.graph import OpGraph
@@ -63,21 +64,20 @@ def predict_job(
     reference = on_reference(job)
     learned_on = None if reference is job else job_table([reference])
     times = step_times(group_table(group, costs), predictor, coverage=coverage, reference=learned_on)
-    said: tuple[str, ...] = ()
+    found = Diagnostics([*job.diagnostics])
     if calibration is not None:
         shipped = times
         times = calibration.apply(shipped, [job])
-        said = calibration.said(times, shipped, job)
+        found.assume("calibration", *calibration.said(times, shipped, job))
     fed_s = input_time_s(job, length)
     wait_s = max(fed_s - float(times.step_time_s[0]), 0.0)
     step_time_s = float(times.step_time_s[0]) + wait_s
     memory = memory_of_job(job)
     needed = sum(memory.values())
     run = run_times(job, length, step_time_s)
-    warnings = (
-        *job_warnings(job, float(times.corrected.distance[0]), predictor),
-        *(suggest_fit(job) if needed > job.cluster.device.memory_bytes else ()),
-    )
+    _check_evidence(job, float(times.corrected.distance[0]), predictor, found)
+    if needed > job.cluster.device.memory_bytes:
+        found.warn("memory", *suggest_fit(job))
     workload, layout, device = job.workload, job.layout, job.cluster.device
     return Prediction(
         model=workload.name,
@@ -103,8 +103,7 @@ def predict_job(
         fits=needed <= device.memory_bytes,
         analytical_step_time_s=float(times.jobs.analytical_s[0]),
         evidence=nearest_runs(times.jobs, predictor),
-        assumptions=(*workload.assumptions, *job.cluster.assumptions, *job.assumptions, *said),
-        warnings=warnings,
+        diagnostics=tuple(dict.fromkeys(found.items)),
         steps_per_epoch=run.steps_per_epoch,
         epoch_time_s=run.epoch_time_s,
         total_steps=run.total_steps,
@@ -188,24 +187,19 @@ def _measured_run(row_id: int) -> Measurement:
     return corpus_store().get(row_id)
 
 
-def job_warnings(job: Job, distance: float, predictor: TrainedPredictor) -> tuple[str, ...]:
-    """What makes this answer weaker than usual, in words."""
-    warnings: list[str] = []
-    card = predictor.card
-    if distance > REACH:
-        likeness, share = "far from all" if distance > NEAR else "beside the", share_that_holds(distance)
-        taken = "" if share == 1.0 else f"{100.0 * share:.0f} % of the learned correction is taken, and "
-        warnings.append(f"This job lies {likeness} measured runs: {taken}the interval is that of such jobs.")
-    if job.cluster.device.name not in frozenset(card["devices"]):
-        warnings.append(
-            f"No measured run on {job.cluster.device.name} is in the corpus: "
-            "only its data sheet speaks for it."
-        )
+def _check_evidence(job: Job, distance: float, predictor: TrainedPredictor, found: Diagnostics) -> None:
+    """Warn of what makes this answer weaker than usual."""
+    if distance > NEAR:
+        found.warn("extrapolation", "Outside the training data: extrapolating (interval widened).")
+    device = job.cluster.device.name
+    if device not in frozenset(predictor.card["devices"]):
+        found.warn("unmeasured-device", f"No measured run on {device}: predicted from its data sheet alone.")
     unpriced = job.workload.graph.unpriced
     if unpriced:
         counted = ", ".join(f"{name} x{count}" for name, count in sorted(unpriced.items()))
-        warnings.append(f"Operators without a cost formula, priced by memory traffic: {counted}.")
-    return tuple(warnings)
+        found.warn(
+            "unpriced-operators", f"Operators without a cost formula, priced by memory traffic: {counted}."
+        )
 
 
 def input_time_s(job: Job, length: RunLength) -> float:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...cost.job import Job
-from ...cost.stacks import get_stack, usual_stack
+from ...cost.stacks import get_stack, usual_profile
 from ...errors import CaptureError
 from ...hardware.device import Cluster
 from ...hardware.inventory import ClusterResources
@@ -206,5 +206,5 @@ def _job(request: Request, workload: Workload, cluster: Cluster, notes: list[str
             micro_batch_size=float(request.batch_size),
             num_micro_batches=int(request.num_micro_batches),
         ),
-        stack=get_stack(request.stack) if request.stack else usual_stack(workload.family),
+        stack=get_stack(request.stack) if request.stack else usual_profile(workload.family).stack(),
     )

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...cost.job import Job, Stack
-from ...cost.stacks import get_stack, usual_stack
+from ...cost.stacks import get_stack, usual_profile
 from ...errors import ConfigError
 from ...hardware.catalog import get_cluster
 from ...parallel.layout import Layout
@@ -160,7 +160,7 @@ def job_named(said: Mapping[str, Any]) -> Job:
 
 
 def _stack(name: str | None, family: str) -> Stack:
-    return usual_stack(family) if name is None else get_stack(name)
+    return usual_profile(family).stack() if name is None else get_stack(name)
 
 
 @lru_cache(maxsize=256)

@@ -1,113 +1,98 @@
-"""From what people say of a layout to a `Layout`: words parsed, defaults filled in, refusals explained."""
+"""From layout options to a `Layout`: words parsed, defaults filled in, refusals explained."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import TypeVar
+from typing import Any
 
+from ..diagnostics import Diagnostics
 from ..errors import ConfigError, LayoutError
 from ..hardware.device import Cluster
-from ..parallel.layout import AXES, Checkpointing, ContextMethod, Layout, Offload, PipelineSchedule
+from ..parallel.degrees import nearest_multiple
+from ..parallel.layout import AXES, Checkpointing, Layout, Offload, PipelineSchedule
 from ..parallel.placement import placement_in_words, placement_warnings
 from ..parallel.shape import ModelShape, model_shape
-from ..parallel.validation import check_model_layout, layout_warnings
+from ..parallel.validation import check_model_layout, degrees_in_words, layout_warnings
 from ..workload.workload import Workload
-from .question import Said, check_counts, data_parallel_degree
+from .schema import LayoutOptions
 
 _SEQUENCE_PARALLEL_FAMILIES = frozenset({"transformer-decoder", "moe"})
 _FULL_SHARDING = 3
+_SAME_NAMES = (
+    *("tp", "pp", "cp", "ep", "expert_tp", "shard_size", "reshard_after_forward", "prefetch", "offload"),
+    *(
+        "virtual_pp",
+        "stage_layers",
+        "context_method",
+        "expert_capacity",
+        "data_parallel_engine",
+        "rank_order",
+    ),
+)
+"""Fields that a layout and its options share."""
 _MAX_STAGES = 100_000
-"""No pipeline is longer: a guard against a slip of the keyboard."""
-_Word = TypeVar("_Word", bound=StrEnum)
+"""No pipeline is longer: a guard against typing errors."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LayoutWords:
-    """A layout as `predict_time` and the command line take it."""
-
-    tp: int = 1
-    pp: int = 1
-    cp: int = 1
-    ep: int = 1
-    expert_tp: int | None = None
-    zero: int | None = None
-    shard_size: int = 0
-    reshard_after_forward: bool = True
-    prefetch: int = 1
-    offload: str = "none"
-    grad_accum: int = 1
-    schedule: str | None = None
-    virtual_pp: int = 1
-    stage_layers: str | Sequence[int] | None = None
-    sequence_parallel: bool | None = None
-    context_method: str = "ring"
-    expert_capacity: float = 0.0
-    checkpointing: str = "none"
-    rank_order: str | Sequence[str] | None = None
-
-    def check(self) -> None:
-        """Refuse counts that cannot be.
-
-        Raises:
-            ConfigError: If a degree is not a whole number above 0.
-        """
-        check_counts(
-            grad_accum=self.grad_accum,
-            tp=self.tp,
-            pp=self.pp,
-            cp=self.cp,
-            ep=self.ep,
-            expert_tp=self.expert_tp,
-            virtual_pp=self.virtual_pp,
-            shard_size=self.shard_size or None,
-            prefetch=self.prefetch or None,
-            expert_capacity=self.expert_capacity or None,
-        )
-
-
-def layout_of(words: LayoutWords, workload: Workload, gpus: int, said: Said) -> Layout:
+def layout_of(options: LayoutOptions, workload: Workload, gpus: int, found: Diagnostics) -> Layout:
     """The layout, with a micro batch of 1 until the batch is known.
 
     Args:
-        words: What was said; `check` has passed.
+        options: Validated fields.
         workload: Its layers, heads, experts and tokens must divide.
         gpus: Devices in all; what the other degrees leave is data parallel.
-        said: Takes what had to be assumed.
+        found: Collects what had to be assumed.
 
     Raises:
         LayoutError: Degrees that do not fit the devices, the model or each other.
         ConfigError: A word that is none of the choices.
     """
     shape = model_shape(workload.graph)
-    offload = _choice(Offload, words.offload, "offload")
-    checkpointing, share = parse_checkpointing(words.checkpointing, shape.num_layers)
+    checkpointing, share = parse_checkpointing(options.checkpointing, shape.num_layers)
     layout = Layout(
-        dp=data_parallel_degree(gpus, words.tp, words.pp, words.cp, shape),
-        tp=words.tp,
-        pp=words.pp,
-        cp=words.cp,
-        ep=words.ep,
-        expert_tp=words.expert_tp,
-        zero_stage=_zero_stage(words, offload, said),
-        shard_size=words.shard_size,
-        reshard_after_forward=words.reshard_after_forward,
-        prefetch=words.prefetch,
-        offload=offload,
-        num_micro_batches=words.grad_accum,
-        schedule=_schedule(words),
-        virtual_pp=words.virtual_pp,
-        stage_layers=parse_stage_layers(words.stage_layers),
-        sequence_parallel=_sequence_parallel(words, workload, shape),
-        context_method=_choice(ContextMethod, words.context_method, "context_method"),
-        expert_capacity=words.expert_capacity,
+        dp=data_parallel_degree(gpus, options.tp, options.pp, options.cp, shape),
+        tp=options.tp,
+        pp=options.pp,
+        cp=options.cp,
+        ep=options.ep,
+        expert_tp=options.expert_tp,
+        zero_stage=_zero_stage(options, found),
+        shard_size=options.shard_size,
+        reshard_after_forward=options.reshard_after_forward,
+        prefetch=options.prefetch,
+        offload=options.offload,
+        num_micro_batches=options.grad_accum,
+        schedule=_schedule(options),
+        virtual_pp=options.virtual_pp,
+        stage_layers=parse_stage_layers(options.stage_layers),
+        sequence_parallel=_sequence_parallel(options, workload, shape),
+        context_method=options.context_method,
+        expert_capacity=options.expert_capacity,
         checkpointing=checkpointing,
         checkpointed_share=share,
-        rank_order=parse_rank_order(words.rank_order),
+        data_parallel_engine=options.data_parallel_engine,
+        rank_order=parse_rank_order(options.rank_order),
     )
-    check_model_layout(layout, shape, num_devices=gpus)
+    if not options.uneven:
+        check_model_layout(layout, shape, num_devices=gpus)
     return layout
+
+
+def options_of(layout: Layout) -> dict[str, Any]:
+    """The layout options that `layout_of` turns into `layout`, but for its batch: the way back."""
+    share = layout.checkpointed_share
+    partial = layout.checkpointing is Checkpointing.FULL and share != 1.0
+    plain = Layout()
+    options = {
+        name: getattr(layout, name) for name in _SAME_NAMES if getattr(layout, name) != getattr(plain, name)
+    }
+    return options | {
+        "zero": layout.zero_stage,
+        "grad_accum": layout.num_micro_batches,
+        "sequence_parallel": layout.sequence_parallel,
+        "schedule": layout.schedule,
+        "checkpointing": f"{layout.checkpointing.value}:{share!r}" if partial else layout.checkpointing.value,
+    }
 
 
 def layout_remarks(
@@ -205,54 +190,66 @@ def parse_rank_order(given: str | Sequence[str] | None) -> tuple[str, ...]:
     return tuple(name.strip() for name in names if name.strip() != "ep")
 
 
-def _choice(kind: type[_Word], word: str, name: str) -> _Word:
-    try:
-        return kind(word.lower().replace("_", "-"))
-    except (AttributeError, ValueError):
-        known = ", ".join(item.value for item in kind)
-        raise ConfigError(f"{name}={word!r} is none of {known}. To fix: use one of them.") from None
+def _schedule(options: LayoutOptions) -> PipelineSchedule:
+    if options.schedule is not None:
+        return options.schedule
+    return PipelineSchedule.INTERLEAVED if options.virtual_pp > 1 else PipelineSchedule.ONE_F_ONE_B
 
 
-def _schedule(words: LayoutWords) -> PipelineSchedule:
-    if words.schedule is not None:
-        return _choice(PipelineSchedule, words.schedule, "schedule")
-    return PipelineSchedule.INTERLEAVED if words.virtual_pp > 1 else PipelineSchedule.ONE_F_ONE_B
+def _sequence_parallel(options: LayoutOptions, workload: Workload, shape: ModelShape) -> bool:
+    """As given; else where tensor parallelism of language models usually brings it and the tokens divide."""
+    if options.sequence_parallel is not None:
+        return options.sequence_parallel
+    usual = options.tp > 1 and workload.family in _SEQUENCE_PARALLEL_FAMILIES
+    return usual and (shape.seq_len or 0) % (options.tp * options.cp) == 0
 
 
-def _sequence_parallel(words: LayoutWords, workload: Workload, shape: ModelShape) -> bool:
-    """As said; else where tensor parallelism of language models usually brings it and the tokens divide."""
-    if words.sequence_parallel is not None:
-        return words.sequence_parallel
-    usual = words.tp > 1 and workload.family in _SEQUENCE_PARALLEL_FAMILIES
-    return usual and (shape.seq_len or 0) % (words.tp * words.cp) == 0
-
-
-def _zero_stage(words: LayoutWords, offload: Offload, said: Said) -> int:
-    """As said; else what the other words need, 0 if nothing.
+def _zero_stage(options: LayoutOptions, found: Diagnostics) -> int:
+    """As given; else what the other options need, 0 if nothing.
 
     Raises:
         LayoutError: If units are to be gathered ahead where nothing is gathered.
     """
-    ahead = words.prefetch != LayoutWords().prefetch
-    if words.zero is not None:
-        if ahead and words.zero != _FULL_SHARDING:
+    ahead = options.prefetch != type(options).model_fields["prefetch"].default
+    if options.zero is not None:
+        if ahead and options.zero != _FULL_SHARDING:
             raise LayoutError(
-                f"prefetch={words.prefetch} gathers ahead what ZeRO 3 shards, got zero={words.zero}. "
+                f"prefetch={options.prefetch} gathers ahead what ZeRO 3 shards, got zero={options.zero}. "
                 "To fix: zero=3, or leave it away."
             )
-        return words.zero
+        return options.zero
     needs = {
         _FULL_SHARDING: {
-            "shard_size": words.shard_size > 0,
-            "reshard_after_forward": not words.reshard_after_forward,
+            "shard_size": options.shard_size > 0,
+            "reshard_after_forward": not options.reshard_after_forward,
             "prefetch": ahead,
-            "offload=parameters": offload is Offload.PARAMETERS,
+            "offload=parameters": options.offload is Offload.PARAMETERS,
         },
-        2 if words.pp == 1 else 1: {"offload=optimizer": offload is Offload.OPTIMIZER},
+        2 if options.pp == 1 else 1: {"offload=optimizer": options.offload is Offload.OPTIMIZER},
     }
     for stage, reasons in needs.items():
         named = [name for name, given in reasons.items() if given]
         if named:
-            said.assumptions.append(f"ZeRO stage not given: zero={stage} assumed, for {' and '.join(named)}.")
+            found.assume(
+                "default-sharding", f"ZeRO stage not given: zero={stage} assumed, for {' and '.join(named)}."
+            )
             return stage
     return 0
+
+
+def data_parallel_degree(gpus: int, tp: int, pp: int, cp: int, shape: ModelShape) -> int:
+    """Replicas that are left once tensor, pipeline and context degrees are taken.
+
+    Raises:
+        LayoutError: If they do not divide the devices.
+    """
+    degrees = {"tp": tp, "pp": pp, "cp": cp} if cp > 1 else {"tp": tp, "pp": pp}
+    sharing = tp * pp * cp
+    if gpus % sharing:
+        product = " * ".join(f"{name}({degree})" for name, degree in degrees.items())
+        others = degrees_in_words(gpus, degrees, shape)
+        raise LayoutError(
+            f"Invalid layout: {product} = {sharing} does not divide {gpus} devices. "
+            f"To fix: use {nearest_multiple(sharing, gpus)} devices, or {others}."
+        )
+    return int(gpus // sharing)

@@ -1,0 +1,193 @@
+"""Command-line options made of the fields of `Request`: a new field is a new option."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import types
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import typer
+from pydantic.fields import FieldInfo
+
+from ..errors import ConfigError
+from ..request.fields import Option
+from ..request.files import is_request_file, read_requests
+from ..request.request import Request
+from ..request.schema import option_of, request_fields
+from .options import COMPLETIONS, complete_words
+
+PREFIX = "--"
+_SEVERAL_PRECISIONS = "Precision, several separated by commas, or all that the device can do."
+_SHOWN_TYPES = {int: "INTEGER", float: "NUMBER", Path: "FILE"}
+
+
+def request_options(
+    *, only: Iterable[str] = (), without: Iterable[str] = (), precisions: bool = False
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command that ends in `**fields` an option for every field of a request.
+
+    The command's own parameters come after them. A field that is not given is not in `fields`.
+
+    Args:
+        only: Fields to take; all when empty.
+        without: Fields to leave out.
+        precisions: Whether `--precision` takes several.
+    """
+    kept, left_out = set(only), {"model", *without}
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(command, eval_str=True)
+        own = [item for item in signature.parameters.values() if item.kind is not item.VAR_KEYWORD]
+        names = {item.name for item in own}
+        fields = [
+            _parameter(name, info, option, precisions)
+            for name, info in request_fields()
+            if name not in left_out | names and (not kept or name in kept) and (option := option_of(info))
+        ]
+        positional = [item for item in own if item.kind is not item.KEYWORD_ONLY]
+        further = [item for item in own if item.kind is item.KEYWORD_ONLY]
+        parameters = [*positional, *fields, *further]
+        command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {item.name: item.annotation for item in parameters}
+        return command
+
+    return decorate
+
+
+def requests_of(model: str, fields: Mapping[str, Any]) -> list[Request]:
+    """What a command line asks: one request, or those of a job file with the options in their place.
+
+    Args:
+        model: The argument of the command.
+        fields: Values of the options; None where one was not given.
+
+    Raises:
+        ConfigError: If a value breaks the rule of its field.
+    """
+    given = {name: value for name, value in fields.items() if value is not None}
+    if "sizes" in given:
+        given["sizes"] = _sizes(given["sizes"])
+    if not given.get("sizes"):
+        given.pop("sizes", None)
+    if is_request_file(model):
+        return [request.with_(**given) if given else request for request in read_requests(model)]
+    return [Request.of({"model": model, **given}, prefix=PREFIX)]
+
+
+def one_request(model: str, fields: Mapping[str, Any]) -> Request:
+    """`requests_of` for a command that answers one request.
+
+    Raises:
+        ConfigError: If a job file holds several.
+    """
+    found = requests_of(model, fields)
+    if len(found) > 1:
+        raise ConfigError(
+            f"{model} holds {len(found)} jobs, this command answers one. To fix: split the file."
+        )
+    return found[0]
+
+
+def request_arguments(request: Request) -> list[str]:
+    """The words that ask a request on the command line: the way back from `requests_of`."""
+    words = [str(request.model)]
+    for name, value in request.given().items():
+        info = dict(request_fields())[name]
+        option = option_of(info)
+        if option is None or name == "model":
+            continue
+        flag = _flags(name, option)[-1] if name == "sizes" else f"{PREFIX}{name.replace('_', '-')}"
+        if name == "sizes":
+            words += [
+                word
+                for key, size in value.items()
+                for word in (flag, f"{key}={size if isinstance(size, str) else json.dumps(size)}")
+            ]
+        elif isinstance(value, bool):
+            words.append(flag if value else f"{PREFIX}no-{flag.removeprefix(PREFIX)}")
+        else:
+            words += [flag, str(value.value if isinstance(value, Enum) else value)]
+    return words
+
+
+def _parameter(name: str, info: FieldInfo, option: Option, precisions: bool) -> inspect.Parameter:
+    kind = _plain_type(info.annotation)
+    several = precisions and name == "precision"
+    text = _SEVERAL_PRECISIONS if several else option.help
+    default = option.default or _shown(info.get_default(call_default_factory=True))
+    choices = _choices(info.annotation)
+    shown: dict[str, Any] = {
+        "help": f"{text} Default: {default}." if default else text,
+        "show_default": False,
+    }
+    if kind is bool:
+        flag = f"{PREFIX}{name.replace('_', '-')}"
+        typed: Any = bool | None
+        declared: tuple[str, ...] = (f"{flag}/{PREFIX}no-{flag.removeprefix(PREFIX)}",)
+    else:
+        # Text, whatever the type: the request checks it, with the same words as for a job file.
+        typed = list[str] | None if kind is dict else str | None
+        declared = _flags(name, option)
+        shown["metavar"] = option.metavar or "|".join(choices) or _SHOWN_TYPES.get(kind, "TEXT")
+        if several:
+            shown["metavar"] = "P[,P2...]|all"
+        if option.complete or choices:
+            shown["autocompletion"] = COMPLETIONS.get(option.complete) or complete_words(*choices)
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[typed, typer.Option(*declared, **shown)],
+    )
+
+
+def _flags(name: str, option: Option) -> tuple[str, ...]:
+    if any(flag.startswith(PREFIX) for flag in option.flags):
+        return option.flags
+    return (f"{PREFIX}{name.replace('_', '-')}", *option.flags)
+
+
+def _plain_type(annotation: Any) -> Any:
+    """The one type that a field holds, None and constraints aside."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return _plain_type(get_args(annotation)[0])
+    if origin in (Union, types.UnionType):
+        return _plain_type(next(item for item in get_args(annotation) if item is not type(None)))
+    return origin or annotation
+
+
+def _choices(annotation: Any) -> tuple[str, ...]:
+    origin = get_origin(annotation)
+    if origin is Literal:
+        return tuple(str(item) for item in get_args(annotation))
+    if origin is not None:
+        return next((found for item in get_args(annotation) if (found := _choices(item))), ())
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return tuple(str(item.value) for item in annotation)
+    return ()
+
+
+def _shown(default: Any) -> str:
+    if default is None or default in ("", {}) or isinstance(default, bool):
+        return ""
+    return str(default.value if isinstance(default, Enum) else default)
+
+
+def _sizes(pairs: Iterable[str]) -> dict[str, Any]:
+    """`["hidden=2048"]` as `{"hidden": 2048}`; a value that is no JSON is a word."""
+    sizes: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not name.strip() or not text.strip():
+            raise ConfigError(f"--size {pair!r} is not NAME=VALUE. To fix: write it like --size hidden=2048.")
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = text.strip()
+        sizes[name.strip()] = int(value) if isinstance(value, float) and value.is_integer() else value
+    return sizes

@@ -1,0 +1,131 @@
+"""Requests in files: a job as YAML, TOML or JSON, many jobs as a list, as JSON lines or as a table."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..errors import ConfigError
+from .request import Request
+
+_DOCUMENTS = (".yaml", ".yml", ".toml", ".json")
+_TABLES = (".csv", ".jsonl")
+_JOBS = "jobs"
+_PATHS = ("custom", "calibration")
+_MAX_BYTES = 64 * 2**20
+
+
+def is_request_file(source: str) -> bool:
+    """Whether a path names a file of requests; a .json without a `model` is a model's own configuration."""
+    path = Path(source)
+    suffix = path.suffix.lower()
+    if suffix == ".json" and path.is_file():
+        try:
+            document = json.loads(path.read_text(encoding="utf-8-sig"))
+        except (OSError, ValueError, RecursionError):
+            return False
+        return isinstance(document, list) or (
+            isinstance(document, dict) and ("model" in document or _JOBS in document)
+        )
+    return suffix in (*_DOCUMENTS[:3], *_TABLES)
+
+
+def read_requests(path: str | Path) -> list[Request]:
+    """The requests of a file.
+
+    A document is one job (a mapping with `model`), a list of jobs, or `jobs:` with a list, next to fields
+    that all of them share. Tables have one job per line, with the fields as columns or keys. Paths are
+    relative to the file.
+
+    Raises:
+        ConfigError: If the file is none of these or a field breaks its rule; names file, job and field.
+    """
+    file = Path(path)
+    try:
+        if file.stat().st_size > _MAX_BYTES:
+            raise ConfigError(f"{file} is larger than {_MAX_BYTES // 2**20} MiB. To fix: split it.")
+        text = file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} cannot be read: {error}. To fix: check path and encoding.") from error
+    try:
+        jobs = list(_jobs(file, text))
+    except ConfigError:
+        raise
+    except (ValueError, csv.Error, RecursionError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(
+            f"{file} is not a valid {file.suffix} file: {reason}. To fix: correct it."
+        ) from error
+    if not jobs:
+        raise ConfigError(f"{file} holds no job. To fix: give at least `model: NAME`.")
+    requests = []
+    for number, (place, fields) in enumerate(jobs, start=1):
+        named = {
+            name: str(file.parent / value) if name in _PATHS and isinstance(value, str) else value
+            for name, value in fields.items()
+        }
+        try:
+            requests.append(Request.of(named))
+        except ConfigError as error:
+            raise ConfigError(f"{file}, {place or f'job {number}'}: {error}") from None
+    return requests
+
+
+def _jobs(file: Path, text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Where each job is, and its fields."""
+    suffix = file.suffix.lower()
+    if suffix == ".csv":
+        reader = csv.DictReader(io.StringIO(text), strict=True)
+        for row in reader:
+            if None in row or None in row.values():
+                raise ConfigError(
+                    f"{file}, line {reader.line_num}: the number of cells is not that of the header. To fix: "
+                    "complete the row, or quote cells that contain commas."
+                )
+            yield f"line {reader.line_num}", {name: _cell(cell) for name, cell in row.items() if cell.strip()}
+    elif suffix == ".jsonl":
+        for number, line in enumerate(text.splitlines(), start=1):
+            if line.strip():
+                yield f"line {number}", _mapping(json.loads(line), file, f"line {number}")
+    else:
+        document = _document(suffix, text)
+        jobs = document if isinstance(document, list) else [document]
+        shared: Mapping[str, Any] = {}
+        if isinstance(document, Mapping) and _JOBS in document:
+            shared = {name: value for name, value in document.items() if name != _JOBS}
+            jobs = document[_JOBS] if isinstance(document[_JOBS], list) else [document[_JOBS]]
+        for number, job in enumerate(jobs, start=1):
+            place = f"job {number}" if len(jobs) > 1 else ""
+            yield place, {**shared, **_mapping(job, file, place)}
+
+
+def _document(suffix: str, text: str) -> Any:
+    if suffix == ".toml":
+        return tomllib.loads(text)
+    if suffix == ".json":
+        return json.loads(text)
+    import yaml
+
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
+
+
+def _cell(text: str) -> Any:
+    """A cell; objects and lists as JSON."""
+    return json.loads(text) if text.lstrip().startswith(("{", "[")) else text.strip()
+
+
+def _mapping(value: Any, file: Path, place: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ConfigError(
+            f"{file}{place and ', '}{place}: a job is a mapping of fields to values, got "
+            f"{type(value).__name__}. To fix: write it like `model: resnet50`."
+        )
+    return {str(name): item for name, item in value.items()}

@@ -1,0 +1,80 @@
+"""`Request`: a training job to predict.
+
+Keyword arguments, command-line options, job files, table rows and measured runs are all requests, and
+`Request.resolve` is the only builder of a `Job`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+from pydantic import ValidationError
+
+from ..cost.job import Job
+from .resolve import job_of_request
+from .schema import ALIASES, LayoutOptions, RequestFields, request_fields
+from .validation import config_error
+
+
+class Request(RequestFields):
+    """A training job to predict. `model` is all that is needed; every gap is filled and reported."""
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any], *, prefix: str = "") -> Self:
+        """A request from names and values.
+
+        Args:
+            given: Field to value, layout options among them; None stands for not given.
+            prefix: What stands before a field where the user wrote it: `--` for options.
+
+        Raises:
+            ConfigError: If a field is unknown or a value breaks its rule; names both as the user did.
+        """
+        try:
+            return cls.model_validate(given)
+        except ValidationError as error:
+            names = tuple(name for name, _ in request_fields())
+            said = {ALIASES.get(name, name): name for name in given}
+            raise config_error(
+                error,
+                fields=names,
+                spelled=lambda name: _spelled(said.get(name, name), prefix),
+                as_text=bool(prefix),
+            ) from None
+
+    def with_(self, **changes: Any) -> Self:
+        """The same request with other values; layout options by their own names."""
+        return self.of({**self.given(), **changes})
+
+    def given(self) -> dict[str, Any]:
+        """The fields that were set, layout options among them, as plain values."""
+        fields = {
+            name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set
+        }
+        layout = fields.pop("layout", None)
+        if isinstance(layout, LayoutOptions):
+            fields |= {
+                name: getattr(layout, name)
+                for name in LayoutOptions.model_fields
+                if name in layout.model_fields_set
+            }
+        return fields
+
+    def resolve(self, *, named_only: bool = False) -> Job:
+        """The job, with every gap filled and listed in its diagnostics.
+
+        Args:
+            named_only: Take models from the catalogs only: nothing that data names is imported or run.
+
+        Raises:
+            UnknownNameError: Model, device, precision or stack that no catalog holds.
+            ConfigError: Counts, batches or a precision that do not fit together.
+            LayoutError: Degrees that do not divide the devices or the model.
+            CaptureError: A model that cannot be turned into an operator graph.
+        """
+        return job_of_request(self, named_only=named_only)
+
+
+def _spelled(name: str, prefix: str) -> str:
+    return f"{prefix}{name.replace('_', '-')}" if prefix else name

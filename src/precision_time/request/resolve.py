@@ -1,0 +1,332 @@
+"""From a request to a `Job`: names looked up, gaps filled, what was filled in reported."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..cost.group import group_of_jobs
+from ..cost.job import Job, Stack
+from ..cost.memory import memory_of, total_bytes
+from ..cost.stacks import StackProfile, framework_profile, get_stack_profile, usual_profile
+from ..diagnostics import Diagnostics
+from ..errors import CaptureError, LayoutError, MissingExtraError, UnknownNameError
+from ..hardware.catalog import get_cluster
+from ..hardware.device import Cluster, Device
+from ..parallel.layout import Layout
+from ..precision.catalog import get_policy, parse_precision
+from ..precision.policy import PrecisionPolicy
+from ..precision.support import check_support, natural_precision
+from ..workload.graph import OpClass, OpGraph
+from ..workload.hf_config import is_config_source
+from ..workload.resolve import load_workload
+from ..workload.workload import Workload
+from .layout import layout_of, layout_remarks
+from .schema import RequestFields
+
+DEFAULT_DEVICE = "A100-SXM4-80GB"
+_DEFAULT_BATCHES = (256, 128, 64, 32, 16, 8, 4, 2, 1)
+"""Tried in this order when no batch size is given: the first that fits in memory."""
+_SUPPORTED_AFTER_YEARS = 0.5
+"""Software that supports a device well comes out this long after it."""
+_CONVOLUTIONS = (OpClass.CONV, OpClass.GROUPED_CONV, OpClass.DEPTHWISE_CONV)
+_TIMM_PREFIX = "timm:"
+_FILE_SUFFIXES = (".json", ".onnx", ".pt2")
+
+
+def job_of_request(request: RequestFields, *, named_only: bool = False) -> Job:
+    """The job that a request describes.
+
+    Args:
+        request: Validated fields.
+        named_only: Take models from the catalogs only: nothing that data names is imported or run.
+
+    Raises:
+        UnknownNameError: Model, device, precision or stack that no catalog holds.
+        ConfigError: A precision that the device cannot compute in.
+        LayoutError: Degrees or batches that do not fit together.
+        CaptureError: A model that cannot be turned into an operator graph.
+    """
+    found = Diagnostics()
+    workload = workload_of(request, named_only=named_only)
+    cluster = cluster_of(request, found)
+    job = Job(
+        workload=workload,
+        cluster=cluster,
+        precision=precision_of(request.precision, cluster.device, found),
+        layout=layout_of(request.layout, workload, request.gpus, found),
+        stack=stack_of(request, workload.family, cluster.device, found),
+        scope=request.scope,
+        stragglers=request.stragglers,
+    )
+    job = _with_batch(job, request, found)
+    placed, warnings = layout_remarks(job.layout, workload, cluster)
+    found.assume("placement", *placed)
+    found.warn("layout", *warnings)
+    _report_length(request, workload, found)
+    first = Diagnostics()
+    first.assume("model", *workload.assumptions)
+    first.assume("cluster", *cluster.assumptions)
+    return replace(job, diagnostics=(*first.items, *found.items))
+
+
+def workload_of(request: RequestFields, *, named_only: bool = False) -> Workload:
+    """The workload of a known name, of a configuration, or of a model captured now."""
+    model = request.model
+    catalog: dict[str, Any] = {
+        "seq_len": request.seq_len,
+        "image_size": request.image_size,
+        "sizes": request.sizes or None,
+        "task": request.task,
+        "dataset": request.dataset,
+        "optimizer": request.optimizer,
+    }
+    if named_only:
+        return load_workload(str(model), **catalog)
+    if is_config_source(model):
+        try:
+            return load_workload(model, **catalog)
+        except (UnknownNameError, CaptureError):
+            if isinstance(model, Mapping) or importlib.util.find_spec("torch") is None:
+                raise
+    if isinstance(model, str | Path):
+        model = str(model).removeprefix(_TIMM_PREFIX)
+        if not (":" in model or model.endswith(_FILE_SUFFIXES)):
+            try:
+                return load_workload(model, **catalog)
+            except UnknownNameError as unknown:
+                return captured_workload(_capture_by_name(model, request, unknown), request)
+    elif isinstance(model, OpGraph):
+        return captured_workload(model, request)
+    from ..workload.capture.sources import capture_model
+
+    graph = capture_model(
+        model,
+        example_inputs=request.example_inputs,
+        seq_len=request.seq_len,
+        image_size=request.image_size,
+    )
+    return captured_workload(graph, request)
+
+
+def _capture_by_name(name: str, request: RequestFields, unknown: UnknownNameError) -> OpGraph:
+    """A model that does not ship, captured if timm or transformers are installed and know it.
+
+    Raises:
+        UnknownNameError: `unknown`, if they are not or do not.
+    """
+    if importlib.util.find_spec("torch") is None:
+        raise unknown
+    from ..workload.capture.sources import capture_model
+
+    try:
+        return capture_model(name, seq_len=request.seq_len, image_size=request.image_size)
+    except (UnknownNameError, MissingExtraError):
+        raise unknown from None
+
+
+def captured_workload(graph: OpGraph, request: RequestFields) -> Workload:
+    """A workload around the graph of a user's own model."""
+    sequences = graph.seq_len is not None
+    return Workload(
+        name=graph.name,
+        graph=graph,
+        family=_family_of(graph),
+        task=request.task,
+        optimizer=request.optimizer or ("adamw" if sequences else "momentum-sgd"),
+        sample_unit="sequence" if sequences else "sample",
+        units_per_sample=float(graph.seq_len or 1),
+        throughput_unit="tokens/s" if sequences else "samples/s",
+        dataset=request.dataset or "",
+        assumptions=()
+        if request.optimizer
+        else ("The optimizer was not given: assumed by the kind of input.",),
+    )
+
+
+def _family_of(graph: OpGraph) -> str:
+    """The family whose kernels do most of the graph's work."""
+    work: dict[OpClass, float] = {}
+    for node in graph.nodes:
+        work[node.op_class] = work.get(node.op_class, 0.0) + node.flops
+    total = sum(work.values()) or 1.0
+    if sum(work.get(op_class, 0.0) for op_class in _CONVOLUTIONS) > total / 2.0:
+        return "cnn"
+    if work.get(OpClass.RNN, 0.0) > total / 3.0:
+        return "rnn"
+    attention = [node for node in graph.nodes if node.op_class is OpClass.ATTENTION]
+    if not attention:
+        return "other"
+    if graph.seq_len is None:
+        return "vit"
+    return "transformer-decoder" if any(node.causal for node in attention) else "transformer-encoder"
+
+
+def cluster_of(request: RequestFields, found: Diagnostics) -> Cluster:
+    """The cluster, with the device that was assumed when none was named."""
+    device = request.device
+    if device is None and request.node_type is None:
+        found.assume("default-device", f"Device not given: {DEFAULT_DEVICE} assumed.")
+        device = DEFAULT_DEVICE
+    named = (device, request.gpus, request.nodes, request.node_type, request.intra_node, request.inter_node)
+    return _catalog_cluster(*named) if request.custom is None else _cluster(*named, request.custom)
+
+
+def _cluster(
+    device: str | None,
+    gpus: int,
+    nodes: int | None,
+    node_type: str | None,
+    intra_node: str | None,
+    inter_node: str | None,
+    custom: Path | None = None,
+) -> Cluster:
+    return get_cluster(
+        device=device,
+        num_devices=gpus,
+        num_nodes=nodes,
+        node_type=node_type,
+        intra_node=intra_node,
+        inter_node=inter_node,
+        custom=custom,
+    )
+
+
+_catalog_cluster = lru_cache(maxsize=8192)(_cluster)
+"""One object per cluster, so that what is worked out for it is kept; custom files may change."""
+
+
+def precision_of(name: str | None, device: Device, found: Diagnostics) -> PrecisionPolicy:
+    """The policy of a name in any usual spelling; the natural one of the device where none is given.
+
+    Raises:
+        UnknownNameError: If no policy has that name.
+        ConfigError: If the device cannot compute in it.
+    """
+    if name is None:
+        name = natural_precision(device)
+        found.assume("default-precision", f"Precision not given: {name} assumed, as usual on {device.name}.")
+    choice = parse_precision(name)
+    if choice.assumption:
+        found.assume("precision", choice.assumption)
+    policy = get_policy(choice.name, variant=choice.variant)
+    found.warn("precision", *check_support(policy, device))
+    return policy
+
+
+def stack_of(request: RequestFields, family: str, device: Device, found: Diagnostics) -> Stack:
+    """The software: the named stack, else the usual one of the framework, else of the model's family.
+
+    Versions are of the year that the request says, else the usual ones of the stack, but never older than
+    what first supports the device.
+    """
+    profile = stack_profile(request.stack, request.framework, family)
+    if request.stack is None and request.framework is None:
+        found.assume(
+            "default-stack", f"Software not given: {profile.name} assumed (`precision-time stacks`)."
+        )
+    return profile.stack(
+        framework=request.framework if request.stack is not None else None,
+        framework_year=request.software or usual_year(profile, device),
+        compiler=request.compiler,
+        channels_last=request.channels_last,
+        fused_optimizer=request.fused_optimizer,
+        unpadded_sequences=request.unpadded_sequences,
+        real_input=request.real_input,
+    )
+
+
+def stack_profile(stack: str | None, framework: str | None, family: str) -> StackProfile:
+    """The profile of a stack that is named, else of a framework, else of a family of models.
+
+    Raises:
+        UnknownNameError: If no such stack or framework is known.
+    """
+    if stack is not None:
+        return get_stack_profile(stack)
+    return usual_profile(family) if framework is None else framework_profile(framework)
+
+
+def usual_year(profile: StackProfile, device: Device) -> float:
+    """Decimal year of the software where nothing says it."""
+    return max(profile.framework_year, device.release_year + _SUPPORTED_AFTER_YEARS)
+
+
+def _with_batch(job: Job, request: RequestFields, found: Diagnostics) -> Job:
+    """The job with its micro batch, sharded where no stage was given and plain DDP does not fit."""
+    batch_size = _stated_batch(job.layout, request)
+    if batch_size is not None:
+        return _sharded_if_needed(_batched(job, batch_size), request.layout.zero, found)
+    for candidate in _DEFAULT_BATCHES:
+        trial = _sharded_if_needed(_batched(job, candidate), request.layout.zero, Diagnostics())
+        if _fits(trial) or candidate == _DEFAULT_BATCHES[-1]:
+            break
+    fits = ", the largest that fits up to 256" if _fits(trial) else ", the smallest"
+    found.assume("default-batch", f"Batch size not given: {candidate} per device{fits}.")
+    return _sharded_if_needed(_batched(job, candidate), request.layout.zero, found)
+
+
+def _stated_batch(layout: Layout, request: RequestFields) -> float | None:
+    """Samples per device and forward pass as the request says, None where it does not.
+
+    Raises:
+        LayoutError: If both batches are given and differ, or the global one does not divide.
+    """
+    batch_size, global_batch_size = request.batch_size, request.global_batch_size
+    shares = layout.dp * layout.num_micro_batches
+    if global_batch_size is None:
+        return batch_size
+    if batch_size is not None:
+        if batch_size * shares == global_batch_size:
+            return batch_size
+        steps = global_batch_size / (batch_size * layout.dp)
+        accumulated = f", or grad_accum={steps:g}" if steps >= 1 and steps == int(steps) else ""
+        raise LayoutError(
+            f"batch_size({batch_size:g}) * dp({layout.dp}) * grad_accum({layout.num_micro_batches}) = "
+            f"{batch_size * shares:g}, but global_batch_size={global_batch_size:g}. To fix: give only one of "
+            f"them{accumulated}."
+        )
+    if global_batch_size % shares:
+        raise LayoutError(
+            f"global_batch_size={global_batch_size:g} does not divide by dp({layout.dp}) * "
+            f"grad_accum({layout.num_micro_batches}) = {shares}. To fix: use "
+            f"{max(global_batch_size // shares, 1) * shares:g}."
+        )
+    return global_batch_size / shares
+
+
+def _sharded_if_needed(job: Job, zero: int | None, found: Diagnostics) -> Job:
+    """The job as it is, or sharded where no stage was given and it does not fit; pipelines shard less."""
+    if zero is not None or job.layout.zero_stage or job.layout.data_ranks == 1 or _fits(job):
+        return job
+    if job.layout.pp > 1:
+        stage, words = 1, "optimizer states sharded (zero=1)"
+    else:
+        stage, words = 3, "full sharding (zero=3, FSDP)"
+    found.assume("default-sharding", f"Plain data parallelism does not fit: {words} assumed.")
+    return replace(job, layout=replace(job.layout, zero_stage=stage))
+
+
+def _batched(job: Job, micro_batch_size: float) -> Job:
+    return replace(job, layout=replace(job.layout, micro_batch_size=float(micro_batch_size)))
+
+
+def _fits(job: Job) -> bool:
+    needed = float(np.max(total_bytes(memory_of(group_of_jobs([job])))))
+    return needed <= job.cluster.device.memory_bytes
+
+
+def _report_length(request: RequestFields, workload: Workload, found: Diagnostics) -> None:
+    if request.steps is not None:
+        return
+    known = request.samples or workload.dataset_samples
+    if request.samples is None and known:
+        found.assume("default-dataset", f"Dataset: {workload.dataset}, {known:,} samples per epoch.")
+    if request.epochs is None and known:
+        found.assume("default-length", "Length of the run not given: one epoch.")

@@ -1,0 +1,312 @@
+"""The fields of a request: their types, rules, defaults and help, in one place.
+
+An option of the command line is a field here and nothing else: its name, its help and its completion are read
+off the field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic.fields import FieldInfo
+
+from ..cost.job import TimingScope
+from ..parallel.layout import ContextMethod, Offload, PipelineSchedule
+from .fields import (
+    NUMBER,
+    WORD,
+    BatchSize,
+    Count,
+    ListText,
+    LongCount,
+    NaturalNumber,
+    Option,
+    PositiveNumber,
+    ZeroStage,
+)
+
+_STRICT = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+ALIASES: Mapping[str, str] = {
+    "num_devices": "gpus",
+    "devices": "gpus",
+    "num_nodes": "nodes",
+    "micro_batch_size": "batch_size",
+    "batch_per_device": "batch_size",
+    "global_batch": "global_batch_size",
+    "dataset_samples": "samples",
+    "timing_scope": "scope",
+    "system": "node_type",
+    "zero_stage": "zero",
+    "num_micro_batches": "grad_accum",
+}
+"""Names of the same quantities in answers and in measurement tables."""
+
+
+class LayoutOptions(BaseModel):
+    """How the job is spread over the devices: degrees, sharding, schedule, recomputation."""
+
+    model_config = _STRICT
+
+    tp: Annotated[Count, Option(help="Tensor-parallel degree.")] = 1
+    pp: Annotated[Count, Option(help="Pipeline-parallel degree.")] = 1
+    cp: Annotated[Count, Option(help="Context-parallel degree: ranks that share a sequence.")] = 1
+    ep: Annotated[Count, Option(help="Expert-parallel degree, over the devices of a pipeline stage.")] = 1
+    expert_tp: Annotated[
+        Count | None, Option(help="Experts: tensor-parallel degree inside one.", default="--tp")
+    ] = None
+    expert_capacity: Annotated[
+        float,
+        NUMBER,
+        Field(ge=0, le=1e7, allow_inf_nan=False),
+        Option(help="Experts: tokens taken, relative to an even share; 0 drops none."),
+    ] = 0.0
+    rank_order: Annotated[
+        ListText | None,
+        Option(
+            help="Axes from neighboring devices outwards, such as tp-cp-dp-pp.",
+            metavar="AXES",
+            default="tp-cp-dp-pp",
+        ),
+    ] = None
+    zero: Annotated[
+        ZeroStage | None,
+        Option(
+            help="Data: ZeRO stage 0-3; 3 is full sharding (FSDP).",
+            default="DDP where it fits, else 3 (1 with --pp)",
+        ),
+    ] = None
+    shard_size: Annotated[
+        NaturalNumber, Option(help="Data: ranks that hold one copy between them (HSDP); 0 for all.")
+    ] = 0
+    reshard_after_forward: Annotated[
+        bool, Option(help="Data: drop gathered parameters after the forward pass (FSDP).")
+    ] = True
+    prefetch: Annotated[
+        NaturalNumber, Option(help="Data: units gathered ahead of their computation (FSDP); 0 for none.")
+    ] = 1
+    offload: Annotated[
+        Offload, WORD, Option(help="Data: what lives in host memory: none, optimizer or parameters.")
+    ] = Offload.NONE
+    data_parallel_engine: Annotated[
+        Literal["ddp", "dataparallel", "parameter-server", "none"],
+        WORD,
+        Option(help="Data: who reduces gradients: ddp, dataparallel (one process), parameter-server."),
+    ] = "ddp"
+    grad_accum: Annotated[Count, Option(help="Micro batches per optimizer step.")] = 1
+    checkpointing: Annotated[
+        str,
+        Option(
+            help="Activations recomputed: none, selective, full, full:0.5 (share of the layers) or full:16 "
+            "(layers).",
+            metavar="MODE",
+        ),
+    ] = "none"
+    sequence_parallel: Annotated[
+        bool | None,
+        Option(help="Tensor: split norms and dropout too.", default="with --tp in language models"),
+    ] = None
+    context_method: Annotated[
+        ContextMethod, WORD, Option(help="Context: how ranks exchange keys: ring, all-gather or ulysses.")
+    ] = ContextMethod.RING
+    schedule: Annotated[
+        PipelineSchedule | None,
+        WORD,
+        Option(help="Pipeline schedule.", default="1f1b; interleaved with --virtual-pp"),
+    ] = None
+    virtual_pp: Annotated[Count, Option(help="Pipeline: model chunks per stage (interleaved).")] = 1
+    stage_layers: Annotated[
+        ListText | None,
+        Option(
+            help="Pipeline: layers of each stage where they differ, such as 7,8x14,7.",
+            metavar="N,NxTIMES...",
+            default="even",
+        ),
+    ] = None
+    uneven: Annotated[
+        bool,
+        Option(
+            help="Accept layers, heads or micro batches that the degrees do not divide: the framework "
+            "pads or splits them unevenly."
+        ),
+    ] = False
+
+
+class RequestFields(BaseModel):
+    """What can be asked of a training job."""
+
+    model_config = _STRICT
+
+    model: Annotated[
+        Any,
+        Option(
+            help="A known name (`precision-time models`), a timm or Hugging Face name, module:function, a "
+            "config.json, an .onnx or .pt2 file, or a job file (.yaml, .toml, .json).",
+            complete="model",
+        ),
+    ]
+    device: Annotated[
+        str | None,
+        Option(
+            help="Device name (`precision-time devices`).",
+            flags=("-d",),
+            complete="device",
+            default="A100-SXM4-80GB",
+        ),
+    ] = None
+    gpus: Annotated[Count, Option(help="Devices in all.", flags=("-g",))] = 1
+    nodes: Annotated[
+        Count | None, Option(help="Hosts the devices are spread over.", default="as few as hold them")
+    ] = None
+    node_type: Annotated[
+        str | None,
+        Option(help="DGX-A100, p4d.24xlarge ...: sets the links.", default="the usual one of the device"),
+    ] = None
+    intra_node: Annotated[
+        str | None,
+        Option(help="Link between the devices of a host: nvlink3+nvswitch, pcie4 ...", default="--node-type"),
+    ] = None
+    inter_node: Annotated[
+        str | None,
+        Option(help="Network between hosts: ib-hdr-200g x8, ethernet-50g ...", default="--node-type"),
+    ] = None
+    precision: Annotated[
+        str | None,
+        Option(
+            help="Precision in any usual spelling (`precision-time precisions`).",
+            flags=("-p",),
+            complete="precision",
+            default="bf16-mixed where the device has bf16, else fp16-mixed, else fp32",
+        ),
+    ] = None
+    batch_size: Annotated[
+        BatchSize | None,
+        Option(
+            help="Samples per device and forward pass, as in a PyTorch script.",
+            flags=("-b",),
+            default="the largest power of two up to 256 that fits",
+        ),
+    ] = None
+    global_batch_size: Annotated[
+        BatchSize | None, Option(help="Samples per optimizer step over all devices.", default="--batch-size")
+    ] = None
+    seq_len: Annotated[Count | None, Option(help="Tokens per sample.", default="the model's")] = None
+    image_size: Annotated[
+        Count | None, Option(help="Side of the images [pixels].", default="the model's")
+    ] = None
+    sizes: Annotated[
+        dict[str, Any],
+        Option(
+            help="Size of a parametric model, such as hidden=2048 or layers=16; may be repeated.",
+            flags=("--size",),
+            metavar="NAME=VALUE",
+        ),
+    ] = {}
+    task: Annotated[
+        str, Option(help="What is trained where a model serves several tasks: squad-finetune, lora ...")
+    ] = ""
+    dataset: Annotated[
+        str | None, Option(help="imagenet, squad1.1, coco2017 ...", default="the model's usual one")
+    ] = None
+    samples: Annotated[
+        LongCount | None, Option(help="Training samples per epoch.", default="those of --dataset")
+    ] = None
+    epochs: Annotated[PositiveNumber | None, Option(help="Length of the run in epochs.", default="1")] = None
+    steps: Annotated[LongCount | None, Option(help="Length of the run in steps.", default="--epochs")] = None
+    optimizer: Annotated[str | None, Option(help="sgd, adamw, lamb ...", default="the model's usual one")] = (
+        None
+    )
+    framework: Annotated[
+        str | None, Option(help="pytorch, tensorflow, jax ...", default="that of --stack")
+    ] = None
+    stack: Annotated[
+        str | None,
+        Option(
+            help="Software stack (`precision-time stacks`).",
+            complete="stack",
+            default="what such a model usually runs on",
+        ),
+    ] = None
+    software: Annotated[
+        PositiveNumber | None,
+        Option(
+            help="When the versions of the software came out, as a decimal year such as 2024.5.",
+            metavar="YEAR",
+            default="usual for --stack, not older than the device",
+        ),
+    ] = None
+    compiler: Annotated[
+        Literal["none", "inductor", "xla", "cudagraphs", "torchscript", "graph"] | None,
+        WORD,
+        Option(help="What compiles the step.", default="that of --stack"),
+    ] = None
+    channels_last: Annotated[
+        bool | None, Option(help="Images in channels-last (NHWC) memory format.", default="that of --stack")
+    ] = None
+    fused_optimizer: Annotated[
+        bool | None, Option(help="One fused kernel for the optimizer.", default="that of --stack")
+    ] = None
+    unpadded_sequences: Annotated[
+        bool | None, Option(help="Attention skips padding tokens.", default="that of --stack")
+    ] = None
+    real_input: Annotated[
+        bool | None,
+        Option(
+            help="A real input pipeline feeds the step, not tensors in memory.", default="that of --stack"
+        ),
+    ] = None
+    scope: Annotated[
+        TimingScope,
+        WORD,
+        Option(help="What the step time includes, to compare with a measured one."),
+    ] = TimingScope.FULL_STEP
+    layout: LayoutOptions = LayoutOptions()
+    input_rate: Annotated[
+        PositiveNumber | None,
+        Option(
+            help="Samples/s that the input pipeline delivers over all devices.", default="as fast as needed"
+        ),
+    ] = None
+    stragglers: Annotated[bool, Option(help="Allow for the slowest of many devices.")] = True
+    custom: Annotated[
+        Path | None,
+        Option(help="YAML or TOML file with user-defined devices or clusters.", metavar="FILE"),
+    ] = None
+    calibration: Annotated[
+        Any, Option(help="To your cluster: a file of `precision-time calibrate`.", metavar="FILE")
+    ] = None
+    coverage: Annotated[
+        float, NUMBER, Field(gt=0, lt=1), Option(help="Probability that the interval holds, 0 to 1.")
+    ] = 0.9
+    example_inputs: Any = None
+    """Inputs of an `nn.Module`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nested(cls, given: Any) -> Any:
+        """Layout options may stand beside the others or under `layout`; None means not given."""
+        if not isinstance(given, Mapping):
+            return given
+        flat = {ALIASES.get(name, name): value for name, value in given.items() if value is not None}
+        layout = flat.pop("layout", None)
+        if layout is None or isinstance(layout, Mapping):
+            inner = {name: value for name, value in (layout or {}).items() if value is not None}
+            outer = {name: flat.pop(name) for name in tuple(flat) if name in LayoutOptions.model_fields}
+            layout = {**inner, **outer}
+        return {**flat, "layout": layout}
+
+
+def request_fields() -> Iterator[tuple[str, FieldInfo]]:
+    """Every field by name in the order of the class, layout options in their place."""
+    for name, info in RequestFields.model_fields.items():
+        if name == "layout":
+            yield from LayoutOptions.model_fields.items()
+        else:
+            yield name, info
+
+
+def option_of(info: FieldInfo) -> Option | None:
+    """How a field is shown; None for one that only Python can give."""
+    return next((item for item in info.metadata if isinstance(item, Option)), None)
