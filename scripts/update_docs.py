@@ -15,7 +15,7 @@ The word before the colon says what fills it:
 * `file: NAME`: a file of docs/examples.
 * `help:`: the help of every command.
 * `list: NAME`: what `precision-time NAME --json` lists, as a table (devices, node-types, precisions, stacks,
-  models).
+  models); `list: request`: the fields of a request.
 * `table: FILE HEADING | ROW; ROW`: the table below that heading of a page; with names, only those rows.
 
 Pictures of docs/images are drawn again too. With `--check` nothing is written, and the exit code is 1 if a
@@ -188,6 +188,8 @@ def table_block(argument: str) -> str:
 
 def list_block(name: str) -> str:
     """A list of the catalogue as a Markdown table, from the JSON of its command."""
+    if name == "request":
+        return _request_table()
     command = ["devices", "--node-types"] if name == "node-types" else [name]
     [found] = json.loads(output_of([*command, "--json"])).values()
     rows = list(found.values()) if isinstance(found, dict) else found
@@ -198,6 +200,35 @@ def list_block(name: str) -> str:
     ]
     lines += ["| " + " | ".join(str(cell(row)) for cell in columns.values()) + " |" for row in rows]
     return "\n".join(lines) + "\n"
+
+
+def _request_table() -> str:
+    """The fields of a request with their options, meaning and defaults."""
+    from precision_time.request.schema import option_of, request_fields
+
+    lines = ["| field | option | meaning | default |", "|---|---|---|---|"]
+    for name, info in request_fields():
+        if (option := option_of(info)) is None:
+            continue
+        value = info.get_default(call_default_factory=True)
+        flags = option.flags
+        if not any(flag.startswith("--") for flag in flags):
+            flags = (f"--{name.replace('_', '-')}", *flags)
+        if info.annotation in (bool, bool | None):
+            flags = (*flags, f"--no-{name.replace('_', '-')}")
+        shown = "first argument" if info.is_required() else ", ".join(f"`{flag}`" for flag in flags)
+        default = "required" if info.is_required() else option.default or _default_text(value)
+        lines.append(f"| `{name}` | {shown} | {option.help} | {default} |")
+    return "\n".join(lines) + "\n"
+
+
+def _default_text(value: Any) -> str:
+    """A default value as one would give it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "-" if value in (None, "", {}) else str(value)
 
 
 _Cell = Callable[[dict[str, Any]], str]
