@@ -244,6 +244,4 @@ def test_what_the_device_only_emulates_is_a_warning(model: str) -> None:
     assert not any(line in said for said in found.assumptions)
     assert all(line in each.prediction.warnings for each in found.ranked)
     assert str(found).count("Warning: ") >= 1
-    assert [item["text"] for item in found.to_dict()["diagnostics"] if item["severity"] == "warning"] == [
-        line
-    ]
+    assert [item["text"] for item in found.to_dict()["diagnostics"] if item["severity"] == "warning"] == [line]

@@ -207,14 +207,8 @@ def test_invalid_counts(name, value):
     [
         ({"gpus": 1.5}, r"gpus=1\.5 is invalid: it must be a whole number\. To fix: gpus=1"),
         ({"gpus": 10**9}, r"gpus=1000000000 is invalid: it must be at most 10,000,000\. To fix"),
-        (
-            {"batch_size": 10**10},
-            r"batch_size=10000000000 is invalid: it must be at most 1,000,000,000\. To fix",
-        ),
-        (
-            {"model": "gpt2", "seq_len": 10**8},
-            r"seq_len=100000000 is invalid: it must be at most 10,000,000\. To fix",
-        ),
+        ({"batch_size": 10**10}, r"batch_size=10000000000 is invalid: it must be at most 1,000,000,000\. To fix"),
+        ({"model": "gpt2", "seq_len": 10**8}, r"seq_len=100000000 is invalid: it must be at most 10,000,000\. To fix"),
         ({"image_size": 10**6}, r"image_size 1000000 cannot be.*To fix"),
         ({"gpus": 2, "nodes": 4}, r"2 devices cannot be spread over 4 nodes.*To fix: num_nodes <= 2"),
         ({"coverage": 1.0}, r"coverage=1\.0 .*To fix"),
