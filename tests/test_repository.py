@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import tempfile
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -37,8 +38,14 @@ def python_files() -> list[Path]:
     return [path for path in tracked_files() if path.suffix == ".py"]
 
 
+@cache
 def text_of(path: Path) -> str:
     return path.read_text(encoding="utf-8")
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(text_of(path))
 
 
 def test_files_stay_readable() -> None:
@@ -61,7 +68,7 @@ def lines_of_code(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 def test_functions_stay_readable() -> None:
     long: dict[str, int] = {}
     for path in python_files():
-        for node in ast.walk(ast.parse(text_of(path))):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 lines = lines_of_code(node)
                 if lines >= MAX_FUNCTION_LINES:
@@ -73,7 +80,7 @@ def test_no_exception_is_swallowed_unnamed() -> None:
     bare = [
         f"{path.relative_to(ROOT)}:{node.lineno}"
         for path in python_files()
-        for node in ast.walk(ast.parse(text_of(path)))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.ExceptHandler) and node.type is None
     ]
     assert bare == []
