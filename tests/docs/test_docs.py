@@ -69,6 +69,20 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert missing == []
 
 
+def test_pages_that_code_names_exist() -> None:
+    """Messages, docstrings and scripts name pages by their path from the root."""
+    folder = "(?:(?:reference|guides|explanation|devdocs)/)?"
+    named = re.compile(rf"(?<![\w/.@:-])docs/{folder}[\w*-]+\.(?:md|svg|png)")
+    missing = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for top in ("src", "scripts", "benchmarks", "tests")
+        for path in sorted((ROOT / top).rglob("*.py"))
+        for name in named.findall(path.read_text(encoding="utf-8"))
+        if not list(ROOT.glob(name))
+    ]
+    assert missing == [], "To fix: generated pages are in docs/reference/"
+
+
 @pytest.mark.parametrize("page", DOCUMENTS, ids=name_of)
 def test_every_make_target_that_is_named_exists(page: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
