@@ -1,21 +1,97 @@
-"""Files are written atomically, and what is cached is keyed by the whole package."""
+"""Files are written atomically, YAML is bounded, and what is cached is keyed by the whole package."""
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
 
-from precision_time.io import folder_hash, write_atomically
+from precision_time.errors import OutputError, PrecisionTimeError
+from precision_time.io import folder_hash, read_yaml, write_atomically
 
 
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     target = tmp_path / "kept.txt"
     target.write_text("old")
     with pytest.raises(TypeError):
         write_atomically(target, 3)  # type: ignore[arg-type]
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", full)
+        with pytest.raises(OutputError, match="kept.txt cannot be written: No space left.*To fix") as caught:
+            write_atomically(target, "new")
+    assert isinstance(caught.value, PrecisionTimeError | OSError)
     assert target.read_text() == "old"
-    assert [path.name for path in tmp_path.iterdir()] == ["kept.txt"]
+    assert names_in(tmp_path) == ["kept.txt"]
     write_atomically(target, "new")
     assert target.read_text() == "new"
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    real, link = tmp_path / "real.txt", tmp_path / "link.txt"
+    real.write_text("old")
+    link.symlink_to(real)
+    write_atomically(link, "new")
+    assert link.is_symlink()
+    assert real.read_text() == "new"
+    dangling = tmp_path / "dangling.txt"
+    dangling.symlink_to(tmp_path / "made.txt")
+    write_atomically(dangling, "new")
+    assert (tmp_path / "made.txt").read_text() == "new"
+
+
+def test_only_regular_files_are_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for name in ("pipe", "folder"):
+        with pytest.raises(OutputError, match=f"{name} cannot be written: it is not a regular file"):
+            write_atomically(tmp_path / name, "new")
+    assert names_in(tmp_path) == ["folder", "pipe"]
+    write_atomically(Path("/dev/null"), "gone")
+    assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
+    with pytest.raises(OutputError, match="No such file"):
+        write_atomically(tmp_path / "missing" / "file", "new")
+
+
+def test_standard_output_is_written_through(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write_atomically(Path("/dev/stdout"), "words\n")
+    assert capfd.readouterr().out == "words\n"
+
+
+def test_the_umask_and_the_old_mode_count(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        write_atomically(tmp_path / "new.txt", "a")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "new.txt").stat().st_mode) == 0o640
+    (tmp_path / "new.txt").chmod(0o604)
+    write_atomically(tmp_path / "new.txt", "b")
+    assert stat.S_IMODE((tmp_path / "new.txt").stat().st_mode) == 0o604
+
+
+def test_yaml_is_data_of_the_size_of_its_text() -> None:
+    assert read_yaml("a: &x [1, 2]\nb: *x\n") == {"a": [1, 2], "b": [1, 2]}
+    assert read_yaml("") is None
+    lists = [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 9)]
+    with pytest.raises(ValueError, match="aliases"):
+        read_yaml("\n".join(["a0: &a0 [x, x]", *lists]))
+    merged = [f"m{n}: &m{n}\n  <<: [{', '.join([f'*m{n - 1}'] * 9)}]" for n in range(1, 9)]
+    with pytest.raises(ValueError, match="aliases"):
+        read_yaml("\n".join(["m0: &m0 {k: v}", *merged]))
+    with pytest.raises(ValueError, match="holds itself"):
+        read_yaml("a: &a [*a]")
+    with pytest.raises(ValueError, match="expected"):
+        read_yaml("a: [")
 
 
 @pytest.mark.parametrize("name", ["learn/cross_validation.py", "evaluation/priced.py", "data/any.toml"])

@@ -6,27 +6,96 @@
     ├── ConfigError (ValueError)      what the caller asked for cannot be
     │   ├── CatalogError              unknown or malformed device, node type, link, price
     │   ├── UnknownNameError          unknown model, device, precision ...: carries the nearest names
-    │   └── LayoutError               degrees, batches and counts that do not fit together
+    │   ├── LayoutError               degrees, batches and counts that do not fit together
+    │   └── OutputError (OSError)     a file could not be written
     ├── CaptureError                  a model could not be turned into an operator graph
     ├── CorpusError                   a measurement file or store is not what it claims to be
     ├── NotFittedError                a predictor was asked before it was trained or loaded
     └── MissingExtraError             an optional dependency is needed: says what to install
 
-Every message says what was given, the rule, and the way out.
+Every message says what was given, the rule, and how to fix it. Messages quote what users and files say, so
+they are kept short and free of control characters: `shown` for a value, `printable` for a whole text.
 """
 
 from __future__ import annotations
 
 import difflib
+import reprlib
 from collections.abc import Iterable
+from typing import Any
+
+_LONGEST_MESSAGE = 4000
+_LONGEST_TAIL = 1000
+"""Of a message that is cut: its end says how to fix the error [characters]."""
+_LONGEST_NAME = 200
+"""Characters of a name that are compared with known ones: longer ones are no slip of the keyboard."""
+
+_MOST_PROBLEMS = 10
+"""Broken rules of one file that a message names."""
+_VALUES = reprlib.Repr()
+_VALUES.maxlevel, _VALUES.maxstring, _VALUES.maxother, _VALUES.maxlong = 2, 80, 80, 40
+
+
+def shown(value: Any) -> str:
+    """`repr` of a value for a message: of bounded length whatever it holds, without control characters.
+
+    >>> shown([[1, 2], "a" * 1000])[:24]
+    "[[1, 2], 'aaaaaaaaaaaaaa"
+    """
+    try:
+        return printable(_VALUES.repr(value), longest=400)
+    except Exception:  # noqa: BLE001 - `repr` of a caller's own object may raise anything
+        return f"<{type(value).__name__}>"
+
+
+def printable(text: str, *, longest: int = _LONGEST_MESSAGE) -> str:
+    """A text with control characters escaped, and its middle left out where it is too long."""
+    if len(text) > longest:
+        tail = min(_LONGEST_TAIL, longest // 4)
+        cut = f" ... ({len(text) - longest:,} characters left out) ... "
+        text = text[: longest - tail] + cut + text[-tail:]
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() or character in "\n\t" else ascii(character)[1:-1]
+        for character in text
+    )
+
+
+def validation_problems(error: Any) -> str:
+    """Every field that broke a rule, what the rule is and what was given, of pydantic's `ValidationError`."""
+    found = error.errors(include_url=False, include_context=False)
+    listed = [
+        f"{'.'.join(printable(str(part), longest=80) for part in problem['loc']) or 'file'}: "
+        f"{problem['msg']} (got {shown(problem['input'])})"
+        for problem in found[:_MOST_PROBLEMS]
+    ]
+    more = [f"and {len(found) - _MOST_PROBLEMS} more"] if len(found) > _MOST_PROBLEMS else []
+    return "; ".join([*listed, *more])
 
 
 class PrecisionTimeError(Exception):
-    """Base of every error this package raises on purpose."""
+    """Base of every error this package raises on purpose.
+
+    Args:
+        message: What was given, the rule, how to fix it; made printable and bounded.
+    """
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(printable(message))
+
+
+def in_one_line(error: BaseException) -> str:
+    """What an error says; of one that this package does not raise on purpose, that nobody foresaw it."""
+    said = " ".join(printable(str(error)).split())
+    if isinstance(error, PrecisionTimeError):
+        return said
+    said = printable(said, longest=500)
+    return f"Unexpected error {type(error).__name__}: {said}. To fix: please report it."
 
 
 class ConfigError(PrecisionTimeError, ValueError):
-    """What the caller asked for cannot be."""
+    """What the caller asked for is not possible."""
 
 
 class CatalogError(ConfigError):
@@ -35,6 +104,10 @@ class CatalogError(ConfigError):
 
 class LayoutError(ConfigError):
     """Degrees, batches and counts that do not fit together."""
+
+
+class OutputError(ConfigError, OSError):
+    """A file could not be written."""
 
 
 class CaptureError(PrecisionTimeError):
@@ -78,14 +151,14 @@ class UnknownNameError(ConfigError):
     def __init__(self, *, kind: str, name: str, known: Iterable[str], hint: str) -> None:
         self.kind = kind
         self.name = name
-        self.nearest = nearest_names(name, known)
+        self.nearest = nearest_names(str(name), known)
         guess = f" Did you mean {' or '.join(repr(n) for n in self.nearest)}?" if self.nearest else ""
-        way_out = hint if "To fix" in hint else f"To fix: use a known name. {hint}"
-        super().__init__(f"Unknown {kind} {name!r}.{guess} {way_out}")
+        fix = hint if "To fix" in hint else f"To fix: use a known name. {hint}"
+        super().__init__(f"Unknown {kind} {shown(name)}.{guess} {fix}")
 
 
 def nearest_names(name: str, known: Iterable[str], *, limit: int = 3) -> tuple[str, ...]:
     """The known names closest in spelling to `name`, best first, case ignored."""
     by_lower = {candidate.lower(): candidate for candidate in known}
-    matches = difflib.get_close_matches(name.lower(), by_lower, n=limit, cutoff=0.55)
+    matches = difflib.get_close_matches(name[:_LONGEST_NAME].lower(), by_lower, n=limit, cutoff=0.55)
     return tuple(by_lower[match] for match in matches)

@@ -2,37 +2,131 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
 import os
+import secrets
+import stat
 import sys
-import tempfile
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+from .errors import OutputError
 
 HOME_VARIABLE = "PRECISION_TIME_HOME"
 _NOT_SOURCE = frozenset({"__pycache__"})
+_STREAMS = ("/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/self/fd/")
+"""Names of what is already open: a pipe, or a file that the shell goes on writing to."""
+_WRITE_THROUGH = -1
+_MOST_ALIASED = 1_000_000
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
     """Write a file in one step: a crash, or a disk that is full, leaves the old one in place.
+
+    A symbolic link stays, and the file it points to is written. An existing file keeps its mode, a new one
+    gets the usual one. A character device such as /dev/stdout or /dev/null is written to, not replaced.
 
     Args:
         path: The file; its folder must exist.
         content: All of it; text is written as UTF-8, its line ends as they are.
 
     Raises:
-        OSError: If it cannot be written; nothing is left behind.
+        OutputError: If it cannot be written, or is a folder, pipe, socket or block device; nothing is left
+            of the attempt.
     """
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    part = Path(name)
+    data = content.encode("utf-8") if isinstance(content, str) else memoryview(content)
+    try:
+        target = Path(os.path.realpath(path))
+        permissions = _permissions_to_keep(path, target)
+        if permissions == _WRITE_THROUGH:
+            with path.open("ab") as stream:
+                stream.write(data)
+        else:
+            _replace(target, data, permissions)
+    except OSError as error:
+        raise OutputError(
+            f"{path} cannot be written: {error.strerror or error}. The rule: an output is a regular file in "
+            "an existing folder. To fix: check folder, permissions and free space, or name another file."
+        ) from error
+
+
+def _permissions_to_keep(path: Path, target: Path) -> int | None:
+    """Of the file that is to be replaced; None for a new file, `_WRITE_THROUGH` for an open stream."""
+    if str(path).startswith(_STREAMS):
+        return _WRITE_THROUGH
+    try:
+        mode = target.stat().st_mode
+    except FileNotFoundError:
+        return None
+    if stat.S_ISCHR(mode):
+        return _WRITE_THROUGH
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    if not os.access(target, os.W_OK):
+        raise PermissionError(errno.EACCES, "it is write-protected")
+    return stat.S_IMODE(mode)
+
+
+def _replace(target: Path, data: bytes | memoryview, permissions: int | None) -> None:
+    part = target.with_name(f".precision-time.{secrets.token_hex(8)}")
+    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)  # less the umask
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(content.encode("utf-8") if isinstance(content, str) else content)
-        part.chmod(0o644)
-        part.replace(path)
+            file.write(data)
+            file.flush()
+            os.fsync(handle)
+        if permissions is not None:
+            part.chmod(permissions)
+        part.replace(target)
     except BaseException:
-        part.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # the first error is the one to report
+            part.unlink(missing_ok=True)
         raise
+
+
+def read_yaml(text: str) -> Any:
+    """The content of a YAML (or JSON) text: data only, and no more than its size lets expect.
+
+    A few aliases of aliases stand for more values than any memory holds, so values are counted, each as often
+    as it is referred to, before they are built.
+
+    Raises:
+        ValueError: If it is not YAML, holds itself, or stands for more than a million values beyond its own.
+        RecursionError: If it is nested too deeply.
+    """
+    import yaml
+
+    try:
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _count_values(node, {}, most=_MOST_ALIASED + len(text))
+        return loader.construct_document(node)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
+
+
+def _count_values(node: Any, counted: dict[int, int | None], *, most: int) -> int:
+    """Values below a node, aliases counted each time."""
+    known = counted.get(id(node), 0)
+    if known is None:
+        raise ValueError("a value holds itself by an alias")
+    if known:
+        return known
+    counted[id(node)] = None
+    parts = node.value if isinstance(node.value, list) else []
+    total = 1
+    for part in parts:
+        for item in part if isinstance(part, tuple) else (part,):
+            total += _count_values(item, counted, most=most)
+        if total > most:
+            raise ValueError(f"by aliases it stands for more than {most:,} values")
+    counted[id(node)] = total
+    return total
 
 
 def cache_folder() -> Path:

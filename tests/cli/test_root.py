@@ -103,6 +103,37 @@ def test_debug_lets_the_error_through(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (RuntimeError("odd\x1b[2J\nthing"), 70, "Unexpected error RuntimeError: odd\\x1b[2J thing."),
+        (KeyboardInterrupt(), 130, "Interrupted."),
+        (
+            PermissionError(13, "Permission denied", "/kept"),
+            2,
+            "Error: [Errno 13] Permission denied: '/kept'.",
+        ),
+        (BrokenPipeError(32, "Broken pipe"), 0, ""),
+        (RecursionError("too deep"), 70, "Unexpected error RecursionError: too deep."),
+    ],
+)
+def test_no_error_ends_in_a_traceback(
+    cli, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, line: str
+) -> None:
+    def fail(_: str) -> None:
+        raise error
+
+    monkeypatch.setattr("precision_time.cli.env._version_of", fail)
+    answer = cli("env", "--json")
+    assert (answer.code, answer.out) == (code, "")
+    assert answer.err.startswith(line)
+    assert answer.err.count("\n") == bool(line)
+    if code:
+        with pytest.raises(BaseException) as caught:  # noqa: PT011
+            main(["--debug", "env"])
+        assert not isinstance(caught.value, SystemExit)
+
+
+@pytest.mark.parametrize(
     ("words", "expected"),
     [
         ("predict resnet50 --precision bf", {"bf16", "bf16-mixed"}),

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 
+from precision_time import predict_time
 from precision_time.corpus import store as store_module
 from precision_time.corpus.measurement import Measurement, Rejected
 from precision_time.corpus.store import (
     SCHEMA_VERSION,
     MeasurementStore,
     corpus_fingerprint,
+    corpus_store,
     load_corpus,
     local_store_path,
     write_store,
@@ -34,6 +37,18 @@ def test_rows_come_back_as_they_went_in(filled, measurements, imported):
         assert store.measurements() == measurements
         assert store.rejected() == [row for row in imported if isinstance(row, Rejected)]
         assert len(store) == len(measurements)
+
+
+def test_one_open_store_serves_eight_threads():
+    def ask(place):
+        model = ("resnet50", "bert-large")[place % 2]
+        prediction = predict_time(model=model, device="A100-SXM4-80GB", gpus=8, batch_size=8)
+        return prediction.step_time_s, corpus_store().get(place + 1).row_id
+
+    alone = [ask(place) for place in range(16)]
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(ask, range(16))) == alone
+    assert corpus_store() is corpus_store()
 
 
 def test_filters(filled, measurements):

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from precision_time.errors import CatalogError, ConfigError, MissingExtraError
+from precision_time.hardware.clusters import get_cluster
 from precision_time.hardware.inventory import map_device
 from precision_time.hardware.inventory_file import read_inventory
 from precision_time.hardware.inventory_hostlist import expand_hostlist
@@ -179,6 +180,12 @@ def test_inventory_file(tmp_path: Path) -> None:
     assert cluster.inter_node.name == "ib-200g x8"
 
 
+ALIASES = "\n".join(
+    ["a0: &a0 [x]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 9)), "nodes: *a8"]
+)
+"""A few hundred bytes that stand for 43 million values."""
+
+
 @pytest.mark.parametrize(
     ("text", "named"),
     [
@@ -188,6 +195,12 @@ def test_inventory_file(tmp_path: Path) -> None:
         ("cluster: x", "nodes"),
         ("- 1\n- 2", "file"),
         ("nodes: [", "YAML"),
+        ("nodes: [{device: A100, name: 'n[1-1000][1-1000][1-1000]'}]", "more than 200,000 hosts"),
+        ("nodes: [{device: A100, name: 'n[1-99999999999999999999999]'}]", "no range of numbers"),
+        ("nodes: [{device: A100, count: 1000000}]", "nodes.0.count"),
+        ("nodes: [{device: A100, count: 150000}, {device: A100, count: 150000}]", "more than 200,000 nodes"),
+        (ALIASES, "aliases"),
+        ("nodes: \x1b[31m", "YAML"),
     ],
 )
 def test_broken_inventories_name_the_field(tmp_path: Path, text: str, named: str) -> None:
@@ -195,6 +208,13 @@ def test_broken_inventories_name_the_field(tmp_path: Path, text: str, named: str
     path.write_text(text)
     with pytest.raises(CatalogError, match=named):
         read_inventory(path)
+
+
+def test_counts_beyond_any_cluster_are_refused() -> None:
+    with pytest.raises(ConfigError, match="num_devices=9000000000000 is not a count"):
+        get_cluster(device="A100-SXM4-80GB", num_devices=9 * 10**12)
+    with pytest.raises(CatalogError, match="too many devices"):
+        gpus_of_gres("gpu:a100:" + "9" * 5000)
 
 
 @pytest.mark.parametrize("text", ["nodes: []", "nodes: [{device: A100, devices: 0}]"])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -97,10 +99,71 @@ def test_exported_program_equals_the_module(tmp_path):
     torch.export.save(program, tmp_path / "net.pt2")
     module = capture_model(small_net(), example_inputs=example)
     for source in (program, tmp_path / "net.pt2"):
-        graph = capture_model(source)
+        graph = capture_model(source, trust=True, name="net")
         assert graph.forward_flops == module.forward_flops
         assert graph.params == module.params
         assert graph.saved_elems == module.saved_elems
+    assert graph == capture_model(program, name="net")  # layers and all, through the process of its own
+
+
+def test_an_exported_program_is_loaded_only_when_trusted_and_never_here(tmp_path, monkeypatch):
+    ran = tmp_path / "ran"
+
+    class Evil:
+        def __reduce__(self):
+            return os.system, (f"touch {ran}",)
+
+    path = tmp_path / "evil.pt2"
+    torch.save(Evil(), path)
+
+    def here(*_, **__):
+        raise AssertionError("loaded in this process")
+
+    monkeypatch.setattr("torch.export.load", here)
+    with pytest.raises(CaptureError, match="can run code.*--trust"):
+        capture_model(path)
+    assert not ran.exists()
+    with pytest.raises(CaptureError, match="not a torch.export program that can be captured"):
+        capture_model(path, trust=True)
+
+
+ODD_ONNX = {
+    "cyclic": ([("Add", ["x", "z"], ["y"], {}), ("Relu", ["y"], ["z"], {})], "nothing before it produces"),
+    "a missing input": ([("Add", ["x", "nowhere"], ["y"], {})], "'nowhere'"),
+    "no group": ([("Conv", ["x", "w"], ["y"], {"group": 0})], "group=0|ONNX model"),
+    "an operator without inputs": ([("Conv", [], ["y"], {})], "ONNX model"),
+    "no hidden size": ([("LSTM", ["x", "w", "w"], ["y"], {})], "ONNX model|could not be inferred"),
+    "views only": ([("Identity", ["x"], ["y"], {})], "nothing to predict"),
+}
+
+
+@pytest.mark.parametrize("case", ODD_ONNX)
+def test_onnx_graphs_that_cannot_run_are_refused(tmp_path, case):
+    onnx = pytest.importorskip("onnx")
+    make, kinds = onnx.helper, onnx.TensorProto
+    nodes, named = ODD_ONNX[case]
+    graph = make.make_graph(
+        [make.make_node(op, reads, writes, **attributes) for op, reads, writes, attributes in nodes],
+        "net",
+        [make.make_tensor_value_info("x", kinds.FLOAT, [4, 3, 8, 8])],
+        [make.make_tensor_value_info("y", kinds.FLOAT, [4, 3, 8, 8])],
+        [make.make_tensor("w", kinds.FLOAT, [3, 3, 1, 1], bytes(36), raw=True)],
+    )
+    onnx.save(make.make_model(graph), tmp_path / "net.onnx")
+    with pytest.raises(CaptureError, match=named) as caught:
+        capture_model(tmp_path / "net.onnx")
+    assert "To fix" in str(caught.value)
+
+
+@pytest.mark.parametrize("shape", [[-4, 3, 8, 8], ["N", -3, 8, 8], ["N", 2**60, 2**60, 2**60]])
+def test_onnx_sizes_that_are_not_possible_are_refused(tmp_path, shape):
+    onnx = pytest.importorskip("onnx")
+    make, kinds = onnx.helper, onnx.TensorProto
+    ends = [make.make_tensor_value_info(name, kinds.FLOAT, shape) for name in ("x", "y")]
+    graph = make.make_graph([make.make_node("Relu", ["x"], ["y"])], "net", ends[:1], ends[1:])
+    onnx.save(make.make_model(graph), tmp_path / "net.onnx")
+    with pytest.raises(CaptureError, match="To fix"):
+        capture_model(tmp_path / "net.onnx")
 
 
 def onnx_net(path, batch):
@@ -160,6 +223,54 @@ LLAMA_70B = {
 }
 
 
+BACKBONES = [
+    {"model_type": "detr", "backbone": "someone/their-backbone", "use_timm_backbone": False},
+    {
+        "model_type": "detr",
+        "backbone": "resnet18",
+        "use_timm_backbone": True,
+        "use_pretrained_backbone": True,
+    },
+]
+
+
+@pytest.mark.usefixtures("transformers")
+@pytest.mark.parametrize("config", BACKBONES)
+def test_no_configuration_reaches_the_network(tmp_path, monkeypatch, config):
+    asked = []
+
+    def reach(*where, **_):
+        asked.append(where)
+        raise OSError("no network in tests")
+
+    monkeypatch.setattr("socket.getaddrinfo", reach)
+    monkeypatch.setattr("socket.create_connection", reach)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with contextlib.suppress(CaptureError):
+        capture_model(tmp_path / "config.json", image_size=64)
+    assert asked == []
+
+
+@pytest.mark.usefixtures("transformers")
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"num_hidden_layers": 10**7}, "num_hidden_layers"),
+        ({"num_labels": 10**8}, "num_labels"),
+        ({"hidden_size": -64}, "hidden_size"),
+        ({"hidden_size": "64"}, "To fix"),
+        ({"num_attention_heads": 0}, "To fix"),
+        ({"architectures": 3}, "To fix"),
+        ({"image_size": "big"}, "To fix"),
+    ],
+)
+def test_configurations_of_odd_values_are_refused(tmp_path, changes, named):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "vit", **changes}))
+    with pytest.raises(CaptureError, match=named):
+        capture_model(tmp_path / "config.json")
+
+
 @pytest.mark.usefixtures("transformers")
 def test_llama_70b_by_hand(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(LLAMA_70B))
@@ -208,6 +319,7 @@ def test_layers_of_two_kinds_are_all_built(transformers):
     [
         ("resnet5O", {}, UnknownNameError, "resnet50"),
         ("nosuch:thing", {}, CaptureError, "names no function"),
+        ("sys:exit", {}, CaptureError, "raised SystemExit"),
         (3, {}, CaptureError, "int cannot be captured"),
         ("resnet50", {"image_size": -224}, ConfigError, "image_size=-224"),
     ],

@@ -114,6 +114,11 @@ def test_unknown_architectures_say_the_way_out() -> None:
         load_workload({"model_type": "bert", "hidden_size": 768})
 
 
+DEEP: list[Any] = []
+for _ in range(50):
+    DEEP = [DEEP]
+
+
 @pytest.mark.parametrize(
     ("config", "named"),
     [
@@ -121,6 +126,21 @@ def test_unknown_architectures_say_the_way_out() -> None:
         ({"model_type": "llama", "hidden_size": 64}, "num_hidden_layers, num_attention_heads, vocab_size"),
         (LLAMA | {"layer_types": ["linear_attention"]}, "linear_attention"),
         (PUBLISHED["Qwen/Qwen3-235B-A22B"]["config"] | {"mlp_only_layers": [5]}, r"\[5\]"),
+        (LLAMA | {"hidden_size": -4096}, "hidden_size=-4096"),
+        (LLAMA | {"hidden_size": "4096"}, "hidden_size='4096'"),
+        (LLAMA | {"hidden_size": [4096]}, "hidden_size="),
+        (LLAMA | {"hidden_size": 10**12}, "hidden_size=1000000000000"),
+        (LLAMA | {"num_key_value_heads": 0.5}, "num_key_value_heads=0.5"),
+        (LLAMA | {"num_hidden_layers": 10**7}, "num_hidden_layers"),
+        (LLAMA | {"num_labels": 10**8}, "num_labels"),
+        (LLAMA | {"vocab_size": float("nan")}, "vocab_size=nan"),
+        (LLAMA | {"tie_word_embeddings": "yes"}, "tie_word_embeddings='yes'"),
+        (LLAMA | {"hidden_act": ["silu"]}, "hidden_act"),
+        (LLAMA | {"layer_types": 3}, "layer_types=3"),
+        (LLAMA | {"mlp_only_layers": "x", "num_experts": 4}, "mlp_only_layers"),
+        (LLAMA | {"max_position_embeddings": "many"}, "max_position_embeddings"),
+        (LLAMA | {"rope_scaling": {"deep": [[[float("nan")]]]}}, "deep=nan"),
+        (LLAMA | {"deep": DEEP}, "nested at most"),
     ],
 )
 def test_what_cannot_be_read_is_refused(config: dict[str, Any], named: str) -> None:
@@ -133,7 +153,7 @@ def test_sizes_that_do_not_fit_are_refused() -> None:
         load_workload(LLAMA | {"num_key_value_heads": 3})
 
 
-@pytest.mark.parametrize("text", ["", "[1, 2]", '{"model_type": '])
+@pytest.mark.parametrize("text", ["", "[1, 2]", '{"model_type": ', "[" * 100_000])
 def test_files_that_are_no_configuration_are_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "config.json"
     file.write_text(text)

@@ -1,12 +1,19 @@
 """From names and sizes to workloads."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from precision_time.errors import ConfigError, UnknownNameError
 from precision_time.workload.families.tables import alias_table, dataset_table, normalise, read_toml
-from precision_time.workload.resolve import canonical_name, known_models, load_workload, model_names
+from precision_time.workload.resolve import (
+    canonical_name,
+    check_named_in_data,
+    known_models,
+    load_workload,
+    model_names,
+)
 from precision_time.workload.zoo import zoo_index
 
 
@@ -150,6 +157,71 @@ def test_absurd_sizes_are_refused(sizes: dict[str, float]) -> None:
 def test_absurd_lengths_are_refused(seq_len: int) -> None:
     with pytest.raises(ConfigError, match=f"seq_len={seq_len}"):
         load_workload("gpt2", seq_len=seq_len)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["gpt-99999999999x99999999999", "gpt-1024x999999", "gpt-0x12", "gpt-h64-l0", "llama3-mine-params"],
+)
+def test_names_that_spell_absurd_sizes_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="To fix"):
+        load_workload(name, sizes={"params": 1e30} if name.endswith("params") else None)
+
+
+@pytest.mark.parametrize(
+    ("model", "sizes", "named"),
+    [
+        ("llama3-8b", {"hiden": 2048}, "no size 'hiden'. The rule: its sizes are hidden, "),
+        ("t5-base", {"encoder_layer": 2}, "its sizes are encoder_layers, "),
+        ("resnet50", {"hidden": 2048}, "'resnet50' has no size 'hidden'. The rule: it has none"),
+        ("my-own", {"hidden": 64, "layers": 2, "heads": 2, "kvheads": 2}, "its sizes are kv_heads, "),
+        ("llama3-8b", {"hidden": "2048"}, "hidden='2048' is not possible"),
+        ("llama3-8b", {"hidden": True}, "hidden=True is not possible"),
+        ("llama3-8b", {"lora_targets": 3}, "lora_targets=3 is not possible"),
+        ("llama3-8b", {"params": 1e9}, "no size 'params'"),
+        ("dlrm", {"variant": ["large"]}, "variant="),
+        ("llama3-8b", {"hidden": {1}}, "a mapping of names to numbers"),
+    ],
+)
+def test_a_users_sizes_are_those_of_the_model(model: str, sizes: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigError, match=named) as caught:
+        load_workload(model, sizes=sizes, strict=True)
+    assert "To fix" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("model", "sizes"),
+    [
+        ("llama3-8b", {"hidden_size": 2048, "num_layers": 4, "ffn": 8192}),
+        ("llama3-8b", {"lora_rank": 8, "lora_targets": ["q", "v"], "qlora": True}),
+        ("t5-base", {"layers": 2}),
+        ("llama-mine", {"params": 3e9}),
+        ("my-own", {"hidden": 64, "layers": 2, "heads": 2}),
+        ("small-cnn-cifar", {"depth": 4, "base_filters": 16}),
+        ("dlrm", {"variant": "large"}),
+        ("wav2vec2-base", {"seconds": 2.5}),
+        ("resnet50", {"image_size": 128}),
+    ],
+)
+def test_sizes_that_a_model_has_answer_as_those_of_a_row_do(model: str, sizes: dict[str, Any]) -> None:
+    assert load_workload(model, sizes=sizes, strict=True) == load_workload(model, sizes=sizes)
+
+
+def test_rows_may_carry_sizes_that_shape_nothing() -> None:
+    assert load_workload("resnet50", sizes={"hidden": 2048, "note": "x"}).name == "resnet50"
+
+
+@pytest.mark.parametrize("model", ["os:abort", "timm:resnet50", "a/net.pt2", "net.onnx", "config.json", "."])
+def test_data_names_no_code_and_no_files(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ConfigError, match="is code or a file.*To fix"):
+        check_named_in_data(model)
+
+
+def test_data_names_models_and_configurations() -> None:
+    for model in ("resnet50", "meta-llama/Llama-3.1-8B", "gpt-1024x24", {"model_type": "llama"}):
+        check_named_in_data(model)
 
 
 def test_equal_questions_share_one_graph() -> None:

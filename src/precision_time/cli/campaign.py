@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import ConfigError, PrecisionTimeError
+from ..errors import ConfigError
 from ..io import write_atomically
 from ..units import format_duration
 from .options import JsonOption, complete_words
@@ -253,10 +253,7 @@ def export(
         file = StringIO()
         count = write_points(points, file)
         text = file.getvalue()
-    try:
-        write_atomically(csv, text)
-    except OSError as error:
-        raise PrecisionTimeError(f"{csv} cannot be written: {error}. To fix: name another file.") from error
+    write_atomically(csv, text)
     if json_output:
         write_json({"csv": str(csv), "rows": count, "points": len(points)})
     else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +15,7 @@ import typer
 import typer.core
 
 from .. import __version__
-from ..errors import PrecisionTimeError
+from ..errors import PrecisionTimeError, in_one_line, printable
 from .output import message
 
 
@@ -47,8 +49,22 @@ COMMANDS: Mapping[str, Place] = {
 }
 
 
+class _Stopped(BaseException):
+    """What ended a command from outside, by a name that typer does not turn into exit code 1."""
+
+    def __init__(self, *, interrupted: bool) -> None:
+        self.interrupted = interrupted
+
+
 class Commands(typer.core.TyperGroup):
     """The group of all commands, each loaded when it is used: help and completion stay fast."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; interrupts and closed pipes reach `main`."""
+        try:
+            return super().invoke(ctx)
+        except (KeyboardInterrupt, BrokenPipeError) as stop:
+            raise _Stopped(interrupted=isinstance(stop, KeyboardInterrupt)) from stop
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Names in the order of the help."""
@@ -128,22 +144,53 @@ def root(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; errors that this package raises on purpose exit with code 2.
+    """Run the command line; no error ends in a traceback unless --debug asks for it.
+
+    Exit codes: 2 for what the caller can mend (input, files, folders), 130 when interrupted, 70 for an error
+    that nobody foresaw.
 
     Args:
         arguments: Words after the program name; `sys.argv` if None.
     """
+    sys.stdout = sys.stdout or io.StringIO()  # None where the shell closed it
+    sys.stderr = sys.stderr or io.StringIO()
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     try:
-        app(args=words, prog_name="precision-time")
-    except PrecisionTimeError as error:
-        if debug:
+        try:
+            app(args=words, prog_name="precision-time")
+        finally:
+            sys.stdout.flush()  # while an error can still be reported
+    except (Exception, KeyboardInterrupt, _Stopped) as error:
+        code, line = _last_words(error)
+        if debug and code:
             raise
-        message(f"Error: {' '.join(str(error).split())}")
-        raise SystemExit(2) from None
-    except BrokenPipeError:
-        # The reader of a pipe (`| head`) has gone: nothing is wrong, and nothing more can be written.
+        with contextlib.suppress(OSError, ValueError):
+            if line:
+                message(" ".join(line.split()))
+        _silence()
+        raise SystemExit(code) from None
+
+
+def _last_words(error: BaseException) -> tuple[int, str]:
+    """Exit code and line of an error."""
+    if isinstance(error, PrecisionTimeError):
+        return 2, f"Error: {error}"
+    if isinstance(error, KeyboardInterrupt) or (isinstance(error, _Stopped) and error.interrupted):
+        return 130, "Interrupted."
+    if isinstance(error, BrokenPipeError | _Stopped):
+        return 0, ""  # the reader of a pipe (`| head`) has gone: nothing is wrong
+    if isinstance(error, OSError) and error.errno is not None:
+        said = printable(str(error), longest=500)
+        return 2, f"Error: {said}. To fix: check file, folder, permissions and free space."
+    return 70, f"{in_one_line(error)} --debug shows the traceback."
+
+
+def _silence() -> None:
+    """Let nothing buffered be written on the way out: it would fail again."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        sys.stdout.flush()
+        return
+    with contextlib.suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(0) from None

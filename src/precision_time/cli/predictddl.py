@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import ConfigError
 from ..io import write_atomically
 from . import predictddl_collect, predictddl_train
 from .options import (
@@ -129,7 +128,7 @@ def predict(
         request["cluster"] = {"device": device, "num_nodes": nodes, "devices_per_node": devices_per_node}
     with progress(f"Predicting {model}") as tell:
         service = PredictDDL(registry=open_registry(registry), train=not no_train, tell=tell)
-        answer = service.predict(read_request(request))
+        answer = service.predict(read_request(request, is_data=False))
     if json_output:
         write_json(answer.to_dict())
         return
@@ -175,7 +174,7 @@ def batch(
         answers = answer_batch(service, read_batch(file, cluster=cluster, defaults=defaults))
     refused = [item for item in answers if isinstance(item, Refusal)]
     if output is not None:
-        _write(output, "".join(json.dumps(item.to_dict()) + "\n" for item in answers))
+        write_atomically(output, "".join(json.dumps(item.to_dict()) + "\n" for item in answers))
         message(f"Wrote {len(answers)} answers to {output}")
     if json_output:
         write_json({"answers": [item.to_dict() for item in answers], "refused": len(refused)})
@@ -216,13 +215,6 @@ def _write_answers(answers: list[Answer]) -> None:
         ">usual error %",
     )
     write_rows("", columns, rows)
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        write_atomically(path, text)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written ({error}). To fix: choose another file.") from error
 
 
 app.command(epilog=predictddl_train.TRAIN_EXAMPLES)(predictddl_train.train)

@@ -15,6 +15,7 @@ from ..hardware.catalog import find_node_type, get_cluster
 from ..request.layout import options_of
 from ..request.request import Request
 from ..request.resolve import cluster_of, precision_of, workload_of
+from ..workload.resolve import sizes_that_apply
 from ..workload.workload import Workload
 from .measurement import Measurement
 
@@ -129,7 +130,7 @@ def _model_fields(
     image_size = stated.pop("image_size", None)
     return {
         "model": model,
-        "sizes": stated or None,
+        "sizes": sizes_that_apply(model, stated) or None,
         "seq_len": seq_len,
         "image_size": int(image_size) if isinstance(image_size, int | float) else None,
         "task": task or None,

@@ -6,6 +6,7 @@ import hashlib
 import os
 import sqlite3
 import sys
+import threading
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from functools import cache
@@ -23,6 +24,7 @@ _COLUMNS_SINCE = {"peak_memory_bytes": 2}
 """Columns that older versions lack: they read as unknown."""
 _OLDER = range(1, SCHEMA_VERSION)
 _APPLICATION_ID = 0x50544D45
+_OPENING = threading.Lock()
 
 
 def _schema() -> str:
@@ -48,7 +50,10 @@ CREATE TABLE source (
 
 
 class MeasurementStore:
-    """An SQLite file of measurements. Use as a context manager, or `close` it."""
+    """An SQLite file of measurements. Use as a context manager, or `close` it.
+
+    A store that is open read only serves all threads, one query at a time.
+    """
 
     def __init__(self, path: str | Path, *, read_only: bool = False) -> None:
         """Open `path`, creating it where it does not exist and may be written.
@@ -58,6 +63,7 @@ class MeasurementStore:
         """
         self.path = Path(path)
         self.read_only = read_only
+        self._lock = threading.Lock()
         self._missing: frozenset[str] = frozenset()
         if read_only and not self.path.is_file():
             raise CorpusError(f"There is no measurement store at {self.path}. To fix: check the path.")
@@ -66,7 +72,9 @@ class MeasurementStore:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
             mode = "ro&immutable=1" if read_only else "rwc"
             uri = f"{self.path.resolve().as_uri()}?mode={mode}"
-            self._connection = sqlite3.connect(uri, uri=True, isolation_level=None)
+            self._connection = sqlite3.connect(
+                uri, uri=True, isolation_level=None, check_same_thread=not read_only
+            )
         except (OSError, sqlite3.Error) as error:
             raise CorpusError(
                 f"The measurement store {self.path} cannot be opened: {error}. To fix: check the path."
@@ -228,8 +236,8 @@ class MeasurementStore:
             query += f" LIMIT {int(limit)}"
         every = "SELECT id, value FROM text"
         try:
-            rows = self._connection.execute(query, values).fetchall()
-            texts = self._texts(rows) if where else dict(self._connection.execute(every))
+            rows = self._rows(query, values)
+            texts = self._texts(rows) if where else dict(self._rows(every))
             return decode(rows, texts)
         except (sqlite3.Error, KeyError, ValueError, TypeError) as error:
             raise CorpusError(
@@ -242,14 +250,16 @@ class MeasurementStore:
         for start in range(0, len(wanted), 500):
             part = wanted[start : start + 500]
             marks = ", ".join("?" * len(part))
-            found.update(self._connection.execute(f"SELECT id, value FROM text WHERE id IN ({marks})", part))
+            found.update(self._rows(f"SELECT id, value FROM text WHERE id IN ({marks})", part))
         return found
+
+    def _rows(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
+        with self._lock:
+            return self._connection.execute(query, values).fetchall()
 
     def rejected(self) -> list[Rejected]:
         """Rows that named no configuration, with the reason."""
-        rows = self._connection.execute(
-            "SELECT row_number, reason, source, source_ref, model FROM rejected ORDER BY id"
-        )
+        rows = self._rows("SELECT row_number, reason, source, source_ref, model FROM rejected ORDER BY id")
         return [
             Rejected(row_number=number, reason=reason, source=source, source_ref=reference, model=model)
             for number, reason, source, reference, model in rows
@@ -257,12 +267,12 @@ class MeasurementStore:
 
     def sources(self) -> dict[str, dict[str, int]]:
         """Rows, usable rows and rejected rows of every source."""
-        rows = self._connection.execute("SELECT name, rows, usable, rejected FROM source ORDER BY name")
+        rows = self._rows("SELECT name, rows, usable, rejected FROM source ORDER BY name")
         return {name: {"rows": n, "usable": usable, "rejected": refused} for name, n, usable, refused in rows}
 
     def __len__(self) -> int:
         """Stored measurements, usable or not."""
-        return int(self._connection.execute("SELECT count(*) FROM measurement").fetchone()[0])
+        return int(self._rows("SELECT count(*) FROM measurement")[0][0])
 
 
 def write_store(
@@ -286,9 +296,14 @@ def shipped_store() -> MeasurementStore:
         return MeasurementStore(path, read_only=True)
 
 
-@cache
 def corpus_store() -> MeasurementStore:
-    """The shipped corpus, opened once and kept open for look-ups."""
+    """The shipped corpus, opened once and kept open for look-ups from any thread."""
+    with _OPENING:
+        return _kept_open()
+
+
+@cache
+def _kept_open() -> MeasurementStore:
     return shipped_store()
 
 

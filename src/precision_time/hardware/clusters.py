@@ -7,7 +7,7 @@ from math import ceil
 from numbers import Integral
 from pathlib import Path
 
-from ..errors import CatalogError, ConfigError
+from ..errors import CatalogError, ConfigError, shown
 from .custom import Custom, load_custom
 from .device import Cluster, Device, Link
 from .device_table import device_assumption, folded, get_device, known_devices, nearest_device
@@ -16,6 +16,8 @@ from .links import Network, default_fabric, fabric_link, fabric_name, parse_netw
 from .nodes import NodeType, default_node_type, get_node_type
 from .wiring import wiring_of
 
+_MOST_DEVICES = 10_000_000
+"""Of one cluster: a guard against slips of the keyboard."""
 _SWITCHED_BOARD = 8
 _BARE_NVLINK = frozenset({"nvlink3", "nvlink4", "nvlink5"})
 _NO_CUSTOM = Custom()
@@ -115,8 +117,11 @@ class _Said:
 def _check_counts(num_devices: int, num_nodes: int | None) -> None:
     """Counts must be whole and at least 1, and every node needs a device."""
     for name, value in (("num_devices", num_devices), ("num_nodes", num_nodes)):
-        if value is not None and not (isinstance(value, Integral) and value >= 1):
-            raise ConfigError(f"{name}={value!r} is not a count. To fix: give a whole number of 1 or more.")
+        if value is not None and not (isinstance(value, Integral) and 1 <= value <= _MOST_DEVICES):
+            raise ConfigError(
+                f"{name}={shown(value)} is not a count. To fix: give a whole number from 1 to "
+                f"{_MOST_DEVICES:,}."
+            )
     if num_nodes is not None and num_nodes > num_devices:
         raise ConfigError(
             f"{num_devices} devices cannot be spread over {num_nodes} nodes: each node needs at least one. "

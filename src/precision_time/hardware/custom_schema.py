@@ -6,10 +6,10 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from ..errors import CatalogError
+from ..errors import CatalogError, validation_problems
+from ..io import read_yaml
 from ..units import GIBI, GIGA, MEBI, MEGA, TERA
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -138,8 +138,8 @@ def read(path: Path) -> CustomFile:
     try:
         text = path.read_text(encoding="utf-8")
         is_yaml = path.suffix.lower() in (".yaml", ".yml")
-        content = (yaml.safe_load(text) or {}) if is_yaml else tomllib.loads(text)
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        content = (read_yaml(text) or {}) if is_yaml else tomllib.loads(text)
+    except (OSError, ValueError, RecursionError) as error:
         raise CatalogError(
             f"Custom hardware file {path.name!r} is not readable as {path.suffix or 'TOML'}: {error}. "
             "To fix: correct the file."
@@ -147,16 +147,7 @@ def read(path: Path) -> CustomFile:
     try:
         return CustomFile.model_validate(content)
     except ValidationError as error:
-        problems = "; ".join(
-            f"{'.'.join(str(part) for part in problem['loc']) or 'file'}: {problem['msg']} "
-            f"(got {_short(problem['input'])})"
-            for problem in error.errors()
-        )
         raise CatalogError(
-            f"Custom hardware file {path.name!r} breaks its rules: {problems}. To fix: correct these fields."
+            f"Custom hardware file {path.name!r} breaks its rules: {validation_problems(error)}. To fix: "
+            "correct these fields."
         ) from error
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import CatalogError, ConfigError, UnknownNameError
@@ -19,6 +19,8 @@ from .custom import load_custom
 from .device import Cluster, Device
 from .device_table import device_assumption, folded, get_device, known_devices
 
+MOST_NODES = 200_000
+"""Of one cluster: more than the largest machine has (Fugaku: 158,976)."""
 _MEMORY_TOLERANCE = 0.12
 """Drivers report up to a tenth less memory than data sheets do (ECC, reserved pages, GB for GiB)."""
 _MIG = re.compile(r"\d+g[._]\d+gb", re.IGNORECASE)
@@ -128,16 +130,28 @@ def resources(
         intra_node: Link inside a host, where known.
         inter_node: Network, where known.
         custom: File with the user's own devices.
+
+    Raises:
+        CatalogError: If there are more than `MOST_NODES`.
     """
     mapped: list[NodeResources] = []
     said: Counter[str] = Counter()
+    known: dict[tuple[str, float | None], tuple[str, str | None]] = {}
     for node in nodes:
         name, note = "", None
         if node.num_devices:
-            name, note = map_device(node.reported_device, node.device_memory_bytes, custom)
+            key = node.reported_device, node.device_memory_bytes
+            if key not in known:
+                known[key] = map_device(*key, custom)
+            name, note = known[key]
         if note:
             said[note] += 1
-        mapped.append(_with_device(node, name))
+        if len(mapped) == MOST_NODES:
+            raise CatalogError(
+                f"The cluster out of {source} has more than {MOST_NODES:,} nodes. The rule: no cluster has "
+                "that many. To fix: check counts and ranges."
+            )
+        mapped.append(replace(node, device=name))
     return ClusterResources(
         source=source,
         nodes=tuple(mapped),
@@ -205,16 +219,3 @@ def _by_memory(
 
 def _alike(sheet_bytes: float, reported_bytes: float) -> bool:
     return abs(sheet_bytes / reported_bytes - 1.0) <= _MEMORY_TOLERANCE
-
-
-def _with_device(node: NodeResources, name: str) -> NodeResources:
-    return NodeResources(
-        name=node.name,
-        reported_device=node.reported_device,
-        num_devices=node.num_devices,
-        device=name,
-        device_memory_bytes=node.device_memory_bytes,
-        cores=node.cores,
-        clock_hz=node.clock_hz,
-        memory_bytes=node.memory_bytes,
-    )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ..errors import CatalogError
+from ..errors import CatalogError, validation_problems
+from ..io import read_yaml
 from ..units import GIBI, GIGA
-from .inventory import ClusterResources, NodeResources, resources
+from .inventory import MOST_NODES, ClusterResources, NodeResources, resources
 from .inventory_hostlist import expand_hostlist
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -24,7 +24,7 @@ class InventoryNode(_Sheet):
     """One host, or several alike."""
 
     name: str = ""
-    count: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+    count: Annotated[int, Field(ge=1, le=MOST_NODES)] = 1
     device: str = ""
     devices: Annotated[int, Field(ge=0, le=65536)] = 1
     device_memory_gib: Positive | None = None
@@ -64,8 +64,8 @@ def read_inventory(path: str | Path) -> ClusterResources:
     """
     file = Path(path)
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        content = read_yaml(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise CatalogError(
             f"The inventory {str(path)!r} is not readable as YAML: {reason}. To fix: correct the file."
@@ -73,16 +73,12 @@ def read_inventory(path: str | Path) -> ClusterResources:
     try:
         inventory = Inventory.model_validate(content)
     except ValidationError as error:
-        problems = "; ".join(
-            f"{'.'.join(map(str, problem['loc'])) or 'file'}: {problem['msg']} (got {problem['input']!r:.40})"
-            for problem in error.errors()
-        )
         raise CatalogError(
-            f"The inventory {str(path)!r} breaks its rules: {problems}. To fix: correct these fields; a "
-            "file has `nodes`, each with `device` and `devices`."
+            f"The inventory {str(path)!r} breaks its rules: {validation_problems(error)}. To fix: correct "
+            "these fields; a file has `nodes`, each with `device` and `devices`."
         ) from error
     return resources(
-        [node for number, row in enumerate(inventory.nodes, start=1) for node in _nodes(row, number)],
+        (node for number, row in enumerate(inventory.nodes, start=1) for node in _nodes(row, number)),
         source=f"inventory {file.name}",
         intra_node=inventory.intra_node,
         inter_node=inventory.inter_node,

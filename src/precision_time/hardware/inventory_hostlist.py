@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from itertools import product
+from math import prod
 
-from ..errors import CatalogError
+from ..errors import CatalogError, shown
 
-_MOST = 1_000_000
+_MOST = 200_000
+_MOST_DIGITS = 18
 _OUTER_COMMA = re.compile(r",(?![^\[]*\])")
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 
@@ -31,9 +33,9 @@ def expand_hostlist(text: str) -> list[str]:
             raise _broken(text, "a bracket is not closed, so the list was cut off")
         pieces = _BRACKETS.split(item)
         choices = [[piece] if place % 2 == 0 else _range(piece, text) for place, piece in enumerate(pieces)]
-        hosts += ["".join(parts) for parts in product(*choices)]
-        if len(hosts) > _MOST:
+        if len(hosts) + prod(map(len, choices)) > _MOST:
             raise _broken(text, f"it names more than {_MOST:,} hosts")
+        hosts += ["".join(parts) for parts in product(*choices)]
     return hosts
 
 
@@ -42,14 +44,16 @@ def _range(piece: str, text: str) -> list[str]:
     for part in piece.split(","):
         first, _, last = part.partition("-")
         last = last or first
-        if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
+        is_number = all(end.isdecimal() and len(end) <= _MOST_DIGITS for end in (first, last))
+        if not is_number or int(first) > int(last):
             raise _broken(text, f"{part!r} is no range of numbers")
-        if int(last) - int(first) > _MOST:
+        if len(numbers) + int(last) - int(first) >= _MOST:
             raise _broken(text, f"it names more than {_MOST:,} hosts")
         numbers += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
     return numbers
 
 
 def _broken(text: str, why: str) -> CatalogError:
-    shown = text if len(text) <= 60 else f"{text[:57]}..."
-    return CatalogError(f"The host list {shown!r} cannot be read: {why}. To fix: write it like gpu[01-04].")
+    return CatalogError(
+        f"The host list {shown(text)} cannot be read: {why}. To fix: write it like gpu[01-04]."
+    )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from ..errors import CatalogError
+from ..errors import CatalogError, shown
 from ..units import MEBI
 from .inventory import ClusterResources, NodeResources, map_device, resources
 from .inventory_hostlist import expand_hostlist
@@ -18,9 +18,10 @@ from .inventory_hostlist import expand_hostlist
 _FIELD = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z_]*)=(\S*)")
 _RECORD = re.compile(r"^NodeName=", re.MULTILINE)
 _PARENTHESES = re.compile(r"\([^)]*\)")
-_NUMBER = re.compile(r"\d+")
+_NUMBER = re.compile(r"\d{1,18}")
 _AWAY = ("down", "drain", "drng", "fail", "unk", "inval", "future", "not_responding", "maint", "planned_down")
 """Beginnings of the states in which a node takes no job; a trailing * says that it does not respond."""
+_MOST_DIGITS = 6
 _SINFO = "sinfo -N -o '%N %G %c %m %f %t'"
 _COLUMNS = {
     "nodelist": ("nodelist", "hostnames", "node_name", "nodehost"),
@@ -143,6 +144,11 @@ def gpus_of_gres(gres: str) -> dict[str, int]:
         if words[0] != "gpu":
             continue
         counted = len(words) > 1 and words[-1].isdecimal()
+        if counted and len(words[-1]) > _MOST_DIGITS:
+            raise CatalogError(
+                f"The generic resource {shown(item)} counts too many devices. The rule: a node has at most "
+                f"{10**_MOST_DIGITS - 1:,}. To fix: correct the listing."
+            )
         kind = words[1] if len(words) > 2 or (len(words) == 2 and not counted) else ""
         kinds[kind] = kinds.get(kind, 0) + (int(words[-1]) if counted else 1)
     return kinds

@@ -10,6 +10,7 @@ from itertools import groupby
 from pathlib import Path
 
 from ..errors import ConfigError
+from ..io import write_atomically
 from ..units import format_bytes, format_duration
 from .timeline import KERNELS, Bar, StepTimeline, Stream, words
 
@@ -64,13 +65,7 @@ def write_picture(step: StepTimeline, path: Path) -> None:
         ConfigError: If the name ends in neither, or the file cannot be written.
     """
     check_picture_path(path)
-    text = to_svg(step) if path.suffix.lower() == ".svg" else to_html(step)
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(
-            f"{path} cannot be written: {error.strerror}. To fix: give a file in a folder that exists."
-        ) from None
+    write_atomically(path, to_svg(step) if path.suffix.lower() == ".svg" else to_html(step))
 
 
 def to_svg(step: StepTimeline) -> str:

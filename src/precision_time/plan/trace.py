@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError
+from ..io import write_atomically
 from .timeline import Bar, StepTimeline, Stream
 
 _STREAMS = tuple(Stream)
@@ -44,14 +44,9 @@ def write_trace(step: StepTimeline, path: Path) -> None:
     """Write the trace to a file.
 
     Raises:
-        ConfigError: If the file cannot be written.
+        OutputError: If the file cannot be written.
     """
-    try:
-        path.write_text(json.dumps(trace_document(step), allow_nan=False) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(
-            f"{path} cannot be written: {error.strerror}. To fix: give a file in a folder that exists."
-        ) from None
+    write_atomically(path, json.dumps(trace_document(step), allow_nan=False) + "\n")
 
 
 def _names(stage: int) -> list[dict[str, Any]]:

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
+from ..io import read_yaml
+from ..workload.resolve import check_named_in_data
 from .request import Request
 
 _DOCUMENTS = (".yaml", ".yml", ".toml", ".json")
@@ -70,7 +72,10 @@ def read_requests(path: str | Path) -> list[Request]:
             for name, value in fields.items()
         }
         try:
-            requests.append(Request.of(named))
+            request = Request.of(named)
+            if not isinstance(request.model, Mapping):
+                check_named_in_data(request.model)
+            requests.append(request)
         except ConfigError as error:
             raise ConfigError(f"{file}, {place or f'job {number}'}: {error}") from None
     return requests
@@ -109,12 +114,7 @@ def _document(suffix: str, text: str) -> Any:
         return tomllib.loads(text)
     if suffix == ".json":
         return json.loads(text)
-    import yaml
-
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(str(error)) from error
+    return read_yaml(text)
 
 
 def _cell(text: str) -> Any:

@@ -25,7 +25,7 @@ from ..precision.policy import PrecisionPolicy
 from ..precision.support import check_support, natural_precision
 from ..workload.graph import OpClass, OpGraph
 from ..workload.hf_config import is_config_source
-from ..workload.resolve import load_workload
+from ..workload.resolve import check_named_in_data, load_workload
 from ..workload.workload import Workload
 from .layout import layout_of, layout_remarks
 from .schema import RequestFields
@@ -86,9 +86,13 @@ def workload_of(request: RequestFields, *, named_only: bool = False) -> Workload
         "task": request.task,
         "dataset": request.dataset,
         "optimizer": request.optimizer,
+        "strict": True,
     }
     if named_only:
-        return load_workload(str(model), **catalog)
+        if not isinstance(model, Mapping):
+            check_named_in_data(model)
+            model = str(model)
+        return load_workload(model, **catalog)
     if is_config_source(model):
         try:
             return load_workload(model, **catalog)
@@ -111,6 +115,7 @@ def workload_of(request: RequestFields, *, named_only: bool = False) -> Workload
         example_inputs=request.example_inputs,
         seq_len=request.seq_len,
         image_size=request.image_size,
+        trust=request.trust,
     )
     return captured_workload(graph, request)
 

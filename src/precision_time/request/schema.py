@@ -280,6 +280,9 @@ class RequestFields(BaseModel):
     coverage: Annotated[
         float, NUMBER, Field(gt=0, lt=1), Option(help="Probability that the interval holds, 0 to 1.")
     ] = 0.9
+    trust: Annotated[
+        bool, Option(help="Load a .pt2 file, which can run code stored in it: only if you know who made it.")
+    ] = False
     example_inputs: Any = None
     """Inputs of an `nn.Module`."""
 

@@ -7,16 +7,30 @@ of the parametric decoder, so that a configuration and a model's name lead to on
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
+from math import isnan
 from pathlib import Path
 from typing import Any
 
-from ..errors import CaptureError, UnknownNameError
+from ..errors import CaptureError, UnknownNameError, shown
+from .families.registry import family_builder
+from .families.sizes import LARGEST_SIZE, MOST_LAYERS
 from .families.tables import ModelEntry, normalise, preset, read_toml
 
 _CONFIG_FILE = "config.json"
+_TYPES_IN_WORDS = {"int": "whole number", "float": "number", "bool": "truth value", "str": "word"}
+_DEEPEST = 20
+_LARGEST: tuple[tuple[re.Pattern[str], int, int], ...] = (
+    (re.compile(r"^(num|n)_(\w+_)?(layers?|heads?|blocks|stages)$|_layers$|^depths?$"), 0, MOST_LAYERS),
+    (re.compile(r"(^|_)labels$|_experts$"), 0, 1_000_000),
+    (re.compile(r"^(hidden|intermediate|vocab)_size$|^d_(model|ff)$|^n_(embd|inner)$"), 0, LARGEST_SIZE),
+    (re.compile(r"^(num|n|d|max)_|_(size|dim|rank|len|length|positions|width)$"), -1, LARGEST_SIZE),
+)
+"""Keys of a configuration, and the smallest and largest number; the first that fits rules. -1 stands for none
+in some architectures. Checked against the defaults of all configuration classes of transformers 5.23."""
 
 
 def known_model_types() -> tuple[str, ...]:
@@ -77,7 +91,7 @@ def entry_of_config(source: Any, *, name: str | None = None) -> ModelEntry:
         raise CaptureError(f"No preset {row['arch']!r} in the model tables. To fix: reinstall the package.")
     inner = _language_part(config)
     sizes = _sizes(inner, row, kind)
-    usual = min(_longest(inner), _table()["longest_default"])
+    usual = min(_longest(inner, kind), _table()["longest_default"])
     label = name or _label(config, source) or kind
     return replace(
         base,
@@ -90,13 +104,14 @@ def entry_of_config(source: Any, *, name: str | None = None) -> ModelEntry:
 def _sizes(config: Mapping[str, Any], row: Mapping[str, Any], kind: str) -> dict[str, Any]:
     """Fields of the decoder, from the keys that are there."""
     keys = {**_table()["fields"], **row.get("fields", {})}
+    types = family_builder("decoder").field_types
     found = dict(row.get("defaults", {}))
     for field, names in keys.items():
-        value = _first(config, names)
+        name, value = _first(config, names)
         if value is not None:
-            found[field] = value
+            found[field] = _typed(name, value, types[field], kind)
     for field, factors in row.get("products", {}).items():
-        values = [_first(config, [factor]) or 0 for factor in factors]
+        values = [_typed(factor, _first(config, [factor])[1] or 0, "int", kind) for factor in factors]
         found[field] = values[0] * values[1]
     found.update(row.get("sizes", {}))
     for field, key in row.get("unless", {}).items():
@@ -123,7 +138,7 @@ def _sizes(config: Mapping[str, Any], row: Mapping[str, Any], kind: str) -> dict
 
 def _attention_pattern(config: Mapping[str, Any], found: Mapping[str, Any], kind: str) -> dict[str, Any]:
     """Which layers see all keys, where the configuration lists them."""
-    listed = config.get("layer_types") or []
+    listed = _listed(config, "layer_types", str, kind)
     unknown = sorted(set(listed) - {*_table()["windowed"], *_table()["full"]})
     if unknown:
         raise CaptureError(
@@ -141,7 +156,7 @@ def _attention_pattern(config: Mapping[str, Any], found: Mapping[str, Any], kind
 
 def _dense_pattern(config: Mapping[str, Any], found: Mapping[str, Any], kind: str) -> dict[str, Any]:
     """Leading dense layers, where the configuration lists the layers without experts."""
-    listed = sorted(config.get("mlp_only_layers") or [])
+    listed = sorted(_listed(config, "mlp_only_layers", int, kind))
     if not listed or not found.get("experts"):
         return {}
     if listed != list(range(len(listed))):
@@ -173,20 +188,76 @@ def _language_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return config
 
 
-def _longest(config: Mapping[str, Any]) -> int:
-    value = _first(config, _table()["longest"]["keys"])
-    return int(value) if value else int(_table()["longest_default"])
+def _longest(config: Mapping[str, Any], kind: str) -> int:
+    name, value = _first(config, _table()["longest"]["keys"])
+    return int(_typed(name, value, "int", kind)) if value else int(_table()["longest_default"])
 
 
-def _first(config: Mapping[str, Any], names: list[str]) -> Any:
-    """The first key that holds something; `a.b` looks into `a`."""
+def _first(config: Mapping[str, Any], names: list[str]) -> tuple[str, Any]:
+    """The first key that holds something, and what it holds; `a.b` looks into `a`."""
     for name in names:
         value: Any = config
         for part in name.split("."):
             value = value.get(part) if isinstance(value, Mapping) else None
         if value is not None:
-            return value
-    return None
+            return name, value
+    return names[0], None
+
+
+def _typed(key: str, value: Any, wanted: str, kind: str) -> Any:
+    """A value as its field holds it: "int", "float", "bool" or "str".
+
+    Raises:
+        CaptureError: If it is of another type.
+    """
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if wanted == "int" and is_number and 0 <= value <= LARGEST_SIZE and value == int(value):
+        return int(value)
+    if (wanted == "float" and is_number) or type(value).__name__ == wanted != "int":
+        return value
+    raise _refused(kind, key, value, f"a {_TYPES_IN_WORDS[wanted]}")
+
+
+def _listed(config: Mapping[str, Any], key: str, wanted: type, kind: str) -> list[Any]:
+    """A list whose items are of one type; empty where there is none."""
+    value = config.get(key) or []
+    if not isinstance(value, list | tuple) or not all(type(item) is wanted for item in value):
+        raise _refused(kind, key, value, f"a list of {_TYPES_IN_WORDS[wanted.__name__]}s")
+    return list(value)
+
+
+def _refused(kind: str, key: str, value: Any, rule: str) -> CaptureError:
+    return CaptureError(
+        f"The configuration of {shown(kind)} says {key}={shown(value)}. The rule: {key} is {rule}. To fix: "
+        "take the config.json that lies next to the model's weights."
+    )
+
+
+def check_values(config: Mapping[str, Any]) -> None:
+    """Refuse numbers that no model has, wherever they stand in a configuration, before anything is built.
+
+    Raises:
+        CaptureError: If a number is NaN, a size negative or absurdly large, or the configuration nested too
+            deeply.
+    """
+    kind = str(config.get("model_type"))
+    parts: list[tuple[str, Any, int]] = [("", config, 0)]
+    while parts:
+        key, value, depth = parts.pop()
+        if depth > _DEEPEST:
+            raise _refused(kind, key, value, f"nested at most {_DEEPEST} deep")
+        if isinstance(value, Mapping):
+            parts += [(str(name), item, depth + 1) for name, item in value.items()]
+        elif isinstance(value, list | tuple):
+            parts += [(key, item, depth + 1) for item in value]
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            if isinstance(value, float) and isnan(value):
+                raise _refused(kind, key, value, "a number")
+            for pattern, least, most in _LARGEST:
+                if pattern.search(key):
+                    if not least <= value <= most:
+                        raise _refused(kind, key, value, f"a number from {least} to {most:,}")
+                    break
 
 
 def _label(config: Mapping[str, Any], source: Any) -> str:
@@ -203,7 +274,7 @@ def _read_file(path: Path) -> Mapping[str, Any]:
         data = json.loads(file.read_text("utf-8"))
     except OSError as error:
         raise CaptureError(f"{file} cannot be read: {error}. To fix: check the path.") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CaptureError(
             f"{file} is no JSON ({error}). To fix: take the config.json that lies beside the weights."
         ) from error
@@ -216,6 +287,7 @@ def _checked(config: Any, label: str) -> Mapping[str, Any]:
             f"{label} is not a Hugging Face configuration: an object with a model_type is expected. To fix: "
             "take the config.json that lies beside the model's weights."
         )
+    check_values(config)
     return config
 
 

@@ -12,11 +12,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import ConfigError, UnknownNameError
+from ..errors import ConfigError, UnknownNameError, shown
 from .families.registry import family_builder
-from .families.sizes import choose_sizes
+from .families.sizes import check_size_names, choose_sizes
 from .families.tables import (
     ModelEntry,
     alias_table,
@@ -29,6 +30,7 @@ from .families.tables import (
     task_rule,
     unsupported_table,
     variant_of,
+    variant_sizes,
 )
 from .graph import OpGraph
 from .hf_config import entry_of_config, is_config_source
@@ -38,10 +40,13 @@ if TYPE_CHECKING:
     from .zoo import ZooEntry
 
 _SELF_DESCRIBING = (
-    (re.compile(r"gpt-h(?P<hidden>\d+)-l(?P<layers>\d+)"), "megatron"),
-    (re.compile(r"gpt-(?P<hidden>\d+)x(?P<layers>\d+)"), "megatron"),
-    (re.compile(r"gpt-(?P<layers>\d+)l-(?P<hidden>\d+)"), "megatron"),
+    (re.compile(r"gpt-h(?P<hidden>\d{1,12})-l(?P<layers>\d{1,12})"), "megatron"),
+    (re.compile(r"gpt-(?P<hidden>\d{1,12})x(?P<layers>\d{1,12})"), "megatron"),
+    (re.compile(r"gpt-(?P<layers>\d{1,12})l-(?P<hidden>\d{1,12})"), "megatron"),
 )
+_LENGTHS = frozenset({"seq_len", "image_size"})
+"""Sizes with an argument of their own: where a model has none, the answer says that they were left out."""
+_FILE_SUFFIXES = (".json", ".onnx", ".pt2")
 _ADAPTED = re.compile(r"(?P<base>.+)-(?P<kind>q?lora)")
 _WITH_ADAPTERS = frozenset({"decoder", "vision-language"})
 
@@ -68,6 +73,7 @@ def load_workload(
     task: str = "",
     dataset: str | None = None,
     optimizer: str | None = None,
+    strict: bool = False,
 ) -> Workload:
     """The workload of a known model.
 
@@ -82,37 +88,64 @@ def load_workload(
             head of an encoder and what is frozen.
         dataset: Training set; the model's default if not given.
         optimizer: Optimizer name; the model's default if not given.
+        strict: Refuse `sizes` that the model does not have, as of a user's request; rows of measurement files
+            carry sizes that say something of the run only, and leave it off.
 
     Raises:
         UnknownNameError: If no table holds the name and `sizes` do not describe a decoder.
         CaptureError: If a configuration is not one, or has parts that no family here has.
-        ConfigError: If a size is zero, negative or does not fit the others.
+        ConfigError: If a size is zero, negative or does not fit the others, or, with `strict`, is not one of
+            the model's.
     """
     if is_config_source(model):
         stated = _stated(dict(sizes or {}), seq_len, image_size)
-        return _from_entry(entry_of_config(model), stated, task, dataset, optimizer)
-    key = json.dumps(dict(sizes), sort_keys=True) if sizes else ""
-    return _load(model, seq_len, image_size, key, task, dataset, optimizer)
+        return _from_entry(entry_of_config(model), stated, _Said(task, dataset, optimizer, strict))
+    try:
+        key = json.dumps(dict(sizes), sort_keys=True) if sizes else ""
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"sizes={shown(sizes)} is not possible. The rule: a mapping of names to numbers. To fix: correct "
+            "it."
+        ) from error
+    return _load(model, seq_len, image_size, key, _Said(task, dataset, optimizer, strict))
+
+
+def check_named_in_data(model: Any) -> None:
+    """Refuse a model that data (a line of a batch, a row, a job file) names by code or by a file.
+
+    Raises:
+        ConfigError: If it is `module:function`, or an existing or possible file.
+    """
+    if not isinstance(model, str | Path):
+        return
+    words = str(model)
+    if ":" in words or words.endswith(_FILE_SUFFIXES) or is_config_source(words):
+        raise ConfigError(
+            f"The model {shown(words)} is code or a file. The rule: data names models by a known name or an "
+            "inline configuration; code and files are named on the command line or in Python only. To fix: "
+            "use a name of `precision-time models`, or sizes."
+        )
+
+
+class _Said(NamedTuple):
+    """What `load_workload` was told of the training."""
+
+    task: str
+    dataset: str | None
+    optimizer: str | None
+    strict: bool
 
 
 @lru_cache(maxsize=4096)
-def _load(
-    model: str,
-    seq_len: int | None,
-    image_size: int | None,
-    sizes_json: str,
-    task: str,
-    dataset: str | None,
-    optimizer: str | None,
-) -> Workload:
+def _load(model: str, seq_len: int | None, image_size: int | None, sizes_json: str, said: _Said) -> Workload:
     sizes = _stated(json.loads(sizes_json) if sizes_json else {}, seq_len, image_size)
     entry = _find_entry(model, sizes)
     if entry is None:
         entry, named_task = _adapted(model, sizes)
-        task = task or named_task
+        said = said._replace(task=said.task or named_task)
     if entry is not None:
-        return _from_entry(entry, sizes, task, dataset, optimizer)
-    return _from_zoo(model, sizes, task, dataset, optimizer)
+        return _from_entry(entry, sizes, said)
+    return _from_zoo(model, sizes, said)
 
 
 def _stated(sizes: dict[str, Any], seq_len: int | None, image_size: int | None) -> dict[str, Any]:
@@ -128,7 +161,7 @@ def _check(sizes: Mapping[str, Any]) -> None:
     for name, value in sizes.items():
         if isinstance(value, int | float) and not isinstance(value, bool) and not value > 0:
             raise ConfigError(
-                f"{name}={value} cannot be. The rule: sizes are positive numbers. "
+                f"{name}={shown(value)} is not possible. The rule: sizes are positive numbers. "
                 f"To fix: give a positive {name} or leave it out for the model's default."
             )
 
@@ -142,6 +175,7 @@ def _find_entry(model: str, sizes: Mapping[str, Any]) -> ModelEntry | None:
         found = pattern.fullmatch(name)
         if found:
             stated = {key: int(value) for key, value in found.groupdict().items()}
+            _check(stated)
             return _generic_decoder(model, arch, stated)
     return None if _zoo_name(name) else _from_sizes(model, name, sizes)
 
@@ -184,10 +218,11 @@ def _generic_decoder(model: str, arch: str, sizes: Mapping[str, Any]) -> ModelEn
     )
 
 
-def _from_entry(
-    entry: ModelEntry, sizes: Mapping[str, Any], task: str, dataset: str | None, optimizer: str | None
-) -> Workload:
+def _from_entry(entry: ModelEntry, sizes: Mapping[str, Any], said: _Said) -> Workload:
+    task, dataset, optimizer, strict = said
     builder = family_builder(entry.builder)
+    if strict:
+        _check_names(entry.name, sizes, _entry_sizes(entry, sizes))
     rules = task_rule(entry.builder, task, dataset)
     chosen, assumptions = choose_sizes(entry, builder, sizes, task=task, rules=rules)
     try:
@@ -249,11 +284,28 @@ def _zoo_names() -> Mapping[str, str]:
     return {normalise(name): name for name in zoo_index()}
 
 
-def _from_zoo(
-    model: str, sizes: Mapping[str, Any], task: str, dataset: str | None, optimizer: str | None
-) -> Workload:
+def _check_names(model: str, sizes: Mapping[str, Any], known: Mapping[str, str]) -> None:
+    """`check_size_names` of what has no argument of its own."""
+    check_size_names(model, {name: sizes[name] for name in sizes if name not in _LENGTHS}, known)
+
+
+def _entry_sizes(entry: ModelEntry, sizes: Mapping[str, Any]) -> Mapping[str, str]:
+    """Sizes that an entry has, with their types."""
+    target = {"params": "int"} if "target_params" in entry.facts and "params" in sizes else {}
+    return {**family_builder(entry.builder).size_names, **target}
+
+
+def sizes_that_apply(model: str, sizes: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of `sizes` that a model has: what a row says of its run only is left out."""
+    entry = _find_entry(model, sizes) or _adapted(model, sizes)[0]
+    known = variant_sizes(canonical_name(model)) if entry is None else _entry_sizes(entry, sizes)
+    return {name: value for name, value in sizes.items() if name in known or name in _LENGTHS}
+
+
+def _from_zoo(model: str, sizes: Mapping[str, Any], said: _Said) -> Workload:
     from .zoo import load_zoo_graph, zoo_index
 
+    task, dataset, optimizer, strict = said
     usual = canonical_name(model)
     variant = variant_of(usual, {**sizes, "task": task, "dataset": dataset or ""})
     name = variant if variant in zoo_index() else _zoo_name(usual)
@@ -267,6 +319,8 @@ def _from_zoo(
             + "To fix: `precision-time models` lists the known ones; or pass sizes (hidden, layers, "
             "heads) for a language model, or your own module.",
         )
+    if strict:
+        _check_names(name, sizes, dict.fromkeys(variant_sizes(usual), "word"))
     entry = zoo_index()[name]
     meanings = {"image_size": entry.image_size, "seq_len": entry.seq_len}
     left_out = [

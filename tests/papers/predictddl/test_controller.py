@@ -273,6 +273,62 @@ def test_batch_files_keep_their_order_and_name_broken_lines(service: PredictDDL,
     assert answers[0].name == "first"
 
 
+@pytest.mark.parametrize(
+    "model", ["os:abort", "sys:exit", "no_such:thing", "net.pt2", "net.onnx", "my/config.json"]
+)
+def test_a_line_of_a_batch_names_no_code(service: PredictDDL, tmp_path: Path, model: str) -> None:
+    path = tmp_path / "requests.jsonl"
+    path.write_text("\n".join(json.dumps(line) for line in ({**BODY, "model": model}, BODY)))
+    refused, answered = answer_batch(service, read_batch(path))
+    assert isinstance(refused, Refusal)
+    assert "is code or a file" in refused.error
+    assert isinstance(answered, Answer)
+
+
+def test_a_request_that_is_typed_may_name_code() -> None:
+    assert read_request({**BODY, "model": "package:function"}, is_data=False).model == "package:function"
+
+
+def test_an_error_that_nobody_foresaw_refuses_its_own_line_only(
+    service: PredictDDL, cluster: ClusterResources, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual_resolve, usual_columns = resolve, input_columns
+
+    def odd_resolve(request: Request, clusters: Any) -> Any:
+        if request.name == "unreadable":
+            raise ZeroDivisionError("odd\x1b[2J\nmodel")
+        return usual_resolve(request, clusters)
+
+    def odd_columns(jobs: Any, priced: Any) -> Any:
+        if any(job.layout.micro_batch_size == 7 for job in jobs):
+            raise IndexError("odd job")
+        return usual_columns(jobs, priced)
+
+    monkeypatch.setattr("precision_time.papers.predictddl.controller.resolve", odd_resolve)
+    monkeypatch.setattr("precision_time.papers.predictddl.controller.input_columns", odd_columns)
+    asked = [
+        request_of(cluster, name="unreadable"),
+        request_of(cluster, name="odd", batch_size=7),
+        request_of(cluster, name="good"),
+    ]
+    first, second, third = service.predict(asked)
+    assert isinstance(first, Refusal)
+    assert first.error.startswith("Unexpected error ZeroDivisionError: odd\\x1b[2J model.")
+    assert isinstance(second, Refusal)
+    assert "IndexError" in second.error
+    assert isinstance(third, Answer)
+    with pytest.raises(ZeroDivisionError):
+        service.predict(asked[0])
+
+
+@pytest.mark.parametrize("sizes", [{"hiden": 64}, {"hidden": "64"}])
+def test_unknown_sizes_are_refused(
+    service: PredictDDL, cluster: ClusterResources, sizes: dict[str, Any]
+) -> None:
+    with pytest.raises(ConfigError, match="its sizes are|is not possible"):
+        service.predict(request_of(cluster, model="bert-base", dataset="squad", sizes=sizes))
+
+
 @pytest.mark.parametrize("suffix", [".json", ".yaml"])
 def test_lists_of_requests_read_as_lines_do(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"requests{suffix}"

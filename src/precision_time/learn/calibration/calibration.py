@@ -113,12 +113,7 @@ class Calibration:
             "prior": self.prior.to_dict(),
             "card": dict(self.card),
         }
-        try:
-            write_atomically(target, json.dumps(body, indent=1, allow_nan=False) + "\n")
-        except OSError as error:
-            raise CorpusError(
-                f"{target} cannot be written: {error}. To fix: check folder, permissions and free space."
-            ) from error
+        write_atomically(target, json.dumps(body, indent=1, allow_nan=False) + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> Calibration:

@@ -11,10 +11,10 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from ...errors import ConfigError
+from ...errors import ConfigError, validation_problems
+from ...io import read_yaml
 from .catalog import optimizer_of
 from .plan import Campaign, Point, Setting, check_points, repeated
 
@@ -99,8 +99,8 @@ def load_campaign(path: str | Path) -> Campaign:
         UnknownNameError: If nobody knows a model.
     """
     try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        content = read_yaml(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(
             f"The campaign {path} cannot be read: {' '.join(str(error).split())}. To fix: name a YAML file."
         ) from error
@@ -121,12 +121,9 @@ def campaign_of(content: Any, *, source: str = "the campaign") -> Campaign:
     try:
         file = CampaignFile.model_validate(content)
     except ValidationError as error:
-        problems = "; ".join(
-            f"{'.'.join(str(part) for part in problem['loc']) or 'file'}: {problem['msg']} "
-            f"(got {_short(problem['input'])})"
-            for problem in error.errors()
-        )
-        raise ConfigError(f"{source} breaks its rules: {problems}. To fix: correct these fields.") from error
+        raise ConfigError(
+            f"{source} breaks its rules: {validation_problems(error)}. To fix: correct these fields."
+        ) from error
     points = [point for sweep in file.sweeps for point in _points(file, sweep)]
     check_points(points)
     return Campaign(
@@ -191,8 +188,3 @@ def _dataset(data: DataSet) -> tuple[str, int]:
     if not count:
         raise ConfigError(f"{data.path} holds no images in folders of classes. To fix: name another folder.")
     return str(data.path.resolve()), count
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."

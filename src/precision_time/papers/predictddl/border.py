@@ -8,19 +8,19 @@ from math import prod
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from ...errors import ConfigError, PrecisionTimeError
-from ...hardware.inventory import ClusterResources, NodeResources, resources
+from ...errors import ConfigError, in_one_line, printable, shown, validation_problems
+from ...hardware.inventory import MOST_NODES, ClusterResources, NodeResources, resources
 from ...hardware.inventory_file import read_inventory
+from ...io import read_yaml
+from ...workload.resolve import check_named_in_data
 from .columns import PRECISION
 from .contract import Refusal, Request
 from .datasets import DatasetFacts, dataset_facts
 
 Positive = Annotated[float, Field(gt=0, lt=1e13, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
-_LONGEST = 60
 
 
 class _Sheet(BaseModel):
@@ -57,7 +57,7 @@ class ClusterSheet(_Sheet):
     """A cluster in place of an inventory file."""
 
     device: str
-    num_nodes: Annotated[int, Field(le=1_000_000)] = 1
+    num_nodes: Annotated[int, Field(le=MOST_NODES)] = 1
     devices_per_node: Annotated[int, Field(le=65536)] = 1
     intra_node: str = ""
     inter_node: str = ""
@@ -67,10 +67,10 @@ class ClusterSheet(_Sheet):
         """As the collectors give it."""
         count = max(self.devices_per_node, 0)
         return resources(
-            [
+            (
                 NodeResources(name=f"node {place}", reported_device=self.device, num_devices=count)
                 for place in range(1, self.num_nodes + 1)
-            ],
+            ),
             source="the request",
             intra_node=self.intra_node,
             inter_node=self.inter_node,
@@ -106,29 +106,32 @@ class RequestSheet(_Sheet):
         return self
 
 
-def read_request(content: Mapping[str, Any], *, cluster: ClusterResources | None = None) -> Request:
+def read_request(
+    content: Mapping[str, Any], *, cluster: ClusterResources | None = None, is_data: bool = True
+) -> Request:
     """The request of a mapping out of JSON or YAML.
 
     Args:
         content: See `RequestSheet`.
         cluster: For a request that names none.
+        is_data: Whether it was read from a file; only a request typed by the caller may name code or files as
+            its model.
 
     Raises:
-        ConfigError: If a field breaks a rule, all of which are named, or no cluster is given.
+        ConfigError: If a field breaks a rule, all of which are named, no cluster is given, or data names
+            code.
         UnknownNameError: If a data set is neither known nor described.
         CatalogError: If an inventory file cannot be read.
     """
     try:
         sheet = RequestSheet.model_validate(content)
     except ValidationError as error:
-        problems = "; ".join(
-            f"{'.'.join(map(str, problem['loc'])) or 'request'}: {problem['msg']} "
-            f"(got {_short(problem['input'])})"
-            for problem in error.errors()
-        )
         raise ConfigError(
-            f"The request breaks its rules: {problems}. To fix: give at least model, batch_size and cluster."
+            f"The request breaks its rules: {validation_problems(error)}. To fix: give at least model, "
+            "batch_size and cluster."
         ) from error
+    if is_data:
+        check_named_in_data(sheet.model)
     given = sheet.cluster
     if isinstance(given, ClusterSheet):
         found: ClusterResources | None = given.collected()
@@ -163,7 +166,7 @@ def read_batch(
         # A broken byte spoils its own line only.
         text = file.read_text(encoding="utf-8", errors="replace")
         items = _items(text, file.suffix.lower())
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(
             f"The batch file {str(path)!r} cannot be read: {' '.join(str(error).split())}. To fix: write one "
             "JSON object a line (.jsonl), or a list of requests (.json, .yaml)."
@@ -176,7 +179,7 @@ def read_batch(
 def _items(text: str, suffix: str) -> list[tuple[int, Any]]:
     """Line or place of each request, and its content; text where it is not yet parsed."""
     if suffix in (".json", ".yaml", ".yml"):
-        content = yaml.safe_load(text)  # YAML holds JSON
+        content = read_yaml(text)  # YAML holds JSON
         listed = content.get("requests") if isinstance(content, Mapping) else content
         if not isinstance(listed, Sequence) or isinstance(listed, str):
             raise ValueError("it holds no list of requests")
@@ -188,20 +191,15 @@ def _items(text: str, suffix: str) -> list[tuple[int, Any]]:
 def _read_item(
     line: int, item: Any, cluster: ClusterResources | None, defaults: Mapping[str, Any]
 ) -> Request | Refusal:
-    name = ""
     try:
         content = json.loads(item) if isinstance(item, str) else item
         if not isinstance(content, Mapping):
-            raise ValueError(f"{_short(content)} is no object")
-        name = str(content.get("name", ""))
-        return read_request({**defaults, **content, "name": name or f"line {line}"}, cluster=cluster)
-    except PrecisionTimeError as error:
-        said = str(error)
+            raise ValueError(f"{shown(content)} is no object")
     except (ValueError, RecursionError) as error:
-        said = f"The line is no JSON object ({error}). To fix: correct it."
-    return Refusal(name=name or f"line {line}", line=line, error=" ".join(said.split()))
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+        said = f"The line is no JSON object ({printable(str(error), longest=400)}). To fix: correct it."
+        return Refusal(name=f"line {line}", line=line, error=" ".join(said.split()))
+    name = printable(str(content.get("name") or f"line {line}"), longest=200)
+    try:
+        return read_request({**defaults, **content, "name": name}, cluster=cluster)
+    except Exception as error:  # noqa: BLE001 - one line never stops the others
+        return Refusal(name=name, line=line, error=in_one_line(error))

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...corpus.measurement import Measurement
 from ...corpus.store import load_corpus
-from ...errors import ConfigError, NotFittedError, PrecisionTimeError, UnknownNameError
+from ...errors import ConfigError, NotFittedError, PrecisionTimeError, UnknownNameError, in_one_line
 from ...hardware.device import Cluster
 from .columns import BLIND, PRECISION, VARIANTS, inputs_of, picked
 from .contract import Answer, Outcome, PredictorName, Refusal, Request, TaskMatch
@@ -26,6 +26,10 @@ from .trainer import Rows, input_columns, rows_by_type, train_and_save
 from .workloads import Resolved, resolve
 
 Tell = Callable[[str], None]
+_Predictor = tuple[str, int | None, str, str | None]
+"""Data-set type, version, variant and regressor that serve a request."""
+_Resolved = tuple[int, Resolved, TaskMatch]
+"""A request's place in its batch, and what was found for it."""
 _FEW_ARCHITECTURES = 30
 """Below, errors on the folds of the choice flatter much (docs/devdocs/007-predictddl.md)."""
 _BLIND_NOTE = "predictddl is blind to precision and software: every precision gets the same answer"
@@ -65,40 +69,44 @@ class PredictDDL:
         """
         if isinstance(requests, Request):
             answer = self._batch([requests])[0]
-            if isinstance(answer, PrecisionTimeError):
+            if isinstance(answer, Exception):
                 raise answer
             return answer
         return [
-            Refusal(name=request.name, error=" ".join(str(answer).split()))
-            if isinstance(answer, PrecisionTimeError)
-            else answer
+            Refusal(name=request.name, error=in_one_line(answer)) if isinstance(answer, Exception) else answer
             for request, answer in zip(requests, self._batch(requests), strict=True)
         ]
 
-    def _batch(self, requests: Sequence[Request]) -> list[Answer | PrecisionTimeError]:
+    def _batch(self, requests: Sequence[Request]) -> list[Answer | Exception]:
         clusters: dict[int, Cluster] = {}
         matches: dict[object, TaskMatch | PrecisionTimeError] = {}
-        answers: dict[int, Answer | PrecisionTimeError] = {}
-        served: dict[tuple[str, int | None, str, str | None], list[tuple[int, Resolved, TaskMatch]]]
-        served = defaultdict(list)
+        answers: dict[int, Answer | Exception] = {}
+        served: dict[_Predictor, list[_Resolved]] = defaultdict(list)
         for place, request in enumerate(requests):
             try:
                 _check_words(request)
                 resolved = resolve(request, clusters)
                 match = self._match(resolved, matches)
-            except PrecisionTimeError as error:
+            except Exception as error:  # noqa: BLE001 - one request never stops the others
                 answers[place] = error
                 continue
             key = (match.used, request.version, request.variant, request.regressor)
             served[key].append((place, resolved, match))
-        for (used, version, variant, regressor), items in served.items():
-            try:
-                trained = self._load(used, version)
-                found = _answers(trained, variant, regressor, [(item, match) for _, item, match in items])
-                answers |= {place: answer for (place, _, _), answer in zip(items, found, strict=True)}
-            except PrecisionTimeError as error:
-                answers |= {place: error for place, _, _ in items}
+        for key, items in served.items():
+            answers |= self._serve(key, items)
         return [answers[place] for place in range(len(requests))]
+
+    def _serve(self, key: _Predictor, items: Sequence[_Resolved]) -> dict[int, Answer | Exception]:
+        """Answers by place; where one of several requests fails, each is answered alone."""
+        used, version, variant, regressor = key
+        try:
+            trained = self._load(used, version)
+            found = _answers(trained, variant, regressor, [(item, match) for _, item, match in items])
+        except Exception as error:  # noqa: BLE001 - one request never stops the others
+            if len(items) == 1 or isinstance(error, PrecisionTimeError):
+                return {place: error for place, _, _ in items}
+            return {place: answer for item in items for place, answer in self._serve(key, [item]).items()}
+        return {place: answer for (place, _, _), answer in zip(items, found, strict=True)}
 
     def _match(self, item: Resolved, known: dict[object, TaskMatch | PrecisionTimeError]) -> TaskMatch:
         key = (item.wanted, item.facts)

@@ -159,6 +159,7 @@ def _workload(request: Request, facts: DatasetFacts | None, notes: list[str]) ->
         sizes=dict(request.sizes) or None,
         task=request.task,
         dataset=name,
+        strict=True,
     )
 
 

@@ -103,12 +103,7 @@ class PerformanceModel:
         with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as file:
             file.writestr(_CARD, json.dumps(self._to_json(), indent=1, allow_nan=False))
             file.writestr(_ARRAYS, _packed(self.parts))
-        try:
-            write_atomically(target, buffer.getvalue())
-        except OSError as error:
-            raise CorpusError(
-                f"{target} cannot be written: {error}. To fix: check folder, permissions and free space."
-            ) from error
+        write_atomically(target, buffer.getvalue())
 
     @classmethod
     def load(cls, path: str | Path) -> PerformanceModel:

@@ -10,20 +10,20 @@ from __future__ import annotations
 import contextlib
 import copy
 import importlib
-import json
-import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import cache
-from importlib import resources
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest import mock
 
 import torch
 
-from ...errors import CaptureError, MissingExtraError, UnknownNameError
+from ...errors import CaptureError, MissingExtraError, PrecisionTimeError, UnknownNameError, shown
+from ..families.tables import read_toml
 from ..graph import OpGraph
+from ..hf_config import read_config
 from .fold import fold_repeats
 from .recorder import CAPTURE_BATCH, record
 from .timm_models import import_torchvision, with_sizes
@@ -62,11 +62,9 @@ def import_transformers() -> ModuleType:
         ) from error
 
 
-@cache
 def known_ids() -> Mapping[str, Mapping[str, Any]]:
     """Model ids known without network, from data/hf_models.toml."""
-    text = resources.files("precision_time.workload").joinpath("data/hf_models.toml").read_text("utf-8")
-    models: dict[str, Mapping[str, Any]] = tomllib.loads(text)["models"]
+    models: dict[str, Mapping[str, Any]] = read_toml("hf_models.toml")["models"]
     return models
 
 
@@ -108,25 +106,44 @@ def config_of(source: str | Path) -> Any:
 
 
 def _read_config(transformers: ModuleType, path: Path) -> Any:
-    try:
-        data = json.loads(path.read_text("utf-8"))
-        kind = data.pop("model_type")
-    except OSError as error:
-        raise CaptureError(f"{path} cannot be read: {error}. To fix: check the path.") from error
-    except (ValueError, KeyError, AttributeError) as error:
-        raise CaptureError(
-            f"{path} is not a Hugging Face configuration ({error!r}): a JSON object with a model_type is "
-            "expected. To fix: take the config.json that lies beside the model's weights."
-        ) from error
+    data = dict(read_config(path))
+    kind = str(data.pop("model_type"))
     types = transformers.models.auto.configuration_auto.CONFIG_MAPPING_NAMES
     if kind not in types:
         raise UnknownNameError(
             kind="model_type",
-            name=str(kind),
+            name=kind,
             known=types,
             hint="To fix: a newer transformers, or the module.",
         )
-    return transformers.AutoConfig.for_model(kind, **data)
+    try:
+        with _offline():
+            return transformers.AutoConfig.for_model(kind, **data)
+    except Exception as error:  # its values are anyone's, and transformers raises whatever they lead to
+        raise CaptureError(
+            f"{path} is not a configuration that transformers can read: {type(error).__name__}: {error}. To "
+            "fix: take the config.json that lies next to the model's weights."
+        ) from error
+
+
+@contextlib.contextmanager
+def _offline() -> Iterator[None]:
+    """No lookup at a model hub, whatever a configuration names."""
+    constants = importlib.import_module("huggingface_hub.constants")
+    hub = importlib.import_module("transformers.utils.hub")
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(constants, "HF_HUB_OFFLINE", True))
+        if hasattr(hub, "_is_offline_mode"):  # transformers 4 keeps a copy
+            stack.enter_context(mock.patch.object(hub, "_is_offline_mode", True))
+        yield
+
+
+def _without_pretrained(config: Any) -> Any:
+    """The configuration, and those inside it, with backbones of random weights: no weight is read here."""
+    for part in (config, *(value for value in vars(config).values() if is_config(value))):
+        if getattr(part, "use_pretrained_backbone", None):
+            part.use_pretrained_backbone = False
+    return config
 
 
 def capture_config(
@@ -137,6 +154,19 @@ def capture_config(
     Raises:
         CaptureError: If the model cannot be built or run on the meta device.
     """
+    try:
+        return _captured(config, seq_len, image_size, name)
+    except PrecisionTimeError:
+        raise
+    except Exception as error:  # values of a configuration are anyone's, and lead to any error
+        raise CaptureError(
+            f"The configuration of {shown(getattr(config, 'model_type', config))} cannot be built: "
+            f"{type(error).__name__}: {error}. To fix: take the config.json that lies next to the model's "
+            "weights."
+        ) from error
+
+
+def _captured(config: Any, seq_len: int | None, image_size: int | None, name: str | None) -> OpGraph:
     label = name or getattr(config, "name_or_path", "") or config.model_type
     size = HfSizes.choose(config, seq_len, image_size)
     attribute, layers = _layer_count(config)
@@ -179,17 +209,17 @@ def build_config(config: Any) -> torch.nn.Module:
         CaptureError: If transformers cannot build it.
     """
     transformers = import_transformers()
-    config = copy.deepcopy(config)
+    config = _without_pretrained(copy.deepcopy(config))
     config.use_cache = False
     cls = _model_class(transformers, config)
     failure: Exception | None = None
     for attention in ("sdpa", "eager"):
-        with torch.device("meta"):
+        with torch.device("meta"), _offline():
             try:
                 config._attn_implementation = attention
                 model: torch.nn.Module = cls(config)
                 return model.train()
-            except (ValueError, ImportError, RuntimeError, TypeError, AttributeError) as error:
+            except Exception as error:  # noqa: BLE001 - whatever the values of the configuration lead to
                 failure = failure or error
     raise CaptureError(
         f"transformers cannot build {config.model_type!r}: {failure}. To fix: check the "

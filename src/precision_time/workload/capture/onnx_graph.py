@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import importlib
-import tomllib
 from dataclasses import dataclass, field, replace
-from functools import cache
-from importlib import resources
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
 
-from ...errors import CaptureError, MissingExtraError
+from ...errors import CaptureError, MissingExtraError, shown
+from ..families.tables import read_toml
 from ..graph import OpGraph
 from . import products
 from .fold import fold_repeats
@@ -25,18 +23,8 @@ _NORM_INPUTS = 3
 _RECURRENT_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
-@cache
 def _operators() -> dict[str, Any]:
-    text = resources.files("precision_time.workload").joinpath("data/onnx_ops.toml").read_text("utf-8")
-    return tomllib.loads(text)
-
-
-def _import_onnx() -> ModuleType:
-    try:
-        importlib.import_module("onnx.shape_inference")
-        return importlib.import_module("onnx")
-    except ImportError as error:
-        raise MissingExtraError(package="onnx", extra="capture", purpose="read ONNX files") from error
+    return read_toml("onnx_ops.toml")
 
 
 def capture_onnx(path: Path, *, name: str) -> OpGraph:
@@ -46,17 +34,34 @@ def capture_onnx(path: Path, *, name: str) -> OpGraph:
 
     Raises:
         MissingExtraError: If onnx is not installed.
-        CaptureError: If the file is no ONNX model, or shapes cannot be inferred.
+        CaptureError: If the file is no ONNX model, reads values that nothing produces, has impossible sizes,
+            or shapes cannot be inferred.
     """
-    onnx = _import_onnx()
     try:
-        return _Reader(onnx, *_inferred(onnx, path, at_capture_batch=True), name).read()
+        onnx = importlib.import_module("onnx")
+        importlib.import_module("onnx.shape_inference")
+    except ImportError as error:
+        raise MissingExtraError(package="onnx", extra="capture", purpose="read ONNX files") from error
+    try:
+        return _read(onnx, *_inferred(onnx, path, at_capture_batch=True), name, path)
     except CaptureError as failure:
         graph, batch = _inferred(onnx, path, at_capture_batch=False)
         if batch == 0:
             raise failure from None
         note = f"exported for a batch of {batch}: sizes that are a multiple of it are taken to grow with it"
-        return replace(_Reader(onnx, graph, batch, name).read(), notes=note)
+        return replace(_read(onnx, graph, batch, name, path), notes=note)
+
+
+def _read(onnx: ModuleType, graph: Any, batch: int, name: str, path: Path) -> OpGraph:
+    try:
+        return _Reader(onnx, graph, batch, name).read()
+    except CaptureError:
+        raise
+    except Exception as error:  # operators with missing inputs, attributes of another kind, absurd sizes ...
+        raise CaptureError(
+            f"{path} is not a valid ONNX model: {type(error).__name__}: {error}. To fix: export it again and "
+            "check it with onnx.checker."
+        ) from error
 
 
 def _inferred(onnx: ModuleType, path: Path, *, at_capture_batch: bool) -> tuple[Any, int]:
@@ -79,7 +84,15 @@ def _inferred(onnx: ModuleType, path: Path, *, at_capture_batch: bool) -> tuple[
 
 def _inputs(model: Any) -> list[Any]:
     initializers = {item.name for item in model.graph.initializer}
-    return [item for item in model.graph.input if item.name not in initializers]
+    found = [item for item in model.graph.input if item.name not in initializers]
+    for item in found:
+        sizes = [dim.dim_value for dim in item.type.tensor_type.shape.dim if dim.HasField("dim_value")]
+        if any(size < 0 for size in sizes):
+            raise CaptureError(
+                f"The input {shown(item.name)} of the ONNX model has the sizes {shown(sizes)}. The rule: "
+                "sizes are not negative. To fix: export the model again."
+            )
+    return found
 
 
 def _own_batch(model: Any) -> int:
@@ -127,6 +140,8 @@ class _Reader:
         }  # fmt: skip
         for item in self.graph.initializer:
             self._add_initializer(item, trainable=item.name not in buffers)
+        for sparse in self.graph.sparse_initializer:
+            self.values[sparse.values.name] = torch.empty(tuple(sparse.dims), device="meta")
         input_bytes = 0.0
         for item in self.graph.input:
             if item.name not in self.values:
@@ -171,7 +186,15 @@ class _Reader:
         return torch.empty(self._shape(item), dtype=dtype, device="meta")
 
     def _node(self, node: Any) -> None:
-        reads = [self.values[name] for name in node.input if name and name in self.values]
+        missing = [name for name in node.input if name and name not in self.values]
+        if missing:
+            raise CaptureError(
+                f"The operator {shown(node.name or node.op_type)} of {self.name!r} reads "
+                f"{shown(missing[0])}, which nothing before it produces: the graph is cyclic, out of order "
+                "or cut off. The rule: operators stand in the order of execution. To fix: export the model "
+                "again and check it with onnx.checker."
+            )
+        reads = [self.values[name] for name in node.input if name]
         if node.op_type in _operators()["views"] and reads:
             for output in node.output:
                 self.values[output] = self._alias(reads[0], output)
@@ -207,7 +230,13 @@ class _Reader:
             op = "convolution"
             strides = list(attributes.get("strides", [1] * (reads[0].dim() - 2)))
             transposed = node.op_type == "ConvTranspose"
-            args = (reads[0], reads[1], None, strides, [], [], transposed, [], attributes.get("group", 1))
+            group = attributes.get("group", 1)
+            if group < 1 or min(strides, default=1) < 1:
+                raise CaptureError(
+                    f"The {node.op_type} {shown(node.name)} of {self.name!r} has group={group} and strides="
+                    f"{shown(strides)}. The rule: both are 1 or more. To fix: export the model again."
+                )
+            args = (reads[0], reads[1], None, strides, [], [], transposed, [], group)
         elif node.op_type in ("Gemm", "MatMul"):
             op = "addmm" if node.op_type == "Gemm" else "matmul"
             product = self._matmul(reads, attributes)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 
+from ..families.tables import read_toml
 from ..graph import OpClass
 
 MASK_ELEMS = 0.5
@@ -29,9 +28,8 @@ UNKNOWN_RULE = OpRule(op_class=OpClass.UNKNOWN, saves="input")
 @cache
 def op_rules() -> dict[str, OpRule]:
     """Rules by plain operator name."""
-    text = resources.files("precision_time.workload").joinpath("data/aten_ops.toml").read_text("utf-8")
     rules: dict[str, OpRule] = {}
-    for entry in tomllib.loads(text)["rule"]:
+    for entry in read_toml("aten_ops.toml")["rule"]:
         rule = OpRule(op_class=OpClass(entry["op_class"]), saves=entry["saves"])
         rules.update(dict.fromkeys(entry["ops"], rule))
     return rules

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
+import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,13 +16,23 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from ...errors import CaptureError, ConfigError, MissingExtraError, UnknownNameError
-from ..graph import OpGraph
+from ...errors import (
+    CaptureError,
+    ConfigError,
+    MissingExtraError,
+    PrecisionTimeError,
+    UnknownNameError,
+    printable,
+    shown,
+)
+from ..graph import OpGraph, graph_from_json
 from .fold import fold_repeats
 from .huggingface import HfSizes, capture_config, capture_hf_module, config_of, is_config
 from .onnx_graph import capture_onnx
 from .recorder import CAPTURE_BATCH, record
 from .timm_models import capture_timm, with_sizes
+
+_LONGEST_LOAD_S = 900.0
 
 
 def capture_model(
@@ -29,6 +42,7 @@ def capture_model(
     seq_len: int | None = None,
     image_size: int | None = None,
     name: str | None = None,
+    trust: bool = False,
 ) -> OpGraph:
     """The operator graph of a model, from one forward pass without weights, data or a GPU.
 
@@ -41,9 +55,12 @@ def capture_model(
         seq_len: Tokens per sample, for models that take token ids.
         image_size: Side length, for models that take images.
         name: Name of the graph; by default what the source is called.
+        trust: Whether a .pt2 file may be loaded, which can run code that is stored in it (torch unpickles
+            parts of it). It is loaded by a process of its own, which has the caller's rights all the same.
 
     Raises:
-        CaptureError: If the model cannot be run without data: says at which operator and the way out.
+        CaptureError: If the model cannot be run without data (says at which operator), computes nothing, or
+            is a .pt2 file that is not trusted.
         UnknownNameError: If a name is neither a timm nor a Hugging Face model.
         ConfigError: If a size is not a positive number.
         MissingExtraError: If the library the source needs is not installed.
@@ -51,10 +68,26 @@ def capture_model(
     for label, value in (("seq_len", seq_len), ("image_size", image_size)):
         if value is not None and value <= 0:
             raise ConfigError(
-                f"{label}={value} cannot be: sizes are positive. To fix: leave it out or raise it."
+                f"{label}={shown(value)} is not possible: sizes are positive. To fix: leave it out or raise "
+                "it."
             )
-    if isinstance(source, str | os.PathLike):
-        return _capture_named(os.fspath(source), example_inputs, seq_len, image_size, name)
+    if isinstance(source, str | os.PathLike) and Path(source).suffix in (".pt2", ".onnx"):
+        graph = _capture_file(Path(source), name or Path(source).stem, trust)
+    elif isinstance(source, str | os.PathLike):
+        graph = _capture_named(os.fspath(source), example_inputs, seq_len, image_size, name)
+    else:
+        graph = _capture_object(source, example_inputs, seq_len, image_size, name)
+    if not graph.nodes:
+        raise CaptureError(
+            f"The model {graph.name!r} has no operators: there is nothing to predict. To fix: capture a "
+            "model whose forward pass computes something."
+        )
+    return graph
+
+
+def _capture_object(
+    source: Any, example_inputs: Any, seq_len: int | None, image_size: int | None, name: str | None
+) -> OpGraph:
     if is_config(source):
         return capture_config(source, seq_len=seq_len, image_size=image_size, name=name)
     if isinstance(source, torch.export.ExportedProgram):
@@ -71,12 +104,6 @@ def _capture_named(
     source: str, example_inputs: Any, seq_len: int | None, image_size: int | None, name: str | None
 ) -> OpGraph:
     path = Path(source)
-    if path.suffix in (".pt2", ".onnx") and not path.is_file():
-        raise CaptureError(f"There is no file {source!r}. To fix: check the path.")
-    if path.suffix == ".pt2":
-        return capture_exported(_load_exported(path), name=name or path.stem)
-    if path.suffix == ".onnx":
-        return capture_onnx(path, name=name or path.stem)
     if path.suffix == ".json" or (path / "config.json").is_file():
         return capture_config(
             config_of(source), seq_len=seq_len, image_size=image_size, name=name or path.stem
@@ -197,14 +224,43 @@ def capture_exported(program: Any, *, name: str) -> OpGraph:
     return replace(graph, notes=note)
 
 
-def _load_exported(path: Path) -> Any:
-    try:
-        return torch.export.load(str(path))
-    except Exception as error:  # torch raises anything from zipfile errors to its own
+def _capture_file(path: Path, name: str, trust: bool) -> OpGraph:
+    """The graph of an .onnx file, or of a .pt2 file: loaded by a process of its own that hands back JSON."""
+    if not path.is_file():
+        raise CaptureError(f"There is no file {str(path)!r}. To fix: check the path.")
+    if path.suffix == ".onnx":
+        return capture_onnx(path, name=name)
+    if not trust:
         raise CaptureError(
-            f"{path} is not a torch.export program: {type(error).__name__} {error}. To fix: write it with "
-            "torch.export.save."
-        ) from error
+            f"{path} is an exported program, and loading one can run code that is stored in it. The rule: "
+            "only a file that is trusted is loaded. To fix: --trust (trust=True in Python) if you know who "
+            "made it; or export the model to ONNX, which holds no code."
+        )
+    places = [str(Path(__file__).parents[3]), *filter(None, sys.path)]
+    with tempfile.TemporaryDirectory(prefix="precision-time-") as folder:
+        out = Path(folder) / "graph.json"
+        program = "precision_time.workload.capture.isolated"
+        command = [sys.executable, "-P", "-m", program, str(path.resolve()), name, str(out)]
+        ended = ""
+        try:
+            done = subprocess.run(
+                command, env={**os.environ, "PYTHONPATH": os.pathsep.join(places)}, stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=_LONGEST_LOAD_S, check=False,
+            )  # fmt: skip
+            ended = f" (exit code {done.returncode})"
+            answer = json.loads(out.read_text(encoding="utf-8"))
+        except subprocess.TimeoutExpired:
+            answer = {"error": f"it was not loaded within {_LONGEST_LOAD_S:.0f} s"}
+        except (OSError, ValueError):
+            answer = {"error": f"the process that loaded it ended without an answer{ended}"}
+    if "error" in answer:
+        raise CaptureError(
+            f"{path} is not a torch.export program that can be captured: {printable(answer['error'])}. To "
+            "fix: write it with torch.export.save."
+        )
+    graph = graph_from_json(answer["graph"])
+    layered = zip(graph.nodes, answer["layers"], strict=True)
+    return replace(graph, nodes=tuple(replace(node, layer=str(layer)) for node, layer in layered))
 
 
 def _call_function(source: str) -> tuple[Any, Any]:
@@ -214,12 +270,20 @@ def _call_function(source: str) -> tuple[Any, Any]:
         sys.path.insert(0, os.getcwd())
     try:
         function = getattr(importlib.import_module(module_name), attribute)
-    except Exception as error:  # noqa: BLE001 - a user's module may raise anything while it is imported
+    except (Exception, SystemExit) as error:  # a user's module may raise anything while it is imported
         raise CaptureError(
             f"{source!r} names no function: {type(error).__name__}: {error}. The form is "
             "package.module:function. To fix: check that the module can be imported from here."
         ) from error
-    made = function() if not isinstance(function, torch.nn.Module) else function
+    try:
+        made = function() if not isinstance(function, torch.nn.Module) else function
+    except PrecisionTimeError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise CaptureError(
+            f"{source!r} raised {type(error).__name__}: {error}. The rule: called without arguments it "
+            "returns a module. To fix: correct the function; --debug shows its traceback."
+        ) from error
     if isinstance(made, torch.nn.Module):
         return made, None
     if isinstance(made, tuple) and made and isinstance(made[0], torch.nn.Module):

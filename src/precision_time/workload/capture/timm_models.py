@@ -12,51 +12,12 @@ from typing import Any
 import torch
 
 from ...errors import CaptureError, MissingExtraError, UnknownNameError
+from ..families.tables import read_toml
 from ..graph import OpGraph
 from .recorder import CAPTURE_BATCH, record
 
 _KEEP: list[Any] = []
-
-_RENAMED = {
-    # timm's own table of old names sends these three to the 8-wide variant
-    "ig_resnext101_32x16d": "resnext101_32x16d",
-    "ig_resnext101_32x32d": "resnext101_32x32d",
-    "ig_resnext101_32x48d": "resnext101_32x48d",
-    # renamed between releases without an entry in timm's table
-    "swin_v2_cr_tiny_224": "swinv2_cr_tiny_224",
-    "swin_v2_cr_tiny_384": "swinv2_cr_tiny_384",
-    "swin_v2_cr_tiny_ns_224": "swinv2_cr_tiny_ns_224",
-    "swin_v2_cr_small_224": "swinv2_cr_small_224",
-    "swin_v2_cr_small_384": "swinv2_cr_small_384",
-    "swin_v2_cr_base_224": "swinv2_cr_base_224",
-    "swin_v2_cr_base_384": "swinv2_cr_base_384",
-    "swin_v2_cr_large_224": "swinv2_cr_large_224",
-    "swin_v2_cr_large_384": "swinv2_cr_large_384",
-    "swin_v2_cr_huge_224": "swinv2_cr_huge_224",
-    "swin_v2_cr_huge_384": "swinv2_cr_huge_384",
-    "regnety_040s_gn": "regnety_040_sgn",
-    "convnext_nano_hnf": "convnext_nano",
-    "convnext_tiny_hnfd": "convnext_tiny_hnf",
-    # the same networks with SiLU in place of GELU
-    **{f"nfnet_f{size}s": f"nfnet_f{size}" for size in range(8)},
-    # the same networks with in-place activated batch norm, whose package no longer builds
-    "cspdarknet53_iabn": "cspdarknet53",
-    "cspresnext50_iabn": "cspresnext50",
-    "densenet264d_iabn": "densenet264d",
-    "ese_vovnet99b_iabn": "ese_vovnet99b",
-}
-
-_VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
-    # architectures timm no longer registers, or registers with other options
-    "resnext101_32x32d": ("resnext101_32x8d", {"base_width": 32}),
-    "resnext101_32x48d": ("resnext101_32x8d", {"base_width": 48}),
-    # timm now gives it the head of its 21k pretraining
-    "vit_base_patch16_224_miil": ("vit_base_patch16_224_miil", {"num_classes": 1000}),
-    "vit_base2_patch32_256": (
-        "vit_base_patch32_224",
-        {"img_size": 256, "embed_dim": 896, "num_heads": 14},
-    ),
-}
+_NAMES = "timm_names.toml"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,9 +66,9 @@ def resolve_timm_name(name: str) -> TimmName:
     """
     timm = import_timm()
     registry = importlib.import_module("timm.models._registry")
-    tagged = _RENAMED.get(name) or registry._deprecated_models.get(name) or name
+    tagged = read_toml(_NAMES)["renamed"].get(name) or registry._deprecated_models.get(name) or name
     architecture = tagged.split(".")[0]
-    base, _ = _VARIANTS.get(architecture, (architecture, {}))
+    base, _ = _variant(architecture)
     if not timm.is_model(base):
         raise UnknownNameError(
             kind="timm model", name=name, known=timm.list_models(), hint="All names: timm.list_models()."
@@ -124,6 +85,12 @@ def _config(timm: ModuleType, name: str) -> Any:
         return None
 
 
+def _variant(architecture: str) -> tuple[str, dict[str, Any]]:
+    """The architecture that timm registers, and the options that make it this one."""
+    base, options = read_toml(_NAMES)["variants"].get(architecture, (architecture, {}))
+    return base, options
+
+
 def build_timm(name: str, image_size: int | None = None) -> torch.nn.Module:
     """The model on the meta device in training mode, made for `image_size` where it must know it.
 
@@ -132,7 +99,7 @@ def build_timm(name: str, image_size: int | None = None) -> torch.nn.Module:
     """
     timm = import_timm()
     resolved = resolve_timm_name(name)
-    base, options = _VARIANTS.get(resolved.architecture, (resolved.architecture, {}))
+    base, options = _variant(resolved.architecture)
     attempts: list[dict[str, Any]] = [{}]
     if image_size is not None and image_size != resolved.image_size:
         attempts = [{"img_size": image_size}, {"input_size": (3, image_size, image_size)}, {}]

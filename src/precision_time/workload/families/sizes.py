@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...errors import ConfigError
+from ...errors import ConfigError, nearest_names, shown
 from .registry import FamilyBuilder
 from .shapes import shape_for
 from .tables import ModelEntry, task_rule
 
 LARGEST_SIZE = 100_000_000
 """Beyond any width, length or vocabulary that was ever trained."""
+MOST_LAYERS = 10_000
+"""Beyond any depth that was ever trained: layers are counted one by one."""
 SMALL_HEAD, LARGE_HEAD, SMALL_HIDDEN = 64, 128, 2048
 """Heads of 64 up to a hidden size of 2048, of 128 above: the usual GPT shapes (Brown et al. 2020)."""
 
@@ -35,24 +37,68 @@ def choose_sizes(
         stated: Sizes from the caller; they win over the table.
         task: What is trained, for adapters.
         rules: What the task changes about the family's defaults.
+
+    Raises:
+        ConfigError: If a size is larger than any model has, negative, or no whole number.
     """
     chosen = dict(entry.sizes)
     assumptions: list[str] = []
     named = _stated_fields(builder, stated)
-    chosen.update({field: value for field, value in rules.items() if field in builder.field_names})
+    chosen.update({field: value for field, value in rules.items() if field in builder.field_types})
     _derived_widths(chosen, named)
     chosen.update(named)
     for length in ("seq_len", "image_size"):
-        if length in stated and length not in builder.field_names:
+        if length in stated and length not in builder.field_types:
             assumptions.append(f"{length}={stated[length]} left out: {entry.name} has none")
     if "seq_len" in chosen and "seq_len" not in named:
         assumptions.append(f"seq_len {chosen.get('seq_len')} (the default of {entry.name})")
     if entry.builder == "decoder":
         _complete_decoder(entry, chosen, named, assumptions)
-    if "lora_rank" in builder.field_names:
+    if "lora_rank" in builder.field_types:
         _choose_adapter(chosen, task, assumptions)
     _grow_positions(chosen, assumptions)
+    for field, value in chosen.items():
+        most = MOST_LAYERS if field.endswith("layers") else LARGEST_SIZE
+        if isinstance(value, int | float) and not 0 <= value <= most:
+            raise ConfigError(
+                f"{field}={shown(value)} of {shown(entry.name)} is not possible. The rule: from 0 to "
+                f"{most:,}. To fix: check {field}."
+            )
     return chosen, assumptions
+
+
+def check_size_names(model: str, sizes: Mapping[str, Any], known: Mapping[str, str]) -> None:
+    """Refuse sizes that would change nothing: a name that the model has no size of, or no number.
+
+    Args:
+        model: Name of the model, for the message.
+        sizes: What the caller states, without `seq_len` and `image_size`.
+        known: Every name that sets a size, and the type of the field it sets.
+
+    Raises:
+        ConfigError: If a name is not known, or its value is of a type that the field does not hold.
+    """
+    for name, value in sizes.items():
+        if name not in known:
+            near = nearest_names(str(name), known)
+            names = ", ".join([*near, *sorted(set(known) - set(near))])
+            rule = f"its sizes are {names}" if names else "it has none that can be set"
+            raise ConfigError(
+                f"{shown(model)} has no size {shown(name)}. The rule: {rule}. To fix: leave {shown(name)} out"
+                + (", or use one of these." if names else ".")
+            )
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        holds = {
+            "int": is_number,
+            "float": is_number,
+            "bool": isinstance(value, bool) or value == 1,
+            "word": isinstance(value, int | float | str),
+        }.get(known[name], isinstance(value, list | tuple))
+        if not holds:
+            raise ConfigError(
+                f"{name}={shown(value)} is not possible for {shown(model)}. The rule: {name} is of the type "
+                f"{known[name]}. To fix: correct {name} or leave it out."
+            )
 
 
 def _grow_positions(chosen: dict[str, Any], assumptions: list[str]) -> None:
@@ -71,10 +117,10 @@ def _stated_fields(builder: FamilyBuilder, stated: Mapping[str, Any]) -> dict[st
     named: dict[str, Any] = {}
     for size, value in stated.items():
         field = builder.field_of(size)
-        if field is None or not isinstance(value, int | float | bool | list):
+        if field is None or not isinstance(value, int | float | list):
             continue
         named.setdefault(field, _checked(size, value))
-    if "layers" in stated and "encoder_layers" in builder.field_names:
+    if "layers" in stated and "encoder_layers" in builder.field_types:
         named.setdefault("encoder_layers", int(stated["layers"]))
         named.setdefault("decoder_layers", int(stated["layers"]))
     return named
@@ -86,11 +132,11 @@ def _checked(size: str, value: Any) -> Any:
         return tuple(str(item).removesuffix("_proj") for item in value)
     if isinstance(value, float) and not value.is_integer() and size != "seconds":
         raise ConfigError(
-            f"{size}={value} cannot be. The rule: sizes are whole numbers. To fix: give a whole {size}."
+            f"{size}={value} is not possible. The rule: sizes are whole numbers. To fix: give a whole {size}."
         )
     if value > LARGEST_SIZE:
         raise ConfigError(
-            f"{size}={value} cannot be. The rule: no size of a model exceeds {LARGEST_SIZE}. "
+            f"{size}={shown(value)} is not possible. The rule: no size of a model exceeds {LARGEST_SIZE}. "
             f"To fix: check the unit of {size}."
         )
     return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -165,6 +165,13 @@ def unsupported_table() -> Mapping[str, str]:
     return {normalise(name): why for name, why in read_toml("unsupported.toml")["reasons"].items()}
 
 
+def variant_sizes(name: str) -> tuple[str, ...]:
+    """Sizes that choose between the graphs of a normalised model name."""
+    rules = read_toml("variants.toml").get(name, ())
+    words = (word for rule in rules for word in rule["when"] if word not in ("dataset", "task"))
+    return tuple(dict.fromkeys(words))
+
+
 def variant_of(name: str, stated: Mapping[str, Any]) -> str | None:
     """The variant of a normalised model name that `stated` asks for; None for the usual graph.
 
