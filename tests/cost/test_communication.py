@@ -214,6 +214,14 @@ def test_data_parallel_module_is_slower_than_ddp_and_hides_nothing():
     assert module["data_exposed_s"] == module["data_link_s"] > 3 * ddp["data_link_s"]
 
 
+def test_data_parallel_module_moves_all_through_its_first_device(unit_links):
+    n, samples = 8, 4.0
+    layout = Layout(dp=n, data_parallel_engine="dataparallel", micro_batch_size=samples)
+    inputs, outputs = TRAFFIC.input_bytes * samples * n, TRAFFIC.output_elems * 2.0 * samples * n
+    expected = (n - 1) * 2 * PARAMS * 2.0 + (n - 1) / n * (inputs + 2 * outputs)
+    assert volume_bytes(layout, "data", unit_links) * 1e6 == pytest.approx(expected)
+
+
 def test_experts_average_over_their_own_ranks(unit_links):
     layout = Layout(dp=8, ep=4)
     dense, experts = part_of(layout, 0.25), part_of(layout, 0.75 / 4)

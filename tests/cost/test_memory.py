@@ -20,12 +20,14 @@ from precision_time.cost.memory import (
     micro_batches_in_flight,
     total_bytes,
 )
+from precision_time.cost.memory.components import _span_of_layers, _split_by_tensor_parallelism
 from precision_time.cost.stacks import get_stack
 from precision_time.hardware.catalog import get_cluster
 from precision_time.parallel.layout import Checkpointing, Layout, Offload, PipelineSchedule
 from precision_time.precision.catalog import get_policy
 from precision_time.precision.policy import DType
 from precision_time.precision.quantization import gathered_bytes
+from precision_time.workload.graph import Node, OpClass
 from precision_time.workload.packing import PACKED_BYTES
 from precision_time.workload.resolve import load_workload
 
@@ -383,3 +385,26 @@ def test_jobs_that_ran_fit(published, source):
     jobs = list(published.jobs_that_ran(source))
     assert len(jobs) >= 20
     assert np.mean([mildest_fits(job) for job in jobs]) >= 0.97
+
+
+def plain(op_class, *inputs, out=8.0, weight=0.0, op="op"):
+    return Node(op=op, op_class=op_class, inputs=inputs, out_elems=out, weight_elems=weight)
+
+
+def test_layers_begin_after_embeddings_that_come_first():
+    embedding, product = plain(OpClass.EMBEDDING), plain(OpClass.GEMM, weight=4.0)
+    assert _span_of_layers((embedding, embedding, product, product)) == (2, 4)
+    assert _span_of_layers((product, embedding, product)) == (0, 3)
+    assert _span_of_layers((embedding, plain(OpClass.ELEMENTWISE))) == (1, 2)
+
+
+def test_tensor_parallelism_splits_between_column_and_row_parallel_products():
+    nodes = (
+        plain(OpClass.NORM, -1),  # whole
+        plain(OpClass.GEMM, 0, out=32.0, weight=4.0),  # columns: split
+        plain(OpClass.ELEMENTWISE, 1, out=32.0),  # of a split tensor: split
+        plain(OpClass.GEMM, 2, weight=4.0),  # rows, as wide as the boundary: summed, whole
+        plain(OpClass.ELEMENTWISE, 0, 3),  # residual sum: whole
+        plain(OpClass.ELEMENTWISE, 0, 1, out=32.0),  # whole and split, wider than the boundary: split
+    )
+    assert _split_by_tensor_parallelism(nodes, 8.0) == [False, True, True, False, False, True]

@@ -270,3 +270,12 @@ def test_other_jobs_do_not_share_a_group():
 def test_a_layout_must_fill_the_cluster():
     with pytest.raises(LayoutError, match=r"dp\(8\).*= 8, but the cluster has 1 devices.*To fix"):
         replace(job_of(gpus=8), cluster=get_cluster(device="A100-SXM4-80GB", num_devices=1))
+
+
+def test_the_fullest_stage_sets_the_pace_wherever_it_stands_between_the_ends():
+    second, third, even = (
+        terms_of(job_of("gpt2", gpus=4, pp=4, num_micro_batches=8, stage_layers=layers))
+        for layers in ((1, 9, 1, 1), (1, 1, 9, 1), (3, 3, 3, 3))
+    )
+    assert second["gemm_s"] == third["gemm_s"]
+    assert second["attention_s"] != even["attention_s"]

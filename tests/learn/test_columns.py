@@ -5,7 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from precision_time.cost.group import group_of_jobs
 from precision_time.cost.job import Job, Stack
+from precision_time.cost.step import price
 from precision_time.errors import NotFittedError
 from precision_time.hardware.catalog import get_cluster
 from precision_time.learn import features
@@ -121,3 +123,21 @@ def test_indicators_are_what_their_prefix_says():
         places = [place for place, name in enumerate(table.names) if name.startswith(kind)]
         assert set(np.unique(table.features[:, places])) <= {0.0, 1.0}, kind
         assert (table.features[:, places].sum(axis=1) <= 1.0).all(), kind
+
+
+def test_ratios_are_of_the_costs_that_they_name():
+    one = job()
+    costs = price(group_of_jobs([one]))
+    facts = {name: values[0] for name, values in costs.facts.items()}
+    expected = {
+        "host_over_kernels": facts["host_s"] / facts["kernels_s"],
+        "link_over_compute": costs.link_s[0] / costs.compute_s[0],
+        "log_analytical_s": np.log(costs.step_time_s[0]),
+        "log_compute_s": np.log(costs.compute_s[0]),
+        "log_mean_kernel_s": np.log(facts["kernels_s"] / facts["launches"]),
+        "log_flops_per_byte": np.log(facts["flops"] / facts["bytes"]),
+        "cast_share": facts["cast_bytes"] / facts["bytes"],
+        "share.conv_s": costs.terms["conv_s"][0] / costs.step_time_s[0],
+        "log_global_batch_size": np.log(8 * 32),
+    }
+    assert {name: column([one], name)[0] for name in expected} == pytest.approx(expected, abs=1e-8)

@@ -1,25 +1,25 @@
 """Communication of a training step by parallel axis: link seconds, and which of them lengthen the step.
 
 Devices are placed in the layout's rank order, by default the tensor axis innermost, then context, then
-data, pipeline stages outermost (Megatron's). `data_axis` and `model_axes` hold one function per axis.
+data, pipeline stages outermost (Megatron's). `data_axis.py` has the exchange of gradients and parameters.
+
+References: Shoeybi et al., Megatron-LM, 2019, and Korthikanti et al., MLSys 2023 (tensor and sequence
+parallelism); Narayanan et al., SC 2021 (scattered pipeline messages); Liu et al., Ring Attention, 2023;
+Jacobs et al., DeepSpeed Ulysses, 2023; Lepikhin et al., GShard, ICLR 2021 (expert all-to-all).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from ..parallel.layout import Checkpointing, ContextMethod
-from .axes import StepContext, group_of
+from .axes import StepContext, group_of, lines_of, sends_of
+from .collectives import Number, all_gather_lines, all_reduce_lines, all_to_all_lines, min_time_s
+from .constants import constants
 from .data_axis import ParameterPart, data_axis
-from .model_axes import (
-    context_all_to_all,
-    context_gather,
-    context_ring,
-    expert_exchange,
-    pipeline_messages,
-    tensor_parallel,
-)
-from .overlap import NO_COMMUNICATION, Overlap
+from .overlap import NO_COMMUNICATION, Overlap, fully_exposed, partly_hidden, pipelined
 
 AXES = ("data", "tensor", "context", "expert", "pipeline")
 MODEL_AXES = ("tensor", "context", "expert")
@@ -37,49 +37,107 @@ def communication(context: StepContext, parts: Sequence[ParameterPart]) -> dict[
         For each of AXES the link seconds per optimizer step, those that are exposed, and those by which
         the hidden ones slow the computation. An axis of one rank sends nothing.
 
-    Assumes: micro batches are equal; axes do not overlap with each other.
-    Accuracy: docs/accuracy.md.
+    Assumes: micro batches are equal; axes do not overlap with each other; experts are balanced.
+    Accuracy: docs/reference/accuracy.md.
     """
-    layout, sizes = context.layout, context.traffic
-    width, samples = context.policy.activation.num_bytes, context.micro_batch_size
-    layers, rounds = context.stage_layers, layout.num_micro_batches
-    recomputed = layout.checkpointed_share if layout.checkpointing is Checkpointing.FULL else 0.0
-    # Tensor ranks exchange whole boundaries of the context share; experts get the tensor share of it.
-    local = samples / layout.cp
+    layout = context.layout
+    rounds = layout.num_micro_batches
     axes = {**dict.fromkeys(AXES, NO_COMMUNICATION), "data": data_axis(context, parts)}
     if layout.tp > 1:
-        once = tensor_parallel(
-            context.group("tp"), sizes, samples=local, bytes_per_elem=width, layers=layers,
-            recomputed=recomputed, sequence_parallel=layout.sequence_parallel,
-            hidden=context.stack.overlap_tensor,
-        )  # fmt: skip
-        axes["tensor"] = once * rounds
+        axes["tensor"] = _tensor(context) * rounds
     if layout.cp > 1:
-        axes["context"] = _context_axis(context) * rounds
+        axes["context"] = _context(context) * rounds
     if layout.ep > 1:
-        once = expert_exchange(
-            group_of(layout.ep, layout.tensor_degree_of_experts, context.cluster), sizes,
-            samples=local / layout.tp if layout.sequence_parallel else local, bytes_per_elem=width,
-            layers=layers * sizes.expert_layer_share, recomputed=recomputed,
-        )  # fmt: skip
-        axes["expert"] = once * rounds
+        axes["expert"] = _experts(context) * rounds
     if layout.pp > 1:
-        # Ranks of a tensor group send a share each and gather it on the other side (SC 2021, 4.1).
-        axes["pipeline"] = pipeline_messages(
-            context.group("pp"), sizes, samples=local / layout.tp, bytes_per_elem=width,
-            virtual_pp=layout.virtual_pp, num_micro_batches=rounds,
-        )  # fmt: skip
+        axes["pipeline"] = _pipeline(context)
     return axes
 
 
-def _context_axis(context: StepContext) -> Overlap:
-    """Keys and values over the context ranks, by method, per micro batch."""
-    layout, sizes = context.layout, context.traffic
-    group, shared = context.group("cp"), context.micro_batch_size / layout.tp
-    width, layers = context.policy.activation.num_bytes, context.stage_layers
+def _local_samples(context: StepContext) -> Number:
+    """Samples of a micro batch that a context rank works on."""
+    return context.micro_batch_size / context.layout.cp
+
+
+def _recomputed(context: StepContext) -> float:
+    """Share of the layers whose forward pass full checkpointing repeats, messages included."""
+    layout = context.layout
+    return layout.checkpointed_share if layout.checkpointing is Checkpointing.FULL else 0.0
+
+
+def _tensor(context: StepContext) -> Overlap:
+    """Four all-reduces of the layer boundary per layer and micro batch, two more when recomputing.
+
+    Sequence parallelism sends a reduce-scatter and an all-gather instead: the same volume, 8 (t-1)/t of the
+    boundary per layer. Messages that the stack cuts up overlap with the products before and after them.
+    """
+    group = context.group("tp")
+    size = context.traffic.boundary_elems * _local_samples(context) * context.policy.activation.num_bytes
+    if context.layout.sequence_parallel:
+        once = 2.0 * min_time_s(lines_of(group, all_gather_lines), size)
+    else:
+        once = min_time_s(lines_of(group, all_reduce_lines), size)
+    total = once * context.stage_layers * (4 + 2 * _recomputed(context))
+    cut = context.stack.overlap_tensor
+    exposed = float(constants("communication")["exposed_share_of_cut_messages"]) if cut else 1.0
+    return partly_hidden(total, total * exposed)
+
+
+def _pipeline(context: StepContext) -> Overlap:
+    """Boundary activations forward and their gradients backward, per stage and optimizer step.
+
+    Plain 1F1B sends are exposed; interleaved ones (as many times more as there are chunks) hide in the
+    steady state and are exposed while the pipeline fills and drains.
+    """
+    group, layout = context.group("pp"), context.layout
+    # Ranks of a tensor group send a share each and gather it on the other side (SC 2021, 4.1).
+    samples = _local_samples(context) / layout.tp
+    once = min_time_s(
+        sends_of(group), context.traffic.boundary_elems * samples * context.policy.activation.num_bytes
+    )
+    sends = 2.0 * layout.virtual_pp * layout.num_micro_batches
+    exposed = min(sends, 2.0 * (layout.pp - 1)) if layout.virtual_pp > 1 else sends
+    return Overlap(link_s=once * sends, exposed_s=once * exposed, slowdown_s=np.zeros_like(once))
+
+
+def _context(context: StepContext) -> Overlap:
+    """Keys and values over the context ranks per micro batch, by method.
+
+    Ring and all-gather: 3 (c-1)/c of one layer's keys and values per layer, once forward, they and their
+    gradients backward. A ring hides one block behind the computation of the block before it; an all-gather
+    (Llama 3, section 3.3.2) is exposed. All-to-all sends queries, keys, values and the output for heads and
+    back, forward and backward, exposed.
+    """
+    group, layout, layers = context.group("cp"), context.layout, context.stage_layers
+    local = context.micro_batch_size / layout.tp * context.policy.activation.num_bytes
+    keys = context.traffic.kv_elems * local
     if layout.context_method is ContextMethod.RING:
-        return context_ring(
-            group, sizes, samples=shared, bytes_per_elem=width, layers=layers, times=context.times
+        link_s = 3.0 * (layout.cp - 1.0) * min_time_s(sends_of(group), keys / layout.cp) * layers
+        compute_s = context.times.forward_s + context.times.backward_s
+        found = pipelined(link_s, compute_s, layers * layout.cp)
+        return Overlap(
+            link_s=link_s,
+            exposed_s=np.minimum(found.exposed_s, link_s),
+            slowdown_s=np.maximum(found.slowdown_s, 0.0),
         )
-    send = context_gather if layout.context_method is ContextMethod.ALL_GATHER else context_all_to_all
-    return send(group, sizes, samples=shared, bytes_per_elem=width, layers=layers)
+    if layout.context_method is ContextMethod.ALL_GATHER:
+        return fully_exposed(layers * 3.0 * min_time_s(lines_of(group, all_gather_lines), keys))
+    lines = lines_of(group, all_to_all_lines)
+    queries = context.traffic.boundary_elems * local
+    once = 2.0 * min_time_s(lines, queries / layout.cp) + min_time_s(lines, keys / layout.cp)
+    return fully_exposed(layers * 2.0 * once)
+
+
+def _experts(context: StepContext) -> Overlap:
+    """Dispatch and combine, forward and backward: four all-to-alls per expert layer and micro batch.
+
+    Two more where the forward pass is repeated. Volume: 4 (e-1)/e of the routed activations per layer; under
+    sequence parallelism experts get the tensor share of them.
+    """
+    layout, traffic = context.layout, context.traffic
+    group = group_of(layout.ep, layout.tensor_degree_of_experts, context.cluster)
+    samples = _local_samples(context) / (layout.tp if layout.sequence_parallel else 1)
+    size = traffic.routed_elems * samples * context.policy.activation.num_bytes
+    once = min_time_s(lines_of(group, all_to_all_lines), size)
+    layers = context.stage_layers * traffic.expert_layer_share
+    return fully_exposed((4.0 + 2.0 * _recomputed(context)) * layers * once)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .axes import Group, PassTimes, StepContext, group_of, lines_of, split_group
+from ..parallel.layout import Layout
+from .axes import Group, StepContext, group_of, lines_of, split_group
 from .collectives import Number, all_gather_lines, all_reduce_lines
 from .collectives.gather_scatter import parameter_server, root_reduce, root_scatter
 from .collectives.line import min_time_s
@@ -40,193 +41,23 @@ class ParameterPart:
     """Of the schedule's elements that this device's pipeline stage holds, 0..1."""
 
 
-def later_chunks_hide(found: Overlap, pass_s: Number, pipeline: tuple[int, int]) -> Overlap:
-    """What interleaving hides of a stage's exchange: each chunk but the last has other work behind it.
-
-    Args:
-        found: Against one pass over the whole stage.
-        pass_s: Forward or backward pass of one micro batch on the stage.
-        pipeline: Stages p and chunks v: the last passes of two chunks of a stage are p passes over a
-            chunk apart (Narayanan et al., SC 2021, figure 4).
-    """
-    stages, chunks = pipeline
-    window_s = (chunks - 1) / chunks * (stages - 1) * pass_s
-    exposed_s = np.maximum(found.exposed_s - window_s, found.exposed_s / chunks)
-    newly_hidden = partly_hidden(found.exposed_s, exposed_s)
-    return Overlap(
-        link_s=found.link_s, exposed_s=exposed_s, slowdown_s=found.slowdown_s + newly_hidden.slowdown_s
-    )
-
-
-def gradient_all_reduce(
-    group: Group,
-    schedule: GradientSchedule,
-    times: PassTimes,
-    *,
-    model_share: Number,
-    pipeline: tuple[int, int] = (1, 1),
-) -> Overlap:
-    """DistributedDataParallel: buckets against the last micro batch's backward pass.
-
-    Args:
-        group: Data-parallel ranks.
-        schedule: Buckets of the whole model.
-        times: The backward kernels the buckets wait for.
-        model_share: Share of the schedule's elements on this device.
-        pipeline: Stages and chunks per stage, see `later_chunks_hide`.
-
-    Returns:
-        Seconds per optimizer step. Volume: 2 (n-1)/n P b per device.
-
-    Accuracy: docs/accuracy.md.
-    """
-    lines = lines_of(group, all_reduce_lines)
-    found = overlapped(schedule, times.backward_kernel_s, lines, scale=model_share)
-    return later_chunks_hide(found, times.backward_s, pipeline)
-
-
-def sharded_gradients(
-    group: Group,
-    schedule: GradientSchedule,
-    times: PassTimes,
-    *,
-    model_share: Number,
-    param_bytes: Number,
-    num_micro_batches: Number,
-    zero_stage: int,
-    num_units: Number = 1.0,
-    overlap_parameters: bool = False,
-    pipeline: tuple[int, int] = (1, 1),
-) -> Overlap:
-    """ZeRO 1 and 2: reduce-scatter during the backward pass, all-gather of the new parameters.
-
-    Args:
-        group: Data-parallel ranks.
-        schedule: Buckets of the whole model's gradients.
-        times: The backward kernels the buckets wait for.
-        model_share: Share of the schedule's elements on this device.
-        param_bytes: Bytes of the parameters of this device's share.
-        num_micro_batches: Stage 2 reduces in every micro batch, stage 1 in the last.
-        zero_stage: 1 or 2.
-        num_units: Layers, the units in which parameters are gathered ahead.
-        overlap_parameters: The gather overlaps with the first forward pass, layer by layer; otherwise it
-            is exposed between two steps.
-        pipeline: Stages and chunks per stage, see `later_chunks_hide`.
-
-    Returns:
-        Seconds per optimizer step. Volume: (n-1)/n P (b_g + b_w), gradients times the micro batches
-        in stage 2.
-
-    Accuracy: docs/accuracy.md.
-    """
-    lines = lines_of(group, all_gather_lines)
-    one = overlapped(schedule, times.backward_kernel_s, lines, scale=model_share)
-    rounds = num_micro_batches if zero_stage == 2 else 1.0
-    one = later_chunks_hide(one, times.backward_s, pipeline)
-    gather_s = min_time_s(lines, param_bytes)
-    gather = fully_exposed(gather_s)
-    if overlap_parameters:
-        gather = later_chunks_hide(pipelined(gather_s, times.forward_s, num_units), times.forward_s, pipeline)
-    return one * rounds + gather
-
-
-def fully_sharded(
-    shard: Group,
-    times: PassTimes,
-    *,
-    param_bytes: Number,
-    grad_bytes: Number,
-    num_units: Number,
-    num_micro_batches: Number,
-    replicas: Group | None = None,
-    reshard_after_forward: bool = True,
-    prefetch: int = 1,
-) -> Overlap:
-    """ZeRO 3, FSDP: gather for the forward and for the backward pass, scatter gradients.
-
-    Args:
-        shard: Ranks that hold one copy between them.
-        times: Forward and backward of one micro batch.
-        param_bytes: Bytes of the gathered parameters of this device's share of the model.
-        grad_bytes: Bytes of its gradients on the wire.
-        num_units: Wrapped units (layers).
-        num_micro_batches: Every micro batch gathers and scatters.
-        replicas: Ranks that hold the same shard (hybrid sharding): they all-reduce its gradients.
-        reshard_after_forward: Gather again for the backward pass.
-        prefetch: Units gathered ahead; 0 hides nothing.
-
-    Returns:
-        Seconds per optimizer step. Volume: (n-1)/n P (2 b_w + b_g) per micro batch, and
-        2 (r-1)/r P/n b_g over r replicas.
-
-    Accuracy: docs/accuracy.md.
-    """
-    units = np.maximum(num_units, 1.0)
-    lines = lines_of(shard, all_gather_lines)
-    gather_s = units * min_time_s(lines, param_bytes / units)
-    scatter_s = units * min_time_s(lines, grad_bytes / units)
-    if replicas is not None:
-        between = lines_of(replicas, all_reduce_lines)
-        scatter_s = scatter_s + units * min_time_s(between, grad_bytes / units / shard.size)
-    again_s = gather_s if reshard_after_forward else np.zeros_like(np.asarray(gather_s))
-    if prefetch == 0:
-        forward = fully_exposed(gather_s)
-        backward = fully_exposed(again_s) + pipelined(scatter_s, times.backward_s, units)
-    else:
-        forward = pipelined(gather_s, times.forward_s, units)
-        backward = pipelined(again_s + scatter_s, times.backward_s, units)
-    return (forward + backward) * num_micro_batches
-
-
-def data_parallel_module(
-    group: Group, *, param_bytes: Number, grad_bytes: Number, scattered_bytes: Number, gathered_bytes: Number
-) -> Overlap:
-    """DataParallel of torch: replicate, scatter, gather and reduce through the first device, all exposed.
-
-    Args:
-        group: Devices of one node.
-        param_bytes: Parameters, replicated in every forward pass.
-        grad_bytes: Gradients, summed at the first device.
-        scattered_bytes: Input of all devices together.
-        gathered_bytes: Output of all devices together, gathered and its gradient scattered.
-
-    Returns:
-        Seconds per micro batch. Volume at the first device: (n-1) (P_w + P_g) + (n-1)/n (in + 2 out).
-
-    Accuracy: not calibrated.
-    """
-    copies_s = min_time_s(root_reduce(group.size, group.intra), param_bytes) + min_time_s(
-        root_reduce(group.size, group.intra), grad_bytes
-    )
-    spread_s = min_time_s(root_scatter(group.size, group.intra), scattered_bytes) + 2 * min_time_s(
-        root_scatter(group.size, group.intra), gathered_bytes
-    )
-    return fully_exposed(copies_s + spread_s)
-
-
 def data_axis(context: StepContext, parts: Sequence[ParameterPart]) -> Overlap:
-    """Gradients and parameters over the ranks that average them, by engine and stage.
+    """Gradients and parameters over the ranks that average them, by engine and stage, per optimizer step.
 
     Args:
         context: Layout, links, sizes and computation.
         parts: The dense parameters first; then the experts where they have ranks of their own.
+
+    Accuracy: docs/reference/accuracy.md; DataParallel is not calibrated.
     """
-    layout, cluster, policy = context.layout, context.cluster, context.policy
+    layout, cluster = context.layout, context.cluster
     if layout.data_parallel_engine == "none":
         return NO_COMMUNICATION
     dense = parts[0]
     ranks, stride = layout.data_ranks, min(layout.stride("dp"), layout.stride("cp"))
     group = group_of(ranks, stride, cluster)
     if ranks > 1 and layout.data_parallel_engine == "dataparallel":
-        all_samples = context.micro_batch_size * ranks
-        once = data_parallel_module(
-            group,
-            param_bytes=dense.params * policy.param.num_bytes,
-            grad_bytes=dense.params * policy.reduce.num_bytes,
-            scattered_bytes=context.traffic.input_bytes * all_samples,
-            gathered_bytes=context.traffic.output_elems * policy.activation.num_bytes * all_samples,
-        )
-        return once * layout.num_micro_batches
+        return _through_first_device(context, dense, group, ranks) * layout.num_micro_batches
     if ranks > 1 and layout.data_parallel_engine == "parameter-server":
         network = group.inter if cluster.num_nodes > 1 else group.intra
         lines = parameter_server(ranks, cluster.num_nodes, network)
@@ -243,27 +74,103 @@ def data_axis(context: StepContext, parts: Sequence[ParameterPart]) -> Overlap:
 
 def _exchange(context: StepContext, part: ParameterPart, ranks: int, stride: int, shard_size: int) -> Overlap:
     """What one part of the parameters sends per optimizer step."""
-    layout, policy, times, stack = context.layout, context.policy, context.times, context.stack
     group = group_of(ranks, stride, context.cluster)
-    units = context.traffic.num_layers / layout.pp
-    pipeline = (layout.pp, layout.virtual_pp)
-    if layout.zero_stage == 3:
-        shard, replicas = group, None
+    if context.layout.zero_stage == 3:
         if 0 < shard_size < ranks:
-            shard, replicas = split_group(ranks, shard_size, stride, context.cluster)
-        return fully_sharded(
-            shard, times, param_bytes=part.gathered_bytes,
-            grad_bytes=part.params * policy.reduce.num_bytes, num_units=units,
-            num_micro_batches=layout.num_micro_batches, replicas=replicas,
-            reshard_after_forward=layout.reshard_after_forward, prefetch=layout.prefetch,
-        )  # fmt: skip
-    if layout.zero_stage == 0:
-        found = gradient_all_reduce(group, part.schedule, times, model_share=part.share, pipeline=pipeline)
+            return _fully_sharded(context, part, *split_group(ranks, shard_size, stride, context.cluster))
+        return _fully_sharded(context, part, group)
+    found = _reduced(context, part, group)
+    return found if context.stack.overlap_gradients else fully_exposed(found.link_s)
+
+
+def _reduced(context: StepContext, part: ParameterPart, group: Group) -> Overlap:
+    """DDP and ZeRO 1 and 2: gradients during the backward pass, then the new parameters.
+
+    DDP all-reduces buckets during the last micro batch's backward pass, 2 (n-1)/n P b per device. ZeRO
+    reduce-scatters them, stage 1 in the last micro batch and stage 2 in every one, and gathers the
+    parameters, (n-1)/n P (b_g + b_w); the gather overlaps with the first forward pass, layer by layer, where
+    the stack does that, and is exposed between two steps otherwise.
+    """
+    layout, policy, times = context.layout, context.policy, context.times
+    sharded = layout.zero_stage > 0
+    lines = lines_of(group, all_gather_lines if sharded else all_reduce_lines)
+    once = overlapped(part.schedule, times.backward_kernel_s, lines, scale=part.share)
+    once = _hidden_by_chunks(once, times.backward_s, layout)
+    if not sharded:
+        return once
+    gather_s = min_time_s(
+        lines, part.gathered_bytes if policy.gather else part.params * policy.param.num_bytes
+    )
+    gather = fully_exposed(gather_s)
+    if context.stack.overlap_parameters:
+        units = context.traffic.num_layers / layout.pp
+        gather = _hidden_by_chunks(pipelined(gather_s, times.forward_s, units), times.forward_s, layout)
+    return once * (layout.num_micro_batches if layout.zero_stage == 2 else 1.0) + gather
+
+
+def _hidden_by_chunks(found: Overlap, pass_s: Number, layout: Layout) -> Overlap:
+    """What interleaving hides of a stage's exchange: each chunk but the last has other work behind it.
+
+    The last passes of two chunks of a stage are as many passes over a chunk apart as there are stages
+    (Narayanan et al., SC 2021, figure 4).
+
+    Args:
+        found: Against one pass over the whole stage.
+        pass_s: Forward or backward pass of one micro batch on the stage.
+        layout: Stages and chunks per stage.
+    """
+    chunks = layout.virtual_pp
+    window_s = (chunks - 1) / chunks * (layout.pp - 1) * pass_s
+    exposed_s = np.maximum(found.exposed_s - window_s, found.exposed_s / chunks)
+    newly_hidden = partly_hidden(found.exposed_s, exposed_s)
+    return Overlap(
+        link_s=found.link_s, exposed_s=exposed_s, slowdown_s=found.slowdown_s + newly_hidden.slowdown_s
+    )
+
+
+def _fully_sharded(
+    context: StepContext, part: ParameterPart, shard: Group, replicas: Group | None = None
+) -> Overlap:
+    """ZeRO 3, FSDP: gather for the forward and for the backward pass, scatter gradients, per layer.
+
+    Every micro batch gathers and scatters: (n-1)/n P (2 b_w + b_g), and 2 (r-1)/r P/n b_g over r replicas.
+
+    Args:
+        context: Layout, links, sizes and computation.
+        part: The parameters.
+        shard: Ranks that hold one copy between them.
+        replicas: Ranks that hold the same shard (hybrid sharding): they all-reduce its gradients.
+    """
+    layout, times = context.layout, context.times
+    grad_bytes = part.params * context.policy.reduce.num_bytes
+    units = np.maximum(context.traffic.num_layers / layout.pp, 1.0)
+    lines = lines_of(shard, all_gather_lines)
+    gather_s = units * min_time_s(lines, part.gathered_bytes / units)
+    scatter_s = units * min_time_s(lines, grad_bytes / units)
+    if replicas is not None:
+        between = lines_of(replicas, all_reduce_lines)
+        scatter_s = scatter_s + units * min_time_s(between, grad_bytes / units / shard.size)
+    again_s = gather_s if layout.reshard_after_forward else np.zeros_like(np.asarray(gather_s))
+    if layout.prefetch == 0:
+        forward = fully_exposed(gather_s)
+        backward = fully_exposed(again_s) + pipelined(scatter_s, times.backward_s, units)
     else:
-        found = sharded_gradients(
-            group, part.schedule, times, model_share=part.share,
-            param_bytes=part.gathered_bytes if policy.gather else part.params * policy.param.num_bytes,
-            num_units=units, num_micro_batches=layout.num_micro_batches, zero_stage=layout.zero_stage,
-            overlap_parameters=stack.overlap_parameters, pipeline=pipeline,
-        )  # fmt: skip
-    return found if stack.overlap_gradients else fully_exposed(found.link_s)
+        forward = pipelined(gather_s, times.forward_s, units)
+        backward = pipelined(again_s + scatter_s, times.backward_s, units)
+    return (forward + backward) * layout.num_micro_batches
+
+
+def _through_first_device(context: StepContext, part: ParameterPart, group: Group, ranks: int) -> Overlap:
+    """DataParallel of torch, per micro batch: all through the first device of a node, all exposed.
+
+    Parameters are replicated in every forward pass, gradients summed; input is scattered, output gathered
+    and its gradient scattered. Volume at that device: (n-1) (P_w + P_g) + (n-1)/n (in + 2 out).
+    """
+    policy, samples = context.policy, context.micro_batch_size * ranks
+    copies, scatter = root_reduce(group.size, group.intra), root_scatter(group.size, group.intra)
+    seconds = min_time_s(copies, part.params * policy.param.num_bytes)
+    seconds = seconds + min_time_s(copies, part.params * policy.reduce.num_bytes)
+    spread_s = min_time_s(scatter, context.traffic.input_bytes * samples) + 2 * min_time_s(
+        scatter, context.traffic.output_elems * policy.activation.num_bytes * samples
+    )
+    return fully_exposed(seconds + spread_s)
