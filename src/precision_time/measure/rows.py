@@ -1,4 +1,4 @@
-"""Results as rows: training steps in the schema of docs/reference/corpus.md, operators in that of the op tables."""
+"""Results as rows: training steps as docs/reference/corpus.md describes, operators as the op tables."""
 
 from __future__ import annotations
 

@@ -79,7 +79,8 @@ def read_study(path: Path) -> StudyFile:
         raise ConfigError(f"{path} cannot be read: {error}. To fix: check path and YAML.") from error
     if not isinstance(content, Mapping):
         raise ConfigError(
-            f"{path} is not a study: it needs a mapping with `target` and `columns`. To fix: see docs/reference/ray.md."
+            f"{path} is not a study: it needs a mapping with `target` and `columns`. To fix: see "
+            "docs/reference/ray.md."
         )
     return study_of(content, str(path))
 
