@@ -8,7 +8,7 @@ ENVIRONMENT := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 PACKAGE_FILES := pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format types unit docs docs-check bench accuracy predictors large-models clean
+.PHONY: help demo test lint format types unit docs docs-check site bench accuracy predictors large-models clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,7 +25,7 @@ $(VENV)/.core: $(VENV)/.created $(PACKAGE_FILES)
 # torch first and by itself, so that whatever build it brings is the one the rest is resolved against.
 $(VENV)/.dev: $(VENV)/.core
 	$(PIP) install --constraint constraints.txt torch
-	$(PIP) install --constraint constraints.txt --editable '.[dev,capture,plots,learners,ray]'
+	$(PIP) install --constraint constraints.txt --editable '.[dev,capture,plots,learners,ray,docs]'
 	@touch $@
 
 demo: $(VENV)/.core ## Install the core alone and predict real training jobs at several precisions
@@ -48,19 +48,22 @@ types: $(VENV)/.dev ## Strict type check
 unit: $(VENV)/.dev ## The tests alone
 	$(ENVIRONMENT) $(BIN)/python -m pytest -q -n 2
 
-docs: $(VENV)/.dev ## Fill the generated blocks of README.md and docs/
+docs: $(VENV)/.dev ## Fill the generated blocks of README.md and docs/, draw the pictures
 	$(ENVIRONMENT) $(BIN)/python scripts/update_docs.py
 
 docs-check: $(VENV)/.dev ## Fail if a generated block is out of date
 	$(ENVIRONMENT) $(BIN)/python scripts/update_docs.py --check
 
+site: $(VENV)/.dev ## Build the documentation as a site in site/; broken links fail
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 bench: $(VENV)/.dev ## Measure this machine against the speed targets
 	$(ENVIRONMENT) $(BIN)/python benchmarks/run.py
 
-accuracy: $(VENV)/.dev ## Cross-validate over the corpus and write docs/accuracy.md
+accuracy: $(VENV)/.dev ## Cross-validate over the corpus and write docs/reference/accuracy.md
 	$(ENVIRONMENT) $(BIN)/python scripts/accuracy.py
 
-predictors: $(VENV)/.dev ## Compare with the predictors of the papers, write docs/predictors.md
+predictors: $(VENV)/.dev ## Compare with the predictors of the papers, write docs/reference/predictors.md
 	$(ENVIRONMENT) $(BIN)/python scripts/compare_predictors.py
 
 large-models: $(VENV)/.dev ## Hold out every source of large models, compare with peers, scale to 100,000 devices
@@ -69,4 +72,4 @@ large-models: $(VENV)/.dev ## Hold out every source of large models, compare wit
 	$(ENVIRONMENT) $(BIN)/python scripts/scale.py
 
 clean: ## Remove the environment and caches
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -2,7 +2,7 @@
 
 Usage: python scripts/build_corpus.py ../shared/measurements [--output src/.../corpus.sqlite]
 
-The same folder gives the same rows in the same order. Also writes docs/corpus.md.
+The same folder gives the same rows in the same order. Also writes docs/reference/corpus.md.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from precision_time.corpus.summary import corpus_summary
 
 ROOT = Path(__file__).resolve().parents[1]
 CORPUS = ROOT / "src" / "precision_time" / "corpus" / "data" / "corpus.sqlite"
-DOCUMENT = ROOT / "docs" / "corpus.md"
+DOCUMENT = ROOT / "docs" / "reference" / "corpus.md"
 
 
 def main() -> None:

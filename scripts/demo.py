@@ -1,4 +1,4 @@
-"""What `make demo` runs: four real training jobs, each at every precision its device has."""
+"""What `make demo` runs: three real training jobs, each at several precisions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Performance models on measured public data, and calibration on held-out sources: the tables of docs/ray.md.
+"""Performance models on measured public data and calibration on held-out sources: docs/reference/ray.md.
 
 Pollux, Sia and Gavel have the shape of the study on Ray (Filippini et al., SEAA 2023): step times of
-data-parallel training over devices, nodes and batch. What stands between the marks of docs/ray.md is written
+data-parallel training over devices, nodes and batch. What stands between the marks of that page is written
 here, the rest by hand. Priced rows and held-out predictions come from the report's cache. A stored campaign
 is added with `--campaign CSV` (what `precision-time campaign export` wrote). Needs the extras `learners` and
 `plots`.
@@ -51,7 +51,7 @@ from precision_time.papers.ray_models.study import Study, run_study
 from precision_time.papers.ray_models.techniques import TECHNIQUES
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "ray.md"
+PAGE = ROOT / "docs" / "reference" / "ray.md"
 PRIOR = ROOT / "src" / "precision_time" / "learn" / "calibration" / "data" / "prior.json"
 CLEAN = ("pollux", "sia")
 DRAWN = ("pollux/T4/resnet18-cifar", "sia/A100-SXM4-40GB/bert-base-uncased")
@@ -217,7 +217,7 @@ def mean(outcomes: Sequence[Outcome], value: Value) -> float:
 
 
 def draw(outcomes: Sequence[Outcome], cells: Sequence[Cell]) -> None:
-    """Write docs/ray-*.svg."""
+    """Write docs/reference/ray-*.svg."""
     folder = PAGE.parent
     (folder / "ray-predicted.svg").write_text(panels(outcomes), encoding="utf-8")
     for number, name in enumerate(DRAWN, start=1):

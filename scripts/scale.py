@@ -1,4 +1,4 @@
-"""Three dense language models on 1,000 to 100,000 GPUs: write docs/scale.md and docs/scale.svg.
+"""Three dense language models on 1,000 to 100,000 GPUs: docs/reference/scale.md and scale.svg.
 
 For each number of devices the layouts of a plain grid that fit in memory are priced, and the fastest is
 kept. Every number of the page is computed here; how far anyone has measured is read from the corpus.
@@ -44,7 +44,7 @@ from precision_time.predict.predictor import (
 from precision_time.workload.resolve import load_workload
 from precision_time.workload.workload import Workload
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+DOCS = Path(__file__).resolve().parents[1] / "docs" / "reference"
 PAGE, PLOT = DOCS / "scale.md", DOCS / "scale.svg"
 DEVICE, NODE = "H100-SXM5-80GB", "DGX-H100"
 SIZES = (1024, 2048, 4096, 8192, 16384, 32768, 65536, 98304)
@@ -400,7 +400,7 @@ alone and of the corrected answer that has not seen the configuration: the groun
 def page(
     curves: Mapping[tuple[str, str], Sequence[Point]], rows: Sequence[Measurement], precision: str
 ) -> str:
-    """The whole of docs/scale.md."""
+    """The whole of docs/reference/scale.md."""
     cluster = get_cluster(device=DEVICE, num_devices=SIZES[0], node_type=NODE)
     parts = [
         HEADER.format(
@@ -436,7 +436,7 @@ def page(
 
 
 def draw(curves: Curves, rows: Sequence[Measurement]) -> None:
-    """Write docs/scale.svg: tokens per second, and MFU, by number of devices."""
+    """Write docs/reference/scale.svg: tokens per second, and MFU, by number of devices."""
     import matplotlib as mpl
 
     mpl.use("svg")

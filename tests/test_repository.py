@@ -5,21 +5,28 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+import tempfile
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-MAX_FILE_LINES = 500
-MAX_FUNCTION_LINES = 80
+MAX_FILE_LINES = 700
+MAX_FUNCTION_LINES = 120
+"""As long as one idea: smaller budgets only cut ideas into slices."""
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".txt", ".csv", ".json", ".yaml", ".yml", ".cfg", ".sh", ""}
-# Written in two parts, so that this file does not find itself.
-ABSOLUTE_PATH = re.compile(
-    r"(?<![\w.:/-])/(?:" + "|".join(("work", "farm", "root", "home", "Users", "tmp")) + r")/\w"
-)
+# Written in parts, so that this file does not find itself.
 REGISTRY = re.compile(
     "(?i)index" + "-url|files[.]python" + "hosted|dev" + "pi|arti" + "factory|nexus" + "[./]"
 )
+
+
+def folders_of_this_machine() -> re.Pattern[str]:
+    """Absolute paths below the checkout, the folder that holds it, the user's and the temporary folder."""
+    folders = {ROOT, ROOT.parent, Path.home(), Path(tempfile.gettempdir())} - {Path("/")}
+    names = "|".join(re.escape(str(folder)) for folder in sorted(folders))
+    return re.compile(rf"(?<![\w.:/-])(?:{names})[/\\]\w")
 
 
 def tracked_files() -> list[Path]:
@@ -31,8 +38,14 @@ def python_files() -> list[Path]:
     return [path for path in tracked_files() if path.suffix == ".py"]
 
 
+@cache
 def text_of(path: Path) -> str:
     return path.read_text(encoding="utf-8")
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(text_of(path))
 
 
 def test_files_stay_readable() -> None:
@@ -55,7 +68,7 @@ def lines_of_code(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 def test_functions_stay_readable() -> None:
     long: dict[str, int] = {}
     for path in python_files():
-        for node in ast.walk(ast.parse(text_of(path))):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 lines = lines_of_code(node)
                 if lines >= MAX_FUNCTION_LINES:
@@ -67,14 +80,16 @@ def test_no_exception_is_swallowed_unnamed() -> None:
     bare = [
         f"{path.relative_to(ROOT)}:{node.lineno}"
         for path in python_files()
-        for node in ast.walk(ast.parse(text_of(path)))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.ExceptHandler) and node.type is None
     ]
     assert bare == []
 
 
 @pytest.mark.parametrize(
-    ("pattern", "what"), [(ABSOLUTE_PATH, "a path of one machine"), (REGISTRY, "a package registry")]
+    ("pattern", "what"),
+    [(folders_of_this_machine(), "a path of this machine"), (REGISTRY, "a package registry")],
+    ids=["path", "registry"],
 )
 def test_tracked_text_names_no_machine(pattern: re.Pattern[str], what: str) -> None:
     found = [

@@ -1,4 +1,4 @@
-"""Run llm-analysis on the jobs of docs/peers.md and store its answers in llm_analysis.json.
+"""Run llm-analysis on the jobs of docs/reference/peers.md and store its answers in llm_analysis.json.
 
 It pins a transformers of 2023, so it gets an environment of its own, made on the first run (about 220 MB).
 """

@@ -11,7 +11,7 @@ from precision_time.corpus.store import corpus_fingerprint, corpus_store, load_c
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.learn.training import train
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "accuracy.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "accuracy.md"
 TARGET_BY_CONFIGURATION_PERCENT = 7.0
 SAMPLE_ROWS = 1200
 MOST_OF_A_MODEL = 1000
@@ -21,7 +21,7 @@ uncorrected model and more of a broken one."""
 
 
 def page_tables() -> list[list[list[str]]]:
-    """Tables of docs/accuracy.md: rows of cells, the header first."""
+    """Tables of docs/reference/accuracy.md: rows of cells, the header first."""
     blocks = re.findall(r"(?:^\|.*\n)+", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     return [
         [
@@ -34,14 +34,14 @@ def page_tables() -> list[list[list[str]]]:
 
 
 def printed_by_precision() -> dict[str, float]:
-    """MAPE of unseen configurations by precision as docs/accuracy.md prints it."""
+    """MAPE of unseen configurations by precision as docs/reference/accuracy.md prints it."""
     table = next(t for t in page_tables() if t[0][:2] == ["precision", "rows"] and "configuration" in t[0])
     column = table[0].index("configuration")
     return {row[0]: float(row[column]) for row in table[1:]}
 
 
 def printed_in_all() -> float:
-    """MAPE of unseen configurations over one seed as docs/accuracy.md prints it."""
+    """MAPE of unseen configurations over one seed as docs/reference/accuracy.md prints it."""
     table = next(t for t in page_tables() if t[0][0] == "device")
     return next(float(row[2]) for row in table if row[0] == "all")
 

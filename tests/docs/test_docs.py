@@ -2,47 +2,88 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
+import typer
 
-from precision_time.cli.main import command_paths
+import precision_time
+from precision_time.cli.main import app, command_paths
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-LINK = re.compile(r"\]\((?!https?://|#|mailto:)([^)#]+)(?:#[^)]*)?\)")
-COMMANDS = command_paths()
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+DOCUMENTS = [*PAGES, ROOT / "CONTRIBUTING.md"]
+WRITTEN = [page for page in PAGES if page.parent.name not in ("devdocs", "reference")]
+"""Pages for users whose examples are all run."""
+LINK = re.compile(r"\]\((?!https?://|#|mailto:)([^)#]+)(?:#([^)]*))?\)")
+GENERATED = re.compile(r"<!-- (?:run|silent|fails|python|file|help|list|table):.*?<!-- end -->", re.DOTALL)
+FENCED = re.compile(r"(<!-- not run: \S.*? -->\n\n)?```(\w*)\n(.*?)```", re.DOTALL)
+MAX_README_LINES = 150
 
 
-@pytest.fixture(scope="module")
-def update_docs() -> ModuleType:
-    """`scripts/update_docs.py` as a module."""
-    spec = importlib.util.spec_from_file_location("update_docs", ROOT / "scripts" / "update_docs.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+def commands_in(text: str) -> Iterator[list[str]]:
+    """Words of the lines that call this program, those before a pipe left out."""
+    for line in text.splitlines():
+        call = line.removeprefix("$ ").rpartition("| ")[2]
+        if call.startswith("precision-time "):
+            yield shlex.split(call)[1:]
+
+
+def anchors_of(page: Path) -> set[str]:
+    """What may follow `#` in a link to a page: its headings in small letters, hyphens for spaces."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("command", command_paths())
 def test_every_command_is_documented(command: str) -> None:
-    assert f"## `precision-time {command}`" in (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    page = (DOCS / "reference" / "cli.md").read_text(encoding="utf-8")
+    assert f"## `precision-time {command}`" in page
 
 
-@pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_public_name_is_documented() -> None:
+    page = (DOCS / "reference" / "python.md").read_text(encoding="utf-8")
+    documented = set(re.findall(r"^::: precision_time\.(\w+)$", page, re.MULTILINE))
+    assert documented == set(precision_time.__all__) - {"__version__"}
+
+
+@pytest.mark.parametrize("page", DOCUMENTS, ids=name_of)
 def test_links_lead_somewhere(page: Path) -> None:
     missing = [
-        link for link in LINK.findall(page.read_text(encoding="utf-8")) if not (page.parent / link).exists()
+        f"{link}#{anchor}"
+        for link, anchor in LINK.findall(page.read_text(encoding="utf-8"))
+        if not (page.parent / link).exists() or (anchor and anchor not in anchors_of(page.parent / link))
     ]
     assert missing == []
 
 
-@pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_pages_that_code_names_exist() -> None:
+    """Messages, docstrings and scripts name pages by their path from the root."""
+    folder = "(?:(?:reference|guides|explanation|devdocs)/)?"
+    named = re.compile(rf"(?<![\w/.@:-])docs/{folder}[\w*-]+\.(?:md|svg|png)")
+    missing = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for top in ("src", "scripts", "benchmarks", "tests")
+        for path in sorted((ROOT / top).rglob("*.py"))
+        for name in named.findall(path.read_text(encoding="utf-8"))
+        if not list(ROOT.glob(name))
+    ]
+    assert missing == [], "To fix: generated pages are in docs/reference/"
+
+
+@pytest.mark.parametrize("page", DOCUMENTS, ids=name_of)
 def test_every_make_target_that_is_named_exists(page: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     named = set(
@@ -51,18 +92,55 @@ def test_every_make_target_that_is_named_exists(page: Path) -> None:
     assert {name for pair in named for name in pair if name} <= targets
 
 
+@pytest.mark.parametrize("page", WRITTEN, ids=name_of)
+def test_every_example_is_run(page: Path, update_docs: ModuleType) -> None:
+    """Code outside generated blocks needs a reason; drawn commands are run by their picture."""
+    drawn = {tuple(shlex.split(command)[1:]) for command in update_docs.PICTURES.values()}
+    for excused, language, body in FENCED.findall(GENERATED.sub("", page.read_text(encoding="utf-8"))):
+        assert excused or language != "python", f"not run: {body}"
+        for words in commands_in(body):
+            assert excused or tuple(words) in drawn, f"not run: {shlex.join(words)}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_commands_that_are_not_run_have_options_that_exist(page: Path) -> None:
+    for _, _, body in FENCED.findall(GENERATED.sub("", page.read_text(encoding="utf-8"))):
+        for words in commands_in(body):
+            command: Any = typer.main.get_command(app)
+            for word in words:
+                if hasattr(command, "get_command"):
+                    command = command.get_command(None, word) or command
+            known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
+            given = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
+            assert given <= known | {"-h", "--help", "--version"}, shlex.join(words)
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= MAX_README_LINES
+
+
 @pytest.mark.slow
-def test_generated_blocks_are_up_to_date(update_docs: ModuleType) -> None:
-    stale = [str(page.relative_to(ROOT)) for page, _ in update_docs.outdated()]
-    assert stale == [], "To fix: make docs"
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if GENERATED.search(page.read_text(encoding="utf-8"))], ids=name_of
+)
+def test_generated_blocks_are_up_to_date(page: Path, update_docs: ModuleType) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert update_docs.filled(text) == text, "To fix: make docs"
+
+
+@pytest.mark.slow
+def test_pictures_are_up_to_date(update_docs: ModuleType) -> None:
+    for name, command in update_docs.PICTURES.items():
+        with update_docs.sandbox():
+            drawn = update_docs.picture(command)
+        assert (DOCS / "images" / name).read_text(encoding="utf-8") == drawn, "To fix: make docs"
+        assert "http" not in re.sub(r'xmlns="[^"]*"|<!--.*?-->', "", drawn), "loads something from the web"
 
 
 def test_a_block_holds_the_output_of_its_command(update_docs: ModuleType) -> None:
     text = "before\n<!-- run: precision-time --version -->\nstale\n<!-- end -->\nafter\n"
     filled = update_docs.filled(text)
-    from precision_time import __version__
-
-    assert f"$ precision-time --version\n{__version__}\n" in filled
+    assert f"$ precision-time --version\n{precision_time.__version__}\n" in filled
     assert "stale" not in filled
     assert filled.startswith("before\n")
     assert filled.endswith("after\n")
@@ -74,9 +152,21 @@ def test_a_python_block_holds_what_its_code_prints(update_docs: ModuleType) -> N
     assert "```text\n42\n```" in update_docs.filled(text)
 
 
+def test_chosen_rows_of_a_table(update_docs: ModuleType) -> None:
+    whole = update_docs.table_block("docs/reference/accuracy.md Protocols and targets")
+    chosen = update_docs.table_block("docs/reference/accuracy.md Protocols and targets | Unseen models")
+    header, rule, row = chosen.splitlines()
+    assert whole.startswith(f"{header}\n{rule}\n")
+    assert row in whole
+    assert row.startswith("| Unseen models |")
+
+
 def test_a_failing_command_is_an_error(update_docs: ModuleType) -> None:
     with pytest.raises(RuntimeError, match="No such command"):
         update_docs.run_block("precision-time predcit")
+    assert "No such command" in update_docs.fails_block("precision-time predcit")
+    with pytest.raises(RuntimeError, match="did not fail"):
+        update_docs.fails_block("precision-time --version")
 
 
 def test_only_our_own_commands_run(update_docs: ModuleType) -> None:
@@ -84,24 +174,36 @@ def test_only_our_own_commands_run(update_docs: ModuleType) -> None:
         update_docs.run_block("true")
 
 
-def readme_commands() -> list[str]:
-    """Lines of the README's console blocks that call this program and are not generated ones."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    lines = [line.removeprefix("$ ").strip() for line in text.splitlines()]
-    generated = set(re.findall(r"<!-- run: (.*?) -->", text))
-    return [line for line in lines if line.startswith("precision-time ") and line not in generated]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("command", readme_commands())
-def test_readme_commands_run(command: str, update_docs: ModuleType) -> None:
-    assert update_docs.output_of("-m", "precision_time", *shlex.split(command)[1:])
-
-
-@pytest.mark.slow
-def test_the_demo_shows_every_job(update_docs: ModuleType) -> None:
-    shown = update_docs.output_of("scripts/demo.py")
+def test_the_demo_shows_every_job() -> None:
+    done = subprocess.run(
+        [sys.executable, "scripts/demo.py"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     for model in ("resnet50", "bert-large", "llama3-8b"):
-        assert f"$ precision-time predict {model}" in shown
+        assert f"$ precision-time predict {model}" in done.stdout
     for precision in ("tf32", "fp16-mixed", "bf16-mixed", "fp8-mixed"):
-        assert re.search(rf"^{precision} .* ms", shown, re.MULTILINE)
+        assert re.search(rf"^{precision} .* ms", done.stdout, re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_broken_links(tmp_path: Path) -> None:
+    for name in ("mkdocs", "material", "mkdocstrings_handlers"):
+        pytest.importorskip(name)
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "mkdocs",
+            "build",
+            "--strict",
+            "--quiet",
+            "--site-dir",
+            str(tmp_path / "site"),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "site" / "reference" / "python.html").is_file()

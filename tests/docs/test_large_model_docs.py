@@ -123,7 +123,7 @@ def test_the_best_constant_is_the_best(peers: ModuleType) -> None:
 
 
 def test_page_on_peers_holds_every_job_and_quoted_figure() -> None:
-    page = (ROOT / "docs" / "peers.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "peers.md").read_text(encoding="utf-8")
     assert all(f"| {entry['title']} |" in page for entry in JOBS.values())
     for peer in (*PUBLISHED["vtrain"]["quoted"], *PUBLISHED["mosaic"]["quoted"]):
         assert f"| {peer['name']} |" in page
@@ -141,7 +141,7 @@ def test_page_on_peers_states_the_cost_model_of_today(name: str, peers: ModuleTy
     alone = peers.percent(float(price(group_of_jobs([job])).step_time_s[0]), measured_s)
     line = next(
         line
-        for line in (ROOT / "docs" / "peers.md").read_text(encoding="utf-8").splitlines()
+        for line in (ROOT / "docs" / "reference" / "peers.md").read_text(encoding="utf-8").splitlines()
         if line.startswith(f"| {entry['title']} |")
     )
     assert line.split("|")[-3].strip() == alone
@@ -194,8 +194,8 @@ def test_grid_fills_the_devices_and_keeps_the_batch(scale: ModuleType) -> None:
 
 
 def test_page_on_scale_covers_every_size_and_marks_what_nobody_measured(scale: ModuleType) -> None:
-    page = (ROOT / "docs" / "scale.md").read_text(encoding="utf-8")
-    picture = (ROOT / "docs" / "scale.svg").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "scale.md").read_text(encoding="utf-8")
+    picture = (ROOT / "docs" / "reference" / "scale.svg").read_text(encoding="utf-8")
     rows = [row for row in load_corpus() if row.usable]
     for model in scale.MODELS:
         limit = scale.measured_limit(rows, model)

@@ -32,7 +32,7 @@ def calibrate(
             metavar="DATA",
             exists=True,
             dir_okay=False,
-            help="Own points: CSV as in docs/corpus.md, measurement store, store or export of a campaign.",
+            help="Measured points: CSV (docs/reference/corpus.md), measurement store, or a campaign.",
         ),
     ],
     *,

@@ -233,7 +233,10 @@ def export(
     *,
     csv: Annotated[Path, typer.Option("--csv", dir_okay=False, help="File to write.")],
     corpus: Annotated[
-        bool, typer.Option("--corpus", help="Rows of a measurement file (docs/corpus.md) instead of trials.")
+        bool,
+        typer.Option(
+            "--corpus", help="Rows of a measurement file (docs/reference/corpus.md) instead of trials."
+        ),
     ] = False,
     source: Annotated[
         str, typer.Option("--source", help="With --corpus: what the rows give as their source.")

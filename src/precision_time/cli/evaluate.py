@@ -31,7 +31,7 @@ def evaluate(
             "--measurements",
             exists=True,
             dir_okay=False,
-            help="CSV of measured runs (columns: docs/corpus.md).",
+            help="CSV of measured runs (columns: docs/reference/corpus.md).",
         ),
     ],
     group_by: Annotated[

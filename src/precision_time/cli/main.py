@@ -55,7 +55,10 @@ COMMANDS: Mapping[str, Place] = {
         "performance", "performance_models", "Learn training times from measured points.", "MODELS_EXAMPLES"
     ),
     "performance-predict": Place(
-        "performance", "performance_predict", "Ask a model of `performance-models`.", "PREDICT_EXAMPLES"
+        "performance",
+        "performance_predict",
+        "Predict with a model of `performance-models`.",
+        "PREDICT_EXAMPLES",
     ),
     "calibrate": Place("calibrate", "calibrate", "Calibrate the predictor to your own cluster."),
 }

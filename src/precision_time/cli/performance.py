@@ -27,7 +27,9 @@ Examples:
 def performance_models(
     study: Annotated[
         Path,
-        typer.Argument(metavar="FILE.yaml", exists=True, dir_okay=False, help="What to fit (docs/ray.md)."),
+        typer.Argument(
+            metavar="FILE.yaml", exists=True, dir_okay=False, help="What to fit (docs/reference/ray.md)."
+        ),
     ],
     *,
     csv: Annotated[

@@ -38,7 +38,7 @@ def read_measurements(path: str | Path) -> Iterator[Measurement | Rejected]:
     """One Measurement or Rejected per row of a measurement CSV, in file order.
 
     Args:
-        path: CSV in the schema of docs/corpus.md.
+        path: CSV in the schema of docs/reference/corpus.md.
 
     Raises:
         CorpusError: If the file is not such a CSV, or a cell breaks its column's rule; the message

@@ -165,7 +165,9 @@ def read_rows(path: str | Path) -> Iterator[Row]:
 
 def _check_header(name: str, header: list[str]) -> None:
     if not any(header):
-        raise CorpusError(f"{name} is empty. To fix: write a header row with the columns of docs/corpus.md.")
+        raise CorpusError(
+            f"{name} is empty. To fix: write a header row with the columns of docs/reference/corpus.md."
+        )
     if len(header) == 1 and any(mark in header[0] for mark in "\t;|"):
         raise CorpusError(
             f"{name}, line 1: the whole header is one cell ({header[0][:60]!r}); columns must be "

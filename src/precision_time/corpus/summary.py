@@ -1,4 +1,4 @@
-"""The generated description of the corpus (docs/corpus.md)."""
+"""The generated description of the corpus (docs/reference/corpus.md)."""
 
 from __future__ import annotations
 

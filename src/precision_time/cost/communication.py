@@ -38,7 +38,7 @@ def communication(context: StepContext, parts: Sequence[ParameterPart]) -> dict[
         the hidden ones slow the computation. An axis of one rank sends nothing.
 
     Assumes: micro batches are equal; axes do not overlap with each other; experts are balanced.
-    Accuracy: docs/accuracy.md.
+    Accuracy: docs/reference/accuracy.md.
     """
     layout = context.layout
     rounds = layout.num_micro_batches

@@ -48,7 +48,7 @@ def data_axis(context: StepContext, parts: Sequence[ParameterPart]) -> Overlap:
         context: Layout, links, sizes and computation.
         parts: The dense parameters first; then the experts where they have ranks of their own.
 
-    Accuracy: docs/accuracy.md; DataParallel is not calibrated.
+    Accuracy: docs/reference/accuracy.md; DataParallel is not calibrated.
     """
     layout, cluster = context.layout, context.cluster
     if layout.data_parallel_engine == "none":

@@ -235,7 +235,7 @@ def optimizer_terms(
         `optimizer` (update), `unscale` (GradScaler's pass) and `host_sync`, in seconds.
 
     Assumes: a pass takes the longest of its traffic, its launches and its products.
-    Accuracy: see docs/accuracy.md.
+    Accuracy: see docs/reference/accuracy.md.
     """
     rate = memory_bytes_per_s * constants("optimizers")["streaming_share"]
     return {

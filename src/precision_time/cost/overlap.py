@@ -256,7 +256,7 @@ def overlapped(
     Returns:
         Link, exposed and slowdown seconds, () or (C,).
 
-    Accuracy: see docs/accuracy.md.
+    Accuracy: see docs/reference/accuracy.md.
     """
     ready = ready_s(schedule, kernel_s)
     group = group_s(schedule, lines, scale)

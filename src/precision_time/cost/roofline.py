@@ -139,7 +139,7 @@ def kernel_seconds(
         Seconds, shape (C, N).
 
     Assumes: kernels run one after another; caches keep nothing between kernels.
-    Accuracy: docs/accuracy.md, predictor "roofline".
+    Accuracy: docs/reference/accuracy.md, predictor "roofline".
     """
     kernels, which = _distinct(step)
     scaled = kernels.m_scales | kernels.k_scales | kernels.count_scales

@@ -1,4 +1,4 @@
-"""Results as rows: training steps in the schema of docs/corpus.md, operators in that of the op tables."""
+"""Results as rows: training steps in the schema of docs/reference/corpus.md, operators in that of the op tables."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def _json(value: Any) -> str:
 
 
 def corpus_rows(results: Iterable[TrialResult], *, source: str) -> Iterator[dict[str, Any]]:
-    """Results of a campaign in the schema of docs/corpus.md.
+    """Results of a campaign in the schema of docs/reference/corpus.md.
 
     Results without a time, or without a model of the catalog, are left out. On a CPU a device is what one
     worker has: the row names it by processor and cores ("CPU-X-1-core"). Results that are not valid are rows

@@ -21,7 +21,7 @@ def read_own(path: str | Path, *, device: str | None = None) -> list[Measurement
     """The usable measurements of a file.
 
     Args:
-        path: A measurement store, or a CSV in the schema of docs/corpus.md.
+        path: A measurement store, or a CSV in the schema of docs/reference/corpus.md.
         device: Name of the device in the catalog, where the file spells it otherwise.
 
     Raises:

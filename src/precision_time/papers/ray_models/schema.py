@@ -79,7 +79,7 @@ def read_study(path: Path) -> StudyFile:
         raise ConfigError(f"{path} cannot be read: {error}. To fix: check path and YAML.") from error
     if not isinstance(content, Mapping):
         raise ConfigError(
-            f"{path} is not a study: it needs a mapping with `target` and `columns`. To fix: see docs/ray.md."
+            f"{path} is not a study: it needs a mapping with `target` and `columns`. To fix: see docs/reference/ray.md."
         )
     return study_of(content, str(path))
 
@@ -91,7 +91,7 @@ def study_of(content: Mapping[str, Any], origin: str = "The study") -> StudyFile
     except ValidationError as error:
         raise ConfigError(
             f"{origin} breaks its rules: {validation_problems(error)}. "
-            "To fix: correct these fields; docs/ray.md has them all."
+            "To fix: correct these fields; docs/reference/ray.md has them all."
         ) from error
 
 

@@ -1,0 +1,63 @@
+"""Every word that an answer prints is in docs/glossary.md."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from precision_time import find_layouts, predict_time
+from precision_time.corpus.jobs import job_of
+from precision_time.corpus.store import load_corpus
+from precision_time.cost.group import group_of_jobs
+from precision_time.cost.memory import memory_of
+from precision_time.cost.step import price
+
+GLOSSARY = Path(__file__).resolve().parents[2] / "docs" / "glossary.md"
+ENTRIES = dict(re.findall(r"^### (.+)\n\n(.+)", GLOSSARY.read_text(encoding="utf-8"), re.MULTILINE))
+PRINTED = (
+    *("step time", "interval", "coverage", "throughput", "MFU", "memory per device", "does not fit", "epoch"),
+    *("run", "precision", "batch", "stack", "nearest measurements", "similarity", "assumed", "extrapolation"),
+    *("learned correction", "ZeRO", "FSDP", "HSDP", "micro batch", "kept", "prefetch", "2x4", "other"),
+)
+"""Headers and words of answers that are no term."""
+
+
+def words(name: str) -> str:
+    """A term's name as it is printed."""
+    return name.removesuffix("_s").replace("_", " ")
+
+
+@pytest.fixture(scope="module")
+def jobs() -> list[Any]:
+    """Priced jobs: every kind of layout of the corpus, and one that waits for its input."""
+    rows = [row for row in load_corpus() if row.usable]
+    by_kind = {(row.precision, row.task, row.num_nodes > 1, row.layout.pp > 1): row for row in rows}
+    return [job_of(row) for row in by_kind.values()]
+
+
+def test_every_term_of_a_step_has_an_entry(jobs: list[Any]) -> None:
+    """Terms are produced whether they are zero or not, so that a few jobs name all of them."""
+    names = {name for job in jobs for name in price(group_of_jobs([job])).terms}
+    names |= set(predict_time("resnet50", device="T4", input_rate=1.0, precision="fp16-mixed").terms)
+    assert {"data_stall_s", "host_stall_s", "expert_exposed_s"} <= names
+    assert {words(name) for name in names} - set(ENTRIES) == set()
+
+
+def test_every_term_of_the_memory_has_an_entry(jobs: list[Any]) -> None:
+    names = {name for job in jobs for name in memory_of(group_of_jobs([job]))}
+    [best, *_] = find_layouts("llama3-8b", device="H100-SXM5-80GB", gpus=8, top=1, fix=["tp=2"]).ranked
+    names |= set(best.prediction.memory_terms)
+    assert {words(name) for name in names} - set(ENTRIES) == set()
+
+
+def test_every_printed_word_has_an_entry() -> None:
+    assert set(PRINTED) - set(ENTRIES) == set()
+
+
+def test_entries_say_something_and_stand_once() -> None:
+    headings = re.findall(r"^### (.+)$", GLOSSARY.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(headings) == len(set(headings)) == len(ENTRIES)
+    assert all(len(text) > 20 for text in ENTRIES.values())
