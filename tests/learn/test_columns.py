@@ -139,5 +139,6 @@ def test_ratios_are_of_the_costs_that_they_name():
         "cast_share": facts["cast_bytes"] / facts["bytes"],
         "share.conv_s": costs.terms["conv_s"][0] / costs.step_time_s[0],
         "log_global_batch_size": np.log(8 * 32),
+        "tdp_per_peak": 400.0 / 312.0,
     }
     assert {name: column([one], name)[0] for name in expected} == pytest.approx(expected, abs=1e-8)

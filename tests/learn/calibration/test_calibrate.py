@@ -110,16 +110,16 @@ def test_the_file_says_the_same_and_damage_is_told(slow: Calibrated, tmp_path: P
     stated = json.loads(path.read_text(encoding="utf-8"))
     for change, words in (
         ({"schema_version": 99}, "upgrade precision-time"),
-        ({"format": "other"}, "no readable calibration"),
-        ({"effects": []}, "no readable calibration"),
+        ({"format": "other"}, "not a readable calibration"),
+        ({"effects": []}, "not a readable calibration"),
         ({"covariance": [[1.0]]}, "do not fit together"),
-        ({"noise_sd": None}, "no readable calibration"),
+        ({"noise_sd": None}, "not a readable calibration"),
     ):
         path.write_text(json.dumps({**stated, **change}), encoding="utf-8")
         with pytest.raises(CorpusError, match=words):
             Calibration.load(path)
     path.write_text(json.dumps(stated)[:200], encoding="utf-8")
-    with pytest.raises(CorpusError, match="no readable calibration"):
+    with pytest.raises(CorpusError, match="not a readable calibration"):
         Calibration.load(path)
     with pytest.raises(CorpusError, match="There is no calibration at"):
         Calibration.load(tmp_path / "none.json")
