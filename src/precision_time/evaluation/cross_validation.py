@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ..corpus.splits import Fold
 from ..executor import Executor
-from ..learn.cross_validation import Fold
 from ..learn.stages import DEFAULT_SETTINGS, BoosterSettings
 from ..learn.table import MeasuredTable
 from ..learn.training import OutOfFold

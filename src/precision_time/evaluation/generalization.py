@@ -28,7 +28,6 @@ from .cross_validation import Runs
 from .families import PrecisionFamily
 from .metrics import LIMITS, errors_percent, mape, over_seeds, repeat_deviations, scored_groups, worst_groups
 from .precision_tables import LEFT_OUT
-from .pricing import take
 from .protocols import PROTOCOLS, size_class
 from .tables import CellValue, Metric, ReportTable, Section, columns_of, ratio_text
 
@@ -360,7 +359,7 @@ def inside_intervals(runs: Runs, protocol: str, seed: int, levels: Sequence[floa
         runs.progress(f"intervals, {protocol}, fold {fold + 1}")
         ours, others = np.flatnonzero(tested.folds == fold), np.flatnonzero(tested.folds != fold)
         model = fit_intervals(
-            take(table, others),
+            table.take(others),
             {name: _part(held, others) for name, held in calibrating.items()},
             weights[others],
             runs.settings,

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..corpus.measurement import Measurement
-from ..corpus.splits import SplitBy, group_numbers, grouped_folds, model_group
-from ..learn.cross_validation import Fold
+from ..corpus.splits import Fold, SplitBy, group_numbers, grouped_folds, model_group
 from .families import family_numbers
 
 FEW_DEVICES, MANY_DEVICES = 8, 16

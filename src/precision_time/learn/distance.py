@@ -93,11 +93,6 @@ def _decayed(distance: Floats, radius: float) -> Floats:
     return share
 
 
-def shrinkage_at(distance: float) -> float:
-    """`shrinkage` of one job."""
-    return float(shrinkage(np.array([distance]))[0])
-
-
 def positions_of(jobs: JobTable) -> Positions:
     """Position of each job, shape (n, dims)."""
     used, units = _columns(jobs.names)
