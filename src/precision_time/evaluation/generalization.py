@@ -19,6 +19,7 @@ import numpy as np
 
 from ..corpus.measurement import Measurement
 from ..learn.intervals import extrapolation
+from ..learn.metrics import errors_percent
 from ..learn.similarity import nearest, similarity_keys
 from ..learn.table import MeasuredTable
 from ..learn.training import PROTOCOLS as CALIBRATING
@@ -26,7 +27,7 @@ from ..learn.training import OutOfFold, fit_intervals, row_weights
 from ..papers.contract import Bools, Floats, Ints
 from .cross_validation import Runs
 from .families import PrecisionFamily
-from .metrics import LIMITS, errors_percent, mape, over_seeds, repeat_deviations, scored_groups, worst_groups
+from .metrics import LIMITS, mape_over_seeds, over_seeds, repeat_deviations, scored_groups, worst_groups
 from .precision_tables import LEFT_OUT
 from .protocols import PROTOCOLS, size_class
 from .tables import CellValue, Metric, ReportTable, Section, columns_of, ratio_text
@@ -86,21 +87,21 @@ def generalization_section(runs: Runs, seeds: Sequence[int]) -> Section:
 
 def _figures(runs: Runs, predicted: dict[str, list[Floats]]) -> dict[str, Metric]:
     measured_s = runs.table.measured_s
-    figures = {
-        f"T5.{name}.mape_percent": over_seeds([mape(measured_s, seconds) or 0.0 for seconds in found])
-        for name, found in predicted.items()
+    rows: dict[str, tuple[str, Bools | slice]] = {name: (name, slice(None)) for name in predicted}
+    precisions = np.array([item.precision for item in runs.table.measurements])
+    kinds, counts = np.unique(precisions, return_counts=True)
+    for kind in kinds[counts >= _LEAST_ROWS]:
+        rows[f"configuration.{kind}"] = ("configuration", precisions == kind)
+    found = {
+        f"T5.{name}.mape_percent": mape_over_seeds(measured_s, predicted[protocol], mask)
+        for name, (protocol, mask) in rows.items()
     }
     known = _pair_known(runs, len(predicted.get("precision", ())))
     if known:
-        each = [mape(measured_s[k], s[k]) for k, s in zip(known, predicted["precision"], strict=True)]
-        figures[_SAME_SOURCE] = over_seeds([error for error in each if error is not None])
-    precisions = np.array([item.precision for item in runs.table.measurements])
-    for name in np.unique(precisions):
-        mask = precisions == name
-        if mask.sum() >= _LEAST_ROWS:
-            each = [mape(measured_s[mask], seconds[mask]) for seconds in predicted["configuration"]]
-            figures[f"T5.configuration.{name}.mape_percent"] = over_seeds([e for e in each if e is not None])
-    return figures
+        # Rows that no seed may score count as not predicted.
+        scored = [np.where(k, s, np.nan) for k, s in zip(known, predicted["precision"], strict=True)]
+        found[_SAME_SOURCE] = mape_over_seeds(measured_s, scored)
+    return {name: figure for name, figure in found.items() if figure is not None}
 
 
 def _pair_known(runs: Runs, seeds: int) -> list[Bools]:
@@ -299,7 +300,15 @@ def _worst(runs: Runs, protocol: str, predicted_s: Floats, noise: Floats) -> Rep
         title=f"Worst groups: {PROTOCOLS[protocol].title.lower()}",
         columns=("group", ">rows", ">MAPE %", ">bias %", ">repeat noise %", "sources", "likely limit"),
         rows=tuple(
-            (g.name, g.n, g.mape_percent, f"{g.bias_percent:+.1f}", g.noise_percent, g.sources, g.limit)
+            (
+                g.name,
+                g.errors.n,
+                g.errors.mape_percent,
+                f"{g.errors.bias_percent:+.1f}",
+                g.noise_percent,
+                g.sources,
+                g.limit,
+            )
             for g in found
         ),
         note=f"Held out: {PROTOCOLS[protocol].holds_out}. Groups of at least 5 rows. The limit is a rule "
@@ -387,7 +396,7 @@ def limits_table(table: MeasuredTable, predicted: Mapping[str, Floats], noise: F
     rows: list[tuple[CellValue, ...]] = []
     for name, predicted_s in predicted.items():
         groups = scored_groups(table, predicted_s, PROTOCOLS[name].group, noise=noise)
-        mass = np.array([item.n * item.mape_percent for item in groups])
+        mass = np.array([item.errors.n * item.errors.mape_percent for item in groups])
         limits = np.array([item.limit for item in groups])
         parts = (*(mass[limits == limit] for limit in LIMITS), np.sort(mass)[-_WORST:])
         shares = [float(part.sum() / max(mass.sum(), 1e-12) * 100.0) for part in parts]

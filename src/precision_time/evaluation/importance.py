@@ -13,12 +13,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..learn.metrics import mape
 from ..learn.stages import StagedCorrection
 from ..learn.table import JobTable
 from ..papers.contract import Floats, Ints
 from .ablations import POLICY_FEATURES, SHAPE_FEATURES
 from .cross_validation import Runs
-from .metrics import mape, over_seeds
+from .metrics import over_seeds
 from .tables import CellValue, ReportTable, Section
 
 GROUPS: Mapping[str, tuple[str, ...]] = {

@@ -20,7 +20,7 @@ from ..cost.job import Job
 from ..errors import ConfigError, PrecisionTimeError
 from ..io import write_atomically
 from ..learn.artifact import TrainedPredictor, shipped_predictor
-from ..learn.metrics import ErrorSummary, summarize
+from ..learn.metrics import ErrorSummary
 from ..learn.serving import predict_step_times
 
 ADDED_COLUMNS = (
@@ -154,10 +154,9 @@ def _report(scored: Sequence[ScoredRow], group_by: Sequence[str], coverage: floa
         members: dict[str, list[ScoredRow]] = defaultdict(list)
         for item in supported:
             members[item.row.text(column)].append(item)
-        summaries = ((value, _summary(items)) for value, items in sorted(members.items()))
-        groups[column] = {value: summary for value, summary in summaries if summary is not None}
+        groups[column] = {value: _summary(items) for value, items in sorted(members.items())}
     return EvaluationReport(
-        overall=_summary(supported),
+        overall=_summary(supported) if supported else None,
         n_unsupported=len(scored) - len(supported),
         unsupported_reasons=dict(Counter(i.reason for i in scored if not i.supported).most_common()),
         coverage=coverage,
@@ -165,11 +164,11 @@ def _report(scored: Sequence[ScoredRow], group_by: Sequence[str], coverage: floa
     )
 
 
-def _summary(scored: Sequence[ScoredRow]) -> ErrorSummary | None:
+def _summary(scored: Sequence[ScoredRow]) -> ErrorSummary:
     columns = np.array(
-        [[item.measured_s, item.predicted_s, item.low_s, item.high_s] for item in scored], dtype=np.float64
-    ).reshape(-1, 4)
-    return summarize(columns[:, 0], columns[:, 1], columns[:, 2], columns[:, 3])
+        [(item.measured_s, item.predicted_s, item.low_s, item.high_s) for item in scored], dtype=np.float64
+    )
+    return ErrorSummary.of(*columns.T)
 
 
 def _write_rows(path: Path, header: Sequence[str], scored: Sequence[ScoredRow]) -> None:
