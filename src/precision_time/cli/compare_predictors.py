@@ -74,14 +74,14 @@ def compare_predictors(
     else:
         _write(result)
     if markdown is not None:
-        from ..evaluation.comparison_page import comparison_page
+        from ..evaluation.comparison import comparison_page
 
         markdown.write_text(comparison_page(result), encoding="utf-8")
         message(f"Wrote {markdown}")
 
 
 def _write(result: PredictorComparison) -> None:
-    from ..evaluation.comparison_page import left_out
+    from ..evaluation.comparison import left_out
     from ..evaluation.tables import introduction
 
     typer.echo(introduction(result.report))
