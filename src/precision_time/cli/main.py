@@ -34,20 +34,25 @@ COMMANDS: Mapping[str, Place] = {
     "layout": Place("layout", "layout", "Rank the ways to spread a model over devices."),
     "explain": Place("explain", "explain", "Show what a precision changes, per op class."),
     "evaluate": Place("evaluate", "evaluate", "Score the shipped predictor on measured runs."),
-    "report": Place("report", "report", "Score the predictor on runs it has not seen."),
+    "report": Place("report", "report", "Score the predictor on runs it has not seen.", "REPORT_EXAMPLES"),
     "measure": Place("measure", "measure", "Time kernels and training steps on this device."),
     "train": Place("train", "train", "Fit the predictor on the shipped corpus."),
-    "models": Place("models", "models", "List the models that answer without torch."),
-    "devices": Place("devices", "devices", "List the devices, or one with all its figures."),
-    "precisions": Place("precisions", "precisions", "List the precision policies."),
-    "stacks": Place("stacks", "stacks", "List the software profiles."),
+    "models": Place("catalogues", "models", "List the models that answer without torch.", "MODELS_EXAMPLES"),
+    "devices": Place(
+        "catalogues", "devices", "List the devices, or one with all its figures.", "DEVICES_EXAMPLES"
+    ),
+    "precisions": Place("catalogues", "precisions", "List the precision policies.", "PRECISIONS_EXAMPLES"),
+    "stacks": Place("catalogues", "stacks", "List the software profiles.", "STACKS_EXAMPLES"),
     "env": Place("env", "env", "Show versions, the corpus, packages and GPUs."),
     "architectures": Place(
         "architectures", "architectures", "List the known architectures most like a model."
     ),
     "train-ghn": Place("architectures", "train_ghn", "Train a graph hypernetwork (torch).", "TRAIN_EXAMPLES"),
     "compare-predictors": Place(
-        "compare_predictors", "compare_predictors", "Compare ours with the predictors of the papers."
+        "report",
+        "compare_predictors",
+        "Compare ours with the predictors of the papers.",
+        "COMPARISON_EXAMPLES",
     ),
     "predictddl": Place("predictddl", "app", "Predict architectures never seen (PredictDDL)."),
     "campaign": Place("campaign", "app", "Profile training jobs on a Ray cluster."),
