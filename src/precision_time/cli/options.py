@@ -66,6 +66,11 @@ def complete_words(*words: str) -> Callable[[str], list[str]]:
     return complete
 
 
+def words_of(text: str | None) -> list[str]:
+    """The words of an option that takes several, separated by commas."""
+    return [word for part in (text or "").split(",") if (word := part.strip())]
+
+
 COMPLETIONS: Mapping[str, Callable[[str], list[str]]] = {
     "model": complete_model,
     "device": complete_device,

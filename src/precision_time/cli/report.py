@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .options import JsonOption, RayOption, complete_words, output_file
+from .options import JsonOption, RayOption, complete_words, output_file, words_of
 from .output import message, progress, write_json, write_rows
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def report(
         require_matplotlib()
     with open_executor(ray) as map_fn, progress("Report") as show:
         result = build_report(
-            only=_names(only),
+            only=words_of(",".join(only or [])),
             seeds=seeds,
             quick=quick,
             sample=sample,
@@ -148,7 +148,7 @@ def compare_predictors(
     from ..evaluation.comparison import compare, comparison_page, left_out
 
     with progress("Comparison") as show:
-        result = compare(only=_names(only), seeds=seeds, quick=quick, progress=show)
+        result = compare(only=words_of(",".join(only or [])), seeds=seeds, quick=quick, progress=show)
     if json_output:
         write_json(result.to_dict())
     else:
@@ -171,11 +171,6 @@ def _guard(result: Report, write: Path | None, against: Path | None) -> None:
     if write is not None:
         write_figures(result, write)
         message(f"Wrote {write}")
-
-
-def _names(given: list[str] | None) -> list[str]:
-    """Names of an option that takes several, separated by commas or given one by one."""
-    return [name for words in given or [] for name in words.split(",")]
 
 
 def _write_report(report: Report, remark: str = "", *, with_keys: bool = False) -> None:

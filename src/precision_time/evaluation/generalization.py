@@ -8,16 +8,14 @@ Reference: Vovk, Cross-conformal predictors, 2015; Barber et al., Annals of Stat
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from importlib import resources
 from itertools import combinations
 
 import numpy as np
 
 from ..corpus.measurement import Measurement
+from ..io import packaged_toml
 from ..learn.intervals import extrapolation
 from ..learn.metrics import errors_percent
 from ..learn.similarity import nearest, similarity_keys
@@ -45,13 +43,8 @@ _BOUNDS = (0.9, 0.7, 0.5, 0.3, 0.0)
 """Least similarity of each class."""
 _SHOWN, _CHUNK = 3, 500
 _WORST = 10
-
-
-@lru_cache(maxsize=1)
-def targets() -> dict[str, dict[str, float]]:
-    """Targets by protocol, from `data/targets.toml`."""
-    text = resources.files(__package__).joinpath("data/targets.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
+TARGETS: Mapping[str, Mapping[str, float]] = packaged_toml(__package__, "data/targets.toml")
+"""Targets by protocol [%]."""
 
 
 def generalization_section(runs: Runs, seeds: Sequence[int]) -> Section:
@@ -131,10 +124,10 @@ def _summary(
         tested = errors[~np.isnan(errors)]
         figure = figures[f"T5.{name}.mape_percent"]
         details = (len(tested), *(float(value) for value in np.percentile(tested, (50, 90, 100))))
-        rows.append(_row(PROTOCOLS[name].title, figure, details, targets().get(name), misses))
+        rows.append(_row(PROTOCOLS[name].title, figure, details, TARGETS.get(name), misses))
         if name == "precision" and _SAME_SOURCE in figures:
             label = f"{PROTOCOLS[name].title}, the pair known from the same source"
-            rows.append(_row(label, figures[_SAME_SOURCE], _NONE, targets()[name], misses))
+            rows.append(_row(label, figures[_SAME_SOURCE], _NONE, TARGETS[name], misses))
     hard = {
         key: figure
         for key, figure in figures.items()
@@ -142,15 +135,15 @@ def _summary(
     }
     for key, figure in sorted(hard.items()):
         label = f"Unseen configurations, {key.split('.')[2]}"
-        rows.append(_row(label, figure, _NONE, targets()["each-precision"], misses))
+        rows.append(_row(label, figure, _NONE, TARGETS["each-precision"], misses))
     for protocol, title in (("family", "configurations"), ("model", "models")):
         speed = figures.get(f"T5.speed-up.{protocol}.mape_percent")
         if speed is not None:
             label = f"Speed-up between two precisions, unseen {title}"
-            rows.append(_row(label, speed, _NONE, targets()["speed-up"], misses))
+            rows.append(_row(label, speed, _NONE, TARGETS["speed-up"], misses))
     covered = figures.get("T5.coverage.model.covered_percent")
     if covered is not None:
-        low, high = targets()["coverage"]["at_least"], targets()["coverage"]["at_most"]
+        low, high = TARGETS["coverage"]["at_least"], TARGETS["coverage"]["at_most"]
         met = low <= covered.value <= high
         label = "Coverage of the 90 % interval, unseen models"
         if not met:
@@ -174,7 +167,7 @@ def _row(
     label: str,
     figure: Metric,
     details: Sequence[CellValue],
-    target: dict[str, float] | None,
+    target: Mapping[str, float] | None,
     misses: list[str],
 ) -> tuple[CellValue, ...]:
     wanted, verdict = "-", "-"
