@@ -12,7 +12,7 @@ from ..errors import ConfigError
 from ..io import write_atomically
 from ..units import format_duration
 from .measure import interrupted, show_report
-from .options import JsonOption, words_of
+from .options import JsonOption, complete_words, words_of
 from .output import message, progress_bar, write_json, write_rows
 
 if TYPE_CHECKING:

@@ -18,12 +18,12 @@ Terms = dict[str, Floats]
 _SHARE = "share."
 _TINY_S = 1e-9
 
-_LEFT_OUT = packaged_toml(__package__, "data/feature_groups.toml")["left_out"]
-POLICY_FEATURES: tuple[str, ...] = tuple(_LEFT_OUT["policy"])
+_FEATURES = packaged_toml(__package__, "data/feature_groups.toml")
+POLICY_FEATURES: tuple[str, ...] = tuple(_FEATURES["groups"]["precision policy"])
 """Beginnings of features that say what the precision is."""
-DTYPE_FEATURES: tuple[str, ...] = (*POLICY_FEATURES, *_LEFT_OUT["dtype"])
+DTYPE_FEATURES: tuple[str, ...] = (*POLICY_FEATURES, *_FEATURES["left_out"]["dtype"])
 """Of features that depend on it by more than the analytical seconds."""
-SHAPE_FEATURES: tuple[str, ...] = tuple(_LEFT_OUT["shape"])
+SHAPE_FEATURES: tuple[str, ...] = tuple(_FEATURES["left_out"]["shape"])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
