@@ -164,10 +164,10 @@ def root(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; no error ends in a traceback unless --debug asks for it.
+    """Run the command line; errors end in a traceback with --debug only.
 
-    Exit codes: 2 for what the caller can mend (input, files, folders), 130 when interrupted, 70 for an error
-    that nobody foresaw.
+    Exit codes: 2 for what the caller can correct (input, files, folders), 130 when interrupted, 70 for an
+    unforeseen error.
 
     Args:
         arguments: Words after the program name; `sys.argv` if None.
@@ -202,8 +202,8 @@ def _last_words(error: BaseException) -> tuple[int, str]:
     if isinstance(error, BrokenPipeError | _Stopped):
         return 0, ""  # the reader of a pipe (`| head`) has gone: nothing is wrong
     if isinstance(error, OSError) and error.errno is not None:
-        said = printable(str(error), longest=500)
-        return 2, f"Error: {said}. To fix: check file, folder, permissions and free space."
+        text = printable(str(error), longest=500)
+        return 2, f"Error: {text}. To fix: check file, folder, permissions and free space."
     return 70, f"{in_one_line(error)} --debug shows the traceback."
 
 

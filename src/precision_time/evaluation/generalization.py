@@ -16,9 +16,9 @@ import numpy as np
 
 from ..corpus.measurement import Measurement
 from ..io import packaged_toml
+from ..learn.distance import nearest, similarity_keys
 from ..learn.intervals import extrapolation
 from ..learn.metrics import errors_percent
-from ..learn.similarity import nearest, similarity_keys
 from ..learn.table import MeasuredTable
 from ..learn.training import PROTOCOLS as CALIBRATING
 from ..learn.training import OutOfFold, fit_intervals, row_weights

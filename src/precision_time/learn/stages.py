@@ -105,7 +105,7 @@ class Corrected:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ByStage:
-    """What comes out of all stages, and what fewer of them would say, shape (n,)."""
+    """What comes out of all stages, and of fewer of them, shape (n,)."""
 
     corrected: Corrected
     smooth_s: Floats

@@ -20,8 +20,8 @@ from ..corpus.splits import Fold, SplitBy, configuration_groups, folds_of, group
 from ..corpus.store import corpus_fingerprint, load_corpus
 from ..executor import Executor
 from .artifact import MeasurementIndex, TrainedPredictor
+from .distance import similarity_keys
 from .intervals import EXTRAPOLATION, IntervalModel, extrapolation, fit_quantiles
-from .similarity import similarity_keys
 from .stages import (
     DEFAULT_SETTINGS,
     BoosterSettings,

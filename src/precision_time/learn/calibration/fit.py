@@ -31,7 +31,7 @@ _FOLDS = 10
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OwnPoints:
-    """One entry per configuration: the median of its repeats, and what the shipped predictor says."""
+    """One entry per configuration: the median of its repeats, and the prediction of the shipped predictor."""
 
     places: tuple[Place, ...]
     measured_s: Floats
