@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from .. import __version__
-from ..corpus.measurement import Measurement
 from ..corpus.store import corpus_fingerprint, load_corpus
 from ..errors import ConfigError
 from ..io import cache_folder
@@ -130,18 +129,16 @@ def compare(
     only: Sequence[str] = (),
     seeds: int = 1,
     quick: bool = False,
-    measurements: Sequence[Measurement] | None = None,
     folder: Path | None = None,
     progress: Progress = silent,
 ) -> PredictorComparison:
-    """Compare predictors on the shipped corpus, or on the measurements given.
+    """Compare predictors on the shipped corpus.
 
     Args:
         only: Names of predictors; all when empty. Predictors that sample are always compared: they decide
             which rows are scored.
         seeds: How many seeds of folds, boosters, networks and searches, from 0 on.
         quick: A sample, two folds, a tenth of the trees: checks that everything works, not how well.
-        measurements: Runs; the shipped corpus when None.
         folder: Where priced tables and predictions are kept; the user's cache when None.
         progress: Called with a line on what is being done.
 
@@ -154,7 +151,7 @@ def compare(
         raise ConfigError(f"--seeds {seeds}: at least one seed is needed. To fix: --seeds 1.")
     # Idle OpenMP threads that spin make fits many times slower on a busy machine.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    rows = [item for item in (load_corpus() if measurements is None else measurements) if item.usable]
+    rows = [item for item in load_corpus() if item.usable]
     if quick:
         rows = sampled_jobs(rows, QUICK_ROWS)
     kept = cache_folder() if folder is None else folder

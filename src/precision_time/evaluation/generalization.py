@@ -344,19 +344,18 @@ def speed_ups(families: Sequence[PrecisionFamily], measured_s: Floats, predicted
     return SpeedUps(pairs=tuple(names), measured=np.array(measured), predicted=np.array(predicted))
 
 
-def inside_intervals(runs: Runs, protocol: str, seed: int, levels: Sequence[float] = LEVELS) -> Floats:
-    """Whether each run lies in its interval, shape (levels, n): 1, 0, or NaN where it was not predicted.
+def inside_intervals(runs: Runs, protocol: str, seed: int) -> Floats:
+    """Whether each run lies in its intervals, shape (LEVELS, n): 1, 0, or NaN where it was not predicted.
 
     Args:
         runs: Out-of-fold predictions.
         protocol: What was held out.
         seed: Of folds and boosters.
-        levels: Nominal coverages.
     """
     tested = runs.ours(protocol, seed)
     calibrating = {name: runs.ours(name, seed) for name in CALIBRATING}
     weights, table = row_weights(runs.table), runs.table
-    inside = np.full((len(levels), len(table)), np.nan)
+    inside = np.full((len(LEVELS), len(table)), np.nan)
     for fold in sorted(set(tested.folds.tolist()) - {-1}):
         runs.progress(f"intervals, {protocol}, fold {fold + 1}")
         ours, others = np.flatnonzero(tested.folds == fold), np.flatnonzero(tested.folds != fold)
@@ -368,7 +367,7 @@ def inside_intervals(runs: Runs, protocol: str, seed: int, levels: Sequence[floa
             seed,
         )
         ratio = table.measured_s[ours] / tested.step_time_s[ours]
-        for index, level in enumerate(levels):
+        for index, level in enumerate(LEVELS):
             low, high = model.factors(table.jobs.features[ours], extrapolation(tested.distance[ours]), level)
             inside[index, ours] = (ratio >= low) & (ratio <= high)
     return inside
@@ -406,24 +405,23 @@ def evidence_tables(runs: Runs, seed: int) -> tuple[ReportTable, ReportTable]:
     """Error by similarity of the nearest run, and the worst misses with their nearest runs."""
     rows, similarity = nearest_known(runs, seed)
     predicted_s = runs.ours(_EVIDENCE_PROTOCOL, seed).step_time_s
-    tables = (_by_similarity, _worst_misses)
-    by_similarity, misses = (table(runs, predicted_s, rows, similarity) for table in tables)
-    return by_similarity, misses
+    found = (runs, predicted_s, rows, similarity)
+    return _by_similarity(*found), _worst_misses(*found)
 
 
-def nearest_known(runs: Runs, seed: int, count: int = _SHOWN) -> tuple[Ints, Floats]:
-    """Of every run, the nearest ones that its fold was fitted on and their similarity, shape (n, count) each.
+def nearest_known(runs: Runs, seed: int) -> tuple[Ints, Floats]:
+    """Of every run, the three nearest that its fold was fitted on and their similarity, shape (n, 3) each.
 
     Similarity is exp(-distance / 2) in the space that `predict` finds its evidence in, 1 for the same job.
     """
     keys = similarity_keys(runs.table.jobs)
-    rows = np.zeros((len(keys), count), dtype=np.intp)
-    similarity = np.zeros((len(keys), count))
+    rows = np.zeros((len(keys), _SHOWN), dtype=np.intp)
+    similarity = np.zeros((len(keys), _SHOWN))
     for fold in PROTOCOLS[_EVIDENCE_PROTOCOL].split(runs.table.measurements, seed, runs.folds):
         known = keys[fold.train]
         squares = np.square(known).sum(axis=1)
         for part in np.array_split(fold.test, max(len(fold.test) // _CHUNK, 1)):
-            found, similarity[part] = nearest(known, squares, keys[part], count)
+            found, similarity[part] = nearest(known, squares, keys[part], _SHOWN)
             rows[part] = fold.train[found]
     return rows, similarity
 

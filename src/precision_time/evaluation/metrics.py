@@ -22,7 +22,7 @@ NOISE, FACTS = "data noise", "missing facts"
 FACTOR, PHYSICS = "missing physics: wrong by one factor", "missing physics"
 LIMITS = (NOISE, FACTS, FACTOR, PHYSICS)
 """What may limit a group."""
-_LEAST_ROWS = 5
+_LEAST_ROWS, _MOST_GROUPS = 5, 10
 _LEAST_OF_A_PRECISION = 20
 _NOISE_SHARE = 0.5
 _BIAS_SHARE = 0.7
@@ -107,30 +107,24 @@ def repeat_deviations(table: MeasuredTable) -> Floats:
 
 
 def worst_groups(
-    table: MeasuredTable,
-    predicted_s: Floats,
-    group: Callable[[Measurement], str],
-    *,
-    noise: Floats,
-    count: int = 10,
+    table: MeasuredTable, predicted_s: Floats, group: Callable[[Measurement], str], *, noise: Floats
 ) -> tuple[WorstGroup, ...]:
-    """The groups of at least 5 predicted rows with the largest mean error, worst first.
+    """The ten worst of `scored_groups` among those of at least 5 predicted rows."""
+    groups = scored_groups(table, predicted_s, group, noise=noise)
+    return tuple([item for item in groups if item.errors.n >= _LEAST_ROWS][:_MOST_GROUPS])
+
+
+def scored_groups(
+    table: MeasuredTable, predicted_s: Floats, group: Callable[[Measurement], str], *, noise: Floats
+) -> tuple[WorstGroup, ...]:
+    """All groups of predicted rows, the largest mean error first.
 
     Args:
         table: Measured runs.
         predicted_s: Shape (n,), NaN where nothing was predicted.
         group: Names the group of a run.
         noise: From `repeat_deviations`.
-        count: How many at most.
     """
-    groups = scored_groups(table, predicted_s, group, noise=noise)
-    return tuple([item for item in groups if item.errors.n >= _LEAST_ROWS][:count])
-
-
-def scored_groups(
-    table: MeasuredTable, predicted_s: Floats, group: Callable[[Measurement], str], *, noise: Floats
-) -> tuple[WorstGroup, ...]:
-    """All groups of predicted rows, worst first; see `worst_groups`."""
     names = [group(item) for item in table.measurements]
     found = []
     for name, rows in rows_of_groups(names, ~np.isnan(predicted_s)).items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -76,10 +76,7 @@ class EvaluationReport:
             "nominal_coverage": self.coverage,
             "n_unsupported": self.n_unsupported,
             "unsupported_reasons": self.unsupported_reasons,
-            "groups": {
-                column: {value: summary.to_dict() for value, summary in groups.items()}
-                for column, groups in self.groups.items()
-            },
+            "groups": asdict(self)["groups"],
         }
 
 
@@ -125,10 +122,12 @@ def score_rows(rows: Sequence[Row], predictor: TrainedPredictor, *, coverage: fl
     if not jobs:
         return [scored for _, scored in parsed]
     times = predict_step_times(jobs, predictor, coverage=coverage)
-    columns = (column.tolist() for column in (times.step_time_s, times.low_s, times.high_s))
+    predicted = iter(np.stack([times.step_time_s, times.low_s, times.high_s], axis=1).tolist())
     names = ("predicted_s", "low_s", "high_s")
-    predicted = (dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True))
-    return [scored if job is None else replace(scored, **next(predicted)) for job, scored in parsed]
+    return [
+        scored if job is None else replace(scored, **dict(zip(names, next(predicted), strict=True)))
+        for job, scored in parsed
+    ]
 
 
 def _parse(row: Row) -> tuple[Job | None, ScoredRow]:
