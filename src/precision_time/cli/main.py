@@ -43,6 +43,7 @@ COMMANDS: Mapping[str, Place] = {
     ),
     "precisions": Place("catalogues", "precisions", "List the precision policies.", "PRECISIONS_EXAMPLES"),
     "stacks": Place("catalogues", "stacks", "List the software profiles.", "STACKS_EXAMPLES"),
+    "glossary": Place("glossary", "glossary", "Define the words that an answer prints."),
     "env": Place("env", "env", "Show versions, the corpus, packages and GPUs."),
     "architectures": Place(
         "architectures", "architectures", "List the known architectures most like a model."
