@@ -1,4 +1,4 @@
-"""Pipeline schedules: published figures, stages that differ, refusals. What all must satisfy: tests/contract."""
+"""Pipeline schedules: published figures, unequal stages, refusals. Rules for all: tests/contract."""
 
 from __future__ import annotations
 

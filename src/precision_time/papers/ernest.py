@@ -19,7 +19,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from .contract import FeatureTable, Floats, Ints, JobViews, column
+from .contract import FeatureTable, Floats, Ints, JobViews, column, require_rows
 from .ernest_design import chosen_points, ernest_features
 from .per_job import Configurations, MeasurementBudget
 
@@ -113,6 +113,7 @@ class ErnestPooled:
 
     def fit(self, table: FeatureTable, rows: Ints) -> FittedPooled:
         """Fit per dataset where it has at least four rows, and over all rows."""
+        require_rows(rows, self.title)
         dataset, batch, devices = _columns(table.jobs.take(rows))
         measured_s = table.measured_s[rows]
         fitted: dict[int, FittedErnest] = {}

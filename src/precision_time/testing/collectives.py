@@ -1,8 +1,8 @@
 """Collective algorithms: what their lines of start-up and seconds per byte must satisfy.
 
-An algorithm is a function of `(num_devices, num_nodes, intra, inter)` in `cost/collectives/` whose name ends with
-the operation. Why these rules: the planner compares layouts by these seconds, so that a cost that falls with
-the size of a message or rises with the bandwidth of a link would rank them wrongly without any other sign.
+An algorithm is a function of `(num_devices, num_nodes, intra, inter)` in `cost/collectives/` whose name ends
+with the operation. Why these rules: layouts are ranked by these seconds, and a cost that falls with the size
+of a message or rises with the bandwidth of a link would rank them wrongly without any other sign.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from ..cost.collectives import Lines, LinkParams, Number, choose, min_time_s, su
 from ..errors import ConfigError
 from .checks import refusal
 
-Algorithm = Callable[[Number, Number, LinkParams, LinkParams], Lines]
+Algorithm = Callable[..., Lines]
+"""Of num_devices, num_nodes, intra and inter."""
 
 LEAST_VOLUME: dict[str, Callable[[float], float]] = {
     "all_reduce": lambda p: 2 * (p - 1) / p,

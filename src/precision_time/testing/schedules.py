@@ -1,8 +1,8 @@
 """Pipeline schedules: the order of the tasks, the formula of the bubble and the memory say the same.
 
-A schedule states one thing three times: the order in which a stage runs its tasks, its idle seconds by formula
-(what predictions use) and the micro batches it holds (what the memory uses). The suite derives the second and
-the third from the first: the step is simulated task by task, and the activations are counted along the order.
+A schedule states one thing three times: the order in which a stage runs its tasks, its idle seconds by
+formula (what predictions use) and the micro batches it holds (what the memory uses). The suite derives the
+second and the third from the first: it simulates the step and counts the activations along the order.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def unregistered_schedules() -> set[str]:
 
 
 def pipelines(schedule: PipelineSchedule) -> Iterator[Layout]:
-    """Pipelines of 2 to 8 stages that a schedule can run: what it refuses with a `LayoutError` is left out."""
+    """Pipelines of 2 to 8 stages that a schedule can run: those that it refuses are left out."""
     for pp, num_micro_batches, virtual_pp in product((2, 3, 4, 8), (1, 3, 4, 8, 12, 24), (1, 2, 3)):
         layout = Layout(pp=pp, num_micro_batches=num_micro_batches, virtual_pp=virtual_pp, schedule=schedule)
         try:
