@@ -1,6 +1,6 @@
 """Devices of the catalog: an entry whose unit, source or place in another table is missing is caught here.
 
-A wrong figure does not fail, it predicts: so every figure must lie where data sheets lie, carry its source, and
+A wrong figure does not fail, it predicts. So each must lie where data sheets lie and carry its source, and
 the other tables (links, node types, precision support) must know the architecture.
 """
 
@@ -12,8 +12,8 @@ from ..hardware.catalog import get_cluster, get_device
 from ..hardware.device import Device
 from ..hardware.device_table import bridged_cards
 from ..hardware.links import default_fabric
-from ..precision.support import check_support, natural_precision, supported_precisions
 from ..precision.catalog import get_policy
+from ..precision.support import check_support, natural_precision, supported_precisions
 from .checks import CNN, DECODER, answer
 
 ORDERS = {

@@ -1,7 +1,7 @@
 """Optimizers of `cost/data/optimizers.toml`: states, traffic and spellings, and the way in through a request.
 
-Time and memory read different fields of one entry; an entry with the states and without the traffic would make
-the memory right and the time wrong.
+Time and memory read different fields of one entry: with the states and without the traffic the memory would
+be right and the time wrong.
 """
 
 from __future__ import annotations

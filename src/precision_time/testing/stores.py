@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ class StoreSuite:
     def opened_read_only(self, path: Path) -> AbstractContextManager[Any] | None:
         """A store that must refuse `add`; None: this kind has none."""
         del path
+        return None
 
     def add(self, store: Any, entries: Iterable[Any]) -> None:
         """Store entries in order, in one call where it takes several."""
@@ -157,8 +159,8 @@ class StoreSuite:
             connection.execute("CREATE TABLE song (title TEXT)")
         for path in (text, database):
             before = path.read_bytes()
-            refusal(CorpusError, lambda path=path: self.opened(path), str(path), "To fix")
-            refusal(CorpusError, lambda path=path: self.read(path), str(path), "To fix")
+            refusal(CorpusError, partial(self.opened, path), str(path), "To fix")
+            refusal(CorpusError, partial(self.read, path), str(path), "To fix")
             assert path.read_bytes() == before
         assert sorted(tmp_path.iterdir()) == [database, text]
 
@@ -167,7 +169,7 @@ class StoreSuite:
         path = tmp_path / "store"
         self._filled(path)
         for wrong in (tmp_path, path / "below"):
-            refusal(CorpusError, lambda wrong=wrong: self.opened(wrong), str(wrong), "To fix")
+            refusal(CorpusError, partial(self.opened, wrong), str(wrong), "To fix")
         if self.refuses_missing:
             refusal(CorpusError, lambda: self.read(tmp_path / "none"), "none", "To fix")
             assert not (tmp_path / "none").exists()
@@ -182,7 +184,5 @@ class StoreSuite:
             connection.execute(f"PRAGMA user_version = {_FUTURE_VERSION}")
         before = path.read_bytes()
         for call in (self.opened, self.read):
-            refusal(
-                CorpusError, lambda call=call: call(path), str(path), str(_FUTURE_VERSION), "newer", "To fix"
-            )
+            refusal(CorpusError, partial(call, path), str(path), str(_FUTURE_VERSION), "newer", "To fix")
         assert path.read_bytes() == before

@@ -28,7 +28,7 @@ class TermSuite:
     """Entries of the glossary; override."""
 
     def test_is_complete(self, term: StepTerm) -> None:
-        """A name in seconds, a title of its own, a group and a color; kernels of a class belong to one term."""
+        """A name in seconds, a title of its own, a color; kernels of a class belong to one term."""
         assert term.name.endswith("_s") and term.title.strip()
         assert [each.name for each in TERMS].count(term.name) == 1
         assert [each.title for each in TERMS].count(term.title) == 1
@@ -39,7 +39,7 @@ class TermSuite:
         )
 
     def test_is_computed(self, term: StepTerm) -> None:
-        """The cost model gives it, zero or not, in the order of the registry and in the sum that its group says."""
+        """The cost model gives it, zero or not, in the order of the registry and in the sum of its group."""
         if term.group is TermGroup.INPUT:
             assert term.name in answer(DECODER, input_rate=1.0, **_QUESTION).terms
             return
