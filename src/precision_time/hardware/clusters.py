@@ -1,26 +1,25 @@
-"""From what a user says of a cluster to a `Cluster`: the rest is filled in and said in words."""
+"""From what a user states of a cluster to a `Cluster`: the rest is filled in and listed as assumptions."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from math import ceil
+from math import ceil, prod
 from numbers import Integral
 from pathlib import Path
 
 from ..errors import CatalogError, ConfigError, shown
 from .custom import Custom, load_custom
-from .device import Cluster, Device, Link
+from .device import Cluster, Device, Fabric, Link
 from .device_table import device_assumption, folded, get_device, known_devices, nearest_device
-from .fabrics import split_network
+from .fabrics import family_fabric, split_network, stated_shape, torus_fabric
 from .links import Network, default_fabric, fabric_link, fabric_name, parse_network, says_adapters
 from .nodes import NodeType, default_node_type, get_node_type
-from .wiring import wiring_of
 
 _MOST_DEVICES = 10_000_000
 """Of one cluster: a guard against slips of the keyboard."""
 _SWITCHED_BOARD = 8
 _BARE_NVLINK = frozenset({"nvlink3", "nvlink4", "nvlink5"})
-_NO_CUSTOM = Custom()
+_TORUS = "ici"
 
 
 def get_cluster(
@@ -58,7 +57,7 @@ def get_cluster(
     """
     _check_counts(num_devices, num_nodes)
     said = _Said(
-        own=load_custom(custom) if custom is not None else _NO_CUSTOM,
+        own=load_custom(custom) if custom is not None else Custom(),
         node_type=node_type,
         intra_node=intra_node,
         inter_node=inter_node,
@@ -68,23 +67,18 @@ def get_cluster(
     hosts = _hosts(num_devices, num_nodes, node, said)
     fabric = _fabric_spelling(chosen, node, num_devices / hosts, said)
     nodes = _network_nodes(num_devices, hosts, node, fabric, chosen, said)
-    wiring, notes = wiring_of(
-        node, chosen, num_devices=num_devices, num_nodes=nodes, inside=fabric, intra_node=intra_node,
-        inter_node=inter_node, own=said.own,
-    )  # fmt: skip
-    links = (
-        _intra(fabric, chosen, node, num_devices / nodes, said),
-        _inter(node, num_devices / hosts, nodes, said),
-    )
+    intra = _intra(fabric, chosen, node, num_devices / nodes, said)
+    inter = _inter(node, num_devices / hosts, nodes, said)
+    wiring = _wiring(node, chosen, num_devices / nodes, nodes, fabric, said)
     return Cluster(
         device=chosen,
         num_devices=num_devices,
         num_nodes=nodes,
-        intra_node=links[0],
-        inter_node=links[1],
+        intra_node=intra,
+        inter_node=inter,
         node_type=node.name,
         fabric=wiring,
-        assumptions=(*said.assumptions, *notes),
+        assumptions=tuple(said.assumptions),
         reference=None if custom is None else _reference(chosen, num_devices, hosts, said.own),
     )
 
@@ -101,7 +95,7 @@ def _reference(device: Device, num_devices: int, num_nodes: int, own: Custom) ->
 
 @dataclass(kw_only=True, slots=True)
 class _Said:
-    """What the caller said, and what had to be assumed so far."""
+    """What the caller stated, and what had to be assumed so far."""
 
     own: Custom
     node_type: str | None
@@ -260,3 +254,59 @@ def _as_usual(network: Network, node: NodeType, *, explicit: bool) -> Network:
     if explicit and usual.gbit_per_s == network.gbit_per_s:
         return replace(network, adapters=usual.adapters)
     return network
+
+
+def _wiring(
+    node: NodeType, device: Device, per_node: float, num_nodes: int, inside: str, said: _Said
+) -> Fabric:
+    """How the nodes are wired: what the caller states, over what node type and network usually are.
+
+    Args:
+        node: Node type, with its usual wiring.
+        device: Decides what the link inside a node means.
+        per_node: Devices on each node.
+        num_nodes: Nodes (or pods of a torus) as the network counts them.
+        inside: Link inside a node, in exact words.
+        said: What the caller stated; takes the assumptions.
+    """
+    network = said.inter_node or node.inter_node
+    words, stated = split_network(network)
+    known = said.own.has_link(network) or said.own.has_link(words)
+    family = "" if known else parse_network(words).family
+    same = known or family == parse_network(node.inter_node).family
+    usual = node.fabric if same else family_fabric(family)[0]
+    fabric, assumed = stated.over(replace(usual, torus=(), wraps=()))
+    if num_nodes > 1:
+        said.assume(assumed)
+    oversubscribed = fabric.oversubscription > 1.0 and 0 < fabric.pod_nodes < num_nodes
+    if oversubscribed and stated.oversubscription is None:
+        said.assume(f"network {fabric.oversubscription:g}:1 beyond {fabric.pod_nodes} nodes ({node.name})")
+    torus, linked = None, said.own.has_link(inside)
+    if node.fabric.torus and (linked or said.intra_node is None):
+        torus = _stated_torus(node, per_node, said)
+    if torus is None and not linked and fabric_name(inside, device) == _TORUS:
+        torus = _slice(node, device, per_node, said)
+    if torus is None:
+        return fabric
+    return replace(fabric, topology=torus.topology, torus=torus.torus, wraps=torus.wraps)
+
+
+def _stated_torus(node: NodeType, per_node: float, said: _Said) -> Fabric | None:
+    """The torus that a user's node type states, if it holds the devices."""
+    if prod(node.fabric.torus) == round(per_node):
+        return node.fabric
+    shape = "x".join(map(str, node.fabric.torus))
+    said.assume(f"torus {shape} of {node.name} not used: it does not hold {per_node:g} devices")
+    return None
+
+
+def _slice(node: NodeType, device: Device, per_node: float, said: _Said) -> Fabric | None:
+    """The slice of a pod that so many devices get: of the node type, else of the device's usual one."""
+    stated = stated_shape(said.intra_node or "", per_node)
+    for name in (node.name, default_node_type(device).name):
+        found = torus_fabric(name, per_node, stated)
+        if found is not None:
+            if not stated and per_node > 1:
+                said.assume(f"slice of {'x'.join(map(str, found.torus))} devices assumed ({name})")
+            return found
+    return None
