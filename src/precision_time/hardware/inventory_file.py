@@ -1,4 +1,4 @@
-"""A cluster out of an inventory file (YAML or JSON), checked field by field."""
+"""A cluster from an inventory file (YAML or JSON), checked field by field."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..errors import CatalogError, validation_problems
 from ..io import read_yaml
 from ..units import GIBI, GIGA
 from .inventory import MOST_NODES, ClusterResources, NodeResources, resources
-from .inventory_hostlist import expand_hostlist
+from .inventory_slurm import expand_hostlist
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -21,7 +21,7 @@ class _Sheet(BaseModel):
 
 
 class InventoryNode(_Sheet):
-    """One host, or several alike."""
+    """One host, or several identical ones."""
 
     name: str = ""
     count: Annotated[int, Field(ge=1, le=MOST_NODES)] = 1

@@ -1,4 +1,4 @@
-"""A cluster out of Ray's node list."""
+"""A cluster from Ray's node list."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COUNTED = ("GPU", "TPU", "HPU", "NPU", "neuron_cores")
 
 
 def read_ray_nodes(nodes: Sequence[Mapping[str, Any]], *, custom: str = "") -> ClusterResources:
-    """The cluster of the dictionaries that `ray.nodes()` gives; dead nodes are left out and said.
+    """The cluster of the dictionaries that `ray.nodes()` gives; dead nodes are left out and noted.
 
     Args:
         nodes: Each with `Alive`, `NodeManagerHostname` and `Resources`: among these a count of devices (GPU),
