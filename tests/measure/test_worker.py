@@ -30,8 +30,9 @@ from precision_time.measure.steps.training import (  # noqa: E402
     build_optimizer,
     endless,
 )
-from precision_time.measure.steps.user_code import load_function, loop_config  # noqa: E402
+from precision_time.measure.steps.user_code import loop_config  # noqa: E402
 from precision_time.measure.trial import TrainingTrial  # noqa: E402
+from precision_time.workload.capture.sources import load_function  # noqa: E402
 from precision_time.workload.resolve import load_workload  # noqa: E402
 
 Make = Callable[..., TrainingTrial]

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Self
 
 from ..errors import ConfigError, MissingExtraError
 from ..hardware.inventory import map_device, plain_name
@@ -143,10 +143,11 @@ class ResourceMonitor:
         self._begin_j: float | None = None
         self._begin_s = 0.0
 
-    def start(self) -> None:
+    def start(self) -> Self:
         """Begin an interval."""
         self._peak = _watch_peak(self._kind)
         self._begin_j, self._begin_s = self._energy_j(), time.perf_counter()
+        return self
 
     def power_w(self) -> float | None:
         """Mean power since `start` [W]; None where nothing measures it."""

@@ -18,13 +18,14 @@ from typing import Any
 import torch
 
 from ...errors import ConfigError, PrecisionTimeError
+from ...workload.capture.sources import load_function
 from ..device import ResourceMonitor, find_device
 from ..execution import backend_flags, free_memory, is_lasting, synchronize
 from ..precisions import MODES
 from ..steps.models import built_from
 from ..steps.tasks import TrainingTask, build_task, one_batch_task
 from ..steps.training import Trainer, build_optimizer, endless
-from ..steps.user_code import count_reports, load_function, loop_config, take_reports
+from ..steps.user_code import count_reports, loop_config, take_reports
 from ..trial import TrainingTrial
 
 Figures = dict[str, Any]
@@ -210,7 +211,7 @@ def _timed(
     warm = len(step_times()) - 1
     wanted = _steps(trial, context, more_s / warm if warm else first_s)
     restart()
-    monitor = _started_monitor(context)
+    monitor = ResourceMonitor(context.device.type).start()
     spans = [run(count) for count in _spans(wanted, trial.steps_per_epoch)]
     use, times = _use(monitor), step_times()
     if not times:
@@ -226,12 +227,6 @@ def _timed(
         "first_step_s": first_s,
         "warmup_s": first_s + more_s,
     }
-
-
-def _started_monitor(context: WorkerContext) -> ResourceMonitor:
-    monitor = ResourceMonitor(context.device.type)
-    monitor.start()
-    return monitor
 
 
 def _use(monitor: ResourceMonitor) -> Figures:
@@ -286,7 +281,7 @@ def _user_defined(trial: TrainingTrial, context: WorkerContext) -> Figures:
     if inspect.isgeneratorfunction(function):
         return _generated(trial, context, function(config), start_s)
     take_reports()
-    monitor = _started_monitor(context)
+    monitor = ResourceMonitor(context.device.type).start()
     made = function(config)
     end_s = time.perf_counter()
     if made is not None:

@@ -10,14 +10,9 @@ function is called in every worker with a dictionary (`loop_config`) and may be 
 
 from __future__ import annotations
 
-import importlib
-import os
-import sys
 import time
-from collections.abc import Callable
 from typing import Any
 
-from ...errors import CaptureError
 from ..trial import TrainingTrial
 
 
@@ -35,26 +30,6 @@ def loop_config(trial: TrainingTrial, rank: int) -> dict[str, Any]:
         "dataset": trial.dataset,
         **trial.sizes,
     }
-
-
-def load_function(name: str) -> Callable[..., Any]:
-    """The function of "module:function"; modules of the working directory count.
-
-    Raises:
-        CaptureError: If it cannot be imported.
-    """
-    module, _, attribute = name.partition(":")
-    if "" not in sys.path and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        function: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise CaptureError(
-            f"{name!r} cannot be imported: {type(error).__name__}: {error}. The form is "
-            "package.module:function. To fix: run the command in the folder that holds the package, and on a "
-            "cluster make it importable on every node."
-        ) from error
-    return function
 
 
 _reports: list[float] = []

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -263,18 +263,29 @@ def _capture_file(path: Path, name: str, trust: bool) -> OpGraph:
     return replace(graph, nodes=tuple(replace(node, layer=str(layer)) for node, layer in layered))
 
 
-def _call_function(source: str) -> tuple[Any, Any]:
-    """Imports "module:function" (the working directory counts) and calls it on the meta device."""
-    module_name, _, attribute = source.partition(":")
+def load_function(name: str) -> Callable[..., Any]:
+    """The function (or module of torch) of "package.module:function"; the working directory counts.
+
+    Raises:
+        CaptureError: If it cannot be imported.
+    """
+    module, _, attribute = name.partition(":")
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        function = getattr(importlib.import_module(module_name), attribute)
+        function: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
     except (Exception, SystemExit) as error:  # a user's module may raise anything while it is imported
         raise CaptureError(
-            f"{source!r} names no function: {type(error).__name__}: {error}. The form is "
-            "package.module:function. To fix: check that the module can be imported from here."
+            f"{name!r} cannot be imported: {type(error).__name__}: {error}. The form is "
+            "package.module:function. To fix: run the command in the folder that holds the package; on a "
+            "cluster every node must be able to import it."
         ) from error
+    return function
+
+
+def _call_function(source: str) -> tuple[Any, Any]:
+    """What "module:function" returns: a module, and its example inputs where it gives some."""
+    function = load_function(source)
     try:
         made = function() if not isinstance(function, torch.nn.Module) else function
     except PrecisionTimeError:
