@@ -18,7 +18,7 @@ from typing import Any
 from ..errors import CaptureError, UnknownNameError, shown
 from .families.registry import family_builder
 from .families.sizes import LARGEST_SIZE, MOST_LAYERS
-from .families.tables import ModelEntry, normalise, preset, read_toml
+from .families.tables import ModelEntry, normalize, preset, read_toml
 
 _CONFIG_FILE = "config.json"
 _TYPES_IN_WORDS = {"int": "whole number", "float": "number", "bool": "truth value", "str": "word"}
@@ -95,7 +95,7 @@ def entry_of_config(source: Any, *, name: str | None = None) -> ModelEntry:
     label = name or _label(config, source) or kind
     return replace(
         base,
-        name=normalise(label),
+        name=normalize(label),
         sizes={**base.sizes, "seq_len": usual, **sizes},
         source=f"config.json of model_type {kind}",
     )

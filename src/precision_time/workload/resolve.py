@@ -24,7 +24,7 @@ from .families.tables import (
     dataset_table,
     find_entry,
     model_table,
-    normalise,
+    normalize,
     preset,
     preset_of,
     task_rule,
@@ -202,8 +202,8 @@ def _from_sizes(model: str, name: str, sizes: Mapping[str, Any]) -> ModelEntry |
 
 def canonical_name(model: str) -> str:
     """The normalised name under which a table or the zoo holds `model`, aliases followed."""
-    name = normalise(model)
-    return normalise(alias_table().get(name, name))
+    name = normalize(model)
+    return normalize(alias_table().get(name, name))
 
 
 def _generic_decoder(model: str, arch: str, sizes: Mapping[str, Any]) -> ModelEntry:
@@ -212,7 +212,7 @@ def _generic_decoder(model: str, arch: str, sizes: Mapping[str, Any]) -> ModelEn
         raise ConfigError(f"No preset {arch!r} in the model tables. To fix: reinstall the package.")
     return replace(
         base,
-        name=normalise(model),
+        name=normalize(model),
         sizes={**base.sizes, **sizes},
         source="sizes in the name or from the caller",
     )
@@ -265,7 +265,7 @@ def family_of(entry: ModelEntry, sizes: Mapping[str, Any]) -> str:
 
 def samples_of(dataset: str, seq_len: int | None) -> int | None:
     """Samples per epoch of a known data set; running text is cut into pieces of `seq_len` tokens."""
-    found = dataset_table().get(normalise(dataset)) if dataset else None
+    found = dataset_table().get(normalize(dataset)) if dataset else None
     if found is None:
         return None
     if found.tokens is not None and seq_len:
@@ -281,7 +281,7 @@ def _zoo_name(name: str) -> str | None:
 def _zoo_names() -> Mapping[str, str]:
     from .zoo import zoo_index
 
-    return {normalise(name): name for name in zoo_index()}
+    return {normalize(name): name for name in zoo_index()}
 
 
 def _check_names(model: str, sizes: Mapping[str, Any], known: Mapping[str, str]) -> None:
@@ -348,7 +348,7 @@ def _from_zoo(model: str, sizes: Mapping[str, Any], said: _Said) -> Workload:
 
 def _zoo_samples(entry: ZooEntry, dataset: str, seq_len: int | None) -> int | None:
     """Samples per epoch: the entry's own for its own data set, which may count drawn negatives or crops."""
-    if entry.dataset_samples is not None and normalise(dataset) == normalise(entry.dataset):
+    if entry.dataset_samples is not None and normalize(dataset) == normalize(entry.dataset):
         return entry.dataset_samples
     return samples_of(dataset, seq_len)
 
@@ -371,7 +371,7 @@ def known_models() -> tuple[ModelInfo, ...]:
             )
         )
     for name, zoo in zoo_index().items():
-        if find_entry(normalise(name)) is not None:
+        if find_entry(normalize(name)) is not None:
             continue
         infos.append(
             ModelInfo(

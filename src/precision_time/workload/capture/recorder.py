@@ -24,8 +24,7 @@ from ..graph import OpGraph
 from .constants import Constants
 from .fold import fold_repeats
 from .fused import FUSED, attention_call, dropout_call
-from .rules import plain_name
-from .tape import Call, Tape
+from .tape import Call, Tape, plain_name
 from .values import ValueTable
 
 CAPTURE_BATCH = 101
@@ -69,7 +68,7 @@ def record(
         The graph of a batch of one sample, the batch being a symbol.
 
     Raises:
-        CaptureError: If the forward pass cannot run without data: names the operator and the way out.
+        CaptureError: If the forward pass cannot run without data: names the operator and the remedy.
     """
     inputs, kwargs = _to_meta(tuple(example_inputs)), _to_meta(dict(example_kwargs or {}))
     model = _meta_copy(module) if isinstance(module, torch.nn.Module) else module
@@ -164,7 +163,7 @@ def _param_totals(model: Any) -> dict[str, Any]:
 
 @contextmanager
 def _module_paths(recorder: _Recorder, paths: Mapping[int, str]) -> Iterator[None]:
-    """Tells the recorder which module is running."""
+    """Keeps the recorder informed of which module is running."""
     stack: list[str] = []
 
     def enter(module: torch.nn.Module, _inputs: Any) -> None:

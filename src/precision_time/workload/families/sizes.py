@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import log
 from typing import Any
 
 from ...errors import ConfigError, nearest_names, shown
 from .registry import FamilyBuilder
-from .shapes import shape_for
 from .tables import ModelEntry, task_rule
 
 LARGEST_SIZE = 100_000_000
@@ -19,6 +19,24 @@ SMALL_HEAD, LARGE_HEAD, SMALL_HIDDEN = 64, 128, 2048
 
 GATED_MULTIPLE = 256
 """Gated blocks are 8/3 of hidden wide, rounded to this (Touvron et al. 2023)."""
+PUBLISHED_SHAPES = (
+    (768, 12, 12),
+    (1024, 24, 16),
+    (1536, 24, 16),
+    (2048, 24, 16),
+    (2560, 32, 32),
+    (3072, 30, 32),
+    (4096, 36, 32),
+    (6144, 40, 48),
+    (8192, 48, 64),
+    (10240, 60, 80),
+    (12288, 96, 96),
+    (16384, 96, 128),
+    (20480, 105, 128),
+    (25600, 128, 160),
+)
+"""(hidden, layers, heads): Brown et al. 2020 table 2.1 up to 2.7B; Narayanan et al. 2021
+(arXiv 2104.04473) table 1 above."""
 
 
 def choose_sizes(
@@ -184,3 +202,19 @@ def _choose_adapter(chosen: dict[str, Any], task: str, assumptions: list[str]) -
         chosen["lora_rank"] = adapter["lora_rank"]
         chosen["lora_targets"] = tuple(adapter["lora_targets"])
         assumptions.append(f"frozen base with adapters of rank {adapter['lora_rank']} ({adapter['source']})")
+
+
+def shape_for(params: float, *, vocab: int, seq_len: int, hidden: int | None = None) -> dict[str, int]:
+    """Hidden, layers and heads of a GPT with about `params` parameters.
+
+    The published shape nearest in size gives width and heads, or a stated `hidden` heads of 128;
+    the number of layers is fitted: params = 12·layers·hidden^2 + (vocab + seq_len)·hidden.
+    """
+    if hidden is None:
+        hidden, _, heads = min(
+            PUBLISHED_SHAPES, key=lambda s: abs(log(12 * s[1] * s[0] ** 2 + vocab * s[0]) - log(params))
+        )
+    else:
+        heads = max(1, hidden // LARGE_HEAD)
+    layers = max(1, round((params - (vocab + seq_len) * hidden) / (12 * hidden**2)))
+    return {"hidden": hidden, "layers": layers, "heads": heads}

@@ -55,10 +55,10 @@ def read_toml(file: str) -> dict[str, Any]:
     return tomllib.loads(_text(file))
 
 
-def normalise(name: str) -> str:
+def normalize(name: str) -> str:
     """A name without case, organisation, and the difference between `_`, blank and `-`.
 
-    >>> normalise("meta-llama/Llama-3.1_8B")
+    >>> normalize("meta-llama/Llama-3.1_8B")
     'llama-3.1-8b'
     """
     last = name.strip().rstrip("/").rsplit("/", 1)[-1]
@@ -69,7 +69,7 @@ def normalise(name: str) -> str:
 def _raw_rows() -> Mapping[str, tuple[str, str]]:
     """(file, line) of every model: a table holds one model a line, so that one can be read alone."""
     return {
-        normalise(found["name"]): (file, found[0])
+        normalize(found["name"]): (file, found[0])
         for file in TABLE_FILES
         for found in _ROW.finditer(_text(file).partition("\n[models]\n")[2])
     }
@@ -126,7 +126,7 @@ def _entry(name: str, row: Mapping[str, Any]) -> ModelEntry:
 @cache
 def alias_table() -> Mapping[str, str]:
     """Normalised other spelling -> canonical name (of a model table or of the zoo)."""
-    return {normalise(key): value for key, value in read_toml("aliases.toml")["aliases"].items()}
+    return {normalize(key): value for key, value in read_toml("aliases.toml")["aliases"].items()}
 
 
 def preset_of(name: str) -> str | None:
@@ -143,7 +143,7 @@ def dataset_table() -> Mapping[str, Dataset]:
     for name, row in read_toml("datasets.toml")["datasets"].items():
         entry = Dataset(name=name, samples=row.get("samples"), tokens=row.get("tokens"), source=row["source"])
         for spelling in (name, *row.get("aliases", ())):
-            table[normalise(spelling)] = entry
+            table[normalize(spelling)] = entry
     return table
 
 
@@ -162,7 +162,7 @@ def task_rule(kind: str, *words: str | None) -> Mapping[str, Any]:
 @cache
 def unsupported_table() -> Mapping[str, str]:
     """Normalised names that were measured but cannot be built, with the reason."""
-    return {normalise(name): why for name, why in read_toml("unsupported.toml")["reasons"].items()}
+    return {normalize(name): why for name, why in read_toml("unsupported.toml")["reasons"].items()}
 
 
 def variant_sizes(name: str) -> tuple[str, ...]:
