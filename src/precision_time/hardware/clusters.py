@@ -86,7 +86,7 @@ def get_cluster(
 def _reference(device: Device, num_devices: int, num_nodes: int, own: Custom) -> Cluster:
     """The cluster of catalog hardware most like the user's own: its base, else the nearest data sheet."""
     known = {entry.name: entry for entry in known_devices()}
-    if device.name in known and not own.has_device(device.name):
+    if device.name in known and own.find_device(device.name) is None:
         like = device
     else:
         like = known[own.bases.get(folded(device.name), nearest_device(device).name)]
@@ -102,6 +102,10 @@ class _Said:
     intra_node: str | None
     inter_node: str | None
     assumptions: list[str] = field(default_factory=list)
+
+    def named_node(self, name: str) -> NodeType:
+        """The node type of that name: the user's own comes first."""
+        return self.own.find_node_type(name) or get_node_type(name)
 
     def assume(self, text: str | None) -> None:
         if text is not None:
@@ -132,24 +136,20 @@ def _device(given: str | Device | None, said: _Said) -> Device:
                 "Neither a device nor a node type is given. To fix: name a device (precision-time devices) "
                 "or a node type such as 'DGX-A100'."
             )
-        given = _named_node(said.node_type, said.own).device
-    if said.own.has_device(given):
-        return said.own.device(given)
-    found = get_device(given)
-    said.assume(device_assumption(given))
-    return found
-
-
-def _named_node(name: str, own: Custom) -> NodeType:
-    return own.node_type(name) if own.has_node_type(name) else get_node_type(name)
+        given = said.named_node(said.node_type).device
+    found = said.own.find_device(given)
+    if found is None:
+        said.assume(device_assumption(given))
+    return found or get_device(given)
 
 
 def _node_type(device: Device, said: _Said) -> NodeType:
     """The node type; the stated one must hold devices of the same architecture."""
     if said.node_type is None:
         return said.own.default_for(device) or default_node_type(device)
-    node = _named_node(said.node_type, said.own)
-    if node.generic or said.own.has_node_type(said.node_type) or said.own.has_device(device.name):
+    node = said.named_node(said.node_type)
+    own = said.own.find_node_type(said.node_type) or said.own.find_device(device.name)
+    if node.generic or own is not None:
         return node
     if get_device(node.device).arch != device.arch:
         raise CatalogError(
@@ -182,9 +182,9 @@ def _hosts(num_devices: int, num_nodes: int | None, node: NodeType, said: _Said)
 def _fabric_spelling(device: Device, node: NodeType, per_host: float, said: _Said) -> str:
     """The link inside a node in exact words: bare NVLink generations get their switches or mesh."""
     if said.intra_node is None:
-        known = said.own.has_link(node.intra_node) or fabric_name(node.intra_node, device) is not None
+        known = said.own.find_link(node.intra_node) or fabric_name(node.intra_node, device)
         return node.intra_node if known else default_fabric(device)
-    name = None if said.own.has_link(said.intra_node) else fabric_name(said.intra_node, device)
+    name = None if said.own.find_link(said.intra_node) else fabric_name(said.intra_node, device)
     usual = fabric_name(node.intra_node, device)
     if name is None or usual is None:
         return said.intra_node
@@ -213,8 +213,9 @@ def _network_nodes(
 
 
 def _intra(spelling: str, device: Device, node: NodeType, per_node: float, said: _Said) -> Link:
-    if said.own.has_link(spelling):
-        return said.own.link(spelling)
+    own = said.own.find_link(spelling)
+    if own is not None:
+        return own
     link, note = fabric_link(spelling, device, devices_per_node=per_node)
     if per_node > 1:
         said.assume(note)
@@ -226,9 +227,9 @@ def _intra(spelling: str, device: Device, node: NodeType, per_node: float, said:
 def _inter(node: NodeType, per_host: float, nodes: int, said: _Said) -> Link:
     """The network as one device sees it: a host's adapters shared by the devices on it."""
     spelling = said.inter_node or node.inter_node
-    for words in (spelling, split_network(spelling)[0]):
-        if said.own.has_link(words):
-            return said.own.link(words)
+    own = said.own.find_link(spelling) or said.own.find_link(split_network(spelling)[0])
+    if own is not None:
+        return own
     network = parse_network(spelling, fallback=node.inter_node)
     if not says_adapters(spelling):
         network = _as_usual(network, node, explicit=said.node_type is not None)
@@ -248,7 +249,7 @@ def _as_usual(network: Network, node: NodeType, *, explicit: bool) -> Network:
     usual = parse_network(node.inter_node)
     if usual.family != network.family:
         return network
-    if not network.speed_said:
+    if not network.speed_stated:
         note = f"network taken as {usual.name} ({node.name}): its speed is not said"
         return replace(usual, assumption=note)
     if explicit and usual.gbit_per_s == network.gbit_per_s:
@@ -271,9 +272,9 @@ def _wiring(
     """
     network = said.inter_node or node.inter_node
     words, stated = split_network(network)
-    known = said.own.has_link(network) or said.own.has_link(words)
-    family = "" if known else parse_network(words).family
-    same = known or family == parse_network(node.inter_node).family
+    own = said.own.find_link(network) or said.own.find_link(words)
+    family = "" if own else parse_network(words).family
+    same = own or family == parse_network(node.inter_node).family
     usual = node.fabric if same else family_fabric(family)[0]
     fabric, assumed = stated.over(replace(usual, torus=(), wraps=()))
     if num_nodes > 1:
@@ -281,7 +282,7 @@ def _wiring(
     oversubscribed = fabric.oversubscription > 1.0 and 0 < fabric.pod_nodes < num_nodes
     if oversubscribed and stated.oversubscription is None:
         said.assume(f"network {fabric.oversubscription:g}:1 beyond {fabric.pod_nodes} nodes ({node.name})")
-    torus, linked = None, said.own.has_link(inside)
+    torus, linked = None, said.own.find_link(inside) is not None
     if node.fabric.torus and (linked or said.intra_node is None):
         torus = _stated_torus(node, per_node, said)
     if torus is None and not linked and fabric_name(inside, device) == _TORUS:

@@ -112,11 +112,6 @@ def device_assumption(name: str) -> str | None:
     return _resolve(name)[1]
 
 
-def is_known(name: str) -> bool:
-    """Whether `name` is a catalog name, spelled exactly."""
-    return name in _devices()
-
-
 def is_host_staged(device: Device) -> bool:
     """Whether copies between two such cards go through host memory (no PCIe peer access)."""
     return bool(_file()["device"].get(device.name, {}).get("host_staged", False))

@@ -179,9 +179,9 @@ def map_device(
         return "", "the devices have no name"
     if _MIG.search(reported):
         return "", f"{reported!r} is a slice of a device (MIG), which the catalog does not hold"
-    own = load_custom(custom) if custom else None
-    if own is not None and own.has_device(reported):
-        return own.device(reported).name, None
+    own = load_custom(custom).find_device(reported) if custom else None
+    if own is not None:
+        return own.name, None
     plain = plain_name(reported)
     for guess in (reported, plain, f"CPU-{plain}", f"CPU-2x{plain}"):
         try:
