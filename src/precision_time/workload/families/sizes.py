@@ -8,7 +8,7 @@ from typing import Any
 
 from ...errors import ConfigError, nearest_names, shown
 from .registry import FamilyBuilder
-from .tables import ModelEntry, task_rule
+from .tables import ModelEntry, read_toml, task_rule
 
 LARGEST_SIZE = 100_000_000
 """Beyond any width, length or vocabulary that was ever trained."""
@@ -19,24 +19,6 @@ SMALL_HEAD, LARGE_HEAD, SMALL_HIDDEN = 64, 128, 2048
 
 GATED_MULTIPLE = 256
 """Gated blocks are 8/3 of hidden wide, rounded to this (Touvron et al. 2023)."""
-PUBLISHED_SHAPES = (
-    (768, 12, 12),
-    (1024, 24, 16),
-    (1536, 24, 16),
-    (2048, 24, 16),
-    (2560, 32, 32),
-    (3072, 30, 32),
-    (4096, 36, 32),
-    (6144, 40, 48),
-    (8192, 48, 64),
-    (10240, 60, 80),
-    (12288, 96, 96),
-    (16384, 96, 128),
-    (20480, 105, 128),
-    (25600, 128, 160),
-)
-"""(hidden, layers, heads): Brown et al. 2020 table 2.1 up to 2.7B; Narayanan et al. 2021
-(arXiv 2104.04473) table 1 above."""
 
 
 def choose_sizes(
@@ -47,7 +29,7 @@ def choose_sizes(
     task: str,
     rules: Mapping[str, Any],
 ) -> tuple[dict[str, Any], list[str]]:
-    """Fields of the configuration of `entry`, and in words what nobody said.
+    """Fields of the configuration of `entry`, and in words what was assumed.
 
     Args:
         entry: The model's row.
@@ -57,7 +39,7 @@ def choose_sizes(
         rules: What the task changes about the family's defaults.
 
     Raises:
-        ConfigError: If a size is larger than any model has, negative, or no whole number.
+        ConfigError: If a size is larger than any model has, negative, or not a whole number.
     """
     chosen = dict(entry.sizes)
     assumptions: list[str] = []
@@ -86,7 +68,7 @@ def choose_sizes(
 
 
 def check_size_names(model: str, sizes: Mapping[str, Any], known: Mapping[str, str]) -> None:
-    """Refuse sizes that would change nothing: a name that the model has no size of, or no number.
+    """Refuse sizes that would change nothing: a name that the model has no size of, or not a number.
 
     Args:
         model: Name of the model, for the message.
@@ -212,7 +194,8 @@ def shape_for(params: float, *, vocab: int, seq_len: int, hidden: int | None = N
     """
     if hidden is None:
         hidden, _, heads = min(
-            PUBLISHED_SHAPES, key=lambda s: abs(log(12 * s[1] * s[0] ** 2 + vocab * s[0]) - log(params))
+            read_toml("gpt_shapes.toml")["shapes"],
+            key=lambda s: abs(log(12 * s[1] * s[0] ** 2 + vocab * s[0]) - log(params)),
         )
     else:
         heads = max(1, hidden // LARGE_HEAD)
