@@ -169,7 +169,7 @@ def map_device(
 
     Args:
         reported: As drivers and schedulers spell it: "nvidia_a100_80gb_pcie", "Tesla V100-SXM2-32GB".
-        memory_bytes: Memory of one device: tells variants of one name apart.
+        memory_bytes: Memory of one device: distinguishes variants of one name.
         custom: File with the user's own devices; they come first.
 
     Returns:

@@ -69,7 +69,7 @@ def known_ids() -> Mapping[str, Mapping[str, Any]]:
 
 
 def is_config(source: Any) -> bool:
-    """Whether `source` is a transformers configuration object, told without importing transformers."""
+    """Whether `source` is a transformers configuration object; found without importing transformers."""
     return any(cls.__name__ in ("PretrainedConfig", "PreTrainedConfig") for cls in type(source).__mro__)
 
 

@@ -56,7 +56,7 @@ def capture_model(
         image_size: Side length, for models that take images.
         name: Name of the graph; by default what the source is called.
         trust: Whether a .pt2 file may be loaded, which can run code that is stored in it (torch unpickles
-            parts of it). It is loaded by a process of its own, which has the caller's rights all the same.
+            parts of it). It is loaded by a separate process, which has the caller's rights all the same.
 
     Raises:
         CaptureError: If the model cannot be run without data (says at which operator), computes nothing, or
@@ -225,7 +225,7 @@ def capture_exported(program: Any, *, name: str) -> OpGraph:
 
 
 def _capture_file(path: Path, name: str, trust: bool) -> OpGraph:
-    """The graph of an .onnx file, or of a .pt2 file: loaded by a process of its own that hands back JSON."""
+    """The graph of an .onnx file, or of a .pt2 file: loaded by a separate process that returns JSON."""
     if not path.is_file():
         raise CaptureError(f"There is no file {str(path)!r}. To fix: check the path.")
     if path.suffix == ".onnx":

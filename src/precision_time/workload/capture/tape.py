@@ -100,7 +100,7 @@ class Tape:
         )
 
     def add_buffer(self, tensor: Any) -> None:
-        """A tensor of the model that is no parameter."""
+        """A tensor of the model that is not a parameter."""
         self.table.put(tensor, Value(elems=tensor.numel()))
 
     def add_input(self, tensor: Any) -> None:
@@ -231,7 +231,7 @@ class Tape:
         return tuple(sorted(producers))
 
     def _saved(self, call: Call, rule: OpRule, product: products.Product | None) -> float:
-        """Elements autograd keeps because of this call and nobody kept before [per sample if it scales]."""
+        """Elements autograd keeps because of this call and not before [per sample if it scales]."""
         table = self.table
         if product is not None:
             if product.operands is None:

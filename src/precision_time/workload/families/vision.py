@@ -25,7 +25,7 @@ class Tower:
 
 
 def vision_tower(b: GraphBuilder, tower: Tower) -> Tensor:
-    """Patch projection, position table, layers with pre-normalisation and the final norm."""
+    """Patch projection, position table, layers with pre-normalization and the final norm."""
     patches = b.input(tower.patches, tower.patch_elems)
     x = b.conv(patches, tower.hidden, rows=tower.patches, kernel=1)
     tokens = tower.patches + tower.class_tokens
