@@ -34,8 +34,8 @@ def capture_onnx(path: Path, *, name: str) -> OpGraph:
 
     Raises:
         MissingExtraError: If onnx is not installed.
-        CaptureError: If the file is not an ONNX model, reads values that nothing produces, has impossible sizes,
-            or shapes cannot be inferred.
+        CaptureError: If the file is not an ONNX model, reads values that nothing produces, has impossible
+            sizes, or shapes cannot be inferred.
     """
     try:
         onnx = importlib.import_module("onnx")

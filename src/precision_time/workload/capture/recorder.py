@@ -47,7 +47,6 @@ def record(
     *,
     name: str,
     batch: int = CAPTURE_BATCH,
-    forward: Callable[..., Any] | None = None,
     fold: bool = True,
 ) -> OpGraph:
     """Runs one forward pass and writes down its operators.
@@ -60,8 +59,6 @@ def record(
         example_kwargs: Keyword arguments, likewise.
         name: Name of the graph.
         batch: The batch size of the example: a prime, so that it shows in every size it enters.
-        forward: Called as `forward(module, *inputs, **kwargs)` instead of the module itself, e.g. to
-            add a loss.
         fold: Write identical consecutive blocks once.
 
     Returns:
@@ -82,8 +79,7 @@ def record(
             stack.enter_context(_module_paths(recorder, paths))
             stack.enter_context(_FusedOps(recorder))
             stack.enter_context(recorder)
-            call = forward if forward is None else lambda *a, **k: forward(model, *a, **k)
-            (call or model)(*inputs, **kwargs)
+            model(*inputs, **kwargs)
     except CaptureError:
         raise
     except Exception as error:
@@ -91,7 +87,7 @@ def record(
             f"Model {name!r} cannot run on meta tensors: {type(error).__name__} "
             f"{str(error).splitlines()[0] if str(error) else ''} after operator {recorder.last_op!r} in "
             f"module {recorder.layer!r}. A forward pass may not read tensor values (.item(), nonzero, data-"
-            "dependent loops). To fix: pass `forward=` with the data-dependent part left out or fixed."
+            "dependent loops). To fix: pass a module that does without the data-dependent part."
         ) from error
     graph = OpGraph(
         name=name,

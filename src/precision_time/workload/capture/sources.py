@@ -30,7 +30,7 @@ from .fold import fold_repeats
 from .huggingface import HfSizes, capture_config, capture_hf_module, config_of, is_config
 from .onnx_graph import capture_onnx
 from .recorder import CAPTURE_BATCH, record
-from .timm_models import capture_timm, with_sizes
+from .timm_models import timm_capturer
 
 _LONGEST_LOAD_S = 900.0
 
@@ -113,7 +113,7 @@ def _capture_named(
         chosen = example_inputs if example_inputs is not None else inputs
         return capture_module(module, chosen, seq_len=seq_len, image_size=image_size, name=name or source)
     try:
-        graph = capture_timm(source, image_size=image_size)
+        graph = timm_capturer(source, image_size=image_size)(CAPTURE_BATCH)
         return replace(graph, name=name or source)
     except (UnknownNameError, MissingExtraError) as not_timm:
         try:
@@ -168,7 +168,7 @@ def _capture_self_describing(module: Any, name: str, seq_len: int | None, image_
         )
     channels = config["input_size"][0] if isinstance(config, Mapping) else 3
     inputs = (torch.empty(CAPTURE_BATCH, channels, size, size, device="meta"),)
-    return with_sizes(record(module, inputs, name=name), image_size=size)
+    return replace(record(module, inputs, name=name), image_size=size)
 
 
 def split_inputs(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
