@@ -45,7 +45,7 @@ def devices(
     elif name is None:
         _write_devices([*own.devices.values(), *known_devices()], json_output)
     else:
-        _write_device(asdict(own.device(name) if own.has_device(name) else get_device(name)), json_output)
+        _write_device(asdict(own.find_device(name) or get_device(name)), json_output)
 
 
 def _write_devices(found: Sequence[Device], json_output: bool) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError, UnknownNameError
-from ...workload.families.tables import dataset_table, normalise
+from ...workload.families.tables import dataset_table, normalize
 from ...workload.workload import Workload
 
 OTHER = "other"
@@ -83,7 +83,7 @@ def type_of(dataset: str, task: str, image_size: int | None = None) -> str:
     >>> type_of("imagenet-1k", "", 224), type_of("cifar10", "", 32), type_of("", "lm-pretrain")
     ('imagenet', 'cifar', 'language-model')
     """
-    for words, which in ((normalise(dataset), "datasets"), (task.lower(), "tasks")):
+    for words, which in ((normalize(dataset), "datasets"), (task.lower(), "tasks")):
         if not words:
             continue
         for kind in _types().values():
@@ -95,8 +95,8 @@ def type_of(dataset: str, task: str, image_size: int | None = None) -> str:
 
 def known_dataset(name: str) -> DatasetFacts | None:
     """The facts of a dataset that ships with its facts, None of any other."""
-    table = dataset_table().get(normalise(name))
-    for spelling in (normalise(name), *(() if table is None else (normalise(table.name),))):
+    table = dataset_table().get(normalize(name))
+    for spelling in (normalize(name), *(() if table is None else (normalize(table.name),))):
         if spelling in _facts():
             return _facts()[spelling]
     return None
@@ -159,10 +159,10 @@ def _facts() -> Mapping[str, DatasetFacts]:
     modalities = {row["example"]: row["modality"] for row in _file()["type"].values()}
     found = {}
     for name, row in _file()["dataset"].items():
-        table = dataset_table().get(normalise(name))
+        table = dataset_table().get(normalize(name))
         shape = row.get("shape", [])
         is_image = len(shape) == 3 and shape[0] <= 4
-        found[normalise(name)] = DatasetFacts(
+        found[normalize(name)] = DatasetFacts(
             name=name,
             samples=row.get("samples") or (table.samples if table is not None else None) or 0,
             classes=row["classes"],
@@ -180,7 +180,7 @@ def _types() -> Mapping[str, DatasetType]:
             name=name,
             title=row["title"],
             modality=row["modality"],
-            example=_facts()[normalise(row["example"])],
+            example=_facts()[normalize(row["example"])],
             largest_side=row.get("largest_side"),
             datasets=tuple(re.compile(pattern) for pattern in row["datasets"]),
             tasks=tuple(re.compile(pattern) for pattern in row["tasks"]),
