@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from precision_time.corpus.reading import framework_year, infer_stack
 from precision_time.corpus.rules import load_rules
 from precision_time.corpus.schema import Row
-from precision_time.corpus.stacks import framework_year, infer_stack
 from precision_time.cost.job import Stack, TimingScope
 from precision_time.cost.stacks import framework_profile, get_stack, get_stack_profile, known_stacks
 from precision_time.errors import UnknownNameError

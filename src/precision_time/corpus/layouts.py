@@ -21,10 +21,10 @@ _TOKENS_PER_MICRO_BATCH = 8192
 _BYTES_PER_PARAM = 18.0
 """bf16 parameter and gradient, fp32 master and two Adam moments, and a little for buffers."""
 _REPLICA_BYTES_PER_DEVICE = 48e9
-"""What a replica may hold on a device of 80 GB or less; activations take the rest."""
+"""Parameters, gradients and optimizer state that a replica may hold on a device of 80 GB or less, where the
+source states no degrees; activations take the rest."""
 _REPLICA_SHARE = 0.6
 """The same as a share of the memory of larger devices."""
-"""State of a replica that one device is trusted with where the source states no degrees."""
 _PARAMS_IN_NAME = re.compile(r"(?:^|[-_])(\d+(?:\.\d+)?)([bt])(?:$|[-_])")
 _STAGE = re.compile(r"zero_?(\d)")
 
