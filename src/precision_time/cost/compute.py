@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from ..parallel.layout import Checkpointing, Layout
 from ..precision.lowered import LoweredStep
-from ..precision.lowering import DTYPES, OP_CLASSES
+from ..precision.lowering import DTYPES, IS_PRODUCT, OP_CLASSES
 from ..precision.policy import DType
-from ..workload.graph import PRODUCT_CLASSES, OpClass
+from ..workload.graph import OpClass
 from .constants import constants
 from .group import JobGroup
 from .job import Stack
@@ -31,7 +31,6 @@ _FUSIBLE = np.array(
         for op_class in OP_CLASSES
     ]
 )
-_PRODUCT = np.array([op_class in PRODUCT_CLASSES for op_class in OP_CLASSES])
 _NARROW = np.array([dtype.num_bytes <= DType.BF16.num_bytes or dtype is DType.TF32 for dtype in DTYPES])
 _SELECTIVE = np.array(
     [op_class in (OpClass.BMM, OpClass.SOFTMAX, OpClass.ATTENTION) for op_class in OP_CLASSES]
@@ -164,7 +163,7 @@ def _facts(step: LoweredStep, samples: Floats, seconds: Floats) -> dict[str, Flo
     repeats = step.repeat * step.sequential_steps
     flops = step.flops * repeats * np.where(scaled, samples, 1.0)
     moved = (step.bytes_per_sample * samples + step.bytes_fixed) * repeats
-    narrow = _NARROW[step.dtype] & _PRODUCT[step.op_class]
+    narrow = _NARROW[step.dtype] & IS_PRODUCT[step.op_class]
     total_flops = flops.sum(axis=1)
     total_bytes = moved.sum(axis=1)
     total_s = np.maximum(seconds.sum(axis=1), 1e-12)

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from ..hardware.device import Device
 from ..precision.lowered import LoweredStep
-from ..precision.lowering import DTYPES, OP_CLASSES
+from ..precision.lowering import DTYPES, IS_PRODUCT, OP_CLASSES
 from ..precision.policy import DType
-from ..workload.graph import PRODUCT_CLASSES, OpClass
+from ..workload.graph import OpClass
 from .constants import constants
 from .group import JobGroup
 from .job import Stack
@@ -51,7 +51,6 @@ _TIMED = (
     "launches",
 )
 """Columns of a kernel that its time depends on."""
-_IS_PRODUCT = np.array([op_class in PRODUCT_CLASSES for op_class in OP_CLASSES])
 _IS_WIDE = np.array([dtype in (DType.FP32, DType.FP64) for dtype in DTYPES]).astype(np.intp)
 _ATTENTION = OP_CLASSES.index(OpClass.ATTENTION)
 _DEPTHWISE = OP_CLASSES.index(OpClass.DEPTHWISE_CONV)
@@ -168,7 +167,7 @@ def _distinct(step: LoweredStep) -> tuple[LoweredStep, NDArray[np.intp]]:
 def _shape_share(step: LoweredStep, batch: Floats, rates: DeviceRates, model: KernelModel) -> Floats:
     """Share of the class's rate that the shape of a product allows: tiles, waves, inner length."""
     shape = constants("kernels")["shape"]
-    rows = np.flatnonzero(_IS_PRODUCT[step.op_class] & (step.op_class != _DEPTHWISE) & (step.flops > 0.0))
+    rows = np.flatnonzero(IS_PRODUCT[step.op_class] & (step.op_class != _DEPTHWISE) & (step.flops > 0.0))
     m = step.m[rows] * np.where(step.m_scales[rows], batch, 1.0)
     n = step.n[rows]
     k = step.k[rows] * np.where(step.k_scales[rows], batch, 1.0)

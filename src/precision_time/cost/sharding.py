@@ -18,14 +18,13 @@ from numpy.typing import NDArray
 from ..parallel.layout import Layout
 from ..parallel.stages import layers_of_stages
 from ..precision.lowered import LoweredStep
-from ..precision.lowering import DTYPES, OP_CLASSES
-from ..workload.graph import PRODUCT_CLASSES, OpClass
+from ..precision.lowering import DTYPES, IS_PRODUCT, OP_CLASSES
+from ..workload.graph import OpClass
 from .constants import constants
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-_IS_PRODUCT = np.array([op_class in PRODUCT_CLASSES for op_class in OP_CLASSES])
 _PER_HEAD = np.array(
     [op_class in (OpClass.ATTENTION, OpClass.BMM, OpClass.SOFTMAX, OpClass.RNN) for op_class in OP_CLASSES]
 )
@@ -75,7 +74,7 @@ def shard(step: LoweredStep, spec: ShardSpec) -> LoweredStep:
 def _tensor_share(step: LoweredStep, spec: ShardSpec) -> LoweredStep:
     """One tensor rank's part of everything but the experts' shapes."""
     tp = float(spec.tp)
-    product = _IS_PRODUCT[step.op_class]
+    product = IS_PRODUCT[step.op_class]
     heads = _PER_HEAD[step.op_class]
     linear = product & ~heads & ~step.expert
     by_rows = np.where(step.k_scales, step.m, step.k) > step.n

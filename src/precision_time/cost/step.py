@@ -14,9 +14,8 @@ from ..parallel.schedules.contract import StageTimes
 from ..parallel.schedules.registry import schedule_of
 from ..precision.catalog import get_policy
 from ..precision.lowered import LoweredStep
-from ..precision.lowering import OP_CLASSES, lower
+from ..precision.lowering import IS_PRODUCT, lower
 from ..precision.quantization import amax_exchange, gathered_bytes
-from ..workload.graph import PRODUCT_CLASSES
 from .axes import PassTimes, StepContext, group_of, lines_of
 from .collectives import Number, all_reduce_lines, min_time_s
 from .communication import AXES, MODEL_AXES, communication
@@ -35,7 +34,6 @@ from .traffic import traffic_of
 
 Floats = NDArray[np.float64]
 
-_IS_PRODUCT = np.array([op_class in PRODUCT_CLASSES for op_class in OP_CLASSES])
 _TINY_S = 1e-12
 
 
@@ -127,7 +125,7 @@ def local_parameters(compute: ComputeCosts) -> LocalParameters:
 
 def _matrices(step: LoweredStep, elements: Floats) -> MatrixWeights:
     """Weights of two dimensions, read off the products that make their gradients."""
-    products = _IS_PRODUCT[step.op_class] & (elements > 0.0) & ~step.vocabulary
+    products = IS_PRODUCT[step.op_class] & (elements > 0.0) & ~step.vocabulary
     m, n = step.m[products], step.n[products]
     return MatrixWeights(
         rows=np.minimum(m, n), columns=np.maximum(m, n), count=elements[products] / np.maximum(m * n, 1.0)

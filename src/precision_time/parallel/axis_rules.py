@@ -157,7 +157,7 @@ def check_context(layout: Layout, num_devices: int, heads: int | None, seq_len: 
         )
 
 
-def check_experts(layout: Layout, num_experts: int | None) -> None:
+def check_experts(layout: Layout, num_experts: int) -> None:
     """Refuse expert degrees that do not fit the devices or the experts; 0 experts for a model without.
 
     Raises:
@@ -182,7 +182,7 @@ def check_experts(layout: Layout, num_experts: int | None) -> None:
     ranks = layout.tp * layout.cp * layout.dp
     if ranks % (ep * expert_tp):
         tensor = expert_tp if ranks % expert_tp == 0 else nearest_divisor(ranks, expert_tp)
-        best = nearest_divisor(ranks // tensor, ep, lambda degree: not (num_experts or 0) % degree)
+        best = nearest_divisor(ranks // tensor, ep, lambda degree: not num_experts % degree)
         raise LayoutError(
             f"Experts share the devices of a pipeline stage: tp({layout.tp}) * cp({layout.cp}) * "
             f"dp({layout.dp}) = {ranks} does not divide by ep({ep}) * expert_tp({expert_tp}) = "
