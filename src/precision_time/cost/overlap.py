@@ -44,11 +44,6 @@ class GradientSchedule:
     num_buckets: Floats
     """Buckets of the group, (G,)."""
 
-    @property
-    def total_bytes(self) -> float:
-        """Bytes of all gradients on the wire, once."""
-        return float(self.bucket_bytes @ self.num_buckets)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Overlap:

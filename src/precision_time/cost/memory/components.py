@@ -10,7 +10,7 @@ from ...precision.autocast import autocast_class
 from ...precision.policy import PrecisionPolicy
 from ...workload.graph import EXPERT_PRODUCT, PRODUCT_CLASSES, Node, OpClass, OpGraph
 from ...workload.packing import UNPACKING
-from ..traffic import model_traffic
+from ..traffic import traffic_of
 from .activations import FP32_BYTES, LOSS, SavedBytes, SavedReader
 
 
@@ -77,10 +77,10 @@ def model_components(
         Parameters and kept bytes by part.
 
     Assumes: layers are alike (their mean is used); a graph without repeated blocks has the layers that
-    `model_traffic` counts.
+    `traffic_of` counts.
     """
     nodes = graph.nodes
-    traffic = model_traffic(graph)
+    traffic = traffic_of(graph)
     first, last = _span_of_layers(nodes)
     layers = max(float(traffic.num_layers), 1.0)
     split = _split_by_tensor_parallelism(nodes, float(traffic.boundary_elems))

@@ -23,8 +23,14 @@ from ..group import JobGroup
 from ..job import Stack
 from .activations import SavedBytes
 from .components import ModelComponents, model_components
-from .frameworks import FrameworkMemory, framework_memory
-from .states import framework_bytes, local_elements, state_terms, update_bytes
+from .states import (
+    FrameworkMemory,
+    framework_bytes,
+    framework_memory,
+    local_elements,
+    state_terms,
+    update_bytes,
+)
 
 Floats = NDArray[np.float64]
 
@@ -56,7 +62,7 @@ def memory_of(group: JobGroup) -> dict[str, Number]:
     Accuracy: scripts/memory_accuracy.py.
     """
     model = _model(group)
-    found = [_stage_terms(stage, model, group) for stage in _fullest_stages(model.components, group.layout)]
+    found = [_stage_terms(stage, model, group) for stage in _fullest_stages(*model.pipeline(group.layout))]
     if len(found) == 1:
         return found[0]
     needed = np.stack([np.broadcast_to(total_bytes(terms), (len(group),)) for terms in found])
@@ -72,17 +78,12 @@ def memory_of(group: JobGroup) -> dict[str, Number]:
 def memory_by_stage(group: JobGroup) -> tuple[dict[str, Number], ...]:
     """Named bytes of every pipeline stage, first to last; one entry without a pipeline."""
     model = _model(group)
-    return tuple(_stage_terms(stage, model, group) for stage in _stages(model.components, group.layout))
+    return tuple(_stage_terms(stage, model, group) for stage in _stages(*model.pipeline(group.layout)))
 
 
 def total_bytes(terms: Mapping[str, Number]) -> Number:
     """Sum of the named bytes."""
     return sum(terms.values(), 0.0)
-
-
-def fits(terms: Mapping[str, Number], device_memory_bytes: Number) -> NDArray[np.bool_]:
-    """Whether the sum is at most what the device has."""
-    return np.asarray(total_bytes(terms) <= np.asarray(device_memory_bytes), dtype=np.bool_)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,6 +95,10 @@ class _Model:
     framework: FrameworkMemory
     stack: Stack
     compiled: bool
+
+    def pipeline(self, layout: Layout) -> tuple[float, int, tuple[int, ...]]:
+        """Layers and how they are split into stages."""
+        return self.components.num_layers, layout.pp, layout.stage_layers
 
 
 def _model(group: JobGroup) -> _Model:
@@ -110,12 +115,8 @@ def _model(group: JobGroup) -> _Model:
     )
 
 
-def _stages(components: ModelComponents, layout: Layout) -> tuple[_Stage, ...]:
-    return _all_stages(components.num_layers, layout.pp, layout.stage_layers)
-
-
 @lru_cache(maxsize=4096)
-def _all_stages(num_layers: float, pp: int, stage_layers: tuple[int, ...]) -> tuple[_Stage, ...]:
+def _stages(num_layers: float, pp: int, stage_layers: tuple[int, ...]) -> tuple[_Stage, ...]:
     if pp == 1:
         return (_Stage(index=0, layers=num_layers, first=True, last=True),)
     layers_of = layers_of_stages(int(num_layers), Layout(pp=pp, stage_layers=stage_layers))
@@ -125,17 +126,13 @@ def _all_stages(num_layers: float, pp: int, stage_layers: tuple[int, ...]) -> tu
     )
 
 
-def _fullest_stages(components: ModelComponents, layout: Layout) -> tuple[_Stage, ...]:
-    return _candidates(components.num_layers, layout.pp, layout.stage_layers)
-
-
 @lru_cache(maxsize=4096)
-def _candidates(num_layers: float, pp: int, stage_layers: tuple[int, ...]) -> tuple[_Stage, ...]:
+def _fullest_stages(num_layers: float, pp: int, stage_layers: tuple[int, ...]) -> tuple[_Stage, ...]:
     """The first stage, the last, and the fullest of those between where it has more layers than the first.
 
     With as many layers the first holds more: the embedding, and at least as many micro batches in flight.
     """
-    stages = _all_stages(num_layers, pp, stage_layers)
+    stages = _stages(num_layers, pp, stage_layers)
     if len(stages) == 1:
         return stages
     fullest = max(stages[:-1], key=lambda stage: (stage.layers, -stage.index))
