@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
+from precision_time.arrays import Number
 from precision_time.cost.collectives import choose, collective_s, link, min_time_s, send
-from precision_time.cost.collectives.line import Number
 from precision_time.cost.collectives.link import LinkParams
 from precision_time.cost.constants import constants
 from precision_time.hardware.device import Link

@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 
 from precision_time.cost.compute import compute_costs
 from precision_time.cost.constants import constants
-from precision_time.cost.group import JobGroup
-from precision_time.cost.job import TimingScope
+from precision_time.cost.job import JobGroup, TimingScope
 from precision_time.cost.roofline import compiler_rates, load_kernel_model
 from precision_time.cost.stacks import get_stack_profile
-from precision_time.cost.terms import COMPUTE_TERMS
+from precision_time.cost.terms import HOST_STALL, KERNEL_TERMS
 from precision_time.hardware.catalog import get_cluster
 from precision_time.parallel.layout import Checkpointing, Layout
 from precision_time.precision.catalog import get_policy
 from precision_time.precision.lowering import lower
 from precision_time.workload.resolve import load_workload
 
+COMPUTE_TERMS = (*KERNEL_TERMS, HOST_STALL)
 EAGER = get_stack_profile("pytorch-eager").stack()
 
 ONE = get_cluster(device="A100-SXM4-80GB", num_devices=1)

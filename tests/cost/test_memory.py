@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_time.cost.group import JobGroup, group_of_jobs
-from precision_time.cost.job import Job, Stack, TimingScope
+from precision_time.cost.job import Job, JobGroup, Stack, TimingScope, group_of_jobs
 from precision_time.cost.memory import (
     memory_by_stage,
     memory_of,

@@ -6,11 +6,12 @@ import json
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, fields, replace
-from typing import Any
+from enum import StrEnum
+from typing import Any, get_type_hints
 
 from ..cost.job import Stack, TimingScope
 from ..cost.stacks import get_stack_profile
-from ..parallel.layout import Checkpointing, ContextMethod, Layout, Offload, PipelineSchedule
+from ..parallel.layout import Layout
 from .measurement import Measurement, Quality
 
 
@@ -33,18 +34,11 @@ _LEFT_OUT = {name: value for name, value in asdict(Layout()).items() if name != 
 """Values that the stored form of a layout leaves out: part of the format, so a test pins these defaults."""
 _STACK_VERSION_1 = {"fused_attention": False}
 """Defaults of `Stack` that were others when stores of version 1 were written."""
-_LAYOUT_TYPES: dict[str, Callable[[Any], Any]] = {
-    "checkpointing": Checkpointing,
-    "offload": Offload,
-    "schedule": PipelineSchedule,
-    "context_method": ContextMethod,
-    "stage_layers": tuple,
-    "rank_order": tuple,
+_LAYOUT_ENUMS = {
+    name: kind
+    for name, kind in get_type_hints(Layout).items()
+    if isinstance(kind, type) and issubclass(kind, StrEnum)
 }
-
-
-def _as_is(value: Any) -> Any:
-    return value
 
 
 def to_json(value: Any) -> str:
@@ -66,8 +60,12 @@ def _layout(text: str) -> Layout | None:
     data = json.loads(text)
     if data is None:
         return None
-    stored = {**_LEFT_OUT, **data}
-    return Layout(**{name: _LAYOUT_TYPES.get(name, _as_is)(value) for name, value in stored.items()})
+    for name, value in data.items():
+        if isinstance(value, list):
+            data[name] = tuple(value)
+        elif name in _LAYOUT_ENUMS:
+            data[name] = _LAYOUT_ENUMS[name](value)
+    return Layout(**data)
 
 
 def _stack(text: str) -> Stack:

@@ -9,13 +9,11 @@ from enum import StrEnum
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Ints
 from ..errors import ConfigError
 from .measurement import Measurement
 from .rules import load_table
-
-Ints = NDArray[np.int64]
 
 
 class SplitBy(StrEnum):

@@ -6,17 +6,15 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Floats, Number
 from ..errors import LayoutError
 from ..hardware.device import Cluster, Fabric, Link
 from ..parallel.layout import Layout
 from ..precision.policy import PrecisionPolicy
-from .collectives import Lines, LinesOf, LinkParams, Number, link_params, send, sub_torus
+from .collectives import Lines, LinesOf, LinkParams, link_params, send, sub_torus
 from .job import Stack
 from .traffic import TransformerTraffic
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

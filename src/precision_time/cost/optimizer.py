@@ -10,16 +10,13 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Floats, Number
 from ..errors import UnknownNameError
 from ..hardware.device import Device
 from ..parallel.layout import Layout, Offload
 from ..precision.policy import DType, PrecisionPolicy
-from .collectives import Number
 from .constants import constants
-
-Floats = NDArray[np.float64]
 
 
 class OptimizerForm(StrEnum):

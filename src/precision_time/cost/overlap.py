@@ -15,14 +15,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Floats, Ints, Number
 from ..errors import ConfigError
 from ..units import MEBI
-from .collectives import Line, Lines, Number, min_time_s
+from .collectives import Line, Lines, min_time_s
 from .constants import constants
-
-Floats = NDArray[np.float64]
 
 DEFAULT_BUCKET_BYTES = 25 * MEBI
 FIRST_BUCKET_BYTES = 1 * MEBI
@@ -90,7 +88,7 @@ def partly_hidden(link_s: Number, exposed_s: Number) -> Overlap:
 def gradient_schedule(
     param_elems: Floats,
     repeat: Floats,
-    segment: NDArray[np.int64],
+    segment: Ints,
     *,
     bytes_per_elem: float,
     bucket_bytes: float = DEFAULT_BUCKET_BYTES,
@@ -138,9 +136,7 @@ def gradient_schedule(
     return _grouped(np.array(sizes), ends, repeat, max_groups)
 
 
-def _ready_order(
-    param_elems: Floats, repeat: Floats, segment: NDArray[np.int64]
-) -> Iterator[tuple[int, int, int, int]]:
+def _ready_order(param_elems: Floats, repeat: Floats, segment: Ints) -> Iterator[tuple[int, int, int, int]]:
     """(kernel, first and end of its block, earlier rounds of the block) of every gradient, in order."""
     count = len(param_elems)
     start = 0

@@ -13,17 +13,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Bools, Floats
 from ..parallel.layout import Layout
 from ..parallel.stages import layers_of_stages
 from ..precision.lowered import LoweredStep
 from ..precision.lowering import DTYPES, IS_PRODUCT, OP_CLASSES
 from ..workload.graph import OpClass
 from .constants import constants
-
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 _PER_HEAD = np.array(
     [op_class in (OpClass.ATTENTION, OpClass.BMM, OpClass.SOFTMAX, OpClass.RNN) for op_class in OP_CLASSES]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import lru_cache, reduce
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Floats, Number
 from ..parallel.layout import Layout, Offload
 from ..parallel.schedules.contract import StageTimes
 from ..parallel.schedules.registry import schedule_of
@@ -17,13 +17,12 @@ from ..precision.lowered import LoweredStep
 from ..precision.lowering import IS_PRODUCT, lower
 from ..precision.quantization import amax_exchange, gathered_bytes
 from .axes import PassTimes, StepContext, group_of, lines_of
-from .collectives import Number, all_reduce_lines, min_time_s
+from .collectives import all_reduce_lines, min_time_s
 from .communication import AXES, MODEL_AXES, communication
 from .compute import ComputeCosts, compute_costs
 from .constants import constants
 from .data_axis import ParameterPart
-from .group import JobGroup
-from .job import Stack, TimingScope
+from .job import JobGroup, Stack, TimingScope
 from .memory import memory_of, total_bytes
 from .optimizer import MatrixWeights, OptimizerForm, offload_s, optimizer_terms, optimizer_work
 from .overlap import GradientSchedule, fully_exposed, gradient_schedule
@@ -31,8 +30,6 @@ from .roofline import kernel_model_of, product_flops_per_s
 from .stragglers import straggler_share
 from .terms import EXPOSED_TERMS, HOST_STALL, TERMS
 from .traffic import traffic_of
-
-Floats = NDArray[np.float64]
 
 _TINY_S = 1e-12
 
@@ -58,11 +55,6 @@ class StepCosts:
     def compute_s(self) -> Floats:
         """Sum of the terms that are not exposed communication."""
         return reduce(np.add, (s for name, s in self.terms.items() if name not in EXPOSED_TERMS))
-
-    @property
-    def exposed_names(self) -> frozenset[str]:
-        """Terms that are communication the computation does not hide, and waiting for other devices."""
-        return frozenset(EXPOSED_TERMS)
 
     @property
     def link_s(self) -> Floats:

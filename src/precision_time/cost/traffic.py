@@ -7,9 +7,9 @@ from functools import lru_cache
 
 import numpy as np
 
+from ..arrays import Number
 from ..parallel.shape import model_shape
 from ..workload.graph import EXPERT_PRODUCT, PRODUCT_CLASSES, Node, OpClass, OpGraph
-from .collectives import Number
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,10 +8,10 @@ from functools import lru_cache
 
 from ..corpus.measurement import Measurement
 from ..corpus.store import corpus_store
-from ..cost.group import group_of_jobs
-from ..cost.job import Job
+from ..cost.job import Job, group_of_jobs
 from ..cost.roofline import peak_flops_per_s
 from ..cost.step import StepCosts, price
+from ..cost.terms import EXPOSED_TERMS
 from ..diagnostics import Diagnostics
 from ..learn.artifact import TrainedPredictor
 from ..learn.calibration.calibration import Calibration
@@ -117,7 +117,7 @@ def corrected_terms(costs: StepCosts, times: StepTimes) -> dict[str, float]:
     exposed = float(table.exposed_s[0])
     exposed_factor = float(corrected.exposed_s[0]) / exposed if exposed > 0.0 else 0.0
     terms = {
-        name: float(seconds[0]) * (exposed_factor if name in costs.exposed_names else compute_factor)
+        name: float(seconds[0]) * (exposed_factor if name in EXPOSED_TERMS else compute_factor)
         for name, seconds in costs.terms.items()
     }
     terms = {name: seconds for name, seconds in terms.items() if seconds > 0.0}

@@ -9,10 +9,10 @@ from .choose import (
     broadcast_lines,
     collective_s,
 )
-from .line import Line, Lines, Number, min_time_s
+from .line import Line, Lines, min_time_s
 from .link import LinkParams, Torus, fabric_share, link_kind, link_params
 from .torus import sub_torus
 
 __all__ = ["LinesOf", "all_gather_lines", "all_reduce_lines", "all_to_all_lines", "broadcast_lines"]
-__all__ += ["Line", "Lines", "Number", "collective_s", "min_time_s", "send"]
+__all__ += ["Line", "Lines", "collective_s", "min_time_s", "send"]
 __all__ += ["LinkParams", "Torus", "fabric_share", "link_kind", "link_params", "sub_torus"]

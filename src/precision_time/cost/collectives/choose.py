@@ -12,8 +12,9 @@ from typing import TypeAlias
 
 import numpy as np
 
+from ...arrays import Number
 from .all_to_all import pairwise_all_to_all
-from .line import Line, Lines, Number, min_time_s
+from .line import Line, Lines, min_time_s
 from .link import LinkParams
 from .nvls import nvls_all_reduce
 from .ring import ring_all_gather, ring_all_reduce, ring_broadcast

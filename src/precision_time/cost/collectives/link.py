@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...arrays import Number
 from ...hardware.device import Link
 from ..constants import constants
-from .line import Number
 
 PROTOCOLS = ("ll", "ll128", "simple")
 MISSING_BYTES_PER_S = 1.0

@@ -11,18 +11,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...arrays import Number
 from ...parallel.layout import Checkpointing, Layout, PipelineSchedule
 from ...parallel.schedules.registry import schedule_of
 from ...parallel.stages import layers_of_stages
 from ...precision.policy import PrecisionPolicy
-from ..collectives import Number
 from ..constants import constants
-from ..group import JobGroup
-from ..job import Stack
-from .activations import SavedBytes
-from .components import ModelComponents, model_components
+from ..job import JobGroup, Stack
+from .components import ModelComponents, SavedBytes, model_components
 from .states import (
     FrameworkMemory,
     framework_bytes,
@@ -31,8 +28,6 @@ from .states import (
     state_terms,
     update_bytes,
 )
-
-Floats = NDArray[np.float64]
 
 _COMPILERS = frozenset({"inductor", "xla", "torchscript"})
 _NARROW_BYTES = 2.0

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
+from ...arrays import Floats
 
-Seconds = float | NDArray[np.float64]
+Seconds = float | Floats
 """One value, or one per configuration of a sweep."""
 
 
