@@ -131,9 +131,8 @@ def _how(row: Row, batches: Batches, stated: dict[str, Any], found: Findings) ->
 
 def _family(stated: dict[str, Any], sizes: dict[str, Any], seq_len: int | None) -> str:
     """The family of a row's model; empty where the model is not known."""
-    names = ("model", "task", "dataset", "optimizer")
     try:
-        return row_workload(sizes=sizes, seq_len=seq_len, **{name: stated[name] for name in names}).family
+        return row_workload({**stated, "sizes": sizes, "seq_len": seq_len}).family
     except CorpusError:
         return ""
 
@@ -188,14 +187,7 @@ def step_time_from_rate(row: Row, parts: Mapping[str, Any], found: Findings) -> 
     if rule is None or rate is None:
         return None
     try:
-        workload = row_workload(
-            model=parts["model"],
-            seq_len=parts["seq_len"],
-            sizes=parts["sizes"],
-            task=parts["task"],
-            dataset=parts["dataset"],
-            optimizer=parts["optimizer"],
-        )
+        workload = row_workload(parts)
     except UnsupportedRow:
         return None
     found.assumptions.append(str(rule["why"]))
