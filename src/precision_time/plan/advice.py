@@ -9,7 +9,7 @@ import numpy as np
 
 from ..cost.memory import memory_of
 from ..parallel.layout import Checkpointing
-from ..predict.fitting import suggest_fit
+from ..predict.remedies import suggest_fit
 from ..units import format_duration
 from .problem import Problem
 from .result import RankedLayout, Shortfall, layout_name
