@@ -29,9 +29,8 @@ from precision_time.errors import LayoutError
 from precision_time.hardware.catalog import get_cluster
 from precision_time.hardware.device import Cluster
 from precision_time.learn.artifact import shipped_predictor
-from precision_time.parallel.layout import Checkpointing, Layout, PipelineSchedule
+from precision_time.parallel.layout import Checkpointing, Layout, PipelineSchedule, layers_of_stages
 from precision_time.parallel.shape import model_shape
-from precision_time.parallel.stages import layers_of_stages
 from precision_time.parallel.validation import check_model_layout
 from precision_time.precision.catalog import get_policy
 from precision_time.predict.prediction import Prediction

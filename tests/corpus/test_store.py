@@ -223,7 +223,7 @@ def test_local_store_lies_where_the_environment_says(tmp_path, monkeypatch, meas
 @pytest.mark.parametrize("platform", ["linux", "darwin", "win32"])
 def test_local_store_has_a_place_on_every_platform(monkeypatch, platform):
     monkeypatch.delenv("PRECISION_TIME_HOME", raising=False)
-    monkeypatch.setattr(store_module.sys, "platform", platform)
+    monkeypatch.setattr("sys.platform", platform)
     path = local_store_path()
     assert path.parent.name == "precision-time" and path.is_absolute()
 

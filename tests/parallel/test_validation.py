@@ -94,7 +94,7 @@ REFUSED = [
      r"= 1024 does not divide by shard_size\(6\)\. .*shard_size=8"),
     (LLAMA_70B, {"shard_size": 8}, r"shard_size\(8\) shards nothing at zero_stage=0\. To fix: zero=3"),
     (LLAMA_70B, {"zero_stage": 2, "reshard_after_forward": False}, r"got zero_stage=2\. To fix: zero=3"),
-    (LLAMA_70B, {"zero_stage": 3, "prefetch": -1}, r"prefetch=-1 cannot be below 0\. To fix: prefetch=1"),
+    (LLAMA_70B, {"zero_stage": 3, "prefetch": -1}, r"prefetch=-1 is below 0\. To fix: prefetch=1"),
     (LLAMA_70B, {"offload": Offload.OPTIMIZER}, r"zero_stage\(0\) must be at least 1\. To fix: zero=1"),
     (LLAMA_70B, {"zero_stage": 2, "offload": Offload.PARAMETERS}, r"zero_stage\(2\) must be at least 3"),
 ]  # fmt: skip

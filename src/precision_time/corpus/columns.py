@@ -69,7 +69,7 @@ def _layout(text: str) -> Layout | None:
 
 
 def _stack(text: str) -> Stack:
-    """What a profile and year say today, and what the row said otherwise; version 1 stored every field."""
+    """What a profile and year say today, and where the row differs; version 1 stored every field."""
     data = json.loads(text)
     if "of" not in data:
         return Stack(**{**_STACK_VERSION_1, **data})

@@ -111,7 +111,7 @@ def gradient_schedule(
         ConfigError: If the cap or the element size is not above 0.
 
     Assumes: one tensor per kernel; tensors are never split over buckets; every rank takes the same
-    order (iteration 0, which has one bucket, is not what is asked for).
+    order (iteration 0, which has one bucket, is left out).
     """
     if bucket_bytes <= 0 or bytes_per_elem <= 0:
         raise ConfigError(

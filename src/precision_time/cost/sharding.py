@@ -15,8 +15,7 @@ from functools import lru_cache
 import numpy as np
 
 from ..arrays import Bools, Floats
-from ..parallel.layout import Layout
-from ..parallel.stages import layers_of_stages
+from ..parallel.layout import Layout, layers_of_stages
 from ..precision.lowered import LoweredStep
 from ..precision.lowering import DTYPES, IS_PRODUCT, OP_CLASSES
 from ..workload.graph import OpClass
@@ -56,8 +55,8 @@ def shard(step: LoweredStep, spec: ShardSpec) -> LoweredStep:
         As many kernels, smaller. Every product's FLOPs are divided by tp; those of experts keep that
         share while expert parallelism gives a device fewer experts with more tokens each.
 
-    Assumes: tokens spread evenly over experts; kernels on the residual stream, told by what they move,
-    are repeated by every tensor rank unless the sequence is split too.
+    Assumes: tokens spread evenly over experts; kernels on the residual stream, recognized by their bytes, are
+    repeated by every tensor rank unless the sequence is split too.
     """
     if not spec.fused_attention:
         step = _with_scores(step)

@@ -89,11 +89,11 @@ def degrees_in_words(num_devices: int, degrees: Mapping[str, int], shape: ModelS
 def _check_world(layout: Layout, num_devices: int, shape: ModelShape) -> None:
     if layout.world_size == num_devices:
         return
-    asked = {"tp": layout.tp, "pp": layout.pp, "cp": layout.cp}
+    wanted = {"tp": layout.tp, "pp": layout.pp, "cp": layout.cp}
     raise LayoutError(
         f"Invalid layout: dp({layout.dp}) * tp({layout.tp}) * pp({layout.pp}) * cp({layout.cp}) = "
         f"{layout.world_size}, but there are {num_devices} devices. To fix: "
-        f"{degrees_in_words(num_devices, asked, shape)} with dp the rest, or {layout.world_size} devices."
+        f"{degrees_in_words(num_devices, wanted, shape)} with dp the rest, or {layout.world_size} devices."
     )
 
 
@@ -114,7 +114,7 @@ def _check_sharding(layout: Layout) -> None:
             "To fix: zero=3, or leave it away."
         )
     if layout.prefetch < 0:
-        raise LayoutError(f"prefetch={layout.prefetch} cannot be below 0. To fix: prefetch=1, or 0 for none.")
+        raise LayoutError(f"prefetch={layout.prefetch} is below 0. To fix: prefetch=1, or 0 for none.")
     least = {Offload.NONE: 0, Offload.OPTIMIZER: 1, Offload.PARAMETERS: _FULL_SHARDING}[layout.offload]
     if stage < least:
         raise LayoutError(

@@ -32,7 +32,7 @@ _MOST_LANES = 32
 _NARROW = 0.8
 """Mean width of a bar below which a lane is drawn by what fills each pixel [pixels]."""
 _STEPS = 4
-"""Steps in which the shares of a pixel are told apart."""
+"""Steps to which the shares of a pixel are rounded."""
 _TICKS = 8
 _KINDS_OF_FILE = (".svg", ".html")
 _Shares = tuple[tuple[str, int], ...]
@@ -138,7 +138,7 @@ def _total(step: StepTimeline) -> tuple[str, str, str]:
 
 
 def _chosen(stages: Sequence[list[Bar]]) -> list[list[Bar]]:
-    """All stages, or as many as there is room for."""
+    """All stages, or `_MOST_LANES` of them."""
     if len(stages) <= _MOST_LANES:
         return list(stages)
     last = len(stages) - 1
@@ -208,7 +208,7 @@ def _mixed_color(shares: _Shares) -> str:
 
 
 def _shares(filled: Mapping[str, float]) -> _Shares:
-    """Parts of a pixel in coarse steps, so that stretches that look alike are one."""
+    """Parts of a pixel in coarse steps, so that stretches that look the same are one."""
     steps = {kind: round(_STEPS * part) for kind, part in filled.items()}
     found = tuple(sorted((kind, count) for kind, count in steps.items() if count))
     return found or ((max(filled, key=lambda kind: filled[kind]), 1),)

@@ -16,10 +16,9 @@ from typing import Any, get_type_hints
 
 from ..cost.memory import micro_batches_in_flight
 from ..errors import ConfigError, LayoutError, UnknownNameError
-from ..parallel.layout import Checkpointing, Layout, PipelineSchedule
+from ..parallel.layout import Checkpointing, Layout, PipelineSchedule, layers_of_stages
 from ..parallel.schedules.registry import searched_schedules
 from ..parallel.shape import ModelShape, model_shape
-from ..parallel.stages import layers_of_stages
 from ..parallel.validation import check_model_layout
 from .problem import Problem
 
@@ -293,7 +292,7 @@ def _value(name: str, word: str) -> Any:
     except (KeyError, ValueError):
         known = ", ".join(words) or f"a value of type {getattr(kind, '__name__', kind)}"
         raise ConfigError(f"{name}={word} is invalid. To fix: use {known}.") from None
-    raise ConfigError(f"{name} cannot be fixed from a word. To fix: give a Layout to predict_job instead.")
+    raise ConfigError(f"{name} is not a single number or word. To fix: give a Layout to predict_job instead.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

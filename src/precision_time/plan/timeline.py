@@ -26,7 +26,7 @@ _TAIL, _BACKWARD_ONLY, _EVEN = (
     frozenset(term.name for term in TERMS if term.stands is stands)
     for stands in (Pass.END, Pass.BACKWARD, Pass.MIRRORED)
 )
-"""Terms after the last backward pass, in the backward pass alone, and in both passes alike."""
+"""Terms after the last backward pass, in the backward pass alone, and in both passes equally."""
 _GATHERED_FORWARD = 1.0 / 3.0
 """Of the exchange of ZeRO 3: one gather forward; a gather and a scatter backward."""
 KERNELS = frozenset({"forward", "backward", "weight"})

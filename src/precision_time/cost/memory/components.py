@@ -65,7 +65,7 @@ class SavedReader:
     fp8_saves_fp8: bool
 
     def saved(self, span: range, share: float, *, scores: bool = True) -> SavedBytes:
-        """Bytes that the nodes of a span save, times `share`; without the scores of attention if asked."""
+        """Bytes that the nodes of a span save, times `share`; `scores`: those of attention are saved too."""
         split = whole = 0.0
         has_dropout = any(node.op == _DROPOUT for node in self.nodes)
         for index in span:
@@ -235,7 +235,7 @@ def model_components(
     Returns:
         Parameters and kept bytes by part.
 
-    Assumes: layers are alike (their mean is used); a graph without repeated blocks has the layers that
+    Assumes: layers are equal (their mean is used); a graph without repeated blocks has the layers that
     `traffic_of` counts.
     """
     nodes = graph.nodes

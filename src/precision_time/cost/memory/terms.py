@@ -13,12 +13,10 @@ from functools import lru_cache
 import numpy as np
 
 from ...arrays import Number
-from ...parallel.layout import Checkpointing, Layout, PipelineSchedule
+from ...parallel.layout import Checkpointing, Layout, PipelineSchedule, layers_of_stages
 from ...parallel.schedules.registry import schedule_of
-from ...parallel.stages import layers_of_stages
-from ...precision.policy import PrecisionPolicy
 from ..constants import constants
-from ..job import JobGroup, Stack
+from ..job import JobGroup
 from .components import ModelComponents, SavedBytes, model_components
 from .states import (
     FrameworkMemory,
@@ -52,12 +50,13 @@ def memory_of(group: JobGroup) -> dict[str, Number]:
         `master_weights`, `optimizer_states`, `gathered`, `activations`, `logits`, `temporary`,
         `fragmentation`, `framework`, in bytes; those that grow with the batch of shape (C,).
 
-    Assumes: layers are alike; of the stages in the middle the one with most layers, nearest to the first,
+    Assumes: layers are equal; of the stages in the middle the one with most layers, nearest to the first,
     is the fullest.
     Accuracy: scripts/memory_accuracy.py.
     """
-    model = _model(group)
-    found = [_stage_terms(stage, model, group) for stage in _fullest_stages(*model.pipeline(group.layout))]
+    components, layout = _components(group), group.layout
+    stages = _fullest_stages(components.num_layers, layout.pp, layout.stage_layers)
+    found = [_stage_terms(stage, components, group) for stage in stages]
     if len(found) == 1:
         return found[0]
     needed = np.stack([np.broadcast_to(total_bytes(terms), (len(group),)) for terms in found])
@@ -72,8 +71,9 @@ def memory_of(group: JobGroup) -> dict[str, Number]:
 
 def memory_by_stage(group: JobGroup) -> tuple[dict[str, Number], ...]:
     """Named bytes of every pipeline stage, first to last; one entry without a pipeline."""
-    model = _model(group)
-    return tuple(_stage_terms(stage, model, group) for stage in _stages(*model.pipeline(group.layout)))
+    components, layout = _components(group), group.layout
+    stages = _stages(components.num_layers, layout.pp, layout.stage_layers)
+    return tuple(_stage_terms(stage, components, group) for stage in stages)
 
 
 def total_bytes(terms: Mapping[str, Number]) -> Number:
@@ -81,32 +81,14 @@ def total_bytes(terms: Mapping[str, Number]) -> Number:
     return sum(terms.values(), 0.0)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Model:
-    """What all stages of a group share."""
-
-    components: ModelComponents
-    policy: PrecisionPolicy
-    framework: FrameworkMemory
-    stack: Stack
-    compiled: bool
-
-    def pipeline(self, layout: Layout) -> tuple[float, int, tuple[int, ...]]:
-        """Layers and how they are split into stages."""
-        return self.components.num_layers, layout.pp, layout.stage_layers
-
-
-def _model(group: JobGroup) -> _Model:
-    framework, stack = framework_memory(group.stack), group.stack
-    compiled = stack.compiler in _COMPILERS
-    return _Model(
-        components=model_components(
-            group.workload.graph, group.precision, stack.fused_attention, compiled, framework.fp8_saves_fp8
-        ),
-        policy=group.precision,
-        framework=framework,
-        stack=stack,
-        compiled=compiled,
+def _components(group: JobGroup) -> ModelComponents:
+    stack = group.stack
+    return model_components(
+        group.workload.graph,
+        group.precision,
+        stack.fused_attention,
+        stack.compiler in _COMPILERS,
+        framework_memory(stack).fp8_saves_fp8,
     )
 
 
@@ -134,11 +116,11 @@ def _fullest_stages(num_layers: float, pp: int, stage_layers: tuple[int, ...]) -
     return tuple(dict.fromkeys((stages[0], fullest, stages[-1])))
 
 
-def _stage_terms(stage: _Stage, model: _Model, group: JobGroup) -> dict[str, Number]:
+def _stage_terms(stage: _Stage, components: ModelComponents, group: JobGroup) -> dict[str, Number]:
     """All terms of one stage."""
-    layout, components = group.layout, model.components
+    layout, framework = group.layout, framework_memory(group.stack)
     local = local_elements(components, layout, stage.layers, first=stage.first, last=stage.last)
-    moving = _moving_bytes(stage, model, layout)
+    moving = _moving_bytes(stage, components, group)
     batch = group.micro_batch_size
     update = 0.0 if group.stack.fused_optimizer else update_bytes(local, layout)
     saved, logits, layer = moving.saved * batch, moving.logits * batch, moving.layer * batch
@@ -147,7 +129,7 @@ def _stage_terms(stage: _Stage, model: _Model, group: JobGroup) -> dict[str, Num
     peak = np.maximum(largest, update - saved)
     at_loss = logits >= peak
     return {
-        **state_terms(local, layout, model.policy, model.framework, group.workload.optimizer),
+        **state_terms(local, layout, group.precision, framework, group.workload.optimizer),
         "activations": saved,
         "logits": np.where(at_loss, logits, 0.0),
         "temporary": np.where(at_loss, 0.0, peak),
@@ -156,7 +138,7 @@ def _stage_terms(stage: _Stage, model: _Model, group: JobGroup) -> dict[str, Num
             layout,
             group.cluster.device.sm_count,
             group.stack.framework_year,
-            model.framework.pipeline_communicators,
+            framework.pipeline_communicators,
         ),
     }
 
@@ -172,10 +154,10 @@ class _Moving:
     """Recomputed activations of a layer and the gradients under way in it."""
 
 
-def _moving_bytes(stage: _Stage, model: _Model, layout: Layout) -> _Moving:
-    components, framework, policy = model.components, model.framework, model.policy
+def _moving_bytes(stage: _Stage, components: ModelComponents, group: JobGroup) -> _Moving:
+    layout, stack, framework = group.layout, group.stack, framework_memory(group.stack)
     splits_residual = layout.sequence_parallel or framework.splits_residual
-    real = float(constants("memory")["unpadded_share"]) if model.stack.unpadded_sequences else 1.0
+    real = float(constants("memory")["unpadded_share"]) if stack.unpadded_sequences else 1.0
 
     def here(saved: SavedBytes) -> float:
         return saved.per_device(layout.tp, splits_residual) * real / layout.cp
@@ -183,8 +165,8 @@ def _moving_bytes(stage: _Stage, model: _Model, layout: Layout) -> _Moving:
     of_layer, recomputed = _checkpointed(components, layout, framework)
     saved = here(of_layer) * stage.layers + (here(components.before.saved) if stage.first else 0.0)
     ends = here(components.after.saved) if stage.last else 0.0
-    per_logit = framework.logit_bytes(model.compiled, model.stack.framework_year, layout.tp > 1)
-    per_logit += max(policy.activation.num_bytes - _NARROW_BYTES, 0.0)
+    per_logit = framework.logit_bytes(stack.compiler in _COMPILERS, stack.framework_year, layout.tp > 1)
+    per_logit += max(group.precision.activation.num_bytes - _NARROW_BYTES, 0.0)
     logits = components.logits * per_logit / (layout.tp * layout.cp) if stage.last else 0.0
     working = components.working / (layout.tp * layout.cp)
     if layout.sequence_parallel and layout.tp > 1:
