@@ -12,7 +12,7 @@ from precision_time import find_layouts, predict_time
 from precision_time.cli.glossary import entries_of, glossary_text
 from precision_time.corpus.jobs import job_of
 from precision_time.corpus.store import load_corpus
-from precision_time.cost.group import group_of_jobs
+from precision_time.cost.job import group_of_jobs
 from precision_time.cost.memory import memory_of
 from precision_time.cost.step import price
 

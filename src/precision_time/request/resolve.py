@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..cost.group import group_of_jobs
-from ..cost.job import Job, Stack
+from ..cost.job import Job, Stack, group_of_jobs
 from ..cost.memory import memory_of, total_bytes
 from ..cost.stacks import StackProfile, framework_profile, get_stack_profile, usual_profile
 from ..diagnostics import Diagnostics

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...cost.group import group_key
-from ...cost.job import Job
+from ...cost.job import Job, group_key
 from ...learn.table import JobTable, job_table
 
 
