@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from precision_time.corpus.splits import Fold
 from precision_time.cost.stacks import usual_profile
 from precision_time.errors import LayoutError, MissingExtraError
 from precision_time.executor import Executor
 from precision_time.hardware.catalog import get_cluster
-from precision_time.learn.cross_validation import Fold, out_of_fold_by_stage
 from precision_time.learn.stages import DEFAULT_SETTINGS
 from precision_time.learn.table import JobTable, MeasuredTable
+from precision_time.learn.training import out_of_fold_by_stage
 from precision_time.plan.problem import Problem
 from precision_time.plan.search import search_layouts
 from precision_time.precision.catalog import get_policy

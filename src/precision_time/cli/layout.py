@@ -81,7 +81,7 @@ def layout(
 
 
 def _write_pictures(search: LayoutSearch, timeline: Path | None, trace: Path | None) -> None:
-    """The best layout's step as picture and trace, where they were asked for."""
+    """The best layout's step as picture and trace, where they were requested."""
     if timeline is None and trace is None:
         return
     if not search.ranked:

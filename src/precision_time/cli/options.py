@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from ..errors import ConfigError
 
 
 def complete_model(prefix: str) -> list[str]:
@@ -37,6 +39,24 @@ def complete_stack(prefix: str) -> list[str]:
     return [name for name in stack_names() if name.startswith(prefix)]
 
 
+def output_file(*flags: str, text: str) -> Any:
+    """An option that names a file to write; its folder must exist before anything is computed.
+
+    Args:
+        flags: Such as "--out", "-o".
+        text: The help.
+    """
+    return typer.Option(*flags, dir_okay=False, help=text, callback=_folder_exists)
+
+
+def _folder_exists(option: typer.CallbackParam, path: Path | None) -> Path | None:
+    if path is not None and not path.absolute().parent.is_dir():
+        raise ConfigError(
+            f"{option.opts[0]} {path}: its folder does not exist. To fix: create it, or name another."
+        )
+    return path
+
+
 def complete_words(*words: str) -> Callable[[str], list[str]]:
     """Completion of an option that takes one of a few words."""
 
@@ -44,6 +64,11 @@ def complete_words(*words: str) -> Callable[[str], list[str]]:
         return [word for word in words if word.startswith(prefix)]
 
     return complete
+
+
+def words_of(text: str | None) -> list[str]:
+    """The words of an option that takes several, separated by commas."""
+    return [word for part in (text or "").split(",") if (word := part.strip())]
 
 
 COMPLETIONS: Mapping[str, Callable[[str], list[str]]] = {

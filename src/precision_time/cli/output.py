@@ -1,4 +1,4 @@
-"""How commands speak: results on stdout, everything else on stderr."""
+"""What commands write: results on stdout, everything else on stderr."""
 
 from __future__ import annotations
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..arrays import Ints
 from ..errors import ConfigError
@@ -25,6 +27,28 @@ class SplitBy(StrEnum):
     SCALE = "scale"
     SOURCE = "source"
     PRECISION = "precision"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fold:
+    """Rows to fit on and rows to predict; rows in neither are left out on purpose."""
+
+    train: NDArray[np.intp]
+    test: NDArray[np.intp]
+
+
+def folds_of(fold_of: Ints, count: int) -> tuple[Fold, ...]:
+    """The folds that have rows to fit on and rows to predict.
+
+    Args:
+        fold_of: The fold whose test row each row is, shape (n,); -1 for rows that are always fitted.
+        count: Number of folds.
+    """
+    folds = (
+        Fold(train=np.flatnonzero(fold_of != index), test=np.flatnonzero(fold_of == index))
+        for index in range(count)
+    )
+    return tuple(fold for fold in folds if len(fold.test) and len(fold.train))
 
 
 def group_numbers(rows: Sequence[Measurement], *, by: SplitBy) -> Ints:

@@ -15,9 +15,8 @@ from ..cost.terms import EXPOSED_TERMS
 from ..diagnostics import Diagnostics
 from ..learn.artifact import TrainedPredictor
 from ..learn.calibration.calibration import Calibration
-from ..learn.distance import MODERATE_RADIUS
+from ..learn.distance import MODERATE_RADIUS, nearest, similarity_keys
 from ..learn.serving import StepTimes, on_reference, step_times
-from ..learn.similarity import nearest, similarity_keys
 from ..learn.table import JobTable, group_table, job_table
 from ..workload.graph import OpGraph
 from .prediction import Interval, NearestMeasurement, Prediction
