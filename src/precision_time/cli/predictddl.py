@@ -9,17 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..io import write_atomically
+from ..papers.predictddl.contract import FIELDS
 from . import predictddl_collect, predictddl_train
-from .options import (
-    DeviceOption,
-    ImageSizeOption,
-    JsonOption,
-    ModelArgument,
-    SeqLenOption,
-    SizesOption,
-    complete_precision,
-    parse_sizes,
-)
+from .options import JsonOption, ModelArgument
 from .output import message, progress, write_json, write_rows
 from .predictddl_options import (
     InventoryOption,
@@ -27,9 +19,9 @@ from .predictddl_options import (
     RegistryOption,
     RegressorOption,
     VariantOption,
-    complete_dataset,
     open_registry,
 )
+from .request_options import PREFIX, one_request, request_options
 
 if TYPE_CHECKING:
     from ..papers.predictddl.contract import Answer
@@ -37,7 +29,7 @@ if TYPE_CHECKING:
 HELP = "Predict architectures never seen (PredictDDL)."
 EXAMPLES = """\b
 Examples:
-  precision-time predictddl predict resnet50 --device A100 --devices-per-node 8 --batch-size 256
+  precision-time predictddl predict resnet50 --device A100 --gpus 8 --batch-size 256
   precision-time predictddl predict vgg16 --dataset tiny-imagenet --inventory lab.yaml --batch-size 64 --json
   precision-time predictddl batch requests.jsonl --inventory lab.yaml --output answers.jsonl
   precision-time predictddl train translation --csv my-runs.csv
@@ -46,7 +38,7 @@ Examples:
 """
 _PREDICT = """\b
 Examples:
-  precision-time predictddl predict resnet50 --device A100 --devices-per-node 8 --batch-size 256
+  precision-time predictddl predict resnet50 --device A100 --gpus 8 --batch-size 256
   precision-time predictddl predict resnet18 --dataset tiny-imagenet --device V100 --batch-size 64
   precision-time predictddl predict bert-large --inventory lab.yaml --batch-size 32 --json
 """
@@ -65,70 +57,33 @@ app = typer.Typer(
 
 
 @app.command(epilog=_PREDICT)
+@request_options(only=FIELDS)
 def predict(
     model: ModelArgument,
     *,
-    batch_size: Annotated[float, typer.Option("--batch-size", "-b", help="Samples per device.")],
-    device: DeviceOption = None,
-    nodes: Annotated[int, typer.Option("--nodes", help="Hosts.")] = 1,
-    devices_per_node: Annotated[int, typer.Option("--devices-per-node", help="Devices on each host.")] = 1,
     inventory: InventoryOption = None,
-    dataset: Annotated[
-        str | None,
-        typer.Option(
-            "--dataset", help="Default: the one usual for the model.", autocompletion=complete_dataset
-        ),
-    ] = None,
-    epochs: Annotated[float, typer.Option("--epochs", help="Length of the run.")] = 1.0,
-    precision: Annotated[
-        str, typer.Option("--precision", "-p", help="Precision.", autocompletion=complete_precision)
-    ] = "fp32",
     variant: VariantOption = "predictddl-precision",
     regressor: RegressorOption = None,
     version: Annotated[
         int | None, typer.Option("--version", help="Of the predictor; default: newest.")
     ] = None,
-    grad_accum: Annotated[int, typer.Option("--grad-accum", help="Micro batches per optimizer step.")] = 1,
-    seq_len: SeqLenOption = None,
-    image_size: ImageSizeOption = None,
-    size: SizesOption = None,
-    task: Annotated[str, typer.Option("--task", help="What is trained, where no dataset says so.")] = "",
-    stack: Annotated[str | None, typer.Option("--stack", help="Software profile.")] = None,
     no_train: NoTrainOption = False,
     registry: RegistryOption = None,
     json_output: JsonOption = False,
+    **fields: Any,
 ) -> None:
     """Predict the training time of one model."""
-    from ..papers.predictddl.border import read_request
+    from ..hardware.inventory_file import read_inventory
     from ..papers.predictddl.controller import PredictDDL
+    from ..papers.predictddl.requests import PredictDDLRequest
 
-    request: dict[str, Any] = {
-        "model": model,
-        "batch_size": batch_size,
-        "dataset": dataset,
-        "epochs": epochs,
-        "precision": precision,
-        "variant": variant,
-        "regressor": regressor,
-        "version": version,
-        "num_micro_batches": grad_accum,
-        "seq_len": seq_len,
-        "image_size": image_size,
-        "sizes": parse_sizes(size) or {},
-        "task": task,
-        "stack": stack,
-    }
+    given: dict[str, Any] = {"variant": variant, "regressor": regressor, "version": version}
     if inventory is not None:
-        request["cluster"] = str(inventory)
-    else:
-        if device is None:
-            raise typer.BadParameter(
-                "Name a --device (with --nodes and --devices-per-node) or an --inventory."
-            )
-        request["cluster"] = {"device": device, "num_nodes": nodes, "devices_per_node": devices_per_node}
+        given["cluster"] = read_inventory(inventory)
+    request = PredictDDLRequest.of({**one_request(model, fields).given(), **given}, prefix=PREFIX)
     with progress(f"Predicting {model}") as show:
         service = PredictDDL(registry=open_registry(registry), train=not no_train, progress=show)
-        answer = service.predict(read_request(request, is_data=False))
+        answer = service.predict(request)
     if json_output:
         write_json(answer.to_dict())
         return
@@ -163,9 +118,9 @@ def batch(
     Exits with 1 if any request was refused.
     """
     from ..hardware.inventory_file import read_inventory
-    from ..papers.predictddl.border import read_batch
     from ..papers.predictddl.contract import Refusal
     from ..papers.predictddl.controller import PredictDDL, answer_batch
+    from ..papers.predictddl.requests import read_batch
 
     cluster = None if inventory is None else read_inventory(inventory)
     defaults = {"variant": variant, "regressor": regressor}
@@ -195,7 +150,7 @@ def _write_answers(answers: list[Answer]) -> None:
             answer.precision,
             format_duration(answer.step_time_s),
             "?" if answer.training_time_s is None else format_duration(answer.training_time_s),
-            f"{answer.epochs:g}",
+            "?" if answer.epochs is None else f"{answer.epochs:g}",
             f"{answer.predictor.dataset_type} v{answer.predictor.version}",
             f"{answer.predictor.variant}, {answer.predictor.regressor}",
             str(answer.task),

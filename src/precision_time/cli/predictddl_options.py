@@ -13,13 +13,6 @@ if TYPE_CHECKING:
     from ..papers.predictddl.registry import Registry
 
 
-def complete_dataset(prefix: str) -> list[str]:
-    """Datasets whose facts are known, that start with `prefix`."""
-    from ..papers.predictddl.datasets import known_dataset_names
-
-    return [name for name in known_dataset_names() if name.startswith(prefix)]
-
-
 def complete_type(prefix: str) -> list[str]:
     """Dataset types that start with `prefix`."""
     from ..papers.predictddl.datasets import dataset_types

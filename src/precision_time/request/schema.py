@@ -208,7 +208,8 @@ class RequestFields(BaseModel):
         str, Option(help="What is trained where a model serves several tasks: squad-finetune, lora ...")
     ] = ""
     dataset: Annotated[
-        str | None, Option(help="imagenet, squad1.1, coco2017 ...", default="the model's usual one")
+        str | None,
+        Option(help="imagenet, squad1.1, coco2017 ...", default="the model's usual one", complete="dataset"),
     ] = None
     samples: Annotated[
         LongCount | None, Option(help="Training samples per epoch.", default="those of --dataset")
@@ -285,6 +286,8 @@ class RequestFields(BaseModel):
     ] = False
     example_inputs: Any = None
     """Inputs of an `nn.Module`."""
+    cluster: Any = None
+    """A `Cluster` or the `ClusterResources` of an inventory, in the place of the fields that describe one."""
 
     @model_validator(mode="before")
     @classmethod

@@ -12,18 +12,17 @@ import numpy as np
 
 from ...corpus.measurement import Measurement
 from ...corpus.store import load_corpus
-from ...errors import ConfigError, NotFittedError, PrecisionTimeError, UnknownNameError, in_one_line
-from ...hardware.device import Cluster
-from .columns import BLIND, PRECISION, VARIANTS, inputs_of, picked
-from .contract import Answer, Outcome, PredictorName, Refusal, Request, TaskMatch
+from ...errors import ConfigError, NotFittedError, PrecisionTimeError, in_one_line
+from .columns import BLIND, PRECISION, inputs_of, picked
+from .contract import Answer, Outcome, PredictorName, Refusal, TaskMatch
 from .datasets import OTHER
 from .embeddings import embedding_of_graph, ghn_version, probe_embeddings, same_probe
 from .pricing import PriceCache
 from .registry import Registry, TrainedType, TrainedVariant
-from .regressors import Floats, Regressor, check_kind
+from .regressors import Floats, Regressor
+from .requests import PredictDDLRequest, Resolved, resolve
 from .task import FARTHEST, find_task
 from .trainer import TypeRuns, input_columns, rows_by_type, train_and_save
-from .workloads import Resolved, resolve
 
 _Predictor = tuple[str, int | None, str, str | None]
 """Dataset type, version, variant and regressor that serve a request."""
@@ -36,7 +35,7 @@ _BLIND_NOTE = "predictddl is blind to precision and software: every precision ge
 
 @dataclass(kw_only=True)
 class PredictDDL:
-    """Predicted times of training runs, by a predictor per data-set type.
+    """Predicted times of training runs, by a predictor per dataset type.
 
     Holds what it has read and trained; the registry on disk is the only state that others see.
     """
@@ -51,10 +50,12 @@ class PredictDDL:
     _prices: PriceCache = field(default_factory=PriceCache, init=False, repr=False)
 
     @overload
-    def predict(self, requests: Request) -> Answer: ...
+    def predict(self, requests: PredictDDLRequest) -> Answer: ...
     @overload
-    def predict(self, requests: Sequence[Request]) -> list[Answer | Refusal]: ...
-    def predict(self, requests: Request | Sequence[Request]) -> Answer | list[Answer | Refusal]:
+    def predict(self, requests: Sequence[PredictDDLRequest]) -> list[Answer | Refusal]: ...
+    def predict(
+        self, requests: PredictDDLRequest | Sequence[PredictDDLRequest]
+    ) -> Answer | list[Answer | Refusal]:
         """The time of one run, or of each of several.
 
         Args:
@@ -62,12 +63,12 @@ class PredictDDL:
                 `Refusal` in its place, and the others are answered.
 
         Raises:
-            UnknownNameError: Model, data set, precision, regressor or variant of a single request is unknown.
-            ConfigError: It asks for what cannot be.
+            UnknownNameError: Model, dataset or precision of a single request is unknown.
+            ConfigError: Its fields do not fit together, or it is not data parallel.
             CaptureError: Its model has no graph, or an empty one.
-            NotFittedError: No predictor serves its data set and none can be trained, or its file is damaged.
+            NotFittedError: No predictor serves its dataset and none can be trained, or its file is damaged.
         """
-        if isinstance(requests, Request):
+        if isinstance(requests, PredictDDLRequest):
             answer = self._batch([requests])[0]
             if isinstance(answer, Exception):
                 raise answer
@@ -77,20 +78,18 @@ class PredictDDL:
             for request, answer in zip(requests, self._batch(requests), strict=True)
         ]
 
-    def _batch(self, requests: Sequence[Request]) -> list[Answer | Exception]:
-        clusters: dict[int, Cluster] = {}
+    def _batch(self, requests: Sequence[PredictDDLRequest]) -> list[Answer | Exception]:
         matches: dict[object, TaskMatch | PrecisionTimeError] = {}
         answers: dict[int, Answer | Exception] = {}
         served: dict[_Predictor, list[_Resolved]] = defaultdict(list)
         for place, request in enumerate(requests):
             try:
-                _check_words(request)
-                resolved = resolve(request, clusters)
+                resolved = resolve(request)
                 match = self._match(resolved, matches)
             except Exception as error:  # noqa: BLE001 - one request never stops the others
                 answers[place] = error
                 continue
-            key = (match.used, request.version, request.variant, request.regressor)
+            key: _Predictor = (match.used, request.version, request.variant, request.regressor)
             served[key].append((place, resolved, match))
         for key, items in served.items():
             answers |= self._serve(key, items)
@@ -137,9 +136,9 @@ class PredictDDL:
             return found
         why = f": {rows.refusal()}" if rows is not None else ""
         raise NotFittedError(
-            f"No predictor serves the data set {name!r}{why}, and no trained type of its kind is closer than "
+            f"No predictor serves the dataset {name!r}{why}, and no trained type of its kind is closer than "
             f"{FARTHEST:g}. Trained: {', '.join(self.registry.types()) or 'none'}. To fix: add measured runs "
-            "and `precision-time predictddl train`, or name a data set of a trained type."
+            "and `precision-time predictddl train`, or name a dataset of a trained type."
         )
 
     @cached_property
@@ -157,19 +156,10 @@ class PredictDDL:
         return trained
 
 
-def answer_batch(service: PredictDDL, items: Sequence[Request | Refusal]) -> list[Answer | Refusal]:
-    """Answers to what `border.read_batch` read, in its order; unreadable items stay as they are."""
-    answers = iter(service.predict([item for item in items if isinstance(item, Request)]))
-    return [next(answers) if isinstance(item, Request) else item for item in items]
-
-
-def _check_words(request: Request) -> None:
-    if request.variant not in VARIANTS:
-        raise UnknownNameError(
-            kind="variant", name=request.variant, known=VARIANTS, hint=f"To fix: use {' or '.join(VARIANTS)}."
-        )
-    if request.regressor is not None:
-        check_kind(request.regressor)
+def answer_batch(service: PredictDDL, items: Sequence[PredictDDLRequest | Refusal]) -> list[Answer | Refusal]:
+    """Answers to what `requests.read_batch` read, in its order; unreadable items stay as they are."""
+    answers = iter(service.predict([item for item in items if isinstance(item, PredictDDLRequest)]))
+    return [next(answers) if isinstance(item, PredictDDLRequest) else item for item in items]
 
 
 def _answers(
@@ -228,20 +218,22 @@ def _answer(
     error: float,
     beyond: Iterable[str],
 ) -> Answer:
-    steps, epochs = item.steps_per_epoch, float(item.request.epochs)
+    request, steps = item.request, item.steps_per_epoch
+    epochs = request.epochs or 1.0
+    run_steps = request.steps or (None if steps is None else steps * epochs)
     notes = [*match.notes, *item.notes, *beyond]
     if predictor.variant == BLIND:
         notes.append(_BLIND_NOTE)
-    if steps is None:
+    if run_steps is None:
         notes.append("samples of the dataset not known: no training time")
     return Answer(
-        name=item.request.name,
+        name=request.name,
         model=item.job.workload.name,
         precision=item.job.precision.name,
         step_time_s=step_time_s,
         steps_per_epoch=steps,
-        epochs=epochs,
-        training_time_s=None if steps is None else steps * epochs * step_time_s,
+        epochs=(request.steps / steps if steps else None) if request.steps else epochs,
+        training_time_s=None if run_steps is None else run_steps * step_time_s,
         predictor=predictor,
         task=match,
         expected_error_percent=error,
