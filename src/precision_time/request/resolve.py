@@ -191,8 +191,7 @@ def cluster_of(request: RequestFields, found: Diagnostics) -> Cluster:
         if isinstance(given, Cluster):
             return given
         found.assume("inventory", *given.notes)
-        cluster: Cluster = given.cluster() if given.custom else _inventory_cluster(given)
-        return cluster
+        return given.cluster() if given.custom else _inventory_cluster(given)
     if device is None and request.node_type is None:
         found.assume("default-device", f"Device not given: {DEFAULT_DEVICE} assumed.")
         device = DEFAULT_DEVICE

@@ -16,13 +16,7 @@ from .weights import Floats32
 
 DIGITS_SOURCE = "digits"
 _SIDE = 32
-_CIFAR_FILES = (
-    "data_batch_1.bin",
-    "data_batch_2.bin",
-    "data_batch_3.bin",
-    "data_batch_4.bin",
-    "data_batch_5.bin",
-)
+_CIFAR_FILES = tuple(f"data_batch_{number}.bin" for number in range(1, 6))
 _CIFAR_TEST = "test_batch.bin"
 _CIFAR_RECORD = 1 + 3 * _SIDE * _SIDE
 _TEST_SHARE, _VALIDATION_SHARE = 0.25, 0.15
