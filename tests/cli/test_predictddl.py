@@ -10,8 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from precision_time.cli.options import complete_dataset
-from precision_time.cli.predictddl import app
-from precision_time.cli.predictddl_options import complete_type
+from precision_time.cli.predictddl import app, complete_type
 from precision_time.errors import ConfigError, UnknownNameError
 
 SCONTROL = "NodeName=n1 CPUTot=64 Gres=gpu:v100:4(S:0-1) RealMemory=385000 State=IDLE Partitions=gpu\n"

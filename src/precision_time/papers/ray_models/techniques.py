@@ -1,4 +1,4 @@
-"""The techniques of `data/techniques.toml`: an estimator, its grid and ranges, and the features that it reads.
+"""The techniques of `data/techniques.toml`: estimators, their grids and ranges, and the features they read.
 
 Linear techniques get every feature, products and terms included. Local ones (kernel, trees, network) get
 those of single columns: products add nothing to a tree, and hide distances in repetitions.
