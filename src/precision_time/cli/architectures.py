@@ -197,10 +197,10 @@ def _report(fitted: Fitted, out: Path | None, json_output: bool) -> None:
             {
                 "out": None if out is None else str(out),
                 "weights_version": fitted.weights.version,
-                "steps": fitted.trained.steps,
-                "minutes": fitted.trained.minutes,
+                "steps": fitted.trained.state.done,
+                "minutes": fitted.trained.state.elapsed_s / 60.0,
                 "chance": fitted.images.chance,
-                "validation_accuracy": fitted.trained.validation,
+                "validation_accuracy": fitted.trained.state.best_score,
                 "scores": [asdict(score) for score in fitted.scores],
             }
         )

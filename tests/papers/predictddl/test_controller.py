@@ -31,10 +31,9 @@ from precision_time.papers.predictddl.columns import (
     picked,
 )
 from precision_time.papers.predictddl.contract import Answer, Refusal
-from precision_time.papers.predictddl.controller import PredictDDL, answer_batch
+from precision_time.papers.predictddl.controller import PredictDDL, PriceCache, answer_batch
 from precision_time.papers.predictddl.datasets import DatasetFacts
 from precision_time.papers.predictddl.embeddings import embedding_of_graph, job_embeddings
-from precision_time.papers.predictddl.pricing import PriceCache
 from precision_time.papers.predictddl.registry import Registry, TrainedType
 from precision_time.papers.predictddl.requests import PredictDDLRequest, read_batch, read_request, resolve
 from precision_time.papers.predictddl.trainer import input_columns

@@ -1,9 +1,9 @@
-"""The controller: requests in, predicted times out, one or a thousand at once."""
+"""The controller and its task checker: requests in, predicted times out, one or a thousand at once."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import overload
@@ -12,16 +12,17 @@ import numpy as np
 
 from ...corpus.measurement import Measurement
 from ...corpus.store import load_corpus
+from ...cost.group import group_key
+from ...cost.job import Job
 from ...errors import ConfigError, NotFittedError, PrecisionTimeError, in_one_line
+from ...learn.table import JobTable, job_table
 from .columns import BLIND, PRECISION, inputs_of, picked
 from .contract import Answer, Outcome, PredictorName, Refusal, TaskMatch
-from .datasets import OTHER
-from .embeddings import embedding_of_graph, ghn_version, probe_embeddings, same_probe
-from .pricing import PriceCache
-from .registry import Registry, TrainedType, TrainedVariant
-from .regressors import Floats, Regressor
+from .datasets import OTHER, DatasetFacts, dataset_distance, dataset_types
+from .embeddings import embedding_of_graph, ghn_version, probe_distance, probe_embeddings, same_probe
+from .registry import Registry, TrainedType
+from .regressors import Floats, Regressor, TrainedVariant
 from .requests import PredictDDLRequest, Resolved, resolve
-from .task import FARTHEST, find_task
 from .trainer import TypeRuns, input_columns, rows_by_type, train_and_save
 
 _Predictor = tuple[str, int | None, str, str | None]
@@ -31,6 +32,40 @@ _Resolved = tuple[int, Resolved, TaskMatch]
 _FEW_ARCHITECTURES = 30
 """Below, errors on the folds of the choice flatter much (docs/devdocs/007-predictddl.md)."""
 _BLIND_NOTE = "predictddl is blind to precision and software: every precision gets the same answer"
+FARTHEST = 3.0
+"""A dataset farther than this from every trained one is not answered for."""
+_SHARED = "one GHN is shared by all dataset types: the embedding part of the distance is 0"
+
+
+@dataclass(kw_only=True, slots=True)
+class PriceCache:
+    """Prices of the jobs that were needed last; one per service, so that they go when the service goes."""
+
+    size: int = 4096
+    """Jobs remembered at most; one batch may exceed it while it is answered."""
+    _tables: OrderedDict[Hashable, tuple[Job, JobTable]] = field(default_factory=OrderedDict)
+    """Each job priced; the job is kept because its key names parts of it by identity."""
+
+    def table(self, jobs: Sequence[Job]) -> JobTable:
+        """`job_table` of the jobs; those priced before are not priced again."""
+        keys = [(group_key(job), job.layout.micro_batch_size) for job in jobs]
+        new = {key: job for key, job in zip(keys, jobs, strict=True) if key not in self._tables}
+        if new:
+            priced = job_table([*new.values()])
+            for row, (key, job) in enumerate(new.items()):
+                self._tables[key] = (job, priced.take(np.array([row])))
+        for key in keys:
+            self._tables.move_to_end(key)
+        rows = [self._tables[key][1] for key in keys]
+        while len(self._tables) > self.size:
+            self._tables.popitem(last=False)
+        return JobTable(
+            features=np.concatenate([row.features for row in rows]),
+            names=rows[0].names,
+            analytical_s=np.concatenate([row.analytical_s for row in rows]),
+            compute_s=np.concatenate([row.compute_s for row in rows]),
+            exposed_s=np.concatenate([row.exposed_s for row in rows]),
+        )
 
 
 @dataclass(kw_only=True)
@@ -154,6 +189,49 @@ class PredictDDL:
                 f"`precision-time predictddl train {dataset_type}`."
             )
         return trained
+
+
+def find_task(
+    registry: Registry, wanted: str, dataset: str, facts: DatasetFacts | None, probe: Floats
+) -> TaskMatch | None:
+    """The task checker: the predictor that serves a dataset; None if one must be trained (papers.md 3.2).
+
+    The distance is that of the facts of the datasets in standard deviations, plus 1 - mean cosine
+    similarity of the embeddings of the probe networks by both GHNs.
+
+    Args:
+        registry: Trained predictors.
+        wanted: Dataset type, `OTHER` for none.
+        dataset: Its name, for the report.
+        facts: Of the dataset; without them only its own type will do.
+        probe: Embeddings of the probe networks by the GHN of the request, shape (n_probe, 32).
+    """
+    trained = registry.types()
+    if wanted in trained:
+        return TaskMatch(outcome=Outcome.HIT, wanted=wanted, used=wanted)
+    known = dataset_types()
+    facts = facts or (known[wanted].example if wanted in known else None)
+    modality = known[wanted].modality if wanted in known else facts.modality if facts else ""
+    near = [
+        (dataset_distance(facts, known[name].example), name)
+        for name in trained
+        if facts is not None and name in known and modality in ("", known[name].modality)
+    ]
+    if not near:
+        return None
+    distance, used = min(near)
+    apart = probe_distance(probe, registry.load(used).probe)
+    if distance + apart > FARTHEST:
+        return None
+    said = [f"no predictor for {dataset!r}: that for {used!r} is closest, {distance + apart:.2f} away"]
+    return TaskMatch(
+        outcome=Outcome.CLOSEST,
+        wanted=dataset,
+        used=used,
+        data_distance=distance,
+        embedding_distance=apart,
+        notes=(*said, *(() if apart else (_SHARED,))),
+    )
 
 
 def answer_batch(service: PredictDDL, items: Sequence[PredictDDLRequest | Refusal]) -> list[Answer | Refusal]:

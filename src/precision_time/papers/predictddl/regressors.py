@@ -169,6 +169,20 @@ class Regressor:
         return made
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainedVariant:
+    """The regressors of every kind that one variant was trained with, and the best of them."""
+
+    names: tuple[str, ...]
+    """Input columns, in order."""
+    best: str
+    """Kind that cross-validation chose."""
+    regressors: Mapping[str, Regressor]
+    """By kind."""
+    scores: Mapping[str, Mapping[str, Any]]
+    """Kind to its errors on held-out architectures, as `ErrorSummary.to_dict` has them."""
+
+
 def check_kind(kind: str) -> str:
     """`kind`, if it is a regressor's name.
 

@@ -24,7 +24,7 @@ from .columns import BLIND, PRECISION, VARIANTS, cluster_columns, inputs_of, pic
 from .datasets import dataset_types, type_of_workload
 from .embeddings import PROBE, ghn_version, job_embeddings, probe_embeddings
 from .fitting import LEAST_GROUPS, LEAST_ROWS, Examples, FitSettings, choose
-from .registry import Registry, TrainedType, TrainedVariant
+from .registry import Registry, TrainedType
 from .regressors import Floats
 
 Progress = Callable[[str], None]
@@ -157,13 +157,7 @@ def train_type(
     for variant in VARIANTS:
         examples = examples_of(variant, table, names, values)
         progress(f"{rows.dataset_type}, {variant}")
-        chosen = choose(examples, replace(used, targets=TARGETS[variant]), progress)
-        variants[variant] = TrainedVariant(
-            names=examples.names,
-            best=chosen.best,
-            regressors=chosen.regressors,
-            scores={kind: score.to_dict() for kind, score in chosen.scores.items()},
-        )
+        variants[variant] = choose(examples, replace(used, targets=TARGETS[variant]), progress)
     return TrainedType(
         dataset_type=rows.dataset_type,
         variants=variants,
