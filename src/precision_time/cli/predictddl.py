@@ -86,7 +86,7 @@ RegistryOption = Annotated[
     typer.Option(
         "--registry",
         file_okay=False,
-        help="Folder of your own trained predictors. Default: your data folder.",
+        help="Folder of user-trained predictors. Default: your data folder.",
     ),
 ]
 VariantOption = Annotated[
@@ -177,7 +177,7 @@ def batch(
 ) -> None:
     """Predict the training times of many requests.
 
-    A line that cannot be answered says why, the others are answered.
+    A line that is refused says why, the others are answered.
 
     Exits with 1 if any request was refused.
     """
@@ -247,7 +247,7 @@ def train(
     *,
     csv: Annotated[
         list[Path] | None,
-        typer.Option("--csv", dir_okay=False, help="Measured runs of your own; may be repeated."),
+        typer.Option("--csv", dir_okay=False, help="Your measured runs; may be repeated."),
     ] = None,
     alone: Annotated[
         bool, typer.Option("--alone", help="Learn from the files given and nothing else.")
@@ -372,13 +372,13 @@ def collect(
     ray: Annotated[str | None, typer.Option("--ray", metavar="ADDRESS", help="A running Ray; auto.")] = None,
     local: Annotated[bool, typer.Option("--local", help="This machine.")] = False,
     custom: Annotated[
-        Path | None, typer.Option("--custom", dir_okay=False, help="File with your own devices.")
+        Path | None, typer.Option("--custom", dir_okay=False, help="File with user-defined devices.")
     ] = None,
     json_output: JsonOption = False,
 ) -> None:
     """Collect what a cluster is made of.
 
-    Says how the catalogue reads it, too.
+    The answer includes how the catalog reads it.
     """
     found = _collected(inventory, slurm, ray, local, "" if custom is None else str(custom))
     try:
@@ -398,7 +398,7 @@ def _write_resources(found: ClusterResources, cluster: Cluster | None) -> None:
         (node.name, node.reported_device, node.device or "-", str(node.num_devices), str(node.cores or ""))
         for node in found.nodes
     ]
-    write_rows(found.source, ("node", "device as reported", "in the catalogue", ">devices", ">cores"), rows)
+    write_rows(found.source, ("node", "device as reported", "in the catalog", ">devices", ">cores"), rows)
     for note in found.notes:
         message(f"Note: {note}")
     if cluster is not None:

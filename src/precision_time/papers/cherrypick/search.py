@@ -57,7 +57,7 @@ def fit_gaussian(x: Floats, y: Floats, *, seed: int) -> Any:
         from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
     except ImportError as error:
         raise MissingExtraError(
-            package="scikit-learn", extra="learners", purpose="search configurations by Bayesian optimisation"
+            package="scikit-learn", extra="learners", purpose="search configurations by Bayesian optimization"
         ) from error
     lengths = np.ones(x.shape[1])
     kernel = ConstantKernel(1.0, _VARIANCES) * Matern(lengths, _LENGTHS, nu=2.5) + WhiteKernel(
@@ -88,7 +88,7 @@ class Outcome:
     """What running one configuration gave."""
 
     cost: float
-    """Whatever is minimised, above 0."""
+    """Whatever is minimized, above 0."""
     time: float
     """What the deadline limits, in its unit, above 0."""
 

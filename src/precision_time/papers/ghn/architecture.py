@@ -28,7 +28,7 @@ _HASH_LENGTH = 32
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class ArchitectureGraph:
-    """Primitives in a topological order, node 0 being the input. All arrays have length N unless said."""
+    """Primitives in a topological order, node 0 being the input. All arrays have length N unless stated."""
 
     name: str
     """For messages; not part of the content."""
@@ -45,7 +45,7 @@ class ArchitectureGraph:
     unknown: Mapping[str, int] = field(default_factory=dict)
     """Operators that the vocabulary does not know, and how often they occur; they were joined through."""
     content_hash: str = ""
-    """Equal for graphs with equal content, whatever they are called."""
+    """Equal for graphs with equal content, under any name."""
 
     def __len__(self) -> int:
         return len(self.primitives)

@@ -26,7 +26,7 @@ _SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp"})
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class ImageSet:
-    """Standardised images (n, channels, side, side) and their classes, in three parts."""
+    """Standardized images (n, channels, side, side) and their classes, in three parts."""
 
     name: str
     shape: ImageShape
@@ -149,7 +149,7 @@ def _in_parts(
     seed: int,
     test: tuple[Floats32, NDArray[np.int64]] | None = None,
 ) -> ImageSet:
-    """Standardise by the training part and split what is not split yet."""
+    """Standardize by the training part and split what is not split yet."""
     classes = int(labels.max()) + 1
     if classes < 2 or len(labels) < _FEWEST * classes:
         raise ConfigError(

@@ -20,7 +20,7 @@ _FORWARD = 0
 
 
 class WidthClass(StrEnum):
-    """Types of one speed and size on the devices of our catalogue: the blocks of an annotated vector."""
+    """Types of one speed and size on the devices of our catalog: the blocks of an annotated vector."""
 
     WIDE = "wide"  # four bytes and more
     TF32 = "tf32"  # four bytes, multiplied on tensor cores

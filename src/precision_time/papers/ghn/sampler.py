@@ -1,4 +1,4 @@
-"""Networks to train a hypernetwork on, drawn at random: a small DeepNets of our own.
+"""Networks to train a hypernetwork on, drawn at random: a small DeepNets.
 
 After DeepNets-1M (Knyazev et al. 2021): cells, widths and depths, plain, residual, grouped, separable and
 dilated convolutions, squeeze-excite, attention, gates, pooling, sums and concatenations of branches; and

@@ -223,14 +223,14 @@ def find_task(
     apart = probe_distance(probe, registry.load(used).probe)
     if distance + apart > FARTHEST:
         return None
-    said = [f"no predictor for {dataset!r}: that for {used!r} is closest, {distance + apart:.2f} away"]
+    note = f"no predictor for {dataset!r}: that for {used!r} is closest, {distance + apart:.2f} away"
     return TaskMatch(
         outcome=Outcome.CLOSEST,
         wanted=dataset,
         used=used,
         data_distance=distance,
         embedding_distance=apart,
-        notes=(*said, *(() if apart else (_SHARED,))),
+        notes=(note,) if apart else (note, _SHARED),
     )
 
 
@@ -281,10 +281,10 @@ def _answers(
             f"trained on {known} architectures only: the usual error is of the folds on which the regressor "
             "was chosen, new architectures may fare much worse"
         )
-        notes = [[*said, few] for said in notes]
+        notes = [[*remarks, few] for remarks in notes]
     return [
-        _answer(item, match, float(step), predictor, error, said)
-        for (item, match), step, said in zip(items, seconds, notes, strict=True)
+        _answer(item, match, float(step), predictor, error, remarks)
+        for (item, match), step, remarks in zip(items, seconds, notes, strict=True)
     ]
 
 
@@ -321,12 +321,12 @@ def _answer(
 
 
 def _beyond(fitted: Regressor, model: TrainedVariant, x: Floats) -> list[list[str]]:
-    """Per request, in words: inputs that training never saw the like of, and answers held back."""
+    """Per request, in words: inputs outside the training data, and answers that were bounded."""
     outside = fitted.inputs.outside(x)
     is_embedding = np.array([name.startswith("ghn") for name in model.names])
     target = fitted.raw_target(x)
     held = (target < fitted.low) | (target > fitted.high)
-    said: list[list[str]] = []
+    found: list[list[str]] = []
     for row in range(len(x)):
         words = [model.names[place] for place in np.flatnonzero(outside[row] & ~is_embedding)]
         notes = [f"beyond what training saw: {', '.join(words)}"] if words else []
@@ -334,6 +334,6 @@ def _beyond(fitted: Regressor, model: TrainedVariant, x: Floats) -> list[list[st
         if parts:
             notes.append(f"the architecture is unlike those of training in {parts} parts of its embedding")
         if held[row]:
-            notes.append("the regressor left the range of measured times: its answer was held to the edge")
-        said.append(notes)
-    return said
+            notes.append("the regressor left the range of measured times: its answer is the bound")
+        found.append(notes)
+    return found

@@ -152,7 +152,7 @@ class Regressor:
         }
         facts = {name: own.pop(name) for name in (*_INPUTS, "projection", "target")}
         if any(np.isnan(values).any() for values in (*own.values(), *facts.values())):
-            raise ValueError(f"{prefix} holds values that are no numbers")
+            raise ValueError(f"{prefix} holds values that are not numbers")
         target_mean, target_scale, low, high = facts["target"].tolist()
         made = cls(
             kind=check_kind(kind),
