@@ -37,10 +37,10 @@ from precision_time.precision.catalog import get_policy
 from precision_time.predict.prediction import Prediction
 from precision_time.predict.predictor import (
     RunLength,
-    memory_of_job,
-    model_flops_utilisation,
+    model_flops_utilization,
     predict_job,
 )
+from precision_time.predict.remedies import memory_of_job
 from precision_time.workload.resolve import load_workload
 from precision_time.workload.workload import Workload
 
@@ -101,7 +101,7 @@ class Point:
     @property
     def mfu(self) -> float:
         """Model FLOPs utilisation of the cost model, 0..1."""
-        return model_flops_utilisation(self.job, float(self.costs.step_time_s[0])) or 0.0
+        return model_flops_utilization(self.job, float(self.costs.step_time_s[0])) or 0.0
 
     @property
     def tokens(self) -> float:

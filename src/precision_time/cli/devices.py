@@ -94,7 +94,7 @@ def _write_device(fields: dict[str, Any], json_output: bool) -> None:
     if json_output:
         write_json(fields)
         return
-    from ..predict.render import format_field
+    from ..rendering import format_field
 
     sources = fields.pop("sources")
     rows = []

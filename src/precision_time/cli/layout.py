@@ -74,7 +74,7 @@ def layout(
     if json_output:
         write_json(search.to_dict())
     else:
-        from ..plan.render import render
+        from ..plan.result import render
 
         write_renderable(render(search, width=page_width()))
     _write_pictures(search, timeline, trace)

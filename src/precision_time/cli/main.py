@@ -41,6 +41,7 @@ COMMANDS: Mapping[str, Place] = {
     "devices": Place("devices", "devices", "List the devices, or one with all its figures."),
     "precisions": Place("precisions", "precisions", "List the precision policies."),
     "stacks": Place("stacks", "stacks", "List the software profiles."),
+    "glossary": Place("glossary", "glossary", "Define the words that an answer prints."),
     "env": Place("env", "env", "Show versions, the corpus, packages and GPUs."),
     "architectures": Place(
         "architectures", "architectures", "List the known architectures most like a model."

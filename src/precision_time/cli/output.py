@@ -67,7 +67,7 @@ def page_width() -> int:
 def write_renderable(renderable: RenderableType) -> None:
     """Write something that rich can draw to stdout: plain text when that is not a terminal."""
     if not sys.stdout.isatty():
-        from ..predict.render import plain_text
+        from ..rendering import plain_text
 
         typer.echo(plain_text(renderable, width=page_width()))
         return

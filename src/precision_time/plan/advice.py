@@ -8,7 +8,7 @@ import numpy as np
 
 from ..cost.memory import memory_of
 from ..parallel.layout import Checkpointing
-from ..predict.fitting import suggest_fit
+from ..predict.remedies import suggest_fit
 from .problem import Problem
 from .pruning import Nearest, fitting
 from .result import Shortfall, layout_name

@@ -8,8 +8,7 @@ from precision_time.cost.stacks import get_stack
 from precision_time.hardware.catalog import get_cluster
 from precision_time.parallel.layout import Checkpointing, Layout
 from precision_time.precision.catalog import get_policy
-from precision_time.predict.changes import memory_of_job
-from precision_time.predict.fitting import suggest_fit
+from precision_time.predict.remedies import memory_of_job, suggest_fit
 from precision_time.units import GIBI
 from precision_time.workload.resolve import load_workload
 
