@@ -66,8 +66,8 @@ def architecture_of(graph: OpGraph) -> ArchitectureGraph:
     """
     if not graph.nodes:
         raise CaptureError(
-            f"Graph {graph.name!r} is empty: an architecture has at least one operator. To fix: capture the "
-            "model again, with example inputs that reach its layers."
+            f"The graph of {graph.name!r} is empty: it has no operators. To fix: capture a model whose "
+            "forward pass computes something, with example inputs that reach its layers."
         )
     nodes, unknown = read_nodes(graph)
     return build_architecture(graph.name, nodes, unknown)

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ...cost.job import Job
-from ...errors import CaptureError, ConfigError, in_one_line, printable, shown, validation_problems
+from ...errors import ConfigError, in_one_line, printable, shown, validation_problems
 from ...hardware.device import Cluster
 from ...hardware.inventory import MOST_NODES, ClusterResources
 from ...hardware.inventory_file import read_inventory
@@ -34,6 +34,7 @@ from .datasets import (
     type_of,
     type_of_workload,
 )
+from .embeddings import embedding_of_graph
 
 _SMALL_SIDE = 64
 """Datasets of smaller images are trained at their own size: ImageNet's 224 pixels are not assumed."""
@@ -108,11 +109,7 @@ def resolve(request: PredictDDLRequest) -> Resolved:
         notes.append(f"image size not given: {facts.side} pixels of {facts.name} assumed")
     job = request.with_(**changes).resolve()
     workload = job.workload
-    if not workload.graph.nodes:
-        raise CaptureError(
-            f"The graph of {workload.name!r} has no operators: there is nothing to predict. To fix: capture "
-            "a model whose forward pass computes something."
-        )
+    embedding_of_graph(workload.graph)  # refuses an empty one
     if request.dataset is None and request.facts is None:
         wanted = type_of_workload(workload)
         facts = known_dataset(workload.dataset) if workload.dataset else None

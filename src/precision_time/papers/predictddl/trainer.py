@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -190,14 +191,11 @@ def input_columns(
     Returns:
         Names and values, shape (n, n_columns).
     """
-    done = 0
-
-    def count(rows: int) -> None:
-        nonlocal done
-        done += rows
-        progress(f"embedding job {done} of {len(jobs)}")
-
-    parts = [job_embeddings(jobs, count, annotated=priced is not None), cluster_columns(jobs)]
+    done = itertools.count(1)
+    embedded = job_embeddings(
+        jobs, lambda _: progress(f"embedding job {next(done)} of {len(jobs)}"), annotated=priced is not None
+    )
+    parts = [embedded, cluster_columns(jobs)]
     if priced is not None:
         parts.append(precision_columns(priced))
     names = tuple(name for part, _ in parts for name in part)
