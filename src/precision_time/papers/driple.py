@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ConfigError, MissingExtraError
+from ..errors import ConfigError, required_module
 from ..workload.graph import OpClass, OpGraph
 from .contract import FeatureTable, Floats, Ints, JobViews, column
 
@@ -213,10 +213,4 @@ def _forward(network: Any, graphs: StaticGraphs, architecture: Ints, x: NDArray[
 
 
 def _torch() -> Any:
-    try:
-        import torch
-    except ImportError as error:
-        raise MissingExtraError(
-            package="torch", extra="torch", purpose="train the Driple-like network"
-        ) from error
-    return torch
+    return required_module("torch", package="torch", extra="torch", purpose="train the Driple-like network")

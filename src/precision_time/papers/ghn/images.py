@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import ConfigError, MissingExtraError
+from ...errors import ConfigError, required_module
 from .sampler import ImageShape
 from .weights import Floats32
 
@@ -69,13 +69,9 @@ def load_images(source: str, seed: int = 0) -> ImageSet:
 
 def _digits(seed: int) -> ImageSet:
     """1,797 handwritten digits of 8 x 8: UCI Optical Recognition of Handwritten Digits."""
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError as error:
-        raise MissingExtraError(
-            package="scikit-learn", extra="learners", purpose="train on its digits"
-        ) from error
-    data = load_digits()
+    data = required_module(
+        "sklearn.datasets", package="scikit-learn", extra="learners", purpose="train on its digits"
+    ).load_digits()
     pixels = data.images[:, None, :, :].astype(np.float32)
     return _in_parts(DIGITS_SOURCE, pixels, data.target.astype(np.int64), seed)
 
@@ -130,14 +126,11 @@ def _read_classes(folder: Path, classes: Sequence[str]) -> tuple[Floats32, NDArr
 
 
 def _read_image(path: Path) -> Floats32:
+    image = required_module("PIL.Image", package="Pillow", extra="capture", purpose="read image files")
     try:
-        from PIL import Image, UnidentifiedImageError
-    except ImportError as error:
-        raise MissingExtraError(package="Pillow", extra="capture", purpose="read image files") from error
-    try:
-        with Image.open(path) as opened:
+        with image.open(path) as opened:
             small = opened.convert("RGB").resize((_SIDE, _SIDE))
-    except (UnidentifiedImageError, OSError) as error:
+    except OSError as error:  # UnidentifiedImageError is one
         raise ConfigError(f"{path} is not a readable image ({error}). To fix: remove it.") from error
     return np.asarray(small, dtype=np.float32).transpose(2, 0, 1)
 

@@ -7,7 +7,6 @@ are made inside the training part.
 
 from __future__ import annotations
 
-import importlib
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...corpus.splits import grouped_folds
-from ...errors import ConfigError, MissingExtraError
+from ...errors import ConfigError, required_module
 from ...learn.metrics import summarize
 from .columns import ANNOTATED, EMBEDDING
 from .regressors import KINDS, Floats, Regressor, Standardizer, TrainedVariant, check_kind
@@ -235,12 +234,12 @@ def _sklearn(module: str) -> Any:
     Raises:
         MissingExtraError: If it is not installed.
     """
-    try:
-        return importlib.import_module(f"sklearn.{module}")
-    except ImportError as error:
-        raise MissingExtraError(
-            package="scikit-learn", extra="learners", purpose="train PredictDDL's regressors"
-        ) from error
+    return required_module(
+        f"sklearn.{module}",
+        package="scikit-learn",
+        extra="learners",
+        purpose="train PredictDDL's regressors",
+    )
 
 
 def _fitted_arrays(
