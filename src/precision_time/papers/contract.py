@@ -114,7 +114,7 @@ class PredictorOptions:
 
 
 class PublishedPredictor(Protocol):
-    """What can be said of a predictor before it is fitted."""
+    """What is known of a predictor before it is fitted."""
 
     @property
     def title(self) -> str:

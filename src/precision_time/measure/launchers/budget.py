@@ -19,7 +19,7 @@ from statistics import fmean, linear_regression
 import numpy as np
 from numpy.typing import NDArray
 
-from ...papers.ernest_design import ernest_features, scaled
+from ...papers.ernest import ernest_features, scaled
 from ..trial import TrainingTrial
 
 Floats = NDArray[np.float64]

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError, UnknownNameError
+from ...io import packaged_toml
 from ...workload.families.tables import dataset_table, normalize
 from ...workload.workload import Workload
 
@@ -66,11 +65,6 @@ class DatasetType:
     tasks: tuple[re.Pattern[str], ...]
 
 
-def dataset_types() -> Mapping[str, DatasetType]:
-    """Every type by name, in the order in which they are tried."""
-    return _types()
-
-
 def type_of_workload(workload: Workload) -> str:
     """The dataset type of a workload, `OTHER` if it is of none: by its dataset, else by its task."""
     return type_of(workload.dataset, workload.task, workload.graph.image_size)
@@ -86,7 +80,7 @@ def type_of(dataset: str, task: str, image_size: int | None = None) -> str:
     for words, which in ((normalize(dataset), "datasets"), (task.lower(), "tasks")):
         if not words:
             continue
-        for kind in _types().values():
+        for kind in dataset_types().values():
             too_large = kind.largest_side is not None and (image_size or math.inf) > kind.largest_side
             if not too_large and any(pattern.search(words) for pattern in getattr(kind, which)):
                 return kind.name
@@ -149,9 +143,8 @@ def _deviations() -> NDArray[np.float64]:
     return deviations
 
 
-@cache
 def _file() -> Mapping[str, Any]:
-    return tomllib.loads(files(__package__).joinpath("data/types.toml").read_text(encoding="utf-8"))
+    return packaged_toml(__package__, "data/types.toml")
 
 
 @cache
@@ -174,7 +167,8 @@ def _facts() -> Mapping[str, DatasetFacts]:
 
 
 @cache
-def _types() -> Mapping[str, DatasetType]:
+def dataset_types() -> Mapping[str, DatasetType]:
+    """Every type by name, in the order in which they are tried."""
     return {
         name: DatasetType(
             name=name,
