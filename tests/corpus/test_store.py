@@ -13,7 +13,6 @@ from precision_time.corpus import store as store_module
 from precision_time.corpus.columns import to_json
 from precision_time.corpus.measurement import Measurement, Rejected
 from precision_time.corpus.store import (
-    SCHEMA_VERSION,
     MeasurementStore,
     corpus_fingerprint,
     corpus_store,
@@ -122,28 +121,6 @@ def test_sources_are_counted(filled):
     assert counts["maxtext"] == {"rows": 1, "usable": 1, "rejected": 0}
 
 
-def test_rows_added_later_follow_the_earlier_ones(filled, measurements):
-    own = replace(measurements[0], source="own", measured_step_time_s=0.25)
-    with MeasurementStore(filled) as store:
-        store.add([own])
-        assert store.measurements()[-1] == own
-        assert store.sources()["own"]["rows"] == 1
-
-
-def test_a_failing_import_leaves_nothing_behind(filled, measurements):
-    def breaking():
-        yield replace(measurements[0], source="half")
-        raise RuntimeError("power cut")
-
-    with MeasurementStore(filled) as store:
-        with pytest.raises(RuntimeError):
-            store.add(breaking())
-        assert store.measurements() == measurements
-        assert store.measurements(source="half") == []
-        store.add([measurements[0]])  # and it still works
-        assert len(store) == len(measurements) + 1
-
-
 def test_write_store_replaces_only_when_complete(filled, measurements):
     def breaking():
         yield measurements[0]
@@ -164,38 +141,6 @@ def test_the_same_rows_give_the_same_file(tmp_path, measurements):
     write_store(first, measurements)
     write_store(second, measurements)
     assert first.read_bytes() == second.read_bytes()
-
-
-def test_read_only_store_refuses_rows(filled, measurements):
-    with MeasurementStore(filled, read_only=True) as store, pytest.raises(CorpusError, match="read only"):
-        store.add(measurements)
-
-
-def test_missing_store(tmp_path):
-    with pytest.raises(CorpusError, match="no measurement store"):
-        MeasurementStore(tmp_path / "none.sqlite", read_only=True)
-
-
-def test_newer_store_is_refused(filled):
-    with sqlite3.connect(filled) as connection:
-        connection.execute(f"PRAGMA user_version={SCHEMA_VERSION + 1}")
-    connection.close()
-    with pytest.raises(CorpusError, match=rf"version {SCHEMA_VERSION + 1}.*newer.*upgrade"):
-        MeasurementStore(filled)
-
-
-def test_foreign_files_are_refused(tmp_path):
-    text = tmp_path / "notes.sqlite"
-    text.write_text("this is no database, but it is long enough to look at " * 20)
-    foreign = tmp_path / "foreign.sqlite"
-    with sqlite3.connect(foreign) as connection:
-        connection.execute("CREATE TABLE song (title TEXT)")
-    connection.close()
-    for path in (text, foreign):
-        for read_only in (True, False):
-            with pytest.raises(CorpusError, match="measurement store"):
-                MeasurementStore(path, read_only=read_only)
-    assert text.read_text().startswith("this is no database")
 
 
 def test_damaged_rows_are_an_error_with_a_way_out(filled):

@@ -271,9 +271,15 @@ def read_results_csv(path: str | Path) -> list[TrialResult]:
     """
     try:
         with open(path, encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file))
+            reader = csv.DictReader(file)
+            names, rows = reader.fieldnames or COLUMNS, list(reader)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise CorpusError(f"{path} cannot be read: {error}. To fix: check the path.") from error
+    if "campaign" not in names or "key" not in names:
+        raise CorpusError(
+            f"{path} is no table of trials: it has no columns 'campaign' and 'key'. To fix: name a file that "
+            "`precision-time campaign export` wrote."
+        )
     return [TrialResult.from_dict({name: cell for name, cell in row.items() if cell}) for row in rows]
 
 

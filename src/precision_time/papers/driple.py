@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ..errors import ConfigError, required_module
 from ..workload.graph import OpClass, OpGraph
-from .contract import FeatureTable, Floats, Ints, JobViews, column
+from .contract import FeatureTable, Floats, Ints, JobViews, column, require_rows
 
 SUPER_NODES = 24
 WIDTH, LAYERS = 48, 3
@@ -90,8 +90,10 @@ class DripleLike:
         """Train on the rows.
 
         Raises:
+            ConfigError: If there are no rows.
             MissingExtraError: If torch is not installed.
         """
+        require_rows(rows, self.title)
         torch, graphs = _torch(), static_graphs(table.graphs)
         draw = np.random.default_rng(self.seed)
         if len(rows) > MOST_ROWS:

@@ -31,7 +31,7 @@ from typing import ClassVar
 import numpy as np
 
 from ..errors import ConfigError
-from .contract import FeatureTable, Floats, Ints, JobViews, column
+from .contract import FeatureTable, Floats, Ints, JobViews, column, require_rows
 from .per_job import Configurations, MeasurementBudget
 
 SMALL_SHARE = 1.0 / 8.0
@@ -133,6 +133,7 @@ class ErnestPooled:
 
     def fit(self, table: FeatureTable, rows: Ints) -> FittedPooled:
         """Fit per dataset where it has at least four rows, and over all rows."""
+        require_rows(rows, self.title)
         dataset, batch, devices = _columns(table.jobs.take(rows))
         measured_s = table.measured_s[rows]
         fitted: dict[int, FittedErnest] = {}
