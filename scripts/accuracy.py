@@ -17,13 +17,13 @@ import numpy as np
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.store import load_corpus
 from precision_time.evaluation.cross_validation import Runs
-from precision_time.evaluation.metrics import errors_percent, rows_of_groups
+from precision_time.evaluation.metrics import rows_of_groups
 from precision_time.evaluation.pricing import priced_corpus
 from precision_time.evaluation.report import FOLDS, SECTIONS, report_of
 from precision_time.evaluation.tables import Report, columns_of, markdown, table_lines
 from precision_time.executor import process_map
 from precision_time.io import cache_folder
-from precision_time.learn.metrics import summarize
+from precision_time.learn.metrics import errors_percent, summarize
 from precision_time.learn.training import PROTOCOLS, train
 from precision_time.papers.contract import Floats
 

@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from precision_time.corpus.splits import Fold
 from precision_time.corpus.store import load_corpus
-from precision_time.evaluation.pricing import priced_corpus, take
+from precision_time.evaluation.pricing import priced_corpus
 from precision_time.evaluation.protocols import PROTOCOLS
 from precision_time.evaluation.report import FOLDS, sample_families
 from precision_time.io import cache_folder
-from precision_time.learn.cross_validation import Fold
 from precision_time.learn.distance import shrinkage, training_set
 from precision_time.learn.stages import DEFAULT_SETTINGS, BoosterSettings, boost
 from precision_time.learn.table import MeasuredTable
@@ -311,7 +311,7 @@ def main() -> None:
     whole = priced_corpus(usable, progress=_tell, folder=cache_folder()).table
     chosen = {row.row_id for row in sample_families(whole.measurements, options.rows)}
     drawn = [index for index, row in enumerate(whole.measurements) if row.row_id in chosen]
-    table = take(whole, np.array(drawn, dtype=np.intp))
+    table = whole.take(np.array(drawn, dtype=np.intp))
     bench = Bench(table=table, weights=row_weights(table))
     folds = {name: PROTOCOLS[name].split(table.measurements, 0, FOLDS)[0] for name in HELD_OUT_BY}
     parts = [

@@ -9,8 +9,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from precision_time.evaluation.comparison import compare
-from precision_time.evaluation.comparison_page import comparison_page
+from precision_time.evaluation.comparison import compare, comparison_page
 from precision_time.evaluation.plots import comparison_plots
 
 DOCS = Path(__file__).resolve().parents[1] / "docs" / "reference"

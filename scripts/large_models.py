@@ -19,8 +19,7 @@ from held_out_sources import Floats, HeldOutSource, corpus_table, hold_out
 
 from precision_time import __version__
 from precision_time.corpus.measurement import Measurement
-from precision_time.evaluation.metrics import errors_percent
-from precision_time.learn.metrics import summarize
+from precision_time.learn.metrics import errors_percent, summarize
 from precision_time.learn.table import MeasuredTable
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "large-models.md"

@@ -24,7 +24,7 @@ import numpy as np
 from precision_time.corpus.jobs import job_of
 from precision_time.corpus.splits import SplitBy, group_numbers, grouped_folds
 from precision_time.corpus.store import load_corpus
-from precision_time.evaluation.pricing import priced_corpus, take
+from precision_time.evaluation.pricing import priced_corpus
 from precision_time.io import cache_folder
 from precision_time.learn.metrics import summarize
 from precision_time.learn.table import MeasuredTable
@@ -94,7 +94,7 @@ def _show(registry: Registry) -> None:
 
 def _rows_of(table: MeasuredTable, rows: TypeRuns) -> MeasuredTable:
     wanted = {id(item) for item in rows.measurements}
-    return take(table, np.array([n for n, item in enumerate(table.measurements) if id(item) in wanted]))
+    return table.take(np.array([n for n, item in enumerate(table.measurements) if id(item) in wanted]))
 
 
 def _write(rows: TypeRuns, table: MeasuredTable, folder: Path) -> None:

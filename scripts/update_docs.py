@@ -42,6 +42,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 EXAMPLES = DOCS / "examples"
+GLOSSARY = ROOT / "src" / "precision_time" / "cli" / "data" / "glossary.md"
+"""`precision-time glossary` prints it; docs/ has a copy."""
 BLOCK = re.compile(
     r"(<!-- (run|silent|fails|python|file|help|list|table): ?(.*?) ?-->\n)(.*?)(<!-- end -->)", re.DOTALL
 )
@@ -359,6 +361,9 @@ def outdated() -> Iterator[tuple[Path, str]]:
         text = page.read_text(encoding="utf-8")
         if BLOCK.search(text) and (new := filled(text)) != text:
             yield page, new
+    glossary = GLOSSARY.read_text(encoding="utf-8")
+    if glossary != (DOCS / GLOSSARY.name).read_text(encoding="utf-8"):
+        yield DOCS / GLOSSARY.name, glossary
     for name, command in PICTURES.items():
         path = DOCS / "images" / name
         with sandbox():

@@ -10,6 +10,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from precision_time.errors import (
     ConfigError,
+    MissingExtraError,
+    OutputError,
+    PrecisionTimeError,
     UnknownNameError,
     in_one_line,
     printable,
@@ -76,3 +79,19 @@ def test_few_of_many_broken_rules_are_listed() -> None:
 def test_unexpected_errors_are_one_line() -> None:
     assert in_one_line(KeyError("a\nb")).startswith("Unexpected error KeyError: ")
     assert "\n" not in in_one_line(ValueError("a\nb"))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        UnknownNameError(kind="model", name="resent50", known=["resnet50"], hint=""),
+        MissingExtraError(package="torch", extra="capture", purpose="capture"),
+        OutputError("no space"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_errors_travel_between_processes(error: PrecisionTimeError) -> None:
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is type(error)
+    assert str(copy) == str(error)
+    assert copy.__dict__ == error.__dict__

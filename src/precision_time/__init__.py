@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from .predict.api import predict_time as predict_time
     from .predict.compare import PrecisionComparison as PrecisionComparison
     from .predict.compare import compare_precisions as compare_precisions
-    from .predict.prediction import Evidence as Evidence
     from .predict.prediction import Interval as Interval
+    from .predict.prediction import NearestMeasurement as NearestMeasurement
     from .predict.prediction import Prediction as Prediction
     from .request.request import Request as Request
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Evidence": ".predict.prediction",
     "Interval": ".predict.prediction",
     "LayoutSearch": ".plan.result",
+    "NearestMeasurement": ".predict.prediction",
     "PrecisionComparison": ".predict.compare",
     "PrecisionTimeError": ".errors",
     "Prediction": ".predict.prediction",
@@ -38,9 +38,9 @@ _HOMES = {
 """Public names and their homes, imported on first use, so that `import precision_time` stays fast."""
 
 __all__ = [
-    "Evidence",
     "Interval",
     "LayoutSearch",
+    "NearestMeasurement",
     "PrecisionComparison",
     "PrecisionTimeError",
     "Prediction",

@@ -20,6 +20,7 @@ they are kept short and free of control characters: `shown` for a value, `printa
 from __future__ import annotations
 
 import difflib
+import importlib
 import reprlib
 from collections.abc import Iterable
 from typing import Any
@@ -85,6 +86,13 @@ class PrecisionTimeError(Exception):
         super().__init__(printable(message))
 
 
+def _restored(kind: type[Exception], args: tuple[Any, ...], state: dict[str, Any]) -> Exception:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
 def in_one_line(error: BaseException) -> str:
     """What an error says; of one that this package does not raise on purpose, that nobody foresaw it."""
     said = " ".join(printable(str(error)).split())
@@ -99,7 +107,7 @@ class ConfigError(PrecisionTimeError, ValueError):
 
 
 class CatalogError(ConfigError):
-    """A catalogue entry is unknown or malformed."""
+    """A catalog entry is unknown or malformed."""
 
 
 class LayoutError(ConfigError):
@@ -137,9 +145,31 @@ class MissingExtraError(PrecisionTimeError, ImportError):
             f"To fix: pip install 'precision-time[{extra}]'."
         )
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For other processes: the constructor takes no message."""
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def required_module(name: str, *, package: str, extra: str, purpose: str) -> Any:
+    """A module of an optional dependency.
+
+    Args:
+        name: As it is imported, such as `sklearn.svm`.
+        package: What is to be installed.
+        extra: The extra of this project that brings it.
+        purpose: What it is needed for, as the end of "... is needed to".
+
+    Raises:
+        MissingExtraError: If it is not installed.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise MissingExtraError(package=package, extra=extra, purpose=purpose) from error
+
 
 class UnknownNameError(ConfigError):
-    """A name that no catalogue holds.
+    """A name that no catalog holds.
 
     Args:
         kind: What sort of thing was named ("model", "device", "precision").
@@ -155,6 +185,10 @@ class UnknownNameError(ConfigError):
         guess = f" Did you mean {' or '.join(repr(n) for n in self.nearest)}?" if self.nearest else ""
         fix = hint if "To fix" in hint else f"To fix: use a known name. {hint}"
         super().__init__(f"Unknown {kind} {shown(name)}.{guess} {fix}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For other processes: the constructor takes no message."""
+        return _restored, (type(self), self.args, self.__dict__)
 
 
 def nearest_names(name: str, known: Iterable[str], *, limit: int = 3) -> tuple[str, ...]:

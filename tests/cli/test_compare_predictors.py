@@ -1,4 +1,4 @@
-"""`compare-predictors` prints tables and JSON, and refuses what cannot be."""
+"""`compare-predictors` prints tables and JSON, and refuses wrong options."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from precision_time.cli import compare_predictors
-from precision_time.cli.compare_predictors import complete_predictor
+from precision_time.cli.report import compare_predictors, complete_predictor
 from precision_time.errors import ConfigError, UnknownNameError
 
 pytest.importorskip("sklearn")
 
 app = typer.Typer()
-app.command()(compare_predictors.compare_predictors)
+app.command()(compare_predictors)
 
 
 @pytest.mark.parametrize(
@@ -27,7 +26,7 @@ app.command()(compare_predictors.compare_predictors)
         (["--markdown", "no-such-folder/a.md"], ConfigError, "its folder does not exist"),
     ],
 )
-def test_what_cannot_be_is_refused(words: list[str], error: type[Exception], message: str) -> None:
+def test_wrong_options_are_refused(words: list[str], error: type[Exception], message: str) -> None:
     answer = CliRunner().invoke(app, words)
     assert isinstance(answer.exception, error)
     assert message in str(answer.exception)

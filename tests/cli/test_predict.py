@@ -15,7 +15,7 @@ from precision_time.request.request import Request
 
 KEYS = {
     *("step_time_s", "terms", "interval", "epoch_time_s", "total_time_s", "throughput", "throughput_unit"),
-    *("mfu", "memory_bytes_per_device", "fits", "evidence", "diagnostics"),
+    *("mfu", "memory_bytes_per_device", "fits", "nearest_measurements", "diagnostics"),
 }
 
 
@@ -42,6 +42,7 @@ def answer_for(precision: str, batch_size: float) -> Prediction:
         memory_bytes_per_device=2e10,
         memory_terms={"activations": 2e10},
         fits=True,
+        link_seconds={},
         analytical_step_time_s=0.24,
         diagnostics=(Diagnostic("extrapolation", Severity.WARNING, "said once"),),
     )
@@ -166,8 +167,8 @@ SHAPE = {
     **dict.fromkeys(("epoch_time_s", "total_time_s", "mfu"), float | None),
     **dict.fromkeys(("micro_batch_size", "global_batch_size", "step_time_s", "throughput"), float),
     **dict.fromkeys(("memory_bytes_per_device", "analytical_step_time_s"), float),
-    **dict.fromkeys(("terms", "memory_terms", "interval"), dict),
-    **dict.fromkeys(("evidence", "diagnostics"), list),
+    **dict.fromkeys(("terms", "memory_terms", "interval", "link_seconds"), dict),
+    **dict.fromkeys(("nearest_measurements", "diagnostics"), list),
     "fits": bool,
 }
 RUN_SHAPE = {
@@ -186,7 +187,7 @@ def test_the_shape_of_a_real_answer_in_json(cli: Callable[..., Any], words: str)
     assert document.keys() == SHAPE.keys()
     assert all(isinstance(value, float) for name in ("terms", "memory_terms", "interval")
                for value in document[name].values())  # fmt: skip
-    for run in document["evidence"]:
+    for run in document["nearest_measurements"]:
         assert run.keys() == RUN_SHAPE.keys()
         assert all(isinstance(run[name], kind) for name, kind in RUN_SHAPE.items())
     assert document["diagnostics"]

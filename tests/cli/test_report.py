@@ -1,4 +1,4 @@
-"""`report` prints the tables asked for, and refuses what it could not write."""
+"""`report` prints the requested tables, and refuses files that it could not write."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_table_as_text_json_and_markdown(cli, tmp_path: Path) -> None:
         (["--html", "no-such-folder/a.html"], "--html no-such-folder/a.html: its folder does not exist"),
     ],
 )
-def test_what_cannot_be_is_refused(cli, words: list[str], message: str) -> None:
+def test_wrong_options_are_refused(cli, words: list[str], message: str) -> None:
     answer = cli("report", *words)
     assert (answer.code, answer.out) == (2, "")
     assert message in answer.err

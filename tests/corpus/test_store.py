@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
 from precision_time import predict_time
 from precision_time.corpus import store as store_module
+from precision_time.corpus.columns import to_json
 from precision_time.corpus.measurement import Measurement, Rejected
 from precision_time.corpus.store import (
     MeasurementStore,
@@ -20,6 +21,31 @@ from precision_time.corpus.store import (
     write_store,
 )
 from precision_time.errors import CorpusError
+from precision_time.parallel.layout import Layout
+
+STORED_WITHOUT = {
+    **dict.fromkeys(("dp", "tp", "pp", "cp", "ep", "virtual_pp", "num_micro_batches", "prefetch"), 1),
+    **dict.fromkeys(("zero_stage", "shard_size"), 0),
+    **dict.fromkeys(("checkpointing", "offload"), "none"),
+    "sequence_parallel": False,
+    "bucket_bytes": 25 * 2**20,
+    "data_parallel_engine": "ddp",
+    "expert_tp": None,
+    "reshard_after_forward": True,
+    "schedule": "1f1b",
+    "stage_layers": (),
+    "context_method": "ring",
+    "expert_capacity": 0.0,
+    "checkpointed_share": 1.0,
+    "rank_order": ("tp", "cp", "dp", "pp"),
+}
+"""Of a layout: stores in use leave these values out, so that they must stay the defaults of `Layout`."""
+
+
+def test_defaults_of_a_layout_are_those_that_stores_leave_out():
+    assert {**asdict(Layout()), **STORED_WITHOUT} == asdict(Layout())
+    assert STORED_WITHOUT.keys() | {"micro_batch_size"} == asdict(Layout()).keys()
+    assert to_json(Layout(micro_batch_size=1.0)) == '{"micro_batch_size":1.0}'
 
 
 @pytest.fixture
@@ -142,7 +168,7 @@ def test_local_store_lies_where_the_environment_says(tmp_path, monkeypatch, meas
 @pytest.mark.parametrize("platform", ["linux", "darwin", "win32"])
 def test_local_store_has_a_place_on_every_platform(monkeypatch, platform):
     monkeypatch.delenv("PRECISION_TIME_HOME", raising=False)
-    monkeypatch.setattr(store_module.sys, "platform", platform)
+    monkeypatch.setattr("sys.platform", platform)
     path = local_store_path()
     assert path.parent.name == "precision-time" and path.is_absolute()
 

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from precision_time import find_layouts
+from precision_time.cli.glossary import entries_of, glossary_text
 from precision_time.corpus.jobs import job_of
 from precision_time.corpus.store import load_corpus
-from precision_time.cost.group import group_of_jobs
+from precision_time.cost.job import group_of_jobs
 from precision_time.cost.memory import memory_of
 
 GLOSSARY = Path(__file__).resolve().parents[2] / "docs" / "glossary.md"
-ENTRIES = dict(re.findall(r"^### (.+)\n\n(.+)", GLOSSARY.read_text(encoding="utf-8"), re.MULTILINE))
+ENTRIES = entries_of(glossary_text())
 PRINTED = (
     *("step time", "interval", "coverage", "throughput", "MFU", "memory per device", "does not fit", "epoch"),
     *("run", "precision", "batch", "stack", "nearest measurements", "similarity", "assumed", "extrapolation"),
@@ -52,3 +53,7 @@ def test_entries_say_something_and_stand_once() -> None:
     headings = re.findall(r"^### (.+)$", GLOSSARY.read_text(encoding="utf-8"), re.MULTILINE)
     assert len(headings) == len(set(headings)) == len(ENTRIES)
     assert all(len(text) > 20 for text in ENTRIES.values())
+
+
+def test_the_page_is_the_glossary_of_the_package() -> None:
+    assert GLOSSARY.read_text(encoding="utf-8") == glossary_text(), "To fix: make docs"

@@ -10,9 +10,9 @@ from precision_time.evaluation.comparison import (
     QUESTIONS,
     compare,
     compared,
+    comparison_page,
     comparison_runs,
 )
-from precision_time.evaluation.comparison_page import comparison_page
 from precision_time.evaluation.cross_validation import ALL, JOBS, Predictions
 from precision_time.evaluation.measured_jobs import sampled_jobs
 from precision_time.evaluation.metrics import scored_errors_percent

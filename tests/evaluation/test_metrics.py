@@ -11,12 +11,12 @@ from precision_time.corpus.measurement import Measurement, Quality
 from precision_time.evaluation.families import PrecisionFamily
 from precision_time.evaluation.generalization import limits_table, speed_ups
 from precision_time.evaluation.metrics import (
-    mape,
     ranking_tau,
     repeat_deviations,
     worst_groups,
 )
 from precision_time.evaluation.precision_tables import PAPER_WORST_PERCENT, blind_floor, spreads
+from precision_time.learn.metrics import mape
 from precision_time.learn.table import JobTable, MeasuredTable
 
 TIMES = st.lists(st.floats(1e-3, 1e3), min_size=2, max_size=6)
@@ -109,10 +109,10 @@ def test_worst_groups_come_first_with_what_limits_them() -> None:
     noise = np.where(np.arange(20) < 10, np.nan, 25.0)
     found = worst_groups(table, factors, lambda item: item.model, noise=noise)
     assert [group.name for group in found] == ["slow", "mixed", "good"]
-    assert [group.n for group in found] == [5, 10, 5]
+    assert [group.errors.n for group in found] == [5, 10, 5]
     assert found[0].limit == "missing physics: wrong by one factor"
     assert found[1].limit == "data noise"
-    assert found[0].bias_percent == pytest.approx(50.0)
+    assert found[0].errors.bias_percent == pytest.approx(50.0)
 
 
 def test_small_groups_and_rows_not_asked_are_left_out() -> None:
@@ -120,7 +120,7 @@ def test_small_groups_and_rows_not_asked_are_left_out() -> None:
     predicted = np.full(10, 2.0)
     predicted[9] = np.nan
     (group,) = worst_groups(table, predicted, lambda item: item.model, noise=np.full(10, np.nan))
-    assert (group.name, group.n, group.limit) == ("many", 5, "missing facts")
+    assert (group.name, group.errors.n, group.limit) == ("many", 5, "missing facts")
 
 
 FAMILY = PrecisionFamily(rows={"fp16": np.array([0]), "fp32": np.array([1, 2]), "fp64": np.array([3])})

@@ -15,7 +15,7 @@ from precision_time.evaluation.ablations import (
     with_terms,
 )
 from precision_time.evaluation.cache import prune
-from precision_time.evaluation.pricing import priced_corpus, take
+from precision_time.evaluation.pricing import priced_corpus
 from precision_time.papers.contract import column
 
 MODELS = ("bert-base", "resnet50")
@@ -118,10 +118,10 @@ def test_the_oldest_of_the_cache_goes_first(tmp_path) -> None:
 
 def test_taking_rows_takes_all_columns(priced) -> None:
     rows = np.array([4, 2])
-    part = priced.take(rows)
-    assert part.table.measurements == tuple(priced.table.measurements[row] for row in rows)
-    np.testing.assert_array_equal(take(priced.table, rows).measured_s, priced.table.measured_s[rows])
-    np.testing.assert_array_equal(part.shape_ratio, priced.shape_ratio[rows])
+    part = priced.table.take(rows)
+    assert part.measurements == tuple(priced.table.measurements[row] for row in rows)
+    assert_same(part.jobs, priced.table.jobs.take(rows))
+    np.testing.assert_array_equal(part.measured_s, priced.table.measured_s[rows])
 
 
 def test_terms_add_up_and_go_back(priced) -> None:

@@ -11,7 +11,6 @@ from precision_time.learn.distance import (
     local_weight,
     positions_of,
     shrinkage,
-    shrinkage_at,
     training_set,
 )
 from precision_time.learn.table import JobTable
@@ -42,9 +41,10 @@ def test_a_correction_holds_less_the_farther_a_job_is(distances: list[float]) ->
 
 
 def test_among_measured_runs_the_whole_correction_holds() -> None:
-    assert shrinkage_at(0.0) == shrinkage_at(LOCAL_RADIUS) == 1.0
-    assert 0.2 < shrinkage_at(MODERATE_RADIUS) < 0.6
-    assert shrinkage_at(1e3) < 1e-4
+    among, at_radius, moderate, far = shrinkage(np.array([0.0, LOCAL_RADIUS, MODERATE_RADIUS, 1e3]))
+    assert among == at_radius == 1.0
+    assert 0.2 < moderate < 0.6
+    assert far < 1e-4
 
 
 @pytest.mark.parametrize(("share", "full_until"), [(shrinkage, 1.5), (local_weight, 1.0)])

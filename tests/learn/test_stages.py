@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from precision_time.corpus.measurement import Measurement
+from precision_time.corpus.splits import Fold
 from precision_time.errors import NotFittedError
 from precision_time.executor import process_map
 from precision_time.learn.artifact import MeasurementIndex, TrainedPredictor, load_predictor
-from precision_time.learn.cross_validation import Fold, out_of_fold_by_stage
 from precision_time.learn.distance import LOCAL_RADIUS, shrinkage, training_set
 from precision_time.learn.intervals import EXTRAPOLATION, IntervalModel, fit_quantiles
 from precision_time.learn.stages import (
@@ -21,6 +21,7 @@ from precision_time.learn.stages import (
     fit_stages,
 )
 from precision_time.learn.table import JobTable, MeasuredTable
+from precision_time.learn.training import out_of_fold_by_stage
 from precision_time.learn.trees import NO_TREES
 
 NAMES = (
@@ -108,7 +109,6 @@ def predictor_of(correction):
             keys=np.zeros((N, 3), dtype=np.float32),
             measurement_ids=np.arange(N),
             predicted_s=TABLE.measured_s,
-            squares=np.zeros(N, dtype=np.float32),
         ),
         model_card={"seed": 0, "devices": ["none"]},
     )

@@ -76,12 +76,12 @@ def test_memory_is_a_sum_and_decides_the_fit(answer):
     assert any("Does not fit" in line and "GiB" in line for line in small.warnings)
 
 
-def test_evidence_is_real_and_near(answer):
-    assert answer.evidence
-    similar = [run.similarity for run in answer.evidence]
+def test_nearest_measurements_is_real_and_near(answer):
+    assert answer.nearest_measurements
+    similar = [run.similarity for run in answer.nearest_measurements]
     assert similar == sorted(similar, reverse=True)
-    assert answer.evidence[0].model == "resnet50"
-    assert all(run.source_ref and run.measured_step_time_s > 0 for run in answer.evidence)
+    assert answer.nearest_measurements[0].model == "resnet50"
+    assert all(run.source_ref and run.measured_step_time_s > 0 for run in answer.nearest_measurements)
 
 
 def test_a_batch_can_be_said_globally(answer):
@@ -124,7 +124,7 @@ def test_it_turns_into_json_and_prints(answer):
     assert set(told["interval"]) == {"low_s", "high_s", "coverage"}
     assert {
         *("epoch_time_s", "total_time_s", "throughput", "throughput_unit", "mfu"),
-        *("memory_bytes_per_device", "fits", "evidence", "diagnostics", "global_batch_size"),
+        *("memory_bytes_per_device", "fits", "nearest_measurements", "diagnostics", "global_batch_size"),
     } <= told.keys()
     assert "resnet50" in str(answer) and "2048 per step" in str(answer)
 

@@ -52,7 +52,7 @@ def test_an_answer_adds_up(question):
     assert answer.throughput * answer.step_time_s >= answer.global_batch_size * (1 - 1e-9)
     assert answer.memory_bytes_per_device == pytest.approx(math.fsum(answer.memory_terms.values()))
     assert answer.analytical_step_time_s > 0.0
-    assert all(0.0 < run.similarity <= 1.0 for run in answer.evidence)
+    assert all(0.0 < run.similarity <= 1.0 for run in answer.nearest_measurements)
 
 
 @given(questions)

@@ -79,5 +79,5 @@ def test_the_founding_job_is_within_five_percent(
 def test_the_founding_job_names_its_measured_run(
     founding: Measurement, parsed: Callable[[Sequence[str]], Request]
 ) -> None:
-    nearest = predict(parsed([*FOUNDING, *ROW_SAYS])).evidence[0]
+    nearest = predict(parsed([*FOUNDING, *ROW_SAYS])).nearest_measurements[0]
     assert (nearest.source, nearest.measured_step_time_s) == (founding.source, founding.step_time_s)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .options import JsonOption, complete_device
+from .options import JsonOption, complete_device, output_file
 from .output import message, progress, write_json, write_rows
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def calibrate(
     ],
     *,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", dir_okay=False, help="Write the calibration to this file.")
+        Path | None, output_file("--out", "-o", text="Write the calibration to this file.")
     ] = None,
     device: Annotated[
         str | None,
@@ -56,16 +56,13 @@ def calibrate(
     weighed against how much the clusters of the corpus differ. Errors before and after are of
     configurations that their calibration has not seen.
     """
-    from ..errors import ConfigError
     from ..learn.artifact import shipped_predictor
     from ..learn.calibration.fit import calibrate as fit
 
-    if out is not None and not out.absolute().parent.is_dir():
-        raise ConfigError(f"--out {out}: its folder does not exist. To fix: make it, or name another.")
-    with progress("Calibrating") as tell:
-        tell("reading")
+    with progress("Calibrating") as show:
+        show("reading")
         measurements = _measurements(data, device)
-        tell(f"{len(measurements)} points")
+        show(f"{len(measurements)} points")
         result = fit(measurements, shipped_predictor(), origin=data.name)
     if out is not None:
         result.calibration.save(out)

@@ -12,7 +12,7 @@ from ..errors import ConfigError
 from ..io import write_atomically
 from ..units import format_duration
 from .measure import interrupted, show_report
-from .options import JsonOption, complete_words
+from .options import JsonOption, complete_words, words_of
 from .output import message, progress_bar, write_json, write_rows
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def run(
         campaign = load_campaign(file)
     else:
         sweep = {
-            "models": _words(models or ""),
+            "models": words_of(models),
             "data": _data(data, samples),
             "fractions": _numbers("--fractions", fractions),
             "workers": _numbers("--workers", workers),
@@ -128,7 +128,7 @@ def run(
             "gpus_per_worker": _numbers("--gpus", gpus),
             "nodes": _numbers("--nodes", nodes),
             "batch_sizes": _numbers("--batch-sizes", batch_sizes),
-            "precisions": _words(precisions),
+            "precisions": words_of(precisions),
         }
         common = {"repeats": repeats, "epochs": epochs, "seconds": seconds, "time_limit": time_limit}
         campaign = campaign_of({**common, "oversubscribe": oversubscribe, "sweeps": [sweep]})
@@ -262,13 +262,9 @@ def export(
         message(f"Wrote {count} rows of {len(results)} trials to {csv}")
 
 
-def _words(text: str) -> list[str]:
-    return [word for part in text.split(",") if (word := part.strip())]
-
-
 def _numbers(option: str, text: str) -> list[float]:
     try:
-        numbers = [float(word) for word in _words(text)]
+        numbers = [float(word) for word in words_of(text)]
     except ValueError:
         raise ConfigError(
             f"{option} {text!r} is not a list of numbers. To fix: write it like 1,2,4."

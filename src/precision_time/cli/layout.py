@@ -74,14 +74,14 @@ def layout(
     if json_output:
         write_json(search.to_dict())
     else:
-        from ..plan.render import render
+        from ..plan.result import render
 
         write_renderable(render(search, width=page_width()))
     _write_pictures(search, timeline, trace)
 
 
 def _write_pictures(search: LayoutSearch, timeline: Path | None, trace: Path | None) -> None:
-    """The best layout's step as picture and trace, where they were asked for."""
+    """The best layout's step as picture and trace, where they were requested."""
     if timeline is None and trace is None:
         return
     if not search.ranked:

@@ -34,20 +34,26 @@ COMMANDS: Mapping[str, Place] = {
     "layout": Place("layout", "layout", "Rank the ways to spread a model over devices."),
     "explain": Place("explain", "explain", "Show what a precision changes, per op class."),
     "evaluate": Place("evaluate", "evaluate", "Score the shipped predictor on measured runs."),
-    "report": Place("report", "report", "Score the predictor on runs it has not seen."),
+    "report": Place("report", "report", "Score the predictor on runs it has not seen.", "REPORT_EXAMPLES"),
     "measure": Place("measure", "measure", "Time kernels and training steps on this device."),
     "train": Place("train", "train", "Fit the predictor on the shipped corpus."),
-    "models": Place("models", "models", "List the models that answer without torch."),
-    "devices": Place("devices", "devices", "List the devices, or one with all its figures."),
-    "precisions": Place("precisions", "precisions", "List the precision policies."),
-    "stacks": Place("stacks", "stacks", "List the software profiles."),
+    "models": Place("catalogs", "models", "List the models that answer without torch.", "MODELS_EXAMPLES"),
+    "devices": Place(
+        "catalogs", "devices", "List the devices, or one with all its figures.", "DEVICES_EXAMPLES"
+    ),
+    "precisions": Place("catalogs", "precisions", "List the precision policies.", "PRECISIONS_EXAMPLES"),
+    "stacks": Place("catalogs", "stacks", "List the software profiles.", "STACKS_EXAMPLES"),
+    "glossary": Place("glossary", "glossary", "Define the words that an answer prints."),
     "env": Place("env", "env", "Show versions, the corpus, packages and GPUs."),
     "architectures": Place(
         "architectures", "architectures", "List the known architectures most like a model."
     ),
     "train-ghn": Place("architectures", "train_ghn", "Train a graph hypernetwork (torch).", "TRAIN_EXAMPLES"),
     "compare-predictors": Place(
-        "compare_predictors", "compare_predictors", "Compare ours with the predictors of the papers."
+        "report",
+        "compare_predictors",
+        "Compare ours with the predictors of the papers.",
+        "COMPARISON_EXAMPLES",
     ),
     "predictddl": Place("predictddl", "app", "Predict architectures never seen (PredictDDL)."),
     "campaign": Place("campaign", "app", "Profile training jobs on a Ray cluster."),
@@ -159,10 +165,10 @@ def root(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; no error ends in a traceback unless --debug asks for it.
+    """Run the command line; errors end in a traceback with --debug only.
 
-    Exit codes: 2 for what the caller can mend (input, files, folders), 130 when interrupted, 70 for an error
-    that nobody foresaw.
+    Exit codes: 2 for what the caller can correct (input, files, folders), 130 when interrupted, 70 for an
+    unforeseen error.
 
     Args:
         arguments: Words after the program name; `sys.argv` if None.
@@ -197,8 +203,8 @@ def _last_words(error: BaseException) -> tuple[int, str]:
     if isinstance(error, BrokenPipeError | _Stopped):
         return 0, ""  # the reader of a pipe (`| head`) has gone: nothing is wrong
     if isinstance(error, OSError) and error.errno is not None:
-        said = printable(str(error), longest=500)
-        return 2, f"Error: {said}. To fix: check file, folder, permissions and free space."
+        text = printable(str(error), longest=500)
+        return 2, f"Error: {text}. To fix: check file, folder, permissions and free space."
     return 70, f"{in_one_line(error)} --debug shows the traceback."
 
 

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from .options import JsonOption
+from .options import JsonOption, words_of
 from .output import message, progress_bar, write_json, write_rows
 
 if TYPE_CHECKING:
-    from ..measure.device import MeasuredDevice
     from ..measure.plan import MeasurePlan
     from ..measure.report import TrialReport
     from ..measure.trial import LocalTrial
@@ -80,11 +79,12 @@ def measure(
 
     Every result is stored at once: an interrupted run goes on where it stopped.
     """
+    from ..measure.device import find_device
     from ..measure.plan import load_plan, select
 
-    found = None if list_trials and plan else _device(on, device)
+    found = None if list_trials and plan else find_device(kind=on, name=device)
     chosen = load_plan(plan or (found.kind if found else "cuda"))
-    filters = {"precisions": _words(precisions), "models": _words(models), "ops": _words(ops)}
+    filters = {"precisions": words_of(precisions), "models": words_of(models), "ops": words_of(ops)}
     trials = select(chosen, what=what, **filters)
     if list_trials or found is None:
         _list(chosen, trials, json_output)
@@ -126,16 +126,6 @@ def interrupted(where: Path) -> NoReturn:
     """End a command that was interrupted by Ctrl-C, in one line."""
     message(f"Interrupted; what was measured is in {where}. The same command goes on from there.")
     raise typer.Exit(_INTERRUPTED) from None
-
-
-def _device(kind: str, name: str | None) -> MeasuredDevice:
-    from ..measure.device import find_device
-
-    return find_device(kind=kind, name=name)
-
-
-def _words(text: str | None) -> Sequence[str]:
-    return [word for part in (text or "").split(",") if (word := part.strip())]
 
 
 def _list(plan: MeasurePlan, trials: Sequence[LocalTrial], json_output: bool) -> None:

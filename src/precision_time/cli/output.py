@@ -1,4 +1,4 @@
-"""How commands speak: results on stdout, everything else on stderr."""
+"""What commands write: results on stdout, everything else on stderr."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def page_width() -> int:
 def write_renderable(renderable: RenderableType) -> None:
     """Write something that rich can draw to stdout: plain text when that is not a terminal."""
     if not sys.stdout.isatty():
-        from ..predict.render import plain_text
+        from ..rendering import plain_text
 
         typer.echo(plain_text(renderable, width=page_width()))
         return

@@ -30,7 +30,7 @@ def predict(model: ModelArgument, *, json_output: JsonOption = False, **fields: 
         several = len(comparison.predictions) + len(comparison.skipped) > 1
         write_json(comparison.to_dict() if several else comparison.predictions[0].to_dict())
         return
-    from ..predict.render import render
+    from ..predict.prediction import render
 
     write_renderable(render(comparison.predictions, width=page_width()))
     for name, reason in comparison.skipped.items():

@@ -1,4 +1,4 @@
-"""`precision-time report`: how good the predictions are, on runs held out."""
+"""`precision-time report` and `compare-predictors`: errors on unseen runs, ours and those of the papers."""
 
 from __future__ import annotations
 
@@ -7,19 +7,33 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .options import JsonOption, RayOption, complete_words
+from .options import JsonOption, RayOption, complete_words, output_file, words_of
 from .output import message, progress, write_json, write_rows
 
 if TYPE_CHECKING:
-    from ..evaluation.tables import Report, Section
+    from ..evaluation.tables import Report
 
-EXAMPLES = """\b
+REPORT_EXAMPLES = """\b
 Examples:
   precision-time report --quick
   precision-time report --only T1,T5 --seeds 5
   precision-time report --markdown accuracy.md --html accuracy.html
   precision-time report --only T5 --sample 4000 --folds 2 --against tests/accuracy/baseline.json
 """
+COMPARISON_EXAMPLES = """\b
+Examples:
+  precision-time compare-predictors --quick
+  precision-time compare-predictors --only ours,predictddl,ernest-pooled --seeds 3
+  precision-time compare-predictors --markdown predictors.md
+  precision-time compare-predictors --quick --json
+"""
+
+_SeedsOption = Annotated[
+    int, typer.Option("--seeds", help="Seeds of folds and fits; more than one gives a spread.")
+]
+_MarkdownOption = Annotated[
+    Path | None, output_file("--markdown", text="Write the tables to this Markdown file.")
+]
 
 
 def report(
@@ -33,9 +47,7 @@ def report(
             autocompletion=complete_words("T1", "T2", "T3", "T4", "T5", "T6"),
         ),
     ] = None,
-    seeds: Annotated[
-        int, typer.Option("--seeds", help="Seeds of folds and trees; more than one gives a spread.")
-    ] = 1,
+    seeds: _SeedsOption = 1,
     quick: Annotated[
         bool,
         typer.Option("--quick", help="A sample, two folds, fewer trees: a trial run of a minute or two."),
@@ -44,17 +56,12 @@ def report(
     folds: Annotated[
         int | None, typer.Option("--folds", metavar="N", help="Folds; 5, or 2 when quick.")
     ] = None,
-    markdown: Annotated[
-        Path | None,
-        typer.Option("--markdown", dir_okay=False, help="Write the tables to this Markdown file."),
-    ] = None,
+    markdown: _MarkdownOption = None,
     html: Annotated[
-        Path | None,
-        typer.Option("--html", dir_okay=False, help="Write one page with tables and plots (extra plots)."),
+        Path | None, output_file("--html", text="Write one page with tables and plots (extra plots).")
     ] = None,
     write_baseline: Annotated[
-        Path | None,
-        typer.Option("--write-baseline", dir_okay=False, help="Keep our figures for a later --against."),
+        Path | None, output_file("--write-baseline", text="Keep our figures for a later --against.")
     ] = None,
     against: Annotated[
         Path | None,
@@ -74,21 +81,80 @@ def report(
     T5 generalization with targets, T6 feature importance. Everything at full size takes some
     20 minutes on two cores; what was computed is kept in the user's cache.
     """
+    from ..evaluation import tables
     from ..evaluation.report import build_report
     from ..ray_executor import open_executor
 
-    _check(markdown, html, write_baseline)
-    tables = [name for words in only or [] for name in words.split(",")]
+    if html is not None:
+        from ..plotting import require_matplotlib
+
+        require_matplotlib()
     with open_executor(ray) as map_fn, progress("Report") as show:
         result = build_report(
-            only=tables, seeds=seeds, quick=quick, sample=sample, folds=folds, progress=show, map_fn=map_fn
+            only=words_of(",".join(only or [])),
+            seeds=seeds,
+            quick=quick,
+            sample=sample,
+            folds=folds,
+            progress=show,
+            map_fn=map_fn,
         )
     if json_output:
         write_json(result.to_dict())
     else:
-        _write(result)
-    _save(result, markdown, html)
+        _write_report(result, with_keys=True)
+    if markdown is not None:
+        _save(markdown, tables.markdown(result))
+    if html is not None:
+        _save(html, tables.html(result))
     _guard(result, write_baseline, against)
+
+
+def complete_predictor(prefix: str) -> list[str]:
+    """Names of predictors that start with the last word of `prefix`; words before a comma are kept."""
+    from ..papers.registry import PREDICTORS
+
+    before, comma, last = prefix.rpartition(",")
+    return [f"{before}{comma}{name}" for name in PREDICTORS if name.startswith(last)]
+
+
+def compare_predictors(
+    *,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            metavar="NAMES",
+            help="Some predictors, such as ours,predictddl; may be repeated. Those that run the queried job "
+            "are always compared: they decide which rows are scored.",
+            autocompletion=complete_predictor,
+        ),
+    ] = None,
+    seeds: _SeedsOption = 1,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A sample, two folds, fewer trees: a trial run of a minute.")
+    ] = False,
+    markdown: _MarkdownOption = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Compare ours with the predictors of the papers.
+
+    PredictDDL, Ernest, CherryPick, Optimus, Paleo, Daydream and Driple.
+
+    On unseen configurations, unseen architectures and unseen cluster sizes: errors, ranking, seconds to fit
+    and to answer, sample runs needed. All at full size takes about a quarter of an hour on two cores; what
+    was computed is kept in the user's cache.
+    """
+    from ..evaluation.comparison import compare, comparison_page, left_out
+
+    with progress("Comparison") as show:
+        result = compare(only=words_of(",".join(only or [])), seeds=seeds, quick=quick, progress=show)
+    if json_output:
+        write_json(result.to_dict())
+    else:
+        _write_report(result.report, left_out(result))
+    if markdown is not None:
+        _save(markdown, comparison_page(result))
 
 
 def _guard(result: Report, write: Path | None, against: Path | None) -> None:
@@ -107,54 +173,23 @@ def _guard(result: Report, write: Path | None, against: Path | None) -> None:
         message(f"Wrote {write}")
 
 
-def _write(result: Report) -> None:
-    from ..evaluation.tables import introduction
+def _write_report(report: Report, remark: str = "", *, with_keys: bool = False) -> None:
+    """Every section of a report to stdout, its tables below its headline."""
+    from ..evaluation.tables import introduction, text_of
 
-    typer.echo(introduction(result))
-    for section in result.sections:
-        write_section(section, f"{section.key} {section.title}")
-
-
-def write_section(section: Section, title: str) -> None:
-    """Write one section of a report to stdout, its tables below its headline."""
-    from ..evaluation.tables import text_of
-
-    typer.echo(f"\n{title}\n{section.headline}")
-    for table in section.tables:
-        typer.echo()
-        rows = [tuple(text_of(cell) for cell in row) for row in table.rows]
-        write_rows(table.title, table.columns, rows)
-        if table.note:
-            typer.echo(table.note.strip())
+    typer.echo(introduction(report))
+    if remark:
+        typer.echo(f"\n{remark}")
+    for section in report.sections:
+        title = f"{section.key} {section.title}" if with_keys else section.title
+        typer.echo(f"\n{title}\n{section.headline}")
+        for table in section.tables:
+            typer.echo()
+            write_rows(table.title, table.columns, [tuple(map(text_of, row)) for row in table.rows])
+            if table.note:
+                typer.echo(table.note.strip())
 
 
-def _check(markdown: Path | None, html: Path | None, baseline: Path | None) -> None:
-    """Check that the results can be written before minutes are spent on them."""
-    from ..errors import ConfigError
-
-    for option, path in (
-        ("--markdown", markdown),
-        ("--html", html),
-        ("--write-baseline", baseline),
-    ):
-        if path is not None and not path.absolute().parent.is_dir():
-            raise ConfigError(
-                f"{option} {path}: its folder does not exist. To fix: create it, or name another."
-            )
-    if html is not None:
-        from ..plotting import require_matplotlib
-
-        require_matplotlib()
-
-
-def _save(result: Report, markdown: Path | None, html: Path | None) -> None:
-    if markdown is not None:
-        from ..evaluation.tables import markdown as as_markdown
-
-        markdown.write_text(as_markdown(result), encoding="utf-8")
-        message(f"Wrote {markdown}")
-    if html is not None:
-        from ..evaluation.tables import html as as_html
-
-        html.write_text(as_html(result), encoding="utf-8")
-        message(f"Wrote {html}")
+def _save(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+    message(f"Wrote {path}")

@@ -1,25 +1,25 @@
-"""Group-wise splits of the corpus: rows that tell the same thing stay on one side."""
+"""Group-wise splits of the corpus: rows of one group stay on one side."""
 
 from __future__ import annotations
 
 import hashlib
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import Ints
 from ..errors import ConfigError
 from .measurement import Measurement
 from .rules import load_table
 
-Ints = NDArray[np.int64]
-
 
 class SplitBy(StrEnum):
-    """What a fold holds out whole."""
+    """What is never divided between two folds."""
 
     CONFIGURATION = "configuration"
     MODEL = "model"
@@ -29,6 +29,28 @@ class SplitBy(StrEnum):
     PRECISION = "precision"
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fold:
+    """Rows to fit on and rows to predict; rows in neither are left out on purpose."""
+
+    train: NDArray[np.intp]
+    test: NDArray[np.intp]
+
+
+def folds_of(fold_of: Ints, count: int) -> tuple[Fold, ...]:
+    """The folds that have rows to fit on and rows to predict.
+
+    Args:
+        fold_of: The fold whose test row each row is, shape (n,); -1 for rows that are always fitted.
+        count: Number of folds.
+    """
+    folds = (
+        Fold(train=np.flatnonzero(fold_of != index), test=np.flatnonzero(fold_of == index))
+        for index in range(count)
+    )
+    return tuple(fold for fold in folds if len(fold.test) and len(fold.train))
+
+
 def group_numbers(rows: Sequence[Measurement], *, by: SplitBy) -> Ints:
     """The group of each row as a number, shape (n,): rows of one group belong on one side of a split."""
     labels = _configuration_labels(rows) if by is SplitBy.CONFIGURATION else list(map(_KEYS[by], rows))
@@ -36,16 +58,16 @@ def group_numbers(rows: Sequence[Measurement], *, by: SplitBy) -> Ints:
 
 
 def configuration_groups(rows: Sequence[Measurement]) -> Ints:
-    """Groups of rows that measure one configuration; repeats on alike hosts count as one."""
+    """Groups of rows that measure one configuration; repeats on identical hosts count as one."""
     return group_numbers(rows, by=SplitBy.CONFIGURATION)
 
 
 def grouped_folds(groups: Ints, *, num_folds: int = 5, seed: int = 0) -> Ints:
     """The test fold of each row, 0 .. num_folds - 1, shape (n,); no group is divided.
 
-    Groups are dealt out in an order drawn from `seed`, so that every fold holds out as many groups,
-    whatever their sizes: filling folds up by size would hold whole families of middling models out
-    together. The same groups and seed give the same folds on any machine.
+    Groups are distributed in an order drawn from `seed`, so that every fold has as many test groups,
+    whatever their sizes: filling folds up by size would put whole families of medium-sized models into
+    one fold. The same groups and seed give the same folds on any machine.
 
     Args:
         groups: Group number of each row, as the functions above give it.
@@ -53,11 +75,11 @@ def grouped_folds(groups: Ints, *, num_folds: int = 5, seed: int = 0) -> Ints:
         seed: Another seed, another draw.
 
     Raises:
-        ConfigError: If fewer than 2 folds are asked for.
+        ConfigError: If there are fewer than 2 folds.
     """
     if num_folds < 2:
         raise ConfigError(
-            f"num_folds={num_folds}: a split needs at least 2 folds. To fix: ask for 2 or more."
+            f"num_folds={num_folds}: a split needs at least 2 folds. To fix: num_folds=2 or more."
         )
     names = np.unique(groups)
     order = sorted(range(len(names)), key=lambda k: _draw(int(names[k]), seed))

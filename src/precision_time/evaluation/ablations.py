@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..cost.terms import EXPOSED_TERMS, KERNEL_TERMS
+from ..io import packaged_toml
 from ..learn.table import JobTable
 from ..papers.contract import Floats, column
 from .pricing import PricedCorpus
@@ -17,33 +18,12 @@ Terms = dict[str, Floats]
 _SHARE = "share."
 _TINY_S = 1e-9
 
-POLICY_FEATURES = (
-    "matmul.",
-    "conv_tf32",
-    "activation_bytes",
-    "wire_bytes",
-    "autocast",
-    "loss_scaling",
-    "master_copy",
-)
-"""Features that say what the precision is."""
-DTYPE_FEATURES = (
-    *POLICY_FEATURES,
-    "tensor_core_share",
-    "bandwidth_saving",
-    "cast_share",
-    "log_peak",
-    "log_ridge",
-    "tdp_per_peak",
-)
-"""Features that depend on it by more than the analytical seconds."""
-SHAPE_FEATURES = (
-    "mean_inner",
-    "mean_outer",
-    "mean_kernel_area",
-    "largest_kernel_share",
-    "short_kernel_share",
-)
+_FEATURES = packaged_toml(__package__, "data/feature_groups.toml")
+POLICY_FEATURES: tuple[str, ...] = tuple(_FEATURES["groups"]["precision policy"])
+"""Beginnings of features that say what the precision is."""
+DTYPE_FEATURES: tuple[str, ...] = (*POLICY_FEATURES, *_FEATURES["left_out"]["dtype"])
+"""Of features that depend on it by more than the analytical seconds."""
+SHAPE_FEATURES: tuple[str, ...] = tuple(_FEATURES["left_out"]["shape"])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,36 +84,11 @@ def without(jobs: JobTable, dropped: tuple[str, ...]) -> JobTable:
     return replace(jobs, features=jobs.features[:, kept], names=tuple(jobs.names[index] for index in kept))
 
 
-def without_dtype_features(priced: PricedCorpus) -> JobTable:
-    """Formulas know the precision, trees do not."""
-    return without(priced.table.jobs, DTYPE_FEATURES)
-
-
 def without_dtype_lowering(priced: PricedCorpus) -> JobTable:
     """Formulas price every job as fp32, trees know its precision."""
     own, blind = priced.table.jobs, priced.fp32
     kept = np.array([name.startswith(POLICY_FEATURES) for name in own.names])
     return replace(blind, features=np.where(kept, own.features, blind.features))
-
-
-def blind(priced: PricedCorpus) -> JobTable:
-    """Neither formulas nor trees know the precision."""
-    return priced.fp32
-
-
-def without_casts(priced: PricedCorpus) -> JobTable:
-    """Casts cost nothing."""
-    return _without_terms(priced.table.jobs, ("casts_s",), ("cast_share",))
-
-
-def without_scaler(priced: PricedCorpus) -> JobTable:
-    """Loss scaling costs nothing and is no feature."""
-    return _without_terms(priced.table.jobs, ("unscale_s", "host_sync_s"), ("loss_scaling",))
-
-
-def without_wire_dtype(priced: PricedCorpus) -> JobTable:
-    """All gradients travel as fp32."""
-    return without(priced.fp32_wire, ("wire_bytes",))
 
 
 def without_shapes(priced: PricedCorpus) -> JobTable:
@@ -172,7 +127,7 @@ ABLATIONS: Mapping[str, Ablation] = {
     "dtype-features": Ablation(
         title="minus dtype features",
         explains="trees have no precision features; the formulas still price it",
-        jobs=without_dtype_features,
+        jobs=lambda priced: without(priced.table.jobs, DTYPE_FEATURES),
     ),
     "dtype-lowering": Ablation(
         title="minus dtype lowering",
@@ -183,21 +138,25 @@ ABLATIONS: Mapping[str, Ablation] = {
     "precision": Ablation(
         title="minus both (precision-blind)",
         explains="neither formulas nor trees know the precision",
-        jobs=blind,
+        jobs=lambda priced: priced.fp32,
         no_shrinkage=True,
     ),
     "casts": Ablation(
-        title="minus cast terms", explains="casts take no time; their shares are dropped", jobs=without_casts
+        title="minus cast terms",
+        explains="casts take no time; their shares are dropped",
+        jobs=lambda priced: _without_terms(priced.table.jobs, ("casts_s",), ("cast_share",)),
     ),
     "scaler": Ablation(
         title="minus scaler",
         explains="unscaling and its host synchronization take no time; loss scaling is no feature",
-        jobs=without_scaler,
+        jobs=lambda priced: _without_terms(
+            priced.table.jobs, ("unscale_s", "host_sync_s"), ("loss_scaling",)
+        ),
     ),
     "wire": Ablation(
         title="minus wire dtype",
         explains="all gradients are priced as fp32 on the wire",
-        jobs=without_wire_dtype,
+        jobs=lambda priced: without(priced.fp32_wire, ("wire_bytes",)),
     ),
     "shapes": Ablation(
         title="minus alignment and shape share",

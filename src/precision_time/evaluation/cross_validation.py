@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
+from ..corpus.splits import Fold
 from ..executor import Executor
-from ..learn.cross_validation import Fold
-from ..learn.stages import DEFAULT_SETTINGS, BoosterSettings
+from ..learn.stages import DEFAULT_SETTINGS, BoosterSettings, fewer_trees
 from ..learn.table import MeasuredTable
 from ..learn.training import OutOfFold
 from ..papers.contract import Bools, Estimator, FeatureTable, Fitted, Floats, Ints, JobViews, PredictorOptions
@@ -38,12 +38,7 @@ JOBS, ALL = "jobs", "all"
 
 def tree_settings(*, quick: bool) -> Mapping[str, BoosterSettings]:
     """The settings that ship, or a tenth of their trees."""
-    if not quick:
-        return DEFAULT_SETTINGS
-    return {
-        stage: replace(item, num_trees=max(int(item.num_trees * QUICK_SHARE), 10))
-        for stage, item in DEFAULT_SETTINGS.items()
-    }
+    return fewer_trees(QUICK_SHARE) if quick else DEFAULT_SETTINGS
 
 
 _Result = TypeVar("_Result")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,24 +69,12 @@ def families_of(measurements: Sequence[Measurement]) -> tuple[PrecisionFamily, .
     )
 
 
+_SAME = attrgetter(
+    *("source", "model", "seq_len", "task", "dataset", "device", "num_devices", "num_nodes", "placement"),
+    *("system", "intra_node", "inter_node", "optimizer", "layout", "stack", "scope"),
+)
+
+
 def family_key(item: Measurement) -> Hashable:
     """Equal for runs that differ in nothing but precision, among those of one source."""
-    return (
-        item.source,
-        item.model,
-        to_json(dict(item.sizes)),
-        item.seq_len,
-        item.task,
-        item.dataset,
-        item.device,
-        item.num_devices,
-        item.num_nodes,
-        item.placement,
-        item.system,
-        item.intra_node,
-        item.inter_node,
-        item.optimizer,
-        item.layout,
-        item.stack,
-        item.scope,
-    )
+    return (*_SAME(item), to_json(dict(item.sizes)))

@@ -8,27 +8,25 @@ Reference: Vovk, Cross-conformal predictors, 2015; Barber et al., Annals of Stat
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from importlib import resources
 from itertools import combinations
 
 import numpy as np
 
 from ..corpus.measurement import Measurement
+from ..io import packaged_toml
+from ..learn.distance import nearest, similarity_keys
 from ..learn.intervals import extrapolation
-from ..learn.similarity import nearest, similarity_keys
+from ..learn.metrics import errors_percent
 from ..learn.table import MeasuredTable
 from ..learn.training import PROTOCOLS as CALIBRATING
 from ..learn.training import OutOfFold, fit_intervals, row_weights
 from ..papers.contract import Bools, Floats, Ints
 from .cross_validation import Runs
 from .families import PrecisionFamily
-from .metrics import LIMITS, errors_percent, mape, over_seeds, repeat_deviations, scored_groups, worst_groups
+from .metrics import LIMITS, mape_over_seeds, over_seeds, repeat_deviations, scored_groups, worst_groups
 from .precision_tables import LEFT_OUT
-from .pricing import take
 from .protocols import PROTOCOLS, size_class
 from .tables import CellValue, Metric, ReportTable, Section, columns_of, ratio_text
 
@@ -45,13 +43,8 @@ _BOUNDS = (0.9, 0.7, 0.5, 0.3, 0.0)
 """Least similarity of each class."""
 _SHOWN, _CHUNK = 3, 500
 _WORST = 10
-
-
-@lru_cache(maxsize=1)
-def targets() -> dict[str, dict[str, float]]:
-    """Targets by protocol, from `data/targets.toml`."""
-    text = resources.files(__package__).joinpath("data/targets.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
+TARGETS: Mapping[str, Mapping[str, float]] = packaged_toml(__package__, "data/targets.toml")
+"""Targets by protocol [%]."""
 
 
 def generalization_section(runs: Runs, seeds: Sequence[int]) -> Section:
@@ -87,21 +80,21 @@ def generalization_section(runs: Runs, seeds: Sequence[int]) -> Section:
 
 def _figures(runs: Runs, predicted: dict[str, list[Floats]]) -> dict[str, Metric]:
     measured_s = runs.table.measured_s
-    figures = {
-        f"T5.{name}.mape_percent": over_seeds([mape(measured_s, seconds) or 0.0 for seconds in found])
-        for name, found in predicted.items()
+    rows: dict[str, tuple[str, Bools | slice]] = {name: (name, slice(None)) for name in predicted}
+    precisions = np.array([item.precision for item in runs.table.measurements])
+    kinds, counts = np.unique(precisions, return_counts=True)
+    for kind in kinds[counts >= _LEAST_ROWS]:
+        rows[f"configuration.{kind}"] = ("configuration", precisions == kind)
+    found = {
+        f"T5.{name}.mape_percent": mape_over_seeds(measured_s, predicted[protocol], mask)
+        for name, (protocol, mask) in rows.items()
     }
     known = _pair_known(runs, len(predicted.get("precision", ())))
     if known:
-        each = [mape(measured_s[k], s[k]) for k, s in zip(known, predicted["precision"], strict=True)]
-        figures[_SAME_SOURCE] = over_seeds([error for error in each if error is not None])
-    precisions = np.array([item.precision for item in runs.table.measurements])
-    for name in np.unique(precisions):
-        mask = precisions == name
-        if mask.sum() >= _LEAST_ROWS:
-            each = [mape(measured_s[mask], seconds[mask]) for seconds in predicted["configuration"]]
-            figures[f"T5.configuration.{name}.mape_percent"] = over_seeds([e for e in each if e is not None])
-    return figures
+        # Rows that no seed may score count as not predicted.
+        scored = [np.where(k, s, np.nan) for k, s in zip(known, predicted["precision"], strict=True)]
+        found[_SAME_SOURCE] = mape_over_seeds(measured_s, scored)
+    return {name: figure for name, figure in found.items() if figure is not None}
 
 
 def _pair_known(runs: Runs, seeds: int) -> list[Bools]:
@@ -131,10 +124,10 @@ def _summary(
         tested = errors[~np.isnan(errors)]
         figure = figures[f"T5.{name}.mape_percent"]
         details = (len(tested), *(float(value) for value in np.percentile(tested, (50, 90, 100))))
-        rows.append(_row(PROTOCOLS[name].title, figure, details, targets().get(name), misses))
+        rows.append(_row(PROTOCOLS[name].title, figure, details, TARGETS.get(name), misses))
         if name == "precision" and _SAME_SOURCE in figures:
             label = f"{PROTOCOLS[name].title}, the pair known from the same source"
-            rows.append(_row(label, figures[_SAME_SOURCE], _NONE, targets()[name], misses))
+            rows.append(_row(label, figures[_SAME_SOURCE], _NONE, TARGETS[name], misses))
     hard = {
         key: figure
         for key, figure in figures.items()
@@ -142,15 +135,15 @@ def _summary(
     }
     for key, figure in sorted(hard.items()):
         label = f"Unseen configurations, {key.split('.')[2]}"
-        rows.append(_row(label, figure, _NONE, targets()["each-precision"], misses))
+        rows.append(_row(label, figure, _NONE, TARGETS["each-precision"], misses))
     for protocol, title in (("family", "configurations"), ("model", "models")):
         speed = figures.get(f"T5.speed-up.{protocol}.mape_percent")
         if speed is not None:
             label = f"Speed-up between two precisions, unseen {title}"
-            rows.append(_row(label, speed, _NONE, targets()["speed-up"], misses))
+            rows.append(_row(label, speed, _NONE, TARGETS["speed-up"], misses))
     covered = figures.get("T5.coverage.model.covered_percent")
     if covered is not None:
-        low, high = targets()["coverage"]["at_least"], targets()["coverage"]["at_most"]
+        low, high = TARGETS["coverage"]["at_least"], TARGETS["coverage"]["at_most"]
         met = low <= covered.value <= high
         label = "Coverage of the 90 % interval, unseen models"
         if not met:
@@ -174,7 +167,7 @@ def _row(
     label: str,
     figure: Metric,
     details: Sequence[CellValue],
-    target: dict[str, float] | None,
+    target: Mapping[str, float] | None,
     misses: list[str],
 ) -> tuple[CellValue, ...]:
     wanted, verdict = "-", "-"
@@ -300,7 +293,15 @@ def _worst(runs: Runs, protocol: str, predicted_s: Floats, noise: Floats) -> Rep
         title=f"Worst groups: {PROTOCOLS[protocol].title.lower()}",
         columns=("group", ">rows", ">MAPE %", ">bias %", ">repeat noise %", "sources", "likely limit"),
         rows=tuple(
-            (g.name, g.n, g.mape_percent, f"{g.bias_percent:+.1f}", g.noise_percent, g.sources, g.limit)
+            (
+                g.name,
+                g.errors.n,
+                g.errors.mape_percent,
+                f"{g.errors.bias_percent:+.1f}",
+                g.noise_percent,
+                g.sources,
+                g.limit,
+            )
             for g in found
         ),
         note=f"Held out: {PROTOCOLS[protocol].holds_out}. Groups of at least 5 rows. The limit is a rule "
@@ -343,31 +344,30 @@ def speed_ups(families: Sequence[PrecisionFamily], measured_s: Floats, predicted
     return SpeedUps(pairs=tuple(names), measured=np.array(measured), predicted=np.array(predicted))
 
 
-def inside_intervals(runs: Runs, protocol: str, seed: int, levels: Sequence[float] = LEVELS) -> Floats:
-    """Whether each run lies in its interval, shape (levels, n): 1, 0, or NaN where it was not predicted.
+def inside_intervals(runs: Runs, protocol: str, seed: int) -> Floats:
+    """Whether each run lies in its intervals, shape (LEVELS, n): 1, 0, or NaN where it was not predicted.
 
     Args:
         runs: Out-of-fold predictions.
         protocol: What was held out.
         seed: Of folds and boosters.
-        levels: Nominal coverages.
     """
     tested = runs.ours(protocol, seed)
     calibrating = {name: runs.ours(name, seed) for name in CALIBRATING}
     weights, table = row_weights(runs.table), runs.table
-    inside = np.full((len(levels), len(table)), np.nan)
+    inside = np.full((len(LEVELS), len(table)), np.nan)
     for fold in sorted(set(tested.folds.tolist()) - {-1}):
         runs.progress(f"intervals, {protocol}, fold {fold + 1}")
         ours, others = np.flatnonzero(tested.folds == fold), np.flatnonzero(tested.folds != fold)
         model = fit_intervals(
-            take(table, others),
+            table.take(others),
             {name: _part(held, others) for name, held in calibrating.items()},
             weights[others],
             runs.settings,
             seed,
         )
         ratio = table.measured_s[ours] / tested.step_time_s[ours]
-        for index, level in enumerate(levels):
+        for index, level in enumerate(LEVELS):
             low, high = model.factors(table.jobs.features[ours], extrapolation(tested.distance[ours]), level)
             inside[index, ours] = (ratio >= low) & (ratio <= high)
     return inside
@@ -388,7 +388,7 @@ def limits_table(table: MeasuredTable, predicted: Mapping[str, Floats], noise: F
     rows: list[tuple[CellValue, ...]] = []
     for name, predicted_s in predicted.items():
         groups = scored_groups(table, predicted_s, PROTOCOLS[name].group, noise=noise)
-        mass = np.array([item.n * item.mape_percent for item in groups])
+        mass = np.array([item.errors.n * item.errors.mape_percent for item in groups])
         limits = np.array([item.limit for item in groups])
         parts = (*(mass[limits == limit] for limit in LIMITS), np.sort(mass)[-_WORST:])
         shares = [float(part.sum() / max(mass.sum(), 1e-12) * 100.0) for part in parts]
@@ -405,24 +405,23 @@ def evidence_tables(runs: Runs, seed: int) -> tuple[ReportTable, ReportTable]:
     """Error by similarity of the nearest run, and the worst misses with their nearest runs."""
     rows, similarity = nearest_known(runs, seed)
     predicted_s = runs.ours(_EVIDENCE_PROTOCOL, seed).step_time_s
-    tables = (_by_similarity, _worst_misses)
-    by_similarity, misses = (table(runs, predicted_s, rows, similarity) for table in tables)
-    return by_similarity, misses
+    found = (runs, predicted_s, rows, similarity)
+    return _by_similarity(*found), _worst_misses(*found)
 
 
-def nearest_known(runs: Runs, seed: int, count: int = _SHOWN) -> tuple[Ints, Floats]:
-    """Of every run, the nearest ones that its fold was fitted on and their similarity, shape (n, count) each.
+def nearest_known(runs: Runs, seed: int) -> tuple[Ints, Floats]:
+    """Of every run, the three nearest that its fold was fitted on and their similarity, shape (n, 3) each.
 
     Similarity is exp(-distance / 2) in the space that `predict` finds its evidence in, 1 for the same job.
     """
     keys = similarity_keys(runs.table.jobs)
-    rows = np.zeros((len(keys), count), dtype=np.intp)
-    similarity = np.zeros((len(keys), count))
+    rows = np.zeros((len(keys), _SHOWN), dtype=np.intp)
+    similarity = np.zeros((len(keys), _SHOWN))
     for fold in PROTOCOLS[_EVIDENCE_PROTOCOL].split(runs.table.measurements, seed, runs.folds):
         known = keys[fold.train]
         squares = np.square(known).sum(axis=1)
         for part in np.array_split(fold.test, max(len(fold.test) // _CHUNK, 1)):
-            found, similarity[part] = nearest(known, squares, keys[part], count)
+            found, similarity[part] = nearest(known, squares, keys[part], _SHOWN)
             rows[part] = fold.train[found]
     return rows, similarity
 

@@ -13,39 +13,18 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..io import packaged_toml
+from ..learn.metrics import mape
 from ..learn.stages import StagedCorrection
 from ..learn.table import JobTable
 from ..papers.contract import Floats, Ints
-from .ablations import POLICY_FEATURES, SHAPE_FEATURES
 from .cross_validation import Runs
-from .metrics import mape, over_seeds
+from .metrics import over_seeds
 from .tables import CellValue, ReportTable, Section
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
-    "precision policy": POLICY_FEATURES,
-    "tensor-core share, bandwidth saving, casts": ("tensor_core_share", "bandwidth_saving", "cast_share"),
-    "shares of the analytical terms": ("share.", "log_analytical_s", "log_compute_s"),
-    "shares of the operator classes": ("class.",),
-    "shapes of kernels": (*SHAPE_FEATURES, "log_mean_kernel_s", "weight_gradient_share"),
-    "host and launches": ("host_over_kernels", "log_launches", "host_per_layer"),
-    "work and traffic": ("log_flops", "log_flops_per_byte", "memory_fill", "link_over_compute"),
-    "model": ("log_params", "trainable_share", "log_image_size", "log_seq_len", "unpriced", "family."),
-    "batch": ("log_micro_batch_size", "log_global_batch_size", "log_num_micro_batches"),
-    "device": (
-        *("log_peak", "log_fp32_peak", "log_bandwidth", "log_ridge", "units", "l2"),
-        *("boost", "log_memory", "tdp", "device_year", "pcie", "vendor."),
-    ),
-    "cluster": ("log_devices", "log_nodes", "devices_per_node", "intra_bandwidth", "inter_bandwidth"),
-    "layout": (
-        *("log_dp", "log_tp", "log_pp", "log_cp", "log_ep", "log_expert_tp"),
-        *("virtual_pp", "zero_stage", "sequence_parallel", "checkpoint", "hybrid_sharding", "keeps_gathered"),
-        *("gathers_context", "offload", "single_process", "parameter_server"),
-    ),
-    "software": (
-        *("stack.", "framework", "compiler.", "channels_last", "fused_", "tuned_attention"),
-        *("unpadded", "overlap_", "real_input"),
-    ),
-    "scope of the timing": ("scope.",),
+    group: tuple(starts)
+    for group, starts in packaged_toml(__package__, "data/feature_groups.toml")["groups"].items()
 }
 """Group to the beginnings of its features' names; a feature belongs to the first group that fits."""
 _REST = "others"

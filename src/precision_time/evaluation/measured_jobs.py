@@ -43,27 +43,22 @@ class MeasuredJob:
     """The k configurations."""
 
 
+def workload_key(item: Measurement) -> str:
+    """Equal for rows of one model and shape, at one precision, in one software, from one source."""
+    sizes = json.dumps(dict(item.sizes), sort_keys=True, default=str)
+    parts = (
+        *(source_name(item), item.model, sizes, item.seq_len, item.dataset or item.task),
+        *(item.precision, item.precision_variant, item.optimizer, item.stack.profile),
+    )
+    return " | ".join(map(str, parts))
+
+
 def job_key(item: Measurement) -> str:
     """Equal for rows of one job."""
     layout = item.layout
     degrees = () if layout is None else (layout.tp, layout.pp, layout.cp, layout.ep, layout.zero_stage)
     checkpointing = "" if layout is None else layout.checkpointing.value
-    parts = (
-        source_name(item),
-        item.model,
-        json.dumps(dict(item.sizes), sort_keys=True, default=str),
-        item.seq_len,
-        item.dataset or item.task,
-        item.precision,
-        item.precision_variant,
-        item.optimizer,
-        item.stack.profile,
-        item.device,
-        item.system,
-        degrees,
-        checkpointing,
-    )
-    return " | ".join(str(part) for part in parts)
+    return " | ".join(map(str, (workload_key(item), item.device, item.system, degrees, checkpointing)))
 
 
 def configuration_of(item: Measurement) -> tuple[int, int, float, int]:

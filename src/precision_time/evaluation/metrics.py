@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..corpus.measurement import Measurement, Quality
+from ..learn.metrics import ErrorSummary, errors_percent, mape
 from ..learn.table import MeasuredTable
 from ..papers.contract import Bools, Floats
 from .cross_validation import Runs
@@ -21,7 +22,7 @@ NOISE, FACTS = "data noise", "missing facts"
 FACTOR, PHYSICS = "missing physics: wrong by one factor", "missing physics"
 LIMITS = (NOISE, FACTS, FACTOR, PHYSICS)
 """What may limit a group."""
-_LEAST_ROWS = 5
+_LEAST_ROWS, _MOST_GROUPS = 5, 10
 _LEAST_OF_A_PRECISION = 20
 _NOISE_SHARE = 0.5
 _BIAS_SHARE = 0.7
@@ -33,27 +34,12 @@ class WorstGroup:
     """A group of runs that a predictor gets wrong."""
 
     name: str
-    n: int
-    mape_percent: float
-    bias_percent: float
+    errors: ErrorSummary
     noise_percent: float | None
     """Mean deviation of repeats of one configuration from their median."""
     sources: str
     limit: str
     """What likely limits it."""
-
-
-def errors_percent(measured_s: Floats, predicted_s: Floats) -> Floats:
-    """Absolute percentage errors; NaN where nothing was predicted."""
-    errors: Floats = np.abs(predicted_s / measured_s - 1.0) * 100.0
-    return errors
-
-
-def mape(measured_s: Floats, predicted_s: Floats) -> float | None:
-    """Mean error over the rows that were predicted [%]; None without any."""
-    errors = errors_percent(measured_s, predicted_s)
-    tested = ~np.isnan(errors)
-    return float(errors[tested].mean()) if tested.any() else None
 
 
 def over_seeds(values: Sequence[float]) -> Metric:
@@ -64,6 +50,15 @@ def over_seeds(values: Sequence[float]) -> Metric:
     """
     spread = float(np.std(values, ddof=1)) if len(values) > 1 else None
     return Metric(value=float(np.mean(values)), spread=spread)
+
+
+def mape_over_seeds(
+    measured_s: Floats, predicted: Sequence[Floats], rows: Bools | slice = slice(None)
+) -> Metric | None:
+    """MAPE of some rows, mean over the predictions of each seed [%]; None where nothing was predicted."""
+    each = [mape(measured_s[rows], seconds[rows]) for seconds in predicted]
+    known = [error for error in each if error is not None]
+    return over_seeds(known) if known else None
 
 
 def ranking_tau(
@@ -112,66 +107,52 @@ def repeat_deviations(table: MeasuredTable) -> Floats:
 
 
 def worst_groups(
-    table: MeasuredTable,
-    predicted_s: Floats,
-    group: Callable[[Measurement], str],
-    *,
-    noise: Floats,
-    count: int = 10,
+    table: MeasuredTable, predicted_s: Floats, group: Callable[[Measurement], str], *, noise: Floats
 ) -> tuple[WorstGroup, ...]:
-    """The groups of at least 5 predicted rows with the largest mean error, worst first.
+    """The ten worst of `scored_groups` among those of at least 5 predicted rows."""
+    groups = scored_groups(table, predicted_s, group, noise=noise)
+    return tuple([item for item in groups if item.errors.n >= _LEAST_ROWS][:_MOST_GROUPS])
+
+
+def scored_groups(
+    table: MeasuredTable, predicted_s: Floats, group: Callable[[Measurement], str], *, noise: Floats
+) -> tuple[WorstGroup, ...]:
+    """All groups of predicted rows, the largest mean error first.
 
     Args:
         table: Measured runs.
         predicted_s: Shape (n,), NaN where nothing was predicted.
         group: Names the group of a run.
         noise: From `repeat_deviations`.
-        count: How many at most.
     """
-    groups = scored_groups(table, predicted_s, group, noise=noise)
-    return tuple([item for item in groups if item.n >= _LEAST_ROWS][:count])
-
-
-def scored_groups(
-    table: MeasuredTable, predicted_s: Floats, group: Callable[[Measurement], str], *, noise: Floats
-) -> tuple[WorstGroup, ...]:
-    """All groups of predicted rows, worst first; see `worst_groups`."""
     names = [group(item) for item in table.measurements]
-    groups = rows_of_groups(names, ~np.isnan(predicted_s))
-    found = [_group(name, table, rows, predicted_s, noise) for name, rows in groups.items()]
-    return tuple(sorted(found, key=lambda item: -item.mape_percent))
+    found = []
+    for name, rows in rows_of_groups(names, ~np.isnan(predicted_s)).items():
+        errors = ErrorSummary.of(table.measured_s[rows], predicted_s[rows])
+        repeated = noise[rows][~np.isnan(noise[rows])]
+        own_noise = float(repeated.mean()) if len(repeated) else None
+        runs = [table.measurements[row] for row in rows]
+        doubtful = np.mean([item.quality is not Quality.FINE or bool(item.quality_reason) for item in runs])
+        sources = Counter(item.source for item in runs).most_common(2)
+        found.append(
+            WorstGroup(
+                name=name,
+                errors=errors,
+                noise_percent=own_noise,
+                sources=", ".join(source for source, _ in sources),
+                limit=_limit(errors, own_noise, float(doubtful)),
+            )
+        )
+    return tuple(sorted(found, key=lambda item: -item.errors.mape_percent))
 
 
-def _group(
-    name: str, table: MeasuredTable, rows: NDArray[np.intp], predicted_s: Floats, noise: Floats
-) -> WorstGroup:
-    ratio = predicted_s[rows] / table.measured_s[rows]
-    error = float(np.abs(ratio - 1.0).mean() * 100.0)
-    bias = float((np.median(ratio) - 1.0) * 100.0)
-    repeated = noise[rows][~np.isnan(noise[rows])]
-    own_noise = float(repeated.mean()) if len(repeated) else None
-    runs = [table.measurements[row] for row in rows]
-    doubtful = float(
-        np.mean([item.quality is not Quality.FINE or bool(item.quality_reason) for item in runs])
-    )
-    return WorstGroup(
-        name=name,
-        n=len(rows),
-        mape_percent=error,
-        bias_percent=bias,
-        noise_percent=own_noise,
-        sources=", ".join(source for source, _ in Counter(item.source for item in runs).most_common(2)),
-        limit=_limit(error, bias, own_noise, doubtful),
-    )
-
-
-def _limit(error: float, bias: float, noise: float | None, doubtful: float) -> str:
+def _limit(errors: ErrorSummary, noise: float | None, doubtful: float) -> str:
     """A rule of thumb, in the order in which each would explain the error."""
-    if noise is not None and noise >= _NOISE_SHARE * error:
+    if noise is not None and noise >= _NOISE_SHARE * errors.mape_percent:
         return NOISE
     if doubtful >= _DOUBT_SHARE:
         return FACTS
-    if abs(bias) >= _BIAS_SHARE * error:
+    if abs(errors.bias_percent) >= _BIAS_SHARE * errors.mape_percent:
         return FACTOR
     return PHYSICS
 
@@ -203,7 +184,7 @@ class PredictorScore:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready dictionary."""
-        return {name: getattr(self, name) for name in self.__slots__}
+        return asdict(self)
 
 
 def scored_errors_percent(runs: Runs, name: str, protocol: str, population: str, seed: int) -> Floats:
@@ -248,7 +229,7 @@ def _of_one_seed(runs: Runs, name: str, protocol: str, population: str, seed: in
         return {}
     table, predicted_s = runs.table, runs.predict(name, protocol, seed).step_time_s[rows]
     measured_s = table.measured_s[rows]
-    errors = errors_percent(measured_s, predicted_s)
+    errors, summary = errors_percent(measured_s, predicted_s), ErrorSummary.of(measured_s, predicted_s)
     jobs = job_numbers(runs.jobs, len(table))[rows]
     _, inverse = np.unique(jobs, return_inverse=True)
     per_job = np.bincount(inverse, weights=errors) / np.bincount(inverse)
@@ -259,10 +240,10 @@ def _of_one_seed(runs: Runs, name: str, protocol: str, population: str, seed: in
         "rows": len(rows),
         "jobs": len(per_job),
         "architectures": len({table.measurements[row].model for row in rows}),
-        "mape": float(errors.mean()),
+        "mape": summary.mape_percent,
         "by_job_percent": float(per_job.mean()),
-        "median_percent": float(np.median(errors)),
-        "p90_percent": float(np.percentile(errors, 90)),
+        "median_percent": summary.median_ape_percent,
+        "p90_percent": summary.p90_ape_percent,
         "tau_within_jobs": ranking_tau(jobs, measured_s, predicted_s),
         "tau_overall": ranking_tau(np.zeros(len(rows)), measured_s, predicted_s),
         "precisions": {

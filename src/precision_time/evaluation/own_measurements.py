@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from ..cost.job import Job
 from ..errors import ConfigError, PrecisionTimeError
 from ..io import write_atomically
 from ..learn.artifact import TrainedPredictor, shipped_predictor
-from ..learn.metrics import ErrorSummary, summarize
+from ..learn.metrics import ErrorSummary
 from ..learn.serving import predict_step_times
 
 ADDED_COLUMNS = (
@@ -76,10 +76,7 @@ class EvaluationReport:
             "nominal_coverage": self.coverage,
             "n_unsupported": self.n_unsupported,
             "unsupported_reasons": self.unsupported_reasons,
-            "groups": {
-                column: {value: summary.to_dict() for value, summary in groups.items()}
-                for column, groups in self.groups.items()
-            },
+            "groups": asdict(self)["groups"],
         }
 
 
@@ -125,10 +122,12 @@ def score_rows(rows: Sequence[Row], predictor: TrainedPredictor, *, coverage: fl
     if not jobs:
         return [scored for _, scored in parsed]
     times = predict_step_times(jobs, predictor, coverage=coverage)
-    columns = (column.tolist() for column in (times.step_time_s, times.low_s, times.high_s))
+    predicted = iter(np.stack([times.step_time_s, times.low_s, times.high_s], axis=1).tolist())
     names = ("predicted_s", "low_s", "high_s")
-    predicted = (dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True))
-    return [scored if job is None else replace(scored, **next(predicted)) for job, scored in parsed]
+    return [
+        scored if job is None else replace(scored, **dict(zip(names, next(predicted), strict=True)))
+        for job, scored in parsed
+    ]
 
 
 def _parse(row: Row) -> tuple[Job | None, ScoredRow]:
@@ -154,10 +153,9 @@ def _report(scored: Sequence[ScoredRow], group_by: Sequence[str], coverage: floa
         members: dict[str, list[ScoredRow]] = defaultdict(list)
         for item in supported:
             members[item.row.text(column)].append(item)
-        summaries = ((value, _summary(items)) for value, items in sorted(members.items()))
-        groups[column] = {value: summary for value, summary in summaries if summary is not None}
+        groups[column] = {value: _summary(items) for value, items in sorted(members.items())}
     return EvaluationReport(
-        overall=_summary(supported),
+        overall=_summary(supported) if supported else None,
         n_unsupported=len(scored) - len(supported),
         unsupported_reasons=dict(Counter(i.reason for i in scored if not i.supported).most_common()),
         coverage=coverage,
@@ -165,11 +163,11 @@ def _report(scored: Sequence[ScoredRow], group_by: Sequence[str], coverage: floa
     )
 
 
-def _summary(scored: Sequence[ScoredRow]) -> ErrorSummary | None:
+def _summary(scored: Sequence[ScoredRow]) -> ErrorSummary:
     columns = np.array(
-        [[item.measured_s, item.predicted_s, item.low_s, item.high_s] for item in scored], dtype=np.float64
-    ).reshape(-1, 4)
-    return summarize(columns[:, 0], columns[:, 1], columns[:, 2], columns[:, 3])
+        [(item.measured_s, item.predicted_s, item.low_s, item.high_s) for item in scored], dtype=np.float64
+    )
+    return ErrorSummary.of(*columns.T)
 
 
 def _write_rows(path: Path, header: Sequence[str], scored: Sequence[ScoredRow]) -> None:

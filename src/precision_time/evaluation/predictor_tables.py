@@ -8,11 +8,12 @@ import numpy as np
 
 from ..corpus.measurement import Measurement
 from ..corpus.splits import model_group
+from ..learn.metrics import errors_percent
 from ..papers.contract import Bools, Floats
 from ..papers.registry import PREDICTORS, PRICED_ONLY
 from .ablations import ABLATIONS
 from .cross_validation import Runs
-from .metrics import errors_percent, mape, over_seeds, ranking_tau
+from .metrics import mape_over_seeds, ranking_tau
 from .precision_tables import PAPER_OURS_PERCENT
 from .tables import CellValue, Metric, ReportTable, Section, columns_of, ratio_text
 
@@ -70,7 +71,7 @@ def predictors_section(runs: Runs, seeds: Sequence[int]) -> Section:
 
 
 def _overall(runs: Runs, predicted: Sequence[Floats]) -> Metric:
-    return over_seeds([mape(runs.table.measured_s, seconds) or 0.0 for seconds in predicted])
+    return mape_over_seeds(runs.table.measured_s, predicted) or Metric(value=0.0)
 
 
 def _by_precision(
@@ -157,11 +158,11 @@ def ablations_section(runs: Runs, seeds: Sequence[int]) -> Section:
     for name, title, explains, predict in predictors:
         scores: list[float | None] = []
         for protocol, _, mask in columns:
-            each = [mape(runs.table.measured_s[mask], predict(protocol, seed)[mask]) for seed in seeds]
-            known = [value for value in each if value is not None]
-            scores.append(over_seeds(known).value if known else None)
-            if mask is everything and known:
-                figures[f"T4.{protocol}.{name}.mape_percent"] = over_seeds(known)
+            predicted = [predict(protocol, seed) for seed in seeds]
+            score = mape_over_seeds(runs.table.measured_s, predicted, mask)
+            scores.append(None if score is None else score.value)
+            if mask is everything and score is not None:
+                figures[f"T4.{protocol}.{name}.mape_percent"] = score
         rows.append((title, *scores, explains))
     return Section(
         key="T4",

@@ -14,10 +14,9 @@ import numpy as np
 
 from ..corpus.jobs import job_of
 from ..corpus.measurement import Measurement
-from ..cost.group import group_key, group_of_jobs
-from ..cost.job import Job
+from ..cost.job import Job, group_key, group_of_jobs
 from ..cost.roofline import kernel_model_of, kernel_seconds, rates_of
-from ..learn.table import JobTable, MeasuredTable, job_table, measured_table
+from ..learn.table import JOB_ARRAYS, JobTable, MeasuredTable, job_table, measured_table
 from ..papers.contract import FeatureTable, Floats, Ints, JobViews, NamedColumns
 from ..precision.catalog import get_policy
 from ..precision.lowered import LoweredStep
@@ -31,7 +30,6 @@ Progress = Callable[[str], None]
 
 _LARGE = 1e6
 """Tiles and inner length of GEMMs that no shape slows down."""
-_COLUMNS = ("features", "analytical_s", "compute_s", "exposed_s")
 
 
 def silent(_: str) -> None:
@@ -52,26 +50,6 @@ class PricedCorpus:
 
     def __len__(self) -> int:
         return len(self.table)
-
-    def take(self, rows: Ints) -> PricedCorpus:
-        """Some of the rows."""
-        return PricedCorpus(
-            table=take(self.table, rows),
-            fp32=self.fp32.take(rows),
-            fp32_wire=self.fp32_wire.take(rows),
-            shape_ratio=self.shape_ratio[rows],
-        )
-
-
-def take(table: MeasuredTable, rows: Ints) -> MeasuredTable:
-    """Some of the rows of a table."""
-    return replace(
-        table,
-        jobs=table.jobs.take(rows),
-        measurements=tuple(table.measurements[row] for row in rows),
-        measured_s=table.measured_s[rows],
-        sync_s=table.sync_s[rows],
-    )
 
 
 def priced_corpus(
@@ -107,7 +85,7 @@ def _price(measurements: Sequence[Measurement], progress: Progress) -> Arrays:
         "rejected.counts": np.array(list(table.rejected.values()) or [0]),
     }
     for view, priced in (("native", table.jobs), ("fp32", blind), ("wire", wire)):
-        arrays |= {f"{view}.{name}": getattr(priced, name) for name in _COLUMNS}
+        arrays |= {f"{view}.{name}": getattr(priced, name) for name in JOB_ARRAYS}
     return arrays
 
 
@@ -115,7 +93,7 @@ def _from_arrays(arrays: Arrays, measurements: Sequence[Measurement]) -> PricedC
     names = tuple(str(name) for name in arrays["names"])
     by_id = {item.row_id: item for item in measurements}
     native, fp32, wire = (
-        JobTable(names=names, **{name: arrays[f"{view}.{name}"] for name in _COLUMNS})
+        JobTable(names=names, **{name: arrays[f"{view}.{name}"] for name in JOB_ARRAYS})
         for view in ("native", "fp32", "wire")
     )
     pairs = zip(arrays["rejected.reasons"].tolist(), arrays["rejected.counts"].tolist(), strict=True)
@@ -199,7 +177,7 @@ def _repriced(
         return known
     new = job_table([others[index] for index in changed], _counter(progress, what, len(changed)))
     columns = {}
-    for name in _COLUMNS:
+    for name in JOB_ARRAYS:
         column = getattr(known, name).copy()
         column[changed] = getattr(new, name)
         columns[name] = column

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..corpus.measurement import Measurement
-from ..corpus.splits import SplitBy, group_numbers, grouped_folds, model_group
-from ..learn.cross_validation import Fold
+from ..corpus.splits import Fold, SplitBy, folds_of, group_numbers, grouped_folds, model_group
 from .families import family_numbers
 
 FEW_DEVICES, MANY_DEVICES = 8, 16
@@ -65,22 +64,13 @@ def source_name(item: Measurement) -> str:
 
 
 def _by_groups(groups: Groups) -> Splitter:
-    return lambda measurements, seed, folds: _folds(
+    return lambda measurements, seed, folds: folds_of(
         grouped_folds(groups(measurements), num_folds=folds, seed=seed), folds
     )
 
 
 def _split_by(by: SplitBy) -> Splitter:
     return _by_groups(lambda measurements: group_numbers(measurements, by=by))
-
-
-def _folds(fold_of: NDArray[np.int64], folds: int) -> Folds:
-    """Rows of a fold are its test rows; rows of none (-1) are always in training."""
-    made = (
-        Fold(train=np.flatnonzero(fold_of != fold), test=np.flatnonzero(fold_of == fold))
-        for fold in range(folds)
-    )
-    return tuple(fold for fold in made if len(fold.test) and len(fold.train))
 
 
 def _chips(measurements: Sequence[Measurement]) -> NDArray[np.int64]:
@@ -108,7 +98,7 @@ def unseen_precisions(measurements: Sequence[Measurement], seed: int, folds: int
                 half = first if 2 * place < len(precisions) else second
                 fold_of[model, device, precisions[index]] = half
     rows = [fold_of.get((model_group(item.model), item.device, item.precision), -1) for item in measurements]
-    return _folds(np.array(rows, dtype=np.int64), folds)
+    return folds_of(np.array(rows, dtype=np.int64), folds)
 
 
 def _larger_clusters(most: int, least: int) -> Splitter:

@@ -54,7 +54,7 @@ def regressions(report: Report, baseline: Path | Mapping[str, Any]) -> list[str]
         One line per figure that is worse or missing; empty when nothing is.
 
     Raises:
-        ConfigError: If the two were made in different ways and so say nothing of each other.
+        ConfigError: If the two were made in different ways and cannot be compared.
     """
     before: Mapping[str, Any] = (
         json.loads(baseline.read_text(encoding="utf-8")) if isinstance(baseline, Path) else baseline

@@ -8,7 +8,6 @@ of the configurations, which half of them meet.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -18,6 +17,7 @@ from ..corpus.measurement import Measurement
 from ..learn.table import MeasuredTable
 from ..papers.cherrypick.replay import MOST_RUNS, WITHIN, Replayed, ReplayJob
 from ..papers.contract import Floats, column
+from .measured_jobs import workload_key
 from .protocols import source_name
 from .tables import CellValue, Metric, ReportTable, columns_of
 
@@ -41,7 +41,7 @@ def replay_jobs(table: MeasuredTable, predicted_s: Floats) -> tuple[ReplayJob, .
     grouped: dict[str, dict[Key, list[int]]] = defaultdict(lambda: defaultdict(list))
     for index, item in enumerate(table.measurements):
         if not np.isnan(predicted_s[index]):
-            grouped[_job(item)][_configuration(item)].append(index)
+            grouped[workload_key(item)][_configuration(item)].append(index)
     features = np.stack([column(table.jobs, name) for name in _FEATURES], axis=1)
     return tuple(
         _replay_job(table, list(found.values()), features, predicted_s)
@@ -115,13 +115,6 @@ def replay_metrics(found: Sequence[Replayed]) -> dict[str, Metric]:
     if meeting:
         values["ours_outright_regret_percent"] = float(np.mean(meeting))
     return {f"cherrypick.{name}": Metric(value=value) for name, value in values.items()}
-
-
-def _job(item: Measurement) -> str:
-    sizes = json.dumps(dict(item.sizes), sort_keys=True, default=str)
-    parts = (source_name(item), item.model, sizes, item.seq_len, item.dataset or item.task, item.optimizer)
-    precision = f"{item.precision} {item.precision_variant}".strip()
-    return " | ".join(str(part) for part in (*parts, precision, item.stack.profile))
 
 
 def _configuration(item: Measurement) -> Key:

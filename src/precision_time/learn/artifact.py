@@ -6,7 +6,7 @@ import io
 import json
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
@@ -37,13 +37,16 @@ class MeasurementIndex:
     measurement_ids: NDArray[np.int64]
     predicted_s: NDArray[np.float64]
     """Out of fold: the predictor had not seen the run's configuration."""
-    squares: NDArray[np.float32]
+    squares: NDArray[np.float32] = field(init=False)
     """Squared length of each key, shape (n,): the search for the nearest is one product."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "squares", np.square(self.keys).sum(axis=1))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainedPredictor:
-    """Everything that serving needs."""
+    """Everything that a prediction needs."""
 
     correction: StagedCorrection
     intervals: IntervalModel
@@ -71,11 +74,8 @@ class TrainedPredictor:
         buffer = io.BytesIO()
         np.savez_compressed(buffer, allow_pickle=False, **arrays)
         write_atomically(folder / _ARRAYS, buffer.getvalue())
-        card = {
-            "schema": ARTIFACT_SCHEMA_VERSION,
-            "features": list(self.correction.names),
-            **self.model_card,
-        }
+        stated = {"schema": ARTIFACT_SCHEMA_VERSION, "features": list(self.correction.names)}
+        card = {**stated, **self.model_card}
         write_atomically(folder / _CARD, json.dumps(card, indent=1, sort_keys=True).encode())
 
 
@@ -121,7 +121,6 @@ def _assemble(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Tr
             keys=arrays["evidence.keys"],
             measurement_ids=arrays["evidence.ids"],
             predicted_s=arrays["evidence.predicted_s"],
-            squares=np.square(arrays["evidence.keys"]).sum(axis=1),
         ),
         model_card=card,
     )

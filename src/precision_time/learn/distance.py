@@ -1,11 +1,13 @@
-"""The distance of a job to the training set, and how much of the learned correction is used there.
+"""Distances between jobs: to the training set, and to the measured runs that are most like a job.
 
 A run is described by where its time goes, what it runs on and in which software. Far from all measured runs
-the correction shrinks toward none, and the cost model decides. The units are `data/distances.toml`.
+the correction shrinks toward none, and the cost model decides. The runs that are shown next to an answer are
+found over other features (`similarity`). The units of both are `data/distances.toml`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -21,7 +23,9 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Positions = NDArray[np.float32]
 
-_DISTANCES = packaged_toml(__package__, "data/distances.toml")["training_set"]
+_TOML = packaged_toml(__package__, "data/distances.toml")
+_DISTANCES = _TOML["training_set"]
+_SIMILARITY_UNITS: Mapping[str, float] = _TOML["similarity"]["features"]
 LOCAL_RADIUS: float = _DISTANCES["radii"]["local_radius"]
 """Distance up to which a job counts as one of the measured runs, so that the local stage decides."""
 MODERATE_RADIUS: float = _DISTANCES["radii"]["moderate_radius"]
@@ -94,11 +98,6 @@ def _decayed(distance: Floats, radius: float) -> Floats:
     return share
 
 
-def shrinkage_at(distance: float) -> float:
-    """`shrinkage` of one job."""
-    return float(shrinkage(np.array([distance]))[0])
-
-
 def positions_of(jobs: JobTable) -> Positions:
     """Position of each job, shape (n, dims)."""
     used, units = _columns(jobs.names)
@@ -128,3 +127,34 @@ def _columns(names: tuple[str, ...]) -> tuple[NDArray[np.intp], Floats]:
     ]
     used = np.array([index for index, unit in enumerate(units) if unit], dtype=np.intp)
     return used, np.array([unit for unit in units if unit])
+
+
+def similarity_keys(jobs: JobTable) -> Positions:
+    """Positions of jobs, shape (n, dims), for `nearest`; Euclidean distance 1 is one step away."""
+    columns = [jobs.features[:, jobs.names.index(name)] / unit for name, unit in _SIMILARITY_UNITS.items()]
+    return np.stack(columns, axis=1).astype(np.float32)
+
+
+def nearest(
+    keys: Positions, squares: Positions, points: Positions, count: int
+) -> tuple[NDArray[np.intp], Floats]:
+    """The `count` rows of `keys` nearest to each point, best first, and their similarity exp(-distance / 2).
+
+    Args:
+        keys: Shape (n, dims).
+        squares: Squared length of each key, shape (n,).
+        points: Shape (q, dims).
+        count: How many rows to return at most.
+
+    Returns:
+        Rows and similarity, shape (q, min(count, n)) each.
+    """
+    count = min(count, len(keys))
+    if count == 0:
+        return np.zeros((len(points), 0), dtype=np.intp), np.zeros((len(points), 0))
+    # |k - p|^2 up to the constant |p|^2, by one product; exact distances for the few that matter.
+    rows = np.argpartition(squares + (np.float32(-2.0) * points) @ keys.T, count - 1, axis=1)[:, :count]
+    apart = keys[rows].astype(np.float64) - points[:, None, :]
+    distance = np.sqrt(np.square(apart).sum(axis=2))
+    order = np.argsort(distance, axis=1, kind="stable")
+    return np.take_along_axis(rows, order, axis=1), np.exp(-np.take_along_axis(distance, order, axis=1) / 2.0)

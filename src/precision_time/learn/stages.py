@@ -18,8 +18,8 @@ Extremely randomized trees, Machine Learning 63 (2006).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -84,6 +84,14 @@ DEFAULT_SETTINGS: Mapping[str, BoosterSettings] = {
 }
 
 
+def fewer_trees(share: float) -> Mapping[str, BoosterSettings]:
+    """DEFAULT_SETTINGS with a share of the trees, at least 10 per stage: to check that everything works."""
+    return {
+        stage: replace(item, num_trees=max(int(item.num_trees * share), 10))
+        for stage, item in DEFAULT_SETTINGS.items()
+    }
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Corrected:
     """What the stages make of the analytical seconds, shape (n,) each."""
@@ -97,7 +105,7 @@ class Corrected:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ByStage:
-    """What comes out of all stages, and what fewer of them would say, shape (n,)."""
+    """What comes out of all stages, and of fewer of them, shape (n,)."""
 
     corrected: Corrected
     smooth_s: Floats
@@ -175,7 +183,6 @@ def fit_stages(
     *,
     settings: Mapping[str, BoosterSettings] = DEFAULT_SETTINGS,
     seed: int = 0,
-    progress: Callable[[str], None] | None = None,
 ) -> StagedCorrection:
     """Fit the stages on the given rows.
 
@@ -186,19 +193,15 @@ def fit_stages(
         groups: Group of each row of the table: rows of one group stay together in the inner folds.
         settings: LightGBM settings per stage.
         seed: Of the boosters and the inner folds; the same seed gives the same trees.
-        progress: Called with the name of each part of the work.
     """
-    report = progress or (lambda _: None)
     folds = _inner_folds(groups[rows], seed)
     compute_factor = np.empty(len(rows))
     communication_factor = np.empty(len(rows))
     for fold in range(_INNER_FOLDS):
-        report(f"stages 1 and 2, inner fold {fold + 1} of {_INNER_FOLDS}")
         inside, outside = rows[folds != fold], rows[folds == fold]
         compute, communication = _fit_parts(table, inside, weights, settings, seed)
         compute_factor[folds == fold] = np.exp(compute.predict(table.jobs.features[outside]))
         communication_factor[folds == fold] = np.exp(communication.predict(table.jobs.features[outside]))
-    report("stages 3 and 4")
     compute_s = table.jobs.compute_s[rows] * compute_factor
     exposed_s = table.jobs.exposed_s[rows] * communication_factor
     seen = _overlap_features(table.jobs.features[rows], compute_s, exposed_s)
@@ -210,7 +213,6 @@ def fit_stages(
     upper = {
         stage: boost(seen, target, weights[rows], settings[stage], seed) for stage, target in targets.items()
     }
-    report("stages 1 and 2, all rows")
     compute, communication = _fit_parts(table, rows, weights, settings, seed)
     return StagedCorrection(
         names=table.jobs.names,
@@ -291,19 +293,13 @@ def boost(x: Floats, y: Floats, weights: Floats, settings: BoosterSettings, seed
     """
     import lightgbm
 
+    stated = asdict(settings)
+    num_trees = stated.pop("num_trees")
     parameters = {
-        "objective": settings.objective,
-        "learning_rate": settings.learning_rate,
-        "num_leaves": settings.num_leaves,
-        "max_depth": settings.max_depth,
-        "min_data_in_leaf": settings.min_data_in_leaf,
-        "feature_fraction": settings.feature_fraction,
-        "feature_fraction_bynode": settings.split_feature_fraction,
-        "bagging_fraction": settings.bagging_fraction,
+        "feature_fraction_bynode": stated.pop("split_feature_fraction"),
+        "alpha": stated.pop("huber_width"),
+        **stated,
         "bagging_freq": 1,
-        "extra_trees": settings.extra_trees,
-        "alpha": settings.huber_width,
-        "lambda_l2": settings.lambda_l2,
         "seed": seed,
         "deterministic": True,
         "force_row_wise": True,
@@ -312,9 +308,6 @@ def boost(x: Floats, y: Floats, weights: Floats, settings: BoosterSettings, seed
         "num_threads": 1,
         "verbosity": -1,
     }
-    booster = lightgbm.train(
-        parameters,
-        lightgbm.Dataset(x, y, weight=weights, free_raw_data=True),
-        num_boost_round=settings.num_trees,
-    )
+    data = lightgbm.Dataset(x, y, weight=weights, free_raw_data=True)
+    booster = lightgbm.train(parameters, data, num_boost_round=num_trees)
     return trees_of(booster.model_to_string())

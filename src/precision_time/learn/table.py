@@ -12,14 +12,15 @@ from numpy.typing import NDArray
 
 from ..corpus.jobs import UnsupportedRow, job_of
 from ..corpus.measurement import Measurement
-from ..cost.group import JobGroup, group_key, group_of_jobs
-from ..cost.job import Job
+from ..cost.job import Job, JobGroup, group_key, group_of_jobs
 from ..cost.step import StepCosts, price
 from ..errors import NotFittedError, PrecisionTimeError
 from .features import INDICATORS, group_features
 
 Floats = NDArray[np.float64]
 
+JOB_ARRAYS = ("features", "analytical_s", "compute_s", "exposed_s")
+"""Fields of a JobTable with one row per job."""
 _DIGITS = 9
 
 
@@ -39,13 +40,7 @@ class JobTable:
 
     def take(self, rows: NDArray[np.intp]) -> JobTable:
         """The table of some of the rows."""
-        return JobTable(
-            features=self.features[rows],
-            names=self.names,
-            analytical_s=self.analytical_s[rows],
-            compute_s=self.compute_s[rows],
-            exposed_s=self.exposed_s[rows],
-        )
+        return replace(self, **{name: getattr(self, name)[rows] for name in JOB_ARRAYS})
 
     def select(self, names: tuple[str, ...]) -> JobTable:
         """The table with the columns that a predictor was trained with, by name and in its order.
@@ -99,6 +94,16 @@ class MeasuredTable:
     def __len__(self) -> int:
         return len(self.measured_s)
 
+    def take(self, rows: NDArray[np.intp]) -> MeasuredTable:
+        """The table of some of the rows."""
+        return replace(
+            self,
+            jobs=self.jobs.take(rows),
+            measurements=tuple(self.measurements[row] for row in rows),
+            measured_s=self.measured_s[rows],
+            sync_s=self.sync_s[rows],
+        )
+
 
 def job_table(jobs: Sequence[Job], progress: Callable[[int], None] | None = None) -> JobTable:
     """Features and analytical seconds of `jobs`; those that differ in the micro batch only go together.
@@ -116,8 +121,14 @@ def job_table(jobs: Sequence[Job], progress: Callable[[int], None] | None = None
         tables.append(group_table(group, price(group)))
         if progress:
             progress(len(indices))
-    order = np.argsort(np.concatenate([*groups.values()])) if groups else np.zeros(0, dtype=np.intp)
-    return _joined(tables).take(order) if tables else _EMPTY
+    if not tables:
+        none = np.zeros(0)
+        return JobTable(
+            features=np.zeros((0, 0)), names=(), analytical_s=none, compute_s=none, exposed_s=none
+        )
+    joined = {name: np.concatenate([getattr(table, name) for table in tables]) for name in JOB_ARRAYS}
+    order = np.argsort(np.concatenate([*groups.values()]))
+    return JobTable(names=tables[0].names, **joined).take(order)
 
 
 def group_table(group: JobGroup, costs: StepCosts) -> JobTable:
@@ -133,25 +144,6 @@ def group_table(group: JobGroup, costs: StepCosts) -> JobTable:
         compute_s=compute_s,
         exposed_s=step_s - compute_s,
     )
-
-
-def _joined(tables: Sequence[JobTable]) -> JobTable:
-    return JobTable(
-        features=np.concatenate([table.features for table in tables]),
-        names=tables[0].names,
-        analytical_s=np.concatenate([table.analytical_s for table in tables]),
-        compute_s=np.concatenate([table.compute_s for table in tables]),
-        exposed_s=np.concatenate([table.exposed_s for table in tables]),
-    )
-
-
-_EMPTY = JobTable(
-    features=np.zeros((0, 0)),
-    names=(),
-    analytical_s=np.zeros(0),
-    compute_s=np.zeros(0),
-    exposed_s=np.zeros(0),
-)
 
 
 def measured_table(

@@ -7,22 +7,30 @@ fit learns from everything. Seeded: the same corpus and seed give the same files
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..corpus.measurement import Measurement
-from ..corpus.splits import SplitBy, configuration_groups, group_numbers, grouped_folds
+from ..corpus.splits import Fold, SplitBy, configuration_groups, folds_of, group_numbers, grouped_folds
 from ..corpus.store import corpus_fingerprint, load_corpus
 from ..executor import Executor
 from .artifact import MeasurementIndex, TrainedPredictor
-from .cross_validation import Fold, out_of_fold_by_stage
+from .distance import similarity_keys
 from .intervals import EXTRAPOLATION, IntervalModel, extrapolation, fit_quantiles
-from .similarity import similarity_keys
-from .stages import DEFAULT_SETTINGS, BoosterSettings, StagedCorrection, fit_scale, fit_stages
+from .stages import (
+    DEFAULT_SETTINGS,
+    BoosterSettings,
+    ByStage,
+    StagedCorrection,
+    fewer_trees,
+    fit_scale,
+    fit_stages,
+)
 from .table import MeasuredTable, measured_table
 
 Floats = NDArray[np.float64]
@@ -80,7 +88,7 @@ def train(
         progress("pricing the corpus")
         rows = load_corpus() if measurements is None else measurements
         table = measured_table([row for row in rows if row.usable])
-    settings = _settings(quick)
+    settings = fewer_trees(_QUICK_SHARE) if quick else DEFAULT_SETTINGS
     weights = row_weights(table)
     folds = 2 if quick else _FOLDS
     if held_out is None:
@@ -101,15 +109,13 @@ def train(
     everything = np.arange(len(table))
     groups = configuration_groups(table.measurements)
     correction = fit_stages(table, everything, weights, groups, settings=settings, seed=seed)
-    keys = similarity_keys(table.jobs)
     predictor = TrainedPredictor(
         correction=correction,
         intervals=fit_intervals(table, held_out, weights, settings, seed),
         measurements=MeasurementIndex(
-            keys=keys,
+            keys=similarity_keys(table.jobs),
             measurement_ids=np.array([item.row_id for item in table.measurements], dtype=np.int64),
             predicted_s=held_out["configuration"].step_time_s,
-            squares=np.square(keys).sum(axis=1),
         ),
         model_card=_model_card(table, correction, settings, seed),
     )
@@ -139,21 +145,14 @@ def cross_validate(
         progress: Called with a message about each fold.
         map_fn: What runs the folds.
     """
-    groups = group_numbers(table.measurements, by=SplitBy(protocol))
-    fold_of = grouped_folds(groups, num_folds=folds, seed=seed)
-    parts = [
-        Fold(train=np.flatnonzero(fold_of != fold), test=np.flatnonzero(fold_of == fold))
-        for fold in range(folds)
-    ]
+    fold_of = grouped_folds(
+        group_numbers(table.measurements, by=SplitBy(protocol)), num_folds=folds, seed=seed
+    )
+    parts = folds_of(fold_of, folds)
     progress(f"held out by {protocol}")
+    groups = configuration_groups(table.measurements)
     answers = out_of_fold_by_stage(
-        table,
-        parts,
-        weights=weights,
-        groups=configuration_groups(table.measurements),
-        settings=settings,
-        seed=seed,
-        map_fn=map_fn,
+        table, parts, weights=weights, groups=groups, settings=settings, seed=seed, map_fn=map_fn
     )
     predicted, distance = np.empty(len(table)), np.empty(len(table))
     for index, (part, answer) in enumerate(zip(parts, answers, strict=True)):
@@ -161,6 +160,36 @@ def cross_validate(
         predicted[part.test] = answer.corrected.step_time_s
         distance[part.test] = answer.corrected.distance
     return OutOfFold(step_time_s=predicted, folds=fold_of, distance=distance)
+
+
+def out_of_fold_by_stage(
+    table: MeasuredTable,
+    folds: Sequence[Fold],
+    *,
+    weights: Floats,
+    groups: NDArray[Any],
+    settings: Mapping[str, BoosterSettings],
+    seed: int,
+    map_fn: Executor = map,
+) -> Iterable[ByStage]:
+    """What the stages predict for the test rows of each fold, in the order of the folds.
+
+    Args:
+        table: Measured jobs.
+        folds: Training and test rows.
+        weights: Evidence of each row of the table, shape (n,).
+        groups: Group of each row of the table: rows of one group stay together in the inner folds.
+        settings: LightGBM settings per stage.
+        seed: Of boosters and inner folds.
+        map_fn: What runs the folds: `map`, a pool of processes, a cluster. The answers are the same.
+    """
+    bare = replace(table, measurements=())
+    options: dict[str, Any] = {"weights": weights, "groups": groups, "settings": settings, "seed": seed}
+    return map_fn(partial(_fit_fold, bare, **options), folds)
+
+
+def _fit_fold(table: MeasuredTable, fold: Fold, **options: Any) -> ByStage:
+    return fit_stages(table, fold.train, **options).by_stage(table.jobs.take(fold.test))
 
 
 def fit_intervals(
@@ -200,15 +229,6 @@ def row_weights(table: MeasuredTable) -> Floats:
     weights = 1.0 / np.sqrt(counts[inverse])
     weighted: Floats = weights * np.array([item.weight for item in table.measurements])
     return weighted
-
-
-def _settings(quick: bool) -> Mapping[str, BoosterSettings]:
-    if not quick:
-        return DEFAULT_SETTINGS
-    return {
-        stage: replace(item, num_trees=max(int(item.num_trees * _QUICK_SHARE), 10))
-        for stage, item in DEFAULT_SETTINGS.items()
-    }
 
 
 def _model_card(

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+_ARRAYS = ("feature", "threshold", "left", "right", "value", "roots")
 _THREADS = 2
 _FEW_ROWS = 1024
 """Up to here the arrays are walked; above, LightGBM is faster, its import included."""
@@ -92,28 +93,17 @@ class TreeEnsemble:
     def to_arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
         """Arrays for one `.npz` file, names led by `prefix`."""
         named = {f"{prefix}.lightgbm": np.frombuffer(self.text, dtype=np.uint8)} if self.text else {}
-        return named | {
-            f"{prefix}.feature": self.feature,
-            f"{prefix}.threshold": self.threshold,
-            f"{prefix}.left": self.left,
-            f"{prefix}.right": self.right,
-            f"{prefix}.value": self.value,
-            f"{prefix}.roots": self.roots,
-            f"{prefix}.depth": np.array(self.depth),
-        }
+        named |= {f"{prefix}.{name}": getattr(self, name) for name in _ARRAYS}
+        return named | {f"{prefix}.depth": np.array(self.depth)}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], prefix: str) -> TreeEnsemble:
         """The ensemble that `to_arrays` wrote under `prefix`."""
+        text = arrays.get(f"{prefix}.lightgbm")
         return cls(
-            feature=arrays[f"{prefix}.feature"],
-            threshold=arrays[f"{prefix}.threshold"],
-            left=arrays[f"{prefix}.left"],
-            right=arrays[f"{prefix}.right"],
-            value=arrays[f"{prefix}.value"],
-            roots=arrays[f"{prefix}.roots"],
+            **{name: arrays[f"{prefix}.{name}"] for name in _ARRAYS},
             depth=int(arrays[f"{prefix}.depth"]),
-            text=arrays[f"{prefix}.lightgbm"].tobytes() if f"{prefix}.lightgbm" in arrays else b"",
+            text=b"" if text is None else text.tobytes(),
         )
 
 
@@ -176,4 +166,4 @@ NO_TREES = TreeEnsemble(
     roots=np.zeros(0, dtype=np.int32),
     depth=0,
 )
-"""An ensemble that says 0 of everything."""
+"""An ensemble that predicts 0 for everything."""

@@ -115,7 +115,7 @@ class PredictorOptions:
 
 
 class PublishedPredictor(Protocol):
-    """What can be said of a predictor before it is fitted."""
+    """What is known of a predictor before it is fitted."""
 
     @property
     def title(self) -> str:

@@ -30,7 +30,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FittedRegression:
-    """Coefficients over centred inputs."""
+    """Coefficients over centered inputs."""
 
     coefficients: Floats
     means: Floats

@@ -30,7 +30,7 @@ _BYTES = 4.0
 _WEIGHT_PASSES = 3.0
 _NETWORK_SHARE = 0.72
 _LEAST_SHARE = 0.1
-"""Of the step that is taken for compute where the synchronisation alone would exceed it."""
+"""Of the step that is taken for compute where the synchronization alone would exceed it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

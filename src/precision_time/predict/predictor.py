@@ -1,4 +1,4 @@
-"""From a Job to a Prediction: analytical terms, learned correction, interval, evidence."""
+"""From a Job to a Prediction: analytical terms, learned correction, interval, nearest measurements."""
 
 from __future__ import annotations
 
@@ -8,26 +8,24 @@ from functools import lru_cache
 
 from ..corpus.measurement import Measurement
 from ..corpus.store import corpus_store
-from ..cost.group import group_of_jobs
-from ..cost.job import Job
+from ..cost.job import Job, group_of_jobs
 from ..cost.roofline import peak_flops_per_s
 from ..cost.step import StepCosts, price
+from ..cost.terms import EXPOSED_TERMS
 from ..diagnostics import Diagnostics
 from ..learn.artifact import TrainedPredictor
 from ..learn.calibration.calibration import Calibration
-from ..learn.distance import MODERATE_RADIUS
+from ..learn.distance import MODERATE_RADIUS, nearest, similarity_keys
 from ..learn.serving import StepTimes, on_reference, step_times
-from ..learn.similarity import nearest, similarity_keys
 from ..learn.table import JobTable, group_table, job_table
 from ..workload.graph import OpGraph
-from .changes import memory_of_job as memory_of_job  # noqa: PLC0414 - read from here by its users
-from .fitting import suggest_fit
-from .prediction import Evidence, Interval, Prediction
+from .prediction import Interval, NearestMeasurement, Prediction
+from .remedies import memory_of_job, suggest_fit
 
-_EVIDENCE_SHOWN = 3
+_SHOWN = 3
 _LEAST_SIMILARITY = 0.05
 _BACKWARD_FLOPS = 2.0
-"""Backward FLOPs relative to forward, the convention of model FLOPs utilisation (PaLM, appendix B)."""
+"""Backward FLOPs relative to forward, the convention of model FLOPs utilization (PaLM, appendix B)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,11 +50,11 @@ def predict_job(
     """The whole answer for one job.
 
     Args:
-        job: The question.
+        job: What is predicted.
         predictor: The trained predictor.
-        length: Data set, epochs or steps of the run.
+        length: Dataset, epochs or steps of the run.
         coverage: Probability that the interval holds, 0..1.
-        calibration: To the caller's own cluster; None for the predictor as it ships.
+        calibration: To the caller's cluster; None for the predictor as it ships.
     """
     group = group_of_jobs([job])
     costs = price(group)
@@ -74,7 +72,7 @@ def predict_job(
     memory = memory_of_job(job)
     needed = sum(memory.values())
     run = run_times(job, length, step_time_s)
-    _check_evidence(job, float(times.corrected.distance[0]), predictor, found)
+    _warn_of_weak_answer(job, float(times.corrected.distance[0]), predictor, found)
     if needed > job.cluster.device.memory_bytes:
         found.warn("memory", *suggest_fit(job))
     workload, layout, device = job.workload, job.layout, job.cluster.device
@@ -96,12 +94,13 @@ def predict_job(
         ),
         throughput=layout.global_batch_size * workload.units_per_sample / step_time_s,
         throughput_unit=workload.throughput_unit,
-        mfu=model_flops_utilisation(job, step_time_s),
+        mfu=model_flops_utilization(job, step_time_s),
         memory_bytes_per_device=needed,
         memory_terms=memory,
         fits=needed <= device.memory_bytes,
+        link_seconds=link_seconds(costs, times),
         analytical_step_time_s=float(times.jobs.analytical_s[0]),
-        evidence=nearest_runs(times.jobs, predictor),
+        nearest_measurements=nearest_measurements(times.jobs, predictor),
         diagnostics=tuple(dict.fromkeys(found.items)),
         steps_per_epoch=run.steps_per_epoch,
         epoch_time_s=run.epoch_time_s,
@@ -112,12 +111,10 @@ def predict_job(
 
 def corrected_terms(costs: StepCosts, times: StepTimes) -> dict[str, float]:
     """The analytical terms after the correction of their stage; they add up to the step time."""
-    table, corrected = times.jobs, times.corrected
-    compute_factor = float(corrected.compute_s[0]) / max(float(table.compute_s[0]), 1e-12)
-    exposed = float(table.exposed_s[0])
-    exposed_factor = float(corrected.exposed_s[0]) / exposed if exposed > 0.0 else 0.0
+    compute_factor = float(times.corrected.compute_s[0]) / max(float(times.jobs.compute_s[0]), 1e-12)
+    exposed_factor = _exposed_factor(times)
     terms = {
-        name: float(seconds[0]) * (exposed_factor if name in costs.exposed_names else compute_factor)
+        name: float(seconds[0]) * (exposed_factor if name in EXPOSED_TERMS else compute_factor)
         for name, seconds in costs.terms.items()
     }
     terms = {name: seconds for name, seconds in terms.items() if seconds > 0.0}
@@ -126,7 +123,18 @@ def corrected_terms(costs: StepCosts, times: StepTimes) -> dict[str, float]:
     return terms
 
 
-def model_flops_utilisation(job: Job, step_time_s: float) -> float | None:
+def link_seconds(costs: StepCosts, times: StepTimes) -> dict[str, float]:
+    """Communication on the wire by axis, corrected as its exposed part is."""
+    factor = _exposed_factor(times) or 1.0
+    return {axis: float(s[0]) * factor for axis, s in costs.link_seconds.items() if float(s[0]) > 0.0}
+
+
+def _exposed_factor(times: StepTimes) -> float:
+    exposed = float(times.jobs.exposed_s[0])
+    return float(times.corrected.exposed_s[0]) / exposed if exposed > 0.0 else 0.0
+
+
+def model_flops_utilization(job: Job, step_time_s: float) -> float | None:
     """Useful FLOPs (forward and backward once) over the dense peak of the matmul type, 0..1.
 
     None where the matmul type has no peak of its own on the device.
@@ -144,16 +152,16 @@ def _forward_flops(graph: OpGraph) -> float:
     return graph.forward_flops
 
 
-def nearest_runs(table: JobTable, predictor: TrainedPredictor) -> tuple[Evidence, ...]:
+def nearest_measurements(table: JobTable, predictor: TrainedPredictor) -> tuple[NearestMeasurement, ...]:
     """The measured runs of the corpus nearest to the first job of `table`, best first."""
-    evidence = predictor.measurements
+    index = predictor.measurements
     point = similarity_keys(table)[:1]
-    rows, similarity = nearest(evidence.keys, evidence.squares, point, _EVIDENCE_SHOWN * 4)
-    shown: dict[tuple[object, ...], Evidence] = {}
+    rows, similarity = nearest(index.keys, index.squares, point, _SHOWN * 4)
+    shown: dict[tuple[object, ...], NearestMeasurement] = {}
     for row, alike in zip(rows[0], similarity[0], strict=True):
-        if alike < _LEAST_SIMILARITY or len(shown) == _EVIDENCE_SHOWN:
+        if alike < _LEAST_SIMILARITY or len(shown) == _SHOWN:
             break
-        run = _measured_run(int(evidence.measurement_ids[row]))
+        run = _measured_run(int(index.measurement_ids[row]))
         key = (
             run.model,
             run.device,
@@ -164,7 +172,7 @@ def nearest_runs(table: JobTable, predictor: TrainedPredictor) -> tuple[Evidence
         )
         shown.setdefault(
             key,
-            Evidence(
+            NearestMeasurement(
                 model=run.model,
                 device=run.device,
                 num_devices=run.num_devices,
@@ -172,7 +180,7 @@ def nearest_runs(table: JobTable, predictor: TrainedPredictor) -> tuple[Evidence
                 global_batch_size=float(run.global_batch_size or 0.0),
                 stack=run.stack.profile,
                 measured_step_time_s=run.step_time_s,
-                predicted_step_time_s=float(evidence.predicted_s[row]),
+                predicted_step_time_s=float(index.predicted_s[row]),
                 similarity=float(alike),
                 source=run.source,
                 source_ref=run.source_ref,
@@ -186,7 +194,7 @@ def _measured_run(row_id: int) -> Measurement:
     return corpus_store().get(row_id)
 
 
-def _check_evidence(job: Job, distance: float, predictor: TrainedPredictor, found: Diagnostics) -> None:
+def _warn_of_weak_answer(job: Job, distance: float, predictor: TrainedPredictor, found: Diagnostics) -> None:
     """Warn of what makes this answer weaker than usual."""
     if distance > MODERATE_RADIUS:
         found.warn("extrapolation", "Outside the training data: extrapolating (interval widened).")

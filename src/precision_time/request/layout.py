@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 from ..diagnostics import Diagnostics
@@ -18,18 +19,14 @@ from .schema import LayoutOptions
 
 _SEQUENCE_PARALLEL_FAMILIES = frozenset({"transformer-decoder", "moe"})
 _FULL_SHARDING = 3
-_SAME_NAMES = (
-    *("tp", "pp", "cp", "ep", "expert_tp", "shard_size", "reshard_after_forward", "prefetch", "offload"),
-    *(
-        "virtual_pp",
-        "stage_layers",
-        "context_method",
-        "expert_capacity",
-        "data_parallel_engine",
-        "rank_order",
-    ),
+_TRANSLATED = ("checkpointing", "schedule", "sequence_parallel", "stage_layers", "rank_order")
+"""Fields of both that the options spell otherwise, or leave to a default that depends on the job."""
+_SAME = tuple(
+    field.name
+    for field in fields(Layout)
+    if field.name in LayoutOptions.model_fields and field.name not in _TRANSLATED
 )
-"""Fields that a layout and its options share."""
+"""Fields that a layout takes from its options as they are: a new one needs no line here."""
 _MAX_STAGES = 100_000
 """No pipeline is longer: a guard against typing errors."""
 
@@ -50,27 +47,15 @@ def layout_of(options: LayoutOptions, workload: Workload, gpus: int, found: Diag
     shape = model_shape(workload.graph)
     checkpointing, share = parse_checkpointing(options.checkpointing, shape.num_layers)
     layout = Layout(
+        **{name: getattr(options, name) for name in _SAME},
         dp=data_parallel_degree(gpus, options.tp, options.pp, options.cp, shape),
-        tp=options.tp,
-        pp=options.pp,
-        cp=options.cp,
-        ep=options.ep,
-        expert_tp=options.expert_tp,
         zero_stage=_zero_stage(options, found),
-        shard_size=options.shard_size,
-        reshard_after_forward=options.reshard_after_forward,
-        prefetch=options.prefetch,
-        offload=options.offload,
         num_micro_batches=options.grad_accum,
         schedule=_schedule(options),
-        virtual_pp=options.virtual_pp,
         stage_layers=parse_stage_layers(options.stage_layers),
         sequence_parallel=_sequence_parallel(options, workload, shape),
-        context_method=options.context_method,
-        expert_capacity=options.expert_capacity,
         checkpointing=checkpointing,
         checkpointed_share=share,
-        data_parallel_engine=options.data_parallel_engine,
         rank_order=parse_rank_order(options.rank_order),
     )
     if not options.uneven:
@@ -84,7 +69,9 @@ def options_of(layout: Layout) -> dict[str, Any]:
     partial = layout.checkpointing is Checkpointing.FULL and share != 1.0
     plain = Layout()
     options = {
-        name: getattr(layout, name) for name in _SAME_NAMES if getattr(layout, name) != getattr(plain, name)
+        name: getattr(layout, name)
+        for name in (*_SAME, "stage_layers", "rank_order")
+        if getattr(layout, name) != getattr(plain, name)
     }
     return options | {
         "zero": layout.zero_stage,

@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays import Number
 from ..cost import collectives
-from ..cost.collectives import Lines, LinkParams, Number, choose, min_time_s, sub_torus
+from ..cost.collectives import Lines, LinkParams, choose, min_time_s, sub_torus
 from ..errors import ConfigError
 from .checks import refusal
 

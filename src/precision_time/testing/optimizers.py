@@ -53,8 +53,8 @@ class OptimizerSuite:
     def test_sharding_divides_the_update(self, name: str) -> None:
         """ZeRO 1 to 3: each device updates its part."""
         whole, part = (
-            optimizer_work(name, get_policy("fp32"), params=_PARAMS, tensors=_TENSORS, shards=shards)
-            for shards in (1, 8)
+            optimizer_work(name, get_policy("fp32"), params=_PARAMS / ranks, tensors=_TENSORS)
+            for ranks in (1, 8)
         )
         np.testing.assert_allclose(part.update_bytes, whole.update_bytes / 8)
         assert np.isfinite(states_per_param(name)) and states_per_param(name) >= 0.0

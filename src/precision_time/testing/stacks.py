@@ -11,8 +11,8 @@ from dataclasses import replace
 import numpy as np
 
 from ..cost.constants import constants
-from ..cost.memory.frameworks import framework_memory
-from ..cost.stacks import get_stack, get_stack_profile
+from ..cost.memory.states import framework_memory
+from ..cost.stacks import get_stack_profile
 from ..learn.artifact import shipped_predictor
 from ..learn.features import COMPILERS
 from ..learn.serving import predict_step_times
@@ -44,7 +44,7 @@ class StackSuite:
         assert profile.framework_year > _FIRST_YEAR
         assert profile.framework in constants("stacks")["framework"], "A request cannot name its framework."
         assert profile.compiler in COMPILERS and profile.compiler in constants("kernels")["compilers"]
-        assert framework_memory(get_stack(name)).loss_bytes > 0.0
+        assert framework_memory(profile.stack()).loss_bytes > 0.0
 
     def test_prices_a_cnn_and_a_decoder(self, name: str) -> None:
         """By its name on 8 devices; the answer says which stack was taken."""

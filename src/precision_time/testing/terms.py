@@ -10,9 +10,9 @@ import re
 from collections.abc import Collection
 from functools import lru_cache
 
-from ..cost.group import group_of_jobs
+from ..cost.job import group_of_jobs
 from ..cost.step import StepCosts, price
-from ..cost.terms import TERMS, StepTerm, TermGroup
+from ..cost.terms import EXPOSED_TERMS, TERMS, StepTerm, TermGroup
 from ..learn.artifact import shipped_predictor
 from ..request.request import Request
 from .checks import DECODER, answer
@@ -46,7 +46,7 @@ class TermSuite:
         costs = _costs()
         assert term.name in costs.terms, f"{term.name} is registered, and nothing computes it."
         assert list(costs.terms) == [each.name for each in TERMS if each.name in costs.terms]
-        assert (term.name in costs.exposed_names) is (term.group is TermGroup.EXPOSED)
+        assert (term.name in EXPOSED_TERMS) is (term.group is TermGroup.EXPOSED)
 
     def test_is_a_feature_of_the_predictor(self, term: StepTerm) -> None:
         """Its share of the step is a column: a new term takes `precision-time train`."""

@@ -41,7 +41,7 @@ class Calibration:
 
         Compute and waiting are scaled each by its factor, so that terms still add up. The interval keeps its
         shape; its width, as logarithm, is multiplied by the standard deviation of the error with the points
-        over that without any: below 1 where points speak for the job, above where they scatter widely.
+        over that without any: below 1 where points support the answer, above where they scatter widely.
         """
         places = places_of(jobs, times.jobs)
         log_common, after, before = factors(places, self.posterior, self.prior)

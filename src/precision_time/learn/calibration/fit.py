@@ -31,7 +31,7 @@ _FOLDS = 10
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OwnPoints:
-    """One entry per configuration: the median of its repeats, and what the shipped predictor says."""
+    """One entry per configuration: the median of its repeats, and the prediction of the shipped predictor."""
 
     places: tuple[Place, ...]
     measured_s: Floats
@@ -51,20 +51,12 @@ class Calibrated:
 
     calibration: Calibration
     points: OwnPoints
-    held_out_s: Floats | None
-    """Calibrated step times of configurations that their calibration has not seen; None with only one."""
     left_out: str
     """How they were held out, in words."""
-
-    @property
-    def before(self) -> ErrorSummary | None:
-        """Errors of the shipped predictor."""
-        return summarize(self.points.measured_s, self.points.predicted_s)
-
-    @property
-    def after(self) -> ErrorSummary | None:
-        """Errors of calibrated predictions, none of which knows its configuration."""
-        return None if self.held_out_s is None else summarize(self.points.measured_s, self.held_out_s)
+    before: ErrorSummary | None
+    """Errors of the shipped predictor."""
+    after: ErrorSummary | None
+    """Errors of calibrated predictions, none of which knows its configuration; None with only one."""
 
     @property
     def helps(self) -> bool:
@@ -94,24 +86,21 @@ def calibrate(
     """
     known = shipped_prior() if prior is None else prior
     points = own_points(measurements, predictor)
-    held_out, words = _cross_validate(points, known)
-    result = Calibrated(
-        calibration=Calibration(posterior=fit_effects(points.places, points.residuals, known), prior=known),
-        points=points,
-        held_out_s=held_out,
-        left_out=words,
-    )
+    held_out_s, left_out = _cross_validate(points, known)
+    before = summarize(points.measured_s, points.predicted_s)
+    after = None if held_out_s is None else summarize(points.measured_s, held_out_s)
     card: dict[str, Any] = {
         "origin": origin,
         "rows": points.rows,
         "configurations": len(points.places),
         "predictor": predictor.model_card.get("corpus", ""),
-        "held_out": words,
-        "before_mape_percent": None if result.before is None else result.before.mape_percent,
-        "after_mape_percent": None if result.after is None else result.after.mape_percent,
+        "held_out": left_out,
+        "before_mape_percent": None if before is None else before.mape_percent,
+        "after_mape_percent": None if after is None else after.mape_percent,
     }
-    calibration = Calibration(posterior=result.calibration.posterior, prior=known, card=card)
-    return Calibrated(calibration=calibration, points=points, held_out_s=held_out, left_out=words)
+    posterior = fit_effects(points.places, points.residuals, known)
+    calibration = Calibration(posterior=posterior, prior=known, card=card)
+    return Calibrated(calibration=calibration, points=points, left_out=left_out, before=before, after=after)
 
 
 def own_points(measurements: Sequence[Measurement], predictor: TrainedPredictor) -> OwnPoints:
@@ -156,8 +145,8 @@ def _cross_validate(points: OwnPoints, prior: Prior) -> tuple[Floats | None, str
     for outside in _folds(count):
         inside = np.setdiff1d(np.arange(count), outside)
         posterior = fit_effects([points.places[row] for row in inside], points.residuals[inside], prior)
-        asked = [points.places[row] for row in outside]
-        times[outside] = calibrated_s(asked, points.predicted_s[outside], posterior, prior)
+        queried = [points.places[row] for row in outside]
+        times[outside] = calibrated_s(queried, points.predicted_s[outside], posterior, prior)
     singly = count <= _MOST_LEFT_OUT_SINGLY
     return times, "each configuration left out in turn" if singly else f"{_FOLDS} folds of configurations"
 

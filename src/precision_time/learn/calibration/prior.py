@@ -1,6 +1,6 @@
 """What is known before the first point: how much sources of the corpus differ from the shipped predictor.
 
-Each source of the corpus is a cluster that a predictor fitted without it was asked about. The standard
+Each source of the corpus is a cluster that a predictor fitted without it has predicted. The standard
 deviations of the effects are those under which the logarithms of measured over predicted time are most likely
 (a Gaussian model with variance components; Searle, Casella, McCulloch, Variance Components, 1992, ch. 6).
 """

@@ -5,8 +5,14 @@ from __future__ import annotations
 import pytest
 
 from precision_time.diagnostics import Diagnostic, Severity
-from precision_time.predict.prediction import Evidence, Interval, Prediction
-from precision_time.predict.render import plain_text, render_explanation, to_text
+from precision_time.predict.prediction import (
+    Interval,
+    NearestMeasurement,
+    Prediction,
+    render_explanation,
+    to_text,
+)
+from precision_time.rendering import plain_text
 
 
 def prediction(precision: str = "fp16-mixed", step_time_s: float = 0.25, **changes: object) -> Prediction:
@@ -32,12 +38,13 @@ def prediction(precision: str = "fp16-mixed", step_time_s: float = 0.25, **chang
         "memory_bytes_per_device": 20 * 2.0**30,
         "memory_terms": {"activations": 20 * 2.0**30},
         "fits": True,
+        "link_seconds": {},
         "analytical_step_time_s": step_time_s,
     }
     return Prediction(**(fields | changes))  # type: ignore[arg-type]
 
 
-RUN = Evidence(
+RUN = NearestMeasurement(
     model="resnet50",
     device="A100-SXM4-40GB",
     num_devices=8,
@@ -112,15 +119,15 @@ def test_differences_beside_the_precision_are_labelled() -> None:
     assert "fp16-mixed V100-SXM2-16GB" in text
 
 
-def test_evidence_prints_measured_and_predicted() -> None:
-    line = line_with(str(prediction(evidence=(RUN,))), "resnet50, 8 x A100-SXM4-40GB")
+def test_nearest_measurements_prints_measured_and_predicted() -> None:
+    line = line_with(str(prediction(nearest_measurements=(RUN,))), "resnet50, 8 x A100-SXM4-40GB")
     assert "100 ms" in line
     assert "110 ms" in line
     assert "nvidia-dle" in line
 
 
 def test_the_same_run_stands_once() -> None:
-    text = to_text([prediction("fp32", evidence=(RUN,)), prediction(evidence=(RUN,))])
+    text = to_text([prediction("fp32", nearest_measurements=(RUN,)), prediction(nearest_measurements=(RUN,))])
     assert text.count("nvidia-dle") == 1
 
 

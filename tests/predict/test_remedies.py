@@ -4,12 +4,11 @@ from dataclasses import replace
 import pytest
 
 from precision_time.cost.job import Job
-from precision_time.cost.stacks import get_stack
+from precision_time.cost.stacks import get_stack_profile
 from precision_time.hardware.catalog import get_cluster
 from precision_time.parallel.layout import Checkpointing, Layout
 from precision_time.precision.catalog import get_policy
-from precision_time.predict.changes import memory_of_job
-from precision_time.predict.fitting import suggest_fit
+from precision_time.predict.remedies import memory_of_job, suggest_fit
 from precision_time.units import GIBI
 from precision_time.workload.resolve import load_workload
 
@@ -22,7 +21,7 @@ def job(model, layout, device="A100-SXM4-80GB", precision="bf16-mixed", seq_len=
         cluster=get_cluster(device=device, num_devices=layout.world_size),
         precision=get_policy(precision),
         layout=layout,
-        stack=get_stack(stack),
+        stack=get_stack_profile(stack).stack(),
     )
 
 

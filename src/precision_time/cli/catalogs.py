@@ -1,0 +1,199 @@
+"""`precision-time devices`, `models`, `precisions`, `stacks`: what the package knows by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..units import format_bytes, format_si
+from .options import JsonOption, complete_device
+from .output import message, write_json, write_rows
+from .request_options import request_options
+
+if TYPE_CHECKING:
+    from ..hardware.device import Fabric
+
+DEVICES_EXAMPLES = """\b
+Examples:
+  precision-time devices
+  precision-time devices H100-SXM5-80GB --json
+  precision-time devices --node-types
+"""
+MODELS_EXAMPLES = """\b
+Examples:
+  precision-time models --family cnn
+  precision-time models --search llama --json
+"""
+PRECISIONS_EXAMPLES = """\b
+Examples:
+  precision-time precisions
+  precision-time precisions --json
+"""
+STACKS_EXAMPLES = """\b
+Examples:
+  precision-time stacks
+  precision-time predict resnet50 --device A100-SXM4-80GB --stack ngc-tuned
+"""
+
+_PEAKS = ("fp32", "tf32", "fp16", "bf16", "fp8")
+
+
+@request_options(only=("custom",))
+def devices(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAME]", help="One device in full.", autocompletion=complete_device),
+    ] = None,
+    *,
+    node_types: Annotated[bool, typer.Option("--node-types", help="List the node types instead.")] = False,
+    json_output: JsonOption = False,
+    **fields: Any,
+) -> None:
+    """List the devices, or one with all its figures."""
+    from ..hardware.catalog import Custom, get_device, known_devices, known_node_types, load_custom
+
+    own = load_custom(fields["custom"]) if fields["custom"] else Custom()
+    if node_types:
+        nodes = [*own.node_types.values(), *known_node_types()]
+        rows: Iterable[tuple[str, ...]] = (
+            (
+                node.name,
+                str(node.devices),
+                node.device,
+                node.intra_node,
+                node.inter_node,
+                _wiring(node.fabric),
+            )
+            for node in nodes
+        )
+        columns: tuple[str, ...] = ("node type", ">devices", "device", "inside", "between nodes", "wired as")
+        _write("node_types", map(asdict, nodes), columns, rows, json_output)
+    elif name is None:
+        found = [*own.devices.values(), *known_devices()]
+        rows = (
+            (
+                *(device.name, device.arch, format_bytes(device.memory_bytes)),
+                format_si(device.memory_bandwidth_bytes_per_s, "B/s"),
+                *(_peak(device.peak_flops_per_s.get(dtype)) for dtype in _PEAKS),
+            )
+            for device in found
+        )
+        columns = ("device", "architecture", ">memory", ">bandwidth", *(f">{dtype}" for dtype in _PEAKS))
+        _write("devices", map(asdict, found), columns, rows, json_output, title="Dense peaks in FLOP/s")
+    else:
+        _write_device(asdict(own.find_device(name) or get_device(name)), json_output)
+
+
+def models(
+    *,
+    family: Annotated[str | None, typer.Option("--family", help="Only this architecture family.")] = None,
+    search: Annotated[str | None, typer.Option("--search", help="Only names that contain this.")] = None,
+    json_output: JsonOption = False,
+) -> None:
+    """List the models that answer without torch.
+
+    Any other model is captured from its code, which needs the extra `capture`.
+    """
+    from ..workload.resolve import known_models
+
+    found = [
+        info
+        for info in known_models()
+        if (family is None or info.family == family.lower())
+        and (search is None or search.lower() in info.name.lower())
+    ]
+    rows = (
+        (
+            *(info.name, info.family, format_si(info.params, "")),
+            *(format_si(info.forward_flops, "FLOP"), info.source),
+        )
+        for info in found
+    )
+    columns = ("model", "family", ">parameters", ">forward per sample", "source")
+    _write("models", map(asdict, found), columns, rows, json_output)
+    if not json_output:
+        families = sorted({info.family for info in known_models()})
+        message(f"{len(found)} models. Families: {', '.join(families)}")
+
+
+def precisions(*, json_output: JsonOption = False) -> None:
+    """List the precision policies.
+
+    A policy says in which type each part of a training step is held and computed.
+    """
+    from ..precision.catalog import get_policy, known_precisions
+
+    policies = [get_policy(name) for name in known_precisions()]
+    rows = (
+        (
+            *(policy.name, policy.matmul.value, policy.activation.value, policy.param.value),
+            *(policy.reduce.value, policy.master.value if policy.master else "-"),
+            *("yes" if policy.loss_scaling else "-", policy.summary),
+        )
+        for policy in policies
+    )
+    columns = ("precision", "matmul", "activations", "parameters", "wire", "master", "scaler", "what it is")
+    _write("precisions", map(asdict, policies), columns, rows, json_output)
+
+
+def stacks(*, json_output: JsonOption = False) -> None:
+    """List the software profiles.
+
+    The same mathematics on the same device runs several times apart by software.
+    """
+    from ..cost.stacks import known_stacks
+
+    found = known_stacks()
+    if json_output:
+        write_json({"stacks": found})
+        return
+    write_rows("", ("stack", "what it is"), [(name, entry["summary"]) for name, entry in found.items()])
+
+
+def _write(
+    kind: str,
+    entries: Iterable[dict[str, Any]],
+    columns: Sequence[str],
+    rows: Iterable[tuple[str, ...]],
+    json_output: bool,
+    *,
+    title: str = "",
+) -> None:
+    """A catalog as a table, or as JSON with every field of its entries."""
+    if json_output:
+        write_json({kind: list(entries)})
+    else:
+        write_rows(title, columns, list(rows))
+
+
+def _wiring(fabric: Fabric) -> str:
+    """Topology and nodes of a pod where they are known: "fat-tree, 7:1 past 384"."""
+    shape = "x".join(map(str, fabric.torus))
+    parts = [f"{fabric.topology} {shape}".strip()]
+    if fabric.oversubscription > 1.0:
+        parts.append(f"{fabric.oversubscription:g}:1 past {fabric.pod_nodes}")
+    elif fabric.pod_nodes:
+        parts.append(f"{fabric.pod_nodes} a pod")
+    return ", ".join(parts)
+
+
+def _write_device(fields: dict[str, Any], json_output: bool) -> None:
+    if json_output:
+        write_json(fields)
+        return
+    from ..rendering import format_field
+
+    sources = fields.pop("sources")
+    rows = []
+    for figure, value in fields.items():
+        parts = value.items() if isinstance(value, dict) else [("", value)]
+        for part, number in parts:
+            rows.append((f"{figure} {part}".strip(), format_field(figure, number), sources.get(figure, "")))
+    write_rows("", ("figure", ">value", "source"), rows)
+
+
+def _peak(flops_per_s: float | None) -> str:
+    return "-" if flops_per_s is None else format_si(flops_per_s, "")
