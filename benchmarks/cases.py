@@ -59,7 +59,7 @@ print(json.dumps({"seconds": statistics.median(ask(batch) for batch in range(32,
 _SWEEP = """
 import itertools, json, time
 from precision_time.cost.job import Job
-from precision_time.cost.stacks import get_stack
+from precision_time.cost.stacks import get_stack_profile
 from precision_time.hardware.catalog import get_cluster
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.learn.serving import predict_step_times
@@ -67,7 +67,8 @@ from precision_time.parallel.layout import Layout
 from precision_time.precision.catalog import get_policy
 from precision_time.workload.resolve import load_workload
 
-predictor, workload, stack = shipped_predictor(), load_workload("resnet50"), get_stack()
+predictor, workload = shipped_predictor(), load_workload("resnet50")
+stack = get_stack_profile("pytorch-eager").stack()
 start = time.perf_counter()
 policies = [get_policy(name) for name in ("fp32", "tf32", "fp16-mixed", "bf16-mixed")]
 devices = ["V100-SXM2-16GB", "A100-SXM4-40GB", "A100-SXM4-80GB", "H100-SXM5-80GB"]

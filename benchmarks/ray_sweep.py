@@ -122,11 +122,11 @@ def sweep(chunk: Chunk) -> Answer:
 
 @lru_cache(maxsize=1)
 def _shared() -> tuple[Any, Any, Any]:
-    from precision_time.cost.stacks import get_stack
+    from precision_time.cost.stacks import get_stack_profile
     from precision_time.learn.artifact import shipped_predictor
     from precision_time.workload.resolve import load_workload
 
-    return shipped_predictor(), load_workload("resnet50"), get_stack()
+    return shipped_predictor(), load_workload("resnet50"), get_stack_profile("pytorch-eager").stack()
 
 
 def peak_bytes() -> float:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from corpus_summary import corpus_summary
+
 from precision_time.corpus.importer import read_measurements, with_repeats
 from precision_time.corpus.measurement import Measurement, Rejected
 from precision_time.corpus.store import write_store
-from precision_time.corpus.summary import corpus_summary
 
 ROOT = Path(__file__).resolve().parents[1]
 CORPUS = ROOT / "src" / "precision_time" / "corpus" / "data" / "corpus.sqlite"

@@ -24,7 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from precision_time.cost.collectives import choose, link
+from precision_time.arrays import Number
+from precision_time.cost.collectives import choose, collective_s, link, min_time_s, send
 from precision_time.cost.collectives.link import LinkParams
 from precision_time.cost.constants import constants
 from precision_time.hardware.device import Link
@@ -210,9 +211,9 @@ class Model:
             )
             first = _take(intra, picked), _take(inter, picked)
             if name == "send_recv":
-                seconds = choose.point_to_point_s(size, (nodes > 1).astype(np.float64), *first)
+                seconds = min_time_s(send((nodes > 1).astype(np.float64), *first), size)
             else:
-                seconds = FUNCTIONS[name](size, devices, nodes, *first)
+                seconds = collective_s(COLLECTIVES[name], size, devices, nodes, *first)
             out[picked] = seconds
         host = table.get("host_overhead_us", {})
         return np.log(out + np.array([host.get(row.source, 0.0) for row in self.rows]) * 1e-6)
@@ -229,7 +230,7 @@ class Model:
                 in_network_reduction=in_switch and level == "intra",
             )
             links.append(link.link_params(fact, per_node if level == "intra" else 8.0))
-        return _take(link.stack_links(links), self.config_of_row)
+        return _take(stack_links(links), self.config_of_row)
 
     def fit(self) -> dict[str, Any]:
         """The constants that fit the rows best and stay near the priors."""
@@ -271,6 +272,32 @@ def _set(table: Any, path: Sequence[Any], value: float) -> None:
     table[keys[-1]] = value
 
 
+def stack_links(links: Sequence[LinkParams]) -> LinkParams:
+    """Several links as one `LinkParams` of arrays, for a sweep with one link per configuration.
+
+    Links of a torus have no such form: the sum over dimensions would need one number of them for all.
+    """
+
+    def column(name: str) -> Number:
+        return np.array([getattr(link, name) for link in links], dtype=np.float64)
+
+    def columns(name: str) -> tuple[Number, Number, Number]:
+        table = np.array([getattr(link, name) for link in links], dtype=np.float64)
+        return table[:, 0], table[:, 1], table[:, 2]
+
+    return LinkParams(
+        bandwidth_bytes_per_s=column("bandwidth_bytes_per_s"),
+        latency_s=column("latency_s"),
+        in_network_reduction=column("in_network_reduction"),
+        efficiency=column("efficiency"),
+        in_switch_efficiency=column("in_switch_efficiency"),
+        protocol_efficiency=columns("protocol_efficiency"),
+        hop_ratio=columns("hop_ratio"),
+        oversubscription=column("oversubscription"),
+        pod_nodes=column("pod_nodes"),
+    )
+
+
 def _take(params: LinkParams, picked: NDArray[np.int64]) -> LinkParams:
     def pick(value: Any) -> Any:
         return tuple(v[picked] for v in value) if isinstance(value, tuple) else value[picked]
@@ -279,13 +306,13 @@ def _take(params: LinkParams, picked: NDArray[np.int64]) -> LinkParams:
     return LinkParams(**{name: pick(getattr(params, name)) for name in names})
 
 
-FUNCTIONS = {
-    "all_reduce": choose.all_reduce_s,
-    "all_gather": choose.all_gather_s,
-    "reduce_scatter": choose.reduce_scatter_s,
-    "alltoall": choose.all_to_all_s,
-    "broadcast": choose.broadcast_s,
-    "reduce": choose.broadcast_s,
+COLLECTIVES = {
+    "all_reduce": choose.all_reduce_lines,
+    "all_gather": choose.all_gather_lines,
+    "reduce_scatter": choose.all_gather_lines,
+    "alltoall": choose.all_to_all_lines,
+    "broadcast": choose.broadcast_lines,
+    "reduce": choose.broadcast_lines,
 }
 
 

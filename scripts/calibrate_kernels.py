@@ -33,8 +33,7 @@ from precision_time.corpus.jobs import UnsupportedRow, job_of
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.store import load_corpus
 from precision_time.cost.compute import compute_costs
-from precision_time.cost.group import JobGroup, group_key, group_of_jobs
-from precision_time.cost.job import Job
+from precision_time.cost.job import Job, JobGroup, group_key, group_of_jobs
 from precision_time.cost.roofline import load_kernel_model
 from precision_time.cost.step import price
 from precision_time.errors import PrecisionTimeError

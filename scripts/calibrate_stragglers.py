@@ -31,9 +31,10 @@ from precision_time.corpus.jobs import job_of
 from precision_time.corpus.measurement import Measurement, Quality
 from precision_time.corpus.store import load_corpus
 from precision_time.cost import stragglers
-from precision_time.cost.group import group_of_jobs
+from precision_time.cost.job import group_of_jobs
 from precision_time.cost.step import price
 from precision_time.cost.stragglers import expected_maximum
+from precision_time.cost.terms import EXPOSED_TERMS
 from precision_time.errors import PrecisionTimeError
 from precision_time.parallel.layout import Layout
 
@@ -124,7 +125,7 @@ def _log_ratio(row: Measurement) -> float | None:
     except PrecisionTimeError:
         return None
     modeled_s = float(costs.step_time_s[0])
-    exposed_s = sum(float(seconds[0]) for name, seconds in costs.terms.items() if name in costs.exposed_names)
+    exposed_s = sum(float(seconds[0]) for name, seconds in costs.terms.items() if name in EXPOSED_TERMS)
     if exposed_s > MOST_EXPOSED * modeled_s:
         return None
     return float(np.log(row.measured_step_time_s / modeled_s))

@@ -18,8 +18,7 @@ import numpy as np
 from precision_time.corpus.jobs import UnsupportedRow, job_of
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.store import corpus_store
-from precision_time.cost.group import group_of_jobs
-from precision_time.cost.job import Job
+from precision_time.cost.job import Job, group_of_jobs
 from precision_time.cost.memory import memory_of
 from precision_time.cost.stacks import get_stack_profile
 from precision_time.hardware.catalog import get_cluster

@@ -21,17 +21,16 @@ from precision_time import __version__
 from precision_time.corpus.jobs import job_of
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.store import load_corpus
-from precision_time.cost.group import group_of_jobs
-from precision_time.cost.job import Job
+from precision_time.cost.job import Job, group_of_jobs
 from precision_time.cost.stacks import get_stack_profile
 from precision_time.cost.step import StepCosts, price
+from precision_time.cost.terms import EXPOSED_TERMS
 from precision_time.errors import LayoutError
 from precision_time.hardware.catalog import get_cluster
 from precision_time.hardware.device import Cluster
 from precision_time.learn.artifact import shipped_predictor
-from precision_time.parallel.layout import Checkpointing, Layout, PipelineSchedule
+from precision_time.parallel.layout import Checkpointing, Layout, PipelineSchedule, layers_of_stages
 from precision_time.parallel.shape import model_shape
-from precision_time.parallel.stages import layers_of_stages
 from precision_time.parallel.validation import check_model_layout
 from precision_time.precision.catalog import get_policy
 from precision_time.predict.prediction import Prediction
@@ -328,10 +327,9 @@ def why_words(points: Sequence[Point]) -> str:
 
 def share_lines(points: Sequence[Point]) -> Iterator[str]:
     """Where the time of the devices goes: percent of the step by term."""
-    exposed = sorted(set().union(*(point.costs.exposed_names for point in points)))
     shares = {
         name: [float(point.costs.terms[name][0]) / point.costs.step_time_s[0] * 100.0 for point in points]
-        for name in exposed
+        for name in sorted(EXPOSED_TERMS)
     }
     shown = {name: values for name, values in shares.items() if max(values) >= _LEAST_SHARE}
     yield f"| devices | computing | {' | '.join(map(word, shown))} |"

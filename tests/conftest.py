@@ -10,6 +10,7 @@ from hypothesis import settings
 
 settings.register_profile("reproducible", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("reproducible")
+pytest.register_assert_rewrite("precision_time.testing")
 
 
 @pytest.fixture(autouse=True)

@@ -20,6 +20,7 @@ they are kept short and free of control characters: `shown` for a value, `printa
 from __future__ import annotations
 
 import difflib
+import importlib
 import reprlib
 from collections.abc import Iterable
 from typing import Any
@@ -147,6 +148,24 @@ class MissingExtraError(PrecisionTimeError, ImportError):
     def __reduce__(self) -> tuple[Any, ...]:
         """For other processes: the constructor takes no message."""
         return _restored, (type(self), self.args, self.__dict__)
+
+
+def required_module(name: str, *, package: str, extra: str, purpose: str) -> Any:
+    """A module of an optional dependency.
+
+    Args:
+        name: As it is imported, such as `sklearn.svm`.
+        package: What is to be installed.
+        extra: The extra of this project that brings it.
+        purpose: What it is needed for, as the end of "... is needed to".
+
+    Raises:
+        MissingExtraError: If it is not installed.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise MissingExtraError(package=package, extra=extra, purpose=purpose) from error
 
 
 class UnknownNameError(ConfigError):

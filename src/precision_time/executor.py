@@ -5,11 +5,12 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from .errors import ConfigError, PrecisionTimeError
 
@@ -18,7 +19,7 @@ _Answer = TypeVar("_Answer")
 _DEFAULT_WORKERS = 8
 _MOST_WORKERS = 512
 _RETRIES = 1
-"""How often chunks are computed again that a lost worker took with it."""
+"""How often the chunks that are left are handed out again after a worker was lost."""
 
 
 class Executor(Protocol):
@@ -49,7 +50,7 @@ def process_map(workers: int | None = None) -> Iterator[Executor]:
 
     Raises:
         ConfigError: If there are more than 512 workers.
-        PrecisionTimeError: From the answers, if workers are lost twice, for want of memory or by a signal.
+        PrecisionTimeError: From the answers, if workers are lost twice, for lack of memory or by a signal.
     """
     count = min(usable_cores(), _DEFAULT_WORKERS) if workers is None else workers
     if count > _MOST_WORKERS:
@@ -77,42 +78,28 @@ class _Pool:
         context = multiprocessing.get_context("fork" if forks else "spawn")
         return ProcessPoolExecutor(self._count, mp_context=context, initializer=_prepare_worker)
 
-    def map(self, function: Callable[[_Item], _Answer], chunks: Iterable[_Item], /) -> Iterable[_Answer]:
-        """The function of each chunk; all are handed out at once."""
-        items = list(chunks)
-        return self._answers(function, items, [self._submit(function, item) for item in items])
-
-    def _submit(self, function: Callable[[_Item], _Answer], item: _Item) -> Future[_Answer]:
+    def map(self, function: Callable[[_Item], _Answer], chunks: Iterable[_Item], /) -> Iterator[_Answer]:
+        """The function of each chunk; all are handed out at once, and again where a worker is lost."""
+        left, futures, retries = deque(chunks), deque[Future[_Answer]](), 0
         try:
-            return self._executor.submit(function, item)
-        except BrokenProcessPool as error:
-            broken: Future[_Answer] = Future()
-            broken.set_exception(error)
-            return broken
-
-    def _answers(
-        self, function: Callable[[_Item], _Answer], items: list[_Item], futures: list[Future[_Answer] | None]
-    ) -> Iterator[_Answer]:
-        retries = 0
-        try:
-            for index in range(len(items)):
-                while isinstance(_error(futures[index]), BrokenProcessPool):
+            while left:
+                try:
+                    if not futures:
+                        futures.extend(self._executor.submit(function, chunk) for chunk in left)
+                    answer = futures.popleft().result()
+                except BrokenProcessPool as error:
                     if retries == _RETRIES:
-                        raise _lost_workers(self._count)
+                        raise _lost_workers(self._count) from error
                     retries += 1
+                    futures.clear()
                     self._executor.shutdown(wait=True)
                     self._executor = self._started()
-                    for other in range(index, len(items)):
-                        if isinstance(_error(futures[other]), BrokenProcessPool):
-                            futures[other] = self._submit(function, items[other])
-                future = futures[index]
-                futures[index] = None
-                if future is not None:
-                    yield future.result()
+                else:
+                    left.popleft()
+                    yield answer
         finally:
             for future in futures:
-                if future is not None:
-                    future.cancel()
+                future.cancel()
 
     def close(self) -> None:
         """Wait for what is being computed."""
@@ -126,14 +113,9 @@ class _Pool:
             process.terminate()
 
 
-def _error(future: Future[Any] | None) -> BaseException | None:
-    """What a future raised, waiting for it to be done."""
-    return None if future is None else future.exception()
-
-
 def _lost_workers(count: int) -> PrecisionTimeError:
     return PrecisionTimeError(
-        f"A process of the pool was ended from outside twice, most likely for want of memory ({count} "
+        f"A process of the pool was ended from outside twice, most likely for lack of memory ({count} "
         "processes). To fix: use fewer with --workers, or free memory."
     )
 

@@ -135,14 +135,22 @@ def _count_values(node: Any, counted: dict[int, int | None], *, most: int) -> in
 def cache_folder() -> Path:
     """Folder of results that can be computed again, in $PRECISION_TIME_HOME or the platform's cache."""
     home = os.environ.get(HOME_VARIABLE)
-    if home:
-        return Path(home) / "cache"
+    return Path(home) / "cache" if home else _user_folder("Caches", "XDG_CACHE_HOME", ".cache")
+
+
+def data_folder() -> Path:
+    """Folder of the user's own data: $PRECISION_TIME_HOME or the platform's data folder."""
+    home = os.environ.get(HOME_VARIABLE)
+    return Path(home) if home else _user_folder("Application Support", "XDG_DATA_HOME", ".local/share")
+
+
+def _user_folder(macos: str, variable: str, usual: str) -> Path:
     if sys.platform == "win32":
         base = Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"))
     elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
+        base = Path.home() / "Library" / macos
     else:
-        base = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+        base = Path(os.environ.get(variable, Path.home() / usual))
     return base / "precision-time"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .errors import MissingExtraError
+from .errors import required_module
 
 
 def require_matplotlib() -> tuple[Any, Any]:
@@ -13,8 +13,7 @@ def require_matplotlib() -> tuple[Any, Any]:
     Raises:
         MissingExtraError: If it is not installed.
     """
-    try:
-        from matplotlib import figure, rc_context
-    except ImportError as error:
-        raise MissingExtraError(package="matplotlib", extra="plots", purpose="draw plots") from error
+    figure = required_module("matplotlib.figure", package="matplotlib", extra="plots", purpose="draw plots")
+    from matplotlib import rc_context
+
     return figure, rc_context

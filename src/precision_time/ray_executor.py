@@ -29,6 +29,7 @@ _OBJECT_STORE_BYTES = 256 * 2**20
 _IN_FLIGHT_PER_CPU = 2
 """One that runs and one that waits for its turn."""
 _RETRIES = 3
+"""How often a chunk is computed again whose worker was lost."""
 _QUIET: Mapping[str, str] = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
@@ -173,34 +174,24 @@ def local_cluster(nodes: int, cpus_per_node: int) -> Iterator[Any]:
 
 
 @contextmanager
-def ray_map(
-    address: str | None = None,
-    *,
-    in_flight: int | None = None,
-    retries: int = _RETRIES,
-    num_cpus: int | None = None,
-) -> Iterator[Executor]:
+def ray_map(address: str | None = None, *, num_cpus: int | None = None) -> Iterator[Executor]:
     """An `Executor` over the tasks of a Ray cluster; the answers are those of the plain `map`, in its order.
 
-    Chunks are taken from their iterator only as answers are taken: no more than `in_flight` chunks and
-    answers exist at a time, however many there are. A task whose worker or node is lost runs again elsewhere.
-    An error that the function raises is raised here as it is.
+    Chunks are taken from their iterator only as answers are taken: no more than twice the CPUs of the cluster
+    are handed out and unanswered at a time, however many there are. A task whose worker or node is lost runs
+    again elsewhere. An error that the function raises is raised here as it is.
 
     Args:
         address: As for `ray_session`.
-        in_flight: Chunks handed out and not yet answered for; None: twice the CPUs of the cluster.
-        retries: How often a chunk is computed again whose worker was lost.
         num_cpus: CPUs that a local Ray offers.
 
     Raises:
-        ConfigError: If nothing answers at the address, or `in_flight` is below 1.
+        ConfigError: If nothing answers at the address.
     """
-    if in_flight is not None and in_flight < 1:
-        raise ConfigError(f"in_flight={in_flight} lets nothing run. To fix: 1 or more.")
     with ray_session(address, num_cpus=num_cpus) as ray:
         cpus = int(ray.cluster_resources().get("CPU", 1))
-        window = in_flight or _IN_FLIGHT_PER_CPU * max(cpus, 1)
-        task = ray.remote(num_cpus=1, max_retries=retries)(_call)
+        window = _IN_FLIGHT_PER_CPU * max(cpus, 1)
+        task = ray.remote(num_cpus=1, max_retries=_RETRIES)(_call)
 
         def run(function: Callable[[_Item], _Answer], chunks: Iterable[_Item], /) -> Iterable[_Answer]:
             return _streamed(ray, task, function, chunks, window)

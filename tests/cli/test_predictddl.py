@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from precision_time.cli.predictddl import app
-from precision_time.cli.predictddl_options import complete_dataset, complete_type
+from precision_time.cli.options import complete_dataset
+from precision_time.cli.predictddl import app, complete_type
 from precision_time.errors import ConfigError, UnknownNameError
 
 SCONTROL = "NodeName=n1 CPUTot=64 Gres=gpu:v100:4(S:0-1) RealMemory=385000 State=IDLE Partitions=gpu\n"
@@ -26,7 +26,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def test_predict_says_which_predictor_answered(run: Run) -> None:
-    words = ("predict", "resnet50", "--device", "A100", "--devices-per-node", "8", "--batch-size", "128")
+    words = ("predict", "resnet50", "--device", "A100", "--gpus", "8", "--batch-size", "128")
     found = run(*words, "--precision", "fp16-mixed", "--epochs", "90", "--json")
     assert found.exit_code == 0, found.output
     answer = json.loads(found.stdout)
@@ -128,8 +128,17 @@ def test_too_few_runs_and_unknown_types_are_refused(run: Run, tmp_path: Path) ->
     assert run("train", "--alone").exit_code == 2
 
 
-def test_predict_needs_a_cluster(run: Run) -> None:
-    assert run("predict", "resnet50", "--batch-size", "8").exit_code == 2
+def test_predict_assumes_a_device_and_says_so(run: Run) -> None:
+    assert "Device not given" in run("predict", "resnet50", "--batch-size", "8").stderr
+
+
+def test_predict_takes_an_inventory_or_a_device(run: Run, tmp_path: Path) -> None:
+    inventory = tmp_path / "lab.yaml"
+    inventory.write_text("nodes: [{device: V100, devices: 4, count: 2}]\n")
+    words = ("predict", "resnet50", "--batch-size", "64", "--inventory", str(inventory))
+    answer = json.loads(run(*words, "--json").stdout)
+    assert answer["steps_per_epoch"] == -(-1281167 // 512)
+    assert isinstance(run(*words, "--device", "V100").exception, ConfigError)
 
 
 @pytest.mark.parametrize("command", ["predict", "batch", "train", "registry", "collect"])

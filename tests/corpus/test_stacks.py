@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from precision_time.corpus.reading import framework_year, infer_stack
 from precision_time.corpus.rules import load_rules
 from precision_time.corpus.schema import Row
-from precision_time.corpus.stacks import framework_year, infer_stack
 from precision_time.cost.job import Stack, TimingScope
-from precision_time.cost.stacks import framework_profile, get_stack, get_stack_profile, known_stacks
+from precision_time.cost.stacks import DEFAULT_PROFILE, framework_profile, get_stack_profile
 from precision_time.errors import UnknownNameError
 
 
@@ -164,19 +164,13 @@ def test_every_rule_names_a_profile_that_exists():
 
 
 def test_the_default_stack_is_an_own_script():
-    assert get_stack() == get_stack("pytorch-eager")
-    assert get_stack().framework == "pytorch" and not get_stack().real_input
-
-
-def test_profiles_are_described():
-    for name, entry in known_stacks().items():
-        assert len(entry["summary"]) > 20, name
-        assert entry["framework_year"] > 2016
+    stack = get_stack_profile(DEFAULT_PROFILE).stack()
+    assert stack.framework == "pytorch" and not stack.real_input
 
 
 def test_unknown_stack_offers_the_nearest():
     with pytest.raises(UnknownNameError, match="megatron"):
-        get_stack("megatorn")
+        get_stack_profile("megatorn").stack()
 
 
 @pytest.mark.parametrize(

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
 from precision_time import predict_time
 from precision_time.corpus import store as store_module
+from precision_time.corpus.columns import to_json
 from precision_time.corpus.measurement import Measurement, Rejected
 from precision_time.corpus.store import (
-    SCHEMA_VERSION,
     MeasurementStore,
     corpus_fingerprint,
     corpus_store,
@@ -21,6 +21,31 @@ from precision_time.corpus.store import (
     write_store,
 )
 from precision_time.errors import CorpusError
+from precision_time.parallel.layout import Layout
+
+STORED_WITHOUT = {
+    **dict.fromkeys(("dp", "tp", "pp", "cp", "ep", "virtual_pp", "num_micro_batches", "prefetch"), 1),
+    **dict.fromkeys(("zero_stage", "shard_size"), 0),
+    **dict.fromkeys(("checkpointing", "offload"), "none"),
+    "sequence_parallel": False,
+    "bucket_bytes": 25 * 2**20,
+    "data_parallel_engine": "ddp",
+    "expert_tp": None,
+    "reshard_after_forward": True,
+    "schedule": "1f1b",
+    "stage_layers": (),
+    "context_method": "ring",
+    "expert_capacity": 0.0,
+    "checkpointed_share": 1.0,
+    "rank_order": ("tp", "cp", "dp", "pp"),
+}
+"""Of a layout: stores in use leave these values out, so that they must stay the defaults of `Layout`."""
+
+
+def test_defaults_of_a_layout_are_those_that_stores_leave_out():
+    assert {**asdict(Layout()), **STORED_WITHOUT} == asdict(Layout())
+    assert STORED_WITHOUT.keys() | {"micro_batch_size"} == asdict(Layout()).keys()
+    assert to_json(Layout(micro_batch_size=1.0)) == '{"micro_batch_size":1.0}'
 
 
 @pytest.fixture
@@ -96,28 +121,6 @@ def test_sources_are_counted(filled):
     assert counts["maxtext"] == {"rows": 1, "usable": 1, "rejected": 0}
 
 
-def test_rows_added_later_follow_the_earlier_ones(filled, measurements):
-    own = replace(measurements[0], source="own", measured_step_time_s=0.25)
-    with MeasurementStore(filled) as store:
-        store.add([own])
-        assert store.measurements()[-1] == own
-        assert store.sources()["own"]["rows"] == 1
-
-
-def test_a_failing_import_leaves_nothing_behind(filled, measurements):
-    def breaking():
-        yield replace(measurements[0], source="half")
-        raise RuntimeError("power cut")
-
-    with MeasurementStore(filled) as store:
-        with pytest.raises(RuntimeError):
-            store.add(breaking())
-        assert store.measurements() == measurements
-        assert store.measurements(source="half") == []
-        store.add([measurements[0]])  # and it still works
-        assert len(store) == len(measurements) + 1
-
-
 def test_write_store_replaces_only_when_complete(filled, measurements):
     def breaking():
         yield measurements[0]
@@ -138,38 +141,6 @@ def test_the_same_rows_give_the_same_file(tmp_path, measurements):
     write_store(first, measurements)
     write_store(second, measurements)
     assert first.read_bytes() == second.read_bytes()
-
-
-def test_read_only_store_refuses_rows(filled, measurements):
-    with MeasurementStore(filled, read_only=True) as store, pytest.raises(CorpusError, match="read only"):
-        store.add(measurements)
-
-
-def test_missing_store(tmp_path):
-    with pytest.raises(CorpusError, match="no measurement store"):
-        MeasurementStore(tmp_path / "none.sqlite", read_only=True)
-
-
-def test_newer_store_is_refused(filled):
-    with sqlite3.connect(filled) as connection:
-        connection.execute(f"PRAGMA user_version={SCHEMA_VERSION + 1}")
-    connection.close()
-    with pytest.raises(CorpusError, match=rf"version {SCHEMA_VERSION + 1}.*newer.*upgrade"):
-        MeasurementStore(filled)
-
-
-def test_foreign_files_are_refused(tmp_path):
-    text = tmp_path / "notes.sqlite"
-    text.write_text("this is no database, but it is long enough to look at " * 20)
-    foreign = tmp_path / "foreign.sqlite"
-    with sqlite3.connect(foreign) as connection:
-        connection.execute("CREATE TABLE song (title TEXT)")
-    connection.close()
-    for path in (text, foreign):
-        for read_only in (True, False):
-            with pytest.raises(CorpusError, match="measurement store"):
-                MeasurementStore(path, read_only=read_only)
-    assert text.read_text().startswith("this is no database")
 
 
 def test_damaged_rows_are_an_error_with_a_way_out(filled):
@@ -197,7 +168,7 @@ def test_local_store_lies_where_the_environment_says(tmp_path, monkeypatch, meas
 @pytest.mark.parametrize("platform", ["linux", "darwin", "win32"])
 def test_local_store_has_a_place_on_every_platform(monkeypatch, platform):
     monkeypatch.delenv("PRECISION_TIME_HOME", raising=False)
-    monkeypatch.setattr(store_module.sys, "platform", platform)
+    monkeypatch.setattr("sys.platform", platform)
     path = local_store_path()
     assert path.parent.name == "precision-time" and path.is_absolute()
 

@@ -1,6 +1,7 @@
 """Groups on the hierarchy: node, pod, spine; shares of what concurrent groups have in common."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,10 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from precision_time.cost.axes import Group, group_of, split_group
-from precision_time.cost.collectives import all_reduce_s, all_to_all_s, point_to_point_s
+from precision_time.cost.collectives import all_reduce_lines, all_to_all_lines, collective_s, min_time_s, send
 from precision_time.errors import LayoutError
 from precision_time.hardware.catalog import get_cluster
 from precision_time.hardware.device import Cluster, Fabric
+
+all_reduce_s = partial(collective_s, all_reduce_lines)
+all_to_all_s = partial(collective_s, all_to_all_lines)
 
 PLAIN = get_cluster(device="H100", num_devices=1024)
 POD_NODES = 16
@@ -69,7 +73,7 @@ def test_rings_leave_a_pod_once_so_that_only_groups_spread_thinly_over_pods_feel
 def test_stages_a_pod_apart_send_through_the_thin_links():
     def seconds(cluster: Cluster, stride: int) -> float:
         group = group_of(8, stride, cluster)
-        return float(point_to_point_s(1e9, group.crosses_nodes, group.intra, group.inter))
+        return float(min_time_s(send(group.crosses_nodes, group.intra, group.inter), 1e9))
 
     assert seconds(thinned(4.0), 8) == seconds(PLAIN, 8)
     assert seconds(thinned(4.0), 128) == pytest.approx(4.0 * seconds(PLAIN, 128), rel=0.05)

@@ -1,5 +1,6 @@
 import tomllib
 from dataclasses import replace
+from functools import partial
 from importlib.resources import files
 
 import numpy as np
@@ -7,17 +8,15 @@ import pytest
 
 from precision_time.cost.collectives import (
     LinkParams,
-    all_gather_s,
-    all_reduce_s,
-    all_to_all_s,
-    broadcast_s,
+    all_reduce_lines,
+    all_to_all_lines,
+    broadcast_lines,
+    collective_s,
     fabric_share,
     link_kind,
     link_params,
     min_time_s,
-    point_to_point_s,
-    reduce_scatter_s,
-    stack_links,
+    send,
 )
 from precision_time.cost.collectives.all_to_all import network_share
 from precision_time.cost.collectives.gather_scatter import parameter_server, root_reduce, root_scatter
@@ -25,7 +24,10 @@ from precision_time.cost.collectives.nvls import nvls_all_reduce
 from precision_time.cost.collectives.ring import ring_all_gather, ring_all_reduce
 from precision_time.cost.collectives.tree import tree_all_reduce
 from precision_time.hardware.device import Link
-from precision_time.units import GIBI, MEBI
+from precision_time.units import GIBI
+
+all_reduce_s = partial(collective_s, all_reduce_lines)
+all_to_all_s = partial(collective_s, all_to_all_lines)
 
 NVLINK3 = link_params(Link(name="nvlink3+nvswitch", bandwidth_bytes_per_s=300e9, latency_s=0.6e-6))
 NVLINK4 = link_params(
@@ -89,7 +91,6 @@ def test_all_gather_and_reduce_scatter_are_half_an_all_reduce():
         ring_all_reduce(8, 1, NVLINK3, HDR), ring_all_gather(8, 1, NVLINK3, HDR), strict=True
     ):
         assert half.s_per_byte * 2 == pytest.approx(whole.s_per_byte)
-    assert all_gather_s(MEBI, 8, 1, NVLINK3, HDR) == reduce_scatter_s(MEBI, 8, 1, NVLINK3, HDR)
 
 
 def test_the_choice_is_never_slower_than_any_algorithm_it_may_take():
@@ -108,11 +109,16 @@ def test_trees_win_small_messages_on_many_nodes_and_rings_large_ones_on_one():
 
 def test_reduction_in_the_switch_helps_large_messages_and_only_where_the_switch_can():
     without = replace(NVLINK4, in_network_reduction=0.0)
-    assert all_reduce_s(GIBI, 8, 1, NVLINK4, EFA) < 0.9 * all_reduce_s(GIBI, 8, 1, without, EFA)
-    both = stack_links([NVLINK4, without])
+    assert all_reduce_s(GIBI, 8, 1, NVLINK4, EFA) < 0.9 * collective_s(
+        all_reduce_lines, GIBI, 8, 1, without, EFA
+    )
+    both = replace(NVLINK4, in_network_reduction=np.array([1.0, 0.0]))
     np.testing.assert_allclose(
-        all_reduce_s(GIBI, 8, 1, both, stack_links([EFA, EFA])),
-        [all_reduce_s(GIBI, 8, 1, NVLINK4, EFA), all_reduce_s(GIBI, 8, 1, without, EFA)],
+        all_reduce_s(GIBI, 8, 1, both, EFA),
+        [
+            all_reduce_s(GIBI, 8, 1, NVLINK4, EFA),
+            all_reduce_s(GIBI, 8, 1, without, EFA),
+        ],
     )
 
 
@@ -122,13 +128,13 @@ def test_all_to_all_over_nodes_is_bound_by_what_leaves_the_node():
 
 
 def test_a_message_between_nodes_takes_the_network():
-    within, across = (float(point_to_point_s(GIBI, crosses, NVLINK3, HDR)) for crosses in (0.0, 1.0))
+    within, across = (float(min_time_s(send(crosses, NVLINK3, HDR), GIBI)) for crosses in (0.0, 1.0))
     assert within == pytest.approx(GIBI / (300e9 * NVLINK3.efficiency), rel=0.1)
     assert across == pytest.approx(GIBI / (25e9 * HDR.efficiency), rel=0.1)
 
 
 def test_broadcast_passes_the_whole_buffer_once():
-    assert float(broadcast_s(8 * GIBI, 8, 1, NVLINK3, HDR)) == pytest.approx(
+    assert float(collective_s(broadcast_lines, 8 * GIBI, 8, 1, NVLINK3, HDR)) == pytest.approx(
         8 * GIBI / (300e9 * NVLINK3.efficiency), rel=0.05
     )
 

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -7,16 +8,18 @@ from hypothesis import strategies as st
 
 from precision_time.cost import axes
 from precision_time.cost.axes import PassTimes, StepContext, group_of
-from precision_time.cost.collectives import Line, LinkParams, all_reduce_s
+from precision_time.cost.collectives import Line, LinkParams, all_reduce_lines, collective_s
 from precision_time.cost.communication import communication
 from precision_time.cost.data_axis import ParameterPart
 from precision_time.cost.job import Stack
 from precision_time.cost.overlap import gradient_schedule
-from precision_time.cost.traffic import TransformerTraffic, model_traffic
+from precision_time.cost.traffic import TransformerTraffic, traffic_of
 from precision_time.hardware.device import Cluster, Device, Link
 from precision_time.parallel.layout import Checkpointing, ContextMethod, Layout
 from precision_time.precision.policy import DType, PrecisionPolicy
 from precision_time.workload.graph import Node, OpClass, OpGraph
+
+all_reduce_s = partial(collective_s, all_reduce_lines)
 
 DEVICE = Device(
     name="test", vendor="none", arch="none", memory_bytes=80e9, memory_bandwidth_bytes_per_s=2e12,
@@ -313,7 +316,7 @@ def test_traffic_is_read_off_the_repeated_block():
     graph = OpGraph(
         name="t", nodes=nodes, params=1.0, trainable_params=1.0, param_tensors=1, input_bytes_per_sample=7.0
     )
-    found = model_traffic(graph)
+    found = traffic_of(graph)
     assert found == TransformerTraffic(
         num_layers=4.0, boundary_elems=128.0, kv_elems=128.0, routed_elems=16.0 * 8.0 * 2.0, moe_layers=4.0,
         output_elems=5000.0, input_bytes=7.0,

@@ -9,16 +9,18 @@ from hypothesis import strategies as st
 
 from precision_time.cost.compute import compute_costs
 from precision_time.cost.constants import constants
-from precision_time.cost.group import JobGroup
-from precision_time.cost.job import TimingScope
+from precision_time.cost.job import JobGroup, TimingScope
 from precision_time.cost.roofline import compiler_rates, load_kernel_model
-from precision_time.cost.stacks import get_stack
-from precision_time.cost.terms import COMPUTE_TERMS
+from precision_time.cost.stacks import get_stack_profile
+from precision_time.cost.terms import HOST_STALL, KERNEL_TERMS
 from precision_time.hardware.catalog import get_cluster
 from precision_time.parallel.layout import Checkpointing, Layout
 from precision_time.precision.catalog import get_policy
 from precision_time.precision.lowering import lower
 from precision_time.workload.resolve import load_workload
+
+COMPUTE_TERMS = (*KERNEL_TERMS, HOST_STALL)
+EAGER = get_stack_profile("pytorch-eager").stack()
 
 ONE = get_cluster(device="A100-SXM4-80GB", num_devices=1)
 MODELS = ("resnet50", "mobilenetv2_100", "bert-base-uncased", "gpt2")
@@ -30,7 +32,7 @@ def group_of(model="resnet50", policy="fp16-mixed", batches=(64.0,), layout=None
         cluster=cluster,
         precision=get_policy(policy),
         layout=layout or Layout(),
-        stack=stack or get_stack(),
+        stack=stack or EAGER,
         scope=TimingScope.FULL_STEP,
         micro_batch_size=np.array(batches),
     )
@@ -179,7 +181,7 @@ def test_micro_batches_repeat_the_pass():
 
 def test_a_compiler_fuses_memory_bound_kernels_only():
     _, eager = costs_of(group_of())
-    _, fused = costs_of(group_of(stack=replace(get_stack(), compiler="inductor")))
+    _, fused = costs_of(group_of(stack=replace(EAGER, compiler="inductor")))
     share = compiler_rates("inductor").fusion
     assert fused.terms["conv_s"] == pytest.approx(eager.terms["conv_s"])
     assert fused.terms["norm_s"] == pytest.approx(share * eager.terms["norm_s"])
@@ -189,7 +191,11 @@ def test_a_compiler_fuses_memory_bound_kernels_only():
 def test_unpadded_sequences_are_fewer_tokens():
     _, padded = costs_of(group_of("bert-base-uncased", batches=(32.0,)))
     _, real = costs_of(
-        group_of("bert-base-uncased", batches=(32.0,), stack=replace(get_stack(), unpadded_sequences=True))
+        group_of(
+            "bert-base-uncased",
+            batches=(32.0,),
+            stack=replace(EAGER, unpadded_sequences=True),
+        )
     )
     share = real.facts["flops"][0] / padded.facts["flops"][0]
     assert share == pytest.approx(constants("memory")["unpadded_share"])

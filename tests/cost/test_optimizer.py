@@ -8,7 +8,6 @@ from precision_time.cost.optimizer import (
     MatrixWeights,
     OptimizerForm,
     canonical_optimizer,
-    known_optimizers,
     optimizer_terms,
     optimizer_work,
     product_flops,
@@ -61,13 +60,6 @@ def test_fused_sgd_family(name, expected):
     assert bytes_per_param(name, FP32) == expected
 
 
-@pytest.mark.parametrize("name", known_optimizers())
-def test_unfused_forms_move_no_less_and_start_more_kernels(name):
-    fused, foreach, loop = (optimizer_work(name, FP32, form=form, **MODEL) for form in OptimizerForm)
-    assert fused.update_bytes <= foreach.update_bytes == loop.update_bytes
-    assert fused.update_kernels <= foreach.update_kernels <= loop.update_kernels
-
-
 @pytest.mark.parametrize(
     ("name", "states"), [("sgd", 0), ("momentum-sgd", 1), ("adamw", 2), ("lamb", 2), ("muon", 1)]
 )
@@ -81,11 +73,6 @@ def test_loss_scaling_reads_and_writes_the_gradients_and_waits_once():
     assert work.host_syncs == 1.0
     plain = optimizer_work("adam", FP32, **MODEL)
     assert (float(plain.unscale_bytes), plain.unscale_kernels, plain.host_syncs) == (0.0, 0.0, 0.0)
-
-
-def test_sharding_divides_the_update():
-    whole, part = (optimizer_work("adam", FP32, shards=n, **MODEL) for n in (1, 8))
-    assert part.update_bytes == whole.update_bytes / 8
 
 
 def test_terms_are_traffic_or_launches_whichever_is_longer():
@@ -136,9 +123,8 @@ def test_muon_updates_embeddings_and_vectors_by_adamw():
     some = optimizer_work("muon", FP32, matrices=matrices, **MODEL)
     assert some.update_bytes > adamw.update_bytes
     assert some.product_dtype is DType.BF16
-    assert optimizer_work("muon", FP32, matrices=matrices, shards=4, **MODEL).product_flops == (
-        some.product_flops / 4
-    )
+    part = optimizer_work("muon", FP32, matrices=matrices.scaled(0.25), **MODEL)
+    assert part.product_flops == some.product_flops / 4
     assert states_per_param("muon", outside_share=0.25) == pytest.approx(1.25)
     assert states_per_param("adamw", outside_share=0.25) == 2
 
@@ -153,9 +139,7 @@ def test_products_bound_an_update_of_large_matrices():
 
 
 def test_arrays_broadcast():
-    work = optimizer_work(
-        "sgd", FP32, params=np.array([1e6, 1e9]), tensors=100.0, shards=np.array([[1.0], [2.0]])
-    )
+    work = optimizer_work("sgd", FP32, params=np.array([[1e6, 1e9], [5e5, 5e8]]), tensors=100.0)
     assert np.shape(work.update_bytes) == (2, 2)
 
 

@@ -1,6 +1,7 @@
 """Tori: what one ring per dimension costs, and which part of a torus a group covers."""
 
 from dataclasses import replace
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -12,8 +13,9 @@ from precision_time.cost.axes import group_of
 from precision_time.cost.collectives import (
     LinkParams,
     Torus,
-    all_reduce_s,
-    all_to_all_s,
+    all_reduce_lines,
+    all_to_all_lines,
+    collective_s,
     min_time_s,
     sub_torus,
 )
@@ -26,6 +28,9 @@ from precision_time.cost.collectives.torus import (
 )
 from precision_time.errors import ConfigError
 from precision_time.hardware.catalog import get_cluster
+
+all_reduce_s = partial(collective_s, all_reduce_lines)
+all_to_all_s = partial(collective_s, all_to_all_lines)
 
 ICI = LinkParams(bandwidth_bytes_per_s=300e9, latency_s=1e-6, hop_ratio=(1.0, 1.0, 1.0))
 DCN = LinkParams(bandwidth_bytes_per_s=3e9, latency_s=20e-6)

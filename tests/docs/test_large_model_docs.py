@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from precision_time.corpus.store import load_corpus
-from precision_time.cost.group import group_of_jobs
+from precision_time.cost.job import group_of_jobs
 from precision_time.cost.step import price
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -56,7 +56,8 @@ def hardware_file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def test_device_takes_the_rest_from_its_base(hardware_file: Path) -> None:
-    device = load_custom(hardware_file).device("mygpu")
+    device = load_custom(hardware_file).find_device("mygpu")
+    assert device is not None
     base = get_device("A100-SXM4-80GB")
     assert device.memory_bandwidth_bytes_per_s == pytest.approx(2.5e12)
     assert device.peak_flops_per_s["bf16"] == pytest.approx(400e12)
@@ -66,7 +67,8 @@ def test_device_takes_the_rest_from_its_base(hardware_file: Path) -> None:
 
 
 def test_device_without_base(hardware_file: Path) -> None:
-    device = load_custom(hardware_file).device("FromNothing")
+    device = load_custom(hardware_file).find_device("FromNothing")
+    assert device is not None
     assert device.memory_bytes == 16 * 2**30
     assert device.peak_flops_per_s == {"fp32": 20e12, "fp16": 80e12}
     assert device.tdp_w == 200
@@ -95,7 +97,7 @@ def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
         import os
 
         os.utime(path, ns=(gb_per_s, gb_per_s))
-        assert load_custom(path).link("wire").bandwidth_bytes_per_s == pytest.approx(gb_per_s * 1e9)
+        assert load_custom(path).links["wire"].bandwidth_bytes_per_s == pytest.approx(gb_per_s * 1e9)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_time.cli.catalogues import devices
+from precision_time.cli.catalogs import devices
 from precision_time.errors import CatalogError, ConfigError
 from precision_time.hardware.catalog import get_cluster, known_node_types, parse_network
 from precision_time.hardware.device import Fabric

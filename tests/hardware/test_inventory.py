@@ -13,10 +13,9 @@ from precision_time.errors import CatalogError, ConfigError, MissingExtraError
 from precision_time.hardware.clusters import get_cluster
 from precision_time.hardware.inventory import map_device
 from precision_time.hardware.inventory_file import read_inventory
-from precision_time.hardware.inventory_hostlist import expand_hostlist
 from precision_time.hardware.inventory_local import collect_local
 from precision_time.hardware.inventory_ray import collect_ray, read_ray_nodes
-from precision_time.hardware.inventory_slurm import gpus_of_gres, read_slurm
+from precision_time.hardware.inventory_slurm import expand_hostlist, gpus_of_gres, read_slurm
 
 # Written by hand after the manual page of scontrol: two usable nodes, one drained, one without GPUs.
 SCONTROL = """\
@@ -196,7 +195,7 @@ ALIASES = "\n".join(
         ("- 1\n- 2", "file"),
         ("nodes: [", "YAML"),
         ("nodes: [{device: A100, name: 'n[1-1000][1-1000][1-1000]'}]", "more than 200,000 hosts"),
-        ("nodes: [{device: A100, name: 'n[1-99999999999999999999999]'}]", "no range of numbers"),
+        ("nodes: [{device: A100, name: 'n[1-99999999999999999999999]'}]", "not a range of numbers"),
         ("nodes: [{device: A100, count: 1000000}]", "nodes.0.count"),
         ("nodes: [{device: A100, count: 150000}, {device: A100, count: 150000}]", "more than 200,000 nodes"),
         (ALIASES, "aliases"),

@@ -11,24 +11,10 @@ from pathlib import Path
 import pytest
 
 from precision_time.errors import CorpusError
-from precision_time.measure.result import SCHEMA_VERSION, TrialResult, write_results
+from precision_time.measure.result import TrialResult, write_results
 from precision_time.measure.store import CampaignStore, NotStoredError, read_store
 
 Make = Callable[..., TrialResult]
-
-
-def test_trials_survive_the_process(tmp_path: Path, result_of: Make) -> None:
-    path = tmp_path / "new" / "trials.sqlite"
-    one, two = (
-        result_of(),
-        result_of(repeat=1, epoch_times_s=(1.0, 2.0), hosts=("a", "b"), sizes={"h": 2.0}),
-    )
-    with CampaignStore(path) as store:
-        store.add(one)
-        assert read_store(path) == [one]
-        store.add(two)
-    with CampaignStore(path) as store:
-        assert store.results() == read_store(path) == [one, two]
 
 
 def test_a_trial_measured_again_replaces_the_failed_one_without_erasing_it(
@@ -45,35 +31,6 @@ def test_a_trial_measured_again_replaces_the_failed_one_without_erasing_it(
         assert [each.status for each in store.results()] == ["ok", "ok"]
         assert [each.repeat for each in store.results()] == [0, 1]
     assert sqlite3.connect(path).execute("SELECT count(*) FROM points").fetchone() == (3,)
-
-
-def test_a_newer_store_is_refused_and_left_as_it_is(tmp_path: Path, result_of: Make) -> None:
-    path = tmp_path / "trials.sqlite"
-    with CampaignStore(path) as store:
-        store.add(result_of())
-    connection = sqlite3.connect(path)
-    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
-    connection.close()
-    before = path.read_bytes()
-    for read in (CampaignStore, read_store):
-        with pytest.raises(CorpusError, match=f"newer precision-time.*version {SCHEMA_VERSION + 1}.*To fix"):
-            read(path)
-    assert path.read_bytes() == before
-
-
-def test_other_files_are_refused(tmp_path: Path) -> None:
-    text, database = tmp_path / "notes.txt", tmp_path / "other.sqlite"
-    text.write_text("not a database, but long enough to be one", encoding="utf-8")
-    connection = sqlite3.connect(database)
-    connection.execute("CREATE TABLE mine (x)")
-    connection.close()
-    for path in (text, database):
-        with pytest.raises(CorpusError, match="not a campaign store.*To fix"):
-            CampaignStore(path)
-    with pytest.raises(CorpusError, match="There is no campaign store"):
-        read_store(tmp_path / "none.sqlite")
-    with pytest.raises(CorpusError, match="cannot be used"):
-        CampaignStore(text / "below")
 
 
 def test_a_full_disk_loses_nothing(tmp_path: Path, result_of: Make) -> None:

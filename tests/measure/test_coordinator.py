@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from precision_time.measure.launchers.coordinator import Coordinator, Outcome
+from precision_time.measure.launchers.groups import Coordinator, Outcome
 from precision_time.measure.trial import TrainingTrial
 
 Make = Callable[..., TrainingTrial]

@@ -20,6 +20,7 @@ from precision_time.measure.launchers.worker import (  # noqa: E402
     _generated,
     _one_batch,
     _step_figures,
+    loop_config,
 )
 from precision_time.measure.steps import training  # noqa: E402
 from precision_time.measure.steps.catalog import built_in_models  # noqa: E402
@@ -30,8 +31,8 @@ from precision_time.measure.steps.training import (  # noqa: E402
     build_optimizer,
     endless,
 )
-from precision_time.measure.steps.user_code import load_function, loop_config  # noqa: E402
 from precision_time.measure.trial import TrainingTrial  # noqa: E402
+from precision_time.workload.capture.sources import load_function  # noqa: E402
 from precision_time.workload.resolve import load_workload  # noqa: E402
 
 Make = Callable[..., TrainingTrial]

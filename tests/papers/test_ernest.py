@@ -6,13 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from precision_time.errors import ConfigError
-from precision_time.papers.ernest import Ernest, fit_ernest, small_shares
-from precision_time.papers.ernest_design import (
+from precision_time.papers.ernest import (
     BUDGET,
+    Ernest,
     chosen_points,
     criterion,
     ernest_features,
+    fit_ernest,
     optimal_weights,
+    small_shares,
 )
 from precision_time.papers.per_job import STEPS_PER_RUN, Configurations, MeasurementBudget
 

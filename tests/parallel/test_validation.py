@@ -15,11 +15,7 @@ from precision_time.parallel.axis_rules import stage_layers_in_words
 from precision_time.parallel.degrees import divisors, nearest_degrees, nearest_divisor, nearest_multiple
 from precision_time.parallel.layout import Checkpointing, ContextMethod, Layout, Offload, PipelineSchedule
 from precision_time.parallel.shape import ModelShape
-from precision_time.parallel.validation import (
-    check_layout,
-    check_model_layout,
-    layout_warnings,
-)
+from precision_time.parallel.validation import check_model_layout, layout_warnings
 
 LLAMA_70B = ModelShape(num_layers=80, heads=64, kv_heads=8, num_experts=0, seq_len=8192)
 LLAMA_405B = ModelShape(num_layers=126, heads=128, kv_heads=8, num_experts=0, seq_len=8192)
@@ -98,7 +94,7 @@ REFUSED = [
      r"= 1024 does not divide by shard_size\(6\)\. .*shard_size=8"),
     (LLAMA_70B, {"shard_size": 8}, r"shard_size\(8\) shards nothing at zero_stage=0\. To fix: zero=3"),
     (LLAMA_70B, {"zero_stage": 2, "reshard_after_forward": False}, r"got zero_stage=2\. To fix: zero=3"),
-    (LLAMA_70B, {"zero_stage": 3, "prefetch": -1}, r"prefetch=-1 cannot be below 0\. To fix: prefetch=1"),
+    (LLAMA_70B, {"zero_stage": 3, "prefetch": -1}, r"prefetch=-1 is below 0\. To fix: prefetch=1"),
     (LLAMA_70B, {"offload": Offload.OPTIMIZER}, r"zero_stage\(0\) must be at least 1\. To fix: zero=1"),
     (LLAMA_70B, {"zero_stage": 2, "offload": Offload.PARAMETERS}, r"zero_stage\(2\) must be at least 3"),
 ]  # fmt: skip
@@ -115,8 +111,8 @@ def test_what_cannot_be_is_refused_with_its_equation(
 def test_a_batch_must_divide_by_its_shares() -> None:
     layout = Layout(dp=8, num_micro_batches=4)
     with pytest.raises(LayoutError, match=r"dp\(8\) \* num_micro_batches\(4\) = 32\. To fix: use 96\."):
-        check_layout(layout, num_devices=8, global_batch_size=100)
-    check_layout(layout, num_devices=8, global_batch_size=96)
+        check_model_layout(layout, RESNET, num_devices=8, global_batch_size=100)
+    check_model_layout(layout, RESNET, num_devices=8, global_batch_size=96)
 
 
 degree = st.integers(1, 24)

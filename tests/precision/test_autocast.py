@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from precision_time.precision.autocast import autocast_class, converts_while_reading, header_lists
+from precision_time.io import packaged_toml
+from precision_time.precision.autocast import autocast_class
 
+HEADER = packaged_toml("precision_time.precision", "data/autocast.toml")["header"]
 MACROS = {
     "AT_FORALL_LOWER_PRECISION_FP": "lower",
     "AT_FORALL_FP32": "fp32",
@@ -40,15 +42,8 @@ def test_namespace_and_overload_do_not_matter() -> None:
     assert autocast_class("pow.Tensor_Scalar") == "fp32"
 
 
-def test_reductions_convert_while_reading_and_norms_do_not() -> None:
-    assert converts_while_reading("sum")
-    assert converts_while_reading("_softmax")
-    assert not converts_while_reading("native_layer_norm")
-
-
 def test_no_operator_is_in_two_lists() -> None:
-    lists = header_lists()
-    names = [name for ops in lists.values() for name in ops]
+    names = [name for ops in HEADER.values() for name in ops]
     assert len(names) == len(set(names))
 
 
@@ -63,4 +58,4 @@ def test_lists_equal_those_of_the_installed_torch() -> None:
     for macro, name in MACROS.items():
         body = re.search(rf"#define {macro}\(_\)((?:.*\\\n)+.*\n)", text)
         assert body is not None, macro
-        assert set(re.findall(r"_\((\w+)", body.group(1))) == set(header_lists()[name]), macro
+        assert set(re.findall(r"_\((\w+)", body.group(1))) == set(HEADER[name]), macro

@@ -12,9 +12,7 @@ from precision_time.precision.quantization import (
     amax_exchange,
     amax_tensors,
     gathered_bytes,
-    kept_weight_bytes,
     narrow_products,
-    saved_bytes,
 )
 from precision_time.precision.wide_layers import split_ends
 from precision_time.workload.graph import Node, OpClass, OpGraph
@@ -214,14 +212,6 @@ def test_autocast_gathers_in_its_own_type() -> None:
     assert gathered_bytes(graph, get_policy("fp32")) == 4 * graph.params
 
 
-def test_narrow_weights_are_kept_beside_the_parameters() -> None:
-    graph, policy = graph_of(product()), get_policy("fp8-mixed")
-    assert kept_weight_bytes(graph, policy, "hopper") == 2 * N * K
-    assert kept_weight_bytes(graph, policy, "blackwell") == N * K
-    assert kept_weight_bytes(graph, get_policy("bf16")) == 0.0
-    assert kept_weight_bytes(graph, get_policy("fp8-mixed:delayed-fp8-gather"), "blackwell") == -N * K
-
-
 def test_vocabulary_and_expert_kernels_are_marked() -> None:
     step = lower(load_workload("mixtral-8x7b").graph, get_policy("bf16"))
     assert step.param_elems[step.vocabulary] @ step.repeat[step.vocabulary] == 2 * 32000 * 4096
@@ -232,15 +222,6 @@ def test_wide_weight_gradient_is_multiplied_in_the_wide_type() -> None:
     step = lower(graph_of(product()), get_policy("fp8-mixed:torchao-rowwise-gw-hp"))
     types = [DTYPES[index] for index in step.dtype[step.flops > 0]]
     assert types == [DType.FP8, DType.FP8, DType.BF16]
-
-
-def test_narrow_products_keep_narrow_inputs() -> None:
-    """A layer of Llama by hand: of the tensors that products read, that of o is also kept by attention."""
-    graph = load_workload("llama3-8b", seq_len=1024, sizes={"layers": 1}).graph
-    hidden, ffn = 1024 * 4096, 1024 * 14336
-    difference = saved_bytes(graph, get_policy("fp8-mixed")) - saved_bytes(graph, get_policy("bf16"))
-    assert difference == 3 * hidden + ffn - 2 * (2 * hidden + ffn)
-    assert saved_bytes(graph, get_policy("bf16")) == 2 * graph.saved_elems
 
 
 def test_under_autocast_a_narrow_product_casts_no_weight_besides_its_quantization() -> None:

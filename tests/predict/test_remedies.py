@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from precision_time.cost.job import Job
-from precision_time.cost.stacks import get_stack
+from precision_time.cost.stacks import get_stack_profile
 from precision_time.hardware.catalog import get_cluster
 from precision_time.parallel.layout import Checkpointing, Layout
 from precision_time.precision.catalog import get_policy
@@ -21,7 +21,7 @@ def job(model, layout, device="A100-SXM4-80GB", precision="bf16-mixed", seq_len=
         cluster=get_cluster(device=device, num_devices=layout.world_size),
         precision=get_policy(precision),
         layout=layout,
-        stack=get_stack(stack),
+        stack=get_stack_profile(stack).stack(),
     )
 
 

@@ -11,8 +11,7 @@ from precision_time.corpus.schema import Row
 from precision_time.hardware.catalog import get_cluster, get_device, known_devices
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.learn.serving import predict_step_times
-from precision_time.papers.predictddl.contract import Request as PredictDDLRequest
-from precision_time.papers.predictddl.workloads import resolve
+from precision_time.papers.predictddl.requests import PredictDDLRequest, resolve
 from precision_time.plan.api import find_layouts
 from precision_time.precision.catalog import get_policy
 from precision_time.precision.support import check_support, natural_precision
@@ -75,9 +74,9 @@ def test_a_graph_has_one_stack_and_so_has_its_name(model: str, device: str) -> N
         predict_time(each, device=device, gpus=8, batch_size=4, zero=0).stack for each in (graph, model)
     }
     cluster = get_cluster(device=device, num_devices=8)
-    asked = PredictDDLRequest(model=graph, cluster=cluster, batch_size=4, dataset=None)
+    asked = PredictDDLRequest(model=graph, cluster=cluster, batch_size=4)
     of_graph = Request(model=graph, device=device, gpus=8, batch_size=4).resolve()
-    of_paper = resolve(asked, {}).job
+    of_paper = resolve(asked).job
     assert stacks == {of_paper.stack.profile}
     assert (of_paper.stack, of_paper.workload.family) == (of_graph.stack, of_graph.workload.family)
 

@@ -52,8 +52,8 @@ FOUND_LATER: dict[str, tuple[Any, str]] = {
 """Names and words that the request itself cannot judge; the message comes with the answer."""
 LINKS = {"intra_node", "inter_node"}
 """Measured runs name links in free words: what is not known is said, not refused."""
-ANY = {"task", "dataset", "example_inputs"}
-"""Fields that take any text, and one for Python only."""
+ANY = {"task", "dataset", "example_inputs", "cluster"}
+"""Fields that take any text, and those for Python only."""
 
 
 def fault(ask: Callable[[], Any]) -> str:

@@ -18,7 +18,7 @@ from precision_time.request.fields import Count, Option
 from precision_time.request.schema import LayoutOptions, RequestFields, option_of, request_fields
 from precision_time.request.signature import takes_request_fields
 
-PYTHON_ONLY = {"example_inputs"}
+PYTHON_ONLY = {"example_inputs", "cluster"}
 """Fields that no text can give."""
 FIELDS = dict(request_fields())
 

@@ -71,7 +71,7 @@ def values_of(annotation: Any, metadata: Sequence[Any]) -> st.SearchStrategy[Any
 FIELDS = {
     name: SPECIAL[name] if name in SPECIAL else values_of(info.annotation, info.metadata)
     for name, info in request_fields()
-    if name != "example_inputs"
+    if name not in ("example_inputs", "cluster")
 }
 JOBS = st.fixed_dictionaries(
     {"model": FIELDS["model"]},

@@ -318,7 +318,7 @@ def test_layers_of_two_kinds_are_all_built(transformers):
     ("source", "options", "error", "message"),
     [
         ("resnet5O", {}, UnknownNameError, "resnet50"),
-        ("nosuch:thing", {}, CaptureError, "names no function"),
+        ("nosuch:thing", {}, CaptureError, "cannot be imported"),
         ("sys:exit", {}, CaptureError, "raised SystemExit"),
         (3, {}, CaptureError, "int cannot be captured"),
         ("resnet50", {"image_size": -224}, ConfigError, "image_size=-224"),

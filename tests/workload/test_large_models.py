@@ -132,7 +132,7 @@ def test_latent_attention_carries_adapters() -> None:
 
 
 def test_targets_that_do_not_exist_are_refused() -> None:
-    with pytest.raises(ConfigError, match="'router' is no projection"):
+    with pytest.raises(ConfigError, match="'router' is not a projection"):
         load_workload("llama3-8b", sizes={"lora_rank": 8, "lora_targets": ["q", "router"]})
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from precision_time.errors import ConfigError, UnknownNameError
-from precision_time.workload.families.tables import alias_table, dataset_table, normalise, read_toml
+from precision_time.workload.families.tables import alias_table, dataset_table, normalize, read_toml
 from precision_time.workload.resolve import (
     canonical_name,
     check_named_in_data,
@@ -35,7 +35,7 @@ def test_spellings(spelling: str, name: str) -> None:
 
 
 def test_aliases_lead_somewhere() -> None:
-    known = {normalise(name) for name in model_names()}
+    known = {normalize(name) for name in model_names()}
     assert {canonical_name(alias) for alias in alias_table()} <= known
 
 

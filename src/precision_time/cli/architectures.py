@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import ConfigError, MissingExtraError
-from .options import ImageSizeOption, JsonOption, SeqLenOption, complete_model, complete_words
+from .options import JsonOption, complete_model, complete_words
 from .output import message, progress, progress_bar, write_json, write_rows
+from .request_options import PREFIX, request_options
 
 if TYPE_CHECKING:
     from ..papers.ghn.fit import Fitted
@@ -29,6 +31,7 @@ Examples:
 _SHOWN_NAMES = 3
 
 
+@request_options(only=("seq_len", "image_size"))
 def architectures(
     *,
     model: Annotated[
@@ -42,8 +45,6 @@ def architectures(
         ),
     ] = None,
     nearest: Annotated[int, typer.Option("--nearest", metavar="K", help="How many relatives to list.")] = 5,
-    seq_len: SeqLenOption = None,
-    image_size: ImageSizeOption = None,
     map_file: Annotated[
         Path | None,
         typer.Option(
@@ -54,6 +55,7 @@ def architectures(
         ),
     ] = None,
     json_output: JsonOption = False,
+    **fields: Any,
 ) -> None:
     """List the known architectures most like a model.
 
@@ -67,7 +69,7 @@ def architectures(
         raise ConfigError("Nothing to do. To fix: name a MODEL, or a file with --map.")
     if map_file is not None:
         check_map(map_file)
-    answer = None if model is None else _answer(model, nearest, seq_len, image_size)
+    answer = None if model is None else _answer(model, nearest, fields)
     if map_file is not None:
         marked = None if answer is None else (answer["model"], answer["embedding"])
         write_map(map_file, known_embeddings(), marked=marked)
@@ -78,21 +80,20 @@ def architectures(
         _show(answer)
 
 
-def _answer(model: str, k: int, seq_len: int | None, image_size: int | None) -> dict[str, Any]:
+def _answer(model: str, k: int, fields: Mapping[str, Any]) -> dict[str, Any]:
     from ..papers.ghn.embedding import embed
     from ..papers.ghn.known import embedding_of, known_embeddings
     from ..papers.ghn.known import nearest as nearest_to
     from ..request.request import Request
     from ..request.resolve import workload_of
 
-    known = model in known_embeddings().row_of and seq_len is None and image_size is None
+    known = model in known_embeddings().row_of and not any(fields.values())
     if known:
         embedding = embedding_of(model)
     else:
         with progress(f"Reading {model}"):
-            request = Request.of({"model": model, "seq_len": seq_len, "image_size": image_size})
-            workload = workload_of(request)
-            embedding = embed(workload.graph)
+            request = Request.of({"model": model, **fields}, prefix=PREFIX)
+            embedding = embed(workload_of(request).graph)
     return {
         "model": model,
         "graph_hash": embedding.graph_hash,
@@ -196,10 +197,10 @@ def _report(fitted: Fitted, out: Path | None, json_output: bool) -> None:
             {
                 "out": None if out is None else str(out),
                 "weights_version": fitted.weights.version,
-                "steps": fitted.trained.steps,
-                "minutes": fitted.trained.minutes,
+                "steps": fitted.trained.state.done,
+                "minutes": fitted.trained.state.elapsed_s / 60.0,
                 "chance": fitted.images.chance,
-                "validation_accuracy": fitted.trained.validation,
+                "validation_accuracy": fitted.trained.state.best_score,
                 "scores": [asdict(score) for score in fitted.scores],
             }
         )

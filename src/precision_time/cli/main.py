@@ -37,12 +37,12 @@ COMMANDS: Mapping[str, Place] = {
     "report": Place("report", "report", "Score the predictor on runs it has not seen.", "REPORT_EXAMPLES"),
     "measure": Place("measure", "measure", "Time kernels and training steps on this device."),
     "train": Place("train", "train", "Fit the predictor on the shipped corpus."),
-    "models": Place("catalogues", "models", "List the models that answer without torch.", "MODELS_EXAMPLES"),
+    "models": Place("catalogs", "models", "List the models that answer without torch.", "MODELS_EXAMPLES"),
     "devices": Place(
-        "catalogues", "devices", "List the devices, or one with all its figures.", "DEVICES_EXAMPLES"
+        "catalogs", "devices", "List the devices, or one with all its figures.", "DEVICES_EXAMPLES"
     ),
-    "precisions": Place("catalogues", "precisions", "List the precision policies.", "PRECISIONS_EXAMPLES"),
-    "stacks": Place("catalogues", "stacks", "List the software profiles.", "STACKS_EXAMPLES"),
+    "precisions": Place("catalogs", "precisions", "List the precision policies.", "PRECISIONS_EXAMPLES"),
+    "stacks": Place("catalogs", "stacks", "List the software profiles.", "STACKS_EXAMPLES"),
     "glossary": Place("glossary", "glossary", "Define the words that an answer prints."),
     "env": Place("env", "env", "Show versions, the corpus, packages and GPUs."),
     "architectures": Place(

@@ -57,6 +57,15 @@ def _folder_exists(option: typer.CallbackParam, path: Path | None) -> Path | Non
     return path
 
 
+def complete_dataset(prefix: str) -> list[str]:
+    """Names of the datasets with known sizes that start with `prefix`."""
+    from ..papers.predictddl.datasets import known_dataset_names
+    from ..workload.families.tables import dataset_table
+
+    names = {*(dataset.name for dataset in dataset_table().values()), *known_dataset_names()}
+    return sorted(name for name in names if name.startswith(prefix))
+
+
 def complete_words(*words: str) -> Callable[[str], list[str]]:
     """Completion of an option that takes one of a few words."""
 
@@ -76,6 +85,7 @@ COMPLETIONS: Mapping[str, Callable[[str], list[str]]] = {
     "device": complete_device,
     "precision": complete_precision,
     "stack": complete_stack,
+    "dataset": complete_dataset,
 }
 """What completes the values of a field, by `Option.complete`."""
 
@@ -89,60 +99,14 @@ ModelArgument = Annotated[
         show_default=False,
     ),
 ]
-DeviceOption = Annotated[
-    str | None,
-    typer.Option(
-        "--device", "-d", help="Device name (`precision-time devices`).", autocompletion=complete_device
-    ),
-]
-SeqLenOption = Annotated[int | None, typer.Option("--seq-len", help="Tokens per sample.")]
-ImageSizeOption = Annotated[int | None, typer.Option("--image-size", help="Side of the images [pixels].")]
 RayOption = Annotated[
     str | None,
     typer.Option(
         "--ray",
         metavar="local|ADDRESS",
-        help="Spread the work over Ray: one of its own here, or a cluster (host:port, auto). The answers are "
+        help="Spread the work over Ray: a local one, or a cluster (host:port, auto). The answers are "
         "the same.",
         autocompletion=complete_words("local", "auto"),
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Pure JSON on stdout.")]
-SizesOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--size",
-        metavar="NAME=VALUE",
-        help="Size of a parametric model, such as hidden=2048 or layers=16; may be repeated.",
-    ),
-]
-CustomOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--custom",
-        exists=True,
-        dir_okay=False,
-        help="YAML or TOML file with your own devices or clusters.",
-    ),
-]
-
-
-def parse_sizes(pairs: list[str] | None) -> dict[str, float] | None:
-    """`["hidden=2048"]` as `{"hidden": 2048}`; None when nothing was given.
-
-    Raises:
-        typer.BadParameter: If a pair is not NAME=NUMBER.
-    """
-    if not pairs:
-        return None
-    sizes: dict[str, float] = {}
-    for pair in pairs:
-        name, _, value = pair.partition("=")
-        try:
-            number = float(value)
-        except ValueError:
-            raise typer.BadParameter(
-                f"--size {pair!r} is not NAME=NUMBER. To fix: write it like --size hidden=2048."
-            ) from None
-        sizes[name.strip()] = int(number) if number.is_integer() else number
-    return sizes

@@ -3,41 +3,29 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..errors import CatalogError, ConfigError
 from ..io import write_atomically
-from . import predictddl_collect, predictddl_train
-from .options import (
-    DeviceOption,
-    ImageSizeOption,
-    JsonOption,
-    ModelArgument,
-    SeqLenOption,
-    SizesOption,
-    complete_precision,
-    parse_sizes,
-)
+from ..papers.predictddl.contract import FIELDS
+from .options import JsonOption, ModelArgument, complete_words
 from .output import message, progress, write_json, write_rows
-from .predictddl_options import (
-    InventoryOption,
-    NoTrainOption,
-    RegistryOption,
-    RegressorOption,
-    VariantOption,
-    complete_dataset,
-    open_registry,
-)
+from .request_options import PREFIX, one_request, request_options
 
 if TYPE_CHECKING:
+    from ..hardware.device import Cluster
+    from ..hardware.inventory import ClusterResources
     from ..papers.predictddl.contract import Answer
+    from ..papers.predictddl.registry import Registry, TrainedType
 
 HELP = "Predict architectures never seen (PredictDDL)."
 EXAMPLES = """\b
 Examples:
-  precision-time predictddl predict resnet50 --device A100 --devices-per-node 8 --batch-size 256
+  precision-time predictddl predict resnet50 --device A100 --gpus 8 --batch-size 256
   precision-time predictddl predict vgg16 --dataset tiny-imagenet --inventory lab.yaml --batch-size 64 --json
   precision-time predictddl batch requests.jsonl --inventory lab.yaml --output answers.jsonl
   precision-time predictddl train translation --csv my-runs.csv
@@ -46,7 +34,7 @@ Examples:
 """
 _PREDICT = """\b
 Examples:
-  precision-time predictddl predict resnet50 --device A100 --devices-per-node 8 --batch-size 256
+  precision-time predictddl predict resnet50 --device A100 --gpus 8 --batch-size 256
   precision-time predictddl predict resnet18 --dataset tiny-imagenet --device V100 --batch-size 64
   precision-time predictddl predict bert-large --inventory lab.yaml --batch-size 32 --json
 """
@@ -57,6 +45,24 @@ Examples:
 A request is {"model": "resnet50", "batch_size": 64, "cluster": {"device": "A100", "num_nodes": 2,
 "devices_per_node": 8}, "dataset": "imagenet", "epochs": 90, "precision": "fp16-mixed"}.
 """
+_TRAIN = """\b
+Examples:
+  precision-time predictddl train
+  precision-time predictddl train imagenet cifar --quick
+  precision-time predictddl train translation --csv my-runs.csv --alone
+"""
+_REGISTRY = """\b
+Examples:
+  precision-time predictddl registry
+  precision-time predictddl registry --delete cifar --version 2
+"""
+_COLLECT = """\b
+Examples:
+  precision-time predictddl collect --inventory lab.yaml
+  sinfo -N -o '%N %G %c %m %f %t' | precision-time predictddl collect --slurm -
+  precision-time predictddl collect --ray auto --json
+  precision-time predictddl collect --local
+"""
 
 app = typer.Typer(
     name="predictddl", help=HELP, epilog=EXAMPLES, no_args_is_help=True, rich_markup_mode=None,
@@ -64,71 +70,84 @@ app = typer.Typer(
 )  # fmt: skip
 
 
+def complete_type(prefix: str) -> list[str]:
+    """Dataset types that start with `prefix`."""
+    from ..papers.predictddl.datasets import dataset_types
+
+    return [name for name in dataset_types() if name.startswith(prefix)]
+
+
+InventoryOption = Annotated[
+    Path | None,
+    typer.Option("--inventory", dir_okay=False, help="YAML file that describes the cluster."),
+]
+RegistryOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--registry",
+        file_okay=False,
+        help="Folder of user-trained predictors. Default: your data folder.",
+    ),
+]
+VariantOption = Annotated[
+    str,
+    typer.Option(
+        "--variant",
+        help="predictddl-precision, or predictddl: as published, blind to precision.",
+        autocompletion=complete_words("predictddl", "predictddl-precision"),
+    ),
+]
+RegressorOption = Annotated[
+    str | None,
+    typer.Option(
+        "--regressor",
+        help="linear, polynomial-2, svr or mlp. Default: what cross-validation chose.",
+        autocompletion=complete_words("linear", "polynomial-2", "svr", "mlp"),
+    ),
+]
+NoTrainOption = Annotated[
+    bool, typer.Option("--no-train", help="Never train a missing predictor; use the closest or refuse.")
+]
+
+
+def open_registry(folder: Path | None) -> Registry:
+    """The user's own registry, or that of a folder, over the shipped one."""
+    from dataclasses import replace
+
+    from ..papers.predictddl.registry import Registry
+
+    default = Registry.default()
+    return default if folder is None else replace(default, own=folder)
+
+
 @app.command(epilog=_PREDICT)
+@request_options(only=FIELDS)
 def predict(
     model: ModelArgument,
     *,
-    batch_size: Annotated[float, typer.Option("--batch-size", "-b", help="Samples per device.")],
-    device: DeviceOption = None,
-    nodes: Annotated[int, typer.Option("--nodes", help="Hosts.")] = 1,
-    devices_per_node: Annotated[int, typer.Option("--devices-per-node", help="Devices on each host.")] = 1,
     inventory: InventoryOption = None,
-    dataset: Annotated[
-        str | None,
-        typer.Option(
-            "--dataset", help="Default: the one usual for the model.", autocompletion=complete_dataset
-        ),
-    ] = None,
-    epochs: Annotated[float, typer.Option("--epochs", help="Length of the run.")] = 1.0,
-    precision: Annotated[
-        str, typer.Option("--precision", "-p", help="Precision.", autocompletion=complete_precision)
-    ] = "fp32",
     variant: VariantOption = "predictddl-precision",
     regressor: RegressorOption = None,
     version: Annotated[
         int | None, typer.Option("--version", help="Of the predictor; default: newest.")
     ] = None,
-    grad_accum: Annotated[int, typer.Option("--grad-accum", help="Micro batches per optimizer step.")] = 1,
-    seq_len: SeqLenOption = None,
-    image_size: ImageSizeOption = None,
-    size: SizesOption = None,
-    task: Annotated[str, typer.Option("--task", help="What is trained, where no dataset says so.")] = "",
-    stack: Annotated[str | None, typer.Option("--stack", help="Software profile.")] = None,
     no_train: NoTrainOption = False,
     registry: RegistryOption = None,
     json_output: JsonOption = False,
+    **fields: Any,
 ) -> None:
     """Predict the training time of one model."""
-    from ..papers.predictddl.border import read_request
+    from ..hardware.inventory_file import read_inventory
     from ..papers.predictddl.controller import PredictDDL
+    from ..papers.predictddl.requests import PredictDDLRequest
 
-    request: dict[str, Any] = {
-        "model": model,
-        "batch_size": batch_size,
-        "dataset": dataset,
-        "epochs": epochs,
-        "precision": precision,
-        "variant": variant,
-        "regressor": regressor,
-        "version": version,
-        "num_micro_batches": grad_accum,
-        "seq_len": seq_len,
-        "image_size": image_size,
-        "sizes": parse_sizes(size) or {},
-        "task": task,
-        "stack": stack,
-    }
+    given: dict[str, Any] = {"variant": variant, "regressor": regressor, "version": version}
     if inventory is not None:
-        request["cluster"] = str(inventory)
-    else:
-        if device is None:
-            raise typer.BadParameter(
-                "Name a --device (with --nodes and --devices-per-node) or an --inventory."
-            )
-        request["cluster"] = {"device": device, "num_nodes": nodes, "devices_per_node": devices_per_node}
+        given["cluster"] = read_inventory(inventory)
+    request = PredictDDLRequest.of({**one_request(model, fields).given(), **given}, prefix=PREFIX)
     with progress(f"Predicting {model}") as show:
         service = PredictDDL(registry=open_registry(registry), train=not no_train, progress=show)
-        answer = service.predict(read_request(request, is_data=False))
+        answer = service.predict(request)
     if json_output:
         write_json(answer.to_dict())
         return
@@ -158,14 +177,14 @@ def batch(
 ) -> None:
     """Predict the training times of many requests.
 
-    A line that cannot be answered says why, the others are answered.
+    A line that is refused says why, the others are answered.
 
     Exits with 1 if any request was refused.
     """
     from ..hardware.inventory_file import read_inventory
-    from ..papers.predictddl.border import read_batch
     from ..papers.predictddl.contract import Refusal
     from ..papers.predictddl.controller import PredictDDL, answer_batch
+    from ..papers.predictddl.requests import read_batch
 
     cluster = None if inventory is None else read_inventory(inventory)
     defaults = {"variant": variant, "regressor": regressor}
@@ -195,7 +214,7 @@ def _write_answers(answers: list[Answer]) -> None:
             answer.precision,
             format_duration(answer.step_time_s),
             "?" if answer.training_time_s is None else format_duration(answer.training_time_s),
-            f"{answer.epochs:g}",
+            "?" if answer.epochs is None else f"{answer.epochs:g}",
             f"{answer.predictor.dataset_type} v{answer.predictor.version}",
             f"{answer.predictor.variant}, {answer.predictor.regressor}",
             str(answer.task),
@@ -217,6 +236,230 @@ def _write_answers(answers: list[Answer]) -> None:
     write_rows("", columns, rows)
 
 
-app.command(epilog=predictddl_train.TRAIN_EXAMPLES)(predictddl_train.train)
-app.command(name="registry", epilog=predictddl_train.REGISTRY_EXAMPLES)(predictddl_train.list_registry)
-app.command(epilog=predictddl_collect.EXAMPLES)(predictddl_collect.collect)
+@app.command(epilog=_TRAIN)
+def train(
+    types: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TYPE]...", help="Dataset types; all by default.", autocompletion=complete_type
+        ),
+    ] = None,
+    *,
+    csv: Annotated[
+        list[Path] | None,
+        typer.Option("--csv", dir_okay=False, help="Your measured runs; may be repeated."),
+    ] = None,
+    alone: Annotated[
+        bool, typer.Option("--alone", help="Learn from the files given and nothing else.")
+    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer settings are tried.")] = False,
+    registry: RegistryOption = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Train predictors on the corpus and your own runs.
+
+    Each becomes a new version of its dataset type.
+    """
+    from ..papers.predictddl.fitting import QUICK, FitSettings
+    from ..papers.predictddl.trainer import read_runs, train_and_save, trainable
+
+    if alone and not csv:
+        raise typer.BadParameter("--alone needs a --csv.")
+    where = open_registry(registry)
+    settings = QUICK if quick else FitSettings()
+    done: list[dict[str, Any]] = []
+    with progress("Training") as show:
+        show("reading the runs")
+        runs, unread = read_runs(csv or [], alone=alone)
+        for rows in trainable(runs, types or []):
+            done.append(_trained_row(train_and_save(where, rows, settings=settings, progress=show)))
+    if json_output:
+        write_json({"registry": str(where.own), "trained": done, "unread_rows": unread})
+        return
+    columns = ("type", ">version", "variant", "regressor", ">median %", ">MAPE %", ">p90 %")
+    write_rows("", columns, _score_rows(done))
+    if unread:
+        message(f"{unread} rows of the files describe no configuration and were left out.")
+    message(f"Wrote to {where.own}")
+
+
+@app.command(name="registry", epilog=_REGISTRY)
+def list_registry(
+    *,
+    delete: Annotated[
+        str | None,
+        typer.Option("--delete", metavar="TYPE", help="Remove a version.", autocompletion=complete_type),
+    ] = None,
+    version: Annotated[int | None, typer.Option("--version", help="Which one.")] = None,
+    registry: RegistryOption = None,
+    json_output: JsonOption = False,
+) -> None:
+    """List the trained predictors, or delete one of yours."""
+    where = open_registry(registry)
+    if delete is not None:
+        if version is None:
+            raise typer.BadParameter("--delete needs a --version.")
+        gone = where.delete(delete, version)
+        if json_output:
+            write_json({"deleted": str(gone)})
+        else:
+            message(f"Deleted {gone}")
+        return
+    entries = where.entries()
+    if json_output:
+        write_json(
+            {
+                "own": str(where.own),
+                "versions": [
+                    {
+                        "type": entry.dataset_type, "version": entry.version, "shipped": entry.shipped,
+                        "folder": str(entry.folder), "problem": entry.problem, "card": entry.card,
+                    }
+                    for entry in entries
+                ],
+            }
+        )  # fmt: skip
+        return
+    rows = [
+        (
+            entry.dataset_type,
+            str(entry.version),
+            "package" if entry.shipped else "own",
+            str(entry.card.get("rows", "")),
+            str(entry.card.get("architectures", "")),
+            str(entry.card.get("created", "")),
+            entry.problem or "",
+        )
+        for entry in entries
+    ]
+    write_rows("", ("type", ">version", "from", ">rows", ">architectures", "created", "problem"), rows)
+    message(f"Your own: {where.own}")
+
+
+def _trained_row(trained: TrainedType) -> dict[str, Any]:
+    return {
+        "type": trained.dataset_type,
+        "version": trained.version,
+        "rows": trained.card["rows"],
+        "architectures": trained.card["architectures"],
+        "variants": {
+            name: {"best": model.best, "scores": dict(model.scores)}
+            for name, model in trained.variants.items()
+        },
+    }
+
+
+def _score_rows(done: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+    rows = []
+    for item in done:
+        for variant, body in item["variants"].items():
+            for kind, score in body["scores"].items():
+                chosen = f"{kind} (chosen)" if kind == body["best"] else kind
+                figures = (score["median_ape_percent"], score["mape_percent"], score["p90_ape_percent"])
+                cells = (f"{figure:.1f}" for figure in figures)
+                rows.append((item["type"], str(item["version"]), variant, chosen, *cells))
+    return rows
+
+
+@app.command(epilog=_COLLECT)
+def collect(
+    *,
+    inventory: InventoryOption = None,
+    slurm: Annotated[
+        str | None,
+        typer.Option("--slurm", metavar="FILE|-", help="Output of `scontrol show node` or of sinfo."),
+    ] = None,
+    ray: Annotated[str | None, typer.Option("--ray", metavar="ADDRESS", help="A running Ray; auto.")] = None,
+    local: Annotated[bool, typer.Option("--local", help="This machine.")] = False,
+    custom: Annotated[
+        Path | None, typer.Option("--custom", dir_okay=False, help="File with user-defined devices.")
+    ] = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Collect what a cluster is made of.
+
+    The answer includes how the catalog reads it.
+    """
+    found = _collected(inventory, slurm, ray, local, "" if custom is None else str(custom))
+    try:
+        cluster, problem = found.cluster(), None
+    except ConfigError as error:
+        cluster, problem = None, error
+    if json_output:
+        write_json(_resources_json(found, cluster, "" if problem is None else str(problem)))
+    else:
+        _write_resources(found, cluster)
+    if problem is not None:
+        raise typer.Exit(1) if json_output else problem
+
+
+def _write_resources(found: ClusterResources, cluster: Cluster | None) -> None:
+    rows = [
+        (node.name, node.reported_device, node.device or "-", str(node.num_devices), str(node.cores or ""))
+        for node in found.nodes
+    ]
+    write_rows(found.source, ("node", "device as reported", "in the catalog", ">devices", ">cores"), rows)
+    for note in found.notes:
+        message(f"Note: {note}")
+    if cluster is not None:
+        message(f"{cluster.num_nodes} nodes, {cluster.num_devices} devices {cluster.device.name}")
+        message(f"Links: {cluster.intra_node.name} inside a node, {cluster.inter_node.name} between nodes")
+        for note in cluster.assumptions:
+            message(f"Note: {note}")
+
+
+def _collected(
+    inventory: Path | None, slurm: str | None, ray: str | None, local: bool, custom: str
+) -> ClusterResources:
+    given = [inventory is not None, slurm is not None, ray is not None, local]
+    if sum(given) != 1:
+        raise typer.BadParameter("Give one of --inventory, --slurm, --ray and --local.")
+    if inventory is not None:
+        from ..hardware.inventory_file import read_inventory
+
+        return read_inventory(inventory)
+    if slurm is not None:
+        from ..hardware.inventory_slurm import read_slurm
+
+        return read_slurm(_text(slurm), custom=custom)
+    if ray is not None:
+        from ..hardware.inventory_ray import collect_ray
+
+        return collect_ray(ray, custom=custom)
+    from ..hardware.inventory_local import collect_local
+
+    return collect_local(custom=custom)
+
+
+def _text(path: str) -> str:
+    try:
+        return (
+            typer.get_text_stream("stdin").read() if path == "-" else Path(path).read_text(encoding="utf-8")
+        )
+    except (OSError, ValueError) as error:
+        raise CatalogError(
+            f"{path!r} cannot be read ({error}). To fix: give an existing text file."
+        ) from error
+
+
+def _resources_json(found: ClusterResources, cluster: Cluster | None, problem: str) -> dict[str, Any]:
+    """What was collected; where no cluster can be made of it, `cluster` is null and `problem` says why."""
+    made = None
+    if cluster is not None:
+        made = {
+            "num_nodes": cluster.num_nodes,
+            "num_devices": cluster.num_devices,
+            "devices_per_node": cluster.devices_per_node,
+            "device": cluster.device.name,
+            "intra_node": asdict(cluster.intra_node),
+            "inter_node": asdict(cluster.inter_node),
+            "assumptions": list(cluster.assumptions),
+        }
+    return {
+        "source": found.source,
+        "nodes": [asdict(node) for node in found.nodes],
+        "notes": list(found.notes),
+        "unmapped": list(found.unmapped),
+        "cluster": made,
+        "problem": problem,
+    }

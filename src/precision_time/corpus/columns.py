@@ -6,114 +6,45 @@ import json
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, fields, replace
-from typing import Any
+from enum import StrEnum
+from typing import Any, get_type_hints
 
 from ..cost.job import Stack, TimingScope
 from ..cost.stacks import get_stack_profile
-from ..parallel.layout import Checkpointing, ContextMethod, Layout, Offload, PipelineSchedule
+from ..parallel.layout import Layout
 from .measurement import Measurement, Quality
 
-# Names are fields of Measurement. Texts and objects repeat a great deal and stand once, in a side table.
-TEXTS = [
-    "source",
-    "source_ref",
-    "run_id",
-    "model",
-    "task",
-    "dataset",
-    "framework",
-    "framework_version",
-    "device",
-    "system",
-    "intra_node",
-    "inter_node",
-    "precision",
-    "precision_variant",
-    "precision_detail",
-    "optimizer",
-    "throughput_unit",
-    "scope",
-    "quality",
-    "quality_reason",
-    "notes",
-]
-OBJECTS = ("sizes", "placement", "layout", "stack", "inferred", "assumptions")
-INTEGERS = ("dataset_samples", "num_devices", "num_nodes", "seq_len", "repeat_count")
-REALS = [
-    "global_batch_size",
-    "throughput",
-    "measured_step_time_s",
-    "sync_time_s",
-    "mfu",
-    "tflops_per_device",
-    "peak_memory_bytes",
-    "epochs",
-    "time_to_train_s",
-    "weight",
-    "spread",
-]
+
+def _fields_of(*types: str) -> tuple[str, ...]:
+    return tuple(item.name for item in fields(Measurement) if item.type in types and item.name not in _APART)
+
+
+_APART = ("configuration_key", "row_id")
+TEXTS = _fields_of("str", "TimingScope", "Quality")
+INTEGERS = _fields_of("int", "int | None")
+REALS = _fields_of("float", "float | None")
+OBJECTS = tuple(
+    item.name for item in fields(Measurement) if item.name not in (*TEXTS, *INTEGERS, *REALS, *_APART)
+)
 SIDE = (*TEXTS, *OBJECTS)
+"""Texts and objects repeat a great deal: each different one is stored once, in a table of its own."""
 COLUMNS = (*SIDE, *INTEGERS, *REALS, "configuration_key")
 
-# Values that the stored form leaves out. They belong to the format: they stay as they are when the
-# defaults of the classes change.
-_LEFT_OUT: dict[type, dict[str, Any]] = {
-    Layout: {
-        "dp": 1,
-        "tp": 1,
-        "pp": 1,
-        "cp": 1,
-        "ep": 1,
-        "zero_stage": 0,
-        "virtual_pp": 1,
-        "sequence_parallel": False,
-        "num_micro_batches": 1,
-        "checkpointing": "none",
-        "bucket_bytes": 25 * 2**20,
-        "data_parallel_engine": "ddp",
-        "expert_tp": None,
-        "shard_size": 0,
-        "reshard_after_forward": True,
-        "prefetch": 1,
-        "offload": "none",
-        "schedule": "1f1b",
-        "stage_layers": (),
-        "context_method": "ring",
-        "expert_capacity": 0.0,
-        "checkpointed_share": 1.0,
-        "rank_order": ("tp", "cp", "dp", "pp"),
-    },
-    Stack: {
-        "framework": "pytorch",
-        "compiler": "none",
-        "channels_last": False,
-        "fused_optimizer": False,
-        "fused_attention": False,
-        "unpadded_sequences": False,
-        "real_input": False,
-        "host_per_tensor_s": 0.0,
-    },
+_LEFT_OUT = {name: value for name, value in asdict(Layout()).items() if name != "micro_batch_size"}
+"""Values that the stored form of a layout leaves out: part of the format, so a test pins these defaults."""
+_STACK_VERSION_1 = {"fused_attention": False}
+"""Defaults of `Stack` that were others when stores of version 1 were written."""
+_LAYOUT_ENUMS = {
+    name: kind
+    for name, kind in get_type_hints(Layout).items()
+    if isinstance(kind, type) and issubclass(kind, StrEnum)
 }
-
-
-_LAYOUT_TYPES: dict[str, Callable[[Any], Any]] = {
-    "checkpointing": Checkpointing,
-    "offload": Offload,
-    "schedule": PipelineSchedule,
-    "context_method": ContextMethod,
-    "stage_layers": tuple,
-    "rank_order": tuple,
-}
-
-
-def _as_is(value: Any) -> Any:
-    return value
 
 
 def to_json(value: Any) -> str:
     """The stored form of a tuple, mapping, Layout, Stack or None."""
     if isinstance(value, Layout):
-        value = _differences(asdict(value), _LEFT_OUT[Layout])
+        value = _differences(asdict(value), _LEFT_OUT)
     elif isinstance(value, Stack):
         usual = get_stack_profile(value.profile).stack(framework_year=value.framework_year)
         named = {"of": value.profile, "year": value.framework_year}
@@ -129,15 +60,19 @@ def _layout(text: str) -> Layout | None:
     data = json.loads(text)
     if data is None:
         return None
-    stored = {**_LEFT_OUT[Layout], **data}
-    return Layout(**{name: _LAYOUT_TYPES.get(name, _as_is)(value) for name, value in stored.items()})
+    for name, value in data.items():
+        if isinstance(value, list):
+            data[name] = tuple(value)
+        elif name in _LAYOUT_ENUMS:
+            data[name] = _LAYOUT_ENUMS[name](value)
+    return Layout(**data)
 
 
 def _stack(text: str) -> Stack:
-    """What a profile and year say today, and what the row said otherwise; version 1 stored every field."""
+    """What a profile and year say today, and where the row differs; version 1 stored every field."""
     data = json.loads(text)
     if "of" not in data:
-        return Stack(**{**_LEFT_OUT[Stack], **data})
+        return Stack(**{**_STACK_VERSION_1, **data})
     profile = get_stack_profile(data.pop("of"))
     return replace(profile.stack(framework_year=data.pop("year")), **data)
 
@@ -173,6 +108,3 @@ def decode(rows: Sequence[Sequence[Any]], texts: dict[int, str]) -> list[Measure
     for name, column in zip((*COLUMNS, "row_id"), columns, strict=True):
         deque(map(getattr(Measurement, name).__set__, found, column), maxlen=0)
     return found
-
-
-assert {item.name for item in fields(Measurement)} == {*COLUMNS, "row_id"}

@@ -6,32 +6,32 @@ import hashlib
 import json
 import re
 import statistics
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..cost.job import Stack
 from ..cost.stacks import get_stack_profile
-from ..errors import CorpusError
+from ..errors import ConfigError, CorpusError
+from ..hardware.catalog import get_device
 from ..parallel.layout import Layout
 from . import reading
 from .columns import to_json
-from .completion import completed
-from .derived import step_time_from_rate
-from .jobs import row_workload
+from .jobs import UnsupportedRow, row_workload
 from .layouts import Batches, infer_layout
 from .measurement import Measurement, Rejected
-from .reading import Findings
+from .reading import Findings, completed, infer_stack
 from .rules import first_match
 from .schema import Row, read_rows
-from .stacks import infer_stack
 
 _REPORT_SIZES = frozenset({"params", "gmacs", "macts", "train_mem_gb", "model_size_gb", "trainable"})
 """Sizes that a source reports of a model, as opposed to those that define it."""
 _DEFINING_SIZES = frozenset({"layers", "hidden", "image_size", "gmacs"})
 _REDUNDANT = re.compile(r"(?:placement=\d+ \(GPUs per node\)|sync_time_s=\S+ \([^)]*\))(?:; )?")
 """Parts of notes that stand in fields of their own."""
+_TRAINING_PASSES = 3.0
+"""Forward, and a backward pass of twice its products; recomputation does not count as model FLOPs."""
 
 
 def read_measurements(path: str | Path) -> Iterator[Measurement | Rejected]:
@@ -131,9 +131,8 @@ def _how(row: Row, batches: Batches, stated: dict[str, Any], found: Findings) ->
 
 def _family(stated: dict[str, Any], sizes: dict[str, Any], seq_len: int | None) -> str:
     """The family of a row's model; empty where the model is not known."""
-    names = ("model", "task", "dataset", "optimizer")
     try:
-        return row_workload(sizes=sizes, seq_len=seq_len, **{name: stated[name] for name in names}).family
+        return row_workload({**stated, "sizes": sizes, "seq_len": seq_len}).family
     except CorpusError:
         return ""
 
@@ -172,6 +171,43 @@ def _how_long(row: Row, notes: str, parts: dict[str, Any], found: Findings) -> d
         "repeat_count": repeats,
         "spread": spread,
     }
+
+
+def step_time_from_rate(row: Row, parts: Mapping[str, Any], found: Findings) -> float | None:
+    """Seconds per step from a stated TFLOP/s or MFU per device, where the table `model_flops` allows it.
+
+    The model FLOPs of a sample are three times its forward products, attention at its full square, as
+    the sources that the table names count them.
+    None where the row states a time or throughput, or no such rate.
+    """
+    if row.text("step_time_s") or row.text("throughput") or parts["layout"] is None:
+        return None
+    rule = first_match("model_flops", row.text)
+    rate = _flops_per_s(row, parts["device"])
+    if rule is None or rate is None:
+        return None
+    try:
+        workload = row_workload(parts)
+    except UnsupportedRow:
+        return None
+    found.assumptions.append(str(rule["why"]))
+    found.doubts.append("step time from the stated FLOP rate and the source's count of FLOPs")
+    flops = _TRAINING_PASSES * workload.graph.forward_flops * parts["global_batch_size"]
+    return float(flops / (rate * parts["num_devices"]))
+
+
+def _flops_per_s(row: Row, device: str) -> float | None:
+    """Model FLOP/s of one device: stated, or the stated share of its bf16 peak."""
+    stated = row.positive_or_none("tflops_per_device")
+    if stated is not None:
+        return stated * 1e12
+    share = row.positive_or_none("mfu")
+    if share is None:
+        return None
+    try:
+        return share * get_device(device).peak_flops_per_s["bf16"]
+    except (ConfigError, KeyError):
+        return None
 
 
 def with_repeats(measurements: Iterable[Measurement]) -> list[Measurement]:

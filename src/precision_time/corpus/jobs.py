@@ -1,4 +1,4 @@
-"""A Measurement as a `Request`: a measured run takes the same way to its `Job` as a question does."""
+"""A Measurement as a `Request`: a measured run takes the same way to its `Job` as any request."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from ..workload.resolve import sizes_that_apply
 from ..workload.workload import Workload
 from .measurement import Measurement
 
+_OF_MODEL = ("model", "seq_len", "sizes", "task", "dataset", "optimizer")
+"""Fields of a measurement that say what is trained."""
 _REPORTED = frozenset({"gmacs", "macts", "train_mem_gb", "model_size_gb"})
 """Sizes that say something of the model without shaping it."""
 _LIMITS = frozenset({"max_source_length", "max_target_length", "max_seq_len", "max_len"})
@@ -34,7 +36,7 @@ class UnsupportedRow(CorpusError):  # noqa: N818 - the row is what is unsupporte
 
 
 def request_of(measurement: Measurement) -> Request:
-    """The configuration that `measurement` timed, as anybody would ask for it.
+    """The configuration that `measurement` timed, as a request.
 
     Raises:
         UnsupportedRow: If the row has no step of a known batch, or its degrees do not fill its devices.
@@ -48,14 +50,7 @@ def request_of(measurement: Measurement) -> Request:
     variant = measurement.precision_variant
     return Request.of(
         {
-            **_model_fields(
-                model=measurement.model,
-                seq_len=measurement.seq_len,
-                sizes=measurement.sizes,
-                task=measurement.task,
-                dataset=measurement.dataset,
-                optimizer=measurement.optimizer,
-            ),
+            **_model_fields({name: getattr(measurement, name) for name in _OF_MODEL}),
             "samples": measurement.dataset_samples,
             "device": measurement.device,
             "gpus": measurement.num_devices,
@@ -100,42 +95,38 @@ def job_of(measurement: Measurement) -> Job:
     return replace(job, diagnostics=(*found.items, *job.diagnostics))
 
 
-def row_workload(
-    *, model: str, seq_len: int | None, sizes: Mapping[str, Any], task: str, dataset: str, optimizer: str
-) -> Workload:
+def row_workload(stated: Mapping[str, Any]) -> Workload:
     """The workload of a row before the rest of it is known.
+
+    Args:
+        stated: Fields of `Measurement`, at least model, seq_len, sizes, task, dataset and optimizer.
 
     Raises:
         UnsupportedRow: If the model is not known.
     """
-    fields = _model_fields(
-        model=model, seq_len=seq_len, sizes=sizes, task=task, dataset=dataset, optimizer=optimizer
-    )
     try:
-        return workload_of(Request.of(fields), named_only=True)
+        return workload_of(Request.of(_model_fields(stated)), named_only=True)
     except PrecisionTimeError as error:
-        raise UnsupportedRow("model not known", f"{model}: {error}") from error
+        raise UnsupportedRow("model not known", f"{stated['model']}: {error}") from error
 
 
-def _model_fields(
-    *, model: str, seq_len: int | None, sizes: Mapping[str, Any], task: str, dataset: str, optimizer: str
-) -> dict[str, Any]:
+def _model_fields(row: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a request that say what is trained."""
-    skipped = _REPORTED | {"seq_len"} | (_LIMITS if seq_len is not None else set())
+    skipped = _REPORTED | {"seq_len"} | (_LIMITS if row["seq_len"] is not None else set())
     stated = {
         name: value
-        for name, value in sizes.items()
+        for name, value in row["sizes"].items()
         if name not in skipped and isinstance(value, int | float | str | list)
     }
     image_size = stated.pop("image_size", None)
     return {
-        "model": model,
-        "sizes": sizes_that_apply(model, stated) or None,
-        "seq_len": seq_len,
+        "model": row["model"],
+        "sizes": sizes_that_apply(row["model"], stated) or None,
+        "seq_len": row["seq_len"],
         "image_size": int(image_size) if isinstance(image_size, int | float) else None,
-        "task": task or None,
-        "dataset": dataset or None,
-        "optimizer": _optimizer(optimizer)[0] or None,
+        "task": row["task"] or None,
+        "dataset": row["dataset"] or None,
+        "optimizer": _optimizer(row["optimizer"])[0] or None,
     }
 
 

@@ -21,10 +21,10 @@ _TOKENS_PER_MICRO_BATCH = 8192
 _BYTES_PER_PARAM = 18.0
 """bf16 parameter and gradient, fp32 master and two Adam moments, and a little for buffers."""
 _REPLICA_BYTES_PER_DEVICE = 48e9
-"""What a replica may hold on a device of 80 GB or less; activations take the rest."""
+"""Parameters, gradients and optimizer state that a replica may hold on a device of 80 GB or less, where the
+source states no degrees; activations take the rest."""
 _REPLICA_SHARE = 0.6
 """The same as a share of the memory of larger devices."""
-"""State of a replica that one device is trusted with where the source states no degrees."""
 _PARAMS_IN_NAME = re.compile(r"(?:^|[-_])(\d+(?:\.\d+)?)([bt])(?:$|[-_])")
 _STAGE = re.compile(r"zero_?(\d)")
 
@@ -151,8 +151,8 @@ def _degrees(row: Row, parallelism: Mapping[str, Any], num_devices: int, batches
 def _data_parallel(
     row: Row, degrees: Degrees, num_devices: int, batches: Batches, profile: StackProfile
 ) -> int | None:
-    """Replicas: stated, or as many as the batch feeds and the model leaves room for."""
-    room = num_devices // degrees.model_parallel
+    """Replicas: stated, or as many as the batch feeds and the model's own degrees allow."""
+    most = num_devices // degrees.model_parallel
     per_step = None
     if batches.total is not None:
         per_step = batches.total / ((batches.accumulation or 1) * (batches.micro or 1.0))
@@ -161,36 +161,36 @@ def _data_parallel(
     ):
         return degrees.dp
     if per_step is None:
-        return room if batches.micro is not None else None
-    if per_step < room * (1 - _TOLERANCE):
-        dp = math.gcd(max(1, round(per_step)), room)
+        return most if batches.micro is not None else None
+    if per_step < most * (1 - _TOLERANCE):
+        dp = math.gcd(max(1, round(per_step)), most)
         batches.assumptions.append(
-            f"{room} devices share {round(per_step)} samples per forward pass: data parallel {dp}"
+            f"{most} devices share {round(per_step)} samples per forward pass: data parallel {dp}"
         )
         return dp
     if degrees.all_stated or batches.micro is not None:
-        return room
+        return most
     if profile.zero_stage == 3:  # noqa: PLR2004
-        return room  # parameters are sharded over the replicas: nothing else need split the model
-    sharing = _devices_per_replica(row, room)
+        return most  # parameters are sharded over the replicas: nothing else need split the model
+    sharing = _devices_per_replica(row, most)
     if sharing > 1:
         batches.assumptions.append(
             f"degrees not stated: {sharing} devices share a replica, as the model needs that memory"
         )
-    return room // sharing
+    return most // sharing
 
 
-def _devices_per_replica(row: Row, room: int) -> int:
+def _devices_per_replica(row: Row, most: int) -> int:
     """Power of two of devices that hold one replica's parameters and optimizer state."""
     params = row.json_object("model_config").get("params") or _params_in_name(row.text("model"))
     if not params or _adapts(row):
         return 1
     sharing = 1
     allowed = _replica_bytes(row.text("device"))
-    while sharing < room and room % (2 * sharing) == 0:
+    while sharing < most and most % (2 * sharing) == 0:
         # The optimizer state may be sharded over all devices; parameters and gradients may not.
-        held = params * (6.0 / sharing + (_BYTES_PER_PARAM - 6.0) / room)
-        if held <= allowed:
+        needed = params * (6.0 / sharing + (_BYTES_PER_PARAM - 6.0) / most)
+        if needed <= allowed:
             break
         sharing *= 2
     return sharing
@@ -323,7 +323,7 @@ def _checkpointing(row: Row, parallelism: Mapping[str, Any]) -> tuple[Checkpoint
 def _shard_size(parallelism: Mapping[str, Any], num_devices: int, split: int, data_ranks: int) -> int:
     """Data ranks that hold one copy between them; 0 where all of them do.
 
-    `split` devices hold one data rank. `slices` copies lie on so many slices, `fsdp_ici` names the ranks.
+    `split` devices hold one data rank. `slices` copies are on that many slices, `fsdp_ici` names the ranks.
     """
     stated = _degree(parallelism, "shard_size") or _degree(parallelism, "fsdp_ici")
     slices = _degree(parallelism, "slices") or 1

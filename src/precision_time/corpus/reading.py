@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..cost.job import Stack, TimingScope
-from ..precision.catalog import tf32_defaults
+from ..errors import ConfigError
+from ..hardware.catalog import get_device
+from ..precision.catalog import known_precisions, tf32_defaults
+from ..request.resolve import stack_profile, usual_year
 from .measurement import Quality
-from .rules import first_match, load_table
+from .rules import all_matches, first_match, load_table
 from .schema import Row
 
-PRECISIONS = frozenset(
-    [
-        "fp64",
-        "fp32",
-        "tf32",
-        "fp16",
-        "bf16",
-        "fp16-mixed",
-        "bf16-mixed",
-        "fp8-mixed",
-        "nvfp4-mixed",
-        "int8-mixed",
-        "int8",
-    ]
-)
+PRECISIONS = frozenset({*known_precisions(), "int8"})
 _FRAMEWORKS = {"paddle": "paddlepaddle", "torch": "pytorch", "tf": "tensorflow"}
 _SAMPLE_UNITS = frozenset(
     ["images", "sequences", "samples", "utterances", "sentences", "items", "molecules", "users", "volumes"]
@@ -42,6 +32,16 @@ _RUNS_DIFFER = re.compile(r"runs differ ([\d.]+)x")
 _PEAK_MEMORY = re.compile(r"(?:peak memory|max memory|\bmem) ([\d.]+) ?(GiB|GB)\b")
 _BYTES = {"GiB": 2.0**30, "GB": 1e9}
 _SPLIT_DIVISIONS = frozenset({"detection", "segmentation", "hpc-regression", "imagenet-train"})
+_MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
+_CONTAINER = re.compile(
+    r"(?:ngc\D{0,20}|nemo\D{0,3}|release\s|nvidia\D{0,20})(\d\d)\.(\d\d)\b|^(\d\d)\.(\d\d)(?:\.\d+)?\s", re.I
+)
+_DATE = re.compile(r"\b(20\d\d)-?(0[1-9]|1[0-2])(?:-?(?:[0-2]\d|3[01]))?\b|dev(20\d\d)(\d\d)\d\d")
+_MONTH_YEAR = re.compile(r"\b([A-Z][a-z]{2})[a-z]* (20\d\d)\b")
+_VERSION = re.compile(r"(\d+)\.(\d+)")
+_OLDEST_IN_ROUND = 4.0
+"""A version this many years older than the benchmark round that names it is a misreading."""
+_INPUT_SCOPES = {TimingScope.WITH_INPUT, TimingScope.WITH_EVAL, TimingScope.EPOCH_AVERAGE}
 
 
 @dataclass(slots=True)
@@ -51,6 +51,30 @@ class Findings:
     assumptions: list[str] = field(default_factory=list)
     doubts: list[str] = field(default_factory=list)
     unusable: str = ""
+
+
+def completed(row: Row, found: Findings) -> Row:
+    """The row with every fitting rule of the table `completion` applied, in file order.
+
+    A rule's `cells` fill empty cells, its `replace` corrects stated ones, its `parallelism` sets keys
+    of the parallelism column and takes those away that it sets to an empty text. Its `why` joins the
+    assumptions and its `doubt` the doubts.
+    """
+    cells: dict[str, str] = {}
+    parallelism: dict[str, Any] = {}
+    for rule in all_matches("completion", row.text):
+        cells |= {name: text for name, text in rule.get("cells", {}).items() if not row.text(name)}
+        cells |= rule.get("replace", {})
+        parallelism |= rule.get("parallelism", {})
+        if "why" in rule:
+            found.assumptions.append(rule["why"])
+        if "doubt" in rule:
+            found.doubts.append(rule["doubt"])
+    if parallelism:
+        merged = {**row.json_object("parallelism"), **parallelism}
+        kept = {name: value for name, value in merged.items() if value != ""}
+        cells["parallelism"] = json.dumps(kept, separators=(",", ":"))
+    return row.with_cells(**cells) if cells else row
 
 
 def rejection(row: Row) -> str:
@@ -119,6 +143,90 @@ def timing_scope(row: Row) -> TimingScope:
         ) from None
 
 
+def infer_stack(
+    row: Row, *, framework: str, scope: TimingScope, family: Callable[[], str]
+) -> tuple[Stack, tuple[str, ...]]:
+    """The `Stack` behind a row and the assumptions that it rests on.
+
+    Args:
+        row: The raw row.
+        framework: Canonical framework name, empty if the row does not say.
+        scope: What the row's time includes: real input is part of the stack.
+        family: The family of the row's model: decides where no rule does, as for any request.
+    """
+    rule = first_match("stack", row.text) or {}
+    profile = stack_profile(rule.get("profile"), None, family() if "profile" not in rule else "")
+    assumptions = []
+    if not rule.get("sure", True):
+        assumptions.append(f"stack taken as {profile.name}: only the framework and task are known")
+    year = framework_year(row, framework=framework)
+    if year is None:
+        try:
+            year = usual_year(profile, get_device(row.text("device")))
+        except ConfigError:
+            year = profile.framework_year
+        assumptions.append(f"framework version not stated: one of {year:.1f} assumed")
+    layout = row.text("memory_format").lower()
+    compiler = first_match("compiler", row.text) or {}
+    unpadded = first_match("unpadded", row.text) or {"unpadded": "no"}
+    stack = profile.stack(
+        framework=framework or None,
+        framework_year=year,
+        compiler=compiler.get("compiler"),
+        channels_last={"nhwc": True, "channels_last": True, "nchw": False}.get(layout),
+        fused_optimizer=True if "fused" in row.text("optimizer").lower() else None,
+        unpadded_sequences={"yes": True, "no": False}.get(unpadded["unpadded"]),
+        real_input=_real_input(row, scope),
+    )
+    return stack, tuple(assumptions)
+
+
+def framework_year(row: Row, *, framework: str) -> float | None:
+    """When the row's framework version came out, as a decimal year; None if the row does not say."""
+    version = row.text("framework_version")
+    detail = row.text("precision_detail")
+    for text in (version, detail if "container" in detail else ""):
+        found = _year_in(text)
+        if found is not None:
+            return found
+    table = load_table("years").get(framework, {})
+    match = _VERSION.search(version)
+    stated = table.get(f"{match[1]}.{match[2]}") if match else None
+    round_year = load_table("years")["rounds"].get(row.text("source"))
+    if stated is not None and (round_year is None or 0 <= round_year - stated <= _OLDEST_IN_ROUND):
+        return float(stated)
+    if round_year is not None:
+        return float(round_year)
+    rule = first_match("year", row.text)
+    return float(rule["year"]) if rule else None
+
+
+def _year_in(text: str) -> float | None:
+    """The decimal year of a container tag or date inside a version text."""
+    if match := _CONTAINER.search(text):
+        year, month = (match[1], match[2]) if match[1] else (match[3], match[4])
+        if 15 <= int(year) <= 40 and 1 <= int(month) <= 12:  # noqa: PLR2004
+            return _decimal(2000 + int(year), int(month))
+    if match := _DATE.search(text):
+        year, month = (match[1], match[2]) if match[1] else (match[3], match[4])
+        return _decimal(int(year), int(month))
+    if (match := _MONTH_YEAR.search(text)) and match[1].lower() in _MONTHS:
+        return _decimal(int(match[2]), _MONTHS.index(match[1].lower()) + 1)
+    return None
+
+
+def _decimal(year: int, month: int) -> float:
+    return round(year + (month - 1) / 12, 2)
+
+
+def _real_input(row: Row, scope: TimingScope) -> bool | None:
+    if first_match("synthetic_input", row.text):
+        return False
+    if scope is TimingScope.UNKNOWN:
+        return None
+    return scope in _INPUT_SCOPES
+
+
 def precision_and_variant(row: Row, stack: Stack, found: Findings) -> tuple[str, str]:
     """Canonical policy and its variant."""
     stated = row.text("precision").lower()
@@ -145,7 +253,7 @@ def precision_and_variant(row: Row, stack: Stack, found: Findings) -> tuple[str,
 
 
 def model_sizes(row: Row, found: Findings) -> dict[str, Any]:
-    """Sizes as stated, and those that follow from the data set."""
+    """Sizes as stated, and those that follow from the dataset."""
     stated = row.json_object("model_config")
     rule = first_match("sizes", row.text)
     if rule is None:
@@ -227,7 +335,7 @@ def sync_time(notes: str, step_time_s: float | None) -> float | None:
 
 
 def peak_memory(notes: str) -> float | None:
-    """Largest memory of one device [B] that the notes tell."""
+    """Largest memory of one device [B] that the notes state."""
     match = _PEAK_MEMORY.search(notes)
     return float(match[1]) * _BYTES[match[2]] if match else None
 
@@ -261,7 +369,7 @@ def fit_weight(row: Row, quality: Quality, reason: str) -> float:
 
 
 def repeats_and_spread(row: Row) -> tuple[int, float | None]:
-    """Runs behind the row and their relative spread, as the notes tell."""
+    """Runs behind the row and their relative spread, as the notes state them."""
     notes = row.text("notes")
     match = _REPEATS.search(notes)
     count = int(match[1]) if match else 1

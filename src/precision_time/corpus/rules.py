@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
-from importlib.resources import files
 from typing import Any
 
 from ..errors import CorpusError
+from ..io import packaged_toml
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +26,7 @@ class Rule:
 
 def first_match(table: str, text: Callable[[str], str]) -> Mapping[str, Any] | None:
     """The values of the first rule of `table` that fits the row, or None."""
-    cells = tuple(text(column) for column in _columns(table))
-    return _first_match(table, cells)
+    return next(iter(all_matches(table, text)), None)
 
 
 def all_matches(table: str, text: Callable[[str], str]) -> tuple[Mapping[str, Any], ...]:
@@ -38,15 +36,9 @@ def all_matches(table: str, text: Callable[[str], str]) -> tuple[Mapping[str, An
 
 @lru_cache(maxsize=65536)
 def _all_matches(table: str, cells: tuple[str, ...]) -> tuple[Mapping[str, Any], ...]:
+    """As `all_matches`: rows agree in most columns, so most answers are remembered."""
     text = dict(zip(_columns(table), cells, strict=True)).__getitem__
     return tuple(rule.values for rule in load_rules(table) if rule.fits(text))
-
-
-@lru_cache(maxsize=65536)
-def _first_match(table: str, cells: tuple[str, ...]) -> Mapping[str, Any] | None:
-    """As `first_match`: rows agree in most columns, so most answers are remembered."""
-    text = dict(zip(_columns(table), cells, strict=True)).__getitem__
-    return next((rule.values for rule in load_rules(table) if rule.fits(text)), None)
 
 
 @cache
@@ -79,9 +71,8 @@ def load_table(table: str) -> Mapping[str, Any]:
     return value
 
 
-@cache
-def _document() -> dict[str, Any]:
-    return tomllib.loads(files(__package__).joinpath("data/rules.toml").read_text(encoding="utf-8"))
+def _document() -> Mapping[str, Any]:
+    return packaged_toml(__package__, "data/rules.toml")
 
 
 def _expand(pattern: str, named: Mapping[str, str]) -> str:

@@ -11,48 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CorpusError, nearest_names
+from ..io import packaged_toml
 
-COLUMNS = [
-    "source",
-    "source_ref",
-    "run_id",
-    "model",
-    "model_config",
-    "task",
-    "dataset",
-    "dataset_samples",
-    "framework",
-    "framework_version",
-    "device",
-    "devices",
-    "nodes",
-    "system",
-    "intra_node",
-    "inter_node",
-    "precision",
-    "precision_detail",
-    "memory_format",
-    "compiler",
-    "parallelism",
-    "optimizer",
-    "batch_per_device",
-    "grad_accum",
-    "global_batch",
-    "seq_len",
-    "throughput",
-    "throughput_unit",
-    "step_time_s",
-    "mfu",
-    "tflops_per_device",
-    "epochs",
-    "time_to_train_s",
-    "inferred",
-    "notes",
-    "quality",
-    "timing_scope",
-]
-REQUIRED = ("model", "device", "devices", "precision")
-_TIME_COLUMNS = ("step_time_s", "throughput")
+_TABLE = packaged_toml(__package__, "data/columns.toml")
+COLUMNS: list[str] = _TABLE["columns"]
+REQUIRED: list[str] = _TABLE["required"]
+_TIME_COLUMNS: list[str] = _TABLE["time"]
 _CSV_FIELD_LIMIT = 2**20
 
 
@@ -124,7 +88,7 @@ class Row:
     def error(self, column: str, rule: str, fix: str) -> CorpusError:
         """The error for a cell that breaks `rule`."""
         shown = self.text(column)
-        shown = shown if len(shown) <= 60 else shown[:57] + "..."  # noqa: PLR2004
+        shown = shown if len(shown) <= 60 else shown[:57] + "..."
         return CorpusError(f"{self.path}, line {self.number}: {column}={shown!r} {rule}. To fix: {fix}.")
 
 

@@ -1,4 +1,4 @@
-"""Group-wise splits of the corpus: rows that carry the same information stay on one side."""
+"""Group-wise splits of the corpus: rows of one group stay on one side."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import Ints
 from ..errors import ConfigError
 from .measurement import Measurement
 from .rules import load_table
 
-Ints = NDArray[np.int64]
-
 
 class SplitBy(StrEnum):
-    """What a fold holds out whole."""
+    """What is never divided between two folds."""
 
     CONFIGURATION = "configuration"
     MODEL = "model"
@@ -66,9 +65,9 @@ def configuration_groups(rows: Sequence[Measurement]) -> Ints:
 def grouped_folds(groups: Ints, *, num_folds: int = 5, seed: int = 0) -> Ints:
     """The test fold of each row, 0 .. num_folds - 1, shape (n,); no group is divided.
 
-    Groups are assigned in an order drawn from `seed`, so that every fold holds out as many groups,
-    whatever their sizes: filling folds up by size would hold whole families of middling models out
-    together. The same groups and seed give the same folds on any machine.
+    Groups are distributed in an order drawn from `seed`, so that every fold has as many test groups,
+    whatever their sizes: filling folds up by size would put whole families of medium-sized models into
+    one fold. The same groups and seed give the same folds on any machine.
 
     Args:
         groups: Group number of each row, as the functions above give it.
@@ -76,11 +75,11 @@ def grouped_folds(groups: Ints, *, num_folds: int = 5, seed: int = 0) -> Ints:
         seed: Another seed, another draw.
 
     Raises:
-        ConfigError: If fewer than 2 folds are requested.
+        ConfigError: If there are fewer than 2 folds.
     """
     if num_folds < 2:
         raise ConfigError(
-            f"num_folds={num_folds}: a split needs at least 2 folds. To fix: request 2 or more."
+            f"num_folds={num_folds}: a split needs at least 2 folds. To fix: num_folds=2 or more."
         )
     names = np.unique(groups)
     order = sorted(range(len(names)), key=lambda k: _draw(int(names[k]), seed))

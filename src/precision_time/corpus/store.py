@@ -1,11 +1,10 @@
-"""Measurements in one SQLite file: the shipped corpus, read only, and the user's own beside it."""
+"""Measurements in one SQLite file: the shipped corpus, read only, or the user's own."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import sqlite3
-import sys
 import threading
 from collections.abc import Iterable, Sequence
 from contextlib import closing
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from ..errors import CorpusError
-from ..io import HOME_VARIABLE
+from ..io import data_folder
 from .columns import COLUMNS, INTEGERS, REALS, SIDE, TEXTS, decode, to_json
 from .measurement import Measurement, Rejected
 
@@ -316,17 +315,8 @@ def corpus_fingerprint(measurements: Iterable[Measurement]) -> str:
 
 
 def local_store_path() -> Path:
-    """Where the user's own measurements live: $PRECISION_TIME_HOME, or the platform's data folder."""
-    home = os.environ.get(HOME_VARIABLE)
-    if home:
-        return Path(home) / "measurements.sqlite"
-    if sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"))
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Application Support"
-    else:
-        base = Path(os.environ.get("XDG_DATA_HOME", Path.home() / ".local" / "share"))
-    return base / "precision-time" / "measurements.sqlite"
+    """Where the user's own measurements are: in $PRECISION_TIME_HOME, or the platform's data folder."""
+    return data_folder() / "measurements.sqlite"
 
 
 def load_corpus(*, local: bool = False) -> list[Measurement]:

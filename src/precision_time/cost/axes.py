@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Floats, Number
 from ..errors import LayoutError
 from ..hardware.device import Cluster, Fabric, Link
 from ..parallel.layout import Layout
 from ..precision.policy import PrecisionPolicy
-from .collectives import Lines, LinkParams, Number, link_params, sub_torus
-from .collectives.all_to_all import send
+from .collectives import Lines, LinesOf, LinkParams, link_params, send, sub_torus
 from .job import Stack
 from .traffic import TransformerTraffic
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -71,9 +67,7 @@ class StepContext:
         return group_of(getattr(self.layout, axis), self.layout.stride(axis), self.cluster)
 
 
-def group_of(
-    size: Number, stride: Number, cluster: Cluster, *, devices_per_node: Number | None = None
-) -> Group:
+def group_of(size: Number, stride: Number, cluster: Cluster) -> Group:
     """The group of an axis with `stride` devices between neighboring ranks, placed on the hierarchy.
 
     Levels: devices of a node (or NVLink domain, or torus), nodes of a pod, pods. Devices are numbered node
@@ -86,7 +80,6 @@ def group_of(
         size: Ranks of the axis.
         stride: Product of the sizes of the axes further in.
         cluster: Links, devices per node, fabric.
-        devices_per_node: Instead of the cluster's, for arrays of configurations.
 
     Returns:
         The group, with the part of the node's fabric that its ranks reach, the part of the torus that it
@@ -94,17 +87,15 @@ def group_of(
 
     Assumes: jobs fill pods one after the other; the numbering follows the wiring.
     """
-    per_node = cluster.devices_per_node if devices_per_node is None else devices_per_node
     links = (cluster.intra_node, cluster.inter_node, cluster.fabric)
-    if isinstance(size, int) and isinstance(stride, int) and isinstance(per_node, float | int):
-        return _placed(size, stride, per_node, *links)
-    return _place(size, stride, per_node, *links)
+    if isinstance(size, int) and isinstance(stride, int):
+        return _placed(size, stride, cluster.devices_per_node, *links)
+    return _place(size, stride, cluster.devices_per_node, *links)
 
 
 def _place(
-    size: Number, stride: Number, devices_per_node: Number, intra_node: Link, inter_node: Link, fabric: Fabric
+    size: Number, stride: Number, per_node: float, intra_node: Link, inter_node: Link, fabric: Fabric
 ) -> Group:
-    per_node = np.asarray(devices_per_node, dtype=np.float64)
     local = np.clip(per_node / stride, 1.0, size)
     intra, inter = link_params(intra_node, local), link_params(inter_node)
     if fabric.torus:
@@ -124,9 +115,7 @@ _placed = lru_cache(maxsize=512)(_place)
 """The same for one configuration: layouts share most of their groups."""
 
 
-def split_group(
-    group_size: int, inner_size: int, stride: int, cluster: Cluster, *, devices_per_node: Number | None = None
-) -> tuple[Group, Group]:
+def split_group(group_size: int, inner_size: int, stride: int, cluster: Cluster) -> tuple[Group, Group]:
     """A group cut in two for hybrid sharding: neighbors that hold one copy, and the holders of a shard.
 
     Args:
@@ -134,7 +123,6 @@ def split_group(
         inner_size: Neighboring ranks that share a copy (HSDP's shard group).
         stride: Product of the sizes of the axes further in.
         cluster: As for `group_of`.
-        devices_per_node: As for `group_of`.
 
     Returns:
         The group within which a copy is sharded, and the group over which copies are reduced: one rank of
@@ -148,15 +136,12 @@ def split_group(
             f"Invalid split: {group_size} ranks cannot be cut into groups of {inner_size}, as "
             f"{group_size} % {inner_size} is not 0. To fix: use a divisor of {group_size}."
         )
-    inner = group_of(inner_size, stride, cluster, devices_per_node=devices_per_node)
-    outer = group_of(
-        group_size // inner_size, stride * inner_size, cluster, devices_per_node=devices_per_node
-    )
-    return inner, outer
+    outer = group_of(group_size // inner_size, stride * inner_size, cluster)
+    return group_of(inner_size, stride, cluster), outer
 
 
 @lru_cache(maxsize=512)
-def lines_of(group: Group, make: Callable[[Number, Number, LinkParams, LinkParams], Lines]) -> Lines:
+def lines_of(group: Group, make: LinesOf) -> Lines:
     """Lines of a collective (`all_reduce_lines` and its kind) over a group."""
     return make(group.size, group.nodes, group.intra, group.inter)
 

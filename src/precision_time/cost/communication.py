@@ -14,9 +14,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..arrays import Number
 from ..parallel.layout import Checkpointing, ContextMethod
 from .axes import StepContext, group_of, lines_of, sends_of
-from .collectives import Number, all_gather_lines, all_reduce_lines, all_to_all_lines, min_time_s
+from .collectives import all_gather_lines, all_reduce_lines, all_to_all_lines, min_time_s
 from .constants import constants
 from .data_axis import ParameterPart, data_axis
 from .overlap import NO_COMMUNICATION, Overlap, fully_exposed, partly_hidden, pipelined

@@ -7,22 +7,19 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Bools, Floats
 from ..parallel.layout import Checkpointing, Layout
 from ..precision.lowered import LoweredStep
-from ..precision.lowering import DTYPES, OP_CLASSES
+from ..precision.lowering import DTYPES, IS_PRODUCT, OP_CLASSES
 from ..precision.policy import DType
-from ..workload.graph import PRODUCT_CLASSES, OpClass
+from ..workload.graph import OpClass
 from .constants import constants
-from .group import JobGroup
-from .job import Stack
+from .job import JobGroup, Stack
 from .roofline import KernelModel, compiler_rates, kernel_seconds, rates_of
 from .sharding import ShardSpec, StageShares, shard, stage_shares
 from .terms import CASTS, HOST_STALL, KERNEL_TERMS, REST, TERM_OF_CLASS
 from .traffic import traffic_of
-
-Floats = NDArray[np.float64]
 
 _TINY_S = 1e-12
 _FUSIBLE = np.array(
@@ -31,7 +28,6 @@ _FUSIBLE = np.array(
         for op_class in OP_CLASSES
     ]
 )
-_PRODUCT = np.array([op_class in PRODUCT_CLASSES for op_class in OP_CLASSES])
 _NARROW = np.array([dtype.num_bytes <= DType.BF16.num_bytes or dtype is DType.TF32 for dtype in DTYPES])
 _SELECTIVE = np.array(
     [op_class in (OpClass.BMM, OpClass.SOFTMAX, OpClass.ATTENTION) for op_class in OP_CLASSES]
@@ -142,7 +138,7 @@ def _shard_spec(layout: Layout, stack: Stack, boundary_elems: float) -> ShardSpe
 
 
 @lru_cache(maxsize=512)
-def _term_masks(step: LoweredStep) -> dict[str, NDArray[np.bool_]]:
+def _term_masks(step: LoweredStep) -> dict[str, Bools]:
     names = np.array([TERM_OF_CLASS.get(op_class, REST) for op_class in OP_CLASSES])[step.op_class]
     names = np.where(step.is_cast, CASTS, names)
     return {term: names == term for term in KERNEL_TERMS if term != "recompute_s"}
@@ -164,7 +160,7 @@ def _facts(step: LoweredStep, samples: Floats, seconds: Floats) -> dict[str, Flo
     repeats = step.repeat * step.sequential_steps
     flops = step.flops * repeats * np.where(scaled, samples, 1.0)
     moved = (step.bytes_per_sample * samples + step.bytes_fixed) * repeats
-    narrow = _NARROW[step.dtype] & _PRODUCT[step.op_class]
+    narrow = _NARROW[step.dtype] & IS_PRODUCT[step.op_class]
     total_flops = flops.sum(axis=1)
     total_bytes = moved.sum(axis=1)
     total_s = np.maximum(seconds.sum(axis=1), 1e-12)

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..arrays import Number
 from ..parallel.layout import Layout
 from .axes import Group, StepContext, group_of, lines_of, split_group
-from .collectives import Number, all_gather_lines, all_reduce_lines
+from .collectives import all_gather_lines, all_reduce_lines
 from .collectives.gather_scatter import parameter_server, root_reduce, root_scatter
 from .collectives.line import min_time_s
 from .overlap import (

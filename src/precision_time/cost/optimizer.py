@@ -10,16 +10,13 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Floats, Number
 from ..errors import UnknownNameError
 from ..hardware.device import Device
 from ..parallel.layout import Layout, Offload
 from ..precision.policy import DType, PrecisionPolicy
-from .collectives import Number
 from .constants import constants
-
-Floats = NDArray[np.float64]
 
 
 class OptimizerForm(StrEnum):
@@ -143,7 +140,6 @@ def optimizer_work(
     params: Number,
     tensors: Number,
     form: OptimizerForm = OptimizerForm.FOREACH,
-    shards: Number = 1.0,
     matrices: MatrixWeights = NO_MATRICES,
 ) -> OptimizerWork:
     """Traffic, kernels and products of one optimizer step on one device.
@@ -151,10 +147,9 @@ def optimizer_work(
     Args:
         name: Optimizer or alias.
         policy: Types of parameters, gradients, master copy and states.
-        params: Trainable parameter elements that this device's model part holds.
+        params: Trainable parameter elements that this device updates.
         tensors: Trainable parameter tensors of that part.
         form: Implementation.
-        shards: Devices that share the update (data-parallel degree under ZeRO 1 to 3, else 1).
         matrices: Of these parameters the weights of two dimensions in the layers; they matter to
             optimizers with matrix products.
 
@@ -169,11 +164,11 @@ def optimizer_work(
     Accuracy: bytes are exact for the update as listed; caches are not modeled.
     """
     matrix = constants("optimizers")[canonical_optimizer(name)].get("matrix")
-    local = np.asarray(params, dtype=np.float64) / shards
+    local = np.asarray(params, dtype=np.float64)
     if matrix is None:
         update_bytes, update_kernels = _update(name, policy, local, tensors, form)
     else:
-        inside = np.minimum(matrices.params / shards, local)
+        inside = np.minimum(matrices.params, local)
         matrix_tensors = np.minimum(matrices.count.sum(), tensors)
         # The products of one matrix follow each other: without a fused kernel, matrix by matrix.
         own_form = form if form is OptimizerForm.FUSED else OptimizerForm.FOR_LOOP
@@ -187,7 +182,7 @@ def optimizer_work(
         unscale_bytes=unscale,
         unscale_kernels=_launches(local, tensors, OptimizerForm.FOREACH) if policy.loss_scaling else 0.0,
         host_syncs=1.0 if policy.loss_scaling else 0.0,
-        product_flops=product_flops(name, matrices) / shards,
+        product_flops=product_flops(name, matrices),
         product_dtype=DType.FP32 if matrix is None else DType(matrix["dtype"]),
     )
 

@@ -15,14 +15,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Floats, Ints, Number
 from ..errors import ConfigError
 from ..units import MEBI
-from .collectives import Line, Lines, Number, min_time_s
+from .collectives import Line, Lines, min_time_s
 from .constants import constants
-
-Floats = NDArray[np.float64]
 
 DEFAULT_BUCKET_BYTES = 25 * MEBI
 FIRST_BUCKET_BYTES = 1 * MEBI
@@ -43,11 +41,6 @@ class GradientSchedule:
     """Mean size of a bucket of the group [B], (G,)."""
     num_buckets: Floats
     """Buckets of the group, (G,)."""
-
-    @property
-    def total_bytes(self) -> float:
-        """Bytes of all gradients on the wire, once."""
-        return float(self.bucket_bytes @ self.num_buckets)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,7 +88,7 @@ def partly_hidden(link_s: Number, exposed_s: Number) -> Overlap:
 def gradient_schedule(
     param_elems: Floats,
     repeat: Floats,
-    segment: NDArray[np.int64],
+    segment: Ints,
     *,
     bytes_per_elem: float,
     bucket_bytes: float = DEFAULT_BUCKET_BYTES,
@@ -118,7 +111,7 @@ def gradient_schedule(
         ConfigError: If the cap or the element size is not above 0.
 
     Assumes: one tensor per kernel; tensors are never split over buckets; every rank takes the same
-    order (iteration 0, which has one bucket, is not what is asked for).
+    order (iteration 0, which has one bucket, is left out).
     """
     if bucket_bytes <= 0 or bytes_per_elem <= 0:
         raise ConfigError(
@@ -143,9 +136,7 @@ def gradient_schedule(
     return _grouped(np.array(sizes), ends, repeat, max_groups)
 
 
-def _ready_order(
-    param_elems: Floats, repeat: Floats, segment: NDArray[np.int64]
-) -> Iterator[tuple[int, int, int, int]]:
+def _ready_order(param_elems: Floats, repeat: Floats, segment: Ints) -> Iterator[tuple[int, int, int, int]]:
     """(kernel, first and end of its block, earlier rounds of the block) of every gradient, in order."""
     count = len(param_elems)
     start = 0

@@ -18,18 +18,15 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Floats, Indices
 from ..hardware.device import Device
 from ..precision.lowered import LoweredStep
-from ..precision.lowering import DTYPES, OP_CLASSES
+from ..precision.lowering import DTYPES, IS_PRODUCT, OP_CLASSES
 from ..precision.policy import DType
-from ..workload.graph import PRODUCT_CLASSES, OpClass
+from ..workload.graph import OpClass
 from .constants import constants
-from .group import JobGroup
-from .job import Stack
-
-Floats = NDArray[np.float64]
+from .job import JobGroup, Stack
 
 _WIDTHS = (4.0, 2.0, 1.0, 0.5)
 """Bytes of the types of matrix units, in the order of the table `sustained`: TF32, 16, 8, 4 bits."""
@@ -51,7 +48,6 @@ _TIMED = (
     "launches",
 )
 """Columns of a kernel that its time depends on."""
-_IS_PRODUCT = np.array([op_class in PRODUCT_CLASSES for op_class in OP_CLASSES])
 _IS_WIDE = np.array([dtype in (DType.FP32, DType.FP64) for dtype in DTYPES]).astype(np.intp)
 _ATTENTION = OP_CLASSES.index(OpClass.ATTENTION)
 _DEPTHWISE = OP_CLASSES.index(OpClass.DEPTHWISE_CONV)
@@ -157,7 +153,7 @@ def kernel_seconds(
 
 
 @lru_cache(maxsize=512)
-def _distinct(step: LoweredStep) -> tuple[LoweredStep, NDArray[np.intp]]:
+def _distinct(step: LoweredStep) -> tuple[LoweredStep, Indices]:
     """The kernels of a step that differ in what their time depends on, and which of them each one is."""
     table = np.stack([np.asarray(getattr(step, name), dtype=np.float64) for name in _TIMED], axis=1)
     _, first, which = np.unique(table, axis=0, return_index=True, return_inverse=True)
@@ -168,7 +164,7 @@ def _distinct(step: LoweredStep) -> tuple[LoweredStep, NDArray[np.intp]]:
 def _shape_share(step: LoweredStep, batch: Floats, rates: DeviceRates, model: KernelModel) -> Floats:
     """Share of the class's rate that the shape of a product allows: tiles, waves, inner length."""
     shape = constants("kernels")["shape"]
-    rows = np.flatnonzero(_IS_PRODUCT[step.op_class] & (step.op_class != _DEPTHWISE) & (step.flops > 0.0))
+    rows = np.flatnonzero(IS_PRODUCT[step.op_class] & (step.op_class != _DEPTHWISE) & (step.flops > 0.0))
     m = step.m[rows] * np.where(step.m_scales[rows], batch, 1.0)
     n = step.n[rows]
     k = step.k[rows] * np.where(step.k_scales[rows], batch, 1.0)

@@ -13,19 +13,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..parallel.layout import Layout
-from ..parallel.stages import layers_of_stages
+from ..arrays import Bools, Floats
+from ..parallel.layout import Layout, layers_of_stages
 from ..precision.lowered import LoweredStep
-from ..precision.lowering import DTYPES, OP_CLASSES
-from ..workload.graph import PRODUCT_CLASSES, OpClass
+from ..precision.lowering import DTYPES, IS_PRODUCT, OP_CLASSES
+from ..workload.graph import OpClass
 from .constants import constants
 
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
-
-_IS_PRODUCT = np.array([op_class in PRODUCT_CLASSES for op_class in OP_CLASSES])
 _PER_HEAD = np.array(
     [op_class in (OpClass.ATTENTION, OpClass.BMM, OpClass.SOFTMAX, OpClass.RNN) for op_class in OP_CLASSES]
 )
@@ -60,8 +55,8 @@ def shard(step: LoweredStep, spec: ShardSpec) -> LoweredStep:
         As many kernels, smaller. Every product's FLOPs are divided by tp; those of experts keep that
         share while expert parallelism gives a device fewer experts with more tokens each.
 
-    Assumes: tokens spread evenly over experts; kernels on the residual stream, told by what they move,
-    are repeated by every tensor rank unless the sequence is split too.
+    Assumes: tokens spread evenly over experts; kernels on the residual stream, recognized by their bytes, are
+    repeated by every tensor rank unless the sequence is split too.
     """
     if not spec.fused_attention:
         step = _with_scores(step)
@@ -75,7 +70,7 @@ def shard(step: LoweredStep, spec: ShardSpec) -> LoweredStep:
 def _tensor_share(step: LoweredStep, spec: ShardSpec) -> LoweredStep:
     """One tensor rank's part of everything but the experts' shapes."""
     tp = float(spec.tp)
-    product = _IS_PRODUCT[step.op_class]
+    product = IS_PRODUCT[step.op_class]
     heads = _PER_HEAD[step.op_class]
     linear = product & ~heads & ~step.expert
     by_rows = np.where(step.k_scales, step.m, step.k) > step.n

@@ -41,7 +41,6 @@ class StackProfile:
     """Host time per parameter tensor and step that the trainer itself adds."""
     sequence_parallel_from: float | None = None
     """Year from which tensor parallelism of this stack also splits the norms; None if never."""
-
     fused_kernels: bool = False
     """Hand-written kernels join what stands between products."""
     host_per_layer_s: float = 0.0
@@ -148,12 +147,3 @@ def usual_profile(family: str) -> StackProfile:
     'pytorch-eager'
     """
     return get_stack_profile(constants("stacks")["family"].get(family, DEFAULT_PROFILE))
-
-
-def get_stack(name: str = DEFAULT_PROFILE) -> Stack:
-    """The `Stack` that the profile `name` stands for when nothing else is known.
-
-    Raises:
-        UnknownNameError: If there is no such profile.
-    """
-    return get_stack_profile(name).stack()

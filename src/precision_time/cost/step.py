@@ -7,24 +7,22 @@ from dataclasses import dataclass
 from functools import lru_cache, reduce
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Floats, Number
 from ..parallel.layout import Layout, Offload
 from ..parallel.schedules.contract import StageTimes
 from ..parallel.schedules.registry import schedule_of
 from ..precision.catalog import get_policy
 from ..precision.lowered import LoweredStep
-from ..precision.lowering import OP_CLASSES, lower
+from ..precision.lowering import IS_PRODUCT, lower
 from ..precision.quantization import amax_exchange, gathered_bytes
-from ..workload.graph import PRODUCT_CLASSES
 from .axes import PassTimes, StepContext, group_of, lines_of
-from .collectives import Number, all_reduce_lines, min_time_s
+from .collectives import all_reduce_lines, min_time_s
 from .communication import AXES, MODEL_AXES, communication
 from .compute import ComputeCosts, compute_costs
 from .constants import constants
 from .data_axis import ParameterPart
-from .group import JobGroup
-from .job import Stack, TimingScope
+from .job import JobGroup, Stack, TimingScope
 from .memory import memory_of, total_bytes
 from .optimizer import MatrixWeights, OptimizerForm, offload_s, optimizer_terms, optimizer_work
 from .overlap import GradientSchedule, fully_exposed, gradient_schedule
@@ -33,9 +31,6 @@ from .stragglers import straggler_share
 from .terms import EXPOSED_TERMS, HOST_STALL, TERMS
 from .traffic import traffic_of
 
-Floats = NDArray[np.float64]
-
-_IS_PRODUCT = np.array([op_class in PRODUCT_CLASSES for op_class in OP_CLASSES])
 _TINY_S = 1e-12
 
 
@@ -60,11 +55,6 @@ class StepCosts:
     def compute_s(self) -> Floats:
         """Sum of the terms that are not exposed communication."""
         return reduce(np.add, (s for name, s in self.terms.items() if name not in EXPOSED_TERMS))
-
-    @property
-    def exposed_names(self) -> frozenset[str]:
-        """Terms that are communication the computation does not hide, and waiting for other devices."""
-        return frozenset(EXPOSED_TERMS)
 
     @property
     def link_s(self) -> Floats:
@@ -127,7 +117,7 @@ def local_parameters(compute: ComputeCosts) -> LocalParameters:
 
 def _matrices(step: LoweredStep, elements: Floats) -> MatrixWeights:
     """Weights of two dimensions, read off the products that make their gradients."""
-    products = _IS_PRODUCT[step.op_class] & (elements > 0.0) & ~step.vocabulary
+    products = IS_PRODUCT[step.op_class] & (elements > 0.0) & ~step.vocabulary
     m, n = step.m[products], step.n[products]
     return MatrixWeights(
         rows=np.minimum(m, n), columns=np.maximum(m, n), count=elements[products] / np.maximum(m * n, 1.0)

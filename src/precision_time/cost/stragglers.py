@@ -21,7 +21,7 @@ def straggler_share(num_devices: int, num_nodes: int) -> float:
     r"""Relative lengthening of a synchronous step by its slowest participant.
 
     $s = \sigma\,z(N)$ for N devices; 0 for one device. The spread $\sigma$ is that of the devices with
-    their hosts and adapters: published series cannot tell devices from nodes, so that N counts devices,
+    their hosts and adapters: published series do not separate devices from nodes, so that N counts devices,
     but never fewer than nodes.
 
     Args:

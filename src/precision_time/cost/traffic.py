@@ -7,9 +7,9 @@ from functools import lru_cache
 
 import numpy as np
 
+from ..arrays import Number
 from ..parallel.shape import model_shape
 from ..workload.graph import EXPERT_PRODUCT, PRODUCT_CLASSES, Node, OpClass, OpGraph
-from .collectives import Number
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,8 +37,9 @@ class TransformerTraffic:
         return self.moe_layers / np.maximum(self.num_layers, 1.0)
 
 
-def model_traffic(graph: OpGraph) -> TransformerTraffic:
-    """Sizes of what a graph sends when it is cut.
+@lru_cache(maxsize=512)
+def traffic_of(graph: OpGraph) -> TransformerTraffic:
+    """Sizes of what a graph sends when it is cut, computed once per graph.
 
     Args:
         graph: Forward pass for one sample.
@@ -85,7 +86,3 @@ def _kv_elems(node: Node, nodes: tuple[Node, ...]) -> float:
     if len(node.inputs) >= 3 and node.inputs[2] >= 0:
         return min(2.0 * nodes[node.inputs[2]].out_elems, full)
     return full
-
-
-traffic_of = lru_cache(maxsize=512)(model_traffic)
-"""`model_traffic`, worked out once per graph."""

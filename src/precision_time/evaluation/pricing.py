@@ -14,8 +14,7 @@ import numpy as np
 
 from ..corpus.jobs import job_of
 from ..corpus.measurement import Measurement
-from ..cost.group import group_key, group_of_jobs
-from ..cost.job import Job
+from ..cost.job import Job, group_key, group_of_jobs
 from ..cost.roofline import kernel_model_of, kernel_seconds, rates_of
 from ..learn.table import JOB_ARRAYS, JobTable, MeasuredTable, job_table, measured_table
 from ..papers.contract import FeatureTable, Floats, Ints, JobViews, NamedColumns

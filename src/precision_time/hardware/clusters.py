@@ -1,26 +1,25 @@
-"""From what a user says of a cluster to a `Cluster`: the rest is filled in and said in words."""
+"""From what a user states of a cluster to a `Cluster`: the rest is filled in and listed as assumptions."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from math import ceil
+from math import ceil, prod
 from numbers import Integral
 from pathlib import Path
 
 from ..errors import CatalogError, ConfigError, shown
 from .custom import Custom, load_custom
-from .device import Cluster, Device, Link
+from .device import Cluster, Device, Fabric, Link
 from .device_table import device_assumption, folded, get_device, known_devices, nearest_device
-from .fabrics import split_network
+from .fabrics import family_fabric, split_network, stated_shape, torus_fabric
 from .links import Network, default_fabric, fabric_link, fabric_name, parse_network, says_adapters
 from .nodes import NodeType, default_node_type, get_node_type
-from .wiring import wiring_of
 
 _MOST_DEVICES = 10_000_000
 """Of one cluster: a guard against slips of the keyboard."""
 _SWITCHED_BOARD = 8
 _BARE_NVLINK = frozenset({"nvlink3", "nvlink4", "nvlink5"})
-_NO_CUSTOM = Custom()
+_TORUS = "ici"
 
 
 def get_cluster(
@@ -58,7 +57,7 @@ def get_cluster(
     """
     _check_counts(num_devices, num_nodes)
     said = _Said(
-        own=load_custom(custom) if custom is not None else _NO_CUSTOM,
+        own=load_custom(custom) if custom is not None else Custom(),
         node_type=node_type,
         intra_node=intra_node,
         inter_node=inter_node,
@@ -68,23 +67,18 @@ def get_cluster(
     hosts = _hosts(num_devices, num_nodes, node, said)
     fabric = _fabric_spelling(chosen, node, num_devices / hosts, said)
     nodes = _network_nodes(num_devices, hosts, node, fabric, chosen, said)
-    wiring, notes = wiring_of(
-        node, chosen, num_devices=num_devices, num_nodes=nodes, inside=fabric, intra_node=intra_node,
-        inter_node=inter_node, own=said.own,
-    )  # fmt: skip
-    links = (
-        _intra(fabric, chosen, node, num_devices / nodes, said),
-        _inter(node, num_devices / hosts, nodes, said),
-    )
+    intra = _intra(fabric, chosen, node, num_devices / nodes, said)
+    inter = _inter(node, num_devices / hosts, nodes, said)
+    wiring = _wiring(node, chosen, num_devices / nodes, nodes, fabric, said)
     return Cluster(
         device=chosen,
         num_devices=num_devices,
         num_nodes=nodes,
-        intra_node=links[0],
-        inter_node=links[1],
+        intra_node=intra,
+        inter_node=inter,
         node_type=node.name,
         fabric=wiring,
-        assumptions=(*said.assumptions, *notes),
+        assumptions=tuple(said.assumptions),
         reference=None if custom is None else _reference(chosen, num_devices, hosts, said.own),
     )
 
@@ -92,7 +86,7 @@ def get_cluster(
 def _reference(device: Device, num_devices: int, num_nodes: int, own: Custom) -> Cluster:
     """The cluster of catalog hardware most like the user's own: its base, else the nearest data sheet."""
     known = {entry.name: entry for entry in known_devices()}
-    if device.name in known and not own.has_device(device.name):
+    if device.name in known and own.find_device(device.name) is None:
         like = device
     else:
         like = known[own.bases.get(folded(device.name), nearest_device(device).name)]
@@ -101,13 +95,17 @@ def _reference(device: Device, num_devices: int, num_nodes: int, own: Custom) ->
 
 @dataclass(kw_only=True, slots=True)
 class _Said:
-    """What the caller said, and what had to be assumed so far."""
+    """What the caller stated, and what had to be assumed so far."""
 
     own: Custom
     node_type: str | None
     intra_node: str | None
     inter_node: str | None
     assumptions: list[str] = field(default_factory=list)
+
+    def named_node(self, name: str) -> NodeType:
+        """The node type of that name: the user's own comes first."""
+        return self.own.find_node_type(name) or get_node_type(name)
 
     def assume(self, text: str | None) -> None:
         if text is not None:
@@ -138,24 +136,20 @@ def _device(given: str | Device | None, said: _Said) -> Device:
                 "Neither a device nor a node type is given. To fix: name a device (precision-time devices) "
                 "or a node type such as 'DGX-A100'."
             )
-        given = _named_node(said.node_type, said.own).device
-    if said.own.has_device(given):
-        return said.own.device(given)
-    found = get_device(given)
-    said.assume(device_assumption(given))
-    return found
-
-
-def _named_node(name: str, own: Custom) -> NodeType:
-    return own.node_type(name) if own.has_node_type(name) else get_node_type(name)
+        given = said.named_node(said.node_type).device
+    found = said.own.find_device(given)
+    if found is None:
+        said.assume(device_assumption(given))
+    return found or get_device(given)
 
 
 def _node_type(device: Device, said: _Said) -> NodeType:
     """The node type; the stated one must hold devices of the same architecture."""
     if said.node_type is None:
         return said.own.default_for(device) or default_node_type(device)
-    node = _named_node(said.node_type, said.own)
-    if node.generic or said.own.has_node_type(said.node_type) or said.own.has_device(device.name):
+    node = said.named_node(said.node_type)
+    own = said.own.find_node_type(said.node_type) or said.own.find_device(device.name)
+    if node.generic or own is not None:
         return node
     if get_device(node.device).arch != device.arch:
         raise CatalogError(
@@ -188,9 +182,9 @@ def _hosts(num_devices: int, num_nodes: int | None, node: NodeType, said: _Said)
 def _fabric_spelling(device: Device, node: NodeType, per_host: float, said: _Said) -> str:
     """The link inside a node in exact words: bare NVLink generations get their switches or mesh."""
     if said.intra_node is None:
-        known = said.own.has_link(node.intra_node) or fabric_name(node.intra_node, device) is not None
+        known = said.own.find_link(node.intra_node) or fabric_name(node.intra_node, device)
         return node.intra_node if known else default_fabric(device)
-    name = None if said.own.has_link(said.intra_node) else fabric_name(said.intra_node, device)
+    name = None if said.own.find_link(said.intra_node) else fabric_name(said.intra_node, device)
     usual = fabric_name(node.intra_node, device)
     if name is None or usual is None:
         return said.intra_node
@@ -219,8 +213,9 @@ def _network_nodes(
 
 
 def _intra(spelling: str, device: Device, node: NodeType, per_node: float, said: _Said) -> Link:
-    if said.own.has_link(spelling):
-        return said.own.link(spelling)
+    own = said.own.find_link(spelling)
+    if own is not None:
+        return own
     link, note = fabric_link(spelling, device, devices_per_node=per_node)
     if per_node > 1:
         said.assume(note)
@@ -232,9 +227,9 @@ def _intra(spelling: str, device: Device, node: NodeType, per_node: float, said:
 def _inter(node: NodeType, per_host: float, nodes: int, said: _Said) -> Link:
     """The network as one device sees it: a host's adapters shared by the devices on it."""
     spelling = said.inter_node or node.inter_node
-    for words in (spelling, split_network(spelling)[0]):
-        if said.own.has_link(words):
-            return said.own.link(words)
+    own = said.own.find_link(spelling) or said.own.find_link(split_network(spelling)[0])
+    if own is not None:
+        return own
     network = parse_network(spelling, fallback=node.inter_node)
     if not says_adapters(spelling):
         network = _as_usual(network, node, explicit=said.node_type is not None)
@@ -254,9 +249,65 @@ def _as_usual(network: Network, node: NodeType, *, explicit: bool) -> Network:
     usual = parse_network(node.inter_node)
     if usual.family != network.family:
         return network
-    if not network.speed_said:
+    if not network.speed_stated:
         note = f"network taken as {usual.name} ({node.name}): its speed is not said"
         return replace(usual, assumption=note)
     if explicit and usual.gbit_per_s == network.gbit_per_s:
         return replace(network, adapters=usual.adapters)
     return network
+
+
+def _wiring(
+    node: NodeType, device: Device, per_node: float, num_nodes: int, inside: str, said: _Said
+) -> Fabric:
+    """How the nodes are wired: what the caller states, over what node type and network usually are.
+
+    Args:
+        node: Node type, with its usual wiring.
+        device: Decides what the link inside a node means.
+        per_node: Devices on each node.
+        num_nodes: Nodes (or pods of a torus) as the network counts them.
+        inside: Link inside a node, in exact words.
+        said: What the caller stated; takes the assumptions.
+    """
+    network = said.inter_node or node.inter_node
+    words, stated = split_network(network)
+    own = said.own.find_link(network) or said.own.find_link(words)
+    family = "" if own else parse_network(words).family
+    same = own or family == parse_network(node.inter_node).family
+    usual = node.fabric if same else family_fabric(family)[0]
+    fabric, assumed = stated.over(replace(usual, torus=(), wraps=()))
+    if num_nodes > 1:
+        said.assume(assumed)
+    oversubscribed = fabric.oversubscription > 1.0 and 0 < fabric.pod_nodes < num_nodes
+    if oversubscribed and stated.oversubscription is None:
+        said.assume(f"network {fabric.oversubscription:g}:1 beyond {fabric.pod_nodes} nodes ({node.name})")
+    torus, linked = None, said.own.find_link(inside) is not None
+    if node.fabric.torus and (linked or said.intra_node is None):
+        torus = _stated_torus(node, per_node, said)
+    if torus is None and not linked and fabric_name(inside, device) == _TORUS:
+        torus = _slice(node, device, per_node, said)
+    if torus is None:
+        return fabric
+    return replace(fabric, topology=torus.topology, torus=torus.torus, wraps=torus.wraps)
+
+
+def _stated_torus(node: NodeType, per_node: float, said: _Said) -> Fabric | None:
+    """The torus that a user's node type states, if it holds the devices."""
+    if prod(node.fabric.torus) == round(per_node):
+        return node.fabric
+    shape = "x".join(map(str, node.fabric.torus))
+    said.assume(f"torus {shape} of {node.name} not used: it does not hold {per_node:g} devices")
+    return None
+
+
+def _slice(node: NodeType, device: Device, per_node: float, said: _Said) -> Fabric | None:
+    """The slice of a pod that so many devices get: of the node type, else of the device's usual one."""
+    stated = stated_shape(said.intra_node or "", per_node)
+    for name in (node.name, default_node_type(device).name):
+        found = torus_fabric(name, per_node, stated)
+        if found is not None:
+            if not stated and per_node > 1:
+                said.assume(f"slice of {'x'.join(map(str, found.torus))} devices assumed ({name})")
+            return found
+    return None

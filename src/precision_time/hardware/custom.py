@@ -1,4 +1,4 @@
-"""Users' own devices, node types and links, from one TOML or YAML file."""
+"""User-defined devices, node types and links, from one TOML or YAML file."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ..errors import CatalogError, UnknownNameError
+from ..errors import CatalogError
 from .device import Device, Fabric, Link
-from .device_table import HINT, canonical_device, folded, get_device
+from .device_table import canonical_device, folded, get_device
 from .fabrics import family_fabric
 from .links import parse_network
 from .nodes import NodeType
@@ -26,36 +26,17 @@ class Custom:
     bases: Mapping[str, str] = field(default_factory=dict)
     """Folded name of a device to the catalog's device that it is based on, where the file says so."""
 
-    def has_device(self, name: str) -> bool:
-        """Whether the file defines the device."""
-        return folded(name) in self.devices
+    def find_device(self, name: str) -> Device | None:
+        """The file's device of that name, in any spelling."""
+        return self.devices.get(folded(name))
 
-    def device(self, name: str) -> Device:
-        """The device of that name.
+    def find_node_type(self, name: str) -> NodeType | None:
+        """The file's node type of that name, in any spelling."""
+        return self.node_types.get(folded(name))
 
-        Raises:
-            UnknownNameError: The file does not define it.
-        """
-        if not self.has_device(name):
-            known = [device.name for device in self.devices.values()]
-            raise UnknownNameError(kind="device", name=name, known=known, hint=HINT)
-        return self.devices[folded(name)]
-
-    def has_node_type(self, name: str) -> bool:
-        """Whether the file defines the node type."""
-        return folded(name) in self.node_types
-
-    def node_type(self, name: str) -> NodeType:
-        """The node type of that name; see `has_node_type`."""
-        return self.node_types[folded(name)]
-
-    def has_link(self, name: str) -> bool:
-        """Whether the file defines the link."""
-        return folded(name) in self.links
-
-    def link(self, name: str) -> Link:
-        """The link of that name; see `has_link`."""
-        return self.links[folded(name)]
+    def find_link(self, name: str) -> Link | None:
+        """The file's link of that name, in any spelling."""
+        return self.links.get(folded(name))
 
     def default_for(self, device: Device) -> NodeType | None:
         """The first node type of the file that holds the device, or None."""
@@ -68,7 +49,7 @@ def load_custom(path: str | Path) -> Custom:
     The file has three tables, all optional; units are those of data sheets::
 
         [device.MyGPU]
-        base = "A100-SXM4-80GB"        # what is not said is taken from it
+        base = "A100-SXM4-80GB"        # what is left out is taken from it
         memory_gb_per_s = 2500
         tflops = { bf16 = 400 }
 
@@ -130,12 +111,12 @@ def _node_type(
     name: str, row: Any, path: Path, devices: Mapping[str, Device], links: Mapping[str, Link]
 ) -> NodeType:
     """A user's node type; its wiring is the usual one of its network where the file says nothing."""
-    own_link = folded(row.inter_node) in links
+    own_device, own_link = devices.get(folded(row.device)), folded(row.inter_node) in links
     usual = Fabric() if own_link else family_fabric(parse_network(row.inter_node).family)[0]
     topology = f"torus-{len(row.torus)}d" if row.torus else usual.topology
     return NodeType(
         name=name,
-        device=_known_name(row.device, devices),
+        device=own_device.name if own_device is not None else canonical_device(row.device),
         devices=row.devices,
         intra_node=row.intra_node,
         inter_node=row.inter_node,
@@ -149,11 +130,6 @@ def _node_type(
         ),
         fabric_source=path.name,
     )
-
-
-def _known_name(name: str, devices: Mapping[str, Device]) -> str:
-    own = devices.get(folded(name))
-    return own.name if own is not None else canonical_device(name)
 
 
 def _device(name: str, row: Any, path: Path) -> Device:

@@ -1,4 +1,4 @@
-"""What a custom hardware file may say: pydantic models, units of data sheets."""
+"""What a custom hardware file may contain: pydantic models, units of data sheets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from ..errors import CatalogError, validation_problems
 from ..io import read_yaml
-from ..units import GIBI, GIGA, MEBI, MEGA, TERA
+from ..units import GIGA, TERA
+from .device_table import SCALED
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -43,13 +44,7 @@ class CustomDevice(_Sheet):
     release_year: Annotated[int, Field(ge=2006, le=2100)] | None = None
 
     SCALES: ClassVar[dict[str, tuple[str, float]]] = {
-        "memory_gib": ("memory_bytes", GIBI),
-        "memory_gb_per_s": ("memory_bandwidth_bytes_per_s", GIGA),
-        "sm_count": ("sm_count", 1.0),
-        "l2_mib": ("l2_bytes", MEBI),
-        "boost_mhz": ("boost_hz", MEGA),
-        "tdp_w": ("tdp_w", 1.0),
-        "link_gb_per_s": ("link_bandwidth_bytes_per_s", GIGA),
+        **SCALED,
         "pcie_gb_per_s": ("pcie_bandwidth_bytes_per_s", GIGA),
         "launch_overhead_us": ("launch_overhead_s", _MICRO),
     }
@@ -62,31 +57,21 @@ class CustomDevice(_Sheet):
         "launch_overhead_s": 5.0 * _MICRO,
         "release_year": 2024,
     }
-    REQUIRED: ClassVar[tuple[str, ...]] = (
-        "memory_gib",
-        "memory_gb_per_s",
-        "tflops",
-        "sm_count",
-        "boost_mhz",
-        "tdp_w",
-    )
+    REQUIRED: ClassVar = ("memory_gib", "memory_gb_per_s", "tflops", "sm_count", "boost_mhz", "tdp_w")
 
     def si_fields(self) -> dict[str, Any]:
         """The fields that are given, under their names in `Device`, in SI units."""
-        fields: dict[str, Any] = {
-            target: getattr(self, key) * factor
-            for key, (target, factor) in self.SCALES.items()
-            if getattr(self, key) is not None
-        }
+        given = self.model_dump(exclude_none=True, exclude={"base", "tflops"})
+        fields: dict[str, Any] = {}
+        for key, value in given.items():
+            field, factor = self.SCALES.get(key, (key, None))
+            fields[field] = value if factor is None else value * factor
         if self.tflops is not None:
             fields["peak_flops_per_s"] = {dtype: value * TERA for dtype, value in self.tflops.items()}
-        for key in ("vendor", "arch", "release_year"):
-            if getattr(self, key) is not None:
-                fields[key] = getattr(self, key)
         return fields
 
     def missing_fields(self) -> list[str]:
-        """What a device without `base` must say and this one does not."""
+        """What a device without `base` needs and this one lacks."""
         missing = [key for key in self.REQUIRED if getattr(self, key) is None]
         if self.tflops is not None and "fp32" not in self.tflops:
             missing.append("tflops.fp32")

@@ -15,8 +15,7 @@ from .device import Device
 
 HINT = "All names: precision-time devices."
 
-# Key in the file -> field of Device, factor to SI.
-_SCALED = {
+SCALED = {
     "memory_gib": ("memory_bytes", GIBI),
     "memory_gb_per_s": ("memory_bandwidth_bytes_per_s", GIGA),
     "sm_count": ("sm_count", 1.0),
@@ -25,6 +24,7 @@ _SCALED = {
     "tdp_w": ("tdp_w", 1.0),
     "link_gb_per_s": ("link_bandwidth_bytes_per_s", GIGA),
 }
+"""Key of a data sheet's figure in TOML -> field of `Device`, factor to SI."""
 _VENDORS = "nvidia|amd|intel|habana|google|cloud|huawei|graphcore|aws|tesla|geforce"
 _VENDOR_WORDS = re.compile(rf"^(?:{_VENDORS})[\s_-]+")
 _SEPARATORS = re.compile(r"[\s_\-./]+")
@@ -112,11 +112,6 @@ def device_assumption(name: str) -> str | None:
     return _resolve(name)[1]
 
 
-def is_known(name: str) -> bool:
-    """Whether `name` is a catalog name, spelled exactly."""
-    return name in _devices()
-
-
 def is_host_staged(device: Device) -> bool:
     """Whether copies between two such cards go through host memory (no PCIe peer access)."""
     return bool(_file()["device"].get(device.name, {}).get("host_staged", False))
@@ -171,7 +166,7 @@ def _devices() -> Mapping[str, Device]:
 def _device(name: str, row: Mapping[str, Any], data: Mapping[str, Any]) -> Device:
     """One row of the file in SI units, with the source of every value."""
     try:
-        values = {field: row[key] * factor for key, (field, factor) in _SCALED.items()}
+        values = {field: row[key] * factor for key, (field, factor) in SCALED.items()}
         launch = data["arch"][row["arch"]]
         return Device(
             name=name,
@@ -198,7 +193,7 @@ def _sources(row: Mapping[str, Any], sheet: str, launch: str) -> dict[str, str]:
         from_memory = key in recalled or "all" in recalled
         return f"{sheet}{' (from memory of the data sheet)' if from_memory else ''}{note}"
 
-    sources = {field: source(key) for key, (field, _) in _SCALED.items()}
+    sources = {field: source(key) for key, (field, _) in SCALED.items()}
     sources["peak_flops_per_s"] = source("tflops")
     sources["release_year"] = source("release_year")
     sources["arch"] = sources["vendor"] = sheet

@@ -104,7 +104,7 @@ def stated_shape(spelling: str, devices: float) -> tuple[int, ...]:
 
 
 def torus_fabric(node_type: str, devices: float, stated: tuple[int, ...] = ()) -> Fabric | None:
-    """The slice of a torus that so many devices get; None where the node type is no torus.
+    """The slice of a torus that so many devices get; None where the node type is not a torus.
 
     Args:
         node_type: Name of the catalog.

@@ -24,7 +24,7 @@ MOST_NODES = 200_000
 _MEMORY_TOLERANCE = 0.12
 """Drivers report up to a tenth less memory than data sheets do (ECC, reserved pages, GB for GiB)."""
 _MIG = re.compile(r"\d+g[._]\d+gb", re.IGNORECASE)
-_CPU_NOISE = re.compile(
+_DRIVER_WORDS = re.compile(
     r"\((?:R|TM|C)\)|@.*$|\b(?:CPU|Intel|OAM|Processor|with .*)\b|\b\d+-Core\b|\s/\s.*$", re.IGNORECASE
 )
 
@@ -169,7 +169,7 @@ def map_device(
 
     Args:
         reported: As drivers and schedulers spell it: "nvidia_a100_80gb_pcie", "Tesla V100-SXM2-32GB".
-        memory_bytes: Memory of one device: tells variants of one name apart.
+        memory_bytes: Memory of one device: distinguishes variants of one name.
         custom: File with the user's own devices; they come first.
 
     Returns:
@@ -179,10 +179,11 @@ def map_device(
         return "", "the devices have no name"
     if _MIG.search(reported):
         return "", f"{reported!r} is a slice of a device (MIG), which the catalog does not hold"
-    own = load_custom(custom) if custom else None
-    if own is not None and own.has_device(reported):
-        return own.device(reported).name, None
-    for guess in _spellings(reported):
+    own = load_custom(custom).find_device(reported) if custom else None
+    if own is not None:
+        return own.name, None
+    plain = plain_name(reported)
+    for guess in (reported, plain, f"CPU-{plain}", f"CPU-2x{plain}"):
         try:
             found = get_device(guess)
         except UnknownNameError:
@@ -191,17 +192,16 @@ def map_device(
     return "", f"the catalog has no device {reported!r}"
 
 
-def _spellings(reported: str) -> tuple[str, ...]:
-    """The name itself, without the words that drivers add, and as a processor."""
-    plain = " ".join(_CPU_NOISE.sub(" ", reported).split())
-    return (reported, plain, f"CPU-{plain}", f"CPU-2x{plain}")
+def plain_name(reported: str) -> str:
+    """A device's name without the words that drivers add and catalogs leave out."""
+    return " ".join(_DRIVER_WORDS.sub(" ", reported).split())
 
 
 def _by_memory(
     reported: str, found: Device, assumption: str | None, memory_bytes: float | None
 ) -> tuple[str, str | None]:
     """The variant of a device that has the memory reported."""
-    if memory_bytes is None or _alike(found.memory_bytes, memory_bytes):
+    if memory_bytes is None or _is_close(found.memory_bytes, memory_bytes):
         return found.name, assumption
     stem = folded(found.name.split("-", maxsplit=1)[0])
     variants = [
@@ -209,7 +209,7 @@ def _by_memory(
         for device in known_devices()
         if folded(device.name).startswith(stem)
         and device.arch == found.arch
-        and _alike(device.memory_bytes, memory_bytes)
+        and _is_close(device.memory_bytes, memory_bytes)
     ]
     said = f"{reported!r} with {memory_bytes / 2**30:.0f} GiB"
     if assumption is None or not variants:
@@ -217,5 +217,5 @@ def _by_memory(
     return variants[0].name, f"{said} read as {variants[0].name}"
 
 
-def _alike(sheet_bytes: float, reported_bytes: float) -> bool:
+def _is_close(sheet_bytes: float, reported_bytes: float) -> bool:
     return abs(sheet_bytes / reported_bytes - 1.0) <= _MEMORY_TOLERANCE

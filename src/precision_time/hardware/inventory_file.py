@@ -1,4 +1,4 @@
-"""A cluster out of an inventory file (YAML or JSON), checked field by field."""
+"""A cluster from an inventory file (YAML or JSON), checked field by field."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..errors import CatalogError, validation_problems
 from ..io import read_yaml
 from ..units import GIBI, GIGA
 from .inventory import MOST_NODES, ClusterResources, NodeResources, resources
-from .inventory_hostlist import expand_hostlist
+from .inventory_slurm import expand_hostlist
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -21,7 +21,7 @@ class _Sheet(BaseModel):
 
 
 class InventoryNode(_Sheet):
-    """One host, or several alike."""
+    """One host, or several identical ones."""
 
     name: str = ""
     count: Annotated[int, Field(ge=1, le=MOST_NODES)] = 1
@@ -51,13 +51,13 @@ def read_inventory(path: str | Path) -> ClusterResources:
           - name: gpu[01-04]            # Slurm's way of naming many; or leave it out and say count: 4
             device: A100-SXM4-80GB      # a name of `precision-time devices`, in any usual spelling
             devices: 8                  # on each node
-            device_memory_gib: 80       # optional, tells variants of one name apart
+            device_memory_gib: 80       # optional, distinguishes variants of one name
             cores: 128                  # optional
             clock_ghz: 2.45             # optional
             memory_gib: 1024            # optional
         intra_node: nvlink3+nvswitch    # optional: by default the usual link of the device
         inter_node: ib-hdr-200g x8      # optional
-        custom: my-devices.toml         # optional: own devices and links, relative to this file
+        custom: my-devices.toml         # optional: user-defined devices and links, relative to this file
 
     Raises:
         CatalogError: If the file cannot be read, or a field breaks a rule; every such field is named.

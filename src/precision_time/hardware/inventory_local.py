@@ -22,13 +22,13 @@ def collect_local(*, custom: str = "") -> ClusterResources:
         custom: File with the user's own devices.
     """
     cards, notes = _cards()
-    processor, clock_hz = _processor()
+    cpu, clock_hz = processor()
     if cards:
         device, count, memory = cards[0][0], len(cards), cards[0][1]
         if len({name for name, _ in cards}) > 1:
             device = "mixed:" + "+".join(sorted({name for name, _ in cards}))
     else:
-        device, count, memory = processor, 1, None
+        device, count, memory = cpu, 1, None
         notes.append("no NVIDIA device here: the processor is taken as the device")
     node = NodeResources(
         name=platform.node() or "localhost",
@@ -64,7 +64,7 @@ def cards_of(listing: str) -> list[tuple[str, float]]:
     return [(name.strip(), float(memory) * MEBI) for name, _, memory in rows]
 
 
-def _processor() -> tuple[str, float | None]:
+def processor() -> tuple[str, float | None]:
     """Name and clock [Hz] as the kernel reports them."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")

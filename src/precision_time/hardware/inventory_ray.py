@@ -1,12 +1,12 @@
-"""A cluster out of Ray's node list."""
+"""A cluster from Ray's node list."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..errors import CatalogError, MissingExtraError
+from ..errors import CatalogError
+from ..ray_executor import ray_session
 from .inventory import ClusterResources, NodeResources, resources
 
 _KIND = "accelerator_type:"
@@ -15,7 +15,7 @@ _COUNTED = ("GPU", "TPU", "HPU", "NPU", "neuron_cores")
 
 
 def read_ray_nodes(nodes: Sequence[Mapping[str, Any]], *, custom: str = "") -> ClusterResources:
-    """The cluster of the dictionaries that `ray.nodes()` gives; dead nodes are left out and said.
+    """The cluster of the dictionaries that `ray.nodes()` gives; dead nodes are left out and noted.
 
     Args:
         nodes: Each with `Alive`, `NodeManagerHostname` and `Resources`: among these a count of devices (GPU),
@@ -23,7 +23,7 @@ def read_ray_nodes(nodes: Sequence[Mapping[str, Any]], *, custom: str = "") -> C
         custom: File with the user's own devices.
 
     Raises:
-        CatalogError: If an entry is no such dictionary.
+        CatalogError: If an entry is not such a dictionary.
     """
     dead: list[str] = []
     alive: list[NodeResources] = []
@@ -52,25 +52,10 @@ def collect_ray(address: str | None = None, *, custom: str = "") -> ClusterResou
 
     Raises:
         MissingExtraError: If ray is not installed.
-        CatalogError: If no Ray answers there.
+        ConfigError: If no Ray answers there.
     """
-    try:
-        ray: Any = importlib.import_module("ray")
-    except ImportError as error:
-        raise MissingExtraError(package="ray", extra="ray", purpose="ask a Ray cluster") from error
-    joined = bool(ray.is_initialized())
-    try:
-        if not joined:
-            ray.init(address=address or "auto", log_to_driver=False, configure_logging=False)
+    with ray_session(address or "auto") as ray:
         return read_ray_nodes(ray.nodes(), custom=custom)
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        raise CatalogError(
-            f"No Ray cluster answers at {address or 'auto'} ({error}). To fix: `ray start --head`, or give "
-            "its address."
-        ) from error
-    finally:
-        if not joined:
-            ray.shutdown()
 
 
 def _node(name: str, reported: Mapping[str, Any]) -> NodeResources:

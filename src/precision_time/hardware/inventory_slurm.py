@@ -2,18 +2,19 @@
 
 Formats: the manual pages of scontrol and sinfo (Slurm 20.11 to 24.11, slurm.schedmd.com): records of
 `Key=Value` that begin with `NodeName=`, or columns under a header line. A generic resource is written
-`name[:type]:count[(S:sockets)]`.
+`name[:type]:count[(S:sockets)]`. Many hosts are named at once: `gpu[01-04,07],login1`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from itertools import product
+from math import prod
 
 from ..errors import CatalogError, shown
 from ..units import MEBI
-from .inventory import ClusterResources, NodeResources, map_device, resources
-from .inventory_hostlist import expand_hostlist
+from .inventory import MOST_NODES, ClusterResources, NodeResources, map_device, resources
 
 _FIELD = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z_]*)=(\S*)")
 _RECORD = re.compile(r"^NodeName=", re.MULTILINE)
@@ -22,6 +23,11 @@ _NUMBER = re.compile(r"\d{1,18}")
 _AWAY = ("down", "drain", "drng", "fail", "unk", "inval", "future", "not_responding", "maint", "planned_down")
 """Beginnings of the states in which a node takes no job; a trailing * says that it does not respond."""
 _MOST_DIGITS = 6
+"""Of the devices of a node."""
+_MOST_HOST_DIGITS = 18
+"""Of the number in a host name."""
+_OUTER_COMMA = re.compile(r",(?![^\[]*\])")
+_BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _SINFO = "sinfo -N -o '%N %G %c %m %f %t'"
 _COLUMNS = {
     "nodelist": ("nodelist", "hostnames", "node_name", "nodehost"),
@@ -34,7 +40,7 @@ _COLUMNS = {
 
 
 def read_slurm(text: str, *, custom: str = "") -> ClusterResources:
-    """The cluster of a listing; nodes that take no job are left out and said.
+    """The cluster of a listing; nodes that take no job are left out and noted.
 
     Args:
         text: Output of `scontrol show node` (also with -o) or of `sinfo` with its header; of the latter the
@@ -133,7 +139,7 @@ def _node(name: str, row: Mapping[str, str], custom: str) -> tuple[NodeResources
 
 
 def gpus_of_gres(gres: str) -> dict[str, int]:
-    """GPUs of a node by type; a type that is not said is the empty word.
+    """GPUs of a node by type; an unspecified type is the empty word.
 
     >>> gpus_of_gres("gpu:a100:8(S:0-1),shard:64")
     {'a100': 8}
@@ -152,3 +158,48 @@ def gpus_of_gres(gres: str) -> dict[str, int]:
         kind = words[1] if len(words) > 2 or (len(words) == 2 and not counted) else ""
         kinds[kind] = kinds.get(kind, 0) + (int(words[-1]) if counted else 1)
     return kinds
+
+
+def expand_hostlist(text: str) -> list[str]:
+    """Every host that a host list names, in its order.
+
+    Args:
+        text: Names and ranges; numbers keep their leading zeros.
+
+    Raises:
+        CatalogError: If a bracket is open or a range is none.
+
+    >>> expand_hostlist("gpu[08-10,12],login1")
+    ['gpu08', 'gpu09', 'gpu10', 'gpu12', 'login1']
+    """
+    hosts: list[str] = []
+    for item in filter(None, _OUTER_COMMA.split(text.strip())):
+        plain = _BRACKETS.sub("", item)
+        if "[" in plain or "]" in plain:
+            raise _broken(text, "a bracket is not closed, so the list was cut off")
+        pieces = _BRACKETS.split(item)
+        choices = [[piece] if place % 2 == 0 else _range(piece, text) for place, piece in enumerate(pieces)]
+        if len(hosts) + prod(map(len, choices)) > MOST_NODES:
+            raise _broken(text, f"it names more than {MOST_NODES:,} hosts")
+        hosts += ["".join(parts) for parts in product(*choices)]
+    return hosts
+
+
+def _range(piece: str, text: str) -> list[str]:
+    numbers: list[str] = []
+    for part in piece.split(","):
+        first, _, last = part.partition("-")
+        last = last or first
+        is_number = all(end.isdecimal() and len(end) <= _MOST_HOST_DIGITS for end in (first, last))
+        if not is_number or int(first) > int(last):
+            raise _broken(text, f"{part!r} is not a range of numbers")
+        if len(numbers) + int(last) - int(first) >= MOST_NODES:
+            raise _broken(text, f"it names more than {MOST_NODES:,} hosts")
+        numbers += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
+    return numbers
+
+
+def _broken(text: str, why: str) -> CatalogError:
+    return CatalogError(
+        f"The host list {shown(text)} cannot be read: {why}. To fix: write it like gpu[01-04]."
+    )

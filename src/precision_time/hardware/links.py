@@ -1,6 +1,6 @@
 """Links from the words people use for them: `nvlink3+nvswitch`, `ib-hdr-200g x8`, `ethernet-50g`.
 
-All figures are nominal; what collectives get out of a kind of link is the cost room's business.
+All figures are nominal; what collectives get out of a kind of link is in `cost/`.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Network:
     latency_s: float
     flow_gbit_per_s: float = math.inf
     """What one stream carries at most: collectives over TCP sockets keep few streams to a neighbor."""
-    speed_said: bool = True
-    """Whether the spelling said the speed of an adapter, or it was assumed."""
+    speed_stated: bool = True
+    """Whether the spelling states the speed of an adapter, or it is assumed."""
     assumption: str | None = None
 
     @property
@@ -159,14 +159,7 @@ def _network(spelling: str, fallback: str) -> Network:
     if exact is None:
         exact = next((row for known, row in data["network_exact"].items() if _starts(known, spelling)), None)
     if exact is not None:
-        family = data["network"][exact["network"]]
-        return Network(
-            family=exact["network"],
-            gbit_per_s=exact["gbit_per_s"],
-            adapters=exact["adapters"],
-            latency_s=family["latency_us"] * 1e-6,
-            flow_gbit_per_s=family.get("flow_gbit_per_s", math.inf),
-        )
+        return _of_family(exact["network"], exact["gbit_per_s"], exact["adapters"])
     words = spelling.lower()
     for row in data["network_spelling"]:
         if re.search(row["pattern"], words):
@@ -185,17 +178,21 @@ def _spelled(words: str, name: str, data: Mapping[str, Any]) -> Network:
     counted = _ADAPTERS_AFTER.search(words) or _ADAPTERS_BEFORE.search(words)
     adapters = max(int(counted.group(1)), 1) if counted else 1
     assumption = None
-    speed_said = speed is not None or name in _SPEED_IN_THE_NAME
-    if not speed_said:
+    speed_stated = speed is not None or name in _SPEED_IN_THE_NAME
+    if not speed_stated:
         assumption = f"network {words!r} says no speed: {family['gbit_per_s']:g} Gbit/s per adapter taken"
+    network = _of_family(name, speed or family["gbit_per_s"], adapters)
+    return replace(network, speed_stated=speed_stated, assumption=assumption)
+
+
+def _of_family(name: str, gbit_per_s: float, adapters: int) -> Network:
+    row = _file()["network"][name]
     return Network(
         family=name,
-        gbit_per_s=speed or family["gbit_per_s"],
+        gbit_per_s=gbit_per_s,
         adapters=adapters,
-        latency_s=family["latency_us"] * 1e-6,
-        speed_said=speed_said,
-        assumption=assumption,
-        flow_gbit_per_s=family.get("flow_gbit_per_s", math.inf),
+        latency_s=row["latency_us"] * 1e-6,
+        flow_gbit_per_s=row.get("flow_gbit_per_s", math.inf),
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import UnknownNameError
 from .device import Device, Fabric
-from .device_table import folded, get_device, is_known, load_toml
+from .device_table import folded, get_device, known_device_names, load_toml
 from .fabrics import family_fabric, node_fabric
 from .links import parse_network
 
@@ -76,15 +76,14 @@ def _holds(node: NodeType, device: Device | None, devices_per_node: float) -> bo
 
 
 def default_node_type(device: Device) -> NodeType:
-    """The host in which a device usually sits; a device of the user's own sits like its relatives."""
+    """The host in which a device usually sits; a user-defined device sits like its relatives."""
     defaults = _file()["default"]
     name = defaults.get(device.name)
-    if name is None and not is_known(device.name):
-        alike = (get_device(other) for other in defaults)
+    if name is None and device.name not in known_device_names():
         has_link = device.link_bandwidth_bytes_per_s > 0.0
         relatives = (
             other.name
-            for other in alike
+            for other in map(get_device, defaults)
             if other.arch == device.arch and (other.link_bandwidth_bytes_per_s > 0.0) is has_link
         )
         name = defaults.get(next(relatives, ""))
@@ -108,15 +107,8 @@ def _nodes() -> Mapping[str, NodeType]:
 
 def _node(name: str, row: Mapping[str, Any]) -> NodeType:
     fabric, fabric_source = node_fabric(name) or family_fabric(parse_network(row["inter_node"]).family)
-    fields = ("device", "devices", "intra_node", "inter_node", "source")
-    return NodeType(
-        name=name,
-        domain=row.get("domain", 0),
-        generic=row.get("generic", False),
-        fabric=fabric,
-        fabric_source=fabric_source,
-        **{field: row[field] for field in fields},
-    )
+    given = {field: value for field, value in row.items() if field not in ("aliases", "match")}
+    return NodeType(name=name, fabric=fabric, fabric_source=fabric_source, **given)
 
 
 @lru_cache(maxsize=1)

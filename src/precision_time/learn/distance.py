@@ -60,7 +60,8 @@ class TrainingSet:
 
     def _nearest(self, points: Positions) -> Floats:
         nearest = [
-            (self.squares - 2.0 * (chunk @ self.positions.T)).min(axis=1) + np.square(chunk).sum(axis=1)
+            (self.squares - 2.0 * (chunk @ self.positions.T)).min(axis=1, initial=np.inf)
+            + np.square(chunk).sum(axis=1)
             for chunk in np.array_split(points, max(len(points) // _CHUNK, 1))
         ]
         distance: Floats = np.sqrt(np.maximum(np.concatenate(nearest).astype(np.float64), 0.0))

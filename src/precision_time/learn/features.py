@@ -13,8 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cost.group import JobGroup
-from ..cost.job import Stack, TimingScope
+from ..cost.job import JobGroup, Stack, TimingScope
 from ..cost.roofline import peak_flops_per_s
 from ..cost.stacks import stack_names
 from ..cost.step import StepCosts

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from ..corpus.jobs import UnsupportedRow, job_of
 from ..corpus.measurement import Measurement
-from ..cost.group import JobGroup, group_key, group_of_jobs
-from ..cost.job import Job
+from ..cost.job import Job, JobGroup, group_key, group_of_jobs
 from ..cost.step import StepCosts, price
 from ..errors import NotFittedError, PrecisionTimeError
 from .features import INDICATORS, group_features

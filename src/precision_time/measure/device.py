@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import platform
 import re
 import shutil
 import subprocess
@@ -12,17 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Self
 
-from ..errors import ConfigError, MissingExtraError, UnknownNameError
-from ..hardware.catalog import get_device
+from ..errors import ConfigError, MissingExtraError
+from ..hardware.inventory import map_device, plain_name
+from ..hardware.inventory_local import processor
 from ..units import KIBI
 from .precisions import CPU_UNSUPPORTED, LEAST_CAPABILITY
 
-_NOISE = re.compile(
-    r"\((?:R|TM|C)\)|@.*$|\b(?:CPU|Intel|OAM|Processor|with .*)\b|\b\d+-Core\b|\s/\s.*$", re.IGNORECASE
-)
-"""What drivers add to names and catalogs leave out."""
 _QUERY_TIMEOUT_S = 10
 _MILLI = 1e-3
 _SELF = Path("/proc/self")
@@ -107,21 +103,11 @@ def find_device(*, kind: str = "auto", name: str | None = None) -> MeasuredDevic
 
 def _cpu(torch: Any, name: str | None) -> MeasuredDevice:
     return MeasuredDevice(
-        name=catalog_name(name or f"CPU-{_processor()}"),
+        name=catalog_name(name or f"CPU-{processor()[0]}"),
         kind="cpu",
         software=f"torch {torch.__version__}, {torch.get_num_threads()} threads",
         framework_version=str(torch.__version__),
     )
-
-
-def _processor() -> str:
-    """The processor as the kernel names it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(named, "") or platform.processor() or platform.machine()
 
 
 def catalog_name(spelling: str) -> str:
@@ -131,13 +117,9 @@ def catalog_name(spelling: str) -> str:
     ('H200-SXM-141GB', 'CPU-Xeon-Platinum-8480+')
     """
     prefix = "CPU-" if spelling.startswith("CPU-") else ""
-    plain = prefix + " ".join(_NOISE.sub(" ", spelling.removeprefix(prefix)).split())
-    for guess in (spelling, plain, plain.replace("CPU-", "CPU-2x", 1)):
-        try:
-            return get_device(guess).name
-        except UnknownNameError:
-            continue
-    return re.sub(r"[\s,;]+", "-", plain) or spelling
+    reported = spelling.removeprefix(prefix)
+    known, _ = map_device(reported)
+    return known or re.sub(r"[\s,;]+", "-", prefix + plain_name(reported)) or spelling
 
 
 class ResourceMonitor:
@@ -161,10 +143,11 @@ class ResourceMonitor:
         self._begin_j: float | None = None
         self._begin_s = 0.0
 
-    def start(self) -> None:
+    def start(self) -> Self:
         """Begin an interval."""
         self._peak = _watch_peak(self._kind)
         self._begin_j, self._begin_s = self._energy_j(), time.perf_counter()
+        return self
 
     def power_w(self) -> float | None:
         """Mean power since `start` [W]; None where nothing measures it."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..io import packaged_toml
+
 DATA = Path(__file__).parent / "data"
-_DOCUMENT = tomllib.loads((DATA / "precisions.toml").read_text(encoding="utf-8"))
+_DOCUMENT = packaged_toml(__package__, "data/precisions.toml")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import csv
 import json
-import math
-import types
-import typing
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, ClassVar, TextIO
 
-from ..errors import CorpusError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from ..errors import CorpusError, validation_problems
 from .trial import TrainingTrial
 
 SCHEMA_VERSION = 1
@@ -37,6 +36,8 @@ _OF_GROUP = ("num_workers", "cpus_per_worker", "gpus_per_worker")
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrialResult:
     """One training run. None: does not apply or was not measured; nothing is ever estimated."""
+
+    __pydantic_config__: ClassVar = ConfigDict(allow_inf_nan=False, coerce_numbers_to_str=True)
 
     # What was asked for.
     campaign: str
@@ -153,21 +154,19 @@ class TrialResult:
         Raises:
             CorpusError: If a column is missing that every result has, or a value cannot be read.
         """
-        given = {}
-        for name, kind in _kinds().items():
-            if name in values:
-                given[name] = _read(name, kind, values[name])
+        given = {name: _parsed(name, values[name]) for name in COLUMNS if name in values}
         try:
-            return cls(**given)
-        except TypeError as error:
+            return _reader().validate_python(given)
+        except ValidationError as error:
             raise CorpusError(
-                f"A trial of a campaign is not complete: {error}. To fix: export it with "
-                "`precision-time campaign export`."
+                f"A result of a campaign cannot be read: {validation_problems(error)}. To fix: export the "
+                "store again with `precision-time campaign export`."
             ) from error
 
 
 COLUMNS = tuple(item.name for item in fields(TrialResult))
 """Of the CSV, in order."""
+_JSON_COLUMNS = frozenset({"sizes", "hosts", "epoch_times_s"})
 
 
 def measured_result(
@@ -272,40 +271,31 @@ def read_results_csv(path: str | Path) -> list[TrialResult]:
     """
     try:
         with open(path, encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file))
+            reader = csv.DictReader(file)
+            names, rows = reader.fieldnames or COLUMNS, list(reader)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise CorpusError(f"{path} cannot be read: {error}. To fix: check the path.") from error
+    if "campaign" not in names or "key" not in names:
+        raise CorpusError(
+            f"{path} is no table of trials: it has no columns 'campaign' and 'key'. To fix: name a file that "
+            "`precision-time campaign export` wrote."
+        )
     return [TrialResult.from_dict({name: cell for name, cell in row.items() if cell}) for row in rows]
 
 
 @cache
-def _kinds() -> dict[str, Any]:
-    """Name of a column -> its type, without the None."""
-    kinds = {}
-    for name, hint in typing.get_type_hints(TrialResult).items():
-        options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-        kinds[name] = next(option for option in options if option is not type(None))
-    return {name: kinds[name] for name in COLUMNS}
+def _reader() -> TypeAdapter[TrialResult]:
+    return TypeAdapter(TrialResult)
 
 
-def _read(name: str, kind: Any, value: Any) -> Any:
-    if value is None:
-        return None
+def _parsed(name: str, value: Any) -> Any:
+    """A value as pydantic checks it: lists and mappings are JSON in a CSV and in the store."""
+    if name not in _JSON_COLUMNS or not isinstance(value, str):
+        return value
     try:
-        if kind in (int, float):
-            number = float(value)
-            if not math.isfinite(number) or (kind is int and not number.is_integer()):
-                raise ValueError("not such a number")
-            return kind(number)
-        if kind is str:
-            return str(value)
-        read = json.loads(value) if isinstance(value, str) else value
-        return dict(read) if isinstance(read, Mapping) else tuple(read)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise CorpusError(
-            f"{name}={str(value)[:60]!r} of a campaign's trial cannot be read: {error}. To fix: export the "
-            "store again with `precision-time campaign export`."
-        ) from error
+        return json.loads(value)
+    except ValueError:
+        return value
 
 
 def _plain(value: Any) -> Any:

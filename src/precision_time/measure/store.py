@@ -17,7 +17,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from ..corpus.schema import COLUMNS as STEP_COLUMNS
@@ -257,9 +256,7 @@ class CampaignStore:
     def __enter__(self) -> CampaignStore:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

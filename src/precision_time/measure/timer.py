@@ -45,7 +45,7 @@ class Timing:
         )
 
 
-def time_calls(run: Run, *, seconds: float, warmed: Callable[[], None] = lambda: None) -> Timing:
+def time_calls(run: Run, *, seconds: float, warmed: Callable[[], object] = lambda: None) -> Timing:
     """Time what `run` calls.
 
     The first call never counts: it compiles, allocates and chooses kernels. A call longer than its share of

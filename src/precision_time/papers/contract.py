@@ -13,6 +13,7 @@ from typing import Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import ConfigError
 from ..learn.stages import DEFAULT_SETTINGS, BoosterSettings
 from ..learn.table import JobTable, MeasuredTable
 from ..workload.graph import OpGraph
@@ -114,7 +115,7 @@ class PredictorOptions:
 
 
 class PublishedPredictor(Protocol):
-    """What can be said of a predictor before it is fitted."""
+    """What is known of a predictor before it is fitted."""
 
     @property
     def title(self) -> str:
@@ -141,6 +142,16 @@ class Estimator(PublishedPredictor, Protocol):
     def fit(self, table: FeatureTable, rows: Ints) -> Fitted:
         """Fit to some rows of a table."""
         ...
+
+
+def require_rows(rows: Ints, title: str) -> None:
+    """Refuse to fit a predictor to nothing.
+
+    Raises:
+        ConfigError: If there is no row.
+    """
+    if not len(rows):
+        raise ConfigError(f"{title} was given no row to learn from. To fix: give measured runs.")
 
 
 def column(jobs: JobTable, name: str) -> Floats:

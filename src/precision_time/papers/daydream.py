@@ -15,6 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from ..cost.terms import KERNEL_TERMS
 from ..learn.stages import DEFAULT_SETTINGS, BoosterSettings
 from ..workload.graph import PRODUCT_CLASSES
 from .contract import FeatureTable, Fitted, Floats, Ints, JobViews, column
@@ -22,7 +23,7 @@ from .precision_aware import PrecisionAware
 
 _COMPUTE_BOUND, _REST = 1.0 / 3.0, 1.0 / 2.0
 _NARROW_BYTES = 2.0
-_NOT_KERNELS = ("host_stall_s", "trainer_s", "offload_s", "host_sync_s", "straggler_s", "contention_s")
+_KERNELS = tuple(f"share.{name}" for name in (*KERNEL_TERMS, "optimizer_s", "unscale_s"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,13 +57,7 @@ class DaydreamWhatIf:
 def what_if(jobs: JobViews) -> Floats:
     """Factor on the fp32 time, shape (n,)."""
     fp32 = jobs.fp32
-    names = [name for name in fp32.names if name.startswith("share.")]
-    kernels = [
-        name
-        for name in names
-        if name.removeprefix("share.") not in _NOT_KERNELS and not name.endswith(("_exposed_s", "_bubble_s"))
-    ]
-    kernel_share = sum((column(fp32, name) for name in kernels), np.zeros(len(jobs)))
+    kernel_share = sum((column(fp32, name) for name in _KERNELS if name in fp32.names), np.zeros(len(jobs)))
     classes = [f"class.{op_class.value}" for op_class in PRODUCT_CLASSES]
     products = sum((column(fp32, name) for name in classes), np.zeros(len(jobs)))
     scaled = products * _COMPUTE_BOUND + (1.0 - products) * _REST

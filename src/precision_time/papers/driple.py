@@ -20,9 +20,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ConfigError, MissingExtraError
+from ..errors import ConfigError, required_module
 from ..workload.graph import OpClass, OpGraph
-from .contract import FeatureTable, Floats, Ints, JobViews, column
+from .contract import FeatureTable, Floats, Ints, JobViews, column, require_rows
 
 SUPER_NODES = 24
 WIDTH, LAYERS = 48, 3
@@ -60,9 +60,9 @@ class FittedDriple:
     network: Any
     means: Floats
     scales: Floats
-    centre: float
+    center: float
     reach: tuple[float, float]
-    """Centred log seconds that an answer lies within: those fitted, and a factor of ten beyond."""
+    """Centered log seconds that an answer lies within: those fitted, and a factor of ten beyond."""
 
     def predict(self, jobs: JobViews) -> Floats:
         """Step times [s], shape (n,)."""
@@ -72,7 +72,7 @@ class FittedDriple:
         with torch.no_grad():
             log_s = _forward(self.network, self.graphs, jobs.architecture, x.astype(np.float32))
         bounded = np.clip(log_s.numpy().astype(np.float64), *self.reach)
-        seconds: Floats = np.exp(bounded + self.centre)
+        seconds: Floats = np.exp(bounded + self.center)
         return seconds
 
 
@@ -90,20 +90,22 @@ class DripleLike:
         """Train on the rows.
 
         Raises:
+            ConfigError: If there are no rows.
             MissingExtraError: If torch is not installed.
         """
+        require_rows(rows, self.title)
         torch, graphs = _torch(), static_graphs(table.graphs)
         draw = np.random.default_rng(self.seed)
         if len(rows) > MOST_ROWS:
             rows = np.sort(draw.choice(rows, size=MOST_ROWS, replace=False))
         jobs = table.jobs.take(rows)
         x, y = _cluster_inputs(jobs), np.log(table.measured_s[rows])
-        means, scales, centre = x.mean(axis=0), np.maximum(x.std(axis=0), 1e-6), float(y.mean())
+        means, scales, center = x.mean(axis=0), np.maximum(x.std(axis=0), 1e-6), float(y.mean())
         inputs = ((x - means) / scales).astype(np.float32)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
             network = _network(graphs.nodes.shape[2], inputs.shape[1])
-        targets = torch.from_numpy((y - centre).astype(np.float32))
+        targets = torch.from_numpy((y - center).astype(np.float32))
         optimizer = torch.optim.Adam(network.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
         steps = self.epochs * -(-len(rows) // BATCH)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=steps)
@@ -121,8 +123,8 @@ class DripleLike:
             network=network,
             means=means,
             scales=scales,
-            centre=centre,
-            reach=(float(y.min()) - centre - _BEYOND, float(y.max()) - centre + _BEYOND),
+            center=center,
+            reach=(float(y.min()) - center - _BEYOND, float(y.max()) - center + _BEYOND),
         )
 
 
@@ -197,7 +199,7 @@ def _network(node_features: int, cluster_features: int) -> Any:
 
 
 def _forward(network: Any, graphs: StaticGraphs, architecture: Ints, x: NDArray[np.float32]) -> Any:
-    """Centred log seconds, shape (n,); each architecture of the rows is embedded once."""
+    """Centered log seconds, shape (n,); each architecture of the rows is embedded once."""
     torch = _torch()
     kinds, which = np.unique(architecture, return_inverse=True)
     hidden = torch.relu(network["entry"](torch.from_numpy(graphs.nodes[kinds])))
@@ -213,10 +215,4 @@ def _forward(network: Any, graphs: StaticGraphs, architecture: Ints, x: NDArray[
 
 
 def _torch() -> Any:
-    try:
-        import torch
-    except ImportError as error:
-        raise MissingExtraError(
-            package="torch", extra="torch", purpose="train the Driple-like network"
-        ) from error
-    return torch
+    return required_module("torch", package="torch", extra="torch", purpose="train the Driple-like network")

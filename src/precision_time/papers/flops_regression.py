@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from .contract import FeatureTable, Floats, Ints, JobViews, column, flops_per_device
+from .contract import FeatureTable, Floats, Ints, JobViews, column, flops_per_device, require_rows
 
 _RIDGE = 1e-3
 _COLUMNS = (
@@ -30,7 +30,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FittedRegression:
-    """Coefficients over centred inputs."""
+    """Coefficients over centered inputs."""
 
     coefficients: Floats
     means: Floats
@@ -53,6 +53,7 @@ class FlopsRegression:
 
     def fit(self, table: FeatureTable, rows: Ints) -> FittedRegression:
         """Least squares on the logarithm of the step time."""
+        require_rows(rows, self.title)
         x = _inputs(table.jobs.take(rows))
         y = np.log(table.measured_s[rows])
         means, scales = x.mean(axis=0), np.maximum(x.std(axis=0), 1e-9)

@@ -15,13 +15,22 @@ from typing import ClassVar
 import numpy as np
 
 from ..learn.table import JobTable
-from .contract import FeatureTable, Floats, Ints, JobViews, bytes_per_device, column, flops_per_device
+from .contract import (
+    FeatureTable,
+    Floats,
+    Ints,
+    JobViews,
+    bytes_per_device,
+    column,
+    flops_per_device,
+    require_rows,
+)
 
 _BYTES = 4.0
 _WEIGHT_PASSES = 3.0
 _NETWORK_SHARE = 0.72
 _LEAST_SHARE = 0.1
-"""Of the step that is taken for compute where the synchronisation alone would exceed it."""
+"""Of the step that is taken for compute where the synchronization alone would exceed it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,6 +54,7 @@ class PaleoLike:
 
     def fit(self, table: FeatureTable, rows: Ints) -> FittedPaleo:
         """The median percent of peak."""
+        require_rows(rows, self.title)
         blind, measured_s = table.jobs.fp32.take(rows), table.measured_s[rows]
         computing_s = np.maximum(measured_s - sync_s(blind), _LEAST_SHARE * measured_s)
         return FittedPaleo(share_of_peak=float(np.median(compute_s(blind) / computing_s)))

@@ -57,9 +57,15 @@ class MeasurementBudget:
     step_time_s: Floats
     """Measured, shape (k,); only `run` returns it."""
     limit: int
-    """How many may be run; running one again costs nothing and gives the same."""
+    """How many may be run; at least 1; running one again costs nothing and gives the same."""
     chosen: list[int] = field(default_factory=list)
     """Configurations run, in order."""
+
+    def __post_init__(self) -> None:
+        if self.limit < 1:
+            raise ConfigError(
+                f"A budget of {self.limit} sample runs gives nothing to fit. To fix: allow at least 1."
+            )
 
     def run(self, index: int) -> float:
         """Step time of one configuration [s].

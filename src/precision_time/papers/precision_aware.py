@@ -21,7 +21,7 @@ from ..errors import ConfigError
 from ..learn.stages import DEFAULT_SETTINGS, BoosterSettings, ByStage, StagedCorrection, fit_stages
 from ..learn.table import JobTable, MeasuredTable
 from ..learn.training import row_weights
-from .contract import FeatureTable, Floats, Ints, JobViews
+from .contract import FeatureTable, Floats, Ints, JobViews, require_rows
 
 SINGLE_PRECISION = ("fp32", "tf32")
 
@@ -68,8 +68,9 @@ class PrecisionAware:
         """Fit the stages to the rows.
 
         Raises:
-            ConfigError: If only single-precision runs are wanted, and there are none.
+            ConfigError: If there are no rows, or none in single precision where only those are wanted.
         """
+        require_rows(rows, self.title)
         if self.fp32_only:
             precisions = np.array([table.measured.measurements[row].precision for row in rows])
             single = np.isin(precisions, SINGLE_PRECISION)

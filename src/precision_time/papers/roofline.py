@@ -14,7 +14,16 @@ from typing import ClassVar
 import numpy as np
 
 from ..learn.table import JobTable
-from .contract import FeatureTable, Floats, Ints, JobViews, bytes_per_device, column, flops_per_device
+from .contract import (
+    FeatureTable,
+    Floats,
+    Ints,
+    JobViews,
+    bytes_per_device,
+    column,
+    flops_per_device,
+    require_rows,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,6 +46,7 @@ class RooflineOnly:
 
     def fit(self, table: FeatureTable, rows: Ints) -> FittedRoofline:
         """The median factor."""
+        require_rows(rows, self.title)
         bound = bound_s(table.jobs.native.take(rows))
         return FittedRoofline(factor=float(np.median(table.measured_s[rows] / bound)))
 

@@ -9,9 +9,8 @@ from itertools import groupby
 
 from ..errors import LayoutError
 from .degrees import nearest_divisor, nearest_multiple
-from .layout import ContextMethod, Layout, PipelineSchedule
+from .layout import ContextMethod, Layout, PipelineSchedule, layers_of_stages
 from .schedules.interleaved import check_groups
-from .stages import layers_of_stages
 
 
 def stage_layers_in_words(layers: Sequence[int]) -> str:
@@ -157,32 +156,32 @@ def check_context(layout: Layout, num_devices: int, heads: int | None, seq_len: 
         )
 
 
-def check_experts(layout: Layout, num_experts: int | None) -> None:
+def check_experts(layout: Layout, num_experts: int) -> None:
     """Refuse expert degrees that do not fit the devices or the experts; 0 experts for a model without.
 
     Raises:
         LayoutError: With the nearest degrees that do.
     """
     ep, expert_tp = layout.ep, layout.tensor_degree_of_experts
-    said = {
+    stated = {
         "ep": ep > 1,
         "expert_tp": layout.expert_tp is not None,
         "expert_capacity": layout.expert_capacity != 0,
     }
-    if num_experts == 0 and any(said.values()):
-        named = ", ".join(f"{name}={getattr(layout, name):g}" for name, given in said.items() if given)
+    if num_experts == 0 and any(stated.values()):
+        named = ", ".join(f"{name}={getattr(layout, name):g}" for name, given in stated.items() if given)
         raise LayoutError(f"{named} is about experts, but the model has none. To fix: leave it away.")
     if layout.expert_capacity < 0:
         raise LayoutError(
             f"expert_capacity={layout.expert_capacity:g} must not be below 0. To fix: 0 drops no tokens, "
-            "1.25 leaves a quarter more room than an even share."
+            "1.25 leaves a quarter more tokens than an even share."
         )
     if ep == 1 and layout.expert_tp is None:
         return
     ranks = layout.tp * layout.cp * layout.dp
     if ranks % (ep * expert_tp):
         tensor = expert_tp if ranks % expert_tp == 0 else nearest_divisor(ranks, expert_tp)
-        best = nearest_divisor(ranks // tensor, ep, lambda degree: not (num_experts or 0) % degree)
+        best = nearest_divisor(ranks // tensor, ep, lambda degree: not num_experts % degree)
         raise LayoutError(
             f"Experts share the devices of a pipeline stage: tp({layout.tp}) * cp({layout.cp}) * "
             f"dp({layout.dp}) = {ranks} does not divide by ep({ep}) * expert_tp({expert_tp}) = "

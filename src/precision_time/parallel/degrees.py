@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from itertools import product
 
 _NEIGHBORS = 8
-"""Divisors tried per axis, the nearest to the degree that was asked for."""
+"""Divisors tried per axis, the nearest to the wanted degree."""
 
 
 def divisors(number: int) -> list[int]:

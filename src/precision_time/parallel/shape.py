@@ -65,7 +65,7 @@ def _kv_heads(node: Node, nodes: tuple[Node, ...]) -> int:
     """Heads in what attention's value input holds; all of them where that is not known.
 
     Keys are counted by the rows of the producer, as a sliding window shortens `n`. A producer stands once
-    among the inputs: a fused projection holds queries, keys and values; what one of two holds is not told.
+    among the inputs: a fused projection holds queries, keys and values; what one of two holds is not known.
     """
     heads = round(node.count)
     if not node.inputs or node.inputs[-1] < 0 or not node.k:

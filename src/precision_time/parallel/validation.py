@@ -2,7 +2,7 @@
 
 The rules are those of the frameworks: Megatron-LM (tensor, pipeline, interleaving, expert degrees),
 DeepSpeed (sharding, offload), Llama 3's context parallelism (two chunks of the sequence per rank, so
-that a causal mask leaves all ranks alike).
+that a causal mask gives all ranks equal work).
 """
 
 from __future__ import annotations
@@ -18,65 +18,32 @@ from .shape import ModelShape
 _FULL_SHARDING = 3
 
 
-def check_layout(
-    layout: Layout,
-    *,
-    num_devices: int,
-    num_layers: int | None = None,
-    heads: int | None = None,
-    kv_heads: int | None = None,
-    seq_len: int | None = None,
-    num_experts: int | None = None,
-    global_batch_size: float | None = None,
-) -> None:
-    """Refuse an invalid layout; counts that are None are not looked at.
-
-    Args:
-        layout: Degrees, schedule, sharding.
-        num_devices: World size.
-        num_layers: Repeated layers of the model.
-        heads: Attention heads.
-        kv_heads: Heads of keys and values.
-        seq_len: Tokens per sample.
-        num_experts: Experts of a layer; 0 for a model that has none.
-        global_batch_size: Samples per optimizer step, where it was stated.
-
-    Raises:
-        LayoutError: With the equation filled in and the nearest degrees that do.
-    """
-    shape = ModelShape(num_layers=num_layers, heads=heads, seq_len=seq_len)
-    _check_world(layout, num_devices, shape)
-    check_pipeline(layout, num_devices, num_layers)
-    check_tensor(layout, num_devices, heads, kv_heads)
-    check_context(layout, num_devices, heads, seq_len)
-    check_experts(layout, num_experts)
-    _check_sharding(layout)
-    _check_batch(layout, global_batch_size)
-
-
 def check_model_layout(
     layout: Layout, shape: ModelShape, *, num_devices: int, global_batch_size: float | None = None
 ) -> None:
-    """`check_layout` with the counts of a model.
+    """Refuse a layout that is invalid for a model; counts of the model that are None are not looked at.
+
+    Args:
+        layout: Degrees, schedule, sharding.
+        shape: What can be cut.
+        num_devices: World size.
+        global_batch_size: Samples per optimizer step, where it was stated.
 
     Raises:
-        LayoutError: As `check_layout`, and if a model without tokens is cut along them.
+        LayoutError: With the equation filled in and the nearest degrees that fulfill it.
     """
     if layout.cp > 1 and shape.heads is None and shape.seq_len is None:
         raise LayoutError(
             f"cp({layout.cp}) cuts sequences, but the model takes none. To fix: cp=1; data "
             "parallelism shares out samples."
         )
-    check_layout(
-        layout,
-        num_devices=num_devices,
-        num_layers=shape.num_layers,
-        heads=shape.heads,
-        kv_heads=shape.kv_heads,
-        seq_len=shape.seq_len,
-        num_experts=shape.num_experts,
-        global_batch_size=global_batch_size,
-    )
+    _check_world(layout, num_devices, shape)
+    check_pipeline(layout, num_devices, shape.num_layers)
+    check_tensor(layout, num_devices, shape.heads, shape.kv_heads)
+    check_context(layout, num_devices, shape.heads, shape.seq_len)
+    check_experts(layout, shape.num_experts)
+    _check_sharding(layout)
+    _check_batch(layout, global_batch_size)
 
 
 def layout_warnings(layout: Layout, shape: ModelShape) -> tuple[str, ...]:
@@ -122,11 +89,11 @@ def degrees_in_words(num_devices: int, degrees: Mapping[str, int], shape: ModelS
 def _check_world(layout: Layout, num_devices: int, shape: ModelShape) -> None:
     if layout.world_size == num_devices:
         return
-    asked = {"tp": layout.tp, "pp": layout.pp, "cp": layout.cp}
+    wanted = {"tp": layout.tp, "pp": layout.pp, "cp": layout.cp}
     raise LayoutError(
         f"Invalid layout: dp({layout.dp}) * tp({layout.tp}) * pp({layout.pp}) * cp({layout.cp}) = "
         f"{layout.world_size}, but there are {num_devices} devices. To fix: "
-        f"{degrees_in_words(num_devices, asked, shape)} with dp the rest, or {layout.world_size} devices."
+        f"{degrees_in_words(num_devices, wanted, shape)} with dp the rest, or {layout.world_size} devices."
     )
 
 
@@ -147,7 +114,7 @@ def _check_sharding(layout: Layout) -> None:
             "To fix: zero=3, or leave it away."
         )
     if layout.prefetch < 0:
-        raise LayoutError(f"prefetch={layout.prefetch} cannot be below 0. To fix: prefetch=1, or 0 for none.")
+        raise LayoutError(f"prefetch={layout.prefetch} is below 0. To fix: prefetch=1, or 0 for none.")
     least = {Offload.NONE: 0, Offload.OPTIMIZER: 1, Offload.PARAMETERS: _FULL_SHARDING}[layout.offload]
     if stage < least:
         raise LayoutError(

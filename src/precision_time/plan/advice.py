@@ -1,7 +1,8 @@
-"""What to change when no layout fits."""
+"""A search in words: why the best layout is faster than the next, and what to change when none fits."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -9,13 +10,39 @@ import numpy as np
 from ..cost.memory import memory_of
 from ..parallel.layout import Checkpointing
 from ..predict.remedies import suggest_fit
+from ..units import format_duration
 from .problem import Problem
-from .pruning import Nearest, fitting
-from .result import Shortfall, layout_name
-from .space import Fixed, Space
+from .result import RankedLayout, Shortfall, layout_name
+from .space import Fixed, Nearest, Space, fitting
 
 _DOUBLINGS = 8
 _MOST_DEVICES = 2**17
+
+_NAMED_TERMS = 2
+"""Terms named on each side."""
+
+
+def why_first(ranked: Sequence[RankedLayout]) -> str:
+    """Why the first layout is faster than the second, in words; empty where there is no second."""
+    if len(ranked) < 2:
+        return ""
+    best, other = ranked[0], ranked[1]
+    gap_s = other.step_time_s - best.step_time_s
+    old, new = other.prediction.terms, best.prediction.terms
+    names = dict.fromkeys((*new, *old))
+    gains = [(_in_words(name), old.get(name, 0.0) - new.get(name, 0.0)) for name in names]
+    gains.sort(key=lambda item: -item[1])
+    less = [f"{format_duration(gain)} less {name}" for name, gain in gains[:_NAMED_TERMS] if gain > 0]
+    more = [f"{format_duration(-gain)} more {name}" for name, gain in gains[::-1][:_NAMED_TERMS] if gain < 0]
+    return (
+        f"{layout_name(best.layout)} beats {layout_name(other.layout)} by {format_duration(gap_s)} "
+        f"({gap_s / other.step_time_s:.1%}): {', '.join(less) or 'no term differs'}"
+        + (f", against {', '.join(more)}." if more else ".")
+    )
+
+
+def _in_words(term: str) -> str:
+    return term.removesuffix("_s").replace("_", " ")
 
 
 def shortfall(problem: Problem, nearest: Nearest, fixed: Fixed) -> Shortfall:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from html import escape
 from itertools import groupby
 from pathlib import Path
 
-from ..cost.terms import TERMS
+from ..cost.terms import OTHER_COLOR, TERMS
 from ..errors import ConfigError
 from ..io import write_atomically
 from ..units import format_bytes, format_duration
 from .timeline import KERNELS, Bar, StepTimeline, Stream, words
 
-COLOURS: Mapping[str, str] = {
+COLORS: Mapping[str, str] = {
     "forward": "#4e79a7",
     "backward": "#59a14f",
     "weight": "#8cd17d",
@@ -24,7 +24,6 @@ COLOURS: Mapping[str, str] = {
     **{term.name.removesuffix("_s"): term.color for term in TERMS},
 }
 """Of each kind of bar."""
-_OTHER = "#bab0ac"
 _WIDTH, _LEFT, _RIGHT = 1200, 180, 20
 _LANE, _GAP, _TITLE = 22, 6, 34
 """Heights of a lane, between lanes, and of a heading [pixels]."""
@@ -33,9 +32,11 @@ _MOST_LANES = 32
 _NARROW = 0.8
 """Mean width of a bar below which a lane is drawn by what fills each pixel [pixels]."""
 _STEPS = 4
-"""Steps in which the shares of a pixel are told apart."""
+"""Steps to which the shares of a pixel are rounded."""
 _TICKS = 8
 _KINDS_OF_FILE = (".svg", ".html")
+_Shares = tuple[tuple[str, int], ...]
+"""Kinds of bars, and how many of _STEPS steps of a pixel each fills."""
 
 
 def check_picture_path(path: Path) -> None:
@@ -62,30 +63,26 @@ def write_picture(step: StepTimeline, path: Path) -> None:
 
 def to_svg(step: StepTimeline) -> str:
     """The step of one device over its streams, and below it the pipeline over its stages."""
-    parts: list[str] = []
-    top = _TITLE
-    parts.append(_text(_LEFT, top - 12, f"One device of the first stage: {step.name}", "heading"))
-    for stream in Stream:
-        bars = [bar for bar in step.device if bar.stream is stream]
-        if bars:
-            parts += _lane(stream.value, bars, top, step.step_time_s)
-            top += _LANE + _GAP
-    parts += _axis(top, step.step_time_s)
-    top += _TITLE
+    streams = {stream.value: [bar for bar in step.device if bar.stream is stream] for stream in Stream}
+    charts = [(f"One device of the first stage: {step.name}", streams)]
     stages = _chosen([list(_tasks(bars)) for _, bars in groupby(step.pipeline, key=lambda bar: bar.stage)])
     if len(stages) > 1:
         shown = "" if len(stages) == step.layout.pp else f", {len(stages)} of {step.layout.pp} shown"
-        parts.append(_text(_LEFT, top + 14, f"Pipeline over its stages{shown}", "heading"))
+        by_stage = {f"stage {bars[0].stage}": bars for bars in stages}
+        charts.append((f"Pipeline over its stages{shown}", by_stage))
+    parts: list[str] = []
+    top = 0
+    for heading, lanes in charts:
+        parts.append(_text(_LEFT, top + 22, heading, "heading"))
         top += _TITLE
-        for bars in stages:
-            parts += _lane(f"stage {bars[0].stage}", bars, top, step.step_time_s)
-            top += _LANE + _GAP
+        for label, bars in lanes.items():
+            if bars:
+                parts += _lane(label, bars, top, step.step_time_s)
+                top += _LANE + _GAP
         parts += _axis(top, step.step_time_s)
         top += _TITLE
     used = {bar.kind for bar in (*step.device, *step.pipeline)}
-    legend, height = _legend(
-        [kind for kind in (*COLOURS, *sorted(used - COLOURS.keys())) if kind in used], top
-    )
+    legend, height = _legend([kind for kind in (*COLORS, *sorted(used - COLORS.keys())) if kind in used], top)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" '
         f'height="{height}" role="img">\n<title>{escape(_headline(step))}</title>\n'
@@ -141,7 +138,7 @@ def _total(step: StepTimeline) -> tuple[str, str, str]:
 
 
 def _chosen(stages: Sequence[list[Bar]]) -> list[list[Bar]]:
-    """All stages, or as many as there is room for."""
+    """All stages, or `_MOST_LANES` of them."""
     if len(stages) <= _MOST_LANES:
         return list(stages)
     last = len(stages) - 1
@@ -154,19 +151,19 @@ def _lane(label: str, bars: Sequence[Bar], top: float, step_s: float) -> Iterato
     yield _text(_LEFT - 8, top + _LANE - 7, label, "label")
     crowded = sum(bar.seconds for bar in bars) * scale < _NARROW * len(bars)
     if crowded:
-        for mix in _by_pixel(bars, scale):
-            title = escape(", ".join(f"{words(kind)} {steps / _STEPS:.0%}" for kind, steps in mix.shares))
-            yield _rectangle(_LEFT + mix.start, top, mix.width, mix.colour, title)
+        for start, width, shares in _by_pixel(bars, scale):
+            title = escape(", ".join(f"{words(kind)} {steps / _STEPS:.0%}" for kind, steps in shares))
+            yield _rectangle(_LEFT + start, top, width, _mixed_color(shares), title)
         return
     for bar in bars:
         title = escape(f"{bar.name}: {format_duration(bar.seconds)} from {format_duration(bar.start_s)}")
         x = _LEFT + bar.start_s * scale
-        yield _rectangle(x, top, bar.seconds * scale, COLOURS.get(bar.kind, _OTHER), title)
+        yield _rectangle(x, top, bar.seconds * scale, COLORS.get(bar.kind, OTHER_COLOR), title)
 
 
-def _rectangle(x: float, top: float, width: float, colour: str, title: str) -> str:
+def _rectangle(x: float, top: float, width: float, color: str, title: str) -> str:
     return (
-        f'<rect x="{x:.2f}" y="{top}" width="{width:.2f}" height="{_LANE}" fill="{colour}">'
+        f'<rect x="{x:.2f}" y="{top}" width="{width:.2f}" height="{_LANE}" fill="{color}">'
         f"<title>{title}</title></rect>"
     )
 
@@ -185,8 +182,8 @@ def _tasks(bars: Iterable[Bar]) -> Iterator[Bar]:
         yield whole
 
 
-def _by_pixel(bars: Sequence[Bar], scale: float) -> Iterator[_Mix]:
-    """Stretches of whole pixels, each with the shares of the kinds of bars in it."""
+def _by_pixel(bars: Sequence[Bar], scale: float) -> Iterator[tuple[int, int, _Shares]]:
+    """First pixel, number of pixels and shares of the kinds of bars, by stretches of equal shares."""
     pixels: dict[int, dict[str, float]] = {}
     for bar in bars:
         for pixel in range(math.floor(bar.start_s * scale), math.ceil(bar.end_s * scale)):
@@ -196,33 +193,22 @@ def _by_pixel(bars: Sequence[Bar], scale: float) -> Iterator[_Mix]:
     mixed = [(pixel, _shares(filled)) for pixel, filled in sorted(pixels.items())]
     for (_, shares), run in groupby(enumerate(mixed), key=lambda item: (item[1][0] - item[0], item[1][1])):
         pixel, *others = (pixel for _, (pixel, _) in run)
-        yield _Mix(start=pixel, width=len(others) + 1, shares=shares)
+        yield pixel, len(others) + 1, shares
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Mix:
-    """A stretch too narrow for its bars."""
-
-    start: int
-    """Pixels from the start of the step."""
-    width: int
-    shares: tuple[tuple[str, int], ...]
-    """Kinds and their steps of _STEPS."""
-
-    @property
-    def colour(self) -> str:
-        """The colours of the kinds mixed by their shares, with white where nothing is."""
-        total = max(sum(steps for _, steps in self.shares), _STEPS)
-        mixed = [255.0, 255.0, 255.0]
-        for kind, steps in self.shares:
-            code = COLOURS.get(kind, _OTHER)
-            for channel in range(3):
-                mixed[channel] -= (255 - int(code[2 * channel + 1 : 2 * channel + 3], 16)) * steps / total
-        return "#" + "".join(f"{round(value):02x}" for value in mixed)
+def _mixed_color(shares: _Shares) -> str:
+    """The colors of the kinds mixed by their shares, with white where nothing is."""
+    total = max(sum(steps for _, steps in shares), _STEPS)
+    mixed = [255.0, 255.0, 255.0]
+    for kind, steps in shares:
+        code = COLORS.get(kind, OTHER_COLOR)
+        for channel in range(3):
+            mixed[channel] -= (255 - int(code[2 * channel + 1 : 2 * channel + 3], 16)) * steps / total
+    return "#" + "".join(f"{round(value):02x}" for value in mixed)
 
 
-def _shares(filled: Mapping[str, float]) -> tuple[tuple[str, int], ...]:
-    """Parts of a pixel in coarse steps, so that stretches that look alike are one."""
+def _shares(filled: Mapping[str, float]) -> _Shares:
+    """Parts of a pixel in coarse steps, so that stretches that look the same are one."""
     steps = {kind: round(_STEPS * part) for kind, part in filled.items()}
     found = tuple(sorted((kind, count) for kind, count in steps.items() if count))
     return found or ((max(filled, key=lambda kind: filled[kind]), 1),)
@@ -241,7 +227,7 @@ def _axis(top: float, step_s: float) -> Iterator[str]:
 
 
 def _legend(kinds: Iterable[str], top: float) -> tuple[list[str], int]:
-    """Colour and name of each kind in rows, and where they end."""
+    """Color and name of each kind in rows, and where they end."""
     parts: list[str] = []
     x, y = float(_LEFT), top
     for kind in kinds:
@@ -249,7 +235,9 @@ def _legend(kinds: Iterable[str], top: float) -> tuple[list[str], int]:
         width = 26.0 + 6.6 * len(name)
         if x + width > _WIDTH - _RIGHT:
             x, y = float(_LEFT), y + 20
-        parts.append(f'<rect x="{x:.1f}" y="{y}" width="12" height="12" fill="{COLOURS.get(kind, _OTHER)}"/>')
+        parts.append(
+            f'<rect x="{x:.1f}" y="{y}" width="12" height="12" fill="{COLORS.get(kind, OTHER_COLOR)}"/>'
+        )
         parts.append(_text(x + 16, y + 10, name, "key"))
         x += width
     return parts, int(y + 30)

@@ -1,29 +1,40 @@
-"""Candidates priced in chunks, here or in other processes."""
+"""Candidates priced in chunks, here or in other processes, and lower bounds of those not priced yet."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from functools import partial
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..cost.group import group_of_jobs
-from ..cost.step import StepCosts, price
+from ..arrays import Floats, Indices
+from ..cost.job import Job, group_of_jobs
+from ..cost.step import price
 from ..cost.terms import TERMS
 from ..executor import Executor, in_chunks
 from ..learn.serving import on_reference
 from ..learn.table import JobTable, group_table
-from ..parallel.layout import Layout
+from ..parallel.layout import Layout, PipelineSchedule
+from ..parallel.schedules.contract import StageTimes
+from ..parallel.schedules.registry import schedule_of
 from .problem import Problem
 
-Floats = NDArray[np.float64]
 _CHUNK = 32
 """Layouts per task: a tenth of a second."""
 _OWN_TERMS = frozenset(term.name for term in TERMS if term.by_sharding)
 """Terms that change with the sharding or the schedule."""
+_PLAIN: Mapping[str, Any] = {
+    "zero_stage": 0,
+    "shard_size": 0,
+    "reshard_after_forward": True,
+    "prefetch": 1,
+    "virtual_pp": 1,
+    "schedule": PipelineSchedule.ONE_F_ONE_B,
+}
+"""What layouts of one family may differ in."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,31 +54,25 @@ class Priced:
 def price_layouts(problem: Problem, layouts: Sequence[Layout]) -> Priced:
     """Analytical times and features of some layouts, one after the other."""
     problem = problem.here()
-    tables: list[JobTable] = []
-    references: list[JobTable] = []
-    shared: list[float] = []
-    bubbles: list[float] = []
-    for layout in layouts:
-        group = problem.group(layout)
-        costs = price(group)
-        tables.append(group_table(group, costs))
-        shared.append(_shared_s(costs))
-        bubbles.append(float(costs.terms["pipeline_bubble_s"][0]))
-        job = problem.job(layout)
-        reference = on_reference(job)
-        if reference is not job:
-            group = group_of_jobs([reference])
-            references.append(group_table(group, price(group)))
+    return joined([_priced(problem, layout) for layout in layouts])
+
+
+def _priced(problem: Problem, layout: Layout) -> Priced:
+    group, job = problem.group(layout), problem.job(layout)
+    costs = price(group)
+    shared = [seconds for name, seconds in costs.terms.items() if name not in _OWN_TERMS]
+    reference = on_reference(job)
     return Priced(
-        table=joined_tables(tables),
-        reference=joined_tables(references) if references else None,
-        shared_s=np.array(shared),
-        bubble_s=np.array(bubbles),
+        table=group_table(group, costs),
+        reference=None if reference is job else _table_of(reference),
+        shared_s=reduce(np.add, shared),
+        bubble_s=costs.terms["pipeline_bubble_s"],
     )
 
 
-def _shared_s(costs: StepCosts) -> float:
-    return float(sum(seconds[0] for name, seconds in costs.terms.items() if name not in _OWN_TERMS))
+def _table_of(job: Job) -> JobTable:
+    group = group_of_jobs([job])
+    return group_table(group, price(group))
 
 
 def priced_by(
@@ -94,18 +99,94 @@ def joined(parts: Sequence[Priced]) -> Priced:
     """All parts as one, in their order."""
     references = [part.reference for part in parts if part.reference is not None]
     return Priced(
-        table=joined_tables([part.table for part in parts]),
-        reference=joined_tables(references) if references else None,
+        table=_joined_tables([part.table for part in parts]),
+        reference=_joined_tables(references) if references else None,
         shared_s=np.concatenate([part.shared_s for part in parts]),
         bubble_s=np.concatenate([part.bubble_s for part in parts]),
     )
 
 
-def joined_tables(tables: Sequence[JobTable]) -> JobTable:
-    """Tables with the same columns below each other."""
-    columns: dict[str, Any] = {"names": tables[0].names}
-    for item in fields(JobTable):
-        values = [getattr(table, item.name) for table in tables]
-        if item.name != "names":
-            columns[item.name] = np.concatenate(values)
-    return JobTable(**columns)
+def _joined_tables(tables: Sequence[JobTable]) -> JobTable:
+    arrays = [item.name for item in fields(JobTable) if item.name != "names"]
+    columns = {name: np.concatenate([getattr(table, name) for table in tables]) for name in arrays}
+    return JobTable(names=tables[0].names, **columns)
+
+
+def families_of(layouts: Sequence[Layout]) -> list[list[Layout]]:
+    """Layouts that run the same kernels, whatever they shard and in whatever order, together."""
+    families: dict[Layout, list[Layout]] = defaultdict(list)
+    for layout in layouts:
+        families[replace(layout, **_PLAIN)].append(layout)
+    return list(families.values())
+
+
+@dataclass(slots=True)
+class Bounds:
+    """Lower bounds of the corrected times of layouts that are not priced yet.
+
+    A family shares its kernels and what its tensor, context and expert ranks exchange; the pipeline's
+    bubble changes with the schedule as the formulas say. Times the least correction seen so far in layouts
+    that are cut and sharded in the same ways.
+    """
+
+    layouts: list[Layout]
+    base_s: Floats
+    """Analytical time of what the family shares, and of the bubble."""
+    least: dict[Hashable, float] = field(default_factory=dict)
+    """The least correction by kind."""
+
+    def of(self, rows: Indices) -> Floats:
+        """Bounds of some of the layouts [s]."""
+        least = [self.least[_kind(self.layouts[row])] for row in rows]
+        bounds: Floats = self.base_s[rows] * np.array(least)
+        return bounds
+
+    def samples(self, count: int) -> Indices:
+        """The layouts with the lowest bounds, up to `count` of each kind."""
+        taken: dict[Hashable, int] = defaultdict(int)
+        chosen: list[int] = []
+        for row in np.argsort(self.base_s, kind="stable").tolist():
+            kind = _kind(self.layouts[row])
+            taken[kind] += 1
+            if taken[kind] <= count:
+                chosen.append(row)
+        return np.array(chosen, dtype=np.intp)
+
+    def learn(self, rows: Indices, priced: Priced, corrected_s: Floats) -> None:
+        """Take note of layouts that were priced since."""
+        corrections = corrected_s / priced.table.analytical_s
+        for row, correction in zip(rows, corrections.tolist(), strict=True):
+            kind = _kind(self.layouts[row])
+            self.least[kind] = min(correction, self.least.get(kind, correction))
+
+
+def bounds_of(families: Sequence[Sequence[Layout]], first: Priced) -> Bounds:
+    """Bounds of all but the first layouts of families; of use once `samples` were learned from.
+
+    Args:
+        families: Layouts by family.
+        first: Prices of the first of each.
+    """
+    layouts: list[Layout] = []
+    base_s: list[float] = []
+    rows = zip(families, first.shared_s.tolist(), first.bubble_s.tolist(), strict=True)
+    for members, shared_s, bubble_s in rows:
+        own = _bubble_share(members[0])
+        relative = bubble_s / own if own else 0.0
+        layouts += members[1:]
+        base_s += [shared_s + relative * _bubble_share(layout) for layout in members[1:]]
+    return Bounds(layouts=layouts, base_s=np.array(base_s))
+
+
+def _kind(layout: Layout) -> Hashable:
+    """How a layout is cut and sharded: what corrections differ by most."""
+    return (layout.zero_stage, layout.schedule, layout.tp > 1, layout.pp > 1, layout.checkpointing)
+
+
+def _bubble_share(layout: Layout) -> float:
+    """Idle time by formula, in passes of a micro batch through a stage; equal stages."""
+    if layout.pp == 1:
+        return 0.0
+    times = StageTimes(forward_s=1.0 / 3.0, backward_s=2.0 / 3.0)
+    schedule = schedule_of(layout.schedule)
+    return float(schedule.bubble_s(layout.pp, layout.virtual_pp, layout.num_micro_batches, times))

@@ -9,8 +9,7 @@ from uuid import uuid4
 
 import numpy as np
 
-from ..cost.group import JobGroup, group_of_jobs
-from ..cost.job import Job, Stack
+from ..cost.job import Job, JobGroup, Stack, group_of_jobs
 from ..cost.memory import memory_of, total_bytes
 from ..diagnostics import Diagnostic
 from ..hardware.device import Cluster

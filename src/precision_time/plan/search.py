@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Floats
 from ..diagnostics import Diagnostics
 from ..errors import ConfigError, LayoutError
 from ..executor import Executor, in_chunks
@@ -19,16 +19,12 @@ from ..parallel.layout import Layout
 from ..parallel.shape import model_shape
 from ..parallel.validation import layout_warnings
 from ..predict.predictor import RunLength, predict_job
-from .advice import shortfall
-from .bounds import bounds_of, families_of
-from .explain import why_first
-from .pricing import Priced, priced_by
+from .advice import shortfall, why_first
+from .pricing import Priced, bounds_of, families_of, priced_by
 from .problem import Problem
-from .pruning import Pruned, fitting_of, merged
 from .result import LayoutSearch, RankedLayout, SearchCounts
-from .space import Fixed, Space
+from .space import Fixed, Pruned, Space, fitting_of, merged
 
-Floats = NDArray[np.float64]
 Progress = Callable[[str, int, int], None]
 """Called with what is done now, how much of it is done, and how much there is."""
 
@@ -42,7 +38,7 @@ _ROUND = 256
 """Layouts between two looks at the best so far."""
 _COVERAGE = 0.9
 """Of intervals that are not shown."""
-_REASONS_SAID = 3
+_REASONS_NAMED = 3
 
 
 def search_layouts(
@@ -58,8 +54,8 @@ def search_layouts(
 ) -> LayoutSearch:
     """The fastest layouts of a job.
 
-    Candidates are checked, pruned by memory, and priced unless a lower bound (`bounds.py`) rules them out.
-    The ranking is by the corrected time of all that were priced.
+    Candidates are checked, pruned by memory, and priced unless a lower bound rules them out
+    (`pricing.Bounds`). The ranking is by the corrected time of all that were priced.
 
     Args:
         problem: Workload, cluster, precision, software and global batch.
@@ -69,7 +65,7 @@ def search_layouts(
         over: What runs the chunks of candidates: `map`, or the map of a pool (`process_map`) or a cluster.
         predictor: Instead of the shipped one.
         coverage: Probability that the intervals hold, 0..1.
-        progress: Told of every step.
+        progress: Called at every step.
 
     Returns:
         Ranked layouts; none where nothing fits, with what misses and what to change.
@@ -81,13 +77,13 @@ def search_layouts(
     if top < 1:
         raise ConfigError(f"top={top} leaves nothing to show. To fix: top=1 or more.")
     start = time.perf_counter()
-    tell = progress or _silent
-    space, kept = _candidates(problem, fixed or {}, over, tell)
+    report = progress or _ignored
+    space, kept = _candidates(problem, fixed or {}, over, report)
     pricing = _Pricing(
         problem=problem,
         predictor=predictor or shipped_predictor(),
         over=over,
-        tell=lambda done: tell("pricing", done, len(kept.layouts)),
+        report=lambda done: report("pricing", done, len(kept.layouts)),
     )
     if kept.layouts:
         _price(pricing, kept.layouts, top, exhaustive)
@@ -118,11 +114,11 @@ def search_layouts(
     )
 
 
-def _silent(what: str, done: int, total: int) -> None:
-    """Nobody listens."""
+def _ignored(what: str, done: int, total: int) -> None:
+    """Progress that is not shown."""
 
 
-def _candidates(problem: Problem, fixed: Fixed, over: Executor, tell: Progress) -> tuple[Space, Pruned]:
+def _candidates(problem: Problem, fixed: Fixed, over: Executor, report: Progress) -> tuple[Space, Pruned]:
     """What fits within a fast domain, else what fits with tensor parallelism across them.
 
     Raises:
@@ -130,32 +126,32 @@ def _candidates(problem: Problem, fixed: Fixed, over: Executor, tell: Progress) 
     """
     for beyond in (False, True):
         space = Space(problem=problem, fixed=fixed, beyond_domain=beyond)
-        kept = _pruned(problem, space, over, tell)
+        kept = _pruned(problem, space, over, report)
         if kept.layouts:
             break
     if kept.nearest is None:
-        reasons = "; ".join(reason for reason, _ in space.refused.most_common(_REASONS_SAID))
+        reasons = "; ".join(reason for reason, _ in space.refused.most_common(_REASONS_NAMED))
         raise LayoutError(
             f"No layout of {problem.workload.name} over {problem.cluster.num_devices} devices holds with "
             f"global_batch_size={problem.global_batch_size}"
-            f"{' and ' + _said(fixed) if fixed else ''}: {reasons or 'no degrees divide the devices'}. "
+            f"{' and ' + _in_words(fixed) if fixed else ''}: {reasons or 'no degrees divide the devices'}. "
             "To fix: fix fewer fields, or use a batch that the replicas divide."
         )
     return space, kept
 
 
-def _said(fixed: Fixed) -> str:
+def _in_words(fixed: Fixed) -> str:
     return ", ".join(f"{name}={'/'.join(map(str, values))}" for name, values in fixed.items())
 
 
-def _pruned(problem: Problem, space: Space, over: Executor, tell: Progress) -> Pruned:
+def _pruned(problem: Problem, space: Space, over: Executor, report: Progress) -> Pruned:
     """All candidates of a space that fit."""
     frames = tuple(space.frames())
     parts: list[Pruned] = []
     chunks = in_chunks(frames, _FRAMES)
     for part in over(partial(fitting_of, problem), chunks):
         parts.append(part)
-        tell("fitting", len(parts), len(chunks))
+        report("fitting", len(parts), len(chunks))
     return merged(parts)
 
 
@@ -166,14 +162,14 @@ class _Pricing:
     problem: Problem
     predictor: TrainedPredictor
     over: Executor
-    tell: Callable[[int], None]
+    report: Callable[[int], None]
     layouts: list[Layout] = field(default_factory=list)
     corrected_s: list[float] = field(default_factory=list)
 
     def __call__(self, layouts: Sequence[Layout]) -> tuple[Priced, Floats]:
         """Analytical and corrected times of some layouts more."""
         before = len(self.layouts)
-        priced = priced_by(self.problem, layouts, self.over, lambda done: self.tell(before + done))
+        priced = priced_by(self.problem, layouts, self.over, lambda done: self.report(before + done))
         times = step_times(priced.table, self.predictor, coverage=_COVERAGE, reference=priced.reference)
         self.layouts += layouts
         self.corrected_s += times.step_time_s.tolist()

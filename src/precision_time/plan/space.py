@@ -1,7 +1,7 @@
 """The layouts that a model can take on a cluster: degrees, sharding, schedules, batches, recomputation.
 
 A `Frame` fixes everything but the micro batch and the recomputation; those two are what memory decides,
-and they are walked through from the smallest need to the largest (`pruning.py`).
+and `fitting` walks through them from the smallest need to the largest.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import product
-from typing import Any
+from itertools import groupby, product
+from typing import Any, get_type_hints
 
+from ..cost.memory import micro_batches_in_flight
 from ..errors import ConfigError, LayoutError, UnknownNameError
-from ..parallel.layout import Checkpointing, ContextMethod, Layout, Offload, PipelineSchedule
+from ..parallel.layout import Checkpointing, Layout, PipelineSchedule, layers_of_stages
 from ..parallel.schedules.registry import searched_schedules
 from ..parallel.shape import ModelShape, model_shape
-from ..parallel.stages import layers_of_stages
 from ..parallel.validation import check_model_layout
 from .problem import Problem
 
@@ -27,12 +27,6 @@ _LEAST_TOKENS = 2048
 _MOST_STAGES = 64
 _HYBRID_DOMAINS = (1, 8)
 """Hybrid sharding keeps a copy of the model within so many nodes."""
-_ENUMS: Mapping[str, type[StrEnum]] = {
-    "checkpointing": Checkpointing,
-    "context_method": ContextMethod,
-    "offload": Offload,
-    "schedule": PipelineSchedule,
-}
 _ALIASES = {
     "zero": "zero_stage",
     "vpp": "virtual_pp",
@@ -44,7 +38,7 @@ _ALIASES = {
 }
 _TRUE, _FALSE = frozenset({"true", "yes", "on", "1"}), frozenset({"false", "no", "off", "0"})
 _NUMBERS = re.compile(r"\d[\d.,x]*")
-_FIELDS = {item.name: item for item in fields(Layout)}
+_FIELDS = get_type_hints(Layout)
 Fixed = Mapping[str, tuple[Any, ...]]
 
 
@@ -286,17 +280,93 @@ def parse_fixed(pairs: Sequence[str]) -> dict[str, tuple[Any, ...]]:
 
 def _value(name: str, word: str) -> Any:
     """A field's value from its word."""
-    kind = _FIELDS[name].type
+    kind = _FIELDS[name]
+    words = tuple(kind) if isinstance(kind, type) and issubclass(kind, StrEnum) else ()
     try:
-        if name in _ENUMS:
-            return _ENUMS[name](word)
-        if kind == "bool":
+        if words or kind is float:
+            return kind(word)
+        if kind is bool:
             return {**dict.fromkeys(_TRUE, True), **dict.fromkeys(_FALSE, False)}[word]
-        if str(kind).startswith("int"):
+        if kind in (int, int | None):
             return int(word)
-        if kind == "float":
-            return float(word)
     except (KeyError, ValueError):
-        known = ", ".join(_ENUMS[name]) if name in _ENUMS else f"a value of type {kind}"
-        raise ConfigError(f"{name}={word} cannot be. To fix: use {known}.") from None
-    raise ConfigError(f"{name} cannot be fixed from a word. To fix: give a Layout to predict_job instead.")
+        known = ", ".join(words) or f"a value of type {getattr(kind, '__name__', kind)}"
+        raise ConfigError(f"{name}={word} is invalid. To fix: use {known}.") from None
+    raise ConfigError(f"{name} is not a single number or word. To fix: give a Layout to predict_job instead.")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Nearest:
+    """The layout that needs the least memory, and how much."""
+
+    layout: Layout
+    needed_bytes: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pruned:
+    """What is left of frames, and what was left out by which rule."""
+
+    layouts: tuple[Layout, ...] = ()
+    too_large: int = 0
+    """Layouts that do not fit."""
+    recomputing: int = 0
+    """Layouts that recompute although the same one with less recomputation fits."""
+    nearest: Nearest | None = None
+
+
+def fitting(problem: Problem, frame: Frame) -> Pruned:
+    """The layouts of a frame that fit, each micro batch with the least recomputation that does.
+
+    Args:
+        problem: What is sought a layout for.
+        frame: Candidates; memory grows with their micro batch and shrinks with their recomputation.
+    """
+    capacity = problem.cluster.device.memory_bytes
+    modes = frame.checkpointing
+    least = frame.layout(frame.batches[0], modes[-1])
+    nearest = Nearest(layout=least, needed_bytes=problem.needed_bytes(least)[0])
+    if nearest.needed_bytes > capacity:
+        return Pruned(too_large=len(frame), nearest=nearest)
+    found: list[Layout] = []
+    recomputing = start = 0
+    for batches in _alike(frame):
+        needed: dict[int, tuple[float, ...]] = {}
+        for place, batch in enumerate(batches):
+            while start < len(modes):
+                if start not in needed:
+                    first = frame.layout(batches[0], modes[start])
+                    needed[start] = problem.needed_bytes(first, [size for size, _ in batches])
+                if needed[start][place] <= capacity:
+                    found.append(frame.layout(batch, modes[start]))
+                    recomputing += len(modes) - 1 - start
+                    break
+                start += 1
+    too_large = len(frame) - len(found) - recomputing
+    return Pruned(layouts=tuple(found), too_large=too_large, recomputing=recomputing, nearest=nearest)
+
+
+def _alike(frame: Frame) -> list[list[tuple[float, int]]]:
+    """The batches of a frame in runs that keep as many micro batches alive: their memory is one array."""
+
+    def alive(batch: tuple[float, int]) -> float:
+        return micro_batches_in_flight(0, frame.layout(batch, frame.checkpointing[0]))
+
+    return [list(run) for _, run in groupby(frame.batches, key=alive)]
+
+
+def fitting_of(problem: Problem, frames: Sequence[Frame]) -> Pruned:
+    """`fitting` of several frames, together."""
+    problem = problem.here()
+    return merged([fitting(problem, frame) for frame in frames])
+
+
+def merged(parts: Sequence[Pruned]) -> Pruned:
+    """All parts as one, in their order."""
+    found = [part.nearest for part in parts if part.nearest is not None]
+    return Pruned(
+        layouts=tuple(layout for part in parts for layout in part.layouts),
+        too_large=sum(part.too_large for part in parts),
+        recomputing=sum(part.recomputing for part in parts),
+        nearest=min(found, key=lambda nearest: nearest.needed_bytes, default=None),
+    )

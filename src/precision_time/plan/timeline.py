@@ -6,16 +6,15 @@ everything lasts comes from the prediction, so that the bars add up to its step 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import groupby
-from typing import Any
 
-from ..cost.group import group_of_jobs
-from ..cost.job import Job
+from ..cost.job import Job, group_of_jobs
 from ..cost.step import StepCosts, price
-from ..cost.terms import TERMS, Pass
+from ..cost.terms import EXPOSED_TERMS, TERMS, Pass
 from ..parallel.layout import Checkpointing, Layout
 from ..parallel.schedules.contract import StageTimes, Work
 from ..parallel.schedules.simulate import Span, simulate
@@ -27,7 +26,7 @@ _TAIL, _BACKWARD_ONLY, _EVEN = (
     frozenset(term.name for term in TERMS if term.stands is stands)
     for stands in (Pass.END, Pass.BACKWARD, Pass.MIRRORED)
 )
-"""Terms after the last backward pass, in the backward pass alone, and in both passes alike."""
+"""Terms after the last backward pass, in the backward pass alone, and in both passes equally."""
 _GATHERED_FORWARD = 1.0 / 3.0
 """Of the exchange of ZeRO 3: one gather forward; a gather and a scatter backward."""
 KERNELS = frozenset({"forward", "backward", "weight"})
@@ -118,7 +117,7 @@ def step_timeline(job: Job, prediction: Prediction) -> StepTimeline:
         for bar in _stage_bars(_stretched(spans, stretch), passes, prediction.step_time_s - tail_s)
     ]
     idle_s = simulated.idle_s[0]
-    first = _with_gaps(stages[0], simulated.step_s, passes.bubble_s / idle_s if idle_s > 1e-12 else 0.0)
+    first = _with_gaps(stages[0], passes.bubble_s / idle_s if idle_s > 1e-12 else 0.0)
     device = [*_stage_bars(first, passes, prediction.step_time_s - tail_s)]
     return StepTimeline(
         prediction=prediction,
@@ -132,16 +131,14 @@ def _passes(job: Job, prediction: Prediction) -> _Passes:
     """The terms by pass."""
     costs = price(group_of_jobs([job]))
     share = _forward_share(job, costs)
-    forward: dict[str, float] = {}
-    backward: dict[str, float] = {}
-    tail: dict[str, float] = {}
+    forward, backward, tail = (defaultdict[str, float](float) for _ in range(3))
     for name, seconds in prediction.terms.items():
-        exposed = name in costs.exposed_names
+        exposed = name in EXPOSED_TERMS
         kind = name.removesuffix("_s") if exposed or name in _TAIL or name == "recompute_s" else ""
         if name == _BUBBLE:
             continue
         if name in _TAIL or (name == "data_exposed_s" and job.layout.zero_stage < 3):
-            tail[kind] = tail.get(kind, 0.0) + seconds
+            tail[kind] += seconds
             continue
         if name in _BACKWARD_ONLY:
             part = 0.0
@@ -149,8 +146,8 @@ def _passes(job: Job, prediction: Prediction) -> _Passes:
             part = 0.5
         else:
             part = _GATHERED_FORWARD if exposed else share
-        forward[kind or "forward"] = forward.get(kind or "forward", 0.0) + part * seconds
-        backward[kind or "backward"] = backward.get(kind or "backward", 0.0) + (1.0 - part) * seconds
+        forward[kind or "forward"] += part * seconds
+        backward[kind or "backward"] += (1.0 - part) * seconds
     corrected = prediction.step_time_s / max(prediction.analytical_step_time_s, 1e-12)
     shown = sum(float(costs.terms.get(f"{axis}_exposed_s", [0.0])[0]) for axis in costs.link_seconds)
     return _Passes(
@@ -169,43 +166,34 @@ def _forward_share(job: Job, costs: StepCosts) -> float:
     kernels = sum(
         float(seconds[0])
         for name, seconds in again.items()
-        if name not in costs.exposed_names | _TAIL | {"recompute_s", "host_stall_s"}
+        if name not in {*EXPOSED_TERMS, *_TAIL, "recompute_s", "host_stall_s"}
     )
     return min(float(again["recompute_s"][0]) / kernels, 1.0) if kernels else 1.0 / 3.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Slot:
-    """A task and when it runs."""
-
-    span: Span
-    start_s: float
-    end_s: float
+def _stretched(spans: Sequence[Span], factor: float) -> list[Span]:
+    return [replace(span, start_s=span.start_s * factor, end_s=span.end_s * factor) for span in spans]
 
 
-def _stretched(spans: Sequence[Span], factor: float) -> list[_Slot]:
-    return [_Slot(span=span, start_s=span.start_s * factor, end_s=span.end_s * factor) for span in spans]
-
-
-def _with_gaps(spans: Sequence[Span], end_s: float, factor: float) -> list[_Slot]:
+def _with_gaps(spans: Sequence[Span], factor: float) -> list[Span]:
     """The tasks at their length, the gaps between them times `factor`."""
-    slots: list[_Slot] = []
+    moved: list[Span] = []
     clock = simulated = 0.0
     for span in spans:
         clock += (span.start_s - simulated) * factor
-        slots.append(_Slot(span=span, start_s=clock, end_s=clock + span.end_s - span.start_s))
-        clock, simulated = slots[-1].end_s, span.end_s
-    return slots
+        moved.append(replace(span, start_s=clock, end_s=clock + span.end_s - span.start_s))
+        clock, simulated = moved[-1].end_s, span.end_s
+    return moved
 
 
-def _stage_bars(slots: Sequence[_Slot], passes: _Passes, until_s: float) -> Iterator[Bar]:
+def _stage_bars(spans: Sequence[Span], passes: _Passes, until_s: float) -> Iterator[Bar]:
     """Bars of a stage from 0 to the end of the step: tasks in their parts, gaps, and the tail."""
-    stage = slots[0].span.stage
+    stage = spans[0].stage
     clock = 0.0
-    for slot in slots:
-        yield from _bubble(stage, clock, slot.start_s)
-        yield from _task_bars(slot, passes)
-        clock = slot.end_s
+    for span in spans:
+        yield from _bubble(stage, clock, span.start_s)
+        yield from _task_bars(span, passes)
+        clock = span.end_s
     yield from _bubble(stage, clock, until_s)
     clock = until_s
     for kind, seconds in passes.tail.items():
@@ -223,13 +211,13 @@ def _bubble(stage: int, start_s: float, end_s: float) -> Iterator[Bar]:
         )
 
 
-def _task_bars(slot: _Slot, passes: _Passes) -> Iterator[Bar]:
+def _task_bars(span: Span, passes: _Passes) -> Iterator[Bar]:
     """A task's kernels, then the communication that shows in it."""
-    task = slot.span.task
+    task = span.task
     forward = task.work is Work.FORWARD
     parts = passes.forward if forward else passes.backward
     whole = sum(parts.values()) or 1.0
-    clock, length = slot.start_s, slot.end_s - slot.start_s
+    clock, length = span.start_s, span.end_s - span.start_s
     for kind in sorted(parts, key=lambda kind: (kind not in KERNELS, kind.endswith("_exposed"))):
         seconds = length * parts[kind] / whole
         kernels = kind in KERNELS
@@ -239,7 +227,7 @@ def _task_bars(slot: _Slot, passes: _Passes) -> Iterator[Bar]:
             name=f"{words(named)} {task.micro_batch}{chunk}" if kernels else words(kind),
             kind=named,
             stream=Stream.COMMUNICATION if kind.endswith("_exposed") else Stream.COMPUTE,
-            stage=slot.span.stage,
+            stage=span.stage,
             start_s=clock,
             end_s=clock + seconds,
             micro_batch=task.micro_batch,
@@ -249,7 +237,8 @@ def _task_bars(slot: _Slot, passes: _Passes) -> Iterator[Bar]:
 
 def _overlapped(bars: Sequence[Bar], seconds: float) -> Iterator[Bar]:
     """Communication behind the computation, as late as it can be: under the last backward passes."""
-    for bar in sorted((bar for bar in bars if bar.kind in KERNELS), key=_latest_backward_first):
+    latest_backward_first = sorted(bars, key=lambda bar: (bar.kind == "forward", -bar.start_s))
+    for bar in (bar for bar in latest_backward_first if bar.kind in KERNELS):
         if seconds <= 0.0:
             return
         taken = min(seconds, bar.seconds)
@@ -263,10 +252,6 @@ def _overlapped(bars: Sequence[Bar], seconds: float) -> Iterator[Bar]:
             micro_batch=bar.micro_batch,
         )
         seconds -= taken
-
-
-def _latest_backward_first(bar: Bar) -> tuple[Any, ...]:
-    return (bar.kind == "forward", -bar.start_s)
 
 
 def words(kind: str) -> str:

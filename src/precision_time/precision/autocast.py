@@ -10,19 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Literal
 
 from ..io import packaged_toml
 
 AutocastClass = Literal["lower", "fp32", "promote", "same"]
 
-_CLASS_OF_LIST: Mapping[str, AutocastClass] = {
-    "lower": "lower",
-    "fp32": "fp32",
-    "fp32_output_dtype": "fp32",
-    "fp32_append_dtype": "fp32",
-    "promote": "promote",
-}
+_CLASS_OF_LIST: Mapping[str, AutocastClass] = {"lower": "lower", "promote": "promote"}
+"""Of the lists in the data; all others compute in fp32."""
 
 
 def autocast_class(op: str) -> AutocastClass:
@@ -39,43 +34,15 @@ def autocast_class(op: str) -> AutocastClass:
     >>> autocast_class("addmm"), autocast_class("native_layer_norm"), autocast_class("relu")
     ('lower', 'fp32', 'same')
     """
-    return _classes().get(_bare(op), "same")
-
-
-def converts_while_reading(op: str) -> bool:
-    """Whether an "fp32" operator reads the low-precision input itself, without a cast kernel before it.
-
-    True for the operators whose output type autocast sets (sum, prod, softmax ...). Softmax does so for
-    fp16 only: with bf16 a cast kernel runs first (PyTorch, SoftMax.cpp).
-    """
-    return _bare(op) in _output_dtype_ops()
-
-
-def header_lists() -> Mapping[str, tuple[str, ...]]:
-    """The lists as PyTorch's header has them, by list name, overloads dropped."""
-    return {name: tuple(ops) for name, ops in _data()["header"].items()}
-
-
-def _bare(op: str) -> str:
-    return op.rpartition("::")[2].partition(".")[0]
+    return _classes().get(op.rpartition("::")[2].partition(".")[0], "same")
 
 
 @lru_cache(maxsize=1)
 def _classes() -> Mapping[str, AutocastClass]:
-    data = _data()
+    data = packaged_toml(__package__, "data/autocast.toml")
     return {
-        op: _CLASS_OF_LIST[name]
+        op: _CLASS_OF_LIST.get(name, "fp32")
         for part in (data["recorded"], data["header"])
         for name, ops in part.items()
         for op in ops
     }
-
-
-@lru_cache(maxsize=1)
-def _output_dtype_ops() -> frozenset[str]:
-    data = _data()
-    return frozenset(data["header"]["fp32_output_dtype"]) | frozenset(data["recorded"]["fp32_output_dtype"])
-
-
-def _data() -> Mapping[str, Any]:
-    return packaged_toml(__package__, "data/autocast.toml")

@@ -3,7 +3,7 @@
 This is where precision lives. Every operator gets the type it computes in and the types it reads
 and writes; casts appear where autocast puts them (with the weight cache: one cast per parameter and
 micro batch); the backward pass follows by rule from the forward one. Narrow products (fp8, fp4, int8)
-have a room of their own: `quantization.py` says which, `operands.py` what they move.
+are apart: `quantization.py` decides which, `operands.py` what they move.
 
 Reference: the CUDA autocast lists of PyTorch 2.13 (`ATen/autocast_mode.h`, data in
 `precision/data/autocast.toml`).
@@ -30,6 +30,7 @@ from .policy import NARROW, DType, PrecisionPolicy
 from .quantization import Recipe, history_bytes, narrow_products, recipe_of, writes_copies
 from .rows import (
     DTYPES,
+    IS_PRODUCT,
     OP_CLASSES,
     Row,
     Typed,
@@ -41,7 +42,7 @@ from .rows import (
 )
 from .wide_layers import split_ends
 
-__all__ = ["DTYPES", "OP_CLASSES", "lower"]
+__all__ = ["DTYPES", "IS_PRODUCT", "OP_CLASSES", "lower"]
 
 _CONVS = frozenset({OpClass.CONV, OpClass.GROUPED_CONV, OpClass.DEPTHWISE_CONV})
 _SOFTMAX_CASTS_INSIDE = frozenset({"_softmax", "_log_softmax"})

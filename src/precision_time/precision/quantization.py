@@ -134,46 +134,6 @@ def gathered_bytes(graph: OpGraph, policy: PrecisionPolicy) -> float:
     return total - weights * (policy.gathered.num_bytes - recipe_of(policy).weight_bytes(policy.gather))
 
 
-@lru_cache(maxsize=512)
-def kept_weight_bytes(graph: OpGraph, policy: PrecisionPolicy, arch: str | None = None) -> float:
-    """Bytes of the narrow weights (and their copies) that stay in memory with the parameters.
-
-    Zero without narrow products. Where weights are gathered narrow, the parameters themselves are the
-    narrow ones, and only the difference to `policy.param` counts, which may be negative.
-    """
-    if policy.matmul not in NARROW:
-        return 0.0
-    recipe = recipe_of(policy)
-    held = recipe.weight_bytes(policy.matmul) * (2.0 if writes_copies(policy, arch) else 1.0)
-    instead = policy.param.num_bytes if policy.gather is not None else 0.0
-    return _narrow_weights(graph, policy) * (held - instead)
-
-
-@lru_cache(maxsize=512)
-def saved_bytes(graph: OpGraph, policy: PrecisionPolicy) -> float:
-    """Bytes of activations kept for the backward pass, per sample, without checkpointing.
-
-    A narrow product keeps the narrow copy of its input, once for all products that read it, and not the
-    wide tensor; what other operators keep stays wide.
-    """
-    wide = policy.activation.num_bytes
-    total = graph.saved_elems * wide
-    if policy.matmul not in NARROW or recipe_of(policy).wide_weight_gradient:
-        return total
-    nodes, ends = split_ends(graph.nodes, policy.wide_layers)
-    narrow_bytes = recipe_of(policy).activation_bytes(policy.matmul)
-    kept: set[tuple[int, int]] = set()
-    for node, narrow, end in zip(nodes, narrow_products(nodes, policy), ends, strict=True):
-        if not narrow or end or not node.weight_grad or not node.scales_with_batch:
-            continue
-        source = (node.inputs[0] if node.inputs else -1, node.segment)
-        total -= node.saved_elems * wide * node.repeat
-        if source[0] < 0 or source not in kept:
-            total += node.in_elems * narrow_bytes * node.repeat
-        kept.add(source)
-    return total
-
-
 def amax_exchange(step: LoweredStep, policy: PrecisionPolicy) -> AmaxExchange:
     """How often maxima are all-reduced, and how much each time.
 

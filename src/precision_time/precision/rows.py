@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..workload.graph import EXPERT_PRODUCT, Node, OpClass
+from ..workload.graph import EXPERT_PRODUCT, PRODUCT_CLASSES, Node, OpClass
 from .lowered import PHASES, LoweredStep
 from .policy import DType
 
 OP_CLASSES = tuple(OpClass)
 DTYPES = tuple(DType)
-_CLASS_INDEX = {op_class: index for index, op_class in enumerate(OP_CLASSES)}
-_DTYPE_INDEX = {dtype: index for index, dtype in enumerate(DTYPES)}
-_PHASE_INDEX = {phase: index for index, phase in enumerate(PHASES)}
+IS_PRODUCT = np.array([op_class in PRODUCT_CLASSES for op_class in OP_CLASSES])
+"""By position of the class in OP_CLASSES."""
+_INDICES: Mapping[str, Mapping[Any, int]] = {
+    name: {value: index for index, value in enumerate(values)}
+    for name, values in (("op_class", OP_CLASSES), ("dtype", DTYPES), ("phase", PHASES))
+}
+_NUMPY_TYPES = {"Floats": np.float64, "Bools": np.bool_, "Ints": np.int64}
 _HEAD = "head"
 """The layer name of the vocabulary projection in the parametric families."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """One kernel to be: the columns of `LoweredStep`, one value each."""
+    """One kernel: the columns of `LoweredStep`, one value each."""
 
     op_class: OpClass
     phase: str
@@ -159,36 +163,11 @@ def cast_row(
 
 def columns(rows: Sequence[Row]) -> LoweredStep:
     """The rows as columns."""
-
-    def floats(name: str) -> NDArray[np.float64]:
-        return np.array([getattr(row, name) for row in rows], dtype=np.float64)
-
-    def bools(name: str) -> NDArray[np.bool_]:
-        return np.array([getattr(row, name) for row in rows], dtype=np.bool_)
-
-    return LoweredStep(
-        op_class=np.array([_CLASS_INDEX[row.op_class] for row in rows], dtype=np.int64),
-        phase=np.array([_PHASE_INDEX[row.phase] for row in rows], dtype=np.int64),
-        dtype=np.array([_DTYPE_INDEX[row.dtype] for row in rows], dtype=np.int64),
-        is_cast=bools("is_cast"),
-        m=floats("m"),
-        n=floats("n"),
-        k=floats("k"),
-        count=floats("count"),
-        m_scales=bools("m_scales"),
-        k_scales=bools("k_scales"),
-        count_scales=bools("count_scales"),
-        flops=floats("flops"),
-        bytes_per_sample=floats("bytes_per_sample"),
-        bytes_fixed=floats("bytes_fixed"),
-        launches=floats("launches"),
-        sequential_steps=floats("sequential_steps"),
-        repeat=floats("repeat"),
-        kernel=floats("kernel"),
-        stride=floats("stride"),
-        param_elems=floats("param_elems"),
-        segment=np.array([row.segment for row in rows], dtype=np.int64),
-        expert=bools("expert"),
-        vocabulary=bools("vocabulary"),
-        once_per_step=bools("once_per_step"),
-    )
+    found: dict[str, Any] = {}
+    for item in fields(LoweredStep):
+        values = [getattr(row, item.name) for row in rows]
+        index = _INDICES.get(item.name)
+        found[item.name] = np.array(
+            [index[value] for value in values] if index else values, dtype=_NUMPY_TYPES[str(item.type)]
+        )
+    return LoweredStep(**found)

@@ -8,10 +8,10 @@ from functools import lru_cache
 
 from ..corpus.measurement import Measurement
 from ..corpus.store import corpus_store
-from ..cost.group import group_of_jobs
-from ..cost.job import Job
+from ..cost.job import Job, group_of_jobs
 from ..cost.roofline import peak_flops_per_s
 from ..cost.step import StepCosts, price
+from ..cost.terms import EXPOSED_TERMS
 from ..diagnostics import Diagnostics
 from ..learn.artifact import TrainedPredictor
 from ..learn.calibration.calibration import Calibration
@@ -114,7 +114,7 @@ def corrected_terms(costs: StepCosts, times: StepTimes) -> dict[str, float]:
     compute_factor = float(times.corrected.compute_s[0]) / max(float(times.jobs.compute_s[0]), 1e-12)
     exposed_factor = _exposed_factor(times)
     terms = {
-        name: float(seconds[0]) * (exposed_factor if name in costs.exposed_names else compute_factor)
+        name: float(seconds[0]) * (exposed_factor if name in EXPOSED_TERMS else compute_factor)
         for name, seconds in costs.terms.items()
     }
     terms = {name: seconds for name, seconds in terms.items() if seconds > 0.0}

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..cost.group import group_of_jobs
-from ..cost.job import Job
+from ..cost.job import Job, group_of_jobs
 from ..cost.memory import memory_of
 from ..errors import LayoutError
 from ..hardware.catalog import known_devices

@@ -26,7 +26,7 @@ class Option:
     default: str = ""
     """What is taken where nothing is given, in words; the field's default value where this is empty."""
     complete: str = ""
-    """What completes the value: model, device, precision or stack; empty for the choices of the field."""
+    """What completes the value: model, device, precision, stack or dataset; if empty, the field's choices."""
 
 
 def _number(value: Any) -> Any:

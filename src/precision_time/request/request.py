@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from ..cost.job import Job
 from .resolve import job_of_request
-from .schema import ALIASES, LayoutOptions, RequestFields, request_fields
+from .schema import ALIASES, LayoutOptions, RequestFields
 from .validation import config_error
 
 
@@ -36,7 +36,7 @@ class Request(RequestFields):
         try:
             return cls.model_validate(given)
         except ValidationError as error:
-            names = tuple(name for name, _ in request_fields())
+            names = {*cls.model_fields, *LayoutOptions.model_fields} - {"layout"}
             said = {ALIASES.get(name, name): name for name in given}
             raise config_error(
                 error,

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from ..cost.group import group_of_jobs
-from ..cost.job import Job, Stack
+from ..cost.job import Job, Stack, group_of_jobs
 from ..cost.memory import memory_of, total_bytes
 from ..cost.stacks import StackProfile, framework_profile, get_stack_profile, usual_profile
 from ..diagnostics import Diagnostics
-from ..errors import CaptureError, LayoutError, MissingExtraError, UnknownNameError
+from ..errors import CaptureError, ConfigError, LayoutError, MissingExtraError, UnknownNameError
 from ..hardware.catalog import get_cluster
 from ..hardware.device import Cluster, Device
+from ..hardware.inventory import ClusterResources
 from ..parallel.layout import Layout
 from ..precision.catalog import get_policy, parse_precision
 from ..precision.policy import PrecisionPolicy
@@ -38,6 +38,7 @@ _SUPPORTED_AFTER_YEARS = 0.5
 _CONVOLUTIONS = (OpClass.CONV, OpClass.GROUPED_CONV, OpClass.DEPTHWISE_CONV)
 _TIMM_PREFIX = "timm:"
 _FILE_SUFFIXES = (".json", ".onnx", ".pt2")
+_CLUSTER_FIELDS = {"device", "gpus", "nodes", "node_type", "intra_node", "inter_node", "custom"}
 
 
 def job_of_request(request: RequestFields, *, named_only: bool = False) -> Job:
@@ -60,7 +61,7 @@ def job_of_request(request: RequestFields, *, named_only: bool = False) -> Job:
         workload=workload,
         cluster=cluster,
         precision=precision_of(request.precision, cluster.device, found),
-        layout=layout_of(request.layout, workload, request.gpus, found),
+        layout=layout_of(request.layout, workload, cluster.num_devices, found),
         stack=stack_of(request, workload.family, cluster.device, found),
         scope=request.scope,
         stragglers=request.stragglers,
@@ -174,13 +175,32 @@ def family_of(graph: OpGraph) -> str:
 
 
 def cluster_of(request: RequestFields, found: Diagnostics) -> Cluster:
-    """The cluster, with the device that was assumed when none was named."""
-    device = request.device
+    """The cluster, with the device that was assumed when none was named.
+
+    Raises:
+        ConfigError: If a whole cluster is given and described as well, or has no devices.
+    """
+    device, given = request.device, request.cluster
+    if given is not None:
+        described = sorted(request.model_fields_set & _CLUSTER_FIELDS)
+        if described:
+            raise ConfigError(
+                f"{', '.join(described)} and a whole cluster are given. To fix: give only one of them."
+            )
+        if isinstance(given, Cluster):
+            return given
+        found.assume("inventory", *given.notes)
+        return given.cluster() if given.custom else _inventory_cluster(given)
     if device is None and request.node_type is None:
         found.assume("default-device", f"Device not given: {DEFAULT_DEVICE} assumed.")
         device = DEFAULT_DEVICE
     named = (device, request.gpus, request.nodes, request.node_type, request.intra_node, request.inter_node)
     return _catalog_cluster(*named) if request.custom is None else _cluster(*named, request.custom)
+
+
+@lru_cache(maxsize=256)
+def _inventory_cluster(given: ClusterResources) -> Cluster:
+    return given.cluster()
 
 
 def _cluster(

@@ -10,10 +10,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, InstanceOf, model_validator
 from pydantic.fields import FieldInfo
 
 from ..cost.job import TimingScope
+from ..hardware.device import Cluster
+from ..hardware.inventory import ClusterResources
 from ..parallel.layout import ContextMethod, Offload, PipelineSchedule
 from .fields import (
     NUMBER,
@@ -208,7 +210,8 @@ class RequestFields(BaseModel):
         str, Option(help="What is trained where a model serves several tasks: squad-finetune, lora ...")
     ] = ""
     dataset: Annotated[
-        str | None, Option(help="imagenet, squad1.1, coco2017 ...", default="the model's usual one")
+        str | None,
+        Option(help="imagenet, squad1.1, coco2017 ...", default="the model's usual one", complete="dataset"),
     ] = None
     samples: Annotated[
         LongCount | None, Option(help="Training samples per epoch.", default="those of --dataset")
@@ -285,6 +288,8 @@ class RequestFields(BaseModel):
     ] = False
     example_inputs: Any = None
     """Inputs of an `nn.Module`."""
+    cluster: InstanceOf[Cluster] | InstanceOf[ClusterResources] | None = None
+    """A `Cluster` or the `ClusterResources` of an inventory, in the place of the fields that describe one."""
 
     @model_validator(mode="before")
     @classmethod

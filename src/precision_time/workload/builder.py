@@ -9,14 +9,12 @@ Data types are not decided here: nodes carry aten operator names and precision i
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from .graph import EXPERT_PRODUCT, Node, OpClass, OpGraph
 from .packing import unpacking
-from .tensor import Tensor
-
-__all__ = ["MASK_ELEMS", "GraphBuilder", "Tensor"]
 
 MASK_ELEMS = 0.5
 """A one-byte dropout mask in elements of a two-byte activation (Korthikanti et al. 2022, section 4)."""
@@ -25,6 +23,21 @@ _KEEPS_INPUT = frozenset(
     {"gelu", "silu", "mul", "pow", "hardswish", "leaky_relu", "elu", "abs", "softplus", "log_sigmoid"}
 )
 _KEEPS_OUTPUT = frozenset({"relu", "tanh", "sigmoid", "exp", "sqrt", "rsqrt"})
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """The output of one node: `rows` x `width` elements per sample."""
+
+    node: int
+    rows: float
+    width: float
+    grad: bool = True
+
+    @property
+    def elems(self) -> float:
+        """Elements per sample."""
+        return self.rows * self.width
 
 
 class GraphBuilder:
@@ -55,25 +68,28 @@ class GraphBuilder:
         self._repeat, self._segment = before
 
     @contextmanager
-    def frozen(self, on: bool = True) -> Iterator[None]:
+    def _set(self, flag: str, value: bool) -> Iterator[None]:
+        """A flag of the builder inside the block."""
+        before = getattr(self, flag)
+        setattr(self, flag, value)
+        yield
+        setattr(self, flag, before)
+
+    def frozen(self, on: bool = True) -> AbstractContextManager[None]:
         """Parameters used inside are not trained."""
-        before, self._train = self._train, self._train and not on
-        yield
-        self._train = before
+        return self._set("_train", self._train and not on)
 
-    @contextmanager
-    def trained(self) -> Iterator[None]:
+    def trained(self) -> AbstractContextManager[None]:
         """Parameters used inside are trained although the surroundings are frozen (adapters)."""
-        before, self._train = self._train, True
-        yield
-        self._train = before
+        return self._set("_train", True)
 
-    @contextmanager
-    def packed(self, on: bool = True) -> Iterator[None]:
+    def packed(self, on: bool = True) -> AbstractContextManager[None]:
         """Frozen linear layers inside hold their weights in four bits and unpack them before each use."""
-        before, self._pack = self._pack, on
-        yield
-        self._pack = before
+        return self._set("_pack", on)
+
+    def shared(self, on: bool = True) -> AbstractContextManager[None]:
+        """Parameters used inside were counted before (layers that share their weights)."""
+        return self._set("_share", self._share or on)
 
     def _unpack(self, weight: float) -> None:
         """Weights written out for the product that follows, and again in the backward pass."""
@@ -81,13 +97,6 @@ class GraphBuilder:
             return
         self._packed += weight * self._repeat
         self._nodes.append(unpacking(weight, repeat=self._repeat, segment=self._segment))
-
-    @contextmanager
-    def shared(self, on: bool = True) -> Iterator[None]:
-        """Parameters used inside were counted before (layers that share their weights)."""
-        before, self._share = self._share, self._share or on
-        yield
-        self._share = before
 
     def carry(self, x: Tensor, *, grad: bool | None = None) -> Tensor:
         """`x` as it enters a repeated block: every repeat keeps its own copy and may need its gradient."""
@@ -108,8 +117,8 @@ class GraphBuilder:
         op_class: OpClass,
         inputs: Sequence[Tensor],
         *,
-        rows: float,
-        width: float,
+        rows: float | None = None,
+        width: float | None = None,
         weight: float = 0.0,
         new_params: float | None = None,
         tensors: int = 0,
@@ -119,8 +128,13 @@ class GraphBuilder:
         in_elems: float | None = None,
         **fields: Any,
     ) -> Tensor:
-        """One operator. `weight` parameter elements read, of which `new_params` count here first."""
+        """One operator of `weight` parameter elements, of which `new_params` are used here first.
+
+        The output is shaped like the first input where `rows` or `width` is not given.
+        """
         index = len(self._nodes)
+        rows = inputs[0].rows if rows is None else rows
+        width = inputs[0].width if width is None else width
         own = 0.0 if self._share else (weight if new_params is None else new_params)
         count = tensors if own else 0
         has_weight = weight > 0 or own > 0
@@ -181,7 +195,6 @@ class GraphBuilder:
             "linear",
             OpClass.GEMM,
             (x,),
-            rows=x.rows,
             width=out,
             weight=weight,
             new_params=(out if bias else 0.0) if tied else weight,
@@ -202,7 +215,6 @@ class GraphBuilder:
             EXPERT_PRODUCT,
             OpClass.GEMM,
             (x,),
-            rows=x.rows,
             width=out,
             weight=weight,
             tensors=int(experts) * (1 + int(bias)),
@@ -249,14 +261,12 @@ class GraphBuilder:
         )
 
     def norm(self, x: Tensor, *, bias: bool = True, affine: bool = True) -> Tensor:
-        """Layer normalisation over the width; keeps its input, mean and deviation."""
+        """Layer normalization over the width; keeps its input, mean and deviation."""
         weight = x.width * (1 + int(bias)) if affine else 0.0
         return self.node(
             "native_layer_norm",
             OpClass.NORM,
             (x,),
-            rows=x.rows,
-            width=x.width,
             weight=weight,
             tensors=1 + int(bias),
             saves=(x,),
@@ -264,14 +274,12 @@ class GraphBuilder:
         )
 
     def rms_norm(self, x: Tensor, *, affine: bool = True) -> Tensor:
-        """Root-mean-square normalisation over the width."""
+        """Root-mean-square normalization over the width."""
         weight = x.width if affine else 0.0
         return self.node(
             "rms_norm",
             OpClass.NORM,
             (x,),
-            rows=x.rows,
-            width=x.width,
             weight=weight,
             tensors=1,
             saves=(x,),
@@ -279,13 +287,11 @@ class GraphBuilder:
         )
 
     def group_norm(self, x: Tensor, *, groups: float) -> Tensor:
-        """Group normalisation over channels (`x.width`)."""
+        """Group normalization over channels (`x.width`)."""
         return self.node(
             "native_group_norm",
             OpClass.NORM,
             (x,),
-            rows=x.rows,
-            width=x.width,
             weight=2 * x.width,
             tensors=2,
             saves=(x,),
@@ -325,14 +331,12 @@ class GraphBuilder:
             "native_dropout",
             OpClass.ELEMENTWISE,
             (x,),
-            rows=x.rows,
-            width=x.width,
             extra_saved=MASK_ELEMS * x.elems,
         )
 
     def softmax(self, x: Tensor) -> Tensor:
         """Softmax over the width; keeps its output."""
-        return self.node("_softmax", OpClass.SOFTMAX, (x,), rows=x.rows, width=x.width, saves_output=True)
+        return self.node("_softmax", OpClass.SOFTMAX, (x,), saves_output=True)
 
     def move(self, op: str, *inputs: Tensor, rows: float | None = None, width: float | None = None) -> Tensor:
         """A copy, concatenation, padding or layout change."""
@@ -347,7 +351,6 @@ class GraphBuilder:
             OpClass.GATHER,
             (x,),
             rows=rows,
-            width=x.width,
             in_elems=max(rows, x.rows) * x.width,
             extra_saved=rows,
         )
@@ -398,7 +401,6 @@ class GraphBuilder:
             "scaled_dot_product_attention",
             OpClass.ATTENTION,
             (query, key, value),
-            rows=query.rows,
             width=heads * values,
             saves=(query, key, value),
             saves_output=True,
@@ -434,7 +436,6 @@ class GraphBuilder:
             "lstm" if gates == 4 else "gru",
             OpClass.RNN,
             (x,),
-            rows=x.rows,
             width=hidden * directions,
             weight=weight,
             tensors=4 * directions,
@@ -454,8 +455,6 @@ class GraphBuilder:
             "_log_softmax",
             OpClass.SOFTMAX,
             (logits,),
-            rows=logits.rows,
-            width=logits.width,
             saves_output=True,
         )
         return self.node(

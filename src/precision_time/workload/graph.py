@@ -168,6 +168,7 @@ class OpGraph:
 _NODE_DEFAULTS: dict[str, Any] = {
     item.name: item.default for item in fields(Node) if item.name not in ("op", "op_class")
 }
+_GRAPH_FIELDS = tuple(item.name for item in fields(OpGraph) if item.name != "nodes")
 
 
 def graph_to_json(graph: OpGraph) -> dict[str, Any]:
@@ -190,16 +191,8 @@ def graph_to_json(graph: OpGraph) -> dict[str, Any]:
         sequence.append([bodies[key], *offsets])
     return {
         "schema": GRAPH_SCHEMA_VERSION,
-        "name": graph.name,
-        "params": _plain(graph.params),
-        "trainable_params": _plain(graph.trainable_params),
-        "param_tensors": graph.param_tensors,
-        "input_bytes_per_sample": _plain(graph.input_bytes_per_sample),
+        **{name: _plain(getattr(graph, name)) for name in _GRAPH_FIELDS},
         "unpriced": dict(graph.unpriced),
-        "image_size": graph.image_size,
-        "seq_len": graph.seq_len,
-        "notes": graph.notes,
-        "packed_params": _plain(graph.packed_params),
         "bodies": body_list,
         "sequence": sequence,
     }
@@ -223,19 +216,8 @@ def graph_from_json(data: Mapping[str, Any]) -> OpGraph:
             body["op_class"] = OpClass(body["op_class"])
             inputs = tuple(-1 if offset < 0 else index - offset for offset in offsets)
             nodes.append(Node(inputs=inputs, **body))
-        return OpGraph(
-            name=data["name"],
-            nodes=tuple(nodes),
-            params=data["params"],
-            trainable_params=data["trainable_params"],
-            param_tensors=data["param_tensors"],
-            input_bytes_per_sample=data["input_bytes_per_sample"],
-            unpriced=data["unpriced"],
-            image_size=data["image_size"],
-            seq_len=data["seq_len"],
-            notes=data["notes"],
-            packed_params=data.get("packed_params", 0.0),
-        )
+        facts = {"packed_params": 0.0, **data}  # graphs of earlier versions lack it
+        return OpGraph(nodes=tuple(nodes), **{name: facts[name] for name in _GRAPH_FIELDS})
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise CaptureError(
             f"The graph data are incomplete or malformed ({error!r}). To fix: capture the model again."

@@ -18,7 +18,7 @@ from typing import Any
 from ..errors import CaptureError, UnknownNameError, shown
 from .families.registry import family_builder
 from .families.sizes import LARGEST_SIZE, MOST_LAYERS
-from .families.tables import ModelEntry, normalise, preset, read_toml
+from .families.tables import ModelEntry, normalize, preset, read_toml
 
 _CONFIG_FILE = "config.json"
 _TYPES_IN_WORDS = {"int": "whole number", "float": "number", "bool": "truth value", "str": "word"}
@@ -55,7 +55,7 @@ def read_config(source: Any) -> Mapping[str, Any]:
         source: A mapping, a configuration object of transformers, a config.json or the folder it lies in.
 
     Raises:
-        CaptureError: If it is no Hugging Face configuration.
+        CaptureError: If it is not a Hugging Face configuration.
     """
     if isinstance(source, str | Path):
         return _read_file(Path(source))
@@ -72,7 +72,7 @@ def entry_of_config(source: Any, *, name: str | None = None) -> ModelEntry:
 
     Raises:
         UnknownNameError: If its `model_type` is not in the table.
-        CaptureError: If it is no configuration, or one with parts that the decoder family does not have.
+        CaptureError: If it is not a configuration, or one with parts that the decoder family does not have.
     """
     config = read_config(source)
     kind = str(config["model_type"])
@@ -84,7 +84,7 @@ def entry_of_config(source: Any, *, name: str | None = None) -> ModelEntry:
             known=known_model_types(),
             hint="This architecture is not read from its config.json alone. To fix: install torch and "
             "transformers (the capture extra), which build what they know, or pass sizes (hidden, layers, "
-            "heads, kv_heads, ffn, vocab) under a name of your own.",
+            "heads, kv_heads, ffn, vocab) under another name.",
         )
     base = preset(row["arch"])
     if base is None:
@@ -95,7 +95,7 @@ def entry_of_config(source: Any, *, name: str | None = None) -> ModelEntry:
     label = name or _label(config, source) or kind
     return replace(
         base,
-        name=normalise(label),
+        name=normalize(label),
         sizes={**base.sizes, "seq_len": usual, **sizes},
         source=f"config.json of model_type {kind}",
     )
@@ -131,7 +131,7 @@ def _sizes(config: Mapping[str, Any], row: Mapping[str, Any], kind: str) -> dict
         asked = ", ".join(keys[field][0] for field in missing)
         raise CaptureError(
             f"The configuration of {kind!r} lacks {asked}. To fix: take the complete config.json that lies "
-            "beside the model's weights."
+            "next to the model's weights."
         )
     return found
 
@@ -276,7 +276,7 @@ def _read_file(path: Path) -> Mapping[str, Any]:
         raise CaptureError(f"{file} cannot be read: {error}. To fix: check the path.") from error
     except (ValueError, RecursionError) as error:
         raise CaptureError(
-            f"{file} is no JSON ({error}). To fix: take the config.json that lies beside the weights."
+            f"{file} is not JSON ({error}). To fix: take the config.json that lies next to the weights."
         ) from error
     return _checked(data, str(file))
 
@@ -285,7 +285,7 @@ def _checked(config: Any, label: str) -> Mapping[str, Any]:
     if not isinstance(config, Mapping) or not config.get("model_type"):
         raise CaptureError(
             f"{label} is not a Hugging Face configuration: an object with a model_type is expected. To fix: "
-            "take the config.json that lies beside the model's weights."
+            "take the config.json that lies next to the model's weights."
         )
     check_values(config)
     return config

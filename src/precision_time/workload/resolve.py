@@ -24,7 +24,7 @@ from .families.tables import (
     dataset_table,
     find_entry,
     model_table,
-    normalise,
+    normalize,
     preset,
     preset_of,
     task_rule,
@@ -80,7 +80,7 @@ def load_workload(
     Args:
         model: Name in any usual spelling (`resnet50`, `meta-llama/Llama-3.1-8B`), or a Hugging Face
             configuration: a config.json or its folder, a mapping, an object of transformers.
-        seq_len: Tokens per sample; the model's default if not given, said in `assumptions`.
+        seq_len: Tokens per sample; the model's default if not given, which `assumptions` names.
         image_size: Side length of the input [pixels].
         sizes: Sizes that override the table (hidden, layers, heads, kv_heads, ffn, vocab, experts,
             lora_rank ...); with hidden, layers and heads a decoder resolves under any name.
@@ -89,7 +89,7 @@ def load_workload(
         dataset: Training set; the model's default if not given.
         optimizer: Optimizer name; the model's default if not given.
         strict: Refuse `sizes` that the model does not have, as of a user's request; rows of measurement files
-            carry sizes that say something of the run only, and leave it off.
+            carry sizes that describe the run only, and leave it off.
 
     Raises:
         UnknownNameError: If no table holds the name and `sizes` do not describe a decoder.
@@ -99,7 +99,7 @@ def load_workload(
     """
     if is_config_source(model):
         stated = _stated(dict(sizes or {}), seq_len, image_size)
-        return _from_entry(entry_of_config(model), stated, _Said(task, dataset, optimizer, strict))
+        return _from_entry(entry_of_config(model), stated, _Training(task, dataset, optimizer, strict))
     try:
         key = json.dumps(dict(sizes), sort_keys=True) if sizes else ""
     except (TypeError, ValueError) as error:
@@ -107,7 +107,7 @@ def load_workload(
             f"sizes={shown(sizes)} is not possible. The rule: a mapping of names to numbers. To fix: correct "
             "it."
         ) from error
-    return _load(model, seq_len, image_size, key, _Said(task, dataset, optimizer, strict))
+    return _load(model, seq_len, image_size, key, _Training(task, dataset, optimizer, strict))
 
 
 def check_named_in_data(model: Any) -> None:
@@ -127,8 +127,8 @@ def check_named_in_data(model: Any) -> None:
         )
 
 
-class _Said(NamedTuple):
-    """What `load_workload` was told of the training."""
+class _Training(NamedTuple):
+    """What the caller of `load_workload` states of the training."""
 
     task: str
     dataset: str | None
@@ -137,15 +137,17 @@ class _Said(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def _load(model: str, seq_len: int | None, image_size: int | None, sizes_json: str, said: _Said) -> Workload:
+def _load(
+    model: str, seq_len: int | None, image_size: int | None, sizes_json: str, training: _Training
+) -> Workload:
     sizes = _stated(json.loads(sizes_json) if sizes_json else {}, seq_len, image_size)
     entry = _find_entry(model, sizes)
     if entry is None:
         entry, named_task = _adapted(model, sizes)
-        said = said._replace(task=said.task or named_task)
+        training = training._replace(task=training.task or named_task)
     if entry is not None:
-        return _from_entry(entry, sizes, said)
-    return _from_zoo(model, sizes, said)
+        return _from_entry(entry, sizes, training)
+    return _from_zoo(model, sizes, training)
 
 
 def _stated(sizes: dict[str, Any], seq_len: int | None, image_size: int | None) -> dict[str, Any]:
@@ -190,7 +192,7 @@ def _adapted(model: str, sizes: Mapping[str, Any]) -> tuple[ModelEntry | None, s
 
 
 def _from_sizes(model: str, name: str, sizes: Mapping[str, Any]) -> ModelEntry | None:
-    """A decoder that no table names: from stated sizes, or from stated parameters and a known start."""
+    """A decoder that no table names: from stated sizes, or from stated parameters and a known prefix."""
     arch = preset_of(name)
     if {"hidden", "layers", "heads"} <= sizes.keys() or (arch and {"hidden", "layers"} <= sizes.keys()):
         return _generic_decoder(model, arch or ("llama" if sizes.get("kv_heads") else "megatron"), {})
@@ -201,9 +203,9 @@ def _from_sizes(model: str, name: str, sizes: Mapping[str, Any]) -> ModelEntry |
 
 
 def canonical_name(model: str) -> str:
-    """The normalised name under which a table or the zoo holds `model`, aliases followed."""
-    name = normalise(model)
-    return normalise(alias_table().get(name, name))
+    """The normalized name under which a table or the zoo holds `model`, aliases followed."""
+    name = normalize(model)
+    return normalize(alias_table().get(name, name))
 
 
 def _generic_decoder(model: str, arch: str, sizes: Mapping[str, Any]) -> ModelEntry:
@@ -212,14 +214,14 @@ def _generic_decoder(model: str, arch: str, sizes: Mapping[str, Any]) -> ModelEn
         raise ConfigError(f"No preset {arch!r} in the model tables. To fix: reinstall the package.")
     return replace(
         base,
-        name=normalise(model),
+        name=normalize(model),
         sizes={**base.sizes, **sizes},
         source="sizes in the name or from the caller",
     )
 
 
-def _from_entry(entry: ModelEntry, sizes: Mapping[str, Any], said: _Said) -> Workload:
-    task, dataset, optimizer, strict = said
+def _from_entry(entry: ModelEntry, sizes: Mapping[str, Any], training: _Training) -> Workload:
+    task, dataset, optimizer, strict = training
     builder = family_builder(entry.builder)
     if strict:
         _check_names(entry.name, sizes, _entry_sizes(entry, sizes))
@@ -264,8 +266,8 @@ def family_of(entry: ModelEntry, sizes: Mapping[str, Any]) -> str:
 
 
 def samples_of(dataset: str, seq_len: int | None) -> int | None:
-    """Samples per epoch of a known data set; running text is cut into pieces of `seq_len` tokens."""
-    found = dataset_table().get(normalise(dataset)) if dataset else None
+    """Samples per epoch of a known dataset; running text is cut into pieces of `seq_len` tokens."""
+    found = dataset_table().get(normalize(dataset)) if dataset else None
     if found is None:
         return None
     if found.tokens is not None and seq_len:
@@ -281,7 +283,7 @@ def _zoo_name(name: str) -> str | None:
 def _zoo_names() -> Mapping[str, str]:
     from .zoo import zoo_index
 
-    return {normalise(name): name for name in zoo_index()}
+    return {normalize(name): name for name in zoo_index()}
 
 
 def _check_names(model: str, sizes: Mapping[str, Any], known: Mapping[str, str]) -> None:
@@ -296,16 +298,16 @@ def _entry_sizes(entry: ModelEntry, sizes: Mapping[str, Any]) -> Mapping[str, st
 
 
 def sizes_that_apply(model: str, sizes: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of `sizes` that a model has: what a row says of its run only is left out."""
+    """Those of `sizes` that a model has: what describes only the run of a row is left out."""
     entry = _find_entry(model, sizes) or _adapted(model, sizes)[0]
     known = variant_sizes(canonical_name(model)) if entry is None else _entry_sizes(entry, sizes)
     return {name: value for name, value in sizes.items() if name in known or name in _LENGTHS}
 
 
-def _from_zoo(model: str, sizes: Mapping[str, Any], said: _Said) -> Workload:
+def _from_zoo(model: str, sizes: Mapping[str, Any], training: _Training) -> Workload:
     from .zoo import load_zoo_graph, zoo_index
 
-    task, dataset, optimizer, strict = said
+    task, dataset, optimizer, strict = training
     usual = canonical_name(model)
     variant = variant_of(usual, {**sizes, "task": task, "dataset": dataset or ""})
     name = variant if variant in zoo_index() else _zoo_name(usual)
@@ -347,8 +349,8 @@ def _from_zoo(model: str, sizes: Mapping[str, Any], said: _Said) -> Workload:
 
 
 def _zoo_samples(entry: ZooEntry, dataset: str, seq_len: int | None) -> int | None:
-    """Samples per epoch: the entry's own for its own data set, which may count drawn negatives or crops."""
-    if entry.dataset_samples is not None and normalise(dataset) == normalise(entry.dataset):
+    """Samples per epoch: the entry's own for its own dataset, which may count drawn negatives or crops."""
+    if entry.dataset_samples is not None and normalize(dataset) == normalize(entry.dataset):
         return entry.dataset_samples
     return samples_of(dataset, seq_len)
 
@@ -371,7 +373,7 @@ def known_models() -> tuple[ModelInfo, ...]:
             )
         )
     for name, zoo in zoo_index().items():
-        if find_entry(normalise(name)) is not None:
+        if find_entry(normalize(name)) is not None:
             continue
         infos.append(
             ModelInfo(

@@ -9,7 +9,7 @@ from .graph import OpGraph
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Workload:
-    """One training step's mathematics and the data set it walks over."""
+    """One training step's mathematics and the dataset it walks over."""
 
     name: str
     """Canonical model name (timm or Hugging Face spelling where they have the model)."""
@@ -27,6 +27,6 @@ class Workload:
     throughput_unit: str = "samples/s"
     dataset: str = ""
     dataset_samples: int | None = None
-    """Samples per epoch; None when nobody said."""
+    """Samples per epoch; None where it is unknown."""
     assumptions: tuple[str, ...] = ()
-    """What was assumed about the model because the caller did not say, in words."""
+    """What was assumed about the model because the caller left it open, in words."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from importlib import resources
@@ -52,6 +52,7 @@ class ZooEntry:
     source_library: str = ""
 
 
+_REMEDY = "To fix: reinstall the package, or rebuild the file with scripts/build_zoo.py."
 _ENTRY_FIELDS = frozenset(item.name for item in fields(ZooEntry))
 
 
@@ -87,7 +88,7 @@ def load_zoo_graph(name: str, image_size: int | None = None) -> OpGraph:
         )
     if image_size is not None and not 1 <= image_size <= _LARGEST_IMAGE:
         raise ConfigError(
-            f"image_size {image_size} cannot be: a side length is 1 to {_LARGEST_IMAGE} pixels. "
+            f"image_size {image_size} is invalid: a side length is 1 to {_LARGEST_IMAGE} pixels. "
             f"To fix: the usual size of {name!r} is {entry.image_size}."
         )
     size = image_size or entry.image_size
@@ -116,30 +117,8 @@ def read_index(archive: zipfile.ZipFile) -> Mapping[str, ZooEntry]:
         )
     entries, defaults = data.get("entries"), data.get("defaults")
     if not isinstance(entries, dict) or not isinstance(defaults, dict):
-        raise CaptureError(f"The index of the zoo is malformed: entries and defaults are objects. {_WAY_OUT}")
-    return _Index(entries, defaults)
-
-
-class _Index(Mapping[str, ZooEntry]):
-    """Entries made when they are asked for: a command needs one of a thousand."""
-
-    def __init__(self, bodies: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
-        self._bodies, self._defaults = bodies, defaults
-        self._made: dict[str, ZooEntry] = {}
-
-    def __getitem__(self, name: str) -> ZooEntry:
-        if name not in self._made:
-            self._made[name] = _entry(name, self._bodies[name], self._defaults)
-        return self._made[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._bodies
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._bodies)
-
-    def __len__(self) -> int:
-        return len(self._bodies)
+        raise CaptureError(f"The index of the zoo is malformed: entries and defaults are objects. {_REMEDY}")
+    return {name: _entry(name, body, defaults) for name, body in entries.items()}
 
 
 def read_graph(archive: zipfile.ZipFile, name: str, image_size: int | None) -> OpGraph:
@@ -151,11 +130,8 @@ def read_graph(archive: zipfile.ZipFile, name: str, image_size: int | None) -> O
     return graph_from_json(_read_member(archive, graph_member(name, image_size)))
 
 
-_WAY_OUT = "To fix: reinstall the package, or rebuild the file with scripts/build_zoo.py."
-
-
 def zoo_path() -> Path:
-    """Where the shipped archive lies."""
+    """Path of the shipped archive."""
     return Path(str(resources.files("precision_time.workload").joinpath("data/zoo.zip")))
 
 
@@ -163,12 +139,12 @@ def open_archive(data: bytes) -> zipfile.ZipFile:
     """An archive held in memory.
 
     Raises:
-        CaptureError: If the bytes are no zip archive.
+        CaptureError: If the bytes are not a zip archive.
     """
     try:
         return zipfile.ZipFile(BytesIO(data))
     except (zipfile.BadZipFile, OSError, ValueError) as error:
-        raise CaptureError(f"The zoo is damaged ({error}). {_WAY_OUT}") from error
+        raise CaptureError(f"The zoo is damaged ({error}). {_REMEDY}") from error
 
 
 @lru_cache(maxsize=1)
@@ -176,7 +152,7 @@ def _shipped() -> zipfile.ZipFile:
     try:
         data = zoo_path().read_bytes()
     except OSError as error:
-        raise CaptureError(f"The zoo cannot be read: {error}. {_WAY_OUT}") from error
+        raise CaptureError(f"The zoo cannot be read: {error}. {_REMEDY}") from error
     return open_archive(data)
 
 
@@ -184,11 +160,11 @@ def _read_member(archive: zipfile.ZipFile, member: str) -> dict[str, Any]:
     try:
         data = json.loads(archive.read(member))
     except KeyError as error:
-        raise CaptureError(f"The zoo holds no member {member!r}. {_WAY_OUT}") from error
+        raise CaptureError(f"The zoo holds no member {member!r}. {_REMEDY}") from error
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, NotImplementedError) as error:
-        raise CaptureError(f"The zoo member {member!r} is damaged ({error}). {_WAY_OUT}") from error
+        raise CaptureError(f"The zoo member {member!r} is damaged ({error}). {_REMEDY}") from error
     if not isinstance(data, dict):
-        raise CaptureError(f"The zoo member {member!r} is no JSON object. {_WAY_OUT}")
+        raise CaptureError(f"The zoo member {member!r} is not a JSON object. {_REMEDY}")
     return data
 
 
@@ -199,4 +175,4 @@ def _entry(name: str, body: Mapping[str, Any], defaults: Mapping[str, Mapping[st
         known = {key: value for key, value in values.items() if key in _ENTRY_FIELDS}
         return ZooEntry(name=name, graph=known.pop("graph", name), **known)
     except (TypeError, AttributeError) as error:
-        raise CaptureError(f"The zoo entry {name!r} is malformed ({error!r}). {_WAY_OUT}") from error
+        raise CaptureError(f"The zoo entry {name!r} is malformed ({error!r}). {_REMEDY}") from error

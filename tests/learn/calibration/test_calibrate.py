@@ -14,7 +14,7 @@ from precision_time import predict_time
 from precision_time.cli.calibrate import calibrate as command
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.store import write_store
-from precision_time.cost.stacks import get_stack
+from precision_time.cost.stacks import get_stack_profile
 from precision_time.errors import ConfigError, CorpusError, UnknownNameError
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.learn.calibration.calibration import Calibration, as_calibration
@@ -44,7 +44,7 @@ def own_run(model: str, gpus: int, batch: int, factor: float) -> Measurement:
         layout=Layout(dp=gpus, micro_batch_size=float(batch)),
         global_batch_size=float(batch * gpus),
         measured_step_time_s=factor * predicted.step_time_s,
-        stack=get_stack("pytorch-eager"),
+        stack=get_stack_profile("pytorch-eager").stack(),
         configuration_key=f"{hash((model, gpus, batch)) & 0xFFFFFFFF:016x}",
     )
 

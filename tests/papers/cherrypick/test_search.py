@@ -7,14 +7,15 @@ from hypothesis import strategies as st
 
 from precision_time.errors import ConfigError
 from precision_time.papers.cherrypick.estimator import CherryPickGaussian
-from precision_time.papers.cherrypick.gaussian import fit_gaussian, unit_cube
 from precision_time.papers.cherrypick.search import (
     LEAST_RUNS,
     Outcome,
     chance_below,
     cherry_pick,
     expected_improvement,
+    fit_gaussian,
     spread_starts,
+    unit_cube,
 )
 from precision_time.papers.per_job import Configurations, MeasurementBudget
 
@@ -53,7 +54,7 @@ def test_the_process_goes_through_what_was_measured() -> None:
     features, cost, _ = valley()
     x, rows = unit_cube(features), np.arange(0, 48, 3)
     process = fit_gaussian(x[rows], np.log(cost[rows]), seed=0)
-    mean, deviation = process.posterior(x)
+    mean, deviation = process.predict(x, return_std=True)
     assert mean[rows] == pytest.approx(np.log(cost[rows]), abs=0.05)
     assert deviation[rows].mean() < deviation.mean()
     assert np.abs(mean - np.log(cost)).mean() < 0.1

@@ -14,7 +14,7 @@ import pytest
 from precision_time.errors import CaptureError, ConfigError, NotFittedError, UnknownNameError
 from precision_time.papers.ghn import embedding as embedding_module
 from precision_time.papers.ghn.architecture import architecture_of, build_architecture, path_lengths
-from precision_time.papers.ghn.embedding import cosine, embed
+from precision_time.papers.ghn.embedding import embed
 from precision_time.papers.ghn.known import (
     embedding_of,
     known_embeddings,
@@ -173,13 +173,6 @@ def test_repeats_beyond_the_limit_weigh_as_many_as_they_are() -> None:
     read = architecture_of(graph)
     assert len(read) < 6000
     assert read.stands_for.sum() > 4 * len(read)
-
-
-def test_cosine() -> None:
-    x, y = np.array([3.0, 4.0], dtype=np.float32), np.array([-4.0, 3.0], dtype=np.float32)
-    assert cosine(x, x) == pytest.approx(1.0)
-    assert cosine(x, y) == pytest.approx(0.0)
-    assert cosine(x, np.zeros(2, dtype=np.float32)) == 0.0
 
 
 def test_the_table_holds_what_embedding_gives() -> None:

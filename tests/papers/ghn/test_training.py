@@ -153,8 +153,8 @@ def test_a_short_training_learns_and_can_go_on(digits, networks, tmp_path: Path)
     settings = TrainSettings(steps=6, meta_batch=2, image_batch=16, networks=4, validate_every=3)
     validation = networks["train"][:2]
     whole = train(settings, digits, validation)
-    assert whole.steps == 6
-    assert [step for step, _ in whole.history] == [3, 6]
+    assert whole.state.done == 6
+    assert [step for step, _ in whole.state.history] == [3, 6]
     checkpoint = tmp_path / "state.safetensors"
     seen = []
 
@@ -172,7 +172,7 @@ def test_a_short_training_learns_and_can_go_on(digits, networks, tmp_path: Path)
         settings, digits, validation, checkpoint=checkpoint, progress=lambda now: seen.append(now.step)
     )
     assert seen == [1, 2, 3, 4, 4, 5, 6]
-    assert again.history == whole.history
+    assert again.state.history == whole.state.history
     for name, array in whole.weights.arrays.items():
         np.testing.assert_allclose(again.weights.arrays[name], array, atol=1e-6)
     with pytest.raises(ConfigError, match="seed 0.*seed 1"):

@@ -27,7 +27,7 @@ from precision_time.papers.predictddl.embeddings import (
     probe_embeddings,
 )
 from precision_time.papers.predictddl.fitting import Examples, FitSettings, choose
-from precision_time.papers.predictddl.registry import Registry, TrainedType, TrainedVariant
+from precision_time.papers.predictddl.registry import Registry, TrainedType
 from precision_time.papers.predictddl.regressors import Floats
 
 SMALL = FitSettings(
@@ -62,16 +62,7 @@ def examples(names: tuple[str, ...], *, rows: int = 120, groups: int = 12, seed:
 @pytest.fixture(scope="session")
 def trained() -> TrainedType:
     """Both variants, on made-up rows: for tests of the plumbing."""
-    variants = {}
-    for variant in VARIANTS:
-        rows = examples(inputs_of(variant, ALL_NAMES))
-        chosen = choose(rows, SMALL)
-        variants[variant] = TrainedVariant(
-            names=rows.names,
-            best=chosen.best,
-            regressors=chosen.regressors,
-            scores={kind: score.to_dict() for kind, score in chosen.scores.items()},
-        )
+    variants = {variant: choose(examples(inputs_of(variant, ALL_NAMES)), SMALL) for variant in VARIANTS}
     card = {"ghn_version": ghn_version(), "rows": 120, "architectures": 12, "created": "2024-01-01"}
     return TrainedType(dataset_type="cifar", variants=variants, probe=probe_embeddings(), card=card)
 

@@ -20,9 +20,9 @@ from precision_time.errors import (
     UnknownNameError,
 )
 from precision_time.hardware.catalog import get_cluster
+from precision_time.hardware.device import Cluster
 from precision_time.hardware.inventory import ClusterResources, resources
 from precision_time.learn.table import job_table
-from precision_time.papers.predictddl.border import read_batch, read_request
 from precision_time.papers.predictddl.columns import (
     BLIND,
     CLUSTER_COLUMNS,
@@ -30,14 +30,13 @@ from precision_time.papers.predictddl.columns import (
     cluster_columns,
     picked,
 )
-from precision_time.papers.predictddl.contract import Answer, Refusal, Request
-from precision_time.papers.predictddl.controller import PredictDDL, answer_batch
+from precision_time.papers.predictddl.contract import Answer, Refusal
+from precision_time.papers.predictddl.controller import PredictDDL, PriceCache, answer_batch
 from precision_time.papers.predictddl.datasets import DatasetFacts
 from precision_time.papers.predictddl.embeddings import embedding_of_graph, job_embeddings
-from precision_time.papers.predictddl.pricing import PriceCache
 from precision_time.papers.predictddl.registry import Registry, TrainedType
+from precision_time.papers.predictddl.requests import PredictDDLRequest, read_batch, read_request, resolve
 from precision_time.papers.predictddl.trainer import input_columns
-from precision_time.papers.predictddl.workloads import resolve
 from precision_time.workload.graph import Node, OpClass, OpGraph
 from precision_time.workload.resolve import load_workload
 
@@ -54,10 +53,9 @@ def service(registry: Registry) -> PredictDDL:
     return PredictDDL(registry=registry, measurements=())
 
 
-def request_of(cluster: ClusterResources, **changes: Any) -> Request:
-    return Request(
-        **{"model": "resnet18", "cluster": cluster, "batch_size": 64, "dataset": "cifar10", **changes}
-    )
+def request_of(cluster: ClusterResources | Cluster, **changes: Any) -> PredictDDLRequest:
+    usual = {"model": "resnet18", "batch_size": 64, "dataset": "cifar10", "precision": "fp32"}
+    return PredictDDLRequest.of({**usual, "cluster": cluster, **changes})
 
 
 def test_time_of_a_run_is_steps_times_step_time(service: PredictDDL, cluster: ClusterResources) -> None:
@@ -75,7 +73,7 @@ def test_the_answer_is_that_of_the_regressor(service: PredictDDL, cluster: Clust
     trained = service.registry.load("cifar")
     for variant in (BLIND, PRECISION):
         request = request_of(cluster, variant=variant, precision="fp16-mixed", regressor="svr")
-        job = resolve(request, {}).job
+        job = resolve(request).job
         names, values = input_columns([job], job_table([job]))
         model = trained.variants[variant]
         expected = model.regressors["svr"].predict(picked(names, values, model.names))
@@ -114,7 +112,7 @@ def test_refused_requests_do_not_stop_the_others(service: PredictDDL, cluster: C
         [
             request_of(cluster, name="a"),
             request_of(cluster, name="b", model="no-such-model"),
-            request_of(cluster, name="c", regressor="oracle"),
+            request_of(cluster, name="c", version=9),
             request_of(resources([], source="nothing"), name="d"),
         ]
     )
@@ -147,14 +145,16 @@ def test_an_empty_graph_is_refused(service: PredictDDL, cluster: ClusterResource
     ("changes", "error", "named"),
     [
         (
-            {"dataset": DatasetFacts(name="far", samples=1, classes=10**9, elements=1e12)},
+            {"facts": DatasetFacts(name="far", samples=1, classes=10**9, elements=1e12)},
             NotFittedError,
             "closer",
         ),
         ({"dataset": "librispeech"}, NotFittedError, "librispeech|speech"),
         ({"dataset": "no-such-data"}, UnknownNameError, "state its"),
-        ({"variant": "predictdll"}, UnknownNameError, "Did you mean"),
-        ({"regressor": "oracle"}, UnknownNameError, "regressor"),
+        ({"variant": "predictdll"}, ConfigError, "variant='predictdll'"),
+        ({"regressor": "oracle"}, ConfigError, "regressor='oracle'"),
+        ({"tp": 2}, ConfigError, "does not read tp: it knows data-parallel jobs only"),
+        ({"device": "V100"}, ConfigError, "device and a whole cluster are given"),
         ({"version": 9}, ConfigError, "no version 9"),
         ({"precision": "fp13"}, UnknownNameError, "precision"),
     ],
@@ -197,7 +197,7 @@ def test_a_damaged_predictor_is_named_for_every_request_of_its_type(
 
 def test_inputs_beyond_training_are_said(service: PredictDDL, cluster: ClusterResources) -> None:
     huge = get_cluster(device="H100", num_devices=8192, num_nodes=1024)
-    answer = service.predict(replace(request_of(cluster), cluster=huge, variant=BLIND))
+    answer = service.predict(request_of(huge, variant=BLIND))
     assert any("beyond what training saw" in note for note in answer.substitutions)
 
 
@@ -264,11 +264,10 @@ def test_batch_files_keep_their_order_and_name_broken_lines(service: PredictDDL,
     kinds = [type(answer) for answer in answers]
     assert kinds == [Answer, Refusal, Refusal, Refusal, Refusal, Refusal, Answer, Refusal]
     refusals = [answer for answer in answers if isinstance(answer, Refusal)]
-    assert [refusal.line for refusal in refusals] == [2, 4, 5, None, 7, 9]
+    assert [refusal.line for refusal in refusals] == [2, 4, 5, 6, 7, None]
     assert refusals[3].name == "line 6"
-    assert [word in refusal.error for word, refusal in zip(
-        ("no JSON object", "batch_size", "no object", "no node", "samples=0", "model"), refusals, strict=True
-    )]  # fmt: skip
+    named = ("not a JSON object", "batch_size", "not an object", "num_nodes", "samples=0", "model")
+    assert all(word in refusal.error for word, refusal in zip(named, refusals, strict=True))
     assert isinstance(answers[0], Answer)
     assert answers[0].name == "first"
 
@@ -285,19 +284,15 @@ def test_a_line_of_a_batch_names_no_code(service: PredictDDL, tmp_path: Path, mo
     assert isinstance(answered, Answer)
 
 
-def test_a_request_that_is_typed_may_name_code() -> None:
-    assert read_request({**BODY, "model": "package:function"}, is_data=False).model == "package:function"
-
-
 def test_an_error_that_nobody_foresaw_refuses_its_own_line_only(
     service: PredictDDL, cluster: ClusterResources, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usual_resolve, usual_columns = resolve, input_columns
 
-    def odd_resolve(request: Request, clusters: Any) -> Any:
+    def odd_resolve(request: PredictDDLRequest) -> Any:
         if request.name == "unreadable":
             raise ZeroDivisionError("odd\x1b[2J\nmodel")
-        return usual_resolve(request, clusters)
+        return usual_resolve(request)
 
     def odd_columns(jobs: Any, priced: Any) -> Any:
         if any(job.layout.micro_batch_size == 7 for job in jobs):
@@ -332,9 +327,9 @@ def test_unknown_sizes_are_refused(
 @pytest.mark.parametrize("suffix", [".json", ".yaml"])
 def test_lists_of_requests_read_as_lines_do(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"requests{suffix}"
-    path.write_text(json.dumps({"requests": [BODY, {**BODY, "model": ""}]}))
+    path.write_text(json.dumps({"requests": [BODY, {**BODY, "batch_size": "many"}]}))
     first, second = read_batch(path)
-    assert isinstance(first, Request)
+    assert isinstance(first, PredictDDLRequest)
     assert isinstance(second, Refusal)
     path.write_text("just words")
     with pytest.raises(ConfigError, match="no list of requests"):
@@ -346,17 +341,39 @@ def test_lists_of_requests_read_as_lines_do(tmp_path: Path, suffix: str) -> None
         read_batch(tmp_path / "missing.jsonl")
 
 
-def test_every_broken_field_of_a_request_is_named() -> None:
-    with pytest.raises(ConfigError) as caught:
-        read_request({"model": "resnet18", "batch_size": 0, "epochs": float("nan"), "gpus": 3})
-    for word in ("batch_size", "epochs", "gpus"):
-        assert word in str(caught.value)
-    with pytest.raises(ConfigError, match="names no cluster"):
-        read_request({"model": "resnet18", "batch_size": 1})
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"epochs": float("nan")}, "epochs=nan"),
+        ({"warmup": 3}, "Unknown field 'warmup'"),
+        ({"cluster": {"device": "V100", "gpus": 8}}, "gpus"),
+        ({"dataset": {"name": "mine", "shape": [0]}}, "shape"),
+    ],
+)
+def test_a_broken_field_of_a_request_is_named(change: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        read_request({**BODY, **change})
+
+
+def test_gaps_are_filled_as_for_every_request() -> None:
+    resolved = resolve(read_request({"model": "resnet18"}))
+    job = resolved.job
+    assert (job.cluster.device.name, job.precision.name) == ("A100-SXM4-80GB", "bf16-mixed")
+    assert any("Device not given" in note for note in resolved.notes)
+    assert any("Batch size not given" in note for note in resolved.notes)
+
+
+def test_a_run_of_given_steps_takes_steps_times_step_time(
+    service: PredictDDL, cluster: ClusterResources
+) -> None:
+    answer = service.predict(request_of(cluster, steps=500))
+    assert answer.training_time_s == pytest.approx(500 * answer.step_time_s)
+    assert answer.epochs == pytest.approx(500 / 98)
 
 
 def test_cluster_columns_are_logarithms_of_what_the_cluster_is(cluster: ClusterResources) -> None:
-    job = resolve(request_of(cluster, num_micro_batches=2), {}).job
+    job = resolve(request_of(cluster, num_micro_batches=2)).job
     names, values = cluster_columns([job])
     assert names == CLUSTER_COLUMNS
     row = dict(zip(names, np.exp(values[0]), strict=True))
@@ -368,7 +385,7 @@ def test_cluster_columns_are_logarithms_of_what_the_cluster_is(cluster: ClusterR
 
 
 def test_annotated_blocks_add_up_to_the_blind_embedding(cluster: ClusterResources) -> None:
-    jobs = [resolve(request_of(cluster, precision=word), {}).job for word in ("fp32", "fp16-mixed")]
+    jobs = [resolve(request_of(cluster, precision=word)).job for word in ("fp32", "fp16-mixed")]
     _, values = job_embeddings(jobs)
     blocks = values[:, 32:].reshape(2, 4, 32)
     np.testing.assert_allclose(blocks.sum(axis=1), values[:, :32], atol=1e-5)
@@ -377,7 +394,7 @@ def test_annotated_blocks_add_up_to_the_blind_embedding(cluster: ClusterResource
 
 
 def test_remembered_prices_are_the_prices(cluster: ClusterResources) -> None:
-    jobs = [resolve(request_of(cluster, batch_size=batch), {}).job for batch in (8, 64, 8)]
+    jobs = [resolve(request_of(cluster, batch_size=batch)).job for batch in (8, 64, 8)]
     prices = PriceCache(size=1)
     for _ in range(2):
         found = prices.table(jobs)
@@ -387,6 +404,6 @@ def test_remembered_prices_are_the_prices(cluster: ClusterResources) -> None:
 
 
 def test_counts_that_cannot_be_are_refused(cluster: ClusterResources) -> None:
-    for count in ("batch_size", "epochs", "num_micro_batches"):
+    for count in ("batch_size", "epochs", "grad_accum"):
         with pytest.raises(PrecisionTimeError, match=count):
             request_of(cluster, **{count: 0})

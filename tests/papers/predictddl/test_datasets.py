@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from precision_time.errors import ConfigError, UnknownNameError
 from precision_time.papers.predictddl.contract import Outcome
+from precision_time.papers.predictddl.controller import FARTHEST, find_task
 from precision_time.papers.predictddl.datasets import (
     OTHER,
     DatasetFacts,
@@ -23,7 +24,6 @@ from precision_time.papers.predictddl.datasets import (
 )
 from precision_time.papers.predictddl.embeddings import probe_distance, probe_embeddings
 from precision_time.papers.predictddl.registry import Registry, TrainedType
-from precision_time.papers.predictddl.task import FARTHEST, find_task
 
 COUNTS = st.integers(1, 10**9)
 

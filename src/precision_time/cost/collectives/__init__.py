@@ -1,22 +1,18 @@
 """Seconds of collective operations: one file per algorithm, the choice between them in `choose`."""
 
+from .all_to_all import send
 from .choose import (
+    LinesOf,
     all_gather_lines,
-    all_gather_s,
     all_reduce_lines,
-    all_reduce_s,
     all_to_all_lines,
-    all_to_all_s,
-    broadcast_s,
-    point_to_point_s,
-    reduce_scatter_s,
+    broadcast_lines,
+    collective_s,
 )
-from .line import Line, Lines, Number, min_time_s
-from .link import LinkParams, Torus, fabric_share, link_kind, link_params, stack_links
+from .line import Line, Lines, min_time_s
+from .link import LinkParams, Torus, fabric_share, link_kind, link_params
 from .torus import sub_torus
 
-__all__ = ["all_gather_lines", "all_reduce_lines", "all_to_all_lines", "sub_torus"]
-__all__ += ["all_gather_s", "all_reduce_s", "all_to_all_s", "broadcast_s", "point_to_point_s"]
-__all__ += ["reduce_scatter_s"]
-__all__ += ["Line", "Lines", "Number", "min_time_s"]
-__all__ += ["LinkParams", "Torus", "fabric_share", "link_kind", "link_params", "stack_links"]
+__all__ = ["LinesOf", "all_gather_lines", "all_reduce_lines", "all_to_all_lines", "broadcast_lines"]
+__all__ += ["Line", "Lines", "collective_s", "min_time_s", "send"]
+__all__ += ["LinkParams", "Torus", "fabric_share", "link_kind", "link_params", "sub_torus"]

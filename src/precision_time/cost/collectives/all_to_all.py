@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...arrays import Number
 from ..constants import constants
-from .line import Line, Lines, Number, ranks, zero_if_single_rank
+from .line import Line, Lines, ranks, zero_if_single_rank
 from .link import PROTOCOLS, LinkParams, base_latency_s, level_rates
 
 

@@ -2,20 +2,27 @@
 
 NCCL estimates every algorithm and protocol as latency + bytes / bandwidth and runs the smallest
 (NVIDIA/nccl src/graph/tuning.cc, src/enqueue.cc); here the same is done with calibrated constants.
-`*_lines` depend on the cluster only, so that many messages share them; `*_s` are seconds.
+`*_lines` depend on the cluster only, so that many messages share them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 import numpy as np
 
-from .all_to_all import pairwise_all_to_all, send
-from .line import Line, Lines, Number, min_time_s
+from ...arrays import Number
+from .all_to_all import pairwise_all_to_all
+from .line import Line, Lines, min_time_s
 from .link import LinkParams
 from .nvls import nvls_all_reduce
 from .ring import ring_all_gather, ring_all_reduce, ring_broadcast
 from .torus import torus_all_gather, torus_all_reduce, torus_all_to_all, torus_broadcast
 from .tree import tree_all_reduce
+
+LinesOf: TypeAlias = Callable[[Number, Number, LinkParams, LinkParams], Lines]
+"""A collective: its lines for participants, nodes, and links within and between them."""
 
 
 def all_reduce_lines(num_devices: Number, num_nodes: Number, intra: LinkParams, inter: LinkParams) -> Lines:
@@ -46,13 +53,26 @@ def all_to_all_lines(num_devices: Number, num_nodes: Number, intra: LinkParams, 
     return algorithm(num_devices, num_nodes, intra, inter)
 
 
-def all_reduce_s(
-    message_bytes: Number, num_devices: Number, num_nodes: Number, intra: LinkParams, inter: LinkParams
+def broadcast_lines(num_devices: Number, num_nodes: Number, intra: LinkParams, inter: LinkParams) -> Lines:
+    """Every broadcast or, backwards, reduce to one rank that may be chosen."""
+    algorithm = ring_broadcast if intra.torus is None else torus_broadcast
+    return algorithm(num_devices, num_nodes, intra, inter)
+
+
+def collective_s(
+    lines_of: LinesOf,
+    message_bytes: Number,
+    num_devices: Number,
+    num_nodes: Number,
+    intra: LinkParams,
+    inter: LinkParams,
 ) -> Number:
-    """Seconds of one all-reduce with the best algorithm and protocol, nothing overlapped.
+    """Seconds of one collective with the best algorithm and protocol, nothing overlapped.
 
     Args:
-        message_bytes: Buffer of one rank [B].
+        lines_of: Which collective: `all_reduce_lines` or another one of this module.
+        message_bytes: Buffer of one rank [B]; of an all-gather the gathered one, of a reduce-scatter the one
+            before it, of an all-to-all what one rank sends.
         num_devices: Participants, at least 1; one device costs nothing.
         num_nodes: Nodes they are spread over; `num_devices / num_nodes` may be a fraction.
         intra: Links within a node.
@@ -67,40 +87,4 @@ def all_reduce_s(
     Assumes: as the algorithms; all participants start together.
     Accuracy: see `cost/data/collectives.toml`, table `accuracy`.
     """
-    return min_time_s(all_reduce_lines(num_devices, num_nodes, intra, inter), message_bytes)
-
-
-def all_gather_s(
-    message_bytes: Number, num_devices: Number, num_nodes: Number, intra: LinkParams, inter: LinkParams
-) -> Number:
-    """Seconds of one all-gather; `message_bytes` is the gathered buffer, the rest as `all_reduce_s`."""
-    return min_time_s(all_gather_lines(num_devices, num_nodes, intra, inter), message_bytes)
-
-
-def reduce_scatter_s(
-    message_bytes: Number, num_devices: Number, num_nodes: Number, intra: LinkParams, inter: LinkParams
-) -> Number:
-    """Seconds of one reduce-scatter; `message_bytes` is the buffer before, the rest as `all_reduce_s`."""
-    return min_time_s(all_gather_lines(num_devices, num_nodes, intra, inter), message_bytes)
-
-
-def broadcast_s(
-    message_bytes: Number, num_devices: Number, num_nodes: Number, intra: LinkParams, inter: LinkParams
-) -> Number:
-    """Seconds of one broadcast or reduce; `message_bytes` is one buffer, the rest as `all_reduce_s`."""
-    algorithm = ring_broadcast if intra.torus is None else torus_broadcast
-    return min_time_s(algorithm(num_devices, num_nodes, intra, inter), message_bytes)
-
-
-def all_to_all_s(
-    message_bytes: Number, num_devices: Number, num_nodes: Number, intra: LinkParams, inter: LinkParams
-) -> Number:
-    """Seconds of one all-to-all; `message_bytes` is the send buffer of one rank."""
-    return min_time_s(all_to_all_lines(num_devices, num_nodes, intra, inter), message_bytes)
-
-
-def point_to_point_s(
-    message_bytes: Number, crosses_nodes: Number, intra: LinkParams, inter: LinkParams
-) -> Number:
-    """Seconds of one message between two ranks; `crosses_nodes` is 1 where they are on different nodes."""
-    return min_time_s(send(crosses_nodes, intra, inter), message_bytes)
+    return min_time_s(lines_of(num_devices, num_nodes, intra, inter), message_bytes)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .line import Line, Lines, Number, ranks, zero_if_single_rank
+from ...arrays import Number
+from .line import Line, Lines, ranks, zero_if_single_rank
 from .link import PROTOCOLS, LinkParams, base_latency_s
 
 SIMPLE = PROTOCOLS.index("simple")

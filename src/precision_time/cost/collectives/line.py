@@ -8,12 +8,10 @@ from functools import lru_cache, reduce
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...arrays import Floats, Number
 from ...errors import ConfigError
 from ..constants import constants
-
-Number: TypeAlias = float | NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -72,7 +70,7 @@ def min_time_s(lines: Lines, message_bytes: Number) -> Number:
 
 
 @lru_cache(maxsize=512)
-def _stacked(lines: Lines) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]] | None:
+def _stacked(lines: Lines) -> tuple[Floats, Floats, Floats] | None:
     """Start-up, slope and knee of every line as arrays, None where a line is an array itself."""
     pairs = [(np.asarray(line.startup_s), np.asarray(line.s_per_byte)) for line in lines]
     if any(value.ndim for pair in pairs for value in pair):
@@ -81,7 +79,7 @@ def _stacked(lines: Lines) -> tuple[NDArray[np.float64], NDArray[np.float64], ND
     return startup_s, s_per_byte, float(constants("collectives")["knee"]) * np.sqrt(startup_s * s_per_byte)
 
 
-def ranks(num_ranks: Number) -> NDArray[np.float64]:
+def ranks(num_ranks: Number) -> Floats:
     """A number of participants as floats.
 
     Raises:

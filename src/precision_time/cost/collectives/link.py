@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from ...arrays import Number
 from ...hardware.device import Link
 from ..constants import constants
-from .line import Number
 
 PROTOCOLS = ("ll", "ll128", "simple")
 MISSING_BYTES_PER_S = 1.0
@@ -148,30 +147,4 @@ def link_params(link: Link, num_devices: Number = 8.0) -> LinkParams:
         in_switch_efficiency=found["in_switch_efficiency"],
         protocol_efficiency=tuple(found["protocol_efficiency"]),
         hop_ratio=tuple(found["hop_ratio"]),
-    )
-
-
-def stack_links(links: Sequence[LinkParams]) -> LinkParams:
-    """Several links as one `LinkParams` of arrays, for a sweep with one link per configuration.
-
-    Links of a torus have no such form: the sum over dimensions would need one number of them for all.
-    """
-
-    def column(name: str) -> Number:
-        return np.array([getattr(link, name) for link in links], dtype=np.float64)
-
-    def columns(name: str) -> tuple[Number, Number, Number]:
-        table = np.array([getattr(link, name) for link in links], dtype=np.float64)
-        return table[:, 0], table[:, 1], table[:, 2]
-
-    return LinkParams(
-        bandwidth_bytes_per_s=column("bandwidth_bytes_per_s"),
-        latency_s=column("latency_s"),
-        in_network_reduction=column("in_network_reduction"),
-        efficiency=column("efficiency"),
-        in_switch_efficiency=column("in_switch_efficiency"),
-        protocol_efficiency=columns("protocol_efficiency"),
-        hop_ratio=columns("hop_ratio"),
-        oversubscription=column("oversubscription"),
-        pod_nodes=column("pod_nodes"),
     )

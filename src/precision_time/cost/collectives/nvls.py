@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .line import Line, Lines, Number, ranks, zero_if_single_rank
+from ...arrays import Number
+from .line import Line, Lines, ranks, zero_if_single_rank
 from .link import PROTOCOLS, LinkParams, base_latency_s, level_rates
 
 SIMPLE = PROTOCOLS.index("simple")

@@ -11,14 +11,26 @@ from __future__ import annotations
 
 import numpy as np
 
-from .line import Line, Lines, Number, ranks, zero_if_single_rank
+from ...arrays import Number
+from .line import Line, Lines, ranks, zero_if_single_rank
 from .link import PROTOCOLS, LinkParams, base_latency_s, level_rates
 
 
-def _pass_s(num_devices: Number, num_nodes: Number, intra: LinkParams, inter: LinkParams, p: int) -> Number:
-    """Latency of one way round: p - 1 hops, as many of them between nodes as there are node borders."""
+def _ring(
+    passes: int, volume: Number, num_devices: Number, num_nodes: Number, intra: LinkParams, inter: LinkParams
+) -> Lines:
+    """Lines of `passes` ways round a ring, over each of whose links `volume` times the buffer goes.
+
+    One way round takes p - 1 hops, as many of them between nodes as there are node borders.
+    """
+    base = base_latency_s("ring")
     borders = np.asarray(num_nodes, dtype=np.float64) - 1
-    return (num_devices - 1 - borders) * intra.hop_s(p) + borders * inter.hop_s(p)
+    lines = []
+    for p in range(len(PROTOCOLS)):
+        hops_s = passes * ((num_devices - 1 - borders) * intra.hop_s(p) + borders * inter.hop_s(p))
+        rate = np.minimum(*level_rates(num_devices, num_nodes, intra, inter, p))
+        lines.append(Line(startup_s=base[p] + hops_s, s_per_byte=volume / rate))
+    return zero_if_single_rank(lines, num_devices)
 
 
 def ring_all_reduce(num_devices: Number, num_nodes: Number, intra: LinkParams, inter: LinkParams) -> Lines:
@@ -41,18 +53,7 @@ def ring_all_reduce(num_devices: Number, num_nodes: Number, intra: LinkParams, i
     Assumes: ranks start together; reduction arithmetic hides behind the wire; a rail per device.
     Accuracy: see `cost/data/collectives.toml`, table `accuracy`.
     """
-    base = base_latency_s("ring")
-    volume = 2 * (ranks(num_devices) - 1) / num_devices
-    return zero_if_single_rank(
-        (
-            Line(
-                startup_s=base[p] + 2 * _pass_s(num_devices, num_nodes, intra, inter, p),
-                s_per_byte=volume / np.minimum(*level_rates(num_devices, num_nodes, intra, inter, p)),
-            )
-            for p in range(len(PROTOCOLS))
-        ),
-        num_devices,
-    )
+    return _ring(2, 2 * (ranks(num_devices) - 1) / num_devices, num_devices, num_nodes, intra, inter)
 
 
 def ring_all_gather(num_devices: Number, num_nodes: Number, intra: LinkParams, inter: LinkParams) -> Lines:
@@ -64,18 +65,7 @@ def ring_all_gather(num_devices: Number, num_nodes: Number, intra: LinkParams, i
 
     Accuracy: see `cost/data/collectives.toml`, table `accuracy`.
     """
-    base = base_latency_s("ring")
-    volume = (ranks(num_devices) - 1) / num_devices
-    return zero_if_single_rank(
-        (
-            Line(
-                startup_s=base[p] + _pass_s(num_devices, num_nodes, intra, inter, p),
-                s_per_byte=volume / np.minimum(*level_rates(num_devices, num_nodes, intra, inter, p)),
-            )
-            for p in range(len(PROTOCOLS))
-        ),
-        num_devices,
-    )
+    return _ring(1, (ranks(num_devices) - 1) / num_devices, num_devices, num_nodes, intra, inter)
 
 
 def ring_broadcast(num_devices: Number, num_nodes: Number, intra: LinkParams, inter: LinkParams) -> Lines:
@@ -87,14 +77,4 @@ def ring_broadcast(num_devices: Number, num_nodes: Number, intra: LinkParams, in
 
     Accuracy: see `cost/data/collectives.toml`, table `accuracy`.
     """
-    base = base_latency_s("ring")
-    return zero_if_single_rank(
-        (
-            Line(
-                startup_s=base[p] + _pass_s(num_devices, num_nodes, intra, inter, p),
-                s_per_byte=1.0 / np.minimum(*level_rates(num_devices, num_nodes, intra, inter, p)),
-            )
-            for p in range(len(PROTOCOLS))
-        ),
-        num_devices,
-    )
+    return _ring(1, 1.0, num_devices, num_nodes, intra, inter)

@@ -14,14 +14,12 @@ from collections.abc import Sequence
 from functools import reduce
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...arrays import Floats, Number
 from ...errors import ConfigError
 from .all_to_all import network_share, peers_s
-from .line import Line, Lines, Number, ranks, zero_if_single_rank
+from .line import Line, Lines, ranks, zero_if_single_rank
 from .link import MISSING_BYTES_PER_S, PROTOCOLS, LinkParams, Torus, base_latency_s, level_rates
-
-Floats = NDArray[np.float64]
 
 _SHORTEST_RING = 3
 """Two devices along a dimension have one link between them, closed or not."""

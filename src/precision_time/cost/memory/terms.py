@@ -11,22 +11,21 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ...parallel.layout import Checkpointing, Layout, PipelineSchedule
+from ...arrays import Number
+from ...parallel.layout import Checkpointing, Layout, PipelineSchedule, layers_of_stages
 from ...parallel.schedules.registry import schedule_of
-from ...parallel.stages import layers_of_stages
-from ...precision.policy import PrecisionPolicy
-from ..collectives import Number
 from ..constants import constants
-from ..group import JobGroup
-from ..job import Stack
-from .activations import SavedBytes
-from .components import ModelComponents, model_components
-from .frameworks import FrameworkMemory, framework_memory
-from .states import framework_bytes, local_elements, state_terms, update_bytes
-
-Floats = NDArray[np.float64]
+from ..job import JobGroup
+from .components import ModelComponents, SavedBytes, model_components
+from .states import (
+    FrameworkMemory,
+    framework_bytes,
+    framework_memory,
+    local_elements,
+    state_terms,
+    update_bytes,
+)
 
 _COMPILERS = frozenset({"inductor", "xla", "torchscript"})
 _NARROW_BYTES = 2.0
@@ -51,12 +50,13 @@ def memory_of(group: JobGroup) -> dict[str, Number]:
         `master_weights`, `optimizer_states`, `gathered`, `activations`, `logits`, `temporary`,
         `fragmentation`, `framework`, in bytes; those that grow with the batch of shape (C,).
 
-    Assumes: layers are alike; of the stages in the middle the one with most layers, nearest to the first,
+    Assumes: layers are equal; of the stages in the middle the one with most layers, nearest to the first,
     is the fullest.
     Accuracy: scripts/memory_accuracy.py.
     """
-    model = _model(group)
-    found = [_stage_terms(stage, model, group) for stage in _fullest_stages(model.components, group.layout)]
+    components, layout = _components(group), group.layout
+    stages = _fullest_stages(components.num_layers, layout.pp, layout.stage_layers)
+    found = [_stage_terms(stage, components, group) for stage in stages]
     if len(found) == 1:
         return found[0]
     needed = np.stack([np.broadcast_to(total_bytes(terms), (len(group),)) for terms in found])
@@ -71,8 +71,9 @@ def memory_of(group: JobGroup) -> dict[str, Number]:
 
 def memory_by_stage(group: JobGroup) -> tuple[dict[str, Number], ...]:
     """Named bytes of every pipeline stage, first to last; one entry without a pipeline."""
-    model = _model(group)
-    return tuple(_stage_terms(stage, model, group) for stage in _stages(model.components, group.layout))
+    components, layout = _components(group), group.layout
+    stages = _stages(components.num_layers, layout.pp, layout.stage_layers)
+    return tuple(_stage_terms(stage, components, group) for stage in stages)
 
 
 def total_bytes(terms: Mapping[str, Number]) -> Number:
@@ -80,42 +81,19 @@ def total_bytes(terms: Mapping[str, Number]) -> Number:
     return sum(terms.values(), 0.0)
 
 
-def fits(terms: Mapping[str, Number], device_memory_bytes: Number) -> NDArray[np.bool_]:
-    """Whether the sum is at most what the device has."""
-    return np.asarray(total_bytes(terms) <= np.asarray(device_memory_bytes), dtype=np.bool_)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Model:
-    """What all stages of a group share."""
-
-    components: ModelComponents
-    policy: PrecisionPolicy
-    framework: FrameworkMemory
-    stack: Stack
-    compiled: bool
-
-
-def _model(group: JobGroup) -> _Model:
-    framework, stack = framework_memory(group.stack), group.stack
-    compiled = stack.compiler in _COMPILERS
-    return _Model(
-        components=model_components(
-            group.workload.graph, group.precision, stack.fused_attention, compiled, framework.fp8_saves_fp8
-        ),
-        policy=group.precision,
-        framework=framework,
-        stack=stack,
-        compiled=compiled,
+def _components(group: JobGroup) -> ModelComponents:
+    stack = group.stack
+    return model_components(
+        group.workload.graph,
+        group.precision,
+        stack.fused_attention,
+        stack.compiler in _COMPILERS,
+        framework_memory(stack).fp8_saves_fp8,
     )
 
 
-def _stages(components: ModelComponents, layout: Layout) -> tuple[_Stage, ...]:
-    return _all_stages(components.num_layers, layout.pp, layout.stage_layers)
-
-
 @lru_cache(maxsize=4096)
-def _all_stages(num_layers: float, pp: int, stage_layers: tuple[int, ...]) -> tuple[_Stage, ...]:
+def _stages(num_layers: float, pp: int, stage_layers: tuple[int, ...]) -> tuple[_Stage, ...]:
     if pp == 1:
         return (_Stage(index=0, layers=num_layers, first=True, last=True),)
     layers_of = layers_of_stages(int(num_layers), Layout(pp=pp, stage_layers=stage_layers))
@@ -125,28 +103,24 @@ def _all_stages(num_layers: float, pp: int, stage_layers: tuple[int, ...]) -> tu
     )
 
 
-def _fullest_stages(components: ModelComponents, layout: Layout) -> tuple[_Stage, ...]:
-    return _candidates(components.num_layers, layout.pp, layout.stage_layers)
-
-
 @lru_cache(maxsize=4096)
-def _candidates(num_layers: float, pp: int, stage_layers: tuple[int, ...]) -> tuple[_Stage, ...]:
+def _fullest_stages(num_layers: float, pp: int, stage_layers: tuple[int, ...]) -> tuple[_Stage, ...]:
     """The first stage, the last, and the fullest of those between where it has more layers than the first.
 
     With as many layers the first holds more: the embedding, and at least as many micro batches in flight.
     """
-    stages = _all_stages(num_layers, pp, stage_layers)
+    stages = _stages(num_layers, pp, stage_layers)
     if len(stages) == 1:
         return stages
     fullest = max(stages[:-1], key=lambda stage: (stage.layers, -stage.index))
     return tuple(dict.fromkeys((stages[0], fullest, stages[-1])))
 
 
-def _stage_terms(stage: _Stage, model: _Model, group: JobGroup) -> dict[str, Number]:
+def _stage_terms(stage: _Stage, components: ModelComponents, group: JobGroup) -> dict[str, Number]:
     """All terms of one stage."""
-    layout, components = group.layout, model.components
+    layout, framework = group.layout, framework_memory(group.stack)
     local = local_elements(components, layout, stage.layers, first=stage.first, last=stage.last)
-    moving = _moving_bytes(stage, model, layout)
+    moving = _moving_bytes(stage, components, group)
     batch = group.micro_batch_size
     update = 0.0 if group.stack.fused_optimizer else update_bytes(local, layout)
     saved, logits, layer = moving.saved * batch, moving.logits * batch, moving.layer * batch
@@ -155,7 +129,7 @@ def _stage_terms(stage: _Stage, model: _Model, group: JobGroup) -> dict[str, Num
     peak = np.maximum(largest, update - saved)
     at_loss = logits >= peak
     return {
-        **state_terms(local, layout, model.policy, model.framework, group.workload.optimizer),
+        **state_terms(local, layout, group.precision, framework, group.workload.optimizer),
         "activations": saved,
         "logits": np.where(at_loss, logits, 0.0),
         "temporary": np.where(at_loss, 0.0, peak),
@@ -164,7 +138,7 @@ def _stage_terms(stage: _Stage, model: _Model, group: JobGroup) -> dict[str, Num
             layout,
             group.cluster.device.sm_count,
             group.stack.framework_year,
-            model.framework.pipeline_communicators,
+            framework.pipeline_communicators,
         ),
     }
 
@@ -180,10 +154,10 @@ class _Moving:
     """Recomputed activations of a layer and the gradients under way in it."""
 
 
-def _moving_bytes(stage: _Stage, model: _Model, layout: Layout) -> _Moving:
-    components, framework, policy = model.components, model.framework, model.policy
+def _moving_bytes(stage: _Stage, components: ModelComponents, group: JobGroup) -> _Moving:
+    layout, stack, framework = group.layout, group.stack, framework_memory(group.stack)
     splits_residual = layout.sequence_parallel or framework.splits_residual
-    real = float(constants("memory")["unpadded_share"]) if model.stack.unpadded_sequences else 1.0
+    real = float(constants("memory")["unpadded_share"]) if stack.unpadded_sequences else 1.0
 
     def here(saved: SavedBytes) -> float:
         return saved.per_device(layout.tp, splits_residual) * real / layout.cp
@@ -191,8 +165,8 @@ def _moving_bytes(stage: _Stage, model: _Model, layout: Layout) -> _Moving:
     of_layer, recomputed = _checkpointed(components, layout, framework)
     saved = here(of_layer) * stage.layers + (here(components.before.saved) if stage.first else 0.0)
     ends = here(components.after.saved) if stage.last else 0.0
-    per_logit = framework.logit_bytes(model.compiled, model.stack.framework_year, layout.tp > 1)
-    per_logit += max(policy.activation.num_bytes - _NARROW_BYTES, 0.0)
+    per_logit = framework.logit_bytes(stack.compiler in _COMPILERS, stack.framework_year, layout.tp > 1)
+    per_logit += max(group.precision.activation.num_bytes - _NARROW_BYTES, 0.0)
     logits = components.logits * per_logit / (layout.tp * layout.cp) if stage.last else 0.0
     working = components.working / (layout.tp * layout.cp)
     if layout.sequence_parallel and layout.tp > 1:

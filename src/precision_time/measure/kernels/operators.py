@@ -362,5 +362,4 @@ _BUILDERS: dict[str, Callable[[Shape, Maker], Case]] = {
     **{op: _elementwise(op) for op in _ELEMENTWISE},
     **{op: _rnn(op) for op in ("rnn_lstm", "rnn_gru")},
 }
-OPS = tuple(_BUILDERS)
-"""Operators that can be measured."""
+"""Operator that can be measured -> its operands."""

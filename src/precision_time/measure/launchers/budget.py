@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean
+from statistics import fmean, linear_regression
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...papers.ernest_design import ernest_features, scaled
+from ...papers.ernest import ernest_features, scaled
 from ..trial import TrainingTrial
 
 Floats = NDArray[np.float64]
@@ -148,10 +148,9 @@ def _line(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
     >>> _line([(1.0, 3.0), (2.0, 5.0)])
     (1.0, 2.0)
     """
-    mean_work, mean_s = fmean(work for work, _ in pairs), fmean(wall_s for _, wall_s in pairs)
-    variation = sum((work - mean_work) ** 2 for work, _ in pairs)
-    if variation == 0:
+    work, wall_s = zip(*pairs, strict=True)
+    mean_work, mean_s = fmean(work), fmean(wall_s)
+    if len(set(work)) == 1:
         return mean_s, 0.0
-    slope = sum((work - mean_work) * (wall_s - mean_s) for work, wall_s in pairs) / variation
-    slope = min(max(slope, 0.0), mean_s / mean_work)
+    slope = min(max(linear_regression(work, wall_s).slope, 0.0), mean_s / mean_work)
     return mean_s - slope * mean_work, slope

@@ -1,4 +1,12 @@
-"""What every worker of a group runs inside Ray Train: trial after trial until there are none left."""
+"""What every worker of a group runs inside Ray Train: trial after trial until there are none left.
+
+A user-defined model is module:function. The function is called in every worker with a dictionary
+(`loop_config`) and may be one of three things:
+
+- a generator: every `yield` ends an optimizer step, and the campaign closes it after enough steps;
+- a function that returns (module, inputs): the campaign trains the module;
+- a plain loop as Ray Train runs it: it is run to its end, and every `ray.train.report(...)` ends an epoch.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +26,13 @@ from typing import Any
 import torch
 
 from ...errors import ConfigError, PrecisionTimeError
+from ...workload.capture.sources import load_function
 from ..device import ResourceMonitor, find_device
 from ..execution import backend_flags, free_memory, is_lasting, synchronize
 from ..precisions import MODES
 from ..steps.models import built_from
 from ..steps.tasks import TrainingTask, build_task, one_batch_task
 from ..steps.training import Trainer, build_optimizer, endless
-from ..steps.user_code import count_reports, load_function, loop_config, take_reports
 from ..trial import TrainingTrial
 
 Figures = dict[str, Any]
@@ -210,7 +218,7 @@ def _timed(
     warm = len(step_times()) - 1
     wanted = _steps(trial, context, more_s / warm if warm else first_s)
     restart()
-    monitor = _started_monitor(context)
+    monitor = ResourceMonitor(context.device.type).start()
     spans = [run(count) for count in _spans(wanted, trial.steps_per_epoch)]
     use, times = _use(monitor), step_times()
     if not times:
@@ -226,12 +234,6 @@ def _timed(
         "first_step_s": first_s,
         "warmup_s": first_s + more_s,
     }
-
-
-def _started_monitor(context: WorkerContext) -> ResourceMonitor:
-    monitor = ResourceMonitor(context.device.type)
-    monitor.start()
-    return monitor
 
 
 def _use(monitor: ResourceMonitor) -> Figures:
@@ -281,21 +283,57 @@ def _user_defined(trial: TrainingTrial, context: WorkerContext) -> Figures:
     """A user's function: a generator of steps, a module with a batch, or a whole training loop."""
     start_s = time.perf_counter()
     function = load_function(trial.model)
-    count_reports()
+    _count_reports()
     config = loop_config(trial, context.rank)
     if inspect.isgeneratorfunction(function):
         return _generated(trial, context, function(config), start_s)
-    take_reports()
-    monitor = _started_monitor(context)
+    _take_reports()
+    monitor = ResourceMonitor(context.device.type).start()
     made = function(config)
     end_s = time.perf_counter()
     if made is not None:
         task = _built_by_all(context, lambda: _one_batch(trial, context, made))
         return _train(trial, context, task, start_s)
-    epochs = take_reports() or [end_s]
+    epochs = _take_reports() or [end_s]
     spans = [end - begin for begin, end in zip([start_s, *epochs[:-1]], epochs, strict=True)]
     figures = {**_use(monitor), **_epoch_figures(spans, len(spans), 1)}
     return {**figures, "train_time_s": end_s - start_s, "steps_per_epoch": None}
+
+
+def loop_config(trial: TrainingTrial, rank: int) -> dict[str, Any]:
+    """The argument of a user-defined function in a campaign."""
+    return {
+        "batch_size": trial.batch_per_worker,
+        "num_samples": trial.num_samples,
+        "num_workers": trial.group.num_workers,
+        "rank": rank,
+        "epochs": trial.epochs,
+        "steps_per_epoch": trial.steps_per_epoch,
+        "precision": trial.precision,
+        "optimizer": trial.optimizer,
+        "dataset": trial.dataset,
+        **trial.sizes,
+    }
+
+
+_reports: list[float] = []
+
+
+def _take_reports() -> list[float]:
+    """When `ray.train.report` was called since the last call of this function [s, host clock]."""
+    taken = list(_reports)
+    _reports.clear()
+    return taken
+
+
+def _count_reports() -> None:
+    """Let `ray.train.report` mark the end of an epoch in this worker, and store nothing."""
+    import ray.train
+
+    def report(*_: Any, **__: Any) -> None:
+        _reports.append(time.perf_counter())
+
+    ray.train.report = report
 
 
 def _one_batch(trial: TrainingTrial, context: WorkerContext, made: Any) -> TrainingTask:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import find_spec
-from typing import Any
 
 from ...errors import ConfigError, MissingExtraError, UnknownNameError
+from ...io import packaged_toml
 from ..plan import load_plan
-from ..precisions import DATA
 from ..trial import ModelSpec
 
+_MODELS = ("precision_time.measure", "data/models.toml")
 GPU_PRECISIONS = frozenset({"tf32", "fp16-mixed"})
 """Those that a CPU has no units for, or that need loss scaling for them."""
 
@@ -35,19 +34,19 @@ class BuiltIn:
 @cache
 def built_in_models() -> Mapping[str, BuiltIn]:
     """The built-in models by name."""
-    return {name: BuiltIn(**entry) for name, entry in _document()["model"].items()}
+    return {
+        name: BuiltIn(**entry)
+        for name, entry in packaged_toml("precision_time.measure", "data/models.toml")["model"].items()
+    }
 
 
 @cache
 def digits_sizes() -> Mapping[str, int]:
     """Of scikit-learn's digits: samples, side, channels, classes, and poolings that their side can take."""
-    sizes: Mapping[str, int] = _document()["dataset"]["digits"]
+    sizes: Mapping[str, int] = packaged_toml("precision_time.measure", "data/models.toml")["dataset"][
+        "digits"
+    ]
     return sizes
-
-
-@cache
-def _document() -> Mapping[str, Any]:
-    return tomllib.loads((DATA / "models.toml").read_text(encoding="utf-8"))
 
 
 @cache

@@ -12,10 +12,9 @@ from torch import nn
 
 from ...errors import CaptureError, ConfigError
 from ...workload.capture.huggingface import import_transformers
-from ...workload.capture.sources import split_inputs
+from ...workload.capture.sources import load_function, split_inputs
 from ...workload.capture.timm_models import import_timm
 from ..trial import ModelSpec
-from .user_code import load_function
 
 Batch = tuple[Any, ...]
 Sizes = Mapping[str, float]

@@ -1,1 +1,1 @@
-"""CherryPick: the best cluster configuration of a job by Bayesian optimisation, found by running a few."""
+"""CherryPick: the best cluster configuration of a job by Bayesian optimization, found by running a few."""

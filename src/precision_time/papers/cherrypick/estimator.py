@@ -10,27 +10,27 @@ times everywhere; to predict everywhere, it is sent where it knows least (papers
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ..contract import Floats
 from ..per_job import Configurations, MeasurementBudget
-from .gaussian import Gaussian, fit_gaussian
-from .search import STARTS, spread_starts
+from .search import STARTS, fit_gaussian, spread_starts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FittedGaussian:
     """The process, and the ranges that its features were scaled by."""
 
-    process: Gaussian
+    process: Any
+    """scikit-learn's regressor."""
     low: Floats
     width: Floats
 
     def predict(self, configurations: Configurations) -> Floats:
         """Step times [s], shape (k,)."""
-        mean, _ = self.process.posterior((_features(configurations) - self.low) / self.width)
+        mean = self.process.predict((_features(configurations) - self.low) / self.width)
         seconds: Floats = np.exp(mean)
         return seconds
 
@@ -52,7 +52,8 @@ class CherryPickGaussian:
         log_s = [float(np.log(budget.run(index))) for index in order]
         while len(order) < min(budget.limit, len(x)):
             left = np.setdiff1d(np.arange(len(x)), order)
-            _, deviation = fit_gaussian(x[order], np.array(log_s), seed=seed).posterior(x[left])
+            process = fit_gaussian(x[order], np.array(log_s), seed=seed)
+            _, deviation = process.predict(x[left], return_std=True)
             order.append(int(left[np.argmax(deviation)]))
             log_s.append(float(np.log(budget.run(order[-1]))))
         return FittedGaussian(

@@ -5,19 +5,26 @@ probability to meet the deadline, $P(\log T \le \log T_{max})$. On logarithms EI
 saving, to first order. Cost is minimized under a deadline. CherryPick prices a run by time x price; here the
 caller gives cost and time of every configuration through a function that runs one. Stop rule of the paper: at
 least six configurations tried, and the largest expected improvement below 10 % of the best.
-Source: Alipourfard et al., CherryPick, NSDI 2017, section 3.4.
+
+Prior: a Gaussian process over log times or log costs with the kernel Matern 5/2,
+$k(r) = s^2 (1 + \sqrt5 r/l + 5 r^2 / 3 l^2) \exp(-\sqrt5 r/l)$ with a length per feature, plus noise;
+logarithms make the noise of runs multiplicative. scikit-learn's regressor does the work: over a finite set
+the posterior of every candidate is one call. Optuna's GP sampler proposes points of a product of ranges,
+while here only configurations that exist may be chosen.
+Source: Alipourfard et al., CherryPick, NSDI 2017, sections 3.3 to 3.5.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from ...errors import ConfigError
+from ...errors import ConfigError, MissingExtraError
 from ..contract import Floats, Ints
-from .gaussian import fit_gaussian, unit_cube
 
 STARTS = 3
 LEAST_RUNS = 6
@@ -26,12 +33,62 @@ STOP_BELOW = 0.1
 _LEAST_DEVIATION = 1e-9
 
 
+_LENGTHS = (0.1, 10.0)
+_VARIANCES = (0.05, 20.0)
+_NOISE = (1e-4, 0.2)
+_FIRST_NOISE = 1e-2
+"""Bounds of the kernel's lengths, variance and noise, and the noise that fitting starts from."""
+
+
+def fit_gaussian(x: Floats, y: Floats, *, seed: int) -> Any:
+    """scikit-learn's Gaussian process conditioned on values, its kernel fitted by maximum likelihood.
+
+    Args:
+        x: Points within the unit cube, shape (k, n_features).
+        y: Logarithms of what was measured there, shape (k,).
+        seed: Of scikit-learn's optimizer.
+
+    Raises:
+        MissingExtraError: If scikit-learn is not installed.
+    """
+    try:
+        from sklearn.exceptions import ConvergenceWarning
+        from sklearn.gaussian_process import GaussianProcessRegressor
+        from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+    except ImportError as error:
+        raise MissingExtraError(
+            package="scikit-learn", extra="learners", purpose="search configurations by Bayesian optimization"
+        ) from error
+    lengths = np.ones(x.shape[1])
+    kernel = ConstantKernel(1.0, _VARIANCES) * Matern(lengths, _LENGTHS, nu=2.5) + WhiteKernel(
+        _FIRST_NOISE, _NOISE
+    )
+    process = GaussianProcessRegressor(kernel, normalize_y=True, random_state=seed)
+    with warnings.catch_warnings():
+        # A handful of points leaves lengths at their bounds: that is what the bounds are for.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        process.fit(x, y)
+    return process
+
+
+def unit_cube(features: Floats) -> Floats:
+    """Columns brought to 0 .. 1, columns that do not vary left out; shape (k, varying).
+
+    >>> unit_cube(np.array([[1.0, 5.0], [3.0, 5.0], [2.0, 5.0]])).ravel().tolist()
+    [0.0, 1.0, 0.5]
+    """
+    low, high = features.min(axis=0), features.max(axis=0)
+    varying = high > low
+    scaled: Floats = (features[:, varying] - low[varying]) / (high - low)[varying]
+    return scaled if scaled.shape[1] else np.zeros((len(features), 1))
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
     """What running one configuration gave."""
 
     cost: float
-    """Whatever is minimised, above 0."""
+    """Whatever is minimized, above 0."""
     time: float
     """What the deadline limits, in its unit, above 0."""
 
@@ -149,15 +206,14 @@ def _gain(
     log_time = np.log([outcome.time for outcome in outcomes])
     meets = np.ones(len(left))
     if np.isfinite(deadline):
-        meets = chance_below(
-            *fit_gaussian(tried, log_time, seed=seed).posterior(x[left]), float(np.log(deadline))
-        )
+        mean, deviation = fit_gaussian(tried, log_time, seed=seed).predict(x[left], return_std=True)
+        meets = chance_below(mean, deviation, float(np.log(deadline)))
     feasible = [outcome.cost for outcome in outcomes if outcome.time <= deadline]
     if not feasible:
         # Nothing to improve on yet: look for what meets the deadline at all.
         return meets
     log_cost = np.log([outcome.cost for outcome in outcomes])
-    mean, deviation = fit_gaussian(tried, log_cost, seed=seed).posterior(x[left])
+    mean, deviation = fit_gaussian(tried, log_cost, seed=seed).predict(x[left], return_std=True)
     return meets * expected_improvement(mean, deviation, float(np.log(min(feasible))))
 
 

@@ -28,7 +28,7 @@ _HASH_LENGTH = 32
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class ArchitectureGraph:
-    """Primitives in a topological order, node 0 being the input. All arrays have length N unless said."""
+    """Primitives in a topological order, node 0 being the input. All arrays have length N unless stated."""
 
     name: str
     """For messages; not part of the content."""
@@ -45,7 +45,7 @@ class ArchitectureGraph:
     unknown: Mapping[str, int] = field(default_factory=dict)
     """Operators that the vocabulary does not know, and how often they occur; they were joined through."""
     content_hash: str = ""
-    """Equal for graphs with equal content, whatever they are called."""
+    """Equal for graphs with equal content, under any name."""
 
     def __len__(self) -> int:
         return len(self.primitives)
@@ -66,8 +66,8 @@ def architecture_of(graph: OpGraph) -> ArchitectureGraph:
     """
     if not graph.nodes:
         raise CaptureError(
-            f"Graph {graph.name!r} is empty: an architecture has at least one operator. To fix: capture the "
-            "model again, with example inputs that reach its layers."
+            f"The graph of {graph.name!r} is empty: it has no operators. To fix: capture a model whose "
+            "forward pass computes something, with example inputs that reach its layers."
         )
     nodes, unknown = read_nodes(graph)
     return build_architecture(graph.name, nodes, unknown)

@@ -17,11 +17,11 @@ _SQUEEZE = 4
 PIXEL_LEVELS = 17
 """Tokens that the value of a pixel is rounded to: digits have 17 shades."""
 _WIDEST_VALUE = 2.0
-"""Standardised pixels beyond so many deviations are the outermost tokens."""
+"""Standardized pixels beyond so many deviations are the outermost tokens."""
 
 
 def norm(kind: str, width: int) -> nn.Module:
-    """A normalisation of feature maps: bn, group, or none."""
+    """A normalization of feature maps: bn, group, or none."""
     if kind == "bn":
         return nn.BatchNorm2d(width, track_running_stats=False)
     return nn.GroupNorm(_GROUPS, width) if kind == "group" else nn.Identity()
@@ -92,21 +92,9 @@ class GatedConv(nn.Module):  # type: ignore[misc]
         return self.value(x) * torch.sigmoid(self.gate(x))
 
 
-class RootMeanSquareNorm(nn.Module):  # type: ignore[misc]
-    """Root-mean-square norm over the last dimension (Zhang and Sennrich 2019)."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(width))
-
-    def forward(self, x: Any) -> Any:
-        """(B, T, W), shape unchanged."""
-        return F.rms_norm(x, self.weight.shape, self.weight)
-
-
 def token_norm(kind: str, width: int) -> nn.Module:
-    """A normalisation of tokens: ln, rms, or none."""
-    makers: dict[str, Callable[[int], nn.Module]] = {"ln": nn.LayerNorm, "rms": RootMeanSquareNorm}
+    """A normalization of tokens: ln, rms, or none."""
+    makers: dict[str, Callable[[int], nn.Module]] = {"ln": nn.LayerNorm, "rms": nn.RMSNorm}
     return makers[kind](width) if kind in makers else nn.Identity()
 
 

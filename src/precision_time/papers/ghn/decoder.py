@@ -2,7 +2,7 @@
 
 As in GHN-2: a convolutional decoder makes matrices and kernels of one largest shape, which are cropped and
 tiled to what a layer needs; a perceptron makes the parameters of norms and biases; the classifying layer has
-a head of its own. Then weights are normalised by their fan-in, norms pass 2 sigmoid(p/2), biases tanh(p/5).
+a head of its own. Then weights are normalized by their fan-in, norms pass 2 sigmoid(p/2), biases tanh(p/5).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def predict_weights(
         rows: For each network the row of each of its nodes in `vectors`.
 
     Returns:
-        For each network its parameters by path, normalised and in the shapes it needs.
+        For each network its parameters by path, normalized and in the shapes it needs.
     """
     groups: dict[tuple[str, int, int], list[_Order]] = defaultdict(list)
     for number, network in enumerate(networks):
@@ -105,7 +105,7 @@ def _linear(parameters: Parameters, name: str, x: Any) -> Any:
 
 
 def _fitted(made: Any, target: Target) -> Any:
-    """What was decoded in the shape of a parameter, normalised."""
+    """What was decoded in the shape of a parameter, normalized."""
     if target.role in ("weight", "head", "table"):
         return _fitted_matrix(made, target)
     if target.role == "norm":

@@ -88,13 +88,6 @@ def embedding_from(architecture: ArchitectureGraph, vector: Floats32, weights: G
     )
 
 
-def cosine(left: Floats32, right: Floats32) -> float:
-    """Cosine of the angle between two vectors; 0 where one has no length."""
-    a, b = left.astype(np.float64), right.astype(np.float64)
-    length = float(np.linalg.norm(a) * np.linalg.norm(b))
-    return float(a @ b) / length if length else 0.0
-
-
 def _remember(key: str, vector: Floats32) -> None:
     _memory[key] = vector
     _memory.move_to_end(key)

@@ -10,19 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import ConfigError, MissingExtraError
+from ...errors import ConfigError, required_module
 from .sampler import ImageShape
 from .weights import Floats32
 
 DIGITS_SOURCE = "digits"
 _SIDE = 32
-_CIFAR_FILES = (
-    "data_batch_1.bin",
-    "data_batch_2.bin",
-    "data_batch_3.bin",
-    "data_batch_4.bin",
-    "data_batch_5.bin",
-)
+_CIFAR_FILES = tuple(f"data_batch_{number}.bin" for number in range(1, 6))
 _CIFAR_TEST = "test_batch.bin"
 _CIFAR_RECORD = 1 + 3 * _SIDE * _SIDE
 _TEST_SHARE, _VALIDATION_SHARE = 0.25, 0.15
@@ -32,7 +26,7 @@ _SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp"})
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class ImageSet:
-    """Standardised images (n, channels, side, side) and their classes, in three parts."""
+    """Standardized images (n, channels, side, side) and their classes, in three parts."""
 
     name: str
     shape: ImageShape
@@ -75,13 +69,9 @@ def load_images(source: str, seed: int = 0) -> ImageSet:
 
 def _digits(seed: int) -> ImageSet:
     """1,797 handwritten digits of 8 x 8: UCI Optical Recognition of Handwritten Digits."""
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError as error:
-        raise MissingExtraError(
-            package="scikit-learn", extra="learners", purpose="train on its digits"
-        ) from error
-    data = load_digits()
+    data = required_module(
+        "sklearn.datasets", package="scikit-learn", extra="learners", purpose="train on its digits"
+    ).load_digits()
     pixels = data.images[:, None, :, :].astype(np.float32)
     return _in_parts(DIGITS_SOURCE, pixels, data.target.astype(np.int64), seed)
 
@@ -136,14 +126,11 @@ def _read_classes(folder: Path, classes: Sequence[str]) -> tuple[Floats32, NDArr
 
 
 def _read_image(path: Path) -> Floats32:
+    image = required_module("PIL.Image", package="Pillow", extra="capture", purpose="read image files")
     try:
-        from PIL import Image, UnidentifiedImageError
-    except ImportError as error:
-        raise MissingExtraError(package="Pillow", extra="capture", purpose="read image files") from error
-    try:
-        with Image.open(path) as opened:
+        with image.open(path) as opened:
             small = opened.convert("RGB").resize((_SIDE, _SIDE))
-    except (UnidentifiedImageError, OSError) as error:
+    except OSError as error:  # UnidentifiedImageError is one
         raise ConfigError(f"{path} is not a readable image ({error}). To fix: remove it.") from error
     return np.asarray(small, dtype=np.float32).transpose(2, 0, 1)
 
@@ -155,7 +142,7 @@ def _in_parts(
     seed: int,
     test: tuple[Floats32, NDArray[np.int64]] | None = None,
 ) -> ImageSet:
-    """Standardise by the training part and split what is not split yet."""
+    """Standardize by the training part and split what is not split yet."""
     classes = int(labels.max()) + 1
     if classes < 2 or len(labels) < _FEWEST * classes:
         raise ConfigError(

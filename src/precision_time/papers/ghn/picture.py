@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import io
-import tomllib
 from collections import Counter
+from collections.abc import Mapping
 from fnmatch import fnmatch
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError
-from ...io import write_atomically
+from ...io import packaged_toml, write_atomically
 from ...plotting import require_matplotlib
 from .known import KnownEmbeddings
 from .weights import Floats32
@@ -54,10 +53,9 @@ def relative_rows(table: KnownEmbeddings) -> dict[str, list[int]]:
     return {group: found for group, found in rows.items() if len(found) > 1}
 
 
-@cache
-def relatives() -> dict[str, Any]:
+def relatives() -> Mapping[str, Any]:
     """Groups of related architectures by patterns of their names, and names of classifiers."""
-    return tomllib.loads((Path(__file__).parent / "data" / "relatives.toml").read_text(encoding="utf-8"))
+    return packaged_toml(__package__, "data/relatives.toml")
 
 
 def write_map(path: Path, table: KnownEmbeddings, *, marked: tuple[str, Floats32] | None = None) -> None:

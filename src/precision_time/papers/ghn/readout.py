@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
 
@@ -20,7 +20,7 @@ _FORWARD = 0
 
 
 class WidthClass(StrEnum):
-    """Types of one speed and size on the devices of our catalogue: the blocks of an annotated vector."""
+    """Types of one speed and size on the devices of our catalog: the blocks of an annotated vector."""
 
     WIDE = "wide"  # four bytes and more
     TF32 = "tf32"  # four bytes, multiplied on tensor cores
@@ -29,16 +29,15 @@ class WidthClass(StrEnum):
 
 
 WIDTH_CLASSES = tuple(WidthClass)
-_CLASS_OF: Mapping[DType, WidthClass] = {
-    DType.FP64: WidthClass.WIDE,
-    DType.FP32: WidthClass.WIDE,
-    DType.TF32: WidthClass.TF32,
-    DType.FP16: WidthClass.HALF,
-    DType.BF16: WidthClass.HALF,
-    DType.FP8: WidthClass.NARROW,
-    DType.INT8: WidthClass.NARROW,
-    DType.FP4: WidthClass.NARROW,
-}
+
+
+def width_class(dtype: DType) -> WidthClass:
+    """The class of a type, by its bytes."""
+    if dtype is DType.TF32:
+        return WidthClass.TF32
+    if dtype.num_bytes >= 4:
+        return WidthClass.WIDE
+    return WidthClass.HALF if dtype.num_bytes >= 2 else WidthClass.NARROW
 
 
 def lowered_dtypes(graph: OpGraph, policy: PrecisionPolicy) -> tuple[DType, ...]:
@@ -91,7 +90,7 @@ def node_classes(graph: ArchitectureGraph, dtypes: Sequence[DType]) -> NDArray[n
             f"{graph.operators.max() + 1}. The rule: one type per operator. To fix: use "
             "lowered_dtypes(graph, policy)."
         )
-    of_operator = [WIDTH_CLASSES.index(_CLASS_OF[dtype]) for dtype in dtypes]
+    of_operator = [WIDTH_CLASSES.index(width_class(dtype)) for dtype in dtypes]
     lookup = np.array([*of_operator, WIDTH_CLASSES.index(WidthClass.WIDE)], dtype=np.int64)
     chosen: NDArray[np.int64] = lookup[graph.operators]
     return chosen

@@ -1,4 +1,4 @@
-"""Networks to train a hypernetwork on, drawn at random: a small DeepNets of our own.
+"""Networks to train a hypernetwork on, drawn at random: a small DeepNets.
 
 After DeepNets-1M (Knyazev et al. 2021): cells, widths and depths, plain, residual, grouped, separable and
 dilated convolutions, squeeze-excite, attention, gates, pooling, sums and concatenations of branches; and
@@ -7,17 +7,16 @@ networks of tokens (transformers over patches or pixels), of rows (recurrent) an
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch import nn
 
 from ...errors import ConfigError
+from ...io import packaged_toml
 from . import blocks
 
 CELL_KINDS = (
@@ -104,9 +103,8 @@ def space_names() -> tuple[str, ...]:
     return tuple(_spaces())
 
 
-@cache
 def _spaces() -> Mapping[str, Mapping[str, Any]]:
-    return tomllib.loads((Path(__file__).parent / "data" / "spaces.toml").read_text(encoding="utf-8"))
+    return packaged_toml(__package__, "data/spaces.toml")
 
 
 def draw(rng: np.random.Generator, chosen: NetworkSpace) -> NetworkPlan:

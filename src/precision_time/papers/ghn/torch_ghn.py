@@ -108,8 +108,10 @@ def _sweep(
         message = weights[low:high, first:last] @ sent[:, :WIDTH]
         message = message + weights[low:high, count + first : count + last] @ sent[:, WIDTH:]
         fresh = _gru(parameters, message, state[low:high])
-        told = torch.cat([_message(parameters, fresh, "direct"), _message(parameters, fresh, "virtual")], 1)
-        sent = torch.cat([sent, told] if forward else [told, sent])
+        sent_now = torch.cat(
+            [_message(parameters, fresh, "direct"), _message(parameters, fresh, "virtual")], 1
+        )
+        sent = torch.cat([sent, sent_now] if forward else [sent_now, sent])
         done.append(fresh)
     return torch.cat(done if forward else done[::-1])
 

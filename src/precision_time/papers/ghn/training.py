@@ -44,8 +44,9 @@ class TrainingState:
     history: list[tuple[int, float]] = field(default_factory=list)
     """(step, mean validation accuracy)."""
     skipped: int = 0
+    """Networks that taught nothing in a step because their loss was not finite or too large."""
     elapsed_s: float = 0.0
-    """Before the process that runs now."""
+    """Seconds of training; while it runs, those before the process that runs now."""
 
 
 def write_checkpoint(
@@ -155,13 +156,7 @@ class Trained:
 
     weights: GhnWeights
     settings: TrainSettings
-    steps: int
-    minutes: float
-    validation: float
-    history: list[tuple[int, float]] = field(default_factory=list)
-    """(step, mean validation accuracy)."""
-    skipped: int = 0
-    """Networks that taught nothing in a step because their loss was not finite or too large."""
+    state: TrainingState
 
 
 def train(
@@ -314,15 +309,8 @@ class _Run:
 
     def result(self) -> Trained:
         """The best hypernetwork."""
-        return Trained(
-            weights=self._best,
-            settings=self.settings,
-            steps=self.state.done,
-            minutes=self.elapsed_s / 60.0,
-            validation=self.state.best_score,
-            history=self.state.history,
-            skipped=self.state.skipped,
-        )
+        state = replace(self.state, elapsed_s=self.elapsed_s)
+        return Trained(weights=self._best, settings=self.settings, state=state)
 
     def save(self) -> None:
         """Write the checkpoint, if one is wanted."""

@@ -16,6 +16,7 @@ Which copy an edge across the border of a block means is not in the folded graph
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
@@ -115,14 +116,12 @@ def _spans(nodes: tuple[Node, ...]) -> Iterator[tuple[int, int, int]]:
 
 def _copies_at_most(spans: list[tuple[int, int, int]], most_nodes: int) -> int:
     """The most copies of any run with which the whole graph keeps to `most_nodes`; at least one."""
-    low, high = 1, max((repeat for _, _, repeat in spans), default=1)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if sum((end - start) * min(repeat, middle) for start, end, repeat in spans) <= most_nodes:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+
+    def nodes(copies: int) -> int:
+        return sum((end - start) * min(repeat, copies) for start, end, repeat in spans)
+
+    most = max((repeat for _, _, repeat in spans), default=1)
+    return max(bisect_right(range(most + 1), most_nodes, key=nodes) - 1, 1)
 
 
 def _carried(nodes: tuple[Node, ...], run: _Run) -> dict[int, int]:

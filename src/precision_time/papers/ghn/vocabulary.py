@@ -6,17 +6,16 @@ shape vocabularies are data (`data/vocabulary.toml`).
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...io import packaged_toml
 from ...workload.graph import Node, OpClass
 
 Ints = NDArray[np.int64]
@@ -87,7 +86,7 @@ def _nearest(known: Ints, value: float) -> int:
 @cache
 def vocabulary() -> Vocabulary:
     """The vocabulary that ships with the package."""
-    data = tomllib.loads((Path(__file__).parent / "data" / "vocabulary.toml").read_text(encoding="utf-8"))
+    data = packaged_toml(__package__, "data/vocabulary.toml")
     primitives = (*data["primitives"]["ghn2"], *data["primitives"]["own"])
     by_op: dict[str, Reading] = {}
     for ops in data["joined"].values():

@@ -1,61 +1,20 @@
-"""Requests to PredictDDL and its answers."""
+"""What PredictDDL reads of a request (`requests.py`), and its answers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-from ...errors import ConfigError
-from ...hardware.device import Cluster
-from ...hardware.inventory import ClusterResources
-from .columns import PRECISION
-from .datasets import DatasetFacts
-
-_COUNTS = ("batch_size", "epochs", "num_micro_batches")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Request:
-    """One training run whose time is wanted."""
-
-    model: Any
-    """A known name, an `OpGraph`, a configuration, or a user-defined module (needs torch)."""
-    cluster: Cluster | ClusterResources
-    batch_size: float
-    """Samples per device and forward pass."""
-    dataset: str | DatasetFacts | None = None
-    """None for the one the model is usually trained on."""
-    epochs: float = 1.0
-    precision: str = "fp32"
-    num_micro_batches: int = 1
-    """Forward passes per optimizer step (gradient accumulation)."""
-    seq_len: int | None = None
-    image_size: int | None = None
-    sizes: Mapping[str, Any] = field(default_factory=dict)
-    """Sizes of a parametric model, as `load_workload` takes them."""
-    task: str = ""
-    example_inputs: Any = None
-    """Of a user-defined module."""
-    stack: str | None = None
-    """Stack profile; None for the usual one of the model's family. Only `predictddl-precision` reads it."""
-    variant: str = PRECISION
-    """`predictddl`, as the paper describes it and blind to precision, or `predictddl-precision`."""
-    regressor: str | None = None
-    """linear, polynomial-2, svr or mlp; None for the one that cross-validation chose."""
-    version: int | None = None
-    """Of the predictor; None for the newest."""
-    name: str = ""
-    """The caller's name of the request; empty for none."""
-
-    def __post_init__(self) -> None:
-        for count in _COUNTS:
-            value = getattr(self, count)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e13:
-                raise ConfigError(
-                    f"{count}={value!r} is invalid: it must be a number above 0. To fix: {count}=1 or more."
-                )
+FIELDS = (
+    "device", "gpus", "nodes", "node_type", "intra_node", "inter_node", "cluster", "custom",
+    "precision", "batch_size", "global_batch_size", "grad_accum", "seq_len", "image_size", "sizes",
+    "task", "dataset", "samples", "epochs", "steps", "optimizer",
+    "framework", "stack", "software", "compiler", "channels_last", "fused_optimizer", "unpadded_sequences",
+    "real_input", "trust", "example_inputs",
+)  # fmt: skip
+"""Fields of a request that PredictDDL reads besides its model: it knows data-parallel jobs only."""
 
 
 class Outcome(StrEnum):
@@ -115,7 +74,8 @@ class Answer:
     """Of one optimizer step."""
     steps_per_epoch: int | None
     """None where the number of samples is not known."""
-    epochs: float
+    epochs: float | None
+    """None where steps were asked for and the number of samples is not known."""
     training_time_s: float | None
     """Steps times step time; None where the number of samples is not known."""
     predictor: PredictorName

@@ -1,9 +1,9 @@
-"""The controller: requests in, predicted times out, one or a thousand at once."""
+"""The controller and its task checker: requests in, predicted times out, one or a thousand at once."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import overload
@@ -12,18 +12,17 @@ import numpy as np
 
 from ...corpus.measurement import Measurement
 from ...corpus.store import load_corpus
-from ...errors import ConfigError, NotFittedError, PrecisionTimeError, UnknownNameError, in_one_line
-from ...hardware.device import Cluster
-from .columns import BLIND, PRECISION, VARIANTS, inputs_of, picked
-from .contract import Answer, Outcome, PredictorName, Refusal, Request, TaskMatch
-from .datasets import OTHER
-from .embeddings import embedding_of_graph, ghn_version, probe_embeddings, same_probe
-from .pricing import PriceCache
-from .registry import Registry, TrainedType, TrainedVariant
-from .regressors import Floats, Regressor, check_kind
-from .task import FARTHEST, find_task
+from ...cost.job import Job, group_key
+from ...errors import ConfigError, NotFittedError, PrecisionTimeError, in_one_line
+from ...learn.table import JobTable, job_table
+from .columns import BLIND, PRECISION, inputs_of, picked
+from .contract import Answer, Outcome, PredictorName, Refusal, TaskMatch
+from .datasets import OTHER, DatasetFacts, dataset_distance, dataset_types
+from .embeddings import embedding_of_graph, ghn_version, probe_distance, probe_embeddings, same_probe
+from .registry import Registry, TrainedType
+from .regressors import Floats, Regressor, TrainedVariant
+from .requests import PredictDDLRequest, Resolved, resolve
 from .trainer import TypeRuns, input_columns, rows_by_type, train_and_save
-from .workloads import Resolved, resolve
 
 _Predictor = tuple[str, int | None, str, str | None]
 """Dataset type, version, variant and regressor that serve a request."""
@@ -32,11 +31,45 @@ _Resolved = tuple[int, Resolved, TaskMatch]
 _FEW_ARCHITECTURES = 30
 """Below, errors on the folds of the choice flatter much (docs/devdocs/007-predictddl.md)."""
 _BLIND_NOTE = "predictddl is blind to precision and software: every precision gets the same answer"
+FARTHEST = 3.0
+"""A dataset farther than this from every trained one is not answered for."""
+_SHARED = "one GHN is shared by all dataset types: the embedding part of the distance is 0"
+
+
+@dataclass(kw_only=True, slots=True)
+class PriceCache:
+    """Prices of the jobs that were needed last; one per service, so that they go when the service goes."""
+
+    size: int = 4096
+    """Jobs remembered at most; one batch may exceed it while it is answered."""
+    _tables: OrderedDict[Hashable, tuple[Job, JobTable]] = field(default_factory=OrderedDict)
+    """Each job priced; the job is kept because its key names parts of it by identity."""
+
+    def table(self, jobs: Sequence[Job]) -> JobTable:
+        """`job_table` of the jobs; those priced before are not priced again."""
+        keys = [(group_key(job), job.layout.micro_batch_size) for job in jobs]
+        new = {key: job for key, job in zip(keys, jobs, strict=True) if key not in self._tables}
+        if new:
+            priced = job_table([*new.values()])
+            for row, (key, job) in enumerate(new.items()):
+                self._tables[key] = (job, priced.take(np.array([row])))
+        for key in keys:
+            self._tables.move_to_end(key)
+        rows = [self._tables[key][1] for key in keys]
+        while len(self._tables) > self.size:
+            self._tables.popitem(last=False)
+        return JobTable(
+            features=np.concatenate([row.features for row in rows]),
+            names=rows[0].names,
+            analytical_s=np.concatenate([row.analytical_s for row in rows]),
+            compute_s=np.concatenate([row.compute_s for row in rows]),
+            exposed_s=np.concatenate([row.exposed_s for row in rows]),
+        )
 
 
 @dataclass(kw_only=True)
 class PredictDDL:
-    """Predicted times of training runs, by a predictor per data-set type.
+    """Predicted times of training runs, by a predictor per dataset type.
 
     Holds what it has read and trained; the registry on disk is the only state that others see.
     """
@@ -51,10 +84,12 @@ class PredictDDL:
     _prices: PriceCache = field(default_factory=PriceCache, init=False, repr=False)
 
     @overload
-    def predict(self, requests: Request) -> Answer: ...
+    def predict(self, requests: PredictDDLRequest) -> Answer: ...
     @overload
-    def predict(self, requests: Sequence[Request]) -> list[Answer | Refusal]: ...
-    def predict(self, requests: Request | Sequence[Request]) -> Answer | list[Answer | Refusal]:
+    def predict(self, requests: Sequence[PredictDDLRequest]) -> list[Answer | Refusal]: ...
+    def predict(
+        self, requests: PredictDDLRequest | Sequence[PredictDDLRequest]
+    ) -> Answer | list[Answer | Refusal]:
         """The time of one run, or of each of several.
 
         Args:
@@ -62,12 +97,12 @@ class PredictDDL:
                 `Refusal` in its place, and the others are answered.
 
         Raises:
-            UnknownNameError: Model, data set, precision, regressor or variant of a single request is unknown.
-            ConfigError: It asks for what cannot be.
+            UnknownNameError: Model, dataset or precision of a single request is unknown.
+            ConfigError: Its fields do not fit together, or it is not data parallel.
             CaptureError: Its model has no graph, or an empty one.
-            NotFittedError: No predictor serves its data set and none can be trained, or its file is damaged.
+            NotFittedError: No predictor serves its dataset and none can be trained, or its file is damaged.
         """
-        if isinstance(requests, Request):
+        if isinstance(requests, PredictDDLRequest):
             answer = self._batch([requests])[0]
             if isinstance(answer, Exception):
                 raise answer
@@ -77,20 +112,18 @@ class PredictDDL:
             for request, answer in zip(requests, self._batch(requests), strict=True)
         ]
 
-    def _batch(self, requests: Sequence[Request]) -> list[Answer | Exception]:
-        clusters: dict[int, Cluster] = {}
+    def _batch(self, requests: Sequence[PredictDDLRequest]) -> list[Answer | Exception]:
         matches: dict[object, TaskMatch | PrecisionTimeError] = {}
         answers: dict[int, Answer | Exception] = {}
         served: dict[_Predictor, list[_Resolved]] = defaultdict(list)
         for place, request in enumerate(requests):
             try:
-                _check_words(request)
-                resolved = resolve(request, clusters)
+                resolved = resolve(request)
                 match = self._match(resolved, matches)
             except Exception as error:  # noqa: BLE001 - one request never stops the others
                 answers[place] = error
                 continue
-            key = (match.used, request.version, request.variant, request.regressor)
+            key: _Predictor = (match.used, request.version, request.variant, request.regressor)
             served[key].append((place, resolved, match))
         for key, items in served.items():
             answers |= self._serve(key, items)
@@ -137,9 +170,9 @@ class PredictDDL:
             return found
         why = f": {rows.refusal()}" if rows is not None else ""
         raise NotFittedError(
-            f"No predictor serves the data set {name!r}{why}, and no trained type of its kind is closer than "
+            f"No predictor serves the dataset {name!r}{why}, and no trained type of its kind is closer than "
             f"{FARTHEST:g}. Trained: {', '.join(self.registry.types()) or 'none'}. To fix: add measured runs "
-            "and `precision-time predictddl train`, or name a data set of a trained type."
+            "and `precision-time predictddl train`, or name a dataset of a trained type."
         )
 
     @cached_property
@@ -157,19 +190,53 @@ class PredictDDL:
         return trained
 
 
-def answer_batch(service: PredictDDL, items: Sequence[Request | Refusal]) -> list[Answer | Refusal]:
-    """Answers to what `border.read_batch` read, in its order; unreadable items stay as they are."""
-    answers = iter(service.predict([item for item in items if isinstance(item, Request)]))
-    return [next(answers) if isinstance(item, Request) else item for item in items]
+def find_task(
+    registry: Registry, wanted: str, dataset: str, facts: DatasetFacts | None, probe: Floats
+) -> TaskMatch | None:
+    """The task checker: the predictor that serves a dataset; None if one must be trained (papers.md 3.2).
+
+    The distance is that of the facts of the datasets in standard deviations, plus 1 - mean cosine
+    similarity of the embeddings of the probe networks by both GHNs.
+
+    Args:
+        registry: Trained predictors.
+        wanted: Dataset type, `OTHER` for none.
+        dataset: Its name, for the report.
+        facts: Of the dataset; without them only its own type will do.
+        probe: Embeddings of the probe networks by the GHN of the request, shape (n_probe, 32).
+    """
+    trained = registry.types()
+    if wanted in trained:
+        return TaskMatch(outcome=Outcome.HIT, wanted=wanted, used=wanted)
+    known = dataset_types()
+    facts = facts or (known[wanted].example if wanted in known else None)
+    modality = known[wanted].modality if wanted in known else facts.modality if facts else ""
+    near = [
+        (dataset_distance(facts, known[name].example), name)
+        for name in trained
+        if facts is not None and name in known and modality in ("", known[name].modality)
+    ]
+    if not near:
+        return None
+    distance, used = min(near)
+    apart = probe_distance(probe, registry.load(used).probe)
+    if distance + apart > FARTHEST:
+        return None
+    note = f"no predictor for {dataset!r}: that for {used!r} is closest, {distance + apart:.2f} away"
+    return TaskMatch(
+        outcome=Outcome.CLOSEST,
+        wanted=dataset,
+        used=used,
+        data_distance=distance,
+        embedding_distance=apart,
+        notes=(note,) if apart else (note, _SHARED),
+    )
 
 
-def _check_words(request: Request) -> None:
-    if request.variant not in VARIANTS:
-        raise UnknownNameError(
-            kind="variant", name=request.variant, known=VARIANTS, hint=f"To fix: use {' or '.join(VARIANTS)}."
-        )
-    if request.regressor is not None:
-        check_kind(request.regressor)
+def answer_batch(service: PredictDDL, items: Sequence[PredictDDLRequest | Refusal]) -> list[Answer | Refusal]:
+    """Answers to what `requests.read_batch` read, in its order; unreadable items stay as they are."""
+    answers = iter(service.predict([item for item in items if isinstance(item, PredictDDLRequest)]))
+    return [next(answers) if isinstance(item, PredictDDLRequest) else item for item in items]
 
 
 def _answers(
@@ -213,10 +280,10 @@ def _answers(
             f"trained on {known} architectures only: the usual error is of the folds on which the regressor "
             "was chosen, new architectures may fare much worse"
         )
-        notes = [[*said, few] for said in notes]
+        notes = [[*remarks, few] for remarks in notes]
     return [
-        _answer(item, match, float(step), predictor, error, said)
-        for (item, match), step, said in zip(items, seconds, notes, strict=True)
+        _answer(item, match, float(step), predictor, error, remarks)
+        for (item, match), step, remarks in zip(items, seconds, notes, strict=True)
     ]
 
 
@@ -228,20 +295,22 @@ def _answer(
     error: float,
     beyond: Iterable[str],
 ) -> Answer:
-    steps, epochs = item.steps_per_epoch, float(item.request.epochs)
+    request, steps = item.request, item.steps_per_epoch
+    epochs = request.epochs or 1.0
+    run_steps = request.steps or (None if steps is None else steps * epochs)
     notes = [*match.notes, *item.notes, *beyond]
     if predictor.variant == BLIND:
         notes.append(_BLIND_NOTE)
-    if steps is None:
+    if run_steps is None:
         notes.append("samples of the dataset not known: no training time")
     return Answer(
-        name=item.request.name,
+        name=request.name,
         model=item.job.workload.name,
         precision=item.job.precision.name,
         step_time_s=step_time_s,
         steps_per_epoch=steps,
-        epochs=epochs,
-        training_time_s=None if steps is None else steps * epochs * step_time_s,
+        epochs=(request.steps / steps if steps else None) if request.steps else epochs,
+        training_time_s=None if run_steps is None else run_steps * step_time_s,
         predictor=predictor,
         task=match,
         expected_error_percent=error,
@@ -251,12 +320,12 @@ def _answer(
 
 
 def _beyond(fitted: Regressor, model: TrainedVariant, x: Floats) -> list[list[str]]:
-    """Per request, in words: inputs that training never saw the like of, and answers held back."""
+    """Per request, in words: inputs outside the training data, and answers that were bounded."""
     outside = fitted.inputs.outside(x)
     is_embedding = np.array([name.startswith("ghn") for name in model.names])
     target = fitted.raw_target(x)
     held = (target < fitted.low) | (target > fitted.high)
-    said: list[list[str]] = []
+    found: list[list[str]] = []
     for row in range(len(x)):
         words = [model.names[place] for place in np.flatnonzero(outside[row] & ~is_embedding)]
         notes = [f"beyond what training saw: {', '.join(words)}"] if words else []
@@ -264,6 +333,6 @@ def _beyond(fitted: Regressor, model: TrainedVariant, x: Floats) -> list[list[st
         if parts:
             notes.append(f"the architecture is unlike those of training in {parts} parts of its embedding")
         if held[row]:
-            notes.append("the regressor left the range of measured times: its answer was held to the edge")
-        said.append(notes)
-    return said
+            notes.append("the regressor left the range of measured times: its answer is the bound")
+        found.append(notes)
+    return found

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError, UnknownNameError
-from ...workload.families.tables import dataset_table, normalise
+from ...io import packaged_toml
+from ...workload.families.tables import dataset_table, normalize
 from ...workload.workload import Workload
 
 OTHER = "other"
@@ -66,11 +65,6 @@ class DatasetType:
     tasks: tuple[re.Pattern[str], ...]
 
 
-def dataset_types() -> Mapping[str, DatasetType]:
-    """Every type by name, in the order in which they are tried."""
-    return _types()
-
-
 def type_of_workload(workload: Workload) -> str:
     """The dataset type of a workload, `OTHER` if it is of none: by its dataset, else by its task."""
     return type_of(workload.dataset, workload.task, workload.graph.image_size)
@@ -83,10 +77,10 @@ def type_of(dataset: str, task: str, image_size: int | None = None) -> str:
     >>> type_of("imagenet-1k", "", 224), type_of("cifar10", "", 32), type_of("", "lm-pretrain")
     ('imagenet', 'cifar', 'language-model')
     """
-    for words, which in ((normalise(dataset), "datasets"), (task.lower(), "tasks")):
+    for words, which in ((normalize(dataset), "datasets"), (task.lower(), "tasks")):
         if not words:
             continue
-        for kind in _types().values():
+        for kind in dataset_types().values():
             too_large = kind.largest_side is not None and (image_size or math.inf) > kind.largest_side
             if not too_large and any(pattern.search(words) for pattern in getattr(kind, which)):
                 return kind.name
@@ -95,8 +89,8 @@ def type_of(dataset: str, task: str, image_size: int | None = None) -> str:
 
 def known_dataset(name: str) -> DatasetFacts | None:
     """The facts of a dataset that ships with its facts, None of any other."""
-    table = dataset_table().get(normalise(name))
-    for spelling in (normalise(name), *(() if table is None else (normalise(table.name),))):
+    table = dataset_table().get(normalize(name))
+    for spelling in (normalize(name), *(() if table is None else (normalize(table.name),))):
         if spelling in _facts():
             return _facts()[spelling]
     return None
@@ -149,9 +143,8 @@ def _deviations() -> NDArray[np.float64]:
     return deviations
 
 
-@cache
 def _file() -> Mapping[str, Any]:
-    return tomllib.loads(files(__package__).joinpath("data/types.toml").read_text(encoding="utf-8"))
+    return packaged_toml(__package__, "data/types.toml")
 
 
 @cache
@@ -159,10 +152,10 @@ def _facts() -> Mapping[str, DatasetFacts]:
     modalities = {row["example"]: row["modality"] for row in _file()["type"].values()}
     found = {}
     for name, row in _file()["dataset"].items():
-        table = dataset_table().get(normalise(name))
+        table = dataset_table().get(normalize(name))
         shape = row.get("shape", [])
         is_image = len(shape) == 3 and shape[0] <= 4
-        found[normalise(name)] = DatasetFacts(
+        found[normalize(name)] = DatasetFacts(
             name=name,
             samples=row.get("samples") or (table.samples if table is not None else None) or 0,
             classes=row["classes"],
@@ -174,13 +167,14 @@ def _facts() -> Mapping[str, DatasetFacts]:
 
 
 @cache
-def _types() -> Mapping[str, DatasetType]:
+def dataset_types() -> Mapping[str, DatasetType]:
+    """Every type by name, in the order in which they are tried."""
     return {
         name: DatasetType(
             name=name,
             title=row["title"],
             modality=row["modality"],
-            example=_facts()[normalise(row["example"])],
+            example=_facts()[normalize(row["example"])],
             largest_side=row.get("largest_side"),
             datasets=tuple(re.compile(pattern) for pattern in row["datasets"]),
             tasks=tuple(re.compile(pattern) for pattern in row["tasks"]),

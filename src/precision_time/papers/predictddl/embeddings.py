@@ -11,7 +11,6 @@ from functools import cache, lru_cache
 import numpy as np
 
 from ...cost.job import Job
-from ...errors import CaptureError
 from ...precision.policy import PrecisionPolicy
 from ...workload.graph import OpGraph
 from ...workload.resolve import load_workload
@@ -71,18 +70,12 @@ def embedding_of_graph(graph: OpGraph) -> Embedding:
     Raises:
         CaptureError: If the graph has no operators.
     """
-    if not graph.nodes:
-        raise CaptureError(
-            f"The graph of {graph.name!r} has no operators: there is nothing to embed. To fix: capture a "
-            "model whose forward pass computes something."
-        )
     return embed(graph)
 
 
 @lru_cache(maxsize=4096)
 def annotated_embedding(graph: OpGraph, policy: PrecisionPolicy) -> Embedding:
     """The embedding in blocks by the types that `policy` lowers the operators to."""
-    embedding_of_graph(graph)  # refuses an empty graph
     return embed(graph, dtypes=lowered_dtypes(graph, policy))
 
 

@@ -17,7 +17,7 @@ from typing import ClassVar
 import numpy as np
 
 from ...errors import ConfigError
-from ..contract import FeatureTable, Floats, Ints, JobViews
+from ..contract import FeatureTable, Floats, Ints, JobViews, require_rows
 from .columns import CLUSTER_COLUMNS, PRECISION, VARIANTS, inputs_of, picked
 from .fitting import (
     LEAST_GROUPS,
@@ -85,8 +85,7 @@ class PredictDDLRegression:
                 "The table has no embeddings or no cluster columns, which PredictDDL reads. "
                 "To fix: build it with the columns of predictddl.trainer.input_columns."
             )
-        if not len(rows):
-            raise ConfigError("PredictDDL was given no row to learn from. To fix: give measured runs.")
+        require_rows(rows, self.title)
         settings = replace(self._settings(), targets=(USUAL_TARGET[self.variant],))
         examples = examples_of(self.variant, table.measured, names, values, rows)
         types = table.jobs.dataset[rows]

@@ -7,7 +7,6 @@ are made inside the training part.
 
 from __future__ import annotations
 
-import importlib
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...corpus.splits import grouped_folds
-from ...errors import ConfigError, MissingExtraError
-from ...learn.metrics import ErrorSummary, summarize
+from ...errors import ConfigError, required_module
+from ...learn.metrics import summarize
 from .columns import ANNOTATED, EMBEDDING
-from .regressors import KINDS, Floats, Regressor, Standardizer, check_kind
+from .regressors import KINDS, Floats, Regressor, Standardizer, TrainedVariant, check_kind
 
 Ints = NDArray[np.int64]
 Progress = Callable[[str], None]
@@ -103,19 +102,6 @@ class Examples:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ChosenRegressors:
-    """The regressors of every kind with their cross-validated errors, and the best of them."""
-
-    best: str
-    """Kind."""
-    regressors: Mapping[str, Regressor]
-    """Of each kind the best target and settings, fitted on all rows."""
-    scores: Mapping[str, ErrorSummary]
-    """Errors of those on held-out architectures."""
-    settings: Mapping[str, Candidate]
-
-
 def joined(examples: Examples) -> Examples:
     """Rows of equal inputs and architecture as one: their median time, the square root of their number."""
     keys = np.column_stack([examples.x, examples.groups])
@@ -137,9 +123,7 @@ def joined(examples: Examples) -> Examples:
     )
 
 
-def choose(
-    examples: Examples, settings: FitSettings, progress: Progress = lambda _: None
-) -> ChosenRegressors:
+def choose(examples: Examples, settings: FitSettings, progress: Progress = lambda _: None) -> TrainedVariant:
     """Fit every kind and choose by the mean |log(predicted / measured)| on held-out architectures.
 
     Raises:
@@ -167,11 +151,11 @@ def choose(
     progress("fitting on all rows")
     prepared = Prepared.of(examples)
     scores = {kind: summarize(examples.seconds, predicted[place]) for kind, place in best.items()}
-    return ChosenRegressors(
+    return TrainedVariant(
+        names=examples.names,
         best=min(best, key=lambda kind: float(losses[best[kind]])),
         regressors={kind: prepared.fit(tried[place], settings) for kind, place in best.items()},
-        scores={kind: score for kind, score in scores.items() if score is not None},
-        settings={kind: tried[place] for kind, place in best.items()},
+        scores={kind: score.to_dict() for kind, score in scores.items() if score is not None},
     )
 
 
@@ -250,12 +234,12 @@ def _sklearn(module: str) -> Any:
     Raises:
         MissingExtraError: If it is not installed.
     """
-    try:
-        return importlib.import_module(f"sklearn.{module}")
-    except ImportError as error:
-        raise MissingExtraError(
-            package="scikit-learn", extra="learners", purpose="train PredictDDL's regressors"
-        ) from error
+    return required_module(
+        f"sklearn.{module}",
+        package="scikit-learn",
+        extra="learners",
+        purpose="train PredictDDL's regressors",
+    )
 
 
 def _fitted_arrays(

@@ -27,25 +27,11 @@ from numpy.typing import NDArray
 
 from ...corpus.store import local_store_path
 from ...errors import ConfigError, NotFittedError, UnknownNameError
-from .regressors import TARGETS, Floats, Regressor
+from .regressors import TARGETS, Floats, Regressor, TrainedVariant
 
 SCHEMA_VERSION = 1
 _CARD, _ARRAYS = "predictor.json", "model.npz"
 _VERSION = re.compile(r"v(\d{1,9})")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TrainedVariant:
-    """The regressors of one variant."""
-
-    names: tuple[str, ...]
-    """Input columns, in order."""
-    best: str
-    """Kind that cross-validation chose."""
-    regressors: Mapping[str, Regressor]
-    """By kind."""
-    scores: Mapping[str, Mapping[str, Any]]
-    """Kind to its errors on held-out architectures."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -152,7 +152,7 @@ class Regressor:
         }
         facts = {name: own.pop(name) for name in (*_INPUTS, "projection", "target")}
         if any(np.isnan(values).any() for values in (*own.values(), *facts.values())):
-            raise ValueError(f"{prefix} holds values that are no numbers")
+            raise ValueError(f"{prefix} holds values that are not numbers")
         target_mean, target_scale, low, high = facts["target"].tolist()
         made = cls(
             kind=check_kind(kind),
@@ -167,6 +167,20 @@ class Regressor:
         )
         made.raw_target(np.zeros((1, len(facts["mean"]))))
         return made
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainedVariant:
+    """The regressors of every kind that one variant was trained with, and the best of them."""
+
+    names: tuple[str, ...]
+    """Input columns, in order."""
+    best: str
+    """Kind that cross-validation chose."""
+    regressors: Mapping[str, Regressor]
+    """By kind."""
+    scores: Mapping[str, Mapping[str, Any]]
+    """Kind to its errors on held-out architectures, as `ErrorSummary.to_dict` has them."""
 
 
 def check_kind(kind: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +25,7 @@ from .columns import BLIND, PRECISION, VARIANTS, cluster_columns, inputs_of, pic
 from .datasets import dataset_types, type_of_workload
 from .embeddings import PROBE, ghn_version, job_embeddings, probe_embeddings
 from .fitting import LEAST_GROUPS, LEAST_ROWS, Examples, FitSettings, choose
-from .registry import Registry, TrainedType, TrainedVariant
+from .registry import Registry, TrainedType
 from .regressors import Floats
 
 Progress = Callable[[str], None]
@@ -157,13 +158,7 @@ def train_type(
     for variant in VARIANTS:
         examples = examples_of(variant, table, names, values)
         progress(f"{rows.dataset_type}, {variant}")
-        chosen = choose(examples, replace(used, targets=TARGETS[variant]), progress)
-        variants[variant] = TrainedVariant(
-            names=examples.names,
-            best=chosen.best,
-            regressors=chosen.regressors,
-            scores={kind: score.to_dict() for kind, score in chosen.scores.items()},
-        )
+        variants[variant] = choose(examples, replace(used, targets=TARGETS[variant]), progress)
     return TrainedType(
         dataset_type=rows.dataset_type,
         variants=variants,
@@ -196,14 +191,11 @@ def input_columns(
     Returns:
         Names and values, shape (n, n_columns).
     """
-    done = 0
-
-    def count(rows: int) -> None:
-        nonlocal done
-        done += rows
-        progress(f"embedding job {done} of {len(jobs)}")
-
-    parts = [job_embeddings(jobs, count, annotated=priced is not None), cluster_columns(jobs)]
+    done = itertools.count(1)
+    embedded = job_embeddings(
+        jobs, lambda _: progress(f"embedding job {next(done)} of {len(jobs)}"), annotated=priced is not None
+    )
+    parts = [embedded, cluster_columns(jobs)]
     if priced is not None:
         parts.append(precision_columns(priced))
     names = tuple(name for part, _ in parts for name in part)

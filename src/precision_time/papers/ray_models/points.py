@@ -46,12 +46,6 @@ class Points:
             lines=tuple(self.lines[row] for row in rows),
         )
 
-    def with_columns(self, more: Mapping[str, Column]) -> Points:
-        """The same points with further columns."""
-        return Points(
-            columns={**self.columns, **more}, target=self.target, measured=self.measured, lines=self.lines
-        )
-
     @property
     def configurations(self) -> Ints:
         """Number of the configuration of each row: rows equal in every column are repeats of one."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -193,7 +193,7 @@ class _Workbench:
         """The table of all features, and the techniques that can use it."""
         predicted = np.ones(len(points))
         if plan.grey is not None:
-            points = points.with_columns(plan.grey.predictions(points.columns))
+            points = replace(points, columns={**points.columns, **plan.grey.predictions(points.columns)})
             predicted = points.columns[plan.grey.PREDICTED].astype(np.float64)
         pool = pool_of(plan)
         reasons = {item.name: item.why_unavailable(pool) for item in plan.techniques}

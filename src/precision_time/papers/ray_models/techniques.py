@@ -1,4 +1,4 @@
-"""The techniques: an estimator, its grid, its ranges for a Bayesian search, and which features it is given.
+"""The techniques of `data/techniques.toml`: estimators, their grids and ranges, and the features they read.
 
 Linear techniques get every feature, products and terms included. Local ones (kernel, trees, network) get
 those of single columns: products add nothing to a tree, and hide distances in repetitions.
@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Any, Literal
 
 from ...errors import UnknownNameError
+from ...io import packaged_toml
 from .features import Feature
 
 
@@ -121,99 +122,19 @@ class Technique:
         return ResidualRegressor(TECHNIQUES[self.base].build(pool, seed), timed) if self.base else timed
 
 
-_TARGETS = ("seconds", "log")
-_LEAVES = {"min_samples_leaf": Range(1, 10, whole=True)}
-_RANDOMIZED: Mapping[str, Any] = {
-    "estimator": "sklearn.ensemble.ExtraTreesRegressor",
-    "settings": {"n_estimators": 60, "min_samples_leaf": 2},
-    "seeded": True,
-    "grid": {"min_samples_leaf": (2, 5)},
-    "ranges": _LEAVES,
-}
-_BOOSTED: Mapping[str, Any] = {
-    "estimator": "lightgbm.LGBMRegressor",
-    "settings": {
-        "n_estimators": 200, "learning_rate": 0.06, "num_leaves": 15, "min_child_samples": 5,
-        "deterministic": True, "force_row_wise": True, "n_jobs": 1, "verbosity": -1,
-    },
-    "seeded": True,
-    "grid": {"num_leaves": (7, 15), "n_estimators": (100, 300)},
-    "ranges": {
-        "num_leaves": Range(4, 31, whole=True),
-        "n_estimators": Range(50, 500, whole=True),
-        "learning_rate": Range(0.02, 0.2),
-    },
-}  # fmt: skip
-_ALL = (
-    Technique(
-        name="ridge", title="ridge regression", inputs="every",
-        estimator="sklearn.linear_model.Ridge", settings={"alpha": 0.1},
-        grid={"alpha": (0.001, 0.1, 10.0), "target": _TARGETS}, ranges={"alpha": Range(1e-4, 100.0)},
-    ),
-    Technique(
-        name="lasso", title="lasso", inputs="every",
-        estimator="sklearn.linear_model.Lasso", settings={"alpha": 0.001, "max_iter": 3000},
-        grid={"alpha": (0.0003, 0.003, 0.03), "target": _TARGETS}, ranges={"alpha": Range(1e-5, 0.1)},
-    ),
-    Technique(
-        name="nnls", title="non-negative least squares", inputs="every", target="seconds",
-        estimator="sklearn.linear_model.LinearRegression", settings={"positive": True},
-    ),
-    Technique(
-        name="stepwise", title="stepwise regression (Draper-Smith)", inputs="every",
-        estimator=".estimators.StepwiseRegressor",
-        grid={"p_add": (0.01, 0.05), "target": _TARGETS}, ranges={"p_add": Range(0.001, 0.1)},
-    ),
-    Technique(
-        name="svr", title="support vectors",
-        estimator="sklearn.svm.SVR",
-        settings={"C": 10.0, "epsilon": 0.01, "gamma": 0.1, "max_iter": 20_000},
-        grid={"C": (1.0, 30.0), "gamma": (0.03, 0.2)},
-        ranges={"C": Range(0.1, 300.0), "gamma": Range(0.005, 1.0)},
-    ),
-    Technique(
-        name="tree", title="decision tree", seeded=True,
-        estimator="sklearn.tree.DecisionTreeRegressor",
-        grid={"max_depth": (4, 8, None), "min_samples_leaf": (1, 3)}, ranges=_LEAVES,
-    ),
-    Technique(
-        name="forest", title="random forest", seeded=True,
-        estimator="sklearn.ensemble.RandomForestRegressor", settings={"n_estimators": 60},
-        grid={"min_samples_leaf": (1, 3), "max_features": (0.5, 1.0)},
-        ranges={**_LEAVES, "max_features": Range(0.3, 1.0, log=False)},
-    ),
-    Technique(name="boosting", title="boosted trees (LightGBM)", **_BOOSTED),
-    Technique(
-        name="network", title="small neural network", seeded=True,
-        estimator="sklearn.neural_network.MLPRegressor",
-        settings={"hidden_layer_sizes": (16,), "solver": "lbfgs", "max_iter": 300},
-        grid={"alpha": (0.01, 1.0)}, ranges={"alpha": Range(1e-4, 10.0)},
-    ),
-    Technique(
-        name="overlap", title="overlapping parts (Pollux's form)", inputs="overlap", target="seconds",
-        estimator=".estimators.OverlapRegressor",
-    ),
-    Technique(
-        name="overlap-trees", title="overlapping parts, trees on the rest", base="overlap", **_RANDOMIZED
-    ),
-    Technique(
-        name="nnls-trees", title="non-negative least squares, trees on the rest", base="nnls", **_RANDOMIZED
-    ),
-    Technique(
-        name="grey-ridge", title="grey box: ridge on measured / predicted", inputs="grey",
-        estimator="sklearn.linear_model.Ridge", settings={"alpha": 10.0},
-        grid={"alpha": (1.0, 30.0)}, ranges={"alpha": Range(0.1, 1000.0)},
-    ),
-    Technique(
-        name="grey-trees", title="grey box: randomized trees on measured / predicted", inputs="grey",
-        **_RANDOMIZED,
-    ),
-    Technique(
-        name="grey-boosting", title="grey box: boosted trees on measured / predicted", inputs="grey",
-        **_BOOSTED,
-    ),
-)  # fmt: skip
-TECHNIQUES: Mapping[str, Technique] = {item.name: item for item in _ALL}
+def _read(name: str, entry: Mapping[str, Any]) -> Technique:
+    shared = _FILE["shared"].get(entry.get("like"), {})
+    fields = {**shared, **{key: value for key, value in entry.items() if key != "like"}}
+    fields["grid"] = {
+        key: tuple(None if value == "none" else value for value in values)
+        for key, values in fields.get("grid", {}).items()
+    }
+    fields["ranges"] = {key: Range(**value) for key, value in fields.get("ranges", {}).items()}
+    return Technique(name=name, **fields)
+
+
+_FILE = packaged_toml(__package__, "data/techniques.toml")
+TECHNIQUES: Mapping[str, Technique] = {name: _read(name, entry) for name, entry in _FILE["technique"].items()}
 
 
 def technique_named(name: str) -> Technique:

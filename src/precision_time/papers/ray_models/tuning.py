@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from ...errors import MissingExtraError
+from ...errors import required_module
 from .splits import Split
 from .techniques import FeaturePool, Technique
 
@@ -77,12 +77,8 @@ def require_sklearn() -> None:
     Raises:
         MissingExtraError: If it is not.
     """
-    try:
-        import skops.io  # noqa: F401 - imports scikit-learn, too
-    except ImportError as error:
-        raise MissingExtraError(
-            package="scikit-learn or skops", extra=EXTRA, purpose="fit and read performance models"
-        ) from error
+    purpose = "fit and read performance models"
+    required_module("skops.io", package="scikit-learn or skops", extra=EXTRA, purpose=purpose)
 
 
 def tune(
@@ -145,10 +141,7 @@ def tune(
 def _bayesian(
     technique: Technique, error: Callable[[Parameters], float], trials: int, seed: int
 ) -> tuple[dict[str, Any], float]:
-    try:
-        import optuna
-    except ImportError as missing:
-        raise MissingExtraError(package="optuna", extra=EXTRA, purpose="search by Bayes") from missing
+    optuna = required_module("optuna", package="optuna", extra=EXTRA, purpose="search by Bayes")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
 
     def objective(trial: Any) -> float:

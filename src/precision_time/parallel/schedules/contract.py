@@ -1,15 +1,18 @@
-"""What every pipeline schedule offers: an order of tasks per stage, and the bubble by formula."""
+"""What every pipeline schedule offers: an order of tasks per stage, and the bubble by formula.
+
+Every stage of a pipeline runs the same tasks, so each is made once (`task_of`).
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
+from ...arrays import Floats
 
-Seconds = float | NDArray[np.float64]
+Seconds = float | Floats
 """One value, or one per configuration of a sweep."""
 
 
@@ -57,3 +60,27 @@ class Schedule(Protocol):
 
     def in_flight(self, stage: int, pp: int, num_micro_batches: int, virtual_pp: int) -> float:
         """Micro batches whose activations a stage holds at its peak, in units of one full stage."""
+
+
+@lru_cache(maxsize=2**17)
+def task_of(work: Work, micro_batch: int, chunk: int = 0) -> Task:
+    """The task of that work, micro batch and chunk."""
+    return Task(work=work, micro_batch=micro_batch, chunk=chunk)
+
+
+def forwards(num_micro_batches: int) -> list[Task]:
+    """Forward passes of all micro batches, first to last, of a stage with one chunk."""
+    return [task_of(Work.FORWARD, micro_batch) for micro_batch in range(num_micro_batches)]
+
+
+def backwards(num_micro_batches: int) -> list[Task]:
+    """Backward passes of all micro batches, first to last, of a stage with one chunk."""
+    return [task_of(Work.BACKWARD, micro_batch) for micro_batch in range(num_micro_batches)]
+
+
+def warmed_up(warm_up: int, ahead: list[Task], back: list[Task]) -> list[Task]:
+    """`warm_up` forward tasks, then one forward and one backward in turn, then the backwards left."""
+    order = ahead[:warm_up]
+    for forward, backward in zip(ahead[warm_up:], back, strict=False):
+        order += (forward, backward)
+    return order + back[len(ahead) - warm_up :]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from ...errors import LayoutError
-from .contract import Seconds, StageTimes, Task, Work
-from .tasks import task_of, warmed_up
+from .contract import Seconds, StageTimes, Task, Work, task_of, warmed_up
 
 
 class Interleaved:

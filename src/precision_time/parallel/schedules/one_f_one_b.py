@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from .contract import Seconds, StageTimes, Task
-from .tasks import backwards, forwards, warmed_up
+from .contract import Seconds, StageTimes, Task, backwards, forwards, warmed_up
 
 
 class OneForwardOneBackward:

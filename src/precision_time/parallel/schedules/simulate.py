@@ -72,14 +72,6 @@ def simulate(layout: Layout, times: StageTimes | Sequence[StageTimes], *, messag
     )
 
 
-def simulated_step_s(
-    layout: Layout, times: StageTimes | Sequence[StageTimes], *, message_s: float = 0.0
-) -> float:
-    """Seconds of the step alone; arguments and errors as of `simulate`."""
-    ends = _run(_plans(orders_of(layout), layout, times, message_s))
-    return max(stage[-1] for stage in ends)
-
-
 def orders_of(layout: Layout) -> tuple[tuple[Task, ...], ...]:
     """The order of every stage of a layout, first to last.
 

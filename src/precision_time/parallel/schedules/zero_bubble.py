@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .contract import Seconds, StageTimes, Task, Work
-from .tasks import backwards, forwards, task_of, warmed_up
+from .contract import Seconds, StageTimes, Task, Work, backwards, forwards, task_of, warmed_up
 
 
 class ZeroBubble:

@@ -90,7 +90,4 @@ def _writes(func: Any) -> bool:
 def _small(args: Any) -> bool:
     """Whether a factory call makes few enough elements to compute."""
     numbers = [leaf for leaf in tree_leaves(args) if isinstance(leaf, int) and not isinstance(leaf, bool)]
-    product = 1
-    for number in numbers:
-        product *= max(abs(number), 1)
-    return product <= _LARGEST
+    return math.prod(max(abs(number), 1) for number in numbers) <= _LARGEST

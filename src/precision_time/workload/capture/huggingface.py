@@ -26,7 +26,7 @@ from ..graph import OpGraph
 from ..hf_config import read_config
 from .fold import fold_repeats
 from .recorder import CAPTURE_BATCH, record
-from .timm_models import import_torchvision, with_sizes
+from .timm_models import import_torchvision
 
 DEFAULT_SEQ_LEN = 512
 """Tokens per sample where neither the caller nor a shorter position table says otherwise."""
@@ -69,7 +69,7 @@ def known_ids() -> Mapping[str, Mapping[str, Any]]:
 
 
 def is_config(source: Any) -> bool:
-    """Whether `source` is a transformers configuration object, told without importing transformers."""
+    """Whether `source` is a transformers configuration object; found without importing transformers."""
     return any(cls.__name__ in ("PretrainedConfig", "PreTrainedConfig") for cls in type(source).__mro__)
 
 
@@ -195,11 +195,9 @@ class HfSizes:
 
     def mark(self, graph: OpGraph) -> OpGraph:
         """`graph` with the size that enters the model it was captured from."""
-        takes_images = "pixel_values" in graph.notes
-        graph = replace(graph, notes="")
-        if takes_images:
-            return with_sizes(graph, image_size=self.image_size)
-        return with_sizes(graph, seq_len=self.seq_len)
+        if "pixel_values" in graph.notes:
+            return replace(graph, notes="", image_size=self.image_size)
+        return replace(graph, notes="", seq_len=self.seq_len)
 
 
 def build_config(config: Any) -> torch.nn.Module:

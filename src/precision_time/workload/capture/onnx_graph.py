@@ -30,12 +30,12 @@ def _operators() -> dict[str, Any]:
 def capture_onnx(path: Path, *, name: str) -> OpGraph:
     """The graph of an ONNX file, its first input dimension being the batch.
 
-    Float initializers count as trainable parameters, running statistics of normalisation do not.
+    Float initializers count as trainable parameters, running statistics of normalization do not.
 
     Raises:
         MissingExtraError: If onnx is not installed.
-        CaptureError: If the file is no ONNX model, reads values that nothing produces, has impossible sizes,
-            or shapes cannot be inferred.
+        CaptureError: If the file is not an ONNX model, reads values that nothing produces, has impossible
+            sizes, or shapes cannot be inferred.
     """
     try:
         onnx = importlib.import_module("onnx")
@@ -103,7 +103,7 @@ def _own_batch(model: Any) -> int:
 
 
 def _set_batch(model: Any) -> int:
-    """Makes the first dimension of every input the capture batch; stored shapes are inferred anew."""
+    """Makes the first dimension of every input the capture batch; stored shapes are inferred again."""
     for dims in (item.type.tensor_type.shape.dim for item in _inputs(model)):
         for position, dim in enumerate(dims):
             if position == 0:

@@ -24,8 +24,7 @@ from ..graph import OpGraph
 from .constants import Constants
 from .fold import fold_repeats
 from .fused import FUSED, attention_call, dropout_call
-from .rules import plain_name
-from .tape import Call, Tape
+from .tape import Call, Tape, plain_name
 from .values import ValueTable
 
 CAPTURE_BATCH = 101
@@ -48,7 +47,6 @@ def record(
     *,
     name: str,
     batch: int = CAPTURE_BATCH,
-    forward: Callable[..., Any] | None = None,
     fold: bool = True,
 ) -> OpGraph:
     """Runs one forward pass and writes down its operators.
@@ -61,15 +59,13 @@ def record(
         example_kwargs: Keyword arguments, likewise.
         name: Name of the graph.
         batch: The batch size of the example: a prime, so that it shows in every size it enters.
-        forward: Called as `forward(module, *inputs, **kwargs)` instead of the module itself, e.g. to
-            add a loss.
         fold: Write identical consecutive blocks once.
 
     Returns:
         The graph of a batch of one sample, the batch being a symbol.
 
     Raises:
-        CaptureError: If the forward pass cannot run without data: names the operator and the way out.
+        CaptureError: If the forward pass cannot run without data: names the operator and the remedy.
     """
     inputs, kwargs = _to_meta(tuple(example_inputs)), _to_meta(dict(example_kwargs or {}))
     model = _meta_copy(module) if isinstance(module, torch.nn.Module) else module
@@ -83,8 +79,7 @@ def record(
             stack.enter_context(_module_paths(recorder, paths))
             stack.enter_context(_FusedOps(recorder))
             stack.enter_context(recorder)
-            call = forward if forward is None else lambda *a, **k: forward(model, *a, **k)
-            (call or model)(*inputs, **kwargs)
+            model(*inputs, **kwargs)
     except CaptureError:
         raise
     except Exception as error:
@@ -92,7 +87,7 @@ def record(
             f"Model {name!r} cannot run on meta tensors: {type(error).__name__} "
             f"{str(error).splitlines()[0] if str(error) else ''} after operator {recorder.last_op!r} in "
             f"module {recorder.layer!r}. A forward pass may not read tensor values (.item(), nonzero, data-"
-            "dependent loops). To fix: pass `forward=` with the data-dependent part left out or fixed."
+            "dependent loops). To fix: pass a module that does without the data-dependent part."
         ) from error
     graph = OpGraph(
         name=name,
@@ -164,7 +159,7 @@ def _param_totals(model: Any) -> dict[str, Any]:
 
 @contextmanager
 def _module_paths(recorder: _Recorder, paths: Mapping[int, str]) -> Iterator[None]:
-    """Tells the recorder which module is running."""
+    """Keeps the recorder informed of which module is running."""
     stack: list[str] = []
 
     def enter(module: torch.nn.Module, _inputs: Any) -> None:

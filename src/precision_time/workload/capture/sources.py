@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from .fold import fold_repeats
 from .huggingface import HfSizes, capture_config, capture_hf_module, config_of, is_config
 from .onnx_graph import capture_onnx
 from .recorder import CAPTURE_BATCH, record
-from .timm_models import capture_timm, with_sizes
+from .timm_models import timm_capturer
 
 _LONGEST_LOAD_S = 900.0
 
@@ -56,7 +56,7 @@ def capture_model(
         image_size: Side length, for models that take images.
         name: Name of the graph; by default what the source is called.
         trust: Whether a .pt2 file may be loaded, which can run code that is stored in it (torch unpickles
-            parts of it). It is loaded by a process of its own, which has the caller's rights all the same.
+            parts of it). It is loaded by a separate process, which has the caller's rights all the same.
 
     Raises:
         CaptureError: If the model cannot be run without data (says at which operator), computes nothing, or
@@ -113,7 +113,7 @@ def _capture_named(
         chosen = example_inputs if example_inputs is not None else inputs
         return capture_module(module, chosen, seq_len=seq_len, image_size=image_size, name=name or source)
     try:
-        graph = capture_timm(source, image_size=image_size)
+        graph = timm_capturer(source, image_size=image_size)(CAPTURE_BATCH)
         return replace(graph, name=name or source)
     except (UnknownNameError, MissingExtraError) as not_timm:
         try:
@@ -168,7 +168,7 @@ def _capture_self_describing(module: Any, name: str, seq_len: int | None, image_
         )
     channels = config["input_size"][0] if isinstance(config, Mapping) else 3
     inputs = (torch.empty(CAPTURE_BATCH, channels, size, size, device="meta"),)
-    return with_sizes(record(module, inputs, name=name), image_size=size)
+    return replace(record(module, inputs, name=name), image_size=size)
 
 
 def split_inputs(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -225,7 +225,7 @@ def capture_exported(program: Any, *, name: str) -> OpGraph:
 
 
 def _capture_file(path: Path, name: str, trust: bool) -> OpGraph:
-    """The graph of an .onnx file, or of a .pt2 file: loaded by a process of its own that hands back JSON."""
+    """The graph of an .onnx file, or of a .pt2 file: loaded by a separate process that returns JSON."""
     if not path.is_file():
         raise CaptureError(f"There is no file {str(path)!r}. To fix: check the path.")
     if path.suffix == ".onnx":
@@ -263,18 +263,29 @@ def _capture_file(path: Path, name: str, trust: bool) -> OpGraph:
     return replace(graph, nodes=tuple(replace(node, layer=str(layer)) for node, layer in layered))
 
 
-def _call_function(source: str) -> tuple[Any, Any]:
-    """Imports "module:function" (the working directory counts) and calls it on the meta device."""
-    module_name, _, attribute = source.partition(":")
+def load_function(name: str) -> Callable[..., Any]:
+    """The function (or module of torch) of "package.module:function"; the working directory counts.
+
+    Raises:
+        CaptureError: If it cannot be imported.
+    """
+    module, _, attribute = name.partition(":")
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        function = getattr(importlib.import_module(module_name), attribute)
+        function: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
     except (Exception, SystemExit) as error:  # a user's module may raise anything while it is imported
         raise CaptureError(
-            f"{source!r} names no function: {type(error).__name__}: {error}. The form is "
-            "package.module:function. To fix: check that the module can be imported from here."
+            f"{name!r} cannot be imported: {type(error).__name__}: {error}. The form is "
+            "package.module:function. To fix: run the command in the folder that holds the package; on a "
+            "cluster every node must be able to import it."
         ) from error
+    return function
+
+
+def _call_function(source: str) -> tuple[Any, Any]:
+    """What "module:function" returns: a module, and its example inputs where it gives some."""
+    function = load_function(source)
     try:
         made = function() if not isinstance(function, torch.nn.Module) else function
     except PrecisionTimeError:

@@ -5,15 +5,67 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from math import prod
 from typing import Any
 
 import torch
 
+from ..builder import MASK_ELEMS
+from ..families.tables import read_toml
 from ..graph import Node, OpClass
 from . import products
-from .rules import INDEX_ELEMS, MASK_ELEMS, UNKNOWN_RULE, OpRule, op_rules
 from .values import GRAPH_INPUT, NO_PRODUCER, Value, ValueTable
+
+INDEX_ELEMS = 2.0
+"""A 64-bit index in 4-byte elements."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpRule:
+    """Class of an operator, and what it saves: none, input, output, operands, mask or index."""
+
+    op_class: OpClass
+    saves: str
+
+
+UNKNOWN_RULE = OpRule(op_class=OpClass.UNKNOWN, saves="input")
+
+
+@cache
+def op_rules() -> dict[str, OpRule]:
+    """Rules by plain operator name."""
+    rules: dict[str, OpRule] = {}
+    for entry in read_toml("aten_ops.toml")["rule"]:
+        rule = OpRule(op_class=OpClass(entry["op_class"]), saves=entry["saves"])
+        rules.update(dict.fromkeys(entry["ops"], rule))
+    return rules
+
+
+def plain_name(op: str) -> str:
+    """The operator without namespace, overload and in-place mark.
+
+    >>> plain_name("aten::relu_"), plain_name("aten::_softmax"), plain_name("aten::__and__")
+    ('relu', '_softmax', 'bitwise_and')
+    """
+    name = op.rsplit("::", maxsplit=1)[-1].split(".", maxsplit=1)[0]
+    name = _DUNDER.get(name, name)
+    return name[:-1] if name.endswith("_") and not name.endswith("__") else name
+
+
+_DUNDER = {
+    "__and__": "bitwise_and",
+    "__or__": "bitwise_or",
+    "__xor__": "bitwise_xor",
+    "__iand__": "bitwise_and",
+    "__ior__": "bitwise_or",
+}
+
+
+_OF_PRODUCT = (
+    "op_class", "m", "n", "k", "count", "batch_in_count", "kernel", "stride", "causal", "sequential_steps",
+)  # fmt: skip
+"""Fields that a node takes over from its product."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +100,7 @@ class Tape:
         )
 
     def add_buffer(self, tensor: Any) -> None:
-        """A tensor of the model that is no parameter."""
+        """A tensor of the model that is not a parameter."""
         self.table.put(tensor, Value(elems=tensor.numel()))
 
     def add_input(self, tensor: Any) -> None:
@@ -117,19 +169,12 @@ class Tape:
         moving = [v for t, v in zip(call.reads, reads, strict=True) if self.table.scales(t) or not scales]
         fixed = [v for v in reads if v.param is not None or not any(v is m for m in moving)]
         input_grad = needs_grad and any(v.needs_grad and v.param is None for v in moving)
-        shape = product or _pool_shape(call, rule)
         saved = call.saved_elems
         if saved is None:
             saved = self._saved(call, rule, product) if needs_grad else 0.0
         return Node(
             op=(product.op if product and product.op else call.op),
-            op_class=product.op_class if product else rule.op_class,
             inputs=self._edges(reads),
-            m=product.m if product else 0.0,
-            n=product.n if product else 0.0,
-            k=product.k if product else 0.0,
-            count=product.count if product else 0.0,
-            batch_in_count=product.batch_in_count if product else False,
             in_elems=in_elems,
             out_elems=sum(self._out_elems(t, scales) for t in (*_main_results(call), *call.written)),
             weight_elems=weight_elems,
@@ -139,11 +184,8 @@ class Tape:
             input_grad=input_grad,
             weight_grad=needs_grad and any(v.needs_grad for v in fixed),
             saved_elems=saved,
-            kernel=shape.kernel if shape else 1,
-            stride=shape.stride if shape else 1,
-            causal=product.causal if product else False,
-            sequential_steps=product.sequential_steps if product else 1,
             layer=call.layer,
+            **({name: getattr(product, name) for name in _OF_PRODUCT} if product else _pool(call, rule)),
         )
 
     def _product(self, call: Call) -> products.Product | None:
@@ -189,7 +231,7 @@ class Tape:
         return tuple(sorted(producers))
 
     def _saved(self, call: Call, rule: OpRule, product: products.Product | None) -> float:
-        """Elements autograd keeps because of this call and nobody kept before [per sample if it scales]."""
+        """Elements autograd keeps because of this call and not before [per sample if it scales]."""
         table = self.table
         if product is not None:
             if product.operands is None:
@@ -237,20 +279,15 @@ def _main_results(call: Call) -> Sequence[Any]:
     return call.fresh[:1] if "batch_norm" in call.op else call.fresh
 
 
-@dataclass(frozen=True, slots=True)
-class _Window:
-    kernel: int
-    stride: int
-
-
-def _pool_shape(call: Call, rule: OpRule) -> _Window | None:
-    """Window area and stride of a pooling call, from its arguments or from the sizes."""
+def _pool(call: Call, rule: OpRule) -> dict[str, Any]:
+    """Class of an operator without a product, and window area and stride where it is a pooling call."""
     if rule.op_class is not OpClass.POOL or not call.fresh:
-        return None
+        return {"op_class": rule.op_class}
     lists = [a for a in call.args[1:3] if isinstance(a, list | tuple)]
     windows = [a for a in lists if all(isinstance(i, int) for i in a)]
     if "adaptive" not in call.op and "upsample" not in call.op and windows:
-        stride = windows[1] if len(windows) > 1 and windows[1] else windows[0]
-        return _Window(int(prod(windows[0])), max(int(prod(stride)), 1))
-    ratio = max(call.reads[0].numel() // max(call.fresh[0].numel(), 1), 1)
-    return _Window(ratio, ratio)
+        steps = windows[1] if len(windows) > 1 and windows[1] else windows[0]
+        kernel, stride = int(prod(windows[0])), max(int(prod(steps)), 1)
+    else:
+        kernel = stride = max(call.reads[0].numel() // max(call.fresh[0].numel(), 1), 1)
+    return {"op_class": rule.op_class, "kernel": kernel, "stride": stride}

@@ -14,7 +14,7 @@ import torch
 from ...errors import CaptureError, MissingExtraError, UnknownNameError
 from ..families.tables import read_toml
 from ..graph import OpGraph
-from .recorder import CAPTURE_BATCH, record
+from .recorder import record
 
 _KEEP: list[Any] = []
 _NAMES = "timm_names.toml"
@@ -117,18 +117,17 @@ def build_timm(name: str, image_size: int | None = None) -> torch.nn.Module:
     )
 
 
-def capture_timm(name: str, *, image_size: int | None = None, batch: int = CAPTURE_BATCH) -> OpGraph:
-    """The graph of a timm model at an image size (its own training size by default).
+def timm_capturer(name: str, *, image_size: int | None = None) -> Callable[[int], OpGraph]:
+    """What captures a timm model at a batch size; the model is built once for all of them.
+
+    Args:
+        name: Published name.
+        image_size: Side length [pixels]; by default the one the model is trained at.
 
     Raises:
         UnknownNameError: If timm knows no such model.
-        CaptureError: If the forward pass does not run at this size.
+        CaptureError: If timm cannot build it; the capturer raises it if the forward pass does not run.
     """
-    return timm_capturer(name, image_size=image_size)(batch)
-
-
-def timm_capturer(name: str, *, image_size: int | None = None) -> Callable[[int], OpGraph]:
-    """As `capture_timm`, building the model once for captures at several batches."""
     resolved = resolve_timm_name(name)
     size = image_size or resolved.image_size
     model = build_timm(name, size)
@@ -136,11 +135,6 @@ def timm_capturer(name: str, *, image_size: int | None = None) -> Callable[[int]
     def capture(batch: int) -> OpGraph:
         inputs = (torch.empty(batch, resolved.channels, size, size, device="meta"),)
         graph = record(model, inputs, name=resolved.architecture, batch=batch)
-        return with_sizes(graph, image_size=size)
+        return replace(graph, image_size=size)
 
     return capture
-
-
-def with_sizes(graph: OpGraph, *, image_size: int | None = None, seq_len: int | None = None) -> OpGraph:
-    """The graph, saying for what input sizes it was captured."""
-    return replace(graph, image_size=image_size, seq_len=seq_len)

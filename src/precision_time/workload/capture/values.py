@@ -1,4 +1,4 @@
-"""Where the tensors of a running forward pass come from, told apart by their storage.
+"""Where the tensors of a running forward pass come from, distinguished by their storage.
 
 Views share a storage, so they need no rule of their own; an operator that writes in place becomes the
 producer of the storage it wrote to.

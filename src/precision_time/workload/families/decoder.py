@@ -90,7 +90,7 @@ class DecoderConfig:
     mtp_layers: int = 0
     """Extra layers predicting further tokens (DeepSeek-V3)."""
     lora_rank: int = 0
-    """Rank of trained factors beside a frozen base; 0: everything is trained."""
+    """Rank of trained factors next to a frozen base; 0: everything is trained."""
     lora_targets: tuple[str, ...] = ("q", "v")
     qlora: bool = False
     """The frozen base is held in four bits (QLoRA)."""
@@ -99,7 +99,7 @@ class DecoderConfig:
         unknown = sorted(set(self.lora_targets) - set(ADAPTER_TARGETS))
         if self.lora_rank and unknown:
             raise ConfigError(
-                f"lora_targets={unknown[0]!r} is no projection. The rule: targets are among "
+                f"lora_targets={unknown[0]!r} is not a projection. The rule: targets are among "
                 f"{', '.join(ADAPTER_TARGETS)}. To fix: name some of these."
             )
         if not self.head_dim:
@@ -118,7 +118,7 @@ class DecoderConfig:
         return Adapter(rank=self.lora_rank, targets=self.lora_targets) if self.lora_rank else FULL_TRAINING
 
     def layer_groups(self) -> list[tuple[int, bool, bool]]:
-        """(how many, has experts, sees a window only) of the layers that are alike."""
+        """(how many, has experts, sees a window only) of the layers that are identical."""
         counts: dict[tuple[bool, bool], int] = {}
         for index in range(self.layers):
             routed = self.experts > 0 and index >= self.dense_layers and (index + 1) % self.moe_every == 0
@@ -148,7 +148,7 @@ def build_decoder(name: str, config: DecoderConfig) -> OpGraph:
 
 
 def decoder_layers(b: GraphBuilder, x: Tensor, config: DecoderConfig) -> Tensor:
-    """All layers; alike ones stand once."""
+    """All layers; identical ones stand once."""
     for count, routed, windowed in config.layer_groups():
         with b.block(count):
             x = decoder_layer(b, b.carry(x, grad=True), config, routed=routed, windowed=windowed)

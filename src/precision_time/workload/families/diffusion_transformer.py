@@ -44,7 +44,7 @@ class DiffusionTransformerConfig:
     predicted_width: int = 0
     """Width of the prediction per token where it is not that of the latent (DiT: and its variance)."""
     qk_norm: bool = True
-    """Query and key heads are normalised (FLUX, Stable Diffusion 3.5)."""
+    """Query and key heads are normalized (FLUX, Stable Diffusion 3.5)."""
     rotary: bool = True
     """Positions turn query and key; otherwise they are added to the latent tokens."""
 
@@ -114,7 +114,7 @@ def _condition(b: GraphBuilder, config: DiffusionTransformerConfig) -> Tensor:
 def _modulate(
     b: GraphBuilder, x: Tensor, condition: Tensor, config: DiffusionTransformerConfig, *, chunks: int
 ) -> Tensor:
-    """Scale and shift of `x` by the condition, through a projection of its own where chunks > 0."""
+    """Scale and shift of `x` by the condition, through a separate projection where chunks > 0."""
     if chunks:
         condition = b.linear(b.elementwise("silu", condition), chunks * config.hidden)
     return b.add(b.elementwise("mul", x, b.reshape(condition, 1, config.hidden)), x)

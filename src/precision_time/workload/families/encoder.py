@@ -15,7 +15,7 @@ ENCODER_HEADS = ("pretrain", "mlm", "qa", "classify", "tag", "electra", "none")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EncoderConfig:
-    """Sizes of an encoder with post-layer normalisation (Devlin et al. 2018). Lengths in tokens."""
+    """Sizes of an encoder with post-layer normalization (Devlin et al. 2018). Lengths in tokens."""
 
     layers: int
     hidden: int

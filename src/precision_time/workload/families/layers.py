@@ -15,7 +15,7 @@ ADAPTER_TARGETS = ("q", "k", "v", "o", "gate", "up", "down")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Adapter:
-    """What is trained: everything (rank 0), or low-rank factors beside frozen projections.
+    """What is trained: everything (rank 0), or low-rank factors next to frozen projections.
 
     Hu et al. 2021 (LoRA): y = Wx + (alpha/r)·B·A·x with A of shape r x in, B of shape out x r.
     """
@@ -69,7 +69,7 @@ def rotary(b: GraphBuilder, x: Tensor, width: float) -> Tensor:
 
 
 def norm(b: GraphBuilder, x: Tensor, kind: str, *, bias: bool = True) -> Tensor:
-    """Layer ("layer") or root-mean-square ("rms") normalisation; "none" passes `x` through."""
+    """Layer ("layer") or root-mean-square ("rms") normalization; "none" passes `x` through."""
     if kind == "none":
         return x
     return b.rms_norm(x) if kind == "rms" else b.norm(x, bias=bias)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import log
 from typing import Any
 
 from ...errors import ConfigError, nearest_names, shown
 from .registry import FamilyBuilder
-from .shapes import shape_for
-from .tables import ModelEntry, task_rule
+from .tables import ModelEntry, read_toml, task_rule
 
 LARGEST_SIZE = 100_000_000
 """Beyond any width, length or vocabulary that was ever trained."""
@@ -29,7 +29,7 @@ def choose_sizes(
     task: str,
     rules: Mapping[str, Any],
 ) -> tuple[dict[str, Any], list[str]]:
-    """Fields of the configuration of `entry`, and in words what nobody said.
+    """Fields of the configuration of `entry`, and in words what was assumed.
 
     Args:
         entry: The model's row.
@@ -39,7 +39,7 @@ def choose_sizes(
         rules: What the task changes about the family's defaults.
 
     Raises:
-        ConfigError: If a size is larger than any model has, negative, or no whole number.
+        ConfigError: If a size is larger than any model has, negative, or not a whole number.
     """
     chosen = dict(entry.sizes)
     assumptions: list[str] = []
@@ -68,7 +68,7 @@ def choose_sizes(
 
 
 def check_size_names(model: str, sizes: Mapping[str, Any], known: Mapping[str, str]) -> None:
-    """Refuse sizes that would change nothing: a name that the model has no size of, or no number.
+    """Refuse sizes that would change nothing: a name that the model has no size of, or not a number.
 
     Args:
         model: Name of the model, for the message.
@@ -184,3 +184,20 @@ def _choose_adapter(chosen: dict[str, Any], task: str, assumptions: list[str]) -
         chosen["lora_rank"] = adapter["lora_rank"]
         chosen["lora_targets"] = tuple(adapter["lora_targets"])
         assumptions.append(f"frozen base with adapters of rank {adapter['lora_rank']} ({adapter['source']})")
+
+
+def shape_for(params: float, *, vocab: int, seq_len: int, hidden: int | None = None) -> dict[str, int]:
+    """Hidden, layers and heads of a GPT with about `params` parameters.
+
+    The published shape nearest in size gives width and heads, or a stated `hidden` heads of 128;
+    the number of layers is fitted: params = 12·layers·hidden^2 + (vocab + seq_len)·hidden.
+    """
+    if hidden is None:
+        hidden, _, heads = min(
+            read_toml("gpt_shapes.toml")["shapes"],
+            key=lambda s: abs(log(12 * s[1] * s[0] ** 2 + vocab * s[0]) - log(params)),
+        )
+    else:
+        heads = max(1, hidden // LARGE_HEAD)
+    layers = max(1, round((params - (vocab + seq_len) * hidden) / (12 * hidden**2)))
+    return {"hidden": hidden, "layers": layers, "heads": heads}

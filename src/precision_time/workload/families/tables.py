@@ -1,4 +1,4 @@
-"""The model tables of `workload/data`: shapes with a source each, presets, aliases, data sets."""
+"""The model tables of `workload/data`: shapes with a source each, presets, aliases, datasets."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def read_toml(file: str) -> dict[str, Any]:
     return tomllib.loads(_text(file))
 
 
-def normalise(name: str) -> str:
+def normalize(name: str) -> str:
     """A name without case, organisation, and the difference between `_`, blank and `-`.
 
-    >>> normalise("meta-llama/Llama-3.1_8B")
+    >>> normalize("meta-llama/Llama-3.1_8B")
     'llama-3.1-8b'
     """
     last = name.strip().rstrip("/").rsplit("/", 1)[-1]
@@ -69,7 +69,7 @@ def normalise(name: str) -> str:
 def _raw_rows() -> Mapping[str, tuple[str, str]]:
     """(file, line) of every model: a table holds one model a line, so that one can be read alone."""
     return {
-        normalise(found["name"]): (file, found[0])
+        normalize(found["name"]): (file, found[0])
         for file in TABLE_FILES
         for found in _ROW.finditer(_text(file).partition("\n[models]\n")[2])
     }
@@ -94,7 +94,7 @@ def preset(name: str) -> ModelEntry | None:
 
 @cache
 def find_entry(name: str) -> ModelEntry | None:
-    """The row of a normalised model name; reads that row and its preset alone."""
+    """The row of a normalized model name; reads that row and its preset alone."""
     if name not in _raw_rows():
         return None
     file, line = _raw_rows()[name]
@@ -104,7 +104,7 @@ def find_entry(name: str) -> ModelEntry | None:
 
 @cache
 def model_table() -> Mapping[str, ModelEntry]:
-    """Every parametric model by its normalised name."""
+    """Every parametric model by its normalized name."""
     entries = ((name, find_entry(name)) for name in _raw_rows())
     return {name: entry for name, entry in entries if entry is not None}
 
@@ -126,11 +126,11 @@ def _entry(name: str, row: Mapping[str, Any]) -> ModelEntry:
 @cache
 def alias_table() -> Mapping[str, str]:
     """Normalised other spelling -> canonical name (of a model table or of the zoo)."""
-    return {normalise(key): value for key, value in read_toml("aliases.toml")["aliases"].items()}
+    return {normalize(key): value for key, value in read_toml("aliases.toml")["aliases"].items()}
 
 
 def preset_of(name: str) -> str | None:
-    """The preset that the start of a normalised name stands for, longest start first."""
+    """The preset that the start of a normalized name stands for, longest start first."""
     prefixes: dict[str, str] = read_toml("aliases.toml")["prefixes"]
     fitting = [prefix for prefix in prefixes if name.startswith(prefix)]
     return prefixes[max(fitting, key=len)] if fitting else None
@@ -138,12 +138,12 @@ def preset_of(name: str) -> str | None:
 
 @cache
 def dataset_table() -> Mapping[str, Dataset]:
-    """Data sets by normalised name, other spellings included."""
+    """Datasets by normalized name, other spellings included."""
     table: dict[str, Dataset] = {}
     for name, row in read_toml("datasets.toml")["datasets"].items():
         entry = Dataset(name=name, samples=row.get("samples"), tokens=row.get("tokens"), source=row["source"])
         for spelling in (name, *row.get("aliases", ())):
-            table[normalise(spelling)] = entry
+            table[normalize(spelling)] = entry
     return table
 
 
@@ -162,22 +162,22 @@ def task_rule(kind: str, *words: str | None) -> Mapping[str, Any]:
 @cache
 def unsupported_table() -> Mapping[str, str]:
     """Normalised names that were measured but cannot be built, with the reason."""
-    return {normalise(name): why for name, why in read_toml("unsupported.toml")["reasons"].items()}
+    return {normalize(name): why for name, why in read_toml("unsupported.toml")["reasons"].items()}
 
 
 def variant_sizes(name: str) -> tuple[str, ...]:
-    """Sizes that choose between the graphs of a normalised model name."""
+    """Sizes that choose between the graphs of a normalized model name."""
     rules = read_toml("variants.toml").get(name, ())
     words = (word for rule in rules for word in rule["when"] if word not in ("dataset", "task"))
     return tuple(dict.fromkeys(words))
 
 
 def variant_of(name: str, stated: Mapping[str, Any]) -> str | None:
-    """The variant of a normalised model name that `stated` asks for; None for the usual graph.
+    """The variant of a normalized model name that `stated` asks for; None for the usual graph.
 
     Args:
         name: Normalised model name.
-        stated: What the caller said: `dataset`, `task` and sizes.
+        stated: What the caller states: `dataset`, `task` and sizes.
     """
     for rule in read_toml("variants.toml").get(name, ()):
         when: dict[str, str] = rule["when"]

@@ -25,7 +25,7 @@ class Tower:
 
 
 def vision_tower(b: GraphBuilder, tower: Tower) -> Tensor:
-    """Patch projection, position table, layers with pre-normalisation and the final norm."""
+    """Patch projection, position table, layers with pre-normalization and the final norm."""
     patches = b.input(tower.patches, tower.patch_elems)
     x = b.conv(patches, tower.hidden, rows=tower.patches, kernel=1)
     tokens = tower.patches + tower.class_tokens
@@ -39,17 +39,10 @@ def vision_tower(b: GraphBuilder, tower: Tower) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PatchClassifierConfig:
+class PatchClassifierConfig(Tower):
     """A vision transformer over a grid of patches with a classifier (ViT, AST)."""
 
-    patches: int
-    patch_elems: int
-    layers: int
-    hidden: int
-    heads: int
-    ffn: int
     classes: int
-    class_tokens: int = 1
     input_elems: int = 0
     """Elements of one sample before overlapping patches are cut; 0: patches x patch_elems."""
 
@@ -60,18 +53,7 @@ class PatchClassifierConfig:
 def build_patch_classifier(name: str, config: PatchClassifierConfig) -> OpGraph:
     """The graph of one forward pass with cross entropy over the classes."""
     b = GraphBuilder(name)
-    x = vision_tower(
-        b,
-        Tower(
-            patches=config.patches,
-            patch_elems=config.patch_elems,
-            layers=config.layers,
-            hidden=config.hidden,
-            heads=config.heads,
-            ffn=config.ffn,
-            class_tokens=config.class_tokens,
-        ),
-    )
+    x = vision_tower(b, config)
     b.cross_entropy(b.linear(b.norm(b.reshape(x, 1, config.hidden)), config.classes))
     elems = config.input_elems or config.patches * config.patch_elems
     return b.build(input_bytes=4.0 * elems, seq_len=config.patches + config.class_tokens)

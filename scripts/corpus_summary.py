@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from .measurement import Measurement, Quality, Rejected
-from .schema import COLUMNS
+from precision_time.corpus.measurement import Measurement, Quality, Rejected
+from precision_time.corpus.schema import COLUMNS
 
 _MOST_REASONS = 40
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..units import format_bytes, format_si
-from .options import CustomOption, JsonOption, complete_device
+from .options import JsonOption, complete_device
 from .output import message, write_json, write_rows
+from .request_options import request_options
 
 if TYPE_CHECKING:
     from ..hardware.device import Fabric
@@ -40,6 +41,7 @@ Examples:
 _PEAKS = ("fp32", "tf32", "fp16", "bf16", "fp8")
 
 
+@request_options(only=("custom",))
 def devices(
     name: Annotated[
         str | None,
@@ -47,13 +49,13 @@ def devices(
     ] = None,
     *,
     node_types: Annotated[bool, typer.Option("--node-types", help="List the node types instead.")] = False,
-    custom: CustomOption = None,
     json_output: JsonOption = False,
+    **fields: Any,
 ) -> None:
     """List the devices, or one with all its figures."""
     from ..hardware.catalog import Custom, get_device, known_devices, known_node_types, load_custom
 
-    own = Custom() if custom is None else load_custom(custom)
+    own = load_custom(fields["custom"]) if fields["custom"] else Custom()
     if node_types:
         nodes = [*own.node_types.values(), *known_node_types()]
         rows: Iterable[tuple[str, ...]] = (
@@ -82,7 +84,7 @@ def devices(
         columns = ("device", "architecture", ">memory", ">bandwidth", *(f">{dtype}" for dtype in _PEAKS))
         _write("devices", map(asdict, found), columns, rows, json_output, title="Dense peaks in FLOP/s")
     else:
-        _write_device(asdict(own.device(name) if own.has_device(name) else get_device(name)), json_output)
+        _write_device(asdict(own.find_device(name) or get_device(name)), json_output)
 
 
 def models(

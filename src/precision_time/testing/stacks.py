@@ -1,0 +1,65 @@
+"""Stack profiles: complete, priced, and answered whether or not the predictor was trained with them.
+
+A stack is an input of the predictor: adding one must change no answer of the others, and its own answers must
+be those of a stack without measurements until `precision-time train` has seen some.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ..cost.constants import constants
+from ..cost.memory.states import framework_memory
+from ..cost.stacks import get_stack_profile
+from ..learn.artifact import shipped_predictor
+from ..learn.features import COMPILERS
+from ..learn.serving import predict_step_times
+from ..learn.table import job_table
+from ..request.request import Request
+from .checks import CNN, DECODER, answer
+
+_DEVICE = "A100-SXM4-80GB"
+_FIRST_YEAR = 2016
+_LEAST_WORDS = 3
+_UNMEASURED = "a-stack-that-was-never-measured"
+
+
+def dangling_profiles() -> set[str]:
+    """Profiles that `[framework]`, `[family]` or the memory of frameworks name and that do not exist."""
+    stacks = constants("stacks")
+    named = {*stacks["framework"].values(), *stacks["family"].values()}
+    named |= {name for table in constants("memory")["framework"].values() for name in table.get("stacks", ())}
+    return named - set(stacks["stack"])
+
+
+class StackSuite:
+    """Properties of one stack profile; `name` is its name."""
+
+    def test_is_complete(self, name: str) -> None:
+        """A sentence, a framework, a year, and a compiler whose costs are known."""
+        profile = get_stack_profile(name)
+        assert len(profile.summary.split()) >= _LEAST_WORDS and profile.summary.endswith(".")
+        assert profile.framework_year > _FIRST_YEAR
+        assert profile.framework in constants("stacks")["framework"], "A request cannot name its framework."
+        assert profile.compiler in COMPILERS and profile.compiler in constants("kernels")["compilers"]
+        assert framework_memory(profile.stack()).loss_bytes > 0.0
+
+    def test_prices_a_cnn_and_a_decoder(self, name: str) -> None:
+        """By its name on 8 devices; the answer says which stack was taken."""
+        for model in (CNN, DECODER):
+            assert answer(model, device=_DEVICE, gpus=8, stack=name).stack.startswith(name)
+
+    def test_answers_with_the_predictor_as_trained(self, name: str) -> None:
+        """Trained columns are read by name; a stack that training never saw is like any other unseen one."""
+        predictor = shipped_predictor()
+        job = Request.of({"model": CNN, "device": _DEVICE, "gpus": 8, "stack": name}).resolve()
+        columns = job_table([job]).select(predictor.correction.names)
+        trained = f"stack.{name}" in predictor.correction.names
+        indicators = [i for i, column in enumerate(columns.names) if column.startswith("stack.")]
+        assert columns.features[0, indicators].sum() == float(trained)
+        if not trained:
+            unseen = replace(job, stack=replace(job.stack, profile=_UNMEASURED))
+            times = predict_step_times([job, unseen], predictor, coverage=0.9)
+            np.testing.assert_array_equal(times.step_time_s[0], times.step_time_s[1])

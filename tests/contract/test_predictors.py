@@ -1,0 +1,29 @@
+"""Every published predictor satisfies the suite of its kind."""
+
+import pytest
+
+from precision_time.papers.registry import PREDICTORS
+from precision_time.testing.predictors import SamplingPredictorSuite, TablePredictorSuite
+
+
+def entries(*, samples: bool) -> list:
+    return [
+        pytest.param(entry, marks=pytest.mark.skipif(bool(entry.missing), reason=f"needs {entry.missing}"))
+        for entry in PREDICTORS.values()
+        if entry.samples is samples
+    ]
+
+
+@pytest.mark.parametrize("entry", entries(samples=False), ids=lambda entry: entry.name)
+class TestTablePredictors(TablePredictorSuite):
+    pass
+
+
+@pytest.mark.parametrize("entry", entries(samples=True), ids=lambda entry: entry.name)
+class TestSamplingPredictors(SamplingPredictorSuite):
+    pass
+
+
+def test_titles_are_told_apart() -> None:
+    assert len({entry.title for entry in PREDICTORS.values()}) == len(PREDICTORS)
+    assert all(name == entry.name for name, entry in PREDICTORS.items())
