@@ -220,7 +220,7 @@ def _intra(spelling: str, device: Device, node: NodeType, per_node: float, said:
     if per_node > 1:
         said.assume(note)
         if said.intra_node is None:
-            said.assume(f"link inside a node not said: {link.name} ({node.name})")
+            said.assume(f"Link inside a node not given: {link.name} ({node.name})")
     return link
 
 
@@ -236,7 +236,7 @@ def _inter(node: NodeType, per_host: float, nodes: int, said: _Said) -> Link:
     if nodes > 1:
         said.assume(network.assumption)
         if said.inter_node is None and said.node_type is None:
-            said.assume(f"network between nodes not said: {network.name} ({node.name})")
+            said.assume(f"Network between nodes not given: {network.name} ({node.name})")
     return network.link(devices_per_node=per_host, slots=node.devices)
 
 
@@ -250,7 +250,7 @@ def _as_usual(network: Network, node: NodeType, *, explicit: bool) -> Network:
     if usual.family != network.family:
         return network
     if not network.speed_stated:
-        note = f"network taken as {usual.name} ({node.name}): its speed is not said"
+        note = f"network taken as {usual.name} ({node.name}): its speed is not given"
         return replace(usual, assumption=note)
     if explicit and usual.gbit_per_s == network.gbit_per_s:
         return replace(network, adapters=usual.adapters)

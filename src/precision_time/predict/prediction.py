@@ -79,7 +79,8 @@ class Prediction:
     memory_terms: Mapping[str, float]
     fits: bool
     link_seconds: Mapping[str, float]
-    """Communication on the wire by parallel axis, hidden or not; `terms` count the exposed part."""
+    """Communication on the wire by parallel axis, hidden or not, by the cost model alone; `terms` have the
+    exposed part after the learned correction."""
     analytical_step_time_s: float
     """What the cost model says before the learned correction."""
     nearest_measurements: tuple[NearestMeasurement, ...] = ()
@@ -236,11 +237,11 @@ def _terms_table(predictions: Sequence[Prediction], labels: Sequence[str], width
 
 def _links_table(predictions: Sequence[Prediction], labels: Sequence[str]) -> Table:
     """Communication by axis: what the computation does not hide, of what the links take."""
-    alone = len(predictions) == 1
-    table = new_table("communication", *(">exposed of total" if alone else f">{label}" for label in labels))
+    headers = [">exposed, of all"] if len(predictions) == 1 else [f">{label}" for label in labels]
+    table = new_table("communication", *headers)
     for axis in dict.fromkeys(axis for prediction in predictions for axis in prediction.link_seconds):
         cells = [
-            f"{format_duration(prediction.terms.get(f'{axis}_exposed_s', 0.0))} of "
+            f"{format_duration(prediction.terms.get(f'{axis}_exposed_s', 0.0))} exposed of "
             f"{format_duration(prediction.link_seconds[axis])}"
             if axis in prediction.link_seconds
             else "-"
@@ -284,7 +285,7 @@ def _measurements_table(runs: Sequence[NearestMeasurement]) -> Table:
 
 
 def _shared_lines(predictions: Sequence[Prediction], labels: Sequence[str], field: str) -> Iterator[str]:
-    """Lines of a field over all predictions, each once, marked where it is not said of all."""
+    """Lines of a field over all predictions, each once, marked where it does not hold for all."""
     said_by: dict[str, list[str]] = {}
     for prediction, label in zip(predictions, labels, strict=True):
         for line in getattr(prediction, field):

@@ -98,7 +98,7 @@ def predict_job(
         memory_bytes_per_device=needed,
         memory_terms=memory,
         fits=needed <= device.memory_bytes,
-        link_seconds=link_seconds(costs, times),
+        link_seconds={axis: float(s[0]) for axis, s in costs.link_seconds.items() if s[0] > 0.0},
         analytical_step_time_s=float(times.jobs.analytical_s[0]),
         nearest_measurements=nearest_measurements(times.jobs, predictor),
         diagnostics=tuple(dict.fromkeys(found.items)),
@@ -112,7 +112,8 @@ def predict_job(
 def corrected_terms(costs: StepCosts, times: StepTimes) -> dict[str, float]:
     """The analytical terms after the correction of their stage; they add up to the step time."""
     compute_factor = float(times.corrected.compute_s[0]) / max(float(times.jobs.compute_s[0]), 1e-12)
-    exposed_factor = _exposed_factor(times)
+    exposed = float(times.jobs.exposed_s[0])
+    exposed_factor = float(times.corrected.exposed_s[0]) / exposed if exposed > 0.0 else 0.0
     terms = {
         name: float(seconds[0]) * (exposed_factor if name in EXPOSED_TERMS else compute_factor)
         for name, seconds in costs.terms.items()
@@ -121,17 +122,6 @@ def corrected_terms(costs: StepCosts, times: StepTimes) -> dict[str, float]:
     largest = max(terms, key=lambda name: terms[name])
     terms[largest] += float(times.step_time_s[0]) - math.fsum(terms.values())
     return terms
-
-
-def link_seconds(costs: StepCosts, times: StepTimes) -> dict[str, float]:
-    """Communication on the wire by axis, corrected as its exposed part is."""
-    factor = _exposed_factor(times) or 1.0
-    return {axis: float(s[0]) * factor for axis, s in costs.link_seconds.items() if float(s[0]) > 0.0}
-
-
-def _exposed_factor(times: StepTimes) -> float:
-    exposed = float(times.jobs.exposed_s[0])
-    return float(times.corrected.exposed_s[0]) / exposed if exposed > 0.0 else 0.0
 
 
 def model_flops_utilization(job: Job, step_time_s: float) -> float | None:
