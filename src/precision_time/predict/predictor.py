@@ -211,7 +211,7 @@ def input_time_s(job: Job, length: RunLength) -> float:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunTimes:
-    """Steps and seconds of an epoch and of the run; None where nobody said how long it is."""
+    """Steps and seconds of an epoch and of the run; None where the length is unknown."""
 
     steps_per_epoch: int | None
     epoch_time_s: float | None
