@@ -94,9 +94,9 @@ def test_yaml_is_data_of_the_size_of_its_text() -> None:
         read_yaml("a: [")
 
 
-@pytest.mark.parametrize("name", ["learn/cross_validation.py", "evaluation/priced.py", "data/any.toml"])
+@pytest.mark.parametrize("name", ["learn/training.py", "evaluation/pricing.py", "data/any.toml"])
 def test_the_cache_key_changes_with_any_file_of_the_package(tmp_path: Path, name: str) -> None:
-    for each in ("learn/cross_validation.py", "evaluation/priced.py", "data/any.toml"):
+    for each in ("learn/training.py", "evaluation/pricing.py", "data/any.toml"):
         (tmp_path / each).parent.mkdir(exist_ok=True)
         (tmp_path / each).write_text("one = 1\n")
     before = folder_hash(tmp_path)

@@ -211,7 +211,7 @@ def test_invalid_counts(name, value):
             {"model": "gpt2", "seq_len": 10**8},
             r"seq_len=100000000 is invalid: it must be at most 10,000,000\. To fix",
         ),
-        ({"image_size": 10**6}, r"image_size 1000000 cannot be.*To fix"),
+        ({"image_size": 10**6}, r"image_size 1000000 is invalid.*To fix"),
         ({"gpus": 2, "nodes": 4}, r"2 devices cannot be spread over 4 nodes.*To fix: num_nodes <= 2"),
         ({"zero": 7}, r"zero=7 is invalid: it must be at most 3\. To fix"),
         ({"coverage": 1.0}, r"coverage=1\.0 .*To fix"),
