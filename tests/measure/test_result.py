@@ -60,7 +60,7 @@ def test_cells_that_cannot_be_read_are_named(result_of: Make, column: str, text:
 def test_other_files_are_refused(tmp_path: Path) -> None:
     other = tmp_path / "other.csv"
     other.write_text("a,b\n1,2\n", encoding="utf-8")
-    with pytest.raises(CorpusError, match="cannot be read: campaign: Field required"):
+    with pytest.raises(CorpusError, match="other.csv is no table of trials"):
         read_results_csv(other)
     with pytest.raises(CorpusError, match="cannot be read"):
         read_results_csv(tmp_path / "none.csv")
