@@ -99,7 +99,7 @@ class Point:
 
     @property
     def mfu(self) -> float:
-        """Model FLOPs utilisation of the cost model, 0..1."""
+        """Model FLOPs utilization of the cost model, 0..1."""
         return model_flops_utilization(self.job, float(self.costs.step_time_s[0])) or 0.0
 
     @property
@@ -371,7 +371,7 @@ of devices: the fastest layout, by the cost model, of a grid that fits in memory
 {stages}; cp up to {context} while {tokens:,} tokens are left to a rank; micro batches up to {micro}; ZeRO 1;
 1F1B, or interleaved in up to {chunks} chunks; the least recomputation that fits).
 
-![Throughput and utilisation by number of devices](scale.svg)
+![Throughput and utilization by number of devices](scale.svg)
 
 How to read the tables:
 

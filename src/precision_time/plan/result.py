@@ -169,7 +169,7 @@ def render(search: LayoutSearch, *, width: int = TEXT_WIDTH) -> Group:
 
     Args:
         search: What was found.
-        width: Columns of the page: as many layouts show their terms as there is room for.
+        width: Columns of the page: as many layouts show their terms as fit.
 
     Returns:
         A rich renderable.

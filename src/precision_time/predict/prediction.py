@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _MAX_BAR_CELLS, _MIN_BAR_CELLS = 16, 5
 _NAME_CELLS, _DURATION_CELLS = 20, 16
-"""Room that the name of a term and a duration beside its bar need [characters]."""
+"""Space that the name of a term and a duration beside its bar need [characters]."""
 _SHOWN_ALONE, _SHOWN_EACH = 5, 2
 
 
@@ -217,8 +217,8 @@ def _summary_table(predictions: Sequence[Prediction], labels: Sequence[str]) -> 
 def _terms_table(predictions: Sequence[Prediction], labels: Sequence[str], width: int) -> Table:
     """Terms as rows, predictions as columns; bars share one scale, the longest step."""
     alone = len(predictions) == 1
-    room = (width - _NAME_CELLS) // len(predictions) - _DURATION_CELLS
-    cells = min(room, _MAX_BAR_CELLS) if room >= _MIN_BAR_CELLS else 0
+    space = (width - _NAME_CELLS) // len(predictions) - _DURATION_CELLS
+    cells = min(space, _MAX_BAR_CELLS) if space >= _MIN_BAR_CELLS else 0
     longest_s = max(prediction.step_time_s for prediction in predictions)
     table = new_table("where the time goes")
     for label in labels:
