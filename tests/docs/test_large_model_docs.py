@@ -207,11 +207,9 @@ def test_page_on_scale_covers_every_size_and_marks_what_nobody_measured(scale: M
         assert model.title in picture
 
 
-@pytest.mark.parametrize("name", ["peers", "large_models"])
-def test_pages_read_what_was_priced_before(
-    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    script, rows = _script(ROOT / "scripts" / f"{name}.py"), load_corpus()[::1500]
+def test_pages_read_what_was_priced_before(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The pages of large models and of peers share the module."""
+    script, rows = _script(ROOT / "scripts" / "held_out_sources.py"), load_corpus()[::1500]
     monkeypatch.setenv("PRECISION_TIME_HOME", str(tmp_path))
     monkeypatch.setattr(script, "load_corpus", lambda: rows)
     priced = script.corpus_table()
