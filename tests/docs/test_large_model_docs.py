@@ -213,7 +213,7 @@ def test_pages_read_what_was_priced_before(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setenv("PRECISION_TIME_HOME", str(tmp_path))
     monkeypatch.setattr(script, "load_corpus", lambda: rows)
     priced = script.corpus_table()
-    [kept] = tmp_path.rglob("priced-*.npz")
+    [kept] = tmp_path.rglob("priced-*/*.npz")
     written = kept.stat().st_mtime_ns
     again = script.corpus_table()
     assert kept.stat().st_mtime_ns == written
