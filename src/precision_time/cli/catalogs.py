@@ -55,7 +55,7 @@ def devices(
     """List the devices, or one with all its figures."""
     from ..hardware.catalog import Custom, get_device, known_devices, known_node_types, load_custom
 
-    own = load_custom(fields["custom"]) if fields["custom"] else Custom()
+    own = load_custom(fields["custom"]) if fields.get("custom") else Custom()
     if node_types:
         nodes = [*own.node_types.values(), *known_node_types()]
         rows: Iterable[tuple[str, ...]] = (

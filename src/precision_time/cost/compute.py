@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ..arrays import Bools, Floats
+from ..arrays import Bools, Floats, Indices
 from ..parallel.layout import Checkpointing, Layout
 from ..precision.lowered import LoweredStep
 from ..precision.lowering import DTYPES, IS_PRODUCT, OP_CLASSES
@@ -21,6 +21,8 @@ from .sharding import ShardSpec, StageShares, shard, stage_shares
 from .terms import CASTS, HOST_STALL, KERNEL_TERMS, REST, TERM_OF_CLASS
 from .traffic import traffic_of
 
+_EQUAL = 1e-9
+"""Relative difference below which the times of two stages are the same."""
 _TINY_S = 1e-12
 _FUSIBLE = np.array(
     [
@@ -103,7 +105,7 @@ def compute_costs(step: LoweredStep, group: JobGroup, model: KernelModel) -> Com
     busy = stage_s.sum(axis=0)
     longer = np.maximum(host_s.sum(axis=0) / np.maximum(busy, _TINY_S), 1.0)
     forward_s, backward_s = stage_s[0] * longer, (stage_s[1] + stage_s[2]) * longer
-    slowest = np.argmax(forward_s + backward_s, axis=1)
+    slowest = first_slowest(forward_s + backward_s)
     rows = np.arange(len(group))
     kernels_s = whole_s * shares.kernels[slowest]
     busy_s, host_slowest_s = stage_s[:, rows, slowest], host_s.sum(axis=0)[slowest]
@@ -123,6 +125,18 @@ def compute_costs(step: LoweredStep, group: JobGroup, model: KernelModel) -> Com
         stage_backward_s=backward_s,
         facts={**_facts(step, samples * layout.cp, whole_s), "host_s": host_slowest_s},
     )
+
+
+def first_slowest(stage_s: Floats) -> Indices:
+    """The first of the slowest stages, shape (C,).
+
+    Stages that take the same time differ in their last bits, by which jobs are priced together.
+
+    Args:
+        stage_s: Seconds of each stage, shape (C, stages).
+    """
+    first: Indices = np.argmax(stage_s >= stage_s.max(axis=1, keepdims=True) * (1.0 - _EQUAL), axis=1)
+    return first
 
 
 def _shard_spec(layout: Layout, stack: Stack, boundary_elems: float) -> ShardSpec:

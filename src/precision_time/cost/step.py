@@ -19,7 +19,7 @@ from ..precision.quantization import amax_exchange, gathered_bytes
 from .axes import PassTimes, StepContext, group_of, lines_of
 from .collectives import all_reduce_lines, min_time_s
 from .communication import AXES, MODEL_AXES, communication
-from .compute import ComputeCosts, compute_costs
+from .compute import ComputeCosts, compute_costs, first_slowest
 from .constants import constants
 from .data_axis import ParameterPart
 from .job import JobGroup, Stack, TimingScope
@@ -226,7 +226,7 @@ def pipeline_bubble_s(layout: Layout, compute: ComputeCosts, sent_s: Floats) -> 
     shares = compute.shares
     sent = sent_s[:, None] * shares.layers / max(float(shares.layers.max()), 1.0)
     stage_s = compute.stage_forward_s + compute.stage_backward_s + sent
-    slowest = np.argmax(stage_s, axis=1)
+    slowest = first_slowest(stage_s)
     others: Floats = stage_s @ shares.stages - stage_s[np.arange(len(sent_s)), slowest]
     backward = (compute.stage_backward_s @ shares.stages) / (
         (compute.stage_forward_s + compute.stage_backward_s) @ shares.stages
