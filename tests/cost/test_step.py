@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from precision_time.corpus.jobs import job_of
+from precision_time.corpus.jobs import job_of as job_of_row
 from precision_time.corpus.store import load_corpus
 from precision_time.cost.job import Job, TimingScope, group_key, group_of_jobs
 from precision_time.cost.memory import memory_of, total_bytes
@@ -287,7 +287,7 @@ def test_the_fullest_stage_sets_the_pace_wherever_it_stands_between_the_ends():
 def test_a_job_costs_the_same_alone_and_in_a_group():
     """Stages of equal length: which of them is the slowest must not hang on the last bit of a sum."""
     rows = [row for row in load_corpus() if row.usable and row.source == "vtrain" and row.layout.pp > 1][:250]
-    jobs = [job_of(row) for row in rows]
+    jobs = [job_of_row(row) for row in rows]
     groups = {}
     for job in jobs:
         groups.setdefault(group_key(job), []).append(job)
