@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from precision_time.corpus.protocols import PROTOCOLS
 from precision_time.corpus.splits import Fold
 from precision_time.corpus.store import load_corpus
 from precision_time.evaluation.pricing import priced_corpus
-from precision_time.evaluation.protocols import PROTOCOLS
 from precision_time.evaluation.report import FOLDS, sample_families
 from precision_time.io import cache_folder
-from precision_time.learn.distance import shrinkage, training_set
+from precision_time.learn.novelty import shrinkage, training_set
 from precision_time.learn.stages import DEFAULT_SETTINGS, BoosterSettings, boost
 from precision_time.learn.table import MeasuredTable
 from precision_time.learn.training import row_weights
@@ -69,7 +69,7 @@ class Bench:
     def held(self, fold: Fold) -> Floats:
         """Share of a correction that holds for each row queried."""
         jobs = self.table.jobs
-        return shrinkage(training_set(jobs, fold.train).distance(jobs.take(fold.test)))
+        return shrinkage(training_set(jobs, fold.train).novelty(jobs.take(fold.test)))
 
 
 def boosted(settings: BoosterSettings) -> Learner:

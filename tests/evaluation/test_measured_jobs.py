@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from precision_time.corpus.protocols import PROTOCOLS, SMALL_CLUSTER
 from precision_time.corpus.splits import SplitBy, group_numbers
 from precision_time.corpus.store import load_corpus
 from precision_time.errors import UnknownNameError
@@ -19,7 +20,6 @@ from precision_time.evaluation.measured_jobs import (
     run_limit,
     sampled_jobs,
 )
-from precision_time.evaluation.protocols import PROTOCOLS, SMALL_CLUSTER
 from precision_time.papers.registry import PREDICTORS, chosen_predictors
 
 ROWS = [item for item in load_corpus() if item.usable][::7]

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from precision_time.corpus.families import PrecisionFamily
 from precision_time.corpus.measurement import Measurement, Quality
-from precision_time.evaluation.families import PrecisionFamily
 from precision_time.evaluation.generalization import limits_table, speed_ups
 from precision_time.evaluation.metrics import (
     ranking_tau,

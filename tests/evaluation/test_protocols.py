@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from precision_time.corpus.families import families_of, family_key, family_numbers
+from precision_time.corpus.protocols import PROTOCOLS, chip, source_name
 from precision_time.corpus.splits import configuration_groups, model_group
 from precision_time.corpus.store import load_corpus
-from precision_time.evaluation.families import families_of, family_key, family_numbers
-from precision_time.evaluation.protocols import PROTOCOLS, chip, source_name
 from precision_time.evaluation.report import sample_families
 
 FOLDS = 5

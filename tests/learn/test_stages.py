@@ -12,8 +12,8 @@ from precision_time.corpus.splits import Fold
 from precision_time.errors import NotFittedError
 from precision_time.executor import process_map
 from precision_time.learn.artifact import MeasurementIndex, TrainedPredictor, load_predictor
-from precision_time.learn.distance import LOCAL_RADIUS, shrinkage, training_set
-from precision_time.learn.intervals import EXTRAPOLATION, IntervalModel, fit_quantiles
+from precision_time.learn.intervals import CLASSES, IntervalModel, fit_quantiles
+from precision_time.learn.novelty import KINDS, RunIndex, shrinkage, training_set
 from precision_time.learn.stages import (
     DEFAULT_SETTINGS,
     STAGES,
@@ -27,7 +27,7 @@ from precision_time.learn.trees import NO_TREES
 NAMES = (
     *("log_params", "log_flops", "log_micro_batch_size", "log_launches", "mean_inner", "mean_outer"),
     *("mean_kernel_area", "weight_gradient_share", "class.gemm", "family.cnn"),
-    *("stack.made-up", "matmul.fp16", "log_peak"),
+    *("stack.made-up", "matmul.fp16", "log_peak", "log_fp32_peak"),
 )
 MODELS, ROWS_EACH = 12, 40
 N = MODELS * ROWS_EACH
@@ -44,7 +44,7 @@ def synthetic_table(seed: int = 0) -> MeasuredTable:
     model = np.repeat(np.arange(MODELS), ROWS_EACH)
     features = draw.normal(size=(N, len(NAMES)))
     own = draw.normal(size=(MODELS, len(NAMES)))
-    place = [NAMES.index(name) for name in NAMES if name not in ("stack.made-up", "matmul.fp16", "log_peak")]
+    place = [index for index, name in enumerate(NAMES) if name not in NAMES[-4:]]
     features[:, place] = own[model][:, place]
     slow = draw.integers(0, 2, size=N)
     features[:, NAMES.index("stack.made-up")] = slow
@@ -103,10 +103,17 @@ def predictor_of(correction):
     return TrainedPredictor(
         correction=correction,
         intervals=IntervalModel(
-            scale=scale, quantiles=dict.fromkeys(EXTRAPOLATION, fit_quantiles(residuals, np.ones(50)))
+            scale=scale,
+            growth=np.array([0.0, 1.0, *([0.5] * len(KINDS))]),
+            quantiles=dict.fromkeys(CLASSES, fit_quantiles(residuals, np.ones(50))),
         ),
         measurements=MeasurementIndex(
-            keys=np.zeros((N, 3), dtype=np.float32),
+            runs=RunIndex(
+                positions=correction.training_set.positions,
+                order=np.arange(N, dtype=np.int32),
+                starts=np.arange(N + 1, dtype=np.int32),
+                configurations=np.zeros((N, 3), dtype=np.float32),
+            ),
             measurement_ids=np.arange(N),
             predicted_s=TABLE.measured_s,
         ),
@@ -189,21 +196,21 @@ def test_far_from_all_runs_the_correction_fades_to_the_cost_model(correction):
     found = correction.correct(far)
     smooth = without_local(correction)
     whole = replace(smooth, training_set=training_set(far, np.arange(20))).correct(far)
-    assert (found.distance > 10.0).all()
-    assert (whole.distance < LOCAL_RADIUS).all()
-    expected = shrinkage(found.distance) * np.log(whole.step_time_s / some.analytical_s)
+    assert (found.novelty.max(axis=1) > 10.0).all()
+    assert not whole.novelty.any()
+    expected = shrinkage(found.novelty) * np.log(whole.step_time_s / some.analytical_s)
     found = smooth.correct(far)
     np.testing.assert_allclose(np.log(found.step_time_s / some.analytical_s), expected, rtol=1e-9, atol=1e-12)
     assert not np.allclose(found.step_time_s, whole.step_time_s)
 
 
-def test_near_measured_runs_the_details_decide_far_from_them_they_do_not(correction):
+def test_among_measured_runs_the_local_stage_decides_on_a_new_device_it_does_not(correction):
     some = TABLE.jobs.take(np.arange(20))
     near = correction.correct(some)
     details = replace(correction, stages={**correction.stages, "overlap": NO_TREES}).correct(some)
     np.testing.assert_allclose(near.step_time_s, details.step_time_s, rtol=1e-12)
     features = some.features.copy()
-    features[:, NAMES.index("log_params")] += 1000.0
+    features[:, [NAMES.index("log_fp32_peak")]] += 1e5
     far = replace(some, features=features)
     smooth = without_local(correction)
     np.testing.assert_allclose(
@@ -231,7 +238,7 @@ def test_a_saved_predictor_answers_the_same(correction, tmp_path: Path):
     ours, theirs = saved.correction.correct(TABLE.jobs), loaded.correction.correct(TABLE.jobs)
     np.testing.assert_array_equal(ours.step_time_s, theirs.step_time_s)
     np.testing.assert_array_equal(ours.exposed_s, theirs.exposed_s)
-    rows = (TABLE.jobs.features, np.arange(N) % len(EXTRAPOLATION), 0.9)
+    rows = (TABLE.jobs.features, TABLE.jobs.features[:, : len(KINDS)] ** 2, 0.9)
     np.testing.assert_array_equal(saved.intervals.factors(*rows), loaded.intervals.factors(*rows))
     assert loaded.correction.names == NAMES
     assert loaded.model_card["devices"] == ["none"]
@@ -258,7 +265,7 @@ def test_a_damaged_predictor_says_so(correction, tmp_path: Path, what: str):
         arrays.write_bytes(arrays.read_bytes()[:1000])
     elif what == "other schema":
         card.write_text(
-            card.read_text(encoding="utf-8").replace('"schema": 2', '"schema": 99'), encoding="utf-8"
+            card.read_text(encoding="utf-8").replace('"schema": 3', '"schema": 99'), encoding="utf-8"
         )
     else:
         card.write_text("{", encoding="utf-8")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from .. import __version__
+from ..corpus.protocols import SMALL_CLUSTER
 from ..corpus.store import corpus_fingerprint, load_corpus
 from ..errors import ConfigError
 from ..io import cache_folder
@@ -23,7 +24,6 @@ from .cross_validation import ALL, JOBS, Runs, tree_settings
 from .measured_jobs import LEAST_COUNTS, LEAST_OFFERED, LEAST_RUNS, MOST_RUNS, sampled_jobs
 from .metrics import PredictorScore, score_predictor, scored_errors_percent
 from .pricing import PricedCorpus, Progress, full_feature_table, priced_corpus, silent
-from .protocols import SMALL_CLUSTER
 from .replay import replay_jobs, replay_metrics, replay_table, summary_table
 from .tables import (
     CellValue,

@@ -11,8 +11,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ..corpus.families import PrecisionFamily, families_of
+from ..corpus.protocols import PROTOCOLS, Folds
 from ..corpus.splits import Fold
 from ..executor import Executor
+from ..learn.novelty import KINDS
 from ..learn.stages import DEFAULT_SETTINGS, BoosterSettings, fewer_trees
 from ..learn.table import MeasuredTable
 from ..learn.training import OutOfFold
@@ -22,10 +25,8 @@ from ..papers.precision_aware import FittedStages, PrecisionAware
 from ..papers.registry import PREDICTORS, PredictorEntry
 from .ablations import ABLATIONS
 from .cache import ArrayCache, Arrays, cache_key
-from .families import PrecisionFamily, families_of
 from .measured_jobs import MeasuredJob, can_be_sampled, measured_jobs, run_limit
 from .pricing import PricedCorpus, Progress, feature_table, silent
-from .protocols import PROTOCOLS, Folds
 
 BULK = 1000
 """Answers at once that are timed."""
@@ -202,6 +203,7 @@ class Runs:
     def _fit(self, estimator: Estimator, table: FeatureTable, folds: Folds, what: str) -> Predictions:
         count = len(table)
         rows = {name: np.full(count, np.nan) for name in _BY_ROW}
+        rows["novelty"] = np.full((count, len(KINDS)), np.nan)
         fold_of, seconds = np.full(count, -1, dtype=np.intp), []
         self.progress(what)
         answers = self.map_fn(_fit_fold, ((estimator, table, fold, self.timed) for fold in folds))
@@ -255,9 +257,9 @@ class Runs:
                 account.append((*spent, fit_s, float(single_s), bulk_s))
         names = ("runs", "run_s", "run_device_s", "fit_s", "single_s", "bulk_s")
         columns = dict(zip(names, np.array(account, dtype=np.float64).reshape(-1, len(names)).T, strict=True))
-        unknown = np.full(count, np.nan)
+        unknown = np.full((count, len(KINDS)), np.nan)
         return Predictions(
-            step_time_s=predicted_s, folds=np.full(count, -1), distance=unknown, sampled=sampled, **columns
+            step_time_s=predicted_s, folds=np.full(count, -1), novelty=unknown, sampled=sampled, **columns
         )
 
     def _kept(self, name: str, compute: Callable[[], Predictions]) -> Predictions:
@@ -274,7 +276,7 @@ class Runs:
         return ArrayCache(folder=self.folder, kind="out-of-fold", key=key)
 
 
-_BY_ROW = ("step_time_s", "distance", "no_detail_s", "no_overlap_s")
+_BY_ROW = ("step_time_s", "novelty", "no_detail_s", "no_overlap_s")
 
 
 def _fit_fold(
@@ -288,7 +290,7 @@ def _fit_fold(
         found = fitted.by_stage(jobs)
         rows = {
             "step_time_s": found.corrected.step_time_s,
-            "distance": found.corrected.distance,
+            "novelty": found.corrected.novelty,
             "no_detail_s": found.smooth_s,
             "no_overlap_s": found.parts_s,
         }

@@ -14,20 +14,18 @@ from itertools import combinations
 
 import numpy as np
 
+from ..corpus.families import PrecisionFamily
 from ..corpus.measurement import Measurement
+from ..corpus.protocols import PROTOCOLS, size_class
 from ..io import packaged_toml
-from ..learn.distance import nearest, similarity_keys
-from ..learn.intervals import extrapolation
 from ..learn.metrics import errors_percent
+from ..learn.novelty import run_index
 from ..learn.table import MeasuredTable
-from ..learn.training import PROTOCOLS as CALIBRATING
-from ..learn.training import OutOfFold, fit_intervals, row_weights
+from ..learn.training import HELD_OUT, OutOfFold, fit_intervals, row_weights
 from ..papers.contract import Bools, Floats, Ints
 from .cross_validation import Runs
-from .families import PrecisionFamily
 from .metrics import LIMITS, mape_over_seeds, over_seeds, repeat_deviations, scored_groups, worst_groups
 from .precision_tables import LEFT_OUT
-from .protocols import PROTOCOLS, size_class
 from .tables import CellValue, Metric, ReportTable, Section, columns_of, ratio_text
 
 LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
@@ -353,7 +351,7 @@ def inside_intervals(runs: Runs, protocol: str, seed: int) -> Floats:
         seed: Of folds and boosters.
     """
     tested = runs.ours(protocol, seed)
-    calibrating = {name: runs.ours(name, seed) for name in CALIBRATING}
+    calibrating = {name: runs.ours(name, seed) for name in HELD_OUT}
     weights, table = row_weights(runs.table), runs.table
     inside = np.full((len(LEVELS), len(table)), np.nan)
     for fold in sorted(set(tested.folds.tolist()) - {-1}):
@@ -368,13 +366,13 @@ def inside_intervals(runs: Runs, protocol: str, seed: int) -> Floats:
         )
         ratio = table.measured_s[ours] / tested.step_time_s[ours]
         for index, level in enumerate(LEVELS):
-            low, high = model.factors(table.jobs.features[ours], extrapolation(tested.distance[ours]), level)
+            low, high = model.factors(table.jobs.features[ours], tested.novelty[ours], level)
             inside[index, ours] = (ratio >= low) & (ratio <= high)
     return inside
 
 
 def _part(held: OutOfFold, rows: Ints) -> OutOfFold:
-    return OutOfFold(step_time_s=held.step_time_s[rows], folds=held.folds[rows], distance=held.distance[rows])
+    return OutOfFold(step_time_s=held.step_time_s[rows], folds=held.folds[rows], novelty=held.novelty[rows])
 
 
 def limits_table(table: MeasuredTable, predicted: Mapping[str, Floats], noise: Floats) -> ReportTable:
@@ -414,15 +412,13 @@ def nearest_known(runs: Runs, seed: int) -> tuple[Ints, Floats]:
 
     Similarity is exp(-distance / 2) in the space that `predict` finds its evidence in, 1 for the same job.
     """
-    keys = similarity_keys(runs.table.jobs)
-    rows = np.zeros((len(keys), _SHOWN), dtype=np.intp)
-    similarity = np.zeros((len(keys), _SHOWN))
+    jobs = runs.table.jobs
+    rows = np.zeros((len(runs.table), _SHOWN), dtype=np.intp)
+    similarity = np.zeros((len(runs.table), _SHOWN))
     for fold in PROTOCOLS[_EVIDENCE_PROTOCOL].split(runs.table.measurements, seed, runs.folds):
-        known = keys[fold.train]
-        squares = np.square(known).sum(axis=1)
+        known = run_index(jobs, fold.train)
         for part in np.array_split(fold.test, max(len(fold.test) // _CHUNK, 1)):
-            found, similarity[part] = nearest(known, squares, keys[part], _SHOWN)
-            rows[part] = fold.train[found]
+            rows[part], similarity[part] = known.nearest(jobs.take(part), _SHOWN)
     return rows, similarity
 
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..corpus.measurement import Measurement
+from ..corpus.protocols import source_name
 from ..papers.contract import Ints
 from ..papers.per_job import Configurations
-from .protocols import source_name
 
 LEAST_OFFERED = 8
 """Configurations that a job must offer to predictors that sample it."""

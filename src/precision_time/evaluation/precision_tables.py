@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..corpus.families import PrecisionFamily
 from ..learn.metrics import errors_percent
 from ..learn.table import MeasuredTable
 from ..papers.contract import Floats
 from .cross_validation import Runs
-from .families import PrecisionFamily
 from .metrics import over_seeds
 from .tables import CellValue, Metric, ReportTable, Section
 

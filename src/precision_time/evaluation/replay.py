@@ -14,11 +14,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..corpus.measurement import Measurement
+from ..corpus.protocols import source_name
 from ..learn.table import MeasuredTable
 from ..papers.cherrypick.replay import MOST_RUNS, WITHIN, Replayed, ReplayJob
 from ..papers.contract import Floats, column
 from .measured_jobs import workload_key
-from .protocols import source_name
 from .tables import CellValue, Metric, ReportTable, columns_of
 
 Key = tuple[str | float, ...]

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from .. import __version__
+from ..corpus.families import family_numbers
 from ..corpus.measurement import Measurement
 from ..corpus.store import corpus_fingerprint, load_corpus
 from ..errors import ConfigError
 from ..executor import Executor
 from ..io import cache_folder
 from .cross_validation import Runs, tree_settings
-from .families import family_numbers
 from .generalization import generalization_section
 from .importance import importance_section
 from .precision_tables import cross_section, spread_section

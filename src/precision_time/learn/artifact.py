@@ -6,7 +6,7 @@ import io
 import json
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from ..errors import NotFittedError
 from ..io import write_atomically
-from .distance import TrainingSet
 from .intervals import IntervalModel
+from .novelty import RunIndex, TrainingSet
 from .stages import STAGES, StagedCorrection
 from .trees import TreeEnsemble
 
-ARTIFACT_SCHEMA_VERSION = 2
+ARTIFACT_SCHEMA_VERSION = 3
 _ARRAYS, _CARD = "predictor.npz", "predictor.json"
 _STORED = {stage: "detail" if stage == "local" else stage for stage in STAGES}
 """Names of the stages in the file."""
@@ -32,16 +32,10 @@ _STORED = {stage: "detail" if stage == "local" else stage for stage in STAGES}
 class MeasurementIndex:
     """Every measured run of the corpus: where to find it by similarity, and its prediction."""
 
-    keys: NDArray[np.float32]
-    """Positions as of `similarity_keys`, shape (n, dims)."""
+    runs: RunIndex
     measurement_ids: NDArray[np.int64]
     predicted_s: NDArray[np.float64]
     """Out of fold: the predictor had not seen the run's configuration."""
-    squares: NDArray[np.float32] = field(init=False)
-    """Squared length of each key, shape (n,): the search for the nearest is one product."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "squares", np.square(self.keys).sum(axis=1))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,9 +59,12 @@ class TrainedPredictor:
         for stage in STAGES:
             arrays |= self.correction.stages[stage].to_arrays(_STORED[stage])
         arrays |= self.intervals.to_arrays()
-        arrays["runs.positions"] = self.correction.training_set.positions
+        runs = self.measurements.runs
         arrays |= {
-            "evidence.keys": self.measurements.keys,
+            "runs.positions": self.correction.training_set.positions,
+            "evidence.order": runs.order,
+            "evidence.starts": runs.starts,
+            "evidence.configurations": runs.configurations,
             "evidence.ids": self.measurements.measurement_ids,
             "evidence.predicted_s": self.measurements.predicted_s,
         }
@@ -118,7 +115,12 @@ def _assemble(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Tr
         ),
         intervals=IntervalModel.from_arrays(arrays),
         measurements=MeasurementIndex(
-            keys=arrays["evidence.keys"],
+            runs=RunIndex(
+                positions=arrays["runs.positions"],
+                order=arrays["evidence.order"],
+                starts=arrays["evidence.starts"],
+                configurations=arrays["evidence.configurations"],
+            ),
             measurement_ids=arrays["evidence.ids"],
             predicted_s=arrays["evidence.predicted_s"],
         ),

@@ -1,8 +1,8 @@
-"""Prediction intervals: conformal, scaled by expected error, calibrated by the distance to the training set.
+"""Prediction intervals: conformal, scaled by the expected error, which grows with what of a job is new.
 
-The residuals are out of fold. For a job within the training set the folds are of configurations; for one
-farther away, of whole models and whole sources. So a job unlike any measured run gets the width of the errors
-that such jobs had.
+The residuals are out of fold, and of folds that each hold out something else: configurations, precisions,
+larger clusters, models, devices, sources. So a job on a device that was never measured gets the width of the
+errors that such jobs had.
 
 References: Lei et al., JASA 113 (2018), locally weighted split conformal prediction; Vovk,
 Mondrian conformal prediction (2005).
@@ -17,72 +17,103 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .distance import LOCAL_RADIUS, MODERATE_RADIUS
+from ..arrays import Floats
 from .trees import TreeEnsemble
 
-Floats = NDArray[np.float64]
-
-EXTRAPOLATION = ("none", "moderate", "strong")
-"""How far a job is from the training set: within it, near it, unlike any measured run."""
-_STORED = dict(zip(EXTRAPOLATION, ("known", "near", "far"), strict=True))
-"""Names of the same in the predictor's file."""
+CLASSES = ("seen", "new")
+"""Jobs of which nothing is new, and jobs of which something is."""
 _GRID = np.linspace(0.0, 1.0, 401)
 _MIN_SCALE = 0.01
 """No run repeats better than this (relative): repeat noise of the quietest sources."""
+_NEW_AT = 0.5
+"""Sum of log(1 + distance) over the kinds from which on a job counts as new; below, in proportion."""
+_LEAST_ERROR = 0.01
+"""Added to errors before their logarithm: below repeat noise there is nothing to learn."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IntervalModel:
-    """Scale of the error by features, and quantiles of the scaled residuals by extrapolation."""
+    """Scale of the error by features and novelty, and quantiles of the scaled residuals."""
 
     scale: TreeEnsemble
-    """log of the expected |log(measured / predicted)|."""
+    """log of the expected |log(measured / predicted)| among measured runs."""
+    growth: Floats
+    """log scale = growth[0] + growth[1] * trees + growth[2:] * log(1 + novelty), shape (2 + kinds,)."""
     quantiles: Mapping[str, Floats]
-    """Extrapolation to the quantiles of log(measured / predicted) / scale at a grid of 401 levels."""
+    """Of CLASSES: quantiles of log(measured / predicted) / scale at a grid of 401 levels."""
 
-    def factors(self, features: Floats, classes: NDArray[np.intp], coverage: float) -> tuple[Floats, Floats]:
-        """Factors on the predicted time, low and high, shape (n,) each.
+    def factors(self, features: Floats, novelty: Floats, coverage: float) -> tuple[Floats, Floats]:
+        """Factors on the predicted time, low and high, shape (n,) each; continuous in all that it is given.
 
         Args:
             features: Shape (n, n_features).
-            classes: Index into EXTRAPOLATION, shape (n,).
+            novelty: Distance to the nearest measured run by kind, shape (n, kinds).
             coverage: Probability that the interval holds, 0..1.
         """
-        scale = self.expected_error(features)
-        tail = (1.0 - coverage) / 2.0
-        low, high = np.empty(len(scale)), np.empty(len(scale))
-        for index, name in enumerate(EXTRAPOLATION):
-            rows = classes == index
-            low[rows] = np.interp(tail, _GRID, self.quantiles[name])
-            high[rows] = np.interp(1.0 - tail, _GRID, self.quantiles[name])
+        scale = self.expected_error(features, novelty)
+        new = novel_share(novelty)
+        low, high = (
+            (1.0 - new) * np.interp(level, _GRID, self.quantiles["seen"])
+            + new * np.interp(level, _GRID, self.quantiles["new"])
+            for level in ((1.0 - coverage) / 2.0, (1.0 + coverage) / 2.0)
+        )
         return np.exp(np.minimum(low, 0.0) * scale), np.exp(np.maximum(high, 0.0) * scale)
 
-    def expected_error(self, features: Floats) -> Floats:
+    def expected_error(self, features: Floats, novelty: Floats) -> Floats:
         """Expected |log(measured / predicted)|, shape (n,)."""
-        scale: Floats = np.maximum(np.exp(self.scale.predict(features)), _MIN_SCALE)
+        return self.scale_of(self.scale.predict(features), novelty)
+
+    def scale_of(self, trees: Floats, novelty: Floats) -> Floats:
+        """The same, from what the trees say."""
+        scale: Floats = np.maximum(np.exp(_regressors(trees, novelty) @ self.growth), _MIN_SCALE)
         return scale
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Arrays for the predictor's `.npz` file."""
-        named = {f"interval.{_STORED[name]}": values for name, values in self.quantiles.items()}
-        return self.scale.to_arrays("scale") | named
+        named = {f"interval.{name}": values for name, values in self.quantiles.items()}
+        return self.scale.to_arrays("scale") | named | {"interval.growth": self.growth}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> IntervalModel:
         """The model that `to_arrays` wrote."""
         return cls(
             scale=TreeEnsemble.from_arrays(arrays, "scale"),
-            quantiles={name: arrays[f"interval.{_STORED[name]}"] for name in EXTRAPOLATION},
+            growth=arrays["interval.growth"],
+            quantiles={name: arrays[f"interval.{name}"] for name in CLASSES},
         )
 
 
-def extrapolation(distance: Floats) -> NDArray[np.intp]:
-    """Index into EXTRAPOLATION of jobs at a distance to the training set.
+def novel_share(novelty: Floats) -> Floats:
+    """How far the quantiles of jobs of which something is new apply, 0..1, shape (n,)."""
+    share: Floats = np.minimum(np.log1p(novelty).sum(axis=1) / _NEW_AT, 1.0)
+    return share
 
-    >>> extrapolation(np.array([0.0, 1.5, 7.0])).tolist()
-    [0, 1, 2]
+
+def fit_growth(trees: Floats, novelty: Floats, errors: Floats, weights: Floats) -> Floats:
+    """Least squares of log errors on the trees' and on the novelty; no kind of novelty makes an error less.
+
+    Args:
+        trees: log of the error expected among measured runs, shape (n,).
+        novelty: Shape (n, kinds).
+        errors: Out-of-fold |log(measured / predicted)|, shape (n,).
+        weights: Shape (n,).
     """
-    return np.where(distance <= LOCAL_RADIUS, 0, np.where(distance <= MODERATE_RADIUS, 1, 2)).astype(np.intp)
+    columns, target = _regressors(trees, novelty), np.log(errors + _LEAST_ERROR)
+    growth = np.zeros(columns.shape[1])
+    used = np.ones(columns.shape[1], dtype=bool)
+    root = np.sqrt(weights)[:, None]
+    while True:
+        growth[:] = 0.0
+        growth[used] = np.linalg.lstsq(columns[:, used] * root, target * root[:, 0], rcond=None)[0]
+        negative = growth < 0.0
+        negative[0] = False
+        if not negative.any():
+            return growth
+        used &= ~negative
+
+
+def _regressors(trees: Floats, novelty: Floats) -> Floats:
+    return np.concatenate([np.ones((len(trees), 1)), trees[:, None], np.log1p(novelty)], axis=1)
 
 
 def fit_quantiles(scaled_residuals: Floats, weights: Floats) -> Floats:

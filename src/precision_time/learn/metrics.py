@@ -65,10 +65,11 @@ def mape(measured_s: Floats, predicted_s: Floats) -> float | None:
 
 
 def summarize(measured_s: Floats, predicted_s: Floats) -> ErrorSummary | None:
-    """Errors of predictions, None without rows.
+    """Errors of the rows that were predicted (NaN: not predicted), None without any.
 
     >>> summary = summarize(np.array([1.0, 2.0]), np.array([1.1, 1.8]))
     >>> round(summary.mape_percent, 6), summary.n
     (10.0, 2)
     """
-    return ErrorSummary.of(measured_s, predicted_s) if len(measured_s) else None
+    tested = ~np.isnan(predicted_s)
+    return ErrorSummary.of(measured_s[tested], predicted_s[tested]) if tested.any() else None

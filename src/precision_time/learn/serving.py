@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from ..cost.job import Job
 from .artifact import TrainedPredictor
-from .intervals import extrapolation
 from .stages import Corrected
 from .table import JobTable, job_table
 
@@ -68,7 +67,7 @@ def step_times(
     """
     like = (table if reference is None else reference).select(predictor.correction.names)
     corrected = predictor.correction.correct(like)
-    low, high = predictor.intervals.factors(like.features, extrapolation(corrected.distance), coverage)
+    low, high = predictor.intervals.factors(like.features, corrected.novelty, coverage)
     if reference is not None:
         corrected = _transferred(corrected, like, table)
     step_time_s = corrected.step_time_s
@@ -88,5 +87,5 @@ def _transferred(corrected: Corrected, reference: JobTable, table: JobTable) -> 
         compute_s=table.compute_s * factor,
         exposed_s=table.exposed_s * factor,
         step_time_s=table.analytical_s * factor,
-        distance=corrected.distance,
+        novelty=corrected.novelty,
     )

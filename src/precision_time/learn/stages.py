@@ -6,10 +6,9 @@
 3. overlap: log(measured / sum of the corrected parts), from all runs. It sees the first two stages
    out of fold, so that it learns from the errors they make on jobs they have not seen;
 4. local: log(measured / analytical) once more, by deep trees with random thresholds. Near measured runs
-   they know more than the three smooth stages, elsewhere less: their weight falls with the distance to the
-   training set.
+   they know more than the three smooth stages, elsewhere less: their weight falls with what is new.
 
-Far from the training set the correction as a whole shrinks toward none (`distance.py`).
+The more of a job is new, the more the correction as a whole shrinks toward none (`novelty.py`).
 
 References: arXiv 2604.16145 (hierarchical predictor with a precision-dependent aggregator);
 papers.md 1.5. Trees are LightGBM's (Ke et al., NeurIPS 2017); random thresholds are those of Geurts et al.,
@@ -25,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .distance import TrainingSet, local_weight, positions_of, shrinkage, training_set
+from .novelty import TrainingSet, local_weight, shrinkage, training_set
 from .table import JobTable, MeasuredTable
 from .trees import NO_TREES, TreeEnsemble, trees_of
 
@@ -99,8 +98,8 @@ class Corrected:
     compute_s: Floats
     exposed_s: Floats
     step_time_s: Floats
-    distance: Floats
-    """Of each job to the training set."""
+    novelty: Floats
+    """Distance of each job to its nearest measured run, by kind, shape (n, len(KINDS))."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -141,17 +140,17 @@ class StagedCorrection:
         seen = _overlap_features(jobs.features, compute_s, exposed_s)
         parts = np.log(total_s / jobs.analytical_s)
         smooth = parts + self.stages["overlap"].predict(seen)
-        distance = self.training_set.distance(jobs)
+        novelty = self.training_set.novelty(jobs)
         full = smooth
         if "local" in self.stages:
-            full = smooth + local_weight(distance) * (self.stages["local"].predict(seen) - smooth)
-        shrunk = shrinkage(distance)
+            full = smooth + local_weight(novelty) * (self.stages["local"].predict(seen) - smooth)
+        shrunk = shrinkage(novelty)
         step_time_s = jobs.analytical_s * np.exp(shrunk * full)
         corrected = Corrected(
             compute_s=step_time_s * compute_s / total_s,
             exposed_s=step_time_s * exposed_s / total_s,
             step_time_s=step_time_s,
-            distance=distance,
+            novelty=novelty,
         )
         return ByStage(
             corrected=corrected,
@@ -160,13 +159,14 @@ class StagedCorrection:
         )
 
     def without_shrinkage(self, jobs: JobTable) -> StagedCorrection:
-        """The correction in full for these jobs, however far from the training set they are.
+        """The correction in full for these jobs, however much of them is new.
 
         For predictors without the precision: their formulas take every job for fp32, so that shrinking toward
         them would make such a predictor worse than it has to be.
         """
-        positions = positions_of(jobs.select(self.names))
-        return replace(self, training_set=TrainingSet(positions=np.unique(positions, axis=0)))
+        return replace(
+            self, training_set=training_set(jobs.select(self.names), np.arange(len(jobs.analytical_s)))
+        )
 
 
 def _overlap_features(features: Floats, compute_s: Floats, exposed_s: Floats) -> Floats:

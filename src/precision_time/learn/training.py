@@ -1,8 +1,9 @@
 """`precision-time train`: from the corpus to the predictor that ships, with its held-out errors.
 
-Five folds by configuration, five by model and five by source are fitted first. Their out-of-fold residuals
-are the accuracy table, calibrate the intervals, and are shown with the nearest measurements. The last
-fit learns from everything. Seeded: the same corpus and seed give the same files.
+Folds that hold out configurations, precisions, larger clusters, models, devices and sources are fitted
+first. Their out-of-fold residuals are the accuracy table, calibrate the intervals, and those by configuration
+are shown with the nearest measurements. The last fit learns from everything. Seeded: the same corpus and seed
+give the same files.
 """
 
 from __future__ import annotations
@@ -10,18 +11,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..corpus.measurement import Measurement
-from ..corpus.splits import Fold, SplitBy, configuration_groups, folds_of, group_numbers, grouped_folds
+from ..corpus.protocols import PROTOCOLS
+from ..corpus.splits import Fold, configuration_groups
 from ..corpus.store import corpus_fingerprint, load_corpus
 from ..executor import Executor
 from .artifact import MeasurementIndex, TrainedPredictor
-from .distance import similarity_keys
-from .intervals import EXTRAPOLATION, IntervalModel, extrapolation, fit_quantiles
+from .intervals import CLASSES, IntervalModel, fit_growth, fit_quantiles, novel_share
+from .novelty import KINDS, run_index
 from .stages import (
     DEFAULT_SETTINGS,
     BoosterSettings,
@@ -36,10 +38,11 @@ from .table import MeasuredTable, measured_table
 Floats = NDArray[np.float64]
 Progress = Callable[[str], None]
 
-PROTOCOLS = ("configuration", "model", "source")
+HELD_OUT = ("configuration", "precision", "scale", "model", "device", "source")
+"""Protocols whose residuals calibrate the intervals: the question that each of them asks counts alike."""
 _FOLDS = 5
 _LEAST_ROWS = 50
-"""Residuals that a class of extrapolation needs for separate quantiles."""
+"""Residuals that a class needs for quantiles of its own."""
 _QUICK_SHARE = 0.2
 """Share of the trees that `quick` keeps: for tests of the plumbing, not for shipping."""
 
@@ -49,9 +52,11 @@ class OutOfFold:
     """Out-of-fold predictions of one protocol, in the order of the table."""
 
     step_time_s: Floats
+    """Shape (n,), NaN for rows that are no test rows."""
     folds: NDArray[np.intp]
-    distance: Floats
-    """Of each row to the nearest one its fold was fitted on."""
+    """The fold that each row is tested in, -1 for none."""
+    novelty: Floats
+    """Distance of each row to the nearest one its fold was fitted on, by kind, shape (n, kinds)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,7 +83,7 @@ def train(
     Args:
         measurements: Runs to learn from; the shipped corpus when None.
         table: The same, priced already.
-        held_out: Out-of-fold predictions of the table under each of PROTOCOLS, if they are known already.
+        held_out: Out-of-fold predictions of the table under each of HELD_OUT, if they are known already.
         seed: Of folds and boosters.
         quick: A fifth of the trees and two folds.
         progress: Called with a message about what is being done, for progress bars.
@@ -103,7 +108,7 @@ def train(
                 progress=progress,
                 map_fn=map_fn,
             )
-            for name in PROTOCOLS
+            for name in HELD_OUT
         }
     progress("fitting on everything")
     everything = np.arange(len(table))
@@ -113,7 +118,7 @@ def train(
         correction=correction,
         intervals=fit_intervals(table, held_out, weights, settings, seed),
         measurements=MeasurementIndex(
-            keys=similarity_keys(table.jobs),
+            runs=run_index(table.jobs, everything),
             measurement_ids=np.array([item.row_id for item in table.measurements], dtype=np.int64),
             predicted_s=held_out["configuration"].step_time_s,
         ),
@@ -138,28 +143,27 @@ def cross_validate(
     Args:
         table: Measured jobs.
         weights: Evidence per row.
-        protocol: What stays together: a configuration, all rows of a model, or of a source.
+        protocol: What is held out, a name of `corpus.protocols.PROTOCOLS`.
         settings: LightGBM settings per stage.
         seed: Of folds and boosters.
         folds: How many.
         progress: Called with a message about each fold.
         map_fn: What runs the folds.
     """
-    fold_of = grouped_folds(
-        group_numbers(table.measurements, by=SplitBy(protocol)), num_folds=folds, seed=seed
-    )
-    parts = folds_of(fold_of, folds)
+    parts = PROTOCOLS[protocol].split(table.measurements, seed, folds)
     progress(f"held out by {protocol}")
     groups = configuration_groups(table.measurements)
     answers = out_of_fold_by_stage(
         table, parts, weights=weights, groups=groups, settings=settings, seed=seed, map_fn=map_fn
     )
-    predicted, distance = np.empty(len(table)), np.empty(len(table))
+    predicted, novelty = np.full(len(table), np.nan), np.full((len(table), len(KINDS)), np.nan)
+    fold_of = np.full(len(table), -1, dtype=np.intp)
     for index, (part, answer) in enumerate(zip(parts, answers, strict=True)):
-        progress(f"held out by {protocol}, fold {index + 1} of {folds}")
+        progress(f"held out by {protocol}, fold {index + 1} of {len(parts)}")
         predicted[part.test] = answer.corrected.step_time_s
-        distance[part.test] = answer.corrected.distance
-    return OutOfFold(step_time_s=predicted, folds=fold_of, distance=distance)
+        novelty[part.test] = answer.corrected.novelty
+        fold_of[part.test] = index
+    return OutOfFold(step_time_s=predicted, folds=fold_of, novelty=novelty)
 
 
 def out_of_fold_by_stage(
@@ -201,25 +205,41 @@ def fit_intervals(
 ) -> IntervalModel:
     """Scale and quantiles of the residuals.
 
-    For jobs within the training set they come from the folds by configuration, for others from those by model
-    and by source.
+    The trees learn the error of unseen configurations; how it grows with what is new, and the quantiles,
+    come from all protocols together.
     """
-    residuals = {name: np.log(table.measured_s / held.step_time_s) for name, held in held_out.items()}
-    scale = fit_scale(
-        table.jobs.features, np.abs(residuals["configuration"]), weights, settings["scale"], seed
-    )
-    model = IntervalModel(scale=scale, quantiles={})
-    expected = model.expected_error(table.jobs.features)
-    quantiles = {EXTRAPOLATION[0]: fit_quantiles(residuals["configuration"] / expected, weights)}
-    whole = ("model", "source")
-    scaled = np.concatenate([residuals[name] / expected for name in whole])
-    distance = np.concatenate([held_out[name].distance for name in whole])
-    votes = np.concatenate([weights for _ in whole])
-    for index, name in enumerate(EXTRAPOLATION[1:], start=1):
-        rows = extrapolation(distance) == index
-        chosen = rows if rows.sum() >= _LEAST_ROWS else extrapolation(distance) > 0
-        quantiles[name] = fit_quantiles(scaled[chosen], votes[chosen])
+    known = held_out["configuration"]
+    tested = ~np.isnan(known.step_time_s)
+    residuals = np.log(table.measured_s / known.step_time_s)
+    features = table.jobs.features
+    scale = fit_scale(features[tested], np.abs(residuals[tested]), weights[tested], settings["scale"], seed)
+    trees = scale.predict(features)
+    pooled = [_Residuals.of(table, held, trees, weights) for held in held_out.values()]
+    rows = _Residuals(*(np.concatenate(columns) for columns in zip(*pooled, strict=True)))
+    growth = fit_growth(rows.trees, rows.novelty, np.abs(rows.residual), rows.weight)
+    model = IntervalModel(scale=scale, growth=growth, quantiles={})
+    scaled = rows.residual / model.scale_of(rows.trees, rows.novelty)
+    new = novel_share(rows.novelty) >= 1.0
+    quantiles = {}
+    for name, chosen in zip(CLASSES, (~new, new), strict=True):
+        enough = chosen if chosen.sum() >= _LEAST_ROWS else np.ones(len(new), dtype=bool)
+        quantiles[name] = fit_quantiles(scaled[enough], rows.weight[enough])
     return replace(model, quantiles=quantiles)
+
+
+class _Residuals(NamedTuple):
+    """Residuals of the rows that a protocol tests; their weights add up to 1."""
+
+    trees: Floats
+    novelty: Floats
+    residual: Floats
+    weight: Floats
+
+    @classmethod
+    def of(cls, table: MeasuredTable, held: OutOfFold, trees: Floats, weights: Floats) -> _Residuals:
+        rows = np.flatnonzero(~np.isnan(held.step_time_s))
+        residual = np.log(table.measured_s[rows] / held.step_time_s[rows])
+        return cls(trees[rows], held.novelty[rows], residual, weights[rows] / max(weights[rows].sum(), 1e-12))
 
 
 def row_weights(table: MeasuredTable) -> Floats:

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
+
 from ..corpus.measurement import Measurement
 from ..corpus.store import corpus_store
 from ..cost.job import Job, group_of_jobs
@@ -15,7 +17,7 @@ from ..cost.terms import EXPOSED_TERMS
 from ..diagnostics import Diagnostics
 from ..learn.artifact import TrainedPredictor
 from ..learn.calibration.calibration import Calibration
-from ..learn.distance import MODERATE_RADIUS, nearest, similarity_keys
+from ..learn.novelty import new_kinds
 from ..learn.serving import StepTimes, on_reference, step_times
 from ..learn.table import JobTable, group_table, job_table
 from ..workload.graph import OpGraph
@@ -72,7 +74,7 @@ def predict_job(
     memory = memory_of_job(job)
     needed = sum(memory.values())
     run = run_times(job, length, step_time_s)
-    _warn_of_weak_answer(job, float(times.corrected.distance[0]), predictor, found)
+    _warn_of_weak_answer(job, new_kinds(times.corrected.novelty[0]), predictor, found)
     if needed > job.cluster.device.memory_bytes:
         found.warn("memory", *suggest_fit(job))
     workload, layout, device = job.workload, job.layout, job.cluster.device
@@ -145,8 +147,7 @@ def _forward_flops(graph: OpGraph) -> float:
 def nearest_measurements(table: JobTable, predictor: TrainedPredictor) -> tuple[NearestMeasurement, ...]:
     """The measured runs of the corpus nearest to the first job of `table`, best first."""
     index = predictor.measurements
-    point = similarity_keys(table)[:1]
-    rows, similarity = nearest(index.keys, index.squares, point, _SHOWN * 4)
+    rows, similarity = index.runs.nearest(table.take(np.zeros(1, dtype=np.intp)), _SHOWN * 4)
     shown: dict[tuple[object, ...], NearestMeasurement] = {}
     for row, alike in zip(rows[0], similarity[0], strict=True):
         if alike < _LEAST_SIMILARITY or len(shown) == _SHOWN:
@@ -184,10 +185,16 @@ def _measured_run(row_id: int) -> Measurement:
     return corpus_store().get(row_id)
 
 
-def _warn_of_weak_answer(job: Job, distance: float, predictor: TrainedPredictor, found: Diagnostics) -> None:
+def _warn_of_weak_answer(
+    job: Job, new: tuple[str, ...], predictor: TrainedPredictor, found: Diagnostics
+) -> None:
     """Warn of what makes this answer weaker than usual."""
-    if distance > MODERATE_RADIUS:
-        found.warn("extrapolation", "Outside the training data: extrapolating (interval widened).")
+    if new:
+        found.warn(
+            "extrapolation",
+            f"Outside the training data: no measured run has a {' and '.join(new)} like this "
+            "(interval widened).",
+        )
     device = job.cluster.device.name
     if device not in frozenset(predictor.model_card["devices"]):
         found.warn("unmeasured-device", f"No measured run on {device}: predicted from its data sheet alone.")

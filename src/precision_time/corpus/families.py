@@ -10,9 +10,9 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from ..corpus.columns import to_json
-from ..corpus.measurement import Measurement
-from ..corpus.splits import configuration_groups
+from .columns import to_json
+from .measurement import Measurement
+from .splits import configuration_groups
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]

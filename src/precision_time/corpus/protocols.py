@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..corpus.measurement import Measurement
-from ..corpus.splits import Fold, SplitBy, folds_of, group_numbers, grouped_folds, model_group
 from .families import family_numbers
+from .measurement import Measurement
+from .splits import Fold, SplitBy, folds_of, group_numbers, grouped_folds, model_group
 
 FEW_DEVICES, MANY_DEVICES = 8, 16
 SMALL_CLUSTER = 4
