@@ -138,7 +138,7 @@ def _unsupported(request: Request, error: PrecisionTimeError) -> UnsupportedRow:
     except PrecisionTimeError:
         return UnsupportedRow("model not known", f"{request.model}: {error}")
     try:
-        cluster = cluster_of(request, found)
+        cluster = cluster_of(request, found, lenient=True)
     except UnknownNameError:
         return UnsupportedRow("device not known", str(error))
     except PrecisionTimeError:
@@ -176,6 +176,7 @@ def _node_type(
             node_type=node.name,
             intra_node=intra_node or None,
             inter_node=inter_node or None,
+            lenient=True,
         )
     except PrecisionTimeError:
         return None
