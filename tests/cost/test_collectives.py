@@ -12,6 +12,7 @@ from precision_time.cost.collectives import (
     all_to_all_lines,
     broadcast_lines,
     collective_s,
+    early_all_reduce_lines,
     fabric_share,
     link_kind,
     link_params,
@@ -203,3 +204,14 @@ def test_calibration_stays_within_what_links_can_do():
 def test_defaults_of_link_params_are_usable():
     plain = LinkParams(bandwidth_bytes_per_s=100e9, latency_s=1e-6)
     assert 2 * 7 / 8 / 100e9 * 1e9 < float(all_reduce_s(1e9, 8, 1, plain, plain)) < 0.03
+
+
+def test_trees_of_few_nodes_beat_rings_since_libraries_exchange_halves() -> None:
+    intra, inter = NVLINK3, replace(HDR, bandwidth_bytes_per_s=3e9)
+    args = (8, 2, intra, inter)
+    ring = min_time_s(ring_all_reduce(*args), 1e9)
+    assert min_time_s(all_reduce_lines(*args), 1e9) < 0.8 * ring
+    assert min_time_s(early_all_reduce_lines(*args), 1e9) == ring
+    # What is small still goes by the tree where there are many nodes.
+    many = (512, 64, intra, inter)
+    assert min_time_s(early_all_reduce_lines(*many), 1e4) < min_time_s(ring_all_reduce(*many), 1e4) / 2

@@ -121,17 +121,10 @@ def test_tcp_carries_what_its_streams_do() -> None:
         )
         return cluster.inter_node.bandwidth_bytes_per_s * 8 / GB
 
-    assert [gbit_per_s(f"ethernet-{speed}g") for speed in (1, 10, 25, 100)] == [1, 10, 25, 32]
+    assert [gbit_per_s(f"ethernet-{speed}g") for speed in (1, 10, 25, 100)] == [1, 10, 25, 30]
     assert gbit_per_s("ethernet-400g") == 400
-    assert gbit_per_s("ethernet-50g", "g4dn.12xlarge") == 10
+    assert gbit_per_s("ethernet-50g", "g4dn.12xlarge") == 50
     assert gbit_per_s("ethernet-1g", "g4dn.12xlarge") == 1
-
-
-def test_a_stated_delay_comes_on_top_of_the_latency() -> None:
-    near = parse_network("ethernet-1g")
-    far = parse_network("ethernet-1g, 10 ms delay (tc)")
-    assert far.latency_s - near.latency_s == pytest.approx(0.01)
-    assert far.gbit_per_s == near.gbit_per_s
 
 
 @pytest.mark.parametrize("spelling", ["pigeons", "?", "fast"])

@@ -12,7 +12,17 @@ from ..errors import LayoutError
 from ..hardware.device import Cluster, Fabric, Link
 from ..parallel.layout import Layout
 from ..precision.policy import PrecisionPolicy
-from .collectives import Lines, LinesOf, LinkParams, link_params, send, sub_torus
+from .collectives import (
+    Lines,
+    LinesOf,
+    LinkParams,
+    all_reduce_lines,
+    early_all_reduce_lines,
+    link_params,
+    send,
+    sub_torus,
+)
+from .constants import constants
 from .job import Stack
 from .traffic import TransformerTraffic
 
@@ -62,9 +72,23 @@ class StepContext:
     stack: Stack = Stack()
     """What the software hides."""
 
+    @property
+    def all_reduce(self) -> LinesOf:
+        """The all-reduce of the library that came with the framework."""
+        from_year = float(constants("communication")["exchanging_trees_from"])
+        return all_reduce_lines if self.stack.framework_year >= from_year else early_all_reduce_lines
+
     def group(self, axis: str) -> Group:
         """The ranks of an axis of the layout: "tp", "cp", "pp"."""
         return group_of(getattr(self.layout, axis), self.layout.stride(axis), self.cluster)
+
+
+def as_seen(cluster: Cluster, stack: Stack) -> Cluster:
+    """The cluster as the collectives of a stack see it: one stream between nodes out of containers."""
+    link = cluster.inter_node
+    if not stack.device_containers or link.stream_bytes_per_s >= link.bandwidth_bytes_per_s:
+        return cluster
+    return replace(cluster, inter_node=replace(link, bandwidth_bytes_per_s=link.stream_bytes_per_s))
 
 
 def group_of(size: Number, stride: Number, cluster: Cluster) -> Group:

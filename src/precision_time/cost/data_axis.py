@@ -94,7 +94,7 @@ def _reduced(context: StepContext, part: ParameterPart, group: Group) -> Overlap
     """
     layout, policy, times = context.layout, context.policy, context.times
     sharded = layout.zero_stage > 0
-    lines = lines_of(group, all_gather_lines if sharded else all_reduce_lines)
+    lines = lines_of(group, all_gather_lines if sharded else context.all_reduce)
     once = overlapped(part.schedule, times.backward_kernel_s, lines, scale=part.share)
     once = _hidden_by_chunks(once, times.backward_s, layout)
     if not sharded:

@@ -161,13 +161,15 @@ def _device(given: str | Device | None, said: _Said) -> Device:
 def _node_type(device: Device, said: _Said, num_devices: int, num_nodes: int | None) -> NodeType:
     """The node type; the stated one must hold devices of the same architecture.
 
-    Unstated, it is the usual one of the device, or a larger one that holds what is asked on one host.
+    Unstated, it is the usual one of the device, with more slots where so many are asked on one host.
     """
     if said.node_type is None:
         usual = said.own.default_for(device) or default_node_type(device)
-        larger = get_node_type(usual.larger) if usual.larger else usual
         per_host = num_devices if num_nodes is None else ceil(num_devices / num_nodes)
-        return larger if usual.devices < per_host <= larger.devices else usual
+        if not usual.devices < per_host <= usual.most_devices:
+            return usual
+        said.assume(f"{per_host} devices on a node, where {usual.devices} are usual ({usual.name})")
+        return replace(usual, devices=usual.most_devices)
     node = said.named_node(said.node_type)
     own = said.own.find_node_type(said.node_type) or said.own.find_device(device.name)
     if node.generic or own is not None:
@@ -266,7 +268,7 @@ def _inter(node: NodeType, per_host: float, nodes: int, said: _Said) -> Link:
             kind="network",
             name=spelling,
             known=known_networks(),
-            hint="To fix: write technology, Gbit/s of an adapter and adapters (ib-ndr-400g x8, ethernet-25g), "
+            hint="To fix: write technology, Gbit/s of an adapter, adapters (ib-ndr-400g x8, ethernet-25g), "
             f"or leave inter_node away for that of {node.name} ({node.inter_node}).",
         )
     if not says_adapters(spelling):
@@ -288,9 +290,7 @@ def _as_usual(network: Network, node: NodeType, *, explicit: bool) -> Network:
     usual = parse_network(node.inter_node)
     if not network.technology_stated or not is_kind_of(usual.family, network.family):
         return network
-    network = replace(
-        network, family=usual.family, flow_gbit_per_s=usual.flow_gbit_per_s, flows=usual.flows
-    )
+    network = replace(network, family=usual.family, flow_gbit_per_s=usual.flow_gbit_per_s, flows=usual.flows)
     if not network.speed_stated:
         note = f"network taken as {usual.name} ({node.name}): its speed is not given"
         return replace(usual, assumption=note)

@@ -27,7 +27,6 @@ _ADAPTERS_AFTER = re.compile(r"\bx\s*(\d+)\s*$", re.IGNORECASE)
 _GBIT = re.compile(r"(\d+(?:\.\d+)?)\s*g(?:b(?:e|ps|its?)?)?(?:/s(?:ec)?)?(?![a-z])", re.IGNORECASE)
 _GBYTE = re.compile(r"(\d+(?:\.\d+)?)\s*G(?:B(?:/s(?:ec)?|ps)|[Bb]ytes?(?:/s(?:ec)?)?)(?![a-z])")
 """Bytes are a capital B with a time: adapters are also spelled "100GB Ethernet", which are bits."""
-_DELAY_MS = re.compile(r"(\d+(?:\.\d+)?)\s*ms\b", re.IGNORECASE)
 _PARTS = re.compile(r"\s*(?:[;,+]|\band\b)\s*", re.IGNORECASE)
 
 
@@ -70,7 +69,15 @@ class Network:
         one = min(self.gbit_per_s, self.flows * self.flow_gbit_per_s) * GIGA / _BITS_PER_BYTE
         total = one * self.adapters
         per_device = min(total / devices_per_node, max(one, total / max(slots, devices_per_node)))
-        return Link(name=self.name, bandwidth_bytes_per_s=per_device, latency_s=self.latency_s)
+        stream = math.inf
+        if math.isfinite(self.flow_gbit_per_s):
+            stream = min(self.gbit_per_s, self.flow_gbit_per_s) * GIGA / _BITS_PER_BYTE / devices_per_node
+        return Link(
+            name=self.name,
+            bandwidth_bytes_per_s=per_device,
+            latency_s=self.latency_s,
+            stream_bytes_per_s=stream,
+        )
 
 
 def parse_network(spelling: str, *, fallback: str = "ethernet-25g") -> Network:
@@ -206,9 +213,6 @@ def _spelled(words: str, pattern: str, name: str) -> Network:
     if speed is not None and _family_at(speed, name) != name:
         name, assumption = "roce", f"Ethernet of {speed:g} Gbit/s per adapter taken as RoCE"
     network = _of_family(name, speed or family["gbit_per_s"], _adapters(named) or _adapters(words) or 1)
-    delay = _DELAY_MS.search(words)
-    if delay is not None:
-        network = replace(network, latency_s=network.latency_s + float(delay.group(1)) * 1e-3)
     return replace(network, speed_stated=speed_stated, assumption=assumption)
 
 
