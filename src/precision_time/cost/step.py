@@ -258,6 +258,7 @@ def _pass_times(compute: ComputeCosts) -> PassTimes:
         forward_s=compute.forward_s,
         backward_s=backward_s,
         backward_kernel_s=kernels_s * stretch[:, None],
+        host_s=compute.host_s,
     )
 
 

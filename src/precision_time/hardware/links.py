@@ -114,7 +114,7 @@ def fabric_link(spelling: str, device: Device, *, devices_per_node: float) -> tu
     own = device.link_bandwidth_bytes_per_s if row.get("from_device") else 0.0
     if name.startswith("pcie"):
         nominal = min(row["gb_per_s"] * GIGA, device.pcie_bandwidth_bytes_per_s)
-        nominal *= _file()["staged"]["share"] if is_host_staged(device) else 1.0
+        nominal *= staged_share(device)
     else:
         nominal = (own or row["gb_per_s"] * GIGA) * row.get("internal_share", 1.0)
     link = Link(
@@ -124,6 +124,11 @@ def fabric_link(spelling: str, device: Device, *, devices_per_node: float) -> tu
         in_network_reduction=row.get("in_network_reduction", False),
     )
     return link, None
+
+
+def staged_share(device: Device) -> float:
+    """Share of its PCIe rate that a card exchanges with another one, below 1 without peer access."""
+    return float(_file()["staged"]["share"]) if is_host_staged(device) else 1.0
 
 
 def fabric_name(spelling: str, device: Device) -> str | None:
