@@ -9,7 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from precision_time.cost.axes import Group, as_seen, group_of, split_group
-from precision_time.cost.collectives import all_reduce_lines, all_to_all_lines, collective_s, min_time_s, send
+from precision_time.cost.collectives import (
+    all_reduce_lines,
+    all_to_all_lines,
+    collective_s,
+    link_kind,
+    min_time_s,
+    send,
+)
 from precision_time.cost.stacks import get_stack_profile
 from precision_time.errors import LayoutError
 from precision_time.hardware.catalog import get_cluster
@@ -124,14 +131,19 @@ def test_arrays_of_groups_give_what_numbers_give():
         assert all_to_all(group_of(float(size), float(stride), cluster)) == pytest.approx(float(time_s))
 
 
-def test_containers_of_one_device_keep_one_stream() -> None:
+def test_containers_of_one_device_keep_one_tcp_stream() -> None:
     apart, together = (
         get_stack_profile("pytorch-adaptive").stack(),
         get_stack_profile("pytorch-eager").stack(),
     )
     tcp = get_cluster(device="T4", num_devices=8, num_nodes=2, inter_node="ethernet-50g")
-    seen = as_seen(tcp, apart).inter_node.bandwidth_bytes_per_s
-    assert seen == pytest.approx(tcp.inter_node.bandwidth_bytes_per_s / 2)
+    seen = as_seen(tcp, apart)
+    per_device = tcp.inter_node.bandwidth_bytes_per_s
+    assert seen.inter_node.bandwidth_bytes_per_s == pytest.approx(per_device / 2)
+    assert seen.intra_node.bandwidth_bytes_per_s == pytest.approx(15e9 / 8)
+    assert link_kind(seen.intra_node.name) == "ethernet"
     assert as_seen(tcp, together) == tcp
     rdma = get_cluster(device="T4", num_devices=8, num_nodes=2, inter_node="ib-100g")
-    assert as_seen(rdma, apart) == rdma
+    assert as_seen(rdma, apart).inter_node == rdma.inter_node
+    whole = get_cluster(device="A100-SXM4-40GB", num_devices=16, num_nodes=2)
+    assert as_seen(whole, apart) == whole

@@ -10,6 +10,7 @@ import numpy as np
 from ..arrays import Floats, Number
 from ..errors import LayoutError
 from ..hardware.device import Cluster, Fabric, Link
+from ..hardware.links import loopback
 from ..parallel.layout import Layout
 from ..precision.policy import PrecisionPolicy
 from .collectives import (
@@ -86,11 +87,18 @@ class StepContext:
 
 
 def as_seen(cluster: Cluster, stack: Stack) -> Cluster:
-    """The cluster as the collectives of a stack see it: one stream between nodes out of containers."""
-    link = cluster.inter_node
-    if not stack.device_containers or link.stream_bytes_per_s >= link.bandwidth_bytes_per_s:
+    """The cluster as the collectives of a stack see it: one TCP stream to a neighbor out of containers.
+
+    Hosts with a fabric of their own are handed out whole: there the devices share a container.
+    """
+    inside, between = cluster.intra_node, cluster.inter_node
+    if not stack.device_containers or not inside.name.startswith(("pcie", "none")):
         return cluster
-    return replace(cluster, inter_node=replace(link, bandwidth_bytes_per_s=link.stream_bytes_per_s))
+    if inside.bandwidth_bytes_per_s > loopback().bandwidth_bytes_per_s:
+        inside = loopback()
+    if between.stream_bytes_per_s < between.bandwidth_bytes_per_s:
+        between = replace(between, bandwidth_bytes_per_s=between.stream_bytes_per_s)
+    return replace(cluster, intra_node=inside, inter_node=between)
 
 
 def group_of(size: Number, stride: Number, cluster: Cluster) -> Group:

@@ -273,6 +273,16 @@ def _of_family(name: str, gbit_per_s: float, adapters: int) -> Network:
     )
 
 
+def loopback() -> Link:
+    """One TCP stream between two containers of a host: what is left where they share neither memory nor buses."""
+    row = _file()["network"]["ethernet"]
+    return Link(
+        name="ethernet loopback",
+        bandwidth_bytes_per_s=row["flow_gbit_per_s"] * GIGA / _BITS_PER_BYTE,
+        latency_s=row["latency_us"] * 1e-6,
+    )
+
+
 def says_adapters(spelling: str) -> bool:
     """Whether a spelling of a network states how many adapters a node has."""
     words = " ".join(split_network(spelling)[0].split())
