@@ -150,22 +150,6 @@ def test_up_to_eight_devices_sit_in_one_host_where_such_hosts_exist(
     assert get_cluster(device=device, num_devices=num_devices).num_nodes == nodes
 
 
-def test_words_of_a_row_that_mean_nothing_fall_back_with_an_assumption() -> None:
-    cluster = get_cluster(
-        device="H100",
-        num_devices=16,
-        num_nodes=2,
-        intra_node="carrier pigeon",
-        inter_node="smoke signals",
-        lenient=True,
-    )
-    assert cluster.intra_node.name == "nvlink4+nvswitch"
-    assert cluster.inter_node.name == "ib-400g x8"
-    text = " ".join(cluster.assumptions)
-    assert "carrier pigeon" in text
-    assert "smoke signals" in text
-
-
 @pytest.mark.parametrize("device", known_devices(), ids=lambda device: device.name)
 @pytest.mark.parametrize("num_devices", [1, 8, 100])
 def test_every_device_has_a_default_cluster_that_says_what_it_assumed(device, num_devices) -> None:  # type: ignore[no-untyped-def]

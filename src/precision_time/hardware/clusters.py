@@ -41,7 +41,6 @@ def get_cluster(
     intra_node: str | None = None,
     inter_node: str | None = None,
     custom: str | Path | None = None,
-    lenient: bool = False,
 ) -> Cluster:
     """The cluster that a user means, with every gap filled and listed in `assumptions`.
 
@@ -56,15 +55,13 @@ def get_cluster(
             is read too: "ib-ndr-400g x8 2:1" is oversubscribed twofold beyond a pod, "pods of 32" says where
             that begins, "rail-optimized", "fat-tree" or "dragonfly" name the topology.
         custom: TOML or YAML file with own devices, node types and links (`load_custom`).
-        lenient: Take the node type's links, with an assumption, for spellings that mean nothing: for rows of
-            measurements, whose words nobody typed to be understood.
 
     Returns:
         The cluster. On machines whose fabric reaches beyond the host (NVL72 racks, TPU pods) `num_nodes`
         counts those domains, as the network has no slower level inside one.
 
     Raises:
-        UnknownNameError: Unknown device, node type or, unless lenient, link.
+        UnknownNameError: Unknown device, node type or link.
         ConfigError: Invalid counts.
         CatalogError: A device that the node type does not hold, or a custom file that breaks its rules.
     """
@@ -74,7 +71,6 @@ def get_cluster(
         node_type=node_type,
         intra_node=intra_node,
         inter_node=inter_node,
-        lenient=lenient,
     )
     chosen = _device(device, said)
     node = _node_type(chosen, said, num_devices, num_nodes)
@@ -115,7 +111,6 @@ class _Said:
     node_type: str | None
     intra_node: str | None
     inter_node: str | None
-    lenient: bool = False
     assumptions: list[str] = field(default_factory=list)
 
     def named_node(self, name: str) -> NodeType:
@@ -209,7 +204,7 @@ def _fabric_spelling(device: Device, node: NodeType, per_host: float, said: _Sai
         return node.intra_node if known else default_fabric(device)
     own = said.own.find_link(said.intra_node) is not None
     name = None if own else fabric_name(said.intra_node, device)
-    if name is None and not own and not said.lenient:
+    if name is None and not own:
         raise UnknownNameError(
             kind="link inside a node",
             name=said.intra_node,
@@ -263,7 +258,7 @@ def _inter(node: NodeType, per_host: float, nodes: int, said: _Said) -> Link:
     if own is not None:
         return own
     network = parse_network(spelling, fallback=node.inter_node)
-    if not (network.known or said.lenient):
+    if not network.known:
         raise UnknownNameError(
             kind="network",
             name=spelling,

@@ -274,7 +274,7 @@ def _of_family(name: str, gbit_per_s: float, adapters: int) -> Network:
 
 
 def loopback() -> Link:
-    """One TCP stream between two containers of a host: what is left where they share neither memory nor buses."""
+    """One TCP stream between two containers of a host, which share neither memory nor buses."""
     row = _file()["network"]["ethernet"]
     return Link(
         name="ethernet loopback",

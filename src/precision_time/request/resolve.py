@@ -46,18 +46,17 @@ def job_of_request(request: RequestFields, *, named_only: bool = False) -> Job:
 
     Args:
         request: Validated fields.
-        named_only: The request is out of data: models from the catalogs only, as nothing that data names is
-            imported or run, and words for links that mean nothing are assumptions rather than errors.
+        named_only: Take models from the catalogs only: nothing that data names is imported or run.
 
     Raises:
-        UnknownNameError: Model, device, link, precision or stack that no catalog holds.
+        UnknownNameError: Model, device, precision or stack that no catalog holds.
         ConfigError: A precision that the device cannot compute in.
         LayoutError: Degrees or batches that do not fit together.
         CaptureError: A model that cannot be turned into an operator graph.
     """
     found = Diagnostics()
     workload = workload_of(request, named_only=named_only)
-    cluster = cluster_of(request, found, lenient=named_only)
+    cluster = cluster_of(request, found)
     job = Job(
         workload=workload,
         cluster=cluster,
@@ -175,16 +174,10 @@ def family_of(graph: OpGraph) -> str:
     return "transformer-decoder" if any(node.causal for node in attention) else "transformer-encoder"
 
 
-def cluster_of(request: RequestFields, found: Diagnostics, *, lenient: bool = False) -> Cluster:
+def cluster_of(request: RequestFields, found: Diagnostics) -> Cluster:
     """The cluster, with the device that was assumed when none was named.
 
-    Args:
-        request: Its fields of the cluster.
-        found: Takes what was assumed.
-        lenient: See `get_cluster`.
-
     Raises:
-        UnknownNameError: Device, node type or link that no catalog holds.
         ConfigError: If a whole cluster is given and described as well, or has no devices.
     """
     device, given = request.device, request.cluster
@@ -202,8 +195,7 @@ def cluster_of(request: RequestFields, found: Diagnostics, *, lenient: bool = Fa
         found.assume("default-device", f"Device not given: {DEFAULT_DEVICE} assumed.")
         device = DEFAULT_DEVICE
     named = (device, request.gpus, request.nodes, request.node_type, request.intra_node, request.inter_node)
-    make = _catalog_cluster if request.custom is None else _cluster
-    return make(*named, request.custom, lenient)
+    return _catalog_cluster(*named) if request.custom is None else _cluster(*named, request.custom)
 
 
 @lru_cache(maxsize=256)
@@ -218,8 +210,7 @@ def _cluster(
     node_type: str | None,
     intra_node: str | None,
     inter_node: str | None,
-    custom: Path | None,
-    lenient: bool,  # noqa: FBT001 - a cached function takes positional arguments only
+    custom: Path | None = None,
 ) -> Cluster:
     return get_cluster(
         device=device,
@@ -229,7 +220,6 @@ def _cluster(
         intra_node=intra_node,
         inter_node=inter_node,
         custom=custom,
-        lenient=lenient,
     )
 
 
