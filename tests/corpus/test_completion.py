@@ -199,3 +199,21 @@ def test_store_of_the_first_version_is_brought_up_when_written(first_version, im
     connection = sqlite3.connect(first_version)
     assert connection.execute("PRAGMA user_version").fetchone()[0] == SCHEMA_VERSION
     connection.close()
+
+
+@pytest.mark.parametrize(
+    ("source", "intra", "inter", "expected"),
+    [
+        ("mlperf-v0.7", "nvlink2", "1Gb Ethernet", ("nvlink2", "")),
+        ("mlperf-v4.0", "", "ethernet-1g", ("", "")),
+        ("mlperf-v4.0", "2x 400Gbe Ethernet rail-optimized", "ethernet-1g", ("", "ethernet-400g x2")),
+        ("mlperf-v4.0", "nvlink4", "ethernet-100g", ("nvlink4", "ethernet-100g")),
+        ("pollux", "pcie3", "ethernet-1g", ("pcie3", "ethernet-1g")),
+    ],
+)
+def test_networks_that_manage_hosts_are_not_the_fabric(imported_row, source, intra, inter, expected):
+    found = imported_row(
+        source=source, intra_node=intra, inter_node=inter, devices=16, nodes=2, batch_per_device=4
+    )
+    assert found.intra_node == expected[0]
+    assert found.inter_node.removesuffix(" rail-optimized") == expected[1]

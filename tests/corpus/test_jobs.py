@@ -82,3 +82,14 @@ def test_the_step_of_a_job_takes_the_work_of_its_batch(measurements):
         assert 1e-3 * peak < rate < peak, row.source_ref
         checked += 1
     assert checked >= 12
+
+
+def test_words_for_links_that_mean_nothing_fall_back_to_the_node_type(find):
+    row = find(source="vtrain")
+    bare = job_of(replace(row, intra_node="", inter_node=""))
+    odd = job_of(replace(row, intra_node="carrier pigeon", inter_node="smoke signals"))
+    assert odd.cluster.intra_node == bare.cluster.intra_node
+    assert odd.cluster.inter_node == bare.cluster.inter_node
+    said = " ".join(item.text for item in odd.diagnostics)
+    assert "'carrier pigeon' of the row is not known" in said
+    assert "'smoke signals' of the row is not known" in said

@@ -8,8 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from precision_time.cost.axes import Group, group_of, split_group
-from precision_time.cost.collectives import all_reduce_lines, all_to_all_lines, collective_s, min_time_s, send
+from precision_time.cost.axes import Group, as_seen, group_of, split_group
+from precision_time.cost.collectives import (
+    all_reduce_lines,
+    all_to_all_lines,
+    collective_s,
+    link_kind,
+    min_time_s,
+    send,
+)
+from precision_time.cost.stacks import get_stack_profile
 from precision_time.errors import LayoutError
 from precision_time.hardware.catalog import get_cluster
 from precision_time.hardware.device import Cluster, Fabric
@@ -121,3 +129,21 @@ def test_arrays_of_groups_give_what_numbers_give():
     times = np.asarray(all_to_all_s(1e9, sizes, together.nodes, together.intra, together.inter))
     for size, stride, time_s in zip(sizes, strides, times, strict=True):
         assert all_to_all(group_of(float(size), float(stride), cluster)) == pytest.approx(float(time_s))
+
+
+def test_containers_of_one_device_keep_one_tcp_stream() -> None:
+    apart, together = (
+        get_stack_profile("pytorch-adaptive").stack(),
+        get_stack_profile("pytorch-eager").stack(),
+    )
+    tcp = get_cluster(device="T4", num_devices=8, num_nodes=2, inter_node="ethernet-50g")
+    seen = as_seen(tcp, apart)
+    per_device = tcp.inter_node.bandwidth_bytes_per_s
+    assert seen.inter_node.bandwidth_bytes_per_s == pytest.approx(per_device / 2)
+    assert seen.intra_node.bandwidth_bytes_per_s == pytest.approx(15e9 / 8)
+    assert link_kind(seen.intra_node.name) == "ethernet"
+    assert as_seen(tcp, together) == tcp
+    rdma = get_cluster(device="T4", num_devices=8, num_nodes=2, inter_node="ib-100g")
+    assert as_seen(rdma, apart).inter_node == rdma.inter_node
+    whole = get_cluster(device="A100-SXM4-40GB", num_devices=16, num_nodes=2)
+    assert as_seen(whole, apart) == whole

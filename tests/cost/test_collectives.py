@@ -12,6 +12,7 @@ from precision_time.cost.collectives import (
     all_to_all_lines,
     broadcast_lines,
     collective_s,
+    early_all_reduce_lines,
     fabric_share,
     link_kind,
     link_params,
@@ -19,7 +20,7 @@ from precision_time.cost.collectives import (
     send,
 )
 from precision_time.cost.collectives.all_to_all import network_share
-from precision_time.cost.collectives.gather_scatter import parameter_server, root_reduce, root_scatter
+from precision_time.cost.collectives.gather_scatter import parameter_server, root_scatter
 from precision_time.cost.collectives.nvls import nvls_all_reduce
 from precision_time.cost.collectives.ring import ring_all_gather, ring_all_reduce
 from precision_time.cost.collectives.tree import tree_all_reduce
@@ -141,9 +142,8 @@ def test_broadcast_passes_the_whole_buffer_once():
 
 def test_through_one_rank_the_root_link_carries_everything():
     rate = NVLINK3.rate(2)
-    assert root_reduce(8, NVLINK3)[0].s_per_byte == pytest.approx(7 / rate)
     assert root_scatter(8, NVLINK3)[0].s_per_byte == pytest.approx(7 / 8 / rate)
-    assert min_time_s(root_reduce(1, NVLINK3), 1e9) == 0.0
+    assert min_time_s(root_scatter(1, NVLINK3), 1e9) == 0.0
     assert parameter_server(8, 2, HDR)[0].s_per_byte == pytest.approx(2 * 4 / HDR.rate(2))
     assert parameter_server(8, 16, HDR)[0].s_per_byte == pytest.approx(2 / HDR.rate(2))
 
@@ -203,3 +203,14 @@ def test_calibration_stays_within_what_links_can_do():
 def test_defaults_of_link_params_are_usable():
     plain = LinkParams(bandwidth_bytes_per_s=100e9, latency_s=1e-6)
     assert 2 * 7 / 8 / 100e9 * 1e9 < float(all_reduce_s(1e9, 8, 1, plain, plain)) < 0.03
+
+
+def test_trees_of_few_nodes_beat_rings_since_libraries_exchange_halves() -> None:
+    intra, inter = NVLINK3, replace(HDR, bandwidth_bytes_per_s=3e9)
+    args = (8, 2, intra, inter)
+    ring = min_time_s(ring_all_reduce(*args), 1e9)
+    assert min_time_s(all_reduce_lines(*args), 1e9) < 0.8 * ring
+    assert min_time_s(early_all_reduce_lines(*args), 1e9) == ring
+    # What is small still goes by the tree where there are many nodes.
+    many = (512, 64, intra, inter)
+    assert min_time_s(early_all_reduce_lines(*many), 1e4) < min_time_s(ring_all_reduce(*many), 1e4) / 2

@@ -63,8 +63,12 @@ def test_link_inside_a_node(
         ("ethernet-50g", "ethernet", 50, 1),
         ("10Gb Ethernet", "ethernet", 10, 1),
         ("100GbE", "ethernet", 100, 1),
-        ("25 Gbit", "ethernet", 25, 1),
-        ("100Gbps", "ethernet", 100, 1),
+        ("100GB Ethernet", "ethernet", 100, 1),
+        ("Ethernet, 12.5 GB/s", "ethernet", 100, 1),
+        ("InfiniBand 50 GBps x8", "ib", 400, 8),
+        ("BF3 200Gbps for NS and 2xBF3 400Gbps for EW", "ib", 400, 2),
+        ("Storage: 2x BF3 400Gb/s, Compute: 8x BF3 200Gb/s, Management: 100Gb/s", "ib", 200, 8),
+        ("4x ConnectX-8 IB XDR 800 Gb/s", "ib", 800, 4),
         ("efa 4x100Gbps", "efa", 100, 4),
         ("efa-v2 32x100Gbps", "efa", 100, 32),
         ("slingshot11 4x200G", "slingshot", 200, 4),
@@ -90,15 +94,60 @@ def test_any_network_text_gives_a_network_or_an_assumption(text: str) -> None:
     assert network.gbit_per_s > 0 or network.family == "none" or "0" in text
 
 
-def test_unknown_spellings_fall_back_with_an_assumption() -> None:
-    cluster = get_cluster(
-        device="H100", num_devices=16, num_nodes=2, intra_node="carrier pigeon", inter_node="smoke signals"
-    )
-    assert cluster.intra_node.name == "nvlink4+nvswitch"
-    assert cluster.inter_node.name == "ib-400g x8"
-    text = " ".join(cluster.assumptions)
-    assert "carrier pigeon" in text
-    assert "smoke signals" in text
+@pytest.mark.parametrize(
+    ("spelling", "device", "name"),
+    [
+        ("400g", "H100", "ib-400g x8"),
+        ("3200g", "H100", "ib-400g x8"),
+        ("800g", "H100", "ib-800g x1"),
+        ("400g", "T4", "roce-400g x1"),
+        ("800g", "MI300X", "roce-800g x1"),
+        ("100Gbps", "V100", "ib-100g x4"),
+        ("100Gbps", "T4", "ethernet-100g x1"),
+        ("25 Gbit", "H100", "ethernet-25g x1"),
+        ("504 GB/s", "H100", "ib-4032g x1"),
+    ],
+)
+def test_a_speed_alone_is_of_the_technology_of_the_node_type(spelling: str, device: str, name: str) -> None:
+    cluster = get_cluster(device=device, num_devices=16, num_nodes=2, inter_node=spelling)
+    assert cluster.inter_node.name == name
+    assert any("names no technology" in text for text in cluster.assumptions)
+
+
+def test_tcp_carries_what_its_streams_do() -> None:
+    def gbit_per_s(spelling: str, node_type: str | None = None) -> float:
+        cluster = get_cluster(
+            device="T4", num_devices=2, num_nodes=2, inter_node=spelling, node_type=node_type
+        )
+        return cluster.inter_node.bandwidth_bytes_per_s * 8 / GB
+
+    assert [gbit_per_s(f"ethernet-{speed}g") for speed in (1, 10, 25, 100)] == [1, 10, 25, 30]
+    assert gbit_per_s("ethernet-400g") == 400
+    assert gbit_per_s("ethernet-50g", "g4dn.12xlarge") == 50
+    assert gbit_per_s("ethernet-1g", "g4dn.12xlarge") == 1
+
+
+@pytest.mark.parametrize("spelling", ["pigeons", "?", "fast"])
+def test_a_typed_network_that_means_nothing_is_an_error(spelling: str) -> None:
+    with pytest.raises(UnknownNameError, match=r"To fix: write technology.*leave inter_node away"):
+        get_cluster(device="H100", num_devices=16, num_nodes=2, inter_node=spelling)
+
+
+@pytest.mark.parametrize("spelling", ["nvlink33", "pcie16", "nvlink9", "10Gb Ethernet", "pigeons"])
+def test_a_typed_link_that_means_nothing_is_an_error(spelling: str) -> None:
+    with pytest.raises(UnknownNameError, match=r"To fix: write nvlink4.*leave intra_node away"):
+        get_cluster(device="H100", num_devices=8, intra_node=spelling)
+
+
+@pytest.mark.parametrize(
+    ("device", "num_devices", "nodes"),
+    [("P100", 8, 1), ("P100-PCIE-16GB", 8, 1), ("T4", 8, 1), ("RTX2080Ti", 8, 1), ("RTX2080Ti", 4, 1),
+     ("T4", 16, 4), ("GH200", 8, 8), ("A100-SXM4-80GB", 16, 2)],
+)  # fmt: skip
+def test_up_to_eight_devices_sit_in_one_host_where_such_hosts_exist(
+    device: str, num_devices: int, nodes: int
+) -> None:
+    assert get_cluster(device=device, num_devices=num_devices).num_nodes == nodes
 
 
 @pytest.mark.parametrize("device", known_devices(), ids=lambda device: device.name)

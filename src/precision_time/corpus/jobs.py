@@ -11,7 +11,8 @@ from ..cost.job import Job
 from ..cost.optimizer import canonical_optimizer
 from ..diagnostics import Diagnostics
 from ..errors import CorpusError, PrecisionTimeError, UnknownNameError
-from ..hardware.catalog import find_node_type, get_cluster
+from ..hardware.catalog import find_node_type, get_cluster, get_device, parse_network
+from ..hardware.links import fabric_name
 from ..request.layout import options_of
 from ..request.request import Request
 from ..request.resolve import cluster_of, precision_of, workload_of
@@ -47,6 +48,7 @@ def request_of(measurement: Measurement) -> Request:
     if layout.world_size != measurement.num_devices:
         raise UnsupportedRow("layout does not fill the devices")
     stack = measurement.stack
+    intra_node, inter_node = _understood_links(measurement)[:2]
     variant = measurement.precision_variant
     return Request.of(
         {
@@ -57,10 +59,10 @@ def request_of(measurement: Measurement) -> Request:
             "nodes": measurement.num_nodes,
             "node_type": _node_type(
                 measurement.device, measurement.num_devices, measurement.num_nodes, measurement.system,
-                measurement.intra_node, measurement.inter_node,
+                intra_node, inter_node,
             ),
-            "intra_node": measurement.intra_node or None,
-            "inter_node": measurement.inter_node or None,
+            "intra_node": intra_node or None,
+            "inter_node": inter_node or None,
             "precision": f"{measurement.precision}:{variant}" if variant else measurement.precision,
             "batch_size": layout.micro_batch_size,
             "stack": stack.profile,
@@ -91,7 +93,8 @@ def job_of(measurement: Measurement) -> Job:
     except PrecisionTimeError as error:
         raise _unsupported(request, error) from error
     found = Diagnostics()
-    found.assume("row", *measurement.assumptions, *_optimizer(measurement.optimizer)[1])
+    notes = (*_optimizer(measurement.optimizer)[1], *_understood_links(measurement)[2])
+    found.assume("row", *measurement.assumptions, *notes)
     return replace(job, diagnostics=(*found.items, *job.diagnostics))
 
 
@@ -128,6 +131,27 @@ def _model_fields(row: Mapping[str, Any]) -> dict[str, Any]:
         "dataset": row["dataset"] or None,
         "optimizer": _optimizer(row["optimizer"])[0] or None,
     }
+
+
+def _understood_links(measurement: Measurement) -> tuple[str, str, tuple[str, ...]]:
+    """What a row says of its links, empty where its words mean none, and which words those were.
+
+    Nobody wrote a row to be understood by this package: its words may fall back to the links of the node
+    type, which is refused to a user.
+    """
+    words = (measurement.intra_node, measurement.inter_node)
+    try:
+        fabric = fabric_name(words[0], get_device(measurement.device))
+    except UnknownNameError:  # The device is reported, not the link.
+        return *words, ()
+    known = (fabric is not None or not words[0], not words[1] or parse_network(words[1]).known)
+    notes = (
+        f"Link {word!r} of the row is not known: the node type's is taken."
+        for word, means in zip(words, known, strict=True)
+        if not means
+    )
+    intra_node, inter_node = (word if means else "" for word, means in zip(words, known, strict=True))
+    return intra_node, inter_node, tuple(notes)
 
 
 def _unsupported(request: Request, error: PrecisionTimeError) -> UnsupportedRow:

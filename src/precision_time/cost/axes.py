@@ -10,9 +10,20 @@ import numpy as np
 from ..arrays import Floats, Number
 from ..errors import LayoutError
 from ..hardware.device import Cluster, Fabric, Link
+from ..hardware.links import loopback
 from ..parallel.layout import Layout
 from ..precision.policy import PrecisionPolicy
-from .collectives import Lines, LinesOf, LinkParams, link_params, send, sub_torus
+from .collectives import (
+    Lines,
+    LinesOf,
+    LinkParams,
+    all_reduce_lines,
+    early_all_reduce_lines,
+    link_params,
+    send,
+    sub_torus,
+)
+from .constants import constants
 from .job import Stack
 from .traffic import TransformerTraffic
 
@@ -41,6 +52,8 @@ class PassTimes:
     backward_s: Number
     backward_kernel_s: Floats
     """Of every backward kernel, (N,) or (C, N)."""
+    host_s: Number = 0.0
+    """The host's time to start the kernels of one device."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,9 +75,30 @@ class StepContext:
     stack: Stack = Stack()
     """What the software hides."""
 
+    @property
+    def all_reduce(self) -> LinesOf:
+        """The all-reduce of the library that came with the framework."""
+        from_year = float(constants("communication")["exchanging_trees_from"])
+        return all_reduce_lines if self.stack.framework_year >= from_year else early_all_reduce_lines
+
     def group(self, axis: str) -> Group:
         """The ranks of an axis of the layout: "tp", "cp", "pp"."""
         return group_of(getattr(self.layout, axis), self.layout.stride(axis), self.cluster)
+
+
+def as_seen(cluster: Cluster, stack: Stack) -> Cluster:
+    """The cluster as the collectives of a stack see it: one TCP stream to a neighbor out of containers.
+
+    Hosts with a fabric of their own are handed out whole: there the devices share a container.
+    """
+    inside, between = cluster.intra_node, cluster.inter_node
+    if not stack.device_containers or not inside.name.startswith(("pcie", "none")):
+        return cluster
+    if inside.bandwidth_bytes_per_s > loopback().bandwidth_bytes_per_s:
+        inside = loopback()
+    if between.stream_bytes_per_s < between.bandwidth_bytes_per_s:
+        between = replace(between, bandwidth_bytes_per_s=between.stream_bytes_per_s)
+    return replace(cluster, intra_node=inside, inter_node=between)
 
 
 def group_of(size: Number, stride: Number, cluster: Cluster) -> Group:

@@ -7,16 +7,19 @@ References: Rajbhandari et al., ZeRO, SC 2020 (volumes); Li et al., PyTorch Dist
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..arrays import Number
+from ..hardware.links import staged_share
 from ..parallel.layout import Layout
 from .axes import Group, StepContext, group_of, lines_of, split_group
 from .collectives import all_gather_lines, all_reduce_lines
-from .collectives.gather_scatter import parameter_server, root_reduce, root_scatter
+from .collectives.gather_scatter import parameter_server, root_scatter
 from .collectives.line import min_time_s
+from .collectives.ring import ring_broadcast
+from .constants import constants
 from .overlap import (
     NO_COMMUNICATION,
     GradientSchedule,
@@ -49,7 +52,7 @@ def data_axis(context: StepContext, parts: Sequence[ParameterPart]) -> Overlap:
         context: Layout, links, sizes and computation.
         parts: The dense parameters first; then the experts where they have ranks of their own.
 
-    Accuracy: docs/reference/accuracy.md; DataParallel is not calibrated.
+    Accuracy: docs/reference/accuracy.md; DataParallel: three machines of the corpus.
     """
     layout, cluster = context.layout, context.cluster
     if layout.data_parallel_engine == "none":
@@ -94,7 +97,7 @@ def _reduced(context: StepContext, part: ParameterPart, group: Group) -> Overlap
     """
     layout, policy, times = context.layout, context.policy, context.times
     sharded = layout.zero_stage > 0
-    lines = lines_of(group, all_gather_lines if sharded else all_reduce_lines)
+    lines = lines_of(group, all_gather_lines if sharded else context.all_reduce)
     once = overlapped(part.schedule, times.backward_kernel_s, lines, scale=part.share)
     once = _hidden_by_chunks(once, times.backward_s, layout)
     if not sharded:
@@ -162,16 +165,28 @@ def _fully_sharded(
 
 
 def _through_first_device(context: StepContext, part: ParameterPart, group: Group, ranks: int) -> Overlap:
-    """DataParallel of torch, per micro batch: all through the first device of a node, all exposed.
+    """DataParallel of torch, per micro batch: one process for all devices of a node, all exposed.
 
-    Parameters are replicated in every forward pass, gradients summed; input is scattered, output gathered
-    and its gradient scattered. Volume at that device: (n-1) (P_w + P_g) + (n-1)/n (in + 2 out).
+    Parameters are broadcast in every forward pass and gradients reduced to the first device, both in rings;
+    input is scattered, output gathered and its gradient scattered. Volume at the first device:
+    P_w + P_g + (n-1)/n (in + 2 out). The interpreter copies the modules and runs the forward passes of the
+    replicas one after the other (torch/nn/parallel, threads under one lock): the host's time grows by
+    `replica_host_share` of one device's with every replica, and what exceeds the device's is exposed.
     """
-    policy, samples = context.policy, context.micro_batch_size * ranks
-    copies, scatter = root_reduce(group.size, group.intra), root_scatter(group.size, group.intra)
+    policy, samples, times = context.policy, context.micro_batch_size * ranks, context.times
+    links = group.intra
+    if context.cluster.intra_node.name.startswith("pcie"):
+        # A pipelined copy uses every link in one direction: the way through host memory costs it nothing.
+        whole = links.bandwidth_bytes_per_s / staged_share(context.cluster.device)
+        links = replace(links, bandwidth_bytes_per_s=whole)
+    copies = ring_broadcast(group.size, 1.0, links, group.inter)
+    scatter = root_scatter(group.size, group.intra)
     seconds = min_time_s(copies, part.params * policy.param.num_bytes)
     seconds = seconds + min_time_s(copies, part.params * policy.reduce.num_bytes)
-    spread_s = min_time_s(scatter, context.traffic.input_bytes * samples) + 2 * min_time_s(
-        scatter, context.traffic.output_elems * policy.activation.num_bytes * samples
-    )
-    return fully_exposed(seconds + spread_s)
+    seconds = seconds + min_time_s(scatter, context.traffic.input_bytes * samples)
+    outputs = context.traffic.output_elems * policy.activation.num_bytes * samples
+    seconds = seconds + 2 * min_time_s(scatter, outputs)
+    share = float(constants("communication")["replica_host_share"])
+    host_s = times.host_s * (1.0 + share * (ranks - 1))
+    waiting_s = np.maximum(host_s - times.forward_s - times.backward_s - seconds, 0.0)
+    return Overlap(link_s=seconds, exposed_s=seconds + waiting_s, slowdown_s=np.zeros_like(waiting_s))

@@ -52,6 +52,8 @@ class Stack:
     """Fused attention written for the architecture (FlashAttention-3, cuDNN) instead of the portable one."""
     unpadded_sequences: bool = False
     """Variable-length kernels skip padding tokens (MLPerf BERT)."""
+    device_containers: bool = False
+    """Every device is in a container of its own: collectives keep one TCP stream to a neighbor."""
     overlap_gradients: bool = True
     """Gradients are reduced during the backward pass, not after it."""
     overlap_parameters: bool = False

@@ -35,6 +35,8 @@ class StackProfile:
     unpadded_from: float | None = None
     """Year from which encoders of this stack skip padding tokens; None if never."""
     real_input: bool = False
+    device_containers: bool = False
+    """Runs every device in a container of its own."""
     zero_stage: int = 0
     """Sharding of the data-parallel state that this stack uses when the run does not say."""
     host_per_tensor_s: float = 0.0
@@ -77,6 +79,7 @@ class StackProfile:
             unpadded_sequences=(
                 _since(self.unpadded_from, year) if unpadded_sequences is None else unpadded_sequences
             ),
+            device_containers=self.device_containers,
             overlap_gradients=_since(self.overlap_gradients_from, year),
             overlap_parameters=_since(self.overlap_parameters_from, year),
             overlap_tensor=_since(self.overlap_tensor_from, year),

@@ -16,7 +16,7 @@ from ..precision.catalog import get_policy
 from ..precision.lowered import LoweredStep
 from ..precision.lowering import IS_PRODUCT, lower
 from ..precision.quantization import amax_exchange, gathered_bytes
-from .axes import PassTimes, StepContext, group_of, lines_of
+from .axes import PassTimes, StepContext, as_seen, group_of, lines_of
 from .collectives import all_reduce_lines, min_time_s
 from .communication import AXES, MODEL_AXES, communication
 from .compute import ComputeCosts, compute_costs, first_slowest
@@ -189,7 +189,7 @@ def _communication_terms(
 
     context = StepContext(
         layout=layout,
-        cluster=group.cluster,
+        cluster=as_seen(group.cluster, group.stack),
         policy=group.precision,
         times=_pass_times(compute),
         traffic=traffic_of(group.workload.graph),
@@ -258,6 +258,7 @@ def _pass_times(compute: ComputeCosts) -> PassTimes:
         forward_s=compute.forward_s,
         backward_s=backward_s,
         backward_kernel_s=kernels_s * stretch[:, None],
+        host_s=compute.host_s,
     )
 
 

@@ -7,12 +7,22 @@ from math import ceil, prod
 from numbers import Integral
 from pathlib import Path
 
-from ..errors import CatalogError, ConfigError, shown
+from ..errors import CatalogError, ConfigError, UnknownNameError, shown
 from .custom import Custom, load_custom
 from .device import Cluster, Device, Fabric, Link
 from .device_table import device_assumption, folded, get_device, known_devices, nearest_device
 from .fabrics import family_fabric, split_network, stated_shape, torus_fabric
-from .links import Network, default_fabric, fabric_link, fabric_name, parse_network, says_adapters
+from .links import (
+    Network,
+    default_fabric,
+    fabric_link,
+    fabric_name,
+    is_kind_of,
+    known_fabrics,
+    known_networks,
+    parse_network,
+    says_adapters,
+)
 from .nodes import NodeType, default_node_type, get_node_type
 
 _MOST_DEVICES = 10_000_000
@@ -51,7 +61,7 @@ def get_cluster(
         counts those domains, as the network has no slower level inside one.
 
     Raises:
-        UnknownNameError: Unknown device or node type.
+        UnknownNameError: Unknown device, node type or link.
         ConfigError: Invalid counts.
         CatalogError: A device that the node type does not hold, or a custom file that breaks its rules.
     """
@@ -63,7 +73,7 @@ def get_cluster(
         inter_node=inter_node,
     )
     chosen = _device(device, said)
-    node = _node_type(chosen, said)
+    node = _node_type(chosen, said, num_devices, num_nodes)
     hosts = _hosts(num_devices, num_nodes, node, said)
     fabric = _fabric_spelling(chosen, node, num_devices / hosts, said)
     nodes = _network_nodes(num_devices, hosts, node, fabric, chosen, said)
@@ -143,10 +153,18 @@ def _device(given: str | Device | None, said: _Said) -> Device:
     return found or get_device(given)
 
 
-def _node_type(device: Device, said: _Said) -> NodeType:
-    """The node type; the stated one must hold devices of the same architecture."""
+def _node_type(device: Device, said: _Said, num_devices: int, num_nodes: int | None) -> NodeType:
+    """The node type; the stated one must hold devices of the same architecture.
+
+    Unstated, it is the usual one of the device, with more slots where so many are asked on one host.
+    """
     if said.node_type is None:
-        return said.own.default_for(device) or default_node_type(device)
+        usual = said.own.default_for(device) or default_node_type(device)
+        per_host = num_devices if num_nodes is None else ceil(num_devices / num_nodes)
+        if not usual.devices < per_host <= usual.most_devices:
+            return usual
+        said.assume(f"{per_host} devices on a node, where {usual.devices} are usual ({usual.name})")
+        return replace(usual, devices=usual.most_devices)
     node = said.named_node(said.node_type)
     own = said.own.find_node_type(said.node_type) or said.own.find_device(device.name)
     if node.generic or own is not None:
@@ -184,7 +202,16 @@ def _fabric_spelling(device: Device, node: NodeType, per_host: float, said: _Sai
     if said.intra_node is None:
         known = said.own.find_link(node.intra_node) or fabric_name(node.intra_node, device)
         return node.intra_node if known else default_fabric(device)
-    name = None if said.own.find_link(said.intra_node) else fabric_name(said.intra_node, device)
+    own = said.own.find_link(said.intra_node) is not None
+    name = None if own else fabric_name(said.intra_node, device)
+    if name is None and not own:
+        raise UnknownNameError(
+            kind="link inside a node",
+            name=said.intra_node,
+            known=known_fabrics(),
+            hint="To fix: write nvlink4+nvswitch, pcie4, xgmi ..., or leave intra_node away for the link "
+            f"of {node.name} ({node.intra_node}).",
+        )
     usual = fabric_name(node.intra_node, device)
     if name is None or usual is None:
         return said.intra_node
@@ -231,6 +258,14 @@ def _inter(node: NodeType, per_host: float, nodes: int, said: _Said) -> Link:
     if own is not None:
         return own
     network = parse_network(spelling, fallback=node.inter_node)
+    if not network.known:
+        raise UnknownNameError(
+            kind="network",
+            name=spelling,
+            known=known_networks(),
+            hint="To fix: write technology, Gbit/s of an adapter, adapters (ib-ndr-400g x8, ethernet-25g), "
+            f"or leave inter_node away for that of {node.name} ({node.inter_node}).",
+        )
     if not says_adapters(spelling):
         network = _as_usual(network, node, explicit=said.node_type is not None)
     if nodes > 1:
@@ -244,11 +279,13 @@ def _as_usual(network: Network, node: NodeType, *, explicit: bool) -> Network:
     """The network completed from the node type, when the adapters are unspecified.
 
     A spelling without a speed takes the node type's network of that family, usual or stated; one with a
-    speed takes its number of adapters only where the node type was stated.
+    speed takes its number of adapters only where the node type was stated. Ethernet of a node type whose
+    Ethernet has limits of its own has them.
     """
     usual = parse_network(node.inter_node)
-    if usual.family != network.family:
+    if not network.technology_stated or not is_kind_of(usual.family, network.family):
         return network
+    network = replace(network, family=usual.family, flow_gbit_per_s=usual.flow_gbit_per_s, flows=usual.flows)
     if not network.speed_stated:
         note = f"network taken as {usual.name} ({node.name}): its speed is not given"
         return replace(usual, assumption=note)
@@ -273,8 +310,8 @@ def _wiring(
     network = said.inter_node or node.inter_node
     words, stated = split_network(network)
     own = said.own.find_link(network) or said.own.find_link(words)
-    family = "" if own else parse_network(words).family
-    same = own or family == parse_network(node.inter_node).family
+    family = "" if own else parse_network(words, fallback=node.inter_node).family
+    same = own or is_kind_of(parse_network(node.inter_node).family, family)
     usual = node.fabric if same else family_fabric(family)[0]
     fabric, assumed = stated.over(replace(usual, torus=(), wraps=()))
     if num_nodes > 1:

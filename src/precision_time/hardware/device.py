@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -47,6 +48,8 @@ class Link:
     """Of one hop of a collective."""
     in_network_reduction: bool = False
     """NVLink SHARP / SHARP: the switch reduces."""
+    stream_bytes_per_s: float = math.inf
+    """What a device gets where its node keeps one stream to a neighbor instead of the usual number."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

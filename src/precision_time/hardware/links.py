@@ -24,7 +24,10 @@ _FIRST_SWITCHED = 3
 _SPEED_IN_THE_NAME = frozenset({"none", "nvlink5 nvl72", "ici", "aries", "tofud"})
 _ADAPTERS_BEFORE = re.compile(r"(?<![\w.])(\d+)\s*x\s*(?=\S)", re.IGNORECASE)
 _ADAPTERS_AFTER = re.compile(r"\bx\s*(\d+)\s*$", re.IGNORECASE)
-_GBIT = re.compile(r"(\d+(?:\.\d+)?)\s*g(?:b(?:e|ps|it)?)?(?:/s(?:ec)?)?(?![a-z])", re.IGNORECASE)
+_GBIT = re.compile(r"(\d+(?:\.\d+)?)\s*g(?:b(?:e|ps|its?)?)?(?:/s(?:ec)?)?(?![a-z])", re.IGNORECASE)
+_GBYTE = re.compile(r"(\d+(?:\.\d+)?)\s*G(?:B(?:/s(?:ec)?|ps)|[Bb]ytes?(?:/s(?:ec)?)?)(?![a-z])")
+"""Bytes are a capital B with a time: adapters are also spelled "100GB Ethernet", which are bits."""
+_PARTS = re.compile(r"\s*(?:[;,+]|\band\b)\s*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,9 +41,15 @@ class Network:
     adapters: int
     latency_s: float
     flow_gbit_per_s: float = math.inf
-    """What one stream carries at most: collectives over TCP sockets keep few streams to a neighbor."""
+    """What one stream carries at most."""
+    flows: int = 1
+    """Streams to a neighbor: collectives over TCP sockets keep few."""
     speed_stated: bool = True
     """Whether the spelling states the speed of an adapter, or it is assumed."""
+    technology_stated: bool = True
+    """Whether the spelling names a technology (InfiniBand, Ethernet ...), not a speed alone."""
+    known: bool = True
+    """Whether the spelling means a network at all; the fallback is taken where it does not."""
     assumption: str | None = None
 
     @property
@@ -57,10 +66,18 @@ class Network:
             devices_per_node: Devices of the job on each node; they share the adapters.
             slots: Devices that the node has: one device alone drives its own adapters only.
         """
-        one = min(self.gbit_per_s, self.flow_gbit_per_s) * GIGA / _BITS_PER_BYTE
+        one = min(self.gbit_per_s, self.flows * self.flow_gbit_per_s) * GIGA / _BITS_PER_BYTE
         total = one * self.adapters
         per_device = min(total / devices_per_node, max(one, total / max(slots, devices_per_node)))
-        return Link(name=self.name, bandwidth_bytes_per_s=per_device, latency_s=self.latency_s)
+        stream = math.inf
+        if math.isfinite(self.flow_gbit_per_s):
+            stream = min(self.gbit_per_s, self.flow_gbit_per_s) * GIGA / _BITS_PER_BYTE / devices_per_node
+        return Link(
+            name=self.name,
+            bandwidth_bytes_per_s=per_device,
+            latency_s=self.latency_s,
+            stream_bytes_per_s=stream,
+        )
 
 
 def parse_network(spelling: str, *, fallback: str = "ethernet-25g") -> Network:
@@ -69,7 +86,8 @@ def parse_network(spelling: str, *, fallback: str = "ethernet-25g") -> Network:
     Args:
         spelling: As in `ib-hdr-200g x8`, `efa 4x100Gbps`, `slingshot11 4x200G`, `ethernet-50g`. What it says
             of the wiring (`2:1`, `pods of 32`, `rail-optimized`) is `fabrics.split_network`'s business.
-        fallback: What is taken, with an assumption, for a spelling that says nothing known.
+        fallback: Network of the node type: its technology is taken, with an assumption, for a spelling that
+            names a speed alone (`400g`), and all of it for one that says nothing known.
     """
     return _network(" ".join(split_network(spelling)[0].split()), fallback)
 
@@ -96,7 +114,7 @@ def fabric_link(spelling: str, device: Device, *, devices_per_node: float) -> tu
     own = device.link_bandwidth_bytes_per_s if row.get("from_device") else 0.0
     if name.startswith("pcie"):
         nominal = min(row["gb_per_s"] * GIGA, device.pcie_bandwidth_bytes_per_s)
-        nominal *= _file()["staged"]["share"] if is_host_staged(device) else 1.0
+        nominal *= staged_share(device)
     else:
         nominal = (own or row["gb_per_s"] * GIGA) * row.get("internal_share", 1.0)
     link = Link(
@@ -106,6 +124,11 @@ def fabric_link(spelling: str, device: Device, *, devices_per_node: float) -> tu
         in_network_reduction=row.get("in_network_reduction", False),
     )
     return link, None
+
+
+def staged_share(device: Device) -> float:
+    """Share of its PCIe rate that a card exchanges with another one, below 1 without peer access."""
+    return float(_file()["staged"]["share"]) if is_host_staged(device) else 1.0
 
 
 def fabric_name(spelling: str, device: Device) -> str | None:
@@ -160,29 +183,82 @@ def _network(spelling: str, fallback: str) -> Network:
         exact = next((row for known, row in data["network_exact"].items() if _starts(known, spelling)), None)
     if exact is not None:
         return _of_family(exact["network"], exact["gbit_per_s"], exact["adapters"])
-    words = spelling.lower()
+    words = _of_collectives(spelling)
     for row in data["network_spelling"]:
-        if re.search(row["pattern"], words):
-            return _spelled(words, row["network"], data)
-    known = _network(fallback, "ethernet-25g")
-    return replace(known, assumption=f"network {spelling!r} is not known: {known.name} taken")
+        if re.search(row["pattern"], words, re.IGNORECASE):
+            return _spelled(words, row["pattern"], row["network"])
+    usual = _network(fallback, "ethernet-25g")
+    speed = _speed(words)
+    if speed is not None:
+        return _speed_alone(spelling, words, speed, usual)
+    note = f"network {spelling!r} is not known: {usual.name} taken"
+    return replace(usual, known=False, assumption=note)
 
 
-def _spelled(words: str, name: str, data: Mapping[str, Any]) -> Network:
+def _of_collectives(spelling: str) -> str:
+    """A list of adapters without those that do not carry collectives: management, storage, north-south."""
+    not_theirs = re.compile(_file()["not_for_collectives"]["pattern"], re.IGNORECASE)
+    parts = [part for part in _PARTS.split(spelling) if part and not not_theirs.search(part)]
+    return ", ".join(parts) or spelling
+
+
+def _spelled(words: str, pattern: str, name: str) -> Network:
     """Speed and number of adapters out of a spelling; what it does not say is assumed, in words."""
+    data = _file()
     family = data["network"][name]
-    speeds = (value for word, value in data["network_speed"].items() if word in words)
-    spoken = next(speeds, None)
-    gbit = _GBIT.search(words)
-    speed = float(gbit.group(1)) if gbit else spoken
-    counted = _ADAPTERS_AFTER.search(words) or _ADAPTERS_BEFORE.search(words)
-    adapters = max(int(counted.group(1)), 1) if counted else 1
+    # In a list of adapters the speed and the number are those next to the technology.
+    named = next((part for part in words.split(", ") if re.search(pattern, part, re.IGNORECASE)), words)
+    lowered = words.lower()
+    spoken = next((value for word, value in data["network_speed"].items() if word in lowered), None)
+    speed = next((found for found in (_speed(named), _speed(words), spoken) if found is not None), None)
     assumption = None
     speed_stated = speed is not None or name in _SPEED_IN_THE_NAME
     if not speed_stated:
         assumption = f"network {words!r} says no speed: {family['gbit_per_s']:g} Gbit/s per adapter taken"
-    network = _of_family(name, speed or family["gbit_per_s"], adapters)
+    if speed is not None and _family_at(speed, name) != name:
+        name, assumption = "roce", f"Ethernet of {speed:g} Gbit/s per adapter taken as RoCE"
+    network = _of_family(name, speed or family["gbit_per_s"], _adapters(named) or _adapters(words) or 1)
     return replace(network, speed_stated=speed_stated, assumption=assumption)
+
+
+def _speed_alone(spelling: str, words: str, gbit_per_s: float, usual: Network) -> Network:
+    """A speed without a technology: that of the node type, and its adapters where they are as fast.
+
+    A speed that its adapters do not have is read as that of all of them together, and one below what the
+    technology ever had as Ethernet.
+    """
+    adapters = _adapters(words)
+    least = _file()["network"][usual.family].get("least_gbit_per_s", 0.0)
+    family = "ethernet" if gbit_per_s < least else _family_at(gbit_per_s, usual.family)
+    if family != usual.family:
+        usual = _of_family(family, gbit_per_s, adapters or 1)
+    elif adapters is None:
+        whole = usual.gbit_per_s * usual.adapters
+        adapters = usual.adapters if gbit_per_s in (usual.gbit_per_s, whole) else 1
+        gbit_per_s = usual.gbit_per_s if gbit_per_s == whole else gbit_per_s
+    found = replace(
+        usual, gbit_per_s=gbit_per_s, adapters=adapters or usual.adapters, technology_stated=False
+    )
+    return replace(found, assumption=f"network {spelling!r} names no technology: {found.name} taken")
+
+
+def _family_at(gbit_per_s: float, name: str) -> str:
+    """The family at that speed of an adapter: Ethernet that no TCP stack fills is RoCE."""
+    return "roce" if gbit_per_s >= _file()["network"][name].get("rdma_from_gbit_per_s", math.inf) else name
+
+
+def _speed(words: str) -> float | None:
+    """Gbit/s that a spelling states: `GB/s` are bytes, everything else with a g is bits."""
+    stated = _GBYTE.search(words)
+    if stated is not None:
+        return float(stated.group(1)) * _BITS_PER_BYTE
+    gbit = _GBIT.search(words)
+    return None if gbit is None else float(gbit.group(1))
+
+
+def _adapters(words: str) -> int | None:
+    counted = _ADAPTERS_AFTER.search(words) or _ADAPTERS_BEFORE.search(words)
+    return None if counted is None else max(int(counted.group(1)), 1)
 
 
 def _of_family(name: str, gbit_per_s: float, adapters: int) -> Network:
@@ -193,6 +269,17 @@ def _of_family(name: str, gbit_per_s: float, adapters: int) -> Network:
         adapters=adapters,
         latency_s=row["latency_us"] * 1e-6,
         flow_gbit_per_s=row.get("flow_gbit_per_s", math.inf),
+        flows=row.get("flows", 1),
+    )
+
+
+def loopback() -> Link:
+    """One TCP stream between two containers of a host, which share neither memory nor buses."""
+    row = _file()["network"]["ethernet"]
+    return Link(
+        name="ethernet loopback",
+        bandwidth_bytes_per_s=row["flow_gbit_per_s"] * GIGA / _BITS_PER_BYTE,
+        latency_s=row["latency_us"] * 1e-6,
     )
 
 
@@ -201,7 +288,22 @@ def says_adapters(spelling: str) -> bool:
     words = " ".join(split_network(spelling)[0].split())
     if words in _file()["network_exact"]:
         return True
-    return bool(_ADAPTERS_AFTER.search(words) or _ADAPTERS_BEFORE.search(words))
+    return _adapters(words) is not None
+
+
+def is_kind_of(family: str, other: str) -> bool:
+    """Whether a family of networks is a special case of another one: EC2's Ethernet of Ethernet."""
+    return family == other or _file()["network"][family].get("kind_of") == other
+
+
+def known_fabrics() -> tuple[str, ...]:
+    """Names of all links inside a node."""
+    return tuple(_file()["fabric"])
+
+
+def known_networks() -> tuple[str, ...]:
+    """Names of all families of networks."""
+    return tuple(_file()["network"])
 
 
 def _starts(known: str, spelling: str) -> bool:

@@ -34,6 +34,8 @@ class NodeType:
     """Devices that share the fabric beyond the host (NVL72, TPU pods); 0 where it ends at the host."""
     generic: bool = False
     """Any device fits."""
+    most_devices: int = 0
+    """Devices of the largest hosts of this kind, taken where one shall hold more than usual; 0: as usual."""
     source: str = ""
     fabric: Fabric = Fabric()
     """How such nodes are wired to each other; the dimensions of a torus follow from the number of devices."""

@@ -19,7 +19,7 @@ from .link import LinkParams
 from .nvls import nvls_all_reduce
 from .ring import ring_all_gather, ring_all_reduce, ring_broadcast
 from .torus import torus_all_gather, torus_all_reduce, torus_all_to_all, torus_broadcast
-from .tree import tree_all_reduce
+from .tree import tree_all_reduce, tree_early_all_reduce
 
 LinesOf: TypeAlias = Callable[[Number, Number, LinkParams, LinkParams], Lines]
 """A collective: its lines for participants, nodes, and links within and between them."""
@@ -39,6 +39,18 @@ def all_reduce_lines(num_devices: Number, num_nodes: Number, intra: LinkParams, 
     if np.any(np.asarray(intra.in_network_reduction) > 0):
         lines += nvls_all_reduce(num_devices, num_nodes, intra, inter)
     return lines
+
+
+def early_all_reduce_lines(
+    num_devices: Number, num_nodes: Number, intra: LinkParams, inter: LinkParams
+) -> Lines:
+    """As `all_reduce_lines`, of libraries whose trees are chosen for their latency only (until NCCL 2.9)."""
+    if intra.torus is not None:
+        return torus_all_reduce(num_devices, num_nodes, intra, inter)
+    return (
+        *ring_all_reduce(num_devices, num_nodes, intra, inter),
+        *tree_early_all_reduce(num_devices, num_nodes, intra, inter),
+    )
 
 
 def all_gather_lines(num_devices: Number, num_nodes: Number, intra: LinkParams, inter: LinkParams) -> Lines:

@@ -1,4 +1,4 @@
-r"""Collectives through one rank: torch DataParallel's scatter, gather and reduce, and parameter servers."""
+r"""Collectives through one rank: torch DataParallel's scatter and gather, and parameter servers."""
 
 from __future__ import annotations
 
@@ -33,22 +33,6 @@ def root_scatter(num_devices: Number, link: LinkParams) -> Lines:
     devices = ranks(num_devices)
     start_s = base_latency_s("send")[SIMPLE] + link.hop_s(SIMPLE)
     line = Line(startup_s=(devices - 1) * start_s, s_per_byte=(devices - 1) / devices / link.rate(SIMPLE))
-    return zero_if_single_rank((line,), num_devices)
-
-
-def root_reduce(num_devices: Number, link: LinkParams) -> Lines:
-    r"""The line of a sum of everyone's buffer at one rank, one buffer after the other.
-
-    $t = (p-1)(t_0 + \alpha + n/\beta)$, n the buffer of one rank. The replication of the parameters
-    before the forward pass of DataParallel is the same traffic the other way round.
-
-    Args, Returns, Raises and Assumes as for `root_scatter`.
-
-    Accuracy: not calibrated: the corpus has no rows of it.
-    """
-    devices = ranks(num_devices)
-    start_s = base_latency_s("send")[SIMPLE] + link.hop_s(SIMPLE)
-    line = Line(startup_s=(devices - 1) * start_s, s_per_byte=(devices - 1) / link.rate(SIMPLE))
     return zero_if_single_rank((line,), num_devices)
 
 

@@ -37,14 +37,33 @@ def tree_all_reduce(num_devices: Number, num_nodes: Number, intra: LinkParams, i
     Assumes: chunks are pipelined, so that the slowest stage sets the rate; ranks start together.
     Accuracy: see `cost/data/collectives.toml`, table `accuracy`.
     """
+    nodes = np.asarray(num_nodes, dtype=np.float64)
+    return _tree(2 * (nodes - 1) / nodes, num_devices, num_nodes, intra, inter)
+
+
+def tree_early_all_reduce(
+    num_devices: Number, num_nodes: Number, intra: LinkParams, inter: LinkParams
+) -> Lines:
+    """The same of libraries whose nodes send 2 buffers however few they are: never faster than a ring.
+
+    Args, Returns, Raises and Assumes as for `tree_all_reduce`.
+
+    Accuracy: `exchanging_trees_from` in `cost/data/communication.toml` says which tables show it.
+    """
+    return _tree(2.0, num_devices, num_nodes, intra, inter)
+
+
+def _tree(
+    sent: Number, num_devices: Number, num_nodes: Number, intra: LinkParams, inter: LinkParams
+) -> Lines:
+    """Lines of a tree whose nodes send that many buffers."""
     base = base_latency_s("tree")
     efficiency = constants("collectives")["tree_efficiency"]
-    nodes = np.asarray(num_nodes, dtype=np.float64)
-    per_node = ranks(num_devices) / nodes
+    per_node = ranks(num_devices) / np.asarray(num_nodes, dtype=np.float64)
     lines = []
     for p in range(len(PROTOCOLS)):
-        hops_s = 2 * ((per_node - 1) * intra.hop_s(p) + np.log2(nodes) * inter.hop_s(p))
+        hops_s = 2 * ((per_node - 1) * intra.hop_s(p) + np.log2(num_nodes) * inter.hop_s(p))
         within, across = level_rates(num_devices, num_nodes, intra, inter, p)
-        slowest = np.maximum(2 / within, 2 * (nodes - 1) / nodes / across)
+        slowest = np.maximum(2 / within, sent / across)
         lines.append(Line(startup_s=base[p] + hops_s, s_per_byte=slowest / efficiency[p]))
     return zero_if_single_rank(lines, num_devices)
