@@ -19,7 +19,7 @@ from ..precision.quantization import amax_exchange, gathered_bytes
 from .axes import PassTimes, StepContext, group_of, lines_of
 from .collectives import all_reduce_lines, min_time_s
 from .communication import AXES, MODEL_AXES, communication
-from .compute import ComputeCosts, compute_costs, first_slowest
+from .compute import ComputeCosts, compute_costs, first_slowest, longer_of
 from .constants import constants
 from .data_axis import ParameterPart
 from .job import JobGroup, Stack, TimingScope
@@ -68,9 +68,11 @@ def price(group: JobGroup) -> StepCosts:
     compute = compute_costs(step, group, kernel_model_of(group))
     local = local_parameters(compute)
     exposed, link_seconds = _communication_terms(group, compute, local)
-    # While the device waits for the network the host catches up: a step is max(host, kernels + exposed).
+    # While the device waits for the network the host catches up: the step is the longer of the two.
+    rounds = group.layout.num_micro_batches
     waits_s = reduce(np.add, exposed.values()) - exposed["pipeline_bubble_s"]
-    stall_s = np.maximum(compute.terms[HOST_STALL] - waits_s, 0.0)
+    busy_s = compute.busy_s * rounds + waits_s
+    stall_s = longer_of(busy_s, compute.host_s * rounds) - busy_s
     found = {**compute.terms, HOST_STALL: stall_s, **_optimizer_terms(group, local), **exposed}
     terms = {term.name: found.pop(term.name) for term in TERMS if term.name in found}
     assert not found, f"terms that cost/terms.py does not list: {sorted(found)}"
