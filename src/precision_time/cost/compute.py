@@ -102,6 +102,8 @@ def compute_costs(step: LoweredStep, group: JobGroup, model: KernelModel) -> Com
     )
     again_layers = float(again.max(initial=0.0)) if layout.checkpointing is Checkpointing.FULL else 0.0
     host_s += stack.host_per_layer_s * np.outer([1.0, 1.0 + again_layers], shares.layers)
+    if layout.data_parallel_engine == "dataparallel":
+        host_s *= 1.0 + constants("host")["single_process_share"] * (group.cluster.num_devices - 1)
     busy = stage_s.sum(axis=0)
     longer = longer_of(busy, host_s.sum(axis=0)) / np.maximum(busy, _TINY_S)
     forward_s, backward_s = stage_s[0] * longer, (stage_s[1] + stage_s[2]) * longer
