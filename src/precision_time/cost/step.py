@@ -22,13 +22,14 @@ from .communication import AXES, MODEL_AXES, communication
 from .compute import ComputeCosts, compute_costs, first_slowest, longer_of
 from .constants import constants
 from .data_axis import ParameterPart
+from .input import input_s
 from .job import JobGroup, Stack, TimingScope
 from .memory import memory_of, total_bytes
 from .optimizer import MatrixWeights, OptimizerForm, offload_s, optimizer_terms, optimizer_work
 from .overlap import GradientSchedule, fully_exposed, gradient_schedule
 from .roofline import kernel_model_of, product_flops_per_s
 from .stragglers import straggler_share
-from .terms import EXPOSED_TERMS, HOST_STALL, TERMS
+from .terms import DATA_STALL, EXPOSED_TERMS, HOST_STALL, TERMS
 from .traffic import traffic_of
 
 _TINY_S = 1e-12
@@ -77,6 +78,8 @@ def price(group: JobGroup) -> StepCosts:
     terms = {term.name: found.pop(term.name) for term in TERMS if term.name in found}
     assert not found, f"terms that cost/terms.py does not list: {sorted(found)}"
     terms["straggler_s"] = _straggler_s(group, terms)
+    step_s: Floats = reduce(np.add, terms.values())
+    terms[DATA_STALL] = longer_of(step_s, input_s(group)) - step_s
     return StepCosts(
         terms=terms,
         link_seconds=link_seconds,

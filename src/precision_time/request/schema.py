@@ -260,6 +260,18 @@ class RequestFields(BaseModel):
             help="A real input pipeline feeds the step, not tensors in memory.", default="that of --stack"
         ),
     ] = None
+    loader: Annotated[
+        Literal["synthetic", "pil", "tf.data", "dali", "ffcv"] | None,
+        WORD,
+        Option(
+            help="What decodes and augments samples on the host; synthetic for tensors in memory.",
+            default="usual for --stack with --real-input",
+        ),
+    ] = None
+    cpus: Annotated[
+        Count | None,
+        Option(help="Cores of a host that feed its devices.", default="those of --node-type"),
+    ] = None
     scope: Annotated[
         TimingScope,
         WORD,
