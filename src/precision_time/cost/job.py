@@ -58,6 +58,8 @@ class Stack:
     """ZeRO 1 and 2: new parameters are gathered during the next forward pass."""
     overlap_tensor: bool = False
     """Messages of tensor parallelism are cut up and hidden behind the products (user buffers, async TP)."""
+    overlap_experts: bool = False
+    """Interleaved pipelines hide messages of the experts behind another micro batch (combined 1F1B)."""
     real_input: bool = False
     """A real input pipeline feeds the step, rather than tensors already in memory."""
     loader: str = ""

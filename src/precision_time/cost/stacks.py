@@ -51,6 +51,8 @@ class StackProfile:
     """Year from which ZeRO 1 and 2 gather parameters during the forward pass; None if never."""
     overlap_tensor_from: float | None = None
     """Year from which messages of tensor parallelism hide behind products; None if never."""
+    overlap_experts_from: float | None = None
+    """Year from which interleaved pipelines hide the experts' messages behind another micro batch."""
 
     def stack(
         self,
@@ -83,6 +85,7 @@ class StackProfile:
             overlap_gradients=_since(self.overlap_gradients_from, year),
             overlap_parameters=_since(self.overlap_parameters_from, year),
             overlap_tensor=_since(self.overlap_tensor_from, year),
+            overlap_experts=_since(self.overlap_experts_from, year),
             real_input=fed,
             loader=(loader or usual_loader(self.name, framework or self.framework)) if fed else "",
             loader_cores=loader_cores,

@@ -65,6 +65,15 @@ class LayoutOptions(BaseModel):
         Field(ge=0.0, le=1e7, allow_inf_nan=False),
         Option(help="Experts: tokens taken, relative to an even share; 0 drops none."),
     ] = 0.0
+    expert_nodes: Annotated[
+        NaturalNumber,
+        Option(
+            help="Experts: most nodes a token is sent to, once each (DeepSeek-V3: 4); 0: once per expert."
+        ),
+    ] = 0
+    expert_overlap: Annotated[
+        bool, Option(help="Experts: messages hide behind another micro batch (DualPipe, combined 1F1B).")
+    ] = False
     rank_order: Annotated[
         ListText | None,
         Option(
