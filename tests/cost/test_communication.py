@@ -194,6 +194,31 @@ def test_context_expert_and_pipeline_volumes(unit_links):
     assert stages == pytest.approx(2 * 16 * boundary)
 
 
+def test_experts_hide_behind_another_micro_batch_and_send_once_per_node():
+    plain = Layout(dp=64, ep=64, num_micro_batches=8)
+    seconds = {
+        name: terms_of(replace(plain, **changes), times=times_of(3.0))
+        for name, changes in {
+            "plain": {},
+            "overlap": {"expert_overlap": True},
+            "alone": {"expert_overlap": True, "num_micro_batches": 1},
+            "nodes": {"expert_nodes": 4},
+            "one node": {"expert_nodes": 1},
+        }.items()
+    }
+    exposed = {name: found["expert_exposed_s"] for name, found in seconds.items()}
+    assert exposed["plain"] == seconds["plain"]["expert_link_s"] == seconds["overlap"]["expert_link_s"]
+    # The last of eight micro batches has no other to hide behind, nor has the first layer.
+    assert exposed["plain"] / 8 < exposed["overlap"] < exposed["plain"] / 8 * 1.3
+    assert exposed["alone"] == seconds["alone"]["expert_link_s"]
+    assert seconds["overlap"]["contention_s"] > 0.0
+    # Two experts per token on eight nodes: 8 (1 - (7/8)^2) = 1.875 of them.
+    assert exposed["nodes"] == pytest.approx(exposed["plain"] * 1.875 / 2, rel=0.02)
+    assert exposed["one node"] < exposed["nodes"]
+    inside = Layout(dp=8, ep=8)
+    assert terms_of(replace(inside, expert_nodes=4)) == terms_of(inside)
+
+
 def test_micro_batches_pay_again_only_where_they_must():
     one, four = Layout(dp=64), Layout(dp=64, num_micro_batches=4)
     assert terms_of(four)["data_link_s"] == terms_of(one)["data_link_s"]

@@ -130,13 +130,13 @@ def compute_costs(step: LoweredStep, group: JobGroup, model: KernelModel) -> Com
 
 
 def longer_of(one_s: Floats, other_s: Number) -> Floats:
-    r"""Seconds of two things that run at the same time: $(a^3 + b^3)^{1/3}$, the longer one and a little more.
+    r"""Seconds of two things at the same time: $(a^3 + b^3)^{1/3}$, the longer one and a little more.
 
     Neither is even over a step: where kernels are short the device waits, where they are long the host does,
     so that the two are not hidden behind each other entirely when they are alike. At most 26 % above the
     longer one, where they are equal; it never falls with either.
 
-    Accuracy: of powers 2 to 8 and the plain maximum, 3 leaves the least spread in single-device steps
+    Accuracy: powers of 2 and 3 leave less spread in single-device steps than higher ones and the plain maximum
     (scripts/calibrate_host.py).
     """
     both: Floats = np.cbrt(one_s**3 + np.asarray(other_s) ** 3)

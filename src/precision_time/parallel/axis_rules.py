@@ -180,8 +180,8 @@ def check_experts(layout: Layout, num_experts: int) -> None:
         )
     if layout.expert_nodes < 0:
         raise LayoutError(
-            f"expert_nodes={layout.expert_nodes} must not be below 0. To fix: expert_nodes=4 (DeepSeek-V3), or "
-            "0 to send a token once per expert."
+            f"expert_nodes={layout.expert_nodes} must not be below 0. To fix: expert_nodes=4 (DeepSeek-V3), "
+            "or 0 to send a token once per expert."
         )
     if ep == 1 and layout.expert_tp is None:
         return
