@@ -6,12 +6,12 @@ Launches: rows of one device whose host time is launches alone. A step is the lo
 softened by a power p, and the optimizer. For each factor on the shipped `host` (kernels.toml) and each p, the
 mean absolute deviation of log(measured / formula) from the median of the row's source, architecture and
 precision: host time that is too short shows as steps that do not get shorter where the formula says so. For
-`none` 1.00 should be the least at every p; p = 2 is a little below 3, and takes 12 % where one side is half of
-the other, which no queue of kernels explains.
+`none` 1.00 should be the least at every p; p = 2 is a little below 3, and takes 12 % where one side is half
+of the other, which no queue of kernels explains.
 
 Feed: rows with real input whose samples have a kind (input.toml). `least` is the smallest time of a core per
-sample over the rows of a stack, at the cores that the formulas take: a feed cannot need more. `flat` is the
-median over configurations that several precisions or devices ran within 10 % while the formulas of the devices
+sample over the rows of a stack, at the cores that the formulas take: no feed needs more. `flat` is the median
+over configurations that several precisions or devices ran within 10 % while the formulas of the devices
 differ by more than 40 %: what such rows take is the feed (or the launches, where `host` says so).
 
 Nothing is random but `--sample`, which is seeded. Nothing is written: figures go into the data files by hand.

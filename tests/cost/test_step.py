@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 
 from precision_time.corpus.jobs import job_of as job_of_row
 from precision_time.corpus.store import load_corpus
-from precision_time.cost.input import feed_of
+from precision_time.cost.constants import constants
+from precision_time.cost.input import SYNTHETIC, feed_of
 from precision_time.cost.job import Job, TimingScope, group_key, group_of_jobs
 from precision_time.cost.memory import memory_of, total_bytes
 from precision_time.cost.stacks import get_stack_profile
@@ -21,6 +23,7 @@ from precision_time.errors import LayoutError
 from precision_time.hardware.catalog import get_cluster
 from precision_time.parallel.layout import Checkpointing, Layout
 from precision_time.precision.catalog import get_policy
+from precision_time.request.schema import RequestFields
 from precision_time.workload.resolve import load_workload
 
 COMPUTE_TERMS = (*KERNEL_TERMS, HOST_STALL)
@@ -190,6 +193,12 @@ def test_a_pod_has_the_cores_of_all_its_hosts():
         for n in (64, 512)
     )
     assert large == 8 * small
+
+
+def test_every_kind_of_sample_has_every_loader():
+    offered = set(get_args(get_args(RequestFields.model_fields["loader"].annotation)[0]))
+    for kind in constants("input")["kind"].values():
+        assert {SYNTHETIC, *kind["core_ms"]} == offered
 
 
 def test_tokens_need_no_decoder():

@@ -136,8 +136,8 @@ def longer_of(one_s: Floats, other_s: Number) -> Floats:
     so that the two are not hidden behind each other entirely when they are alike. At most 26 % above the
     longer one, where they are equal; it never falls with either.
 
-    Accuracy: powers of 2 and 3 leave less spread in single-device steps than higher ones and the plain maximum
-    (scripts/calibrate_host.py).
+    Accuracy: powers of 2 and 3 leave less spread in steps of one device than higher ones and the plain
+    maximum (scripts/calibrate_host.py).
     """
     both: Floats = np.cbrt(one_s**3 + np.asarray(other_s) ** 3)
     return np.maximum(both, one_s)

@@ -42,11 +42,6 @@ class Feed:
         return self.cores / self.core_s if self.core_s > 0.0 else float("inf")
 
 
-def known_loaders() -> tuple[str, ...]:
-    """Loaders that a request may name."""
-    return tuple(constants("input")["loaders"])
-
-
 def feed_of(workload: Workload, cluster: Cluster, stack: Stack) -> Feed:
     """The feed of a job.
 

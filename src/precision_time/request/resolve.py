@@ -266,8 +266,14 @@ def stack_of(request: RequestFields, family: str, device: Device, found: Diagnos
         unpadded_sequences=request.unpadded_sequences,
         real_input=_real_input(request),
         loader=request.loader,
-        loader_cores=float(request.cpus or 0),
+        loader_cores=float(request.cpus or _inventory_cores(request.cluster)),
     )
+
+
+def _inventory_cores(given: Cluster | ClusterResources | None) -> float:
+    """Cores of the smallest host of an inventory, half of its threads; 0 where it does not say."""
+    hosts = given.computing if isinstance(given, ClusterResources) else ()
+    return min((float(host.cores or 0) / 2.0 for host in hosts), default=0.0)
 
 
 def _real_input(request: RequestFields) -> bool | None:
