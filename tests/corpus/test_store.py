@@ -36,6 +36,8 @@ STORED_WITHOUT = {
     "stage_layers": (),
     "context_method": "ring",
     "expert_capacity": 0.0,
+    "expert_nodes": 0,
+    "expert_overlap": False,
     "checkpointed_share": 1.0,
     "rank_order": ("tp", "cp", "dp", "pp"),
 }

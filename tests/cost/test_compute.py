@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_time.cost.compute import compute_costs
+from precision_time.cost.compute import compute_costs, longer_of
 from precision_time.cost.constants import constants
 from precision_time.cost.job import JobGroup, TimingScope
 from precision_time.cost.roofline import compiler_rates, load_kernel_model
@@ -96,11 +96,29 @@ def test_the_host_stalls_where_launches_are_many_and_small():
     _, small = costs_of(group_of("mobilenetv2_100", batches=(1.0,)))
     _, large = costs_of(group_of("mobilenetv2_100", batches=(512.0,)))
     assert small.terms["host_stall_s"][0] > 0.5 * total(small)[0]
-    assert large.terms["host_stall_s"][0] == 0.0
-    # Whatever stalls, the step lasts as long as the host or the kernels, whichever is longer.
+    assert large.terms["host_stall_s"][0] < 0.01 * total(large)[0]
+    # Whatever stalls, the step lasts as long as the longer of host and kernels, and a little more.
     for costs in (small, large):
-        kernels = costs.busy_s
-        assert total(costs) == pytest.approx(np.maximum(costs.facts["host_s"], kernels))
+        longer = np.maximum(costs.facts["host_s"], costs.busy_s)
+        assert longer <= total(costs) <= 1.05 * longer
+
+
+@given(st.floats(0.0, 1e3), st.floats(0.0, 1e3), st.floats(0.0, 10.0))
+def test_the_longer_of_two_is_at_least_each_and_never_falls(one, other, more):
+    found = longer_of(np.array(one), other)
+    assert max(one, other) * (1 - 1e-12) <= found <= max(one, other) * 2 ** (1 / 3) * (1 + 1e-12)
+    assert longer_of(np.array(one + more), other) >= found * (1 - 1e-12)
+    assert found == pytest.approx(longer_of(np.array(other), one), rel=1e-12)
+
+
+def test_one_process_starts_the_kernels_of_all_devices():
+    seconds = [
+        costs_of(group_of("resnet18", cluster=get_cluster(device="V100-SXM2-16GB", num_devices=n),
+                          layout=Layout(dp=n, data_parallel_engine=engine)))[1].facts["host_s"][0]
+        for n, engine in ((1, "dataparallel"), (4, "dataparallel"), (4, "ddp"))
+    ]  # fmt: skip
+    assert seconds[2] == seconds[0]
+    assert seconds[1] == pytest.approx(3.25 * seconds[0])
 
 
 def test_host_time_is_launches_times_overhead():
@@ -144,7 +162,8 @@ def test_stages_share_the_layers_and_the_ends_carry_their_own():
     first, middle, last = passes[0]
     assert last > first > middle > 0.0
     everything = whole.forward_s[0] + whole.backward_s[0]
-    assert float(passes[0] @ staged.shares.stages) == pytest.approx(everything, rel=1e-9)
+    # The host adds a little that does not add up over stages.
+    assert float(passes[0] @ staged.shares.stages) == pytest.approx(everything, rel=1e-3)
     assert staged.shares.layers.tolist() == [3.0, 3.0, 3.0]
     # The step is that of the slowest stage.
     assert total(staged)[0] == pytest.approx(last)

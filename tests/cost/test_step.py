@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -10,16 +11,19 @@ from hypothesis import strategies as st
 
 from precision_time.corpus.jobs import job_of as job_of_row
 from precision_time.corpus.store import load_corpus
+from precision_time.cost.constants import constants
+from precision_time.cost.input import SYNTHETIC, feed_of
 from precision_time.cost.job import Job, TimingScope, group_key, group_of_jobs
 from precision_time.cost.memory import memory_of, total_bytes
 from precision_time.cost.stacks import get_stack_profile
 from precision_time.cost.step import price
 from precision_time.cost.terms import EXPOSED_TERMS as ALL_EXPOSED
-from precision_time.cost.terms import HOST_STALL, KERNEL_TERMS, TERMS, TermGroup
+from precision_time.cost.terms import HOST_STALL, KERNEL_TERMS, TERMS
 from precision_time.errors import LayoutError
 from precision_time.hardware.catalog import get_cluster
 from precision_time.parallel.layout import Checkpointing, Layout
 from precision_time.precision.catalog import get_policy
+from precision_time.request.schema import RequestFields
 from precision_time.workload.resolve import load_workload
 
 COMPUTE_TERMS = (*KERNEL_TERMS, HOST_STALL)
@@ -90,7 +94,7 @@ def test_terms_add_up_to_the_step(asked):
     job = job_of(**asked)
     costs = priced(job)
     terms = terms_of(job)
-    assert set(terms) == {term.name for term in TERMS if term.group is not TermGroup.INPUT}
+    assert set(terms) == {term.name for term in TERMS}
     assert min(terms.values()) >= 0.0
     assert math.fsum(terms.values()) == pytest.approx(float(costs.step_time_s[0]), rel=1e-9)
     rest = float(costs.step_time_s[0] - costs.compute_s[0])
@@ -156,7 +160,50 @@ def test_recomputation_is_there_only_under_checkpointing(asked):
 
 def test_a_tiny_batch_is_bound_by_the_host_a_large_one_is_not():
     assert terms_of(job_of("mobilenetv2_100", batch=1))["host_stall_s"] > 0.0
-    assert terms_of(job_of("mobilenetv2_100", batch=512))["host_stall_s"] == 0.0
+    large = job_of("mobilenetv2_100", batch=512)
+    assert terms_of(large)["host_stall_s"] < 0.01 * step_s(large)
+
+
+def test_a_slow_feed_bounds_the_step_whatever_the_device_and_the_precision():
+    fed = replace(EAGER, real_input=True, loader="pil", loader_cores=1.0)
+    slow = [
+        job_of("resnet50", policy, batch=64, device=device, stack=fed)
+        for policy, device in (("fp32", "A100-SXM4-80GB"), ("bf16-mixed", "H100-SXM5-80GB"))
+    ]
+    for job in slow:
+        assert step_s(job) == pytest.approx(64 * 9e-3, rel=0.01)
+        assert terms_of(job)["data_stall_s"] > 0.7 * step_s(job)
+
+
+@given(st.sampled_from(["pil", "tf.data", "dali"]), st.integers(1, 256), st.sampled_from([8, 64, 256]))
+def test_more_cores_never_lengthen_a_step_and_a_larger_batch_never_shortens_it(loader, cores, batch):
+    def seconds(cores, batch):
+        stack = replace(EAGER, real_input=True, loader=loader, loader_cores=float(cores))
+        return step_s(job_of("resnet50", batch=batch, stack=stack))
+
+    here = seconds(cores, batch)
+    assert seconds(cores + 1, batch) <= here <= seconds(cores, 2 * batch)
+    assert here >= step_s(job_of("resnet50", batch=batch))
+
+
+def test_a_pod_has_the_cores_of_all_its_hosts():
+    fed = replace(EAGER, real_input=True, loader="tf.data")
+    small, large = (
+        feed_of(load_workload("resnet50"), get_cluster(device="TPUv3", num_devices=n), fed).cores
+        for n in (64, 512)
+    )
+    assert large == 8 * small
+
+
+def test_every_kind_of_sample_has_every_loader():
+    offered = set(get_args(get_args(RequestFields.model_fields["loader"].annotation)[0]))
+    for kind in constants("input")["kind"].values():
+        assert {SYNTHETIC, *kind["core_ms"]} == offered
+
+
+def test_tokens_need_no_decoder():
+    fed = replace(EAGER, real_input=True, loader="pil", loader_cores=1.0)
+    assert terms_of(job_of("gpt2", batch=8, stack=fed))["data_stall_s"] == 0.0
 
 
 def test_accumulation_repeats_compute_but_not_the_update():

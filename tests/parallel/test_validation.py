@@ -86,6 +86,8 @@ REFUSED = [
     (LLAMA_70B, {"ep": 8}, r"ep=8 is about experts, but the model has none\. To fix"),
     (LLAMA_70B, {"expert_capacity": 1.25}, r"expert_capacity=1\.25 is about experts"),
     (MIXTRAL, {"expert_capacity": -1.0}, r"expert_capacity=-1 must not be below 0"),
+    (MIXTRAL, {"expert_nodes": -1}, r"expert_nodes=-1 must not be below 0\. To fix: expert_nodes=4"),
+    (LLAMA_70B, {"expert_overlap": True}, r"expert_overlap=1 is about experts"),
     (MIXTRAL, {"ep": 16}, r"experts\(8\) % ep\(16\) = 8\. To fix: ep=8\."),
     (MIXTRAL, {"tp": 4, "pp": 4, "cp": 16, "dp": 4, "ep": 8, "expert_tp": 3},
      r"tp\(4\) \* cp\(16\) \* dp\(4\) = 256 does not divide by ep\(8\) \* expert_tp\(3\) = 24\. "

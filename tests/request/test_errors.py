@@ -17,12 +17,14 @@ COUNT = (0, "a whole number of at least 1")
 SWITCH = ("maybe", "true or false")
 POSITIVE = (-1.5, "a number above 0")
 BROKEN: dict[str, tuple[Any, str]] = {
-    **dict.fromkeys(("gpus", "nodes", "seq_len", "image_size", "samples", "steps"), COUNT),
+    **dict.fromkeys(("gpus", "nodes", "seq_len", "image_size", "samples", "steps", "cpus"), COUNT),
     **dict.fromkeys(("tp", "pp", "cp", "ep", "expert_tp", "virtual_pp", "grad_accum"), COUNT),
     **dict.fromkeys(("batch_size", "global_batch_size", "epochs", "software", "input_rate"), POSITIVE),
-    **dict.fromkeys(("shard_size", "prefetch"), (-1, "a whole number of at least 0")),
+    **dict.fromkeys(("shard_size", "prefetch", "expert_nodes"), (-1, "a whole number of at least 0")),
     **dict.fromkeys(("channels_last", "fused_optimizer", "unpadded_sequences", "real_input"), SWITCH),
     **dict.fromkeys(("reshard_after_forward", "sequence_parallel", "uneven", "stragglers", "trust"), SWITCH),
+    "expert_overlap": SWITCH,
+    "loader": ("hdf5", "one of synthetic, pil, tf.data, dali or ffcv"),
     "sizes": ("wide", "a mapping of names to values"),
     "zero": (4, "at most 3"),
     "expert_capacity": (-0.5, "a number of at least 0"),

@@ -23,6 +23,8 @@ OPTIONS = st.fixed_dictionaries(
     optional={
         **{name: DEGREES for name in ("tp", "pp", "cp", "ep", "expert_tp", "virtual_pp", "grad_accum")},
         "expert_capacity": st.sampled_from([0.0, 1.0, 1.25]),
+        "expert_nodes": st.sampled_from([0, 4]),
+        "expert_overlap": st.booleans(),
         "rank_order": st.sampled_from(["tp-cp-dp-pp", "dp-tp-cp-pp", "tp-cp-ep-dp-pp"]),
         "zero": st.integers(0, 3),
         "shard_size": st.sampled_from([0, 1, 2]),

@@ -52,8 +52,6 @@ class PassTimes:
     backward_s: Number
     backward_kernel_s: Floats
     """Of every backward kernel, (N,) or (C, N)."""
-    host_s: Number = 0.0
-    """The host's time to start the kernels of one device."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -133,12 +133,35 @@ def _experts(context: StepContext) -> Overlap:
     """Dispatch and combine, forward and backward: four all-to-alls per expert layer and micro batch.
 
     Two more where the forward pass is repeated. Volume: 4 (e-1)/e of the routed activations per layer; under
-    sequence parallelism experts get the tensor share of them.
+    sequence parallelism experts get the tensor share of them. Where two micro batches run beside each other,
+    one's messages hide behind the other's kernels, layer by layer; the last micro batch has no other.
+
+    References: Lepikhin et al., GShard, ICLR 2021; DeepSeek-V3 technical report, 2024, sections 3.2.1
+    (DualPipe) and 3.2.2 (at most four nodes per token, one copy over the network each).
     """
     layout, traffic = context.layout, context.traffic
-    group = group_of(layout.ep, layout.tensor_degree_of_experts, context.cluster)
     samples = _local_samples(context) / (layout.tp if layout.sequence_parallel else 1)
     size = traffic.routed_elems * samples * context.policy.activation.num_bytes
-    once = min_time_s(lines_of(group, all_to_all_lines), size)
     layers = context.stage_layers * traffic.expert_layer_share
-    return fully_exposed((4.0 + 2.0 * _recomputed(context)) * layers * once)
+    link_s = (4.0 + 2.0 * _recomputed(context)) * layers * _dispatch_s(context, size)
+    if not (layout.expert_overlap or (context.stack.overlap_experts and layout.virtual_pp > 1)):
+        return fully_exposed(link_s)
+    hidden = pipelined(link_s, context.times.forward_s + context.times.backward_s, layers)
+    last = 1.0 / layout.num_micro_batches
+    return partly_hidden(link_s, hidden.exposed_s * (1.0 - last) + link_s * last)
+
+
+def _dispatch_s(context: StepContext, size: Number) -> Number:
+    """Seconds of one all-to-all over the expert ranks, of `size` bytes per rank."""
+    layout, traffic = context.layout, context.traffic
+    group = group_of(layout.ep, layout.tensor_degree_of_experts, context.cluster)
+    if not layout.expert_nodes or group.nodes <= 1:
+        return min_time_s(lines_of(group, all_to_all_lines), size)
+    # Over the network once per node; from there to the experts of the node.
+    copies = float(traffic.routed_elems / np.maximum(traffic.boundary_elems, 1.0))
+    reached = min(group.nodes * (1.0 - (1.0 - 1.0 / group.nodes) ** copies), layout.expert_nodes, copies)
+    once = min_time_s(lines_of(group, all_to_all_lines), size * (reached / copies))
+    inside = group_of(
+        max(round(layout.ep / float(group.nodes)), 1), layout.tensor_degree_of_experts, context.cluster
+    )
+    return np.maximum(once, min_time_s(lines_of(inside, all_to_all_lines), size))

@@ -19,7 +19,6 @@ from .collectives import all_gather_lines, all_reduce_lines
 from .collectives.gather_scatter import parameter_server, root_scatter
 from .collectives.line import min_time_s
 from .collectives.ring import ring_broadcast
-from .constants import constants
 from .overlap import (
     NO_COMMUNICATION,
     GradientSchedule,
@@ -169,11 +168,9 @@ def _through_first_device(context: StepContext, part: ParameterPart, group: Grou
 
     Parameters are broadcast in every forward pass and gradients reduced to the first device, both in rings;
     input is scattered, output gathered and its gradient scattered. Volume at the first device:
-    P_w + P_g + (n-1)/n (in + 2 out). The interpreter copies the modules and runs the forward passes of the
-    replicas one after the other (torch/nn/parallel, threads under one lock): the host's time grows by
-    `replica_host_share` of one device's with every replica, and what exceeds the device's is exposed.
+    P_w + P_g + (n-1)/n (in + 2 out). The one process starts the kernels of all replicas: in the host's time.
     """
-    policy, samples, times = context.policy, context.micro_batch_size * ranks, context.times
+    policy, samples = context.policy, context.micro_batch_size * ranks
     links = group.intra
     if context.cluster.intra_node.name.startswith("pcie"):
         # A pipelined copy uses every link in one direction: the way through host memory costs it nothing.
@@ -186,7 +183,4 @@ def _through_first_device(context: StepContext, part: ParameterPart, group: Grou
     seconds = seconds + min_time_s(scatter, context.traffic.input_bytes * samples)
     outputs = context.traffic.output_elems * policy.activation.num_bytes * samples
     seconds = seconds + 2 * min_time_s(scatter, outputs)
-    share = float(constants("communication")["replica_host_share"])
-    host_s = times.host_s * (1.0 + share * (ranks - 1))
-    waiting_s = np.maximum(host_s - times.forward_s - times.backward_s - seconds, 0.0)
-    return Overlap(link_s=seconds, exposed_s=seconds + waiting_s, slowdown_s=np.zeros_like(waiting_s))
+    return fully_exposed(seconds)

@@ -60,8 +60,14 @@ class Stack:
     """ZeRO 1 and 2: new parameters are gathered during the next forward pass."""
     overlap_tensor: bool = False
     """Messages of tensor parallelism are cut up and hidden behind the products (user buffers, async TP)."""
+    overlap_experts: bool = False
+    """Interleaved pipelines hide messages of the experts behind another micro batch (combined 1F1B)."""
     real_input: bool = False
     """A real input pipeline feeds the step, rather than tensors already in memory."""
+    loader: str = ""
+    """What decodes and augments the samples (cost/data/input.toml); empty where they are in memory."""
+    loader_cores: float = 0.0
+    """Cores of a node that do it; 0 for those of the node type."""
     fused_kernels: bool = False
     """Hand-written kernels join what stands between products: bias with GELU, dropout with the residual sum,
     norms with casts (Megatron, Transformer Engine)."""

@@ -206,7 +206,7 @@ def compiler_rates(compiler: str) -> CompilerRates:
     """Rates of a compiler of `cost/data/kernels.toml`; one that is not listed counts as none.
 
     >>> compiler_rates("none")
-    CompilerRates(fusion=1.0, host=4.5)
+    CompilerRates(fusion=1.0, host=9.0)
     """
     table = constants("kernels")["compilers"]
     entry = table.get(compiler, table["none"])

@@ -53,6 +53,8 @@ class StackProfile:
     """Year from which ZeRO 1 and 2 gather parameters during the forward pass; None if never."""
     overlap_tensor_from: float | None = None
     """Year from which messages of tensor parallelism hide behind products; None if never."""
+    overlap_experts_from: float | None = None
+    """Year from which interleaved pipelines hide the experts' messages behind another micro batch."""
 
     def stack(
         self,
@@ -64,8 +66,11 @@ class StackProfile:
         fused_optimizer: bool | None = None,
         unpadded_sequences: bool | None = None,
         real_input: bool | None = None,
+        loader: str | None = None,
+        loader_cores: float = 0.0,
     ) -> Stack:
         """The `Stack` of this profile with whatever is known about the run put in."""
+        fed = self.real_input if real_input is None else real_input
         year = self.framework_year if framework_year is None else framework_year
         return Stack(
             profile=self.name,
@@ -83,11 +88,24 @@ class StackProfile:
             overlap_gradients=_since(self.overlap_gradients_from, year),
             overlap_parameters=_since(self.overlap_parameters_from, year),
             overlap_tensor=_since(self.overlap_tensor_from, year),
-            real_input=self.real_input if real_input is None else real_input,
+            overlap_experts=_since(self.overlap_experts_from, year),
+            real_input=fed,
+            loader=(loader or usual_loader(self.name, framework or self.framework)) if fed else "",
+            loader_cores=loader_cores,
             fused_kernels=self.fused_kernels,
             host_per_layer_s=self.host_per_layer_s,
             host_per_tensor_s=self.host_per_tensor_s,
         )
+
+
+def usual_loader(profile: str, framework: str) -> str:
+    """The loader that a stack, else a framework, usually has.
+
+    >>> usual_loader("pytorch-eager", "pytorch")
+    'pil'
+    """
+    usual: Mapping[str, str] = constants("input")["usual"]
+    return usual.get(profile, usual.get(framework, usual["other"]))
 
 
 def _since(start: float | None, year: float) -> bool:

@@ -19,16 +19,17 @@ from ..precision.quantization import amax_exchange, gathered_bytes
 from .axes import PassTimes, StepContext, as_seen, group_of, lines_of
 from .collectives import all_reduce_lines, min_time_s
 from .communication import AXES, MODEL_AXES, communication
-from .compute import ComputeCosts, compute_costs, first_slowest
+from .compute import ComputeCosts, compute_costs, first_slowest, longer_of
 from .constants import constants
 from .data_axis import ParameterPart
+from .input import input_s
 from .job import JobGroup, Stack, TimingScope
 from .memory import memory_of, total_bytes
 from .optimizer import MatrixWeights, OptimizerForm, offload_s, optimizer_terms, optimizer_work
 from .overlap import GradientSchedule, fully_exposed, gradient_schedule
 from .roofline import kernel_model_of, product_flops_per_s
 from .stragglers import straggler_share
-from .terms import EXPOSED_TERMS, HOST_STALL, TERMS
+from .terms import DATA_STALL, EXPOSED_TERMS, HOST_STALL, TERMS
 from .traffic import traffic_of
 
 _TINY_S = 1e-12
@@ -68,13 +69,17 @@ def price(group: JobGroup) -> StepCosts:
     compute = compute_costs(step, group, kernel_model_of(group))
     local = local_parameters(compute)
     exposed, link_seconds = _communication_terms(group, compute, local)
-    # While the device waits for the network the host catches up: a step is max(host, kernels + exposed).
+    # While the device waits for the network the host catches up: the step is the longer of the two.
+    rounds = group.layout.num_micro_batches
     waits_s = reduce(np.add, exposed.values()) - exposed["pipeline_bubble_s"]
-    stall_s = np.maximum(compute.terms[HOST_STALL] - waits_s, 0.0)
+    busy_s = compute.busy_s * rounds + waits_s
+    stall_s = longer_of(busy_s, compute.host_s * rounds) - busy_s
     found = {**compute.terms, HOST_STALL: stall_s, **_optimizer_terms(group, local), **exposed}
     terms = {term.name: found.pop(term.name) for term in TERMS if term.name in found}
     assert not found, f"terms that cost/terms.py does not list: {sorted(found)}"
     terms["straggler_s"] = _straggler_s(group, terms)
+    step_s: Floats = reduce(np.add, terms.values())
+    terms[DATA_STALL] = longer_of(step_s, input_s(group)) - step_s
     return StepCosts(
         terms=terms,
         link_seconds=link_seconds,
@@ -258,7 +263,6 @@ def _pass_times(compute: ComputeCosts) -> PassTimes:
         forward_s=compute.forward_s,
         backward_s=backward_s,
         backward_kernel_s=kernels_s * stretch[:, None],
-        host_s=compute.host_s,
     )
 
 

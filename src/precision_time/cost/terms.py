@@ -59,6 +59,7 @@ REST = "memory_bound_s"
 """Counts the kernels whose class no other term has."""
 CASTS = "casts_s"
 HOST_STALL = "host_stall_s"
+DATA_STALL = "data_stall_s"
 TERMS = tuple(
     StepTerm(
         name=name,

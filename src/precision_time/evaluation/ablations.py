@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ..cost.compute import longer_of
 from ..cost.terms import EXPOSED_TERMS, KERNEL_TERMS
 from ..io import packaged_toml
 from ..learn.table import JobTable
@@ -102,9 +103,9 @@ def without_shapes(priced: PricedCorpus) -> JobTable:
         for name, seconds in terms.items()
     }
     # Where kernels get shorter the host shows again.
-    scaled["host_stall_s"] = terms["host_stall_s"] + np.maximum(
-        np.maximum(host_s - kernels_s * priced.shape_ratio, 0.0) - np.maximum(host_s - kernels_s, 0.0), 0.0
-    )
+    shorter_s = kernels_s * priced.shape_ratio
+    shows_s = (longer_of(shorter_s, host_s) - shorter_s) - (longer_of(kernels_s, host_s) - kernels_s)
+    scaled["host_stall_s"] = terms["host_stall_s"] + np.maximum(shows_s, 0.0)
     return without(with_terms(jobs, scaled), SHAPE_FEATURES)
 
 

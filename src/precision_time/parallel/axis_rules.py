@@ -167,6 +167,8 @@ def check_experts(layout: Layout, num_experts: int) -> None:
         "ep": ep > 1,
         "expert_tp": layout.expert_tp is not None,
         "expert_capacity": layout.expert_capacity != 0,
+        "expert_nodes": layout.expert_nodes != 0,
+        "expert_overlap": layout.expert_overlap,
     }
     if num_experts == 0 and any(stated.values()):
         named = ", ".join(f"{name}={getattr(layout, name):g}" for name, given in stated.items() if given)
@@ -175,6 +177,11 @@ def check_experts(layout: Layout, num_experts: int) -> None:
         raise LayoutError(
             f"expert_capacity={layout.expert_capacity:g} must not be below 0. To fix: 0 drops no tokens, "
             "1.25 leaves a quarter more tokens than an even share."
+        )
+    if layout.expert_nodes < 0:
+        raise LayoutError(
+            f"expert_nodes={layout.expert_nodes} must not be below 0. To fix: expert_nodes=4 (DeepSeek-V3), "
+            "or 0 to send a token once per expert."
         )
     if ep == 1 and layout.expert_tp is None:
         return

@@ -81,6 +81,10 @@ class Layout:
     context_method: ContextMethod = ContextMethod.RING
     expert_capacity: float = 0.0
     """Tokens that an expert takes, relative to an even share; 0: dropless."""
+    expert_nodes: int = 0
+    """Most nodes that a token goes to, over the network once each (DeepSeek-V3: 4); 0: once per expert."""
+    expert_overlap: bool = False
+    """Messages of the experts hide behind another micro batch (DualPipe, combined 1F1B)."""
     micro_batch_size: float = 1.0
     """Samples per forward pass and model replica (per data-parallel rank)."""
     num_micro_batches: int = 1

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
 from ..corpus.measurement import Measurement
 from ..corpus.store import corpus_store
+from ..cost.input import feed_of
 from ..cost.job import Job, group_of_jobs
 from ..cost.roofline import peak_flops_per_s
 from ..cost.step import StepCosts, price
-from ..cost.terms import EXPOSED_TERMS
+from ..cost.terms import DATA_STALL, EXPOSED_TERMS, HOST_STALL
 from ..diagnostics import Diagnostics
 from ..learn.artifact import TrainedPredictor
 from ..learn.calibration.calibration import Calibration
@@ -25,6 +27,8 @@ from .prediction import Interval, NearestMeasurement, Prediction
 from .remedies import memory_of_job, suggest_fit
 
 _SHOWN = 3
+_BOUND_SHARE = 0.15
+"""Share of a step from which what the device waits for is named as the bound."""
 _LEAST_SIMILARITY = 0.05
 _BACKWARD_FLOPS = 2.0
 """Backward FLOPs relative to forward, the convention of model FLOPs utilization (PaLM, appendix B)."""
@@ -58,6 +62,8 @@ def predict_job(
         coverage: Probability that the interval holds, 0..1.
         calibration: To the caller's cluster; None for the predictor as it ships.
     """
+    if length.input_samples_per_s is not None:  # a known rate takes the place of the modeled feed
+        job = replace(job, stack=replace(job.stack, loader=""))
     group = group_of_jobs([job])
     costs = price(group)
     reference = on_reference(job)
@@ -74,6 +80,8 @@ def predict_job(
     memory = memory_of_job(job)
     needed = sum(memory.values())
     run = run_times(job, length, step_time_s)
+    terms = corrected_terms(costs, times) | ({DATA_STALL: wait_s} if wait_s else {})
+    _name_bound(job, terms, step_time_s, found)
     _warn_of_weak_answer(job, new_kinds(times.corrected.novelty[0]), predictor, found)
     if needed > job.cluster.device.memory_bytes:
         found.warn("memory", *suggest_fit(job))
@@ -88,7 +96,7 @@ def predict_job(
         micro_batch_size=layout.micro_batch_size,
         global_batch_size=layout.global_batch_size,
         step_time_s=step_time_s,
-        terms=corrected_terms(costs, times) | ({"data_stall_s": wait_s} if wait_s else {}),
+        terms=terms,
         interval=Interval(
             low_s=max(float(times.low_s[0]), fed_s),
             high_s=max(float(times.high_s[0]), fed_s),
@@ -124,6 +132,29 @@ def corrected_terms(costs: StepCosts, times: StepTimes) -> dict[str, float]:
     largest = max(terms, key=lambda name: terms[name])
     terms[largest] += float(times.step_time_s[0]) - math.fsum(terms.values())
     return terms
+
+
+def _name_bound(job: Job, terms: Mapping[str, float], step_time_s: float, found: Diagnostics) -> None:
+    """Warn where the device is not what the step waits for."""
+    if terms.get(DATA_STALL, 0.0) > _BOUND_SHARE * step_time_s:
+        found.warn("input-bound", _input_bound(job))
+    elif terms.get(HOST_STALL, 0.0) > _BOUND_SHARE * step_time_s:
+        found.warn(
+            "host-bound",
+            "Host-bound: starting the kernels takes longer than running them; a faster device will hardly "
+            "help. To fix: a larger batch, or compiler=inductor or cudagraphs.",
+        )
+
+
+def _input_bound(job: Job) -> str:
+    feed = feed_of(job.workload, job.cluster, job.stack)
+    if feed.core_s == 0.0:
+        return "Input-bound: the step waits for its input; a faster device will not help."
+    return (
+        f"Input-bound: {feed.loader} on {feed.cores:g} cores delivers about {feed.samples_per_s:,.0f} "
+        f"{job.workload.sample_unit}s/s ({feed.kind}); a faster device will not help. To fix: more cores "
+        "(cpus=, per host) or a loader that leaves less to them (loader=dali)."
+    )
 
 
 def model_flops_utilization(job: Job, step_time_s: float) -> float | None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..cost.input import SYNTHETIC
 from ..cost.job import Job, Stack, group_of_jobs
 from ..cost.memory import memory_of, total_bytes
 from ..cost.stacks import StackProfile, framework_profile, get_stack_profile, usual_profile
@@ -263,8 +264,34 @@ def stack_of(request: RequestFields, family: str, device: Device, found: Diagnos
         channels_last=request.channels_last,
         fused_optimizer=request.fused_optimizer,
         unpadded_sequences=request.unpadded_sequences,
-        real_input=request.real_input,
+        real_input=_real_input(request),
+        loader=request.loader,
+        loader_cores=float(request.cpus or _inventory_cores(request.cluster)),
     )
+
+
+def _inventory_cores(given: Cluster | ClusterResources | None) -> float:
+    """Cores of the smallest host of an inventory, half of its threads; 0 where it does not say."""
+    hosts = given.computing if isinstance(given, ClusterResources) else ()
+    return min((float(host.cores or 0) / 2.0 for host in hosts), default=0.0)
+
+
+def _real_input(request: RequestFields) -> bool | None:
+    """Whether a loader feeds the step: naming one, or its cores, says so.
+
+    Raises:
+        ConfigError: If `real_input` says otherwise.
+    """
+    if request.loader is None and request.cpus is None:
+        return request.real_input
+    fed = request.loader != SYNTHETIC
+    if request.real_input is not None and request.real_input is not fed:
+        given = f"loader={request.loader}" if request.loader else f"cpus={request.cpus}"
+        raise ConfigError(
+            f"real_input={request.real_input} and {given} contradict each other: a loader feeds real input, "
+            "synthetic input has none. To fix: leave out real_input."
+        )
+    return fed
 
 
 def stack_profile(stack: str | None, framework: str | None, family: str) -> StackProfile:

@@ -65,6 +65,15 @@ class LayoutOptions(BaseModel):
         Field(ge=0.0, le=1e7, allow_inf_nan=False),
         Option(help="Experts: tokens taken, relative to an even share; 0 drops none."),
     ] = 0.0
+    expert_nodes: Annotated[
+        NaturalNumber,
+        Option(
+            help="Experts: most nodes a token is sent to, once each (DeepSeek-V3: 4); 0: once per expert."
+        ),
+    ] = 0
+    expert_overlap: Annotated[
+        bool, Option(help="Experts: messages hide behind another micro batch (DualPipe, combined 1F1B).")
+    ] = False
     rank_order: Annotated[
         ListText | None,
         Option(
@@ -259,6 +268,18 @@ class RequestFields(BaseModel):
         Option(
             help="A real input pipeline feeds the step, not tensors in memory.", default="that of --stack"
         ),
+    ] = None
+    loader: Annotated[
+        Literal["synthetic", "pil", "tf.data", "dali", "ffcv"] | None,
+        WORD,
+        Option(
+            help="What decodes and augments samples on the host; synthetic for tensors in memory.",
+            default="usual for --stack with --real-input",
+        ),
+    ] = None
+    cpus: Annotated[
+        Count | None,
+        Option(help="Cores of a host that feed its devices.", default="those of --node-type"),
     ] = None
     scope: Annotated[
         TimingScope,

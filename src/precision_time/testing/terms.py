@@ -42,7 +42,6 @@ class TermSuite:
         """The cost model gives it, zero or not, in the order of the registry and in the sum of its group."""
         if term.group is TermGroup.INPUT:
             assert term.name in answer(DECODER, input_rate=1.0, **_QUESTION).terms
-            return
         costs = _costs()
         assert term.name in costs.terms, f"{term.name} is registered, and nothing computes it."
         assert list(costs.terms) == [each.name for each in TERMS if each.name in costs.terms]
@@ -50,9 +49,8 @@ class TermSuite:
 
     def test_is_a_feature_of_the_predictor(self, term: StepTerm) -> None:
         """Its share of the step is a column: a new term takes `precision-time train`."""
-        if term.group is not TermGroup.INPUT:  # those are added after the learned correction
-            names = shipped_predictor().correction.names
-            assert f"share.{term.name}" in names, "To fix: `precision-time train`."
+        names = shipped_predictor().correction.names
+        assert f"share.{term.name}" in names, "To fix: `precision-time train`."
 
     def test_is_explained(self, term: StepTerm) -> None:
         """Answers print its name: the glossary has an entry of that name."""
