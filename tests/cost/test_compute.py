@@ -118,7 +118,8 @@ def test_one_process_starts_the_kernels_of_all_devices():
         for n, engine in ((1, "dataparallel"), (4, "dataparallel"), (4, "ddp"))
     ]  # fmt: skip
     assert seconds[2] == seconds[0]
-    assert seconds[1] == pytest.approx(3.25 * seconds[0])
+    # One process with four threads: each more device adds seven tenths of the first.
+    assert seconds[1] == pytest.approx(3.1 * seconds[0])
 
 
 def test_host_time_is_launches_times_overhead():
