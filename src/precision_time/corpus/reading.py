@@ -57,15 +57,20 @@ def completed(row: Row, found: Findings) -> Row:
     """The row with every fitting rule of the table `completion` applied, in file order.
 
     A rule's `cells` fill empty cells, its `replace` corrects stated ones, its `parallelism` sets keys
-    of the parallelism column and takes those away that it sets to an empty text. Its `why` joins the
-    assumptions and its `doubt` the doubts.
+    of the parallelism column and takes those away that it sets to an empty text; its `sizes` fill those of
+    the model that are not stated. `devices_each` is how many devices the framework sees in one that the row
+    counts. Its `why` joins the assumptions and its `doubt` the doubts.
     """
     cells: dict[str, str] = {}
     parallelism: dict[str, Any] = {}
+    sizes: dict[str, Any] = {}
+    each = 1
     for rule in all_matches("completion", row.text):
         cells |= {name: text for name, text in rule.get("cells", {}).items() if not row.text(name)}
         cells |= rule.get("replace", {})
         parallelism |= rule.get("parallelism", {})
+        sizes |= rule.get("sizes", {})
+        each *= rule.get("devices_each", 1)
         if "why" in rule:
             found.assumptions.append(rule["why"])
         if "doubt" in rule:
@@ -74,6 +79,10 @@ def completed(row: Row, found: Findings) -> Row:
         merged = {**row.json_object("parallelism"), **parallelism}
         kept = {name: value for name, value in merged.items() if value != ""}
         cells["parallelism"] = json.dumps(kept, separators=(",", ":"))
+    if sizes:
+        cells["model_config"] = json.dumps({**sizes, **row.json_object("model_config")}, separators=(",", ":"))
+    if each != 1:
+        cells["devices"] = str(each * (row.count_or_none("devices") or 1))
     return row.with_cells(**cells) if cells else row
 
 

@@ -25,7 +25,7 @@ SCALED = {
     "link_gb_per_s": ("link_bandwidth_bytes_per_s", GIGA),
 }
 """Key of a data sheet's figure in TOML -> field of `Device`, factor to SI."""
-_VENDORS = "nvidia|amd|intel|habana|google|cloud|huawei|graphcore|aws|tesla|geforce"
+_VENDORS = "nvidia|amd|intel|habana|google|cloud|huawei|graphcore|aws|tesla|geforce|apple"
 _VENDOR_WORDS = re.compile(rf"^(?:{_VENDORS})[\s_-]+")
 _SEPARATORS = re.compile(r"[\s_\-./]+")
 
