@@ -263,12 +263,21 @@ def precision_and_variant(row: Row, stack: Stack, found: Findings) -> tuple[str,
 
 def model_sizes(row: Row, found: Findings) -> dict[str, Any]:
     """Sizes as stated, and those that follow from the dataset."""
-    stated = row.json_object("model_config")
+    stated = _with_adapter(row.json_object("model_config"))
     rule = first_match("sizes", row.text)
     if rule is None:
         return stated
     found.assumptions.append(f"sizes not stated: {rule['why']}")
     return {**rule["sizes"], **stated}
+
+
+def _with_adapter(stated: Mapping[str, Any]) -> dict[str, Any]:
+    """Rank and projections of an adapter under our names, where PEFT's configuration states them."""
+    targets = stated.get("target_modules")
+    if stated.get("peft_type") != "LORA" or not isinstance(targets, list) or not stated.get("r"):
+        return dict(stated)
+    projections = [str(name).removesuffix("_proj") for name in targets]
+    return {**stated, "lora_rank": stated["r"], "lora_targets": projections}
 
 
 def tokens_per_sample(row: Row, sizes: Mapping[str, Any], found: Findings) -> int | None:
