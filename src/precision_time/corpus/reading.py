@@ -297,7 +297,7 @@ def tokens_per_sample(row: Row, sizes: Mapping[str, Any], found: Findings) -> in
 
 def framework_name(row: Row) -> str:
     """Canonical framework name; empty where the row is silent."""
-    text = row.text("framework").lower()
+    text = row.text("framework").lower().partition(" (")[0]
     return _FRAMEWORKS.get(text, text)
 
 
