@@ -289,6 +289,30 @@ class ImageDiffusion(nn.Module):
         return F.mse_loss(self.unet(latents * 0.9 + noise * 0.1, time, text), noise)
 
 
+class AdaptedLinear(nn.Module):
+    """A frozen linear layer and the low-rank pair that is trained beside it."""
+
+    def __init__(self, base: nn.Linear, rank: int) -> None:
+        super().__init__()
+        self.base = base
+        self.down = nn.Linear(base.in_features, rank, bias=False)
+        self.up = nn.Linear(rank, base.out_features, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Sum of both."""
+        return self.base(x) + self.up(self.down(x))
+
+
+def with_adapters(unet: LatentUNet, rank: int = 4) -> LatentUNet:
+    """The U-Net frozen, with adapters on the projections of its attention (diffusers' and MindONE's rank 4)."""
+    unet.requires_grad_(False)
+    for module in unet.modules():
+        if isinstance(module, Attention):
+            for name in ("query", "key", "value", "out"):
+                setattr(module, name, AdaptedLinear(getattr(module, name), rank))
+    return unet
+
+
 class LargeLatentDiffusion(nn.Module):
     """SDXL (Podell et al. 2023) on stored latents and text embeddings."""
 
@@ -481,6 +505,26 @@ ENTRIES: dict[str, Entry] = {
         dataset="laion-5b-subset",
         image_size=512,
         aliases=("stable-diffusion-v1-4", "stable-diffusion-1-5", "sd15"),
+    ),
+    "stable-diffusion-v1-5-lora": _entry(
+        lambda: ImageDiffusion(
+            with_adapters(LatentUNet(context=768, heads=8)), TextEncoder(layers=12, width=768)
+        ),
+        _captioned(512),
+        dataset="laion-5b-subset",
+        image_size=512,
+    ),
+    "stable-diffusion-2-base-lora": _entry(
+        lambda: ImageDiffusion(with_adapters(LatentUNet()), TextEncoder()),
+        _captioned(512),
+        dataset="laion-5b-subset",
+        image_size=512,
+    ),
+    "stable-diffusion-2-1-lora": _entry(
+        lambda: ImageDiffusion(with_adapters(LatentUNet()), TextEncoder()),
+        _captioned(768),
+        dataset="laion-5b-subset",
+        image_size=768,
     ),
     "stable-diffusion-xl-base": _entry(
         LargeLatentDiffusion,
