@@ -96,10 +96,11 @@ def main() -> None:
             continue
         table = measured_table(own)
         ratio = table.jobs.analytical_s / table.measured_s
+        off, bias = np.mean(np.abs(ratio - 1)), -np.median(np.log(ratio))
         run = typical(own)
         answer = answer_s(run)
         print(
-            f"| {source} | {len(own)} | {np.mean(np.abs(ratio - 1)):.0%} | {-np.median(np.log(ratio)):+.2f} | "
+            f"| {source} | {len(own)} | {off:.0%} | {bias:+.2f} | "
             f"{run.model}, {run.num_devices} x {run.device}, {run.precision} | {run.step_time_s:.3g} | "
             f"{answer:.3g} | {answer / run.step_time_s - 1:+.0%} |",
             flush=True,

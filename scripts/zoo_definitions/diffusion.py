@@ -117,7 +117,9 @@ class LatentUNet(nn.Module):
                 return nn.Identity()
             return SpatialTransformer(width, context, depth=depths[level], heads=heads)
 
-        self.extra = nn.Sequential(nn.Linear(extra, 1280), nn.SiLU(), nn.Linear(1280, 1280)) if extra else None
+        self.extra = (
+            nn.Sequential(nn.Linear(extra, 1280), nn.SiLU(), nn.Linear(1280, 1280)) if extra else None
+        )
         self.time = nn.Sequential(nn.Linear(320, 1280), nn.SiLU(), nn.Linear(1280, 1280))
         self.enter = nn.Conv2d(4, widths[0], 3, padding=1)
         self.down, self.up = nn.ModuleList(), nn.ModuleList()
@@ -304,7 +306,7 @@ class AdaptedLinear(nn.Module):
 
 
 def with_adapters(unet: LatentUNet, rank: int = 4) -> LatentUNet:
-    """The U-Net frozen, with adapters on the projections of its attention (diffusers' and MindONE's rank 4)."""
+    """The U-Net frozen, with adapters of diffusers' and MindONE's rank 4 on its attention."""
     unet.requires_grad_(False)
     for module in unet.modules():
         if isinstance(module, Attention):

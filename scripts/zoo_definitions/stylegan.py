@@ -28,7 +28,9 @@ def _act(x: Tensor) -> Tensor:
 class ModulatedConv(nn.Module):
     """Convolution whose input channels are scaled by a style and whose output is normalised by it."""
 
-    def __init__(self, inp: int, out: int, kernel: int = 3, *, up: bool = False, demodulate: bool = True) -> None:
+    def __init__(
+        self, inp: int, out: int, kernel: int = 3, *, up: bool = False, demodulate: bool = True
+    ) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(out, inp, kernel, kernel))
         self.bias = nn.Parameter(torch.empty(out))

@@ -87,10 +87,14 @@ class PooledPyramid(nn.Module):
 class Trunk(nn.Module):
     """Backbone and path aggregation of all three families: maps from stride 8 to the last."""
 
-    def __init__(self, block: type[nn.Module], widths: Sequence[int], depths: Sequence[int], stem: int) -> None:
+    def __init__(
+        self, block: type[nn.Module], widths: Sequence[int], depths: Sequence[int], stem: int
+    ) -> None:
         super().__init__()
         self.stem = nn.Sequential(
-            nn.Conv2d(3, widths[0], stem, 2, (stem - 1) // 2, bias=False), nn.BatchNorm2d(widths[0]), nn.SiLU()
+            nn.Conv2d(3, widths[0], stem, 2, (stem - 1) // 2, bias=False),
+            nn.BatchNorm2d(widths[0]),
+            nn.SiLU(),
         )
         stages: list[nn.Module] = []
         for inp, out, depth in zip(widths, widths[1:], depths, strict=False):

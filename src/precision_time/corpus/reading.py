@@ -80,7 +80,9 @@ def completed(row: Row, found: Findings) -> Row:
         kept = {name: value for name, value in merged.items() if value != ""}
         cells["parallelism"] = json.dumps(kept, separators=(",", ":"))
     if sizes:
-        cells["model_config"] = json.dumps({**sizes, **row.json_object("model_config")}, separators=(",", ":"))
+        cells["model_config"] = json.dumps(
+            {**sizes, **row.json_object("model_config")}, separators=(",", ":")
+        )
     if each != 1:
         cells["devices"] = str(each * (row.count_or_none("devices") or 1))
     return row.with_cells(**cells) if cells else row
