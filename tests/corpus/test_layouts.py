@@ -77,9 +77,10 @@ def test_stated_schedules_are_read(layout_of):
         stated = f'{{"dp":1,"tp":1,"pp":8,"schedule":"{word}"}}'
         _, layout = layout_of(devices=8, parallelism=stated, batch_per_device=1, global_batch=64)
         assert layout.schedule is PipelineSchedule(schedule)
-    chunks = '{"dp":1,"tp":1,"pp":8,"virtual_pp":2,"schedule":"1f1b"}'
-    _, layout = layout_of(devices=8, parallelism=chunks, batch_per_device=1, global_batch=64)
-    assert layout.schedule is PipelineSchedule.INTERLEAVED
+    for chunks in ('"virtual_pp":2,"schedule":"1f1b"', '"schedule":"Interleaved 1F1B"'):
+        stated = f'{{"dp":1,"tp":1,"pp":8,{chunks}}}'
+        _, layout = layout_of(devices=8, parallelism=stated, batch_per_device=1, global_batch=64)
+        assert (layout.schedule, layout.virtual_pp) == (PipelineSchedule.INTERLEAVED, 2)
 
 
 def test_cores_of_a_chip_are_devices_where_the_framework_sees_them(layout_of):

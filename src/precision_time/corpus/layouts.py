@@ -93,7 +93,8 @@ def infer_layout(
     if not _complete_batches(batches, dp, seq_len, big=pp > 1):
         return None
     assert batches.micro is not None and batches.accumulation is not None
-    virtual_pp = _degree(parallelism, "virtual_pp") or 1
+    schedule, chunks = _schedule(row, parallelism, pp)
+    virtual_pp = (_degree(parallelism, "virtual_pp") or chunks) if pp > 1 else 1
     expert_tp = _degree(parallelism, "expert_tp") or _degree(parallelism, "etp")
     zero_stage = _zero_stage(parallelism, profile, row) if dp > 1 else 0
     checkpointing, share = _checkpointing(row, parallelism)
@@ -109,7 +110,7 @@ def infer_layout(
         offload=_offload(parallelism),
         virtual_pp=virtual_pp,
         stage_layers=_stage_layers(parallelism, pp),
-        schedule=_schedule(row, parallelism, virtual_pp),
+        schedule=PipelineSchedule.INTERLEAVED if virtual_pp > 1 else schedule,
         sequence_parallel=tp > 1
         and profile.sequence_parallel_from is not None
         and year >= profile.sequence_parallel_from,
@@ -360,13 +361,13 @@ def _shard_size(parallelism: Mapping[str, Any], num_devices: int, split: int, da
     return size if 0 < size < data_ranks and data_ranks % size == 0 else 0
 
 
-def _schedule(row: Row, parallelism: Mapping[str, Any], virtual_pp: int) -> PipelineSchedule:
-    """The stated schedule; chunks per stage are interleaved whatever it says."""
-    if virtual_pp > 1:
-        return PipelineSchedule.INTERLEAVED
+def _schedule(row: Row, parallelism: Mapping[str, Any], pp: int) -> tuple[PipelineSchedule, int]:
+    """The stated schedule, and its chunks per stage where the row does not count them."""
     word = str(parallelism.get("schedule", "")).lower()
-    rule = first_match("schedule_word", row.with_cells(word=word).text) if word else None
-    return PipelineSchedule(rule["schedule"]) if rule else PipelineSchedule.ONE_F_ONE_B
+    rule = first_match("schedule_word", row.with_cells(word=word).text) if word and pp > 1 else None
+    if rule is None:
+        return PipelineSchedule.ONE_F_ONE_B, 1
+    return PipelineSchedule(rule["schedule"]), int(rule.get("chunks", 1))
 
 
 def _offload(parallelism: Mapping[str, Any]) -> Offload:
