@@ -1,8 +1,10 @@
 """Builds the zoo of pre-captured graphs: timm models of zoo_models.csv and the zoo_definitions.
 
-Resumable: each graph is written to a work folder first, and only what is missing there is captured.
+Resumable: each graph is written to a work folder first, and only what is missing there is captured. `--add`
+fills the folder from the shipped archive first, so that only new models are captured.
 
     python scripts/build_zoo.py                      everything that is missing, then the archive
+    python scripts/build_zoo.py --add                only what the shipped archive lacks, then the archive
     python scripts/build_zoo.py --only resnet50      capture one model again, then the archive
     python scripts/build_zoo.py --pack               only the archive from the parts
     python scripts/build_zoo.py --compare            captured against published parameters and GMACs
@@ -42,7 +44,7 @@ from precision_time.workload.capture.timm_models import (  # noqa: E402
     resolve_timm_name,
     timm_capturer,
 )
-from precision_time.workload.graph import PRODUCT_CLASSES, OpClass, OpGraph, graph_to_json  # noqa: E402
+from precision_time.workload.graph import PRODUCT_CLASSES, OpClass, OpGraph, graph_from_json, graph_to_json  # noqa: E402
 from precision_time.workload.zoo import ZOO_SCHEMA_VERSION, graph_member, zoo_path  # noqa: E402
 
 BATCHES = (101, 103)
@@ -121,6 +123,28 @@ class Parts:
     def done(self, name: str, image_size: int | None) -> bool:
         """Whether the graph is there."""
         return self.path(name, image_size).exists()
+
+    def unpack(self, archive_path: Path) -> None:
+        """Takes over every graph of an archive that the folder lacks."""
+        with zipfile.ZipFile(archive_path) as archive:
+            entries = json.loads(archive.read("index.json"))["entries"]
+            for member in archive.namelist():
+                target = self.folder / member.removeprefix("graphs/")
+                if member == "index.json" or target.exists():
+                    continue
+                graph = json.loads(archive.read(member))
+                body = entries[graph["name"]]
+                meta = {key: body[key] for key in ENTRY_META if key in body}
+                if "kind" not in body:
+                    meta["aliases"] = [n for n, b in entries.items() if b.get("graph") == graph["name"]]
+                self._write(
+                    target,
+                    {
+                        "graph": graph,
+                        "summary": summary(graph_from_json(graph)),
+                        "meta": {} if "kind" in body else meta,
+                    },
+                )
 
     def forget(self, name: str) -> None:
         """Removes all sizes of a model."""
@@ -387,6 +411,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=zoo_path())
     parser.add_argument("--only", help="capture this model again")
     parser.add_argument("--pack", action="store_true", help="only write the archive")
+    parser.add_argument("--add", action="store_true", help="start from the shipped archive")
     parser.add_argument("--compare", action="store_true", help="only print deviations")
     parser.add_argument(
         "--shard", default="0/1", help="I/N: capture every N-th model, starting with the I-th"
@@ -396,6 +421,8 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     parts = Parts(options.work)
+    if options.add:
+        parts.unpack(zoo_path())
     if options.compare:
         return compare(parts)
     import_timm()

@@ -35,11 +35,11 @@ class TimedResidual(nn.Module):
 
 
 class Attention(nn.Module):
-    """Multi-head attention with heads of 64, over itself or over the text."""
+    """Multi-head attention, over itself or over the text; heads of 64 unless their number is given."""
 
-    def __init__(self, width: int, context: int | None = None) -> None:
+    def __init__(self, width: int, context: int | None = None, *, heads: int | None = None) -> None:
         super().__init__()
-        self.heads = width // 64
+        self.heads = heads or width // 64
         self.query = nn.Linear(width, width, bias=False)
         self.key = nn.Linear(context or width, width, bias=False)
         self.value = nn.Linear(context or width, width, bias=False)
@@ -49,7 +49,7 @@ class Attention(nn.Module):
         """(batch, tokens, width)."""
 
         def split(y: Tensor) -> Tensor:
-            return y.unflatten(-1, (self.heads, 64)).transpose(1, 2)
+            return y.unflatten(-1, (self.heads, y.shape[-1] // self.heads)).transpose(1, 2)
 
         mixed = F.scaled_dot_product_attention(
             split(self.query(x)), split(self.key(context)), split(self.value(context))
@@ -57,36 +57,69 @@ class Attention(nn.Module):
         return self.out(mixed.transpose(1, 2).flatten(2))
 
 
-class SpatialTransformer(nn.Module):
-    """Self-attention, cross-attention and a gated feed-forward layer over all positions."""
+class TransformerBlock(nn.Module):
+    """Self-attention, cross-attention and a gated feed-forward layer."""
 
-    def __init__(self, width: int, context: int) -> None:
+    def __init__(self, width: int, context: int, heads: int | None) -> None:
+        super().__init__()
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(3))
+        self.self_attention = Attention(width, heads=heads)
+        self.cross_attention = Attention(width, context, heads=heads)
+        self.gate = nn.Linear(width, 8 * width)
+        self.down = nn.Linear(4 * width, width)
+
+    def forward(self, h: Tensor, text: Tensor) -> Tensor:
+        """Same shape."""
+        y = self.norms[0](h)
+        h = h + self.self_attention(y, y)
+        h = h + self.cross_attention(self.norms[1](h), text)
+        value, gate = self.gate(self.norms[2](h)).chunk(2, -1)
+        return h + self.down(value * F.gelu(gate))
+
+
+class SpatialTransformer(nn.Module):
+    """Transformer blocks over all positions of a map."""
+
+    def __init__(self, width: int, context: int, *, depth: int = 1, heads: int | None = None) -> None:
         super().__init__()
         self.norm = nn.GroupNorm(32, width)
         self.enter, self.leave = nn.Linear(width, width), nn.Linear(width, width)
-        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(3))
-        self.self_attention = Attention(width)
-        self.cross_attention = Attention(width, context)
-        self.gate = nn.Linear(width, 8 * width)
-        self.down = nn.Linear(4 * width, width)
+        self.blocks = nn.ModuleList(TransformerBlock(width, context, heads) for _ in range(depth))
 
     def forward(self, x: Tensor, text: Tensor) -> Tensor:
         """Same shape."""
         batch, width, high, wide = x.shape
         h = self.enter(self.norm(x).flatten(2).transpose(1, 2))
-        y = self.norms[0](h)
-        h = h + self.self_attention(y, y)
-        h = h + self.cross_attention(self.norms[1](h), text)
-        value, gate = self.gate(self.norms[2](h)).chunk(2, -1)
-        h = h + self.down(value * F.gelu(gate))
+        for block in self.blocks:
+            h = block(h, text)
         return x + self.leave(h).transpose(1, 2).reshape(batch, width, high, wide)
 
 
 class LatentUNet(nn.Module):
-    """U-Net of Stable Diffusion 2 (Rombach et al. 2022): widths 320, 640, 1280, 1280, text width 1024."""
+    """U-Net of Stable Diffusion 2 (Rombach et al. 2022): widths 320, 640, 1280, 1280, text width 1024.
 
-    def __init__(self, widths: tuple[int, ...] = (320, 640, 1280, 1280), context: int = 1024) -> None:
+    `depths` are the transformer blocks of each level, `extra` the width of a further conditioning vector.
+    """
+
+    def __init__(
+        self,
+        widths: tuple[int, ...] = (320, 640, 1280, 1280),
+        context: int = 1024,
+        *,
+        depths: tuple[int, ...] = (1, 1, 1, 0),
+        heads: int | None = None,
+        extra: int = 0,
+    ) -> None:
         super().__init__()
+
+        def attention(level: int, width: int) -> nn.Module:
+            if not depths[level]:
+                return nn.Identity()
+            return SpatialTransformer(width, context, depth=depths[level], heads=heads)
+
+        self.extra = (
+            nn.Sequential(nn.Linear(extra, 1280), nn.SiLU(), nn.Linear(1280, 1280)) if extra else None
+        )
         self.time = nn.Sequential(nn.Linear(320, 1280), nn.SiLU(), nn.Linear(1280, 1280))
         self.enter = nn.Conv2d(4, widths[0], 3, padding=1)
         self.down, self.up = nn.ModuleList(), nn.ModuleList()
@@ -94,31 +127,37 @@ class LatentUNet(nn.Module):
         last = len(widths) - 1
         for level, width in enumerate(widths):
             for _ in range(2):
-                attention = SpatialTransformer(width, context) if level < last else nn.Identity()
-                self.down.append(nn.ModuleList((TimedResidual(inp, width), attention)))
+                self.down.append(nn.ModuleList((TimedResidual(inp, width), attention(level, width))))
                 inp = width
                 kept.append(width)
             if level < last:
                 self.down.append(nn.Conv2d(width, width, 3, 2, 1))
                 kept.append(width)
         self.middle = nn.ModuleList(
-            (TimedResidual(inp, inp), SpatialTransformer(inp, context), TimedResidual(inp, inp))
+            (
+                TimedResidual(inp, inp),
+                SpatialTransformer(inp, context, depth=max(depths[last], 1), heads=heads),
+                TimedResidual(inp, inp),
+            )
         )
         for level, width in reversed(list(enumerate(widths))):
             for _ in range(3):
-                attention = SpatialTransformer(width, context) if level < last else nn.Identity()
-                self.up.append(nn.ModuleList((TimedResidual(inp + kept.pop(), width), attention)))
+                self.up.append(
+                    nn.ModuleList((TimedResidual(inp + kept.pop(), width), attention(level, width)))
+                )
                 inp = width
             if level:
                 self.up.append(nn.Conv2d(width, width, 3, padding=1))
         self.norm = nn.GroupNorm(32, widths[0])
         self.leave = nn.Conv2d(widths[0], 4, 3, padding=1)
 
-    def forward(self, x: Tensor, time: Tensor, text: Tensor) -> Tensor:
+    def forward(self, x: Tensor, time: Tensor, text: Tensor, vector: Tensor | None = None) -> Tensor:
         """Predicted noise."""
         steps = torch.exp(torch.arange(160, device=x.device) * -0.0576)
         angles = time[:, None].float() * steps
         embedded = self.time(torch.cat((angles.cos(), angles.sin()), 1))
+        if self.extra is not None and vector is not None:
+            embedded = embedded + self.extra(vector)
         x = self.enter(x)
         kept = [x]
         for part in self.down:
@@ -138,6 +177,49 @@ class LatentUNet(nn.Module):
         residual, attention = part
         x = residual(x, embedded)
         return attention(x, text) if isinstance(attention, SpatialTransformer) else x
+
+
+class ImageEncoder(nn.Module):
+    """Encoder of Stable Diffusion's autoencoder: widths 128, 256, 512, 512, two residual units each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layers: list[nn.Module] = [nn.Conv2d(3, 128, 3, padding=1)]
+        inp = 128
+        for level, width in enumerate((128, 256, 512, 512)):
+            for _ in range(2):
+                layers.append(PlainResidual(inp, width))
+                inp = width
+            if level < 3:
+                layers.append(nn.Conv2d(width, width, 3, 2, 1))
+        self.body = nn.Sequential(*layers)
+        self.before, self.after = PlainResidual(512, 512), PlainResidual(512, 512)
+        self.norm = nn.GroupNorm(32, 512)
+        self.attention = Attention(512, heads=1)
+        self.leave = nn.Sequential(nn.GroupNorm(32, 512), nn.SiLU(), nn.Conv2d(512, 8, 3, padding=1))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Latents of four channels."""
+        x = self.before(self.body(images))
+        h = self.norm(x).flatten(2).transpose(1, 2)
+        x = x + self.attention(h, h).transpose(1, 2).reshape(x.shape)
+        mean, _ = self.leave(self.after(x)).chunk(2, 1)
+        return mean
+
+
+class PlainResidual(nn.Module):
+    """Group norm, SiLU, convolution twice."""
+
+    def __init__(self, inp: int, out: int) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.GroupNorm(32, inp), nn.GroupNorm(32, out)
+        self.conv1, self.conv2 = nn.Conv2d(inp, out, 3, padding=1), nn.Conv2d(out, out, 3, padding=1)
+        self.shortcut = nn.Conv2d(inp, out, 1) if inp != out else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Residual sum."""
+        h = self.conv2(F.silu(self.norm2(self.conv1(F.silu(self.norm1(x))))))
+        return self.shortcut(x) + h
 
 
 class TextEncoder(nn.Module):
@@ -166,7 +248,8 @@ class TextEncoder(nn.Module):
         """(batch, 77, width)."""
         x = self.embed(tokens) + self.position
         for layer in self.layers:
-            q, k, v = layer["qkv"](layer["norm1"](x)).unflatten(-1, (3, 16, 64)).permute(2, 0, 3, 1, 4)
+            heads = (3, x.shape[-1] // 64, 64)
+            q, k, v = layer["qkv"](layer["norm1"](x)).unflatten(-1, heads).permute(2, 0, 3, 1, 4)
             mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
             x = x + layer["out"](mixed.transpose(1, 2).flatten(2))
             x = x + layer["down"](F.gelu(layer["up"](layer["norm2"](x))))
@@ -189,6 +272,60 @@ class LatentDiffusion(nn.Module):
         noise = torch.randn_like(latents)
         noisy = latents * 0.9 + noise * 0.1
         return F.mse_loss(self.unet(noisy, time, text), noise)
+
+
+class ImageDiffusion(nn.Module):
+    """One training step from images and captions: frozen autoencoder and text tower run in every step."""
+
+    def __init__(self, unet: LatentUNet, text: TextEncoder) -> None:
+        super().__init__()
+        self.unet = unet
+        self.encoder = ImageEncoder().requires_grad_(False)
+        self.text = text.requires_grad_(False)
+
+    def forward(self, images: Tensor, time: Tensor, tokens: Tensor) -> Tensor:
+        """Squared error of the noise."""
+        with torch.no_grad():
+            latents, text = self.encoder(images), self.text(tokens)
+        noise = torch.randn_like(latents)
+        return F.mse_loss(self.unet(latents * 0.9 + noise * 0.1, time, text), noise)
+
+
+class AdaptedLinear(nn.Module):
+    """A frozen linear layer and the low-rank pair that is trained beside it."""
+
+    def __init__(self, base: nn.Linear, rank: int) -> None:
+        super().__init__()
+        self.base = base
+        self.down = nn.Linear(base.in_features, rank, bias=False)
+        self.up = nn.Linear(rank, base.out_features, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Sum of both."""
+        return self.base(x) + self.up(self.down(x))
+
+
+def with_adapters(unet: LatentUNet, rank: int = 4) -> LatentUNet:
+    """The U-Net frozen, with adapters of diffusers' and MindONE's rank 4 on its attention."""
+    unet.requires_grad_(False)
+    for module in unet.modules():
+        if isinstance(module, Attention):
+            for name in ("query", "key", "value", "out"):
+                setattr(module, name, AdaptedLinear(getattr(module, name), rank))
+    return unet
+
+
+class LargeLatentDiffusion(nn.Module):
+    """SDXL (Podell et al. 2023) on stored latents and text embeddings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unet = LatentUNet((320, 640, 1280), 2048, depths=(0, 2, 10), extra=2816)
+
+    def forward(self, latents: Tensor, time: Tensor, text: Tensor, vector: Tensor) -> Tensor:
+        """Squared error of the noise."""
+        noise = torch.randn_like(latents)
+        return F.mse_loss(self.unet(latents * 0.9 + noise * 0.1, time, text, vector), noise)
 
 
 class DCGenerator(nn.Module):
@@ -315,6 +452,10 @@ def _latents(side: int, *, encoded: bool) -> Callable[[int], tuple[Tensor, ...]]
     return inputs
 
 
+def _captioned(side: int) -> Callable[[int], tuple[Tensor, ...]]:
+    return lambda batch: (image(batch, 3, side, side), index(batch), index(batch, 77))
+
+
 UNET_PARAMS = 865.91e6
 
 ENTRIES: dict[str, Entry] = {
@@ -340,6 +481,60 @@ ENTRIES: dict[str, Entry] = {
         _latents(32, encoded=True),
         dataset="laion-5b-subset",
         image_size=256,
+    ),
+    "stable-diffusion-2-base--images": _entry(
+        lambda: ImageDiffusion(LatentUNet(), TextEncoder()),
+        _captioned(512),
+        _params(UNET_PARAMS + 340.4e6 + 34.16e6, "SD 2: U-Net, text tower less one layer, encoder 34.16M"),
+        dataset="laion-5b-subset",
+        image_size=512,
+    ),
+    "stable-diffusion-2-1": _entry(
+        lambda: ImageDiffusion(LatentUNet(), TextEncoder()),
+        _captioned(768),
+        _params(UNET_PARAMS + 340.4e6 + 34.16e6, "SD 2.1: U-Net, text tower less one layer, encoder 34.16M"),
+        dataset="laion-5b-subset",
+        image_size=768,
+        aliases=("stable-diffusion-2-1-768",),
+    ),
+    "stable-diffusion-v1-5": _entry(
+        lambda: ImageDiffusion(
+            LatentUNet(context=768, heads=8),
+            TextEncoder(layers=12, width=768),
+        ),
+        _captioned(512),
+        _params(859.52e6 + 123.06e6 + 34.16e6, "SD 1.5: U-Net 859.52M, CLIP-L text 123.06M, encoder 34.16M"),
+        dataset="laion-5b-subset",
+        image_size=512,
+        aliases=("stable-diffusion-v1-4", "stable-diffusion-1-5", "sd15"),
+    ),
+    "stable-diffusion-v1-5-lora": _entry(
+        lambda: ImageDiffusion(
+            with_adapters(LatentUNet(context=768, heads=8)), TextEncoder(layers=12, width=768)
+        ),
+        _captioned(512),
+        dataset="laion-5b-subset",
+        image_size=512,
+    ),
+    "stable-diffusion-2-base-lora": _entry(
+        lambda: ImageDiffusion(with_adapters(LatentUNet()), TextEncoder()),
+        _captioned(512),
+        dataset="laion-5b-subset",
+        image_size=512,
+    ),
+    "stable-diffusion-2-1-lora": _entry(
+        lambda: ImageDiffusion(with_adapters(LatentUNet()), TextEncoder()),
+        _captioned(768),
+        dataset="laion-5b-subset",
+        image_size=768,
+    ),
+    "stable-diffusion-xl-base": _entry(
+        LargeLatentDiffusion,
+        lambda batch: (real(batch, 4, 128, 128), index(batch), real(batch, 77, 2048), real(batch, 2816)),
+        _params(2567.46e6, "stabilityai/stable-diffusion-xl-base-1.0, U-Net 2567.46M"),
+        dataset="laion-5b-subset",
+        image_size=1024,
+        aliases=("sdxl", "stable-diffusion-xl", "stable-diffusion-xl-base-1.0"),
     ),
     "dcgan": _entry(
         DCGAN,

@@ -232,14 +232,16 @@ def _reference(quantity: str, value: float, source: str, tolerance: float = 0.01
     return Reference(quantity=quantity, value=value, source=source, tolerance=tolerance)
 
 
-def _torchvision(name: str, params: float, gmacs: float, **changes: Any) -> Entry:
+def _torchvision(
+    name: str, params: float, gmacs: float, *, options: dict[str, Any] | None = None, **changes: Any
+) -> Entry:
     def build() -> nn.Module:
         from precision_time.workload.capture.timm_models import import_torchvision
 
         import_torchvision()
         import torchvision
 
-        return torchvision.models.get_model(name, weights=None)
+        return torchvision.models.get_model(name, weights=None, **(options or {}))
 
     references = (
         _reference("params", params, f"torchvision {name}: num_params of its weights", 1e-4),
@@ -252,6 +254,13 @@ NVIDIA_EFFICIENT: dict[str, Any] = {"optimizer": "rmsprop"}
 
 ENTRIES: dict[str, Entry] = {
     "alexnet": _torchvision("alexnet", 61_100_840, 0.714),
+    "googlenet": _torchvision(
+        "googlenet",
+        6_624_904,
+        1.498,
+        options={"aux_logits": False, "init_weights": False},
+        aliases=("inception_v1",),
+    ),
     "squeezenet1_0": _torchvision("squeezenet1_0", 1_248_424, 0.819),
     "squeezenet1_1": _torchvision("squeezenet1_1", 1_235_496, 0.349),
     "mnasnet0_5": _torchvision("mnasnet0_5", 2_218_512, 0.104),

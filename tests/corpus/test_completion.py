@@ -217,3 +217,14 @@ def test_networks_that_manage_hosts_are_not_the_fabric(imported_row, source, int
     )
     assert found.intra_node == expected[0]
     assert found.inter_node.removesuffix(" rail-optimized") == expected[1]
+
+
+def test_low_rank_adapters_are_read_from_their_configuration(imported_row):
+    config = {"peft_type": "LORA", "r": 10, "target_modules": ["gate_proj", "up_proj"]}
+    found = imported_row(
+        model="llama3.2-3b-lora", task="lm-finetune", dataset="metamathqa", model_config=config
+    )
+    assert found.task == "lora-finetune" and found.seq_len == 210
+    assert found.sizes["lora_rank"] == 10 and found.sizes["lora_targets"] == ["gate", "up"]
+    other = imported_row(model="llama3.2-3b-boft", task="lm-finetune", model_config={"peft_type": "BOFT"})
+    assert other.quality is Quality.UNUSABLE

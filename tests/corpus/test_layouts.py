@@ -3,7 +3,8 @@
 import pytest
 
 from precision_time.corpus.importer import read_measurements
-from precision_time.corpus.measurement import Measurement
+from precision_time.corpus.measurement import Measurement, Quality
+from precision_time.parallel.layout import PipelineSchedule
 
 
 @pytest.mark.parametrize(
@@ -26,3 +27,72 @@ def test_degrees_that_are_not_stated(write_csv, minimal, cells, degrees):
     assert isinstance(found, Measurement) and found.layout is not None
     layout = found.layout
     assert (layout.dp, layout.tp, layout.pp, layout.cp) == degrees
+
+
+@pytest.fixture
+def layout_of(write_csv, minimal):
+    """Measurement and layout of a language-model row with these cells."""
+
+    def read(**cells):
+        row = {**minimal, "task": "lm-pretrain", "model": "llama2-70b", "device": "H100-SXM5-80GB"}
+        row |= {"precision": "bf16-mixed", "seq_len": 4096, "batch_per_device": "", "step_time_s": 7, **cells}
+        (found,) = read_measurements(write_csv({key: str(value) for key, value in row.items()}))
+        assert isinstance(found, Measurement) and found.layout is not None
+        return found, found.layout
+
+    return read
+
+
+def test_replicas_of_a_sharded_model_are_no_context_parallelism(layout_of):
+    stated = '{"tp":1,"pp":1,"fsdp":true,"fsdp_degree":128,"dp":8}'
+    found, layout = layout_of(devices=1024, parallelism=stated, batch_per_device=2, global_batch=2048)
+    assert (layout.dp, layout.cp, layout.zero_stage, layout.shard_size) == (1024, 1, 3, 128)
+    assert found.quality is Quality.FINE
+
+
+def test_devices_that_no_degree_explains_are_replicas_and_doubtful(layout_of):
+    found, layout = layout_of(devices=64, parallelism='{"tp":4,"pp":8,"dp":1}', global_batch=256)
+    assert (layout.dp, layout.tp, layout.pp, layout.cp) == (2, 4, 8, 1)
+    assert found.quality is Quality.SUSPECT
+
+
+@pytest.mark.parametrize(
+    ("cells", "batches"),
+    [
+        ({"batch_per_device": 16, "global_batch": 64}, (4, 4)),  # of its own: one micro batch per stage
+        ({"batch_per_device": 2, "global_batch": 8}, (2, 1)),  # no more than there are samples
+        ({"batch_per_device": 16, "global_batch": 64, "grad_accum": 1}, (1, 16)),  # stated: one
+        ({"batch_per_device": 2, "global_batch": 64}, (8, 2)),  # the micro batch is stated
+        ({"batch_per_device": 16, "global_batch": 64, "source": "vtrain"}, (1, 16)),  # runs it in one piece
+    ],
+)
+def test_local_batch_of_a_pipeline_is_split(layout_of, cells, batches):
+    _, layout = layout_of(devices=32, parallelism='{"dp":4,"tp":2,"pp":4}', **cells)
+    assert (layout.num_micro_batches, layout.micro_batch_size) == batches
+
+
+def test_stated_schedules_are_read(layout_of):
+    words = {"1f1b": "1f1b", "gpipe": "gpipe", "ZeroBubble": "zero-bubble"}
+    for word, schedule in words.items():
+        stated = f'{{"dp":1,"tp":1,"pp":8,"schedule":"{word}"}}'
+        _, layout = layout_of(devices=8, parallelism=stated, batch_per_device=1, global_batch=64)
+        assert layout.schedule is PipelineSchedule(schedule)
+    for chunks in ('"virtual_pp":2,"schedule":"1f1b"', '"schedule":"Interleaved 1F1B"'):
+        stated = f'{{"dp":1,"tp":1,"pp":8,{chunks}}}'
+        _, layout = layout_of(devices=8, parallelism=stated, batch_per_device=1, global_batch=64)
+        assert (layout.schedule, layout.virtual_pp) == (PipelineSchedule.INTERLEAVED, 2)
+
+
+def test_cores_of_a_chip_are_devices_where_the_framework_sees_them(layout_of):
+    stated = '{"tp":8,"dp":64,"pp":1}'
+    cells = {"source": "aws-neuron", "model": "llama2-7b", "grad_accum": 16, "global_batch": 1024}
+    found, layout = layout_of(device="Trainium1", devices=256, parallelism=stated, **cells)
+    assert (found.device, found.num_devices) == ("NeuronCore-v2", 512)
+    assert (layout.dp, layout.tp, layout.micro_batch_size) == (64, 8, 1)
+
+
+def test_layers_on_several_devices_are_no_pipeline(layout_of):
+    stated = '{"dp":1,"device_map_layers":2}'
+    cells = {"model": "qwen2.5-7b-lora", "batch_per_device": 4, "global_batch": 4}
+    _, layout = layout_of(devices=2, parallelism=stated, **cells)
+    assert (layout.dp, layout.tp, layout.pp, layout.num_micro_batches) == (1, 1, 2, 1)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from precision_time.diagnostics import Diagnostics
 from precision_time.errors import UnknownNameError
 from precision_time.hardware.catalog import (
     canonical_device,
@@ -17,6 +18,8 @@ from precision_time.hardware.catalog import (
     known_devices,
 )
 from precision_time.hardware.device import Device
+from precision_time.request.request import Request
+from precision_time.request.resolve import cluster_of
 
 PUBLISHED_NAMES = (Path(__file__).parent / "published_device_names.txt").read_text().split("\n")[:-1]
 
@@ -161,3 +164,15 @@ def test_geforce_turing_and_ampere_carry_the_rate_with_fp32_accumulation() -> No
 )
 def test_published_peaks(name: str, dtype: str, tflops: float) -> None:
     assert get_device(name).peak_flops_per_s[dtype] == pytest.approx(tflops * 1e12)
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "count"),
+    [("TPU v3-256", "TPUv3", 128), ("v5litepod-16", "TPUv5e", 16), ("Cloud TPU v5p-8", "TPUv5p", 4)],
+)
+def test_slices_are_named_by_cores_or_chips(name, device, count):
+    """A slice's number counts what its generation counts; asked alone it is as many devices."""
+    assert get_device(name).name == device
+    request = Request.of({"model": "resnet50", "device": name, "batch_size": 8})
+    assert cluster_of(request, Diagnostics()).num_devices == count
+    assert cluster_of(Request.of({**request.given(), "gpus": 2}), Diagnostics()).num_devices == 2

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from precision_time.cost.roofline import peak_flops_per_s, rates_of
 from precision_time.errors import ConfigError
 from precision_time.hardware.catalog import get_device, known_devices
 from precision_time.precision.catalog import get_policy, known_policies
+from precision_time.precision.lowering import DTYPES
 from precision_time.precision.policy import DType
 from precision_time.precision.support import check_support, effective_dtype, supported_precisions
 
@@ -85,3 +87,12 @@ def test_effective_type_is_never_faster_than_hardware_says() -> None:
     for device in known_devices():
         for dtype in (DType.FP32, DType.TF32, DType.FP16, DType.BF16, DType.FP64):
             assert effective_dtype(dtype, device).value in device.peak_flops_per_s
+
+
+@pytest.mark.parametrize(("name", "taken"), [("TPUv4", DType.BF16), ("Ascend910", DType.FP16)])
+def test_products_are_priced_in_the_type_that_they_run_in(name: str, taken: DType) -> None:
+    """What a warning says of a device must also be what its step costs."""
+    device = get_device(name)
+    assert peak_flops_per_s(device, DType.FP32) == peak_flops_per_s(device, taken)
+    rates = rates_of([device]).peak[0]
+    assert rates[DTYPES.index(DType.FP32)] == rates[DTYPES.index(taken)]

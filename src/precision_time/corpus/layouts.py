@@ -27,6 +27,8 @@ _REPLICA_SHARE = 0.6
 """The same as a share of the memory of larger devices."""
 _PARAMS_IN_NAME = re.compile(r"(?:^|[-_])(\d+(?:\.\d+)?)([bt])(?:$|[-_])")
 _STAGE = re.compile(r"zero_?(\d)")
+_SHARD_SIZES = ("shard_size", "fsdp_degree", "sharding_degree", "fsdp_ici", "ici_fsdp_parallelism")
+"""Names under which sources state how many data ranks hold one copy between them."""
 
 
 @dataclass(slots=True)
@@ -87,11 +89,13 @@ def infer_layout(
     if dp is None:
         return None
     tp, pp, cp = _split_rest(row, degrees, num_devices // dp, batches, seq_len)
+    _split_local_batch(row, batches, dp=dp, pp=pp)
     if not _complete_batches(batches, dp, seq_len, big=pp > 1):
         return None
     assert batches.micro is not None and batches.accumulation is not None
-    virtual_pp = _degree(parallelism, "virtual_pp") or 1
-    expert_tp = _degree(parallelism, "expert_tp")
+    schedule, chunks = _schedule(row, parallelism, pp)
+    virtual_pp = (_degree(parallelism, "virtual_pp") or chunks) if pp > 1 else 1
+    expert_tp = _degree(parallelism, "expert_tp") or _degree(parallelism, "etp")
     zero_stage = _zero_stage(parallelism, profile, row) if dp > 1 else 0
     checkpointing, share = _checkpointing(row, parallelism)
     return Layout(
@@ -106,7 +110,7 @@ def infer_layout(
         offload=_offload(parallelism),
         virtual_pp=virtual_pp,
         stage_layers=_stage_layers(parallelism, pp),
-        schedule=PipelineSchedule.INTERLEAVED if virtual_pp > 1 else PipelineSchedule.ONE_F_ONE_B,
+        schedule=PipelineSchedule.INTERLEAVED if virtual_pp > 1 else schedule,
         sequence_parallel=tp > 1
         and profile.sequence_parallel_from is not None
         and year >= profile.sequence_parallel_from,
@@ -133,6 +137,8 @@ def _degrees(row: Row, parallelism: Mapping[str, Any], num_devices: int, batches
         batches.assumptions.append(f"model parallelism {shared} read as tp {tp} x pp {pp}")
     if parallelism.get("pp") == "device_map":
         pp, dp = num_devices, 1
+    if layered := _degree(parallelism, "device_map_layers"):
+        pp, tp = layered, 1
     stated = Degrees(dp, tp, pp, cp, ep or 1)
     if num_devices % stated.model_parallel:
         batches.doubts.append(
@@ -141,10 +147,14 @@ def _degrees(row: Row, parallelism: Mapping[str, Any], num_devices: int, batches
         return Degrees(None, None, None, None, ep or 1)
     if dp is not None and dp * stated.model_parallel != num_devices:
         rest = num_devices / (dp * stated.model_parallel)
-        if rest == int(rest) and (cp is None or tp is None):
+        if rest == int(rest) and (cp is None or tp is None) and _adapts(row):
             return stated
+        # A factor that the row does not explain is replicas: what splits a model, its source names.
+        shards = next((size for name in _SHARD_SIZES if (size := _degree(parallelism, name))), 1)
+        explained = dp * stated.model_parallel * shards == num_devices
         dp = num_devices // stated.model_parallel
-        batches.doubts.append(f"stated degrees do not multiply to {num_devices} devices: dp {dp} used")
+        if not explained:
+            batches.doubts.append(f"stated degrees do not multiply to {num_devices} devices: dp {dp} used")
     return Degrees(dp, tp, pp, cp, ep or 1)
 
 
@@ -244,6 +254,23 @@ def _holds_frozen_weights(row: Row) -> bool:
     return params <= _replica_bytes(row.text("device"))
 
 
+def _split_local_batch(row: Row, batches: Batches, *, dp: int, pp: int) -> None:
+    """Micro batches of a pipeline whose source states the batch of a step and replica only.
+
+    One micro batch would leave all stages but one idle at any time. Frameworks split the local batch into as
+    many as there are stages unless told otherwise; the table `whole_batch` has those that do not.
+    """
+    if pp == 1 or batches.accumulation is not None or not batches.micro or batches.total is None:
+        return
+    local = batches.total / dp
+    if local != batches.micro or local != int(local) or first_match("whole_batch", row.text):
+        return
+    pieces = math.gcd(int(local), pp)
+    if pieces > 1:
+        batches.accumulation, batches.micro = pieces, local / pieces
+        batches.assumptions.append(f"micro batches not stated: {pieces} of {local / pieces:g}, one per stage")
+
+
 def _complete_batches(batches: Batches, dp: int, seq_len: int | None, *, big: bool) -> bool:
     """Fill micro batch, accumulation and total from each other; False if too little is known."""
     if batches.total is None:
@@ -325,10 +352,22 @@ def _shard_size(parallelism: Mapping[str, Any], num_devices: int, split: int, da
 
     `split` devices hold one data rank. `slices` copies are on that many slices, `fsdp_ici` names the ranks.
     """
-    stated = _degree(parallelism, "shard_size") or _degree(parallelism, "fsdp_ici")
-    slices = _degree(parallelism, "slices") or 1
+    stated = next((size for name in _SHARD_SIZES if (size := _degree(parallelism, name))), None)
+    copies_in_slice = _degree(parallelism, "ici_data_parallelism") or 1
+    slices = (_degree(parallelism, "slices") or 1) * copies_in_slice
+    if copies_in_slice > 1:
+        stated = None
     size = stated or (num_devices // slices // split if num_devices % (slices * split) == 0 else 0)
     return size if 0 < size < data_ranks and data_ranks % size == 0 else 0
+
+
+def _schedule(row: Row, parallelism: Mapping[str, Any], pp: int) -> tuple[PipelineSchedule, int]:
+    """The stated schedule, and its chunks per stage where the row does not count them."""
+    word = str(parallelism.get("schedule", "")).lower()
+    rule = first_match("schedule_word", row.with_cells(word=word).text) if word and pp > 1 else None
+    if rule is None:
+        return PipelineSchedule.ONE_F_ONE_B, 1
+    return PipelineSchedule(rule["schedule"]), int(rule.get("chunks", 1))
 
 
 def _offload(parallelism: Mapping[str, Any]) -> Offload:

@@ -57,15 +57,20 @@ def completed(row: Row, found: Findings) -> Row:
     """The row with every fitting rule of the table `completion` applied, in file order.
 
     A rule's `cells` fill empty cells, its `replace` corrects stated ones, its `parallelism` sets keys
-    of the parallelism column and takes those away that it sets to an empty text. Its `why` joins the
-    assumptions and its `doubt` the doubts.
+    of the parallelism column and takes those away that it sets to an empty text; its `sizes` fill those of
+    the model that are not stated. `devices_each` is how many devices the framework sees in one that the row
+    counts. Its `why` joins the assumptions and its `doubt` the doubts.
     """
     cells: dict[str, str] = {}
     parallelism: dict[str, Any] = {}
+    sizes: dict[str, Any] = {}
+    each = 1
     for rule in all_matches("completion", row.text):
         cells |= {name: text for name, text in rule.get("cells", {}).items() if not row.text(name)}
         cells |= rule.get("replace", {})
         parallelism |= rule.get("parallelism", {})
+        sizes |= rule.get("sizes", {})
+        each *= rule.get("devices_each", 1)
         if "why" in rule:
             found.assumptions.append(rule["why"])
         if "doubt" in rule:
@@ -74,6 +79,12 @@ def completed(row: Row, found: Findings) -> Row:
         merged = {**row.json_object("parallelism"), **parallelism}
         kept = {name: value for name, value in merged.items() if value != ""}
         cells["parallelism"] = json.dumps(kept, separators=(",", ":"))
+    if sizes:
+        cells["model_config"] = json.dumps(
+            {**sizes, **row.json_object("model_config")}, separators=(",", ":")
+        )
+    if each != 1:
+        cells["devices"] = str(each * (row.count_or_none("devices") or 1))
     return row.with_cells(**cells) if cells else row
 
 
@@ -254,12 +265,21 @@ def precision_and_variant(row: Row, stack: Stack, found: Findings) -> tuple[str,
 
 def model_sizes(row: Row, found: Findings) -> dict[str, Any]:
     """Sizes as stated, and those that follow from the dataset."""
-    stated = row.json_object("model_config")
+    stated = _with_adapter(row.json_object("model_config"))
     rule = first_match("sizes", row.text)
     if rule is None:
         return stated
     found.assumptions.append(f"sizes not stated: {rule['why']}")
     return {**rule["sizes"], **stated}
+
+
+def _with_adapter(stated: Mapping[str, Any]) -> dict[str, Any]:
+    """Rank and projections of an adapter under our names, where PEFT's configuration states them."""
+    targets = stated.get("target_modules")
+    if stated.get("peft_type") != "LORA" or not isinstance(targets, list) or not stated.get("r"):
+        return dict(stated)
+    projections = [str(name).removesuffix("_proj") for name in targets]
+    return {**stated, "lora_rank": stated["r"], "lora_targets": projections}
 
 
 def tokens_per_sample(row: Row, sizes: Mapping[str, Any], found: Findings) -> int | None:
@@ -279,7 +299,7 @@ def tokens_per_sample(row: Row, sizes: Mapping[str, Any], found: Findings) -> in
 
 def framework_name(row: Row) -> str:
     """Canonical framework name; empty where the row is silent."""
-    text = row.text("framework").lower()
+    text = row.text("framework").lower().partition(" (")[0]
     return _FRAMEWORKS.get(text, text)
 
 

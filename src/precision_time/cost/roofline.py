@@ -24,6 +24,7 @@ from ..hardware.device import Device
 from ..precision.lowered import LoweredStep
 from ..precision.lowering import DTYPES, IS_PRODUCT, OP_CLASSES
 from ..precision.policy import DType
+from ..precision.support import multiplied_as
 from ..workload.graph import OpClass
 from .constants import constants
 from .job import JobGroup, Stack
@@ -82,7 +83,7 @@ class DeviceRates:
 
 def peak_flops_per_s(device: Device, dtype: DType) -> float:
     """Dense peak of `dtype` on `device`; without hardware for it, of the type it runs as."""
-    word: DType | None = dtype
+    word: DType | None = multiplied_as(dtype, device.arch)
     while word is not None:
         if word.value in device.peak_flops_per_s:
             return device.peak_flops_per_s[word.value]
@@ -104,6 +105,7 @@ def rates_of(devices: Sequence[Device]) -> DeviceRates:
 def _sustained_flops_per_s(device: Device, dtype: DType) -> float:
     """The peak at the clocks that the power limit allows under full load, by width of the type."""
     peak = peak_flops_per_s(device, dtype)
+    dtype = multiplied_as(dtype, device.arch)
     if dtype in (DType.FP32, DType.FP64):
         return peak
     return peak * sustained_shares(device.arch)[_WIDTHS.index(max(dtype.num_bytes, 0.5))]

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from .clusters import get_cluster
 from .custom import Custom, load_custom
-from .device_table import canonical_device, device_assumption, get_device, known_device_names, known_devices
+from .device_table import (
+    canonical_device,
+    device_assumption,
+    devices_in_name,
+    get_device,
+    known_device_names,
+    known_devices,
+)
 from .links import fabric_link, parse_network
 from .nodes import NodeType, find_node_type, get_node_type, known_node_types
 
@@ -13,6 +20,7 @@ __all__ = [
     "NodeType",
     "canonical_device",
     "device_assumption",
+    "devices_in_name",
     "fabric_link",
     "find_node_type",
     "get_cluster",

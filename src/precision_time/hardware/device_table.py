@@ -25,7 +25,7 @@ SCALED = {
     "link_gb_per_s": ("link_bandwidth_bytes_per_s", GIGA),
 }
 """Key of a data sheet's figure in TOML -> field of `Device`, factor to SI."""
-_VENDORS = "nvidia|amd|intel|habana|google|cloud|huawei|graphcore|aws|tesla|geforce"
+_VENDORS = "nvidia|amd|intel|habana|google|cloud|huawei|graphcore|aws|tesla|geforce|apple"
 _VENDOR_WORDS = re.compile(rf"^(?:{_VENDORS})[\s_-]+")
 _SEPARATORS = re.compile(r"[\s_\-./]+")
 
@@ -112,6 +112,16 @@ def device_assumption(name: str) -> str | None:
     return _resolve(name)[1]
 
 
+def devices_in_name(name: str) -> int | None:
+    """How many devices a slice has that is named by its size ("TPU v3-256": 128 chips); None for other names.
+
+    >>> devices_in_name("TPU v3-256"), devices_in_name("v5litepod-16"), devices_in_name("A100")
+    (128, 16, None)
+    """
+    found = _slice(name)
+    return None if found is None else found[1]
+
+
 def is_host_staged(device: Device) -> bool:
     """Whether copies between two such cards go through host memory (no PCIe peer access)."""
     return bool(_file()["device"].get(device.name, {}).get("host_staged", False))
@@ -129,9 +139,22 @@ def _resolve(name: str) -> tuple[str, str | None]:
         slowest = min(parts, key=lambda part: _devices()[part].peak_flops_per_s["fp32"])
         return slowest, f"{name!r} priced as {slowest} throughout: a step waits for the slowest device"
     hit = _spellings().get(folded(name))
+    if hit is None and (slice_of := _slice(name)) is not None:
+        device, count = slice_of
+        return device, f"{name!r} read as {device}: a slice of that name has {count} chips"
     if hit is None:
         raise UnknownNameError(kind="device", name=name, known=_offered(), hint=HINT)
     return hit
+
+
+@lru_cache(maxsize=1024)
+def _slice(name: str) -> tuple[str, int] | None:
+    """Device and number of devices of a slice that is named by its size."""
+    for entry in load_toml("aliases.toml")["slice"]:
+        found = re.fullmatch(entry["pattern"], name.strip(), re.IGNORECASE)
+        if found:
+            return entry["device"], max(1, int(found["count"]) // entry["each"])
+    return None
 
 
 def _offered() -> tuple[str, ...]:

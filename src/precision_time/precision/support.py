@@ -30,16 +30,21 @@ def effective_dtype(dtype: DType, device: Device) -> DType:
     Raises:
         ConfigError: The device cannot run the type at all (fp8 on V100).
     """
-    overrides = _rules()["arch"].get(device.arch, {})
+    usual = multiplied_as(dtype, device.arch)
+    if usual is not dtype:
+        return usual
     word = dtype.value
-    if word in overrides:
-        return DType(overrides[word])
     while word not in device.peak_flops_per_s:
         wider = _rules()["fallback"].get(word)
         if wider is None:
             raise ConfigError(_cannot(dtype, device))
         word = wider
     return DType(word)
+
+
+def multiplied_as(dtype: DType, arch: str) -> DType:
+    """The type that an architecture takes for products of `dtype` whatever peaks it has; usually `dtype`."""
+    return DType(_rules()["arch"].get(arch, {}).get(dtype.value, dtype))
 
 
 def supported_precisions(device: Device) -> tuple[str, ...]:

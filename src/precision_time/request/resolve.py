@@ -17,7 +17,7 @@ from ..cost.memory import memory_of, total_bytes
 from ..cost.stacks import StackProfile, framework_profile, get_stack_profile, usual_profile
 from ..diagnostics import Diagnostics
 from ..errors import CaptureError, ConfigError, LayoutError, MissingExtraError, UnknownNameError
-from ..hardware.catalog import get_cluster
+from ..hardware.catalog import devices_in_name, get_cluster
 from ..hardware.device import Cluster, Device
 from ..hardware.inventory import ClusterResources
 from ..parallel.layout import Layout
@@ -195,7 +195,10 @@ def cluster_of(request: RequestFields, found: Diagnostics) -> Cluster:
     if device is None and request.node_type is None:
         found.assume("default-device", f"Device not given: {DEFAULT_DEVICE} assumed.")
         device = DEFAULT_DEVICE
-    named = (device, request.gpus, request.nodes, request.node_type, request.intra_node, request.inter_node)
+    gpus = request.gpus
+    if device is not None and "gpus" not in request.model_fields_set:
+        gpus = devices_in_name(device) or gpus
+    named = (device, gpus, request.nodes, request.node_type, request.intra_node, request.inter_node)
     return _catalog_cluster(*named) if request.custom is None else _cluster(*named, request.custom)
 
 

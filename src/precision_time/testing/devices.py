@@ -18,11 +18,11 @@ from .checks import CNN, DECODER, answer
 
 ORDERS = {
     "memory_bytes": (0.8 * 2**30, 1024 * 2**30),
-    "memory_bandwidth_bytes_per_s": (1e11, 1e14),
+    "memory_bandwidth_bytes_per_s": (5e10, 1e14),
     "sm_count": (1, 2000),
     "l2_bytes": (0, 1024 * 2**20),
     "boost_hz": (5e8, 4e9),
-    "tdp_w": (50, 2000),
+    "tdp_w": (10, 2000),
     "link_bandwidth_bytes_per_s": (0, 2e12),
     "pcie_bandwidth_bytes_per_s": (1e10, 5e11),
     "launch_overhead_s": (1e-6, 2e-5),
