@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from precision_time.corpus.importer import measurement_of
@@ -14,6 +16,7 @@ from precision_time.learn.serving import predict_step_times
 from precision_time.papers.predictddl.requests import PredictDDLRequest, resolve
 from precision_time.plan.api import find_layouts
 from precision_time.precision.catalog import get_policy
+from precision_time.precision.policy import PrecisionPolicy
 from precision_time.precision.support import check_support, natural_precision
 from precision_time.predict.api import predict_time
 from precision_time.predict.explain import explain
@@ -111,3 +114,41 @@ def test_a_measured_row_without_a_framework_is_a_question_without_one(
     times = predict_step_times([job], shipped_predictor(), coverage=0.9).step_time_s
     assert job.stack.profile == asked.stack
     assert asked.step_time_s == pytest.approx(float(times[0]), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("precision", "options", "variant"),
+    [
+        ("bf16-mixed", {"stack": "megatron"}, "megatron"),
+        ("fp16-mixed", {"stack": "deepspeed-megatron"}, "deepspeed"),
+        ("bf16-mixed", {"stack": "torchtitan", "zero": 3}, "fsdp-fp32-reduce"),
+        ("bf16-mixed", {"zero": 2}, "deepspeed"),
+        ("bf16-mixed", {"zero": 3}, "fsdp"),
+        ("bf16-mixed", {}, "autocast"),
+        ("bf16-mixed:autocast", {"stack": "megatron"}, "autocast"),
+        ("autocast-bf16", {"zero": 3}, "autocast"),
+    ],
+)
+def test_code_decides_how_weights_are_held_where_the_precision_does_not_say(
+    precision: str, options: dict[str, object], variant: str
+) -> None:
+    asked = {"model": "gpt2-medium", "gpus": 8, "batch_size": 1, "precision": precision, **options}
+    named = Request.of(asked).resolve()
+    assert _types(named.precision) == _types(get_policy(named.precision.name, variant=variant))
+    said = any(item.code == "default-weights" for item in named.diagnostics)
+    assert said == (variant != "autocast")
+
+
+def _types(policy: PrecisionPolicy) -> PrecisionPolicy:
+    return replace(policy, summary="")
+
+
+def test_weights_are_held_as_full_sharding_does_where_nothing_else_fits() -> None:
+    """The stage that is assumed decides too; a search finds the same policy under the same layout."""
+    asked = {"model": "llama2-7b", "gpus": 16, "device": "A100-SXM4-80GB", "precision": "bf16-mixed"}
+    job = Request.of({**asked, "batch_size": 1}).resolve()
+    assert job.layout.zero_stage == 3
+    assert job.precision == get_policy("bf16-mixed", variant="fsdp")
+    asked.pop("model")
+    search = find_layouts("llama2-7b", fix=["zero=3", "tp=1", "pp=1"], top=1, **asked)
+    assert search.jobs[0].precision == job.precision

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..cost.job import Stack, TimingScope
+from ..cost.stacks import get_stack_profile, usual_variant
 from ..errors import ConfigError
 from ..hardware.catalog import get_device
 from ..precision.catalog import known_precisions, tf32_defaults
@@ -39,6 +40,8 @@ _CONTAINER = re.compile(
 _DATE = re.compile(r"\b(20\d\d)-?(0[1-9]|1[0-2])(?:-?(?:[0-2]\d|3[01]))?\b|dev(20\d\d)(\d\d)\d\d")
 _MONTH_YEAR = re.compile(r"\b([A-Z][a-z]{2})[a-z]* (20\d\d)\b")
 _VERSION = re.compile(r"(\d+)\.(\d+)")
+_OF_STACK = "of-stack"
+"""Of the rules on variants: what the row's stack does."""
 _OLDEST_IN_ROUND = 4.0
 """A version this many years older than the benchmark round that names it is a misreading."""
 _INPUT_SCOPES = {TimingScope.WITH_INPUT, TimingScope.WITH_EVAL, TimingScope.EPOCH_AVERAGE}
@@ -246,10 +249,11 @@ def precision_and_variant(row: Row, stack: Stack, found: Findings) -> tuple[str,
     if refuted:
         found.doubts.append(refuted["quality"])
         policy = str(refuted["precision"])
-    cells = row.with_cells(policy=policy, profile=stack.profile, tf32_conv=tf32_conv)
-    variant = first_match("variant", cells.text) or {"variant": ""}
-    wire = first_match("wire", cells.text) or {"wire": ""}
-    return policy, "+".join(part for part in (str(variant["variant"]), str(wire["wire"])) if part)
+    of_stack = usual_variant(get_stack_profile(stack.profile), policy, 0) or ""
+    cells = row.with_cells(policy=policy, profile=stack.profile, tf32_conv=tf32_conv, of_stack=of_stack)
+    variant = str((first_match("variant", cells.text) or {"variant": ""})["variant"])
+    wire = str((first_match("wire", cells.text) or {"wire": ""})["wire"])
+    return policy, "+".join(part for part in (of_stack if variant == _OF_STACK else variant, wire) if part)
 
 
 def model_sizes(row: Row, found: Findings) -> dict[str, Any]:

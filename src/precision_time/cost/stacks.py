@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ..errors import UnknownNameError
+from ..precision.catalog import known_variants
 from .constants import constants
 from .job import Stack
 
@@ -37,6 +38,8 @@ class StackProfile:
     real_input: bool = False
     zero_stage: int = 0
     """Sharding of the data-parallel state that this stack uses when the run does not say."""
+    variants: tuple[str, ...] = ()
+    """How this code holds the weights of mixed precision: variants of policies; of each policy the first it has."""
     host_per_tensor_s: float = 0.0
     """Host time per parameter tensor and step that the trainer itself adds."""
     sequence_parallel_from: float | None = None
@@ -91,10 +94,32 @@ def _since(start: float | None, year: float) -> bool:
     return start is not None and year >= start
 
 
+def _profile(name: str, table: Mapping[str, Any]) -> StackProfile:
+    return StackProfile(name=name, **{**table, "variants": tuple(table.get("variants", ()))})
+
+
 @cache
 def _profiles() -> Mapping[str, StackProfile]:
     tables = constants("stacks")["stack"]
-    return MappingProxyType({name: StackProfile(name=name, **table) for name, table in tables.items()})
+    return MappingProxyType({name: _profile(name, table) for name, table in tables.items()})
+
+
+def usual_variant(profile: StackProfile, policy: str, zero_stage: int) -> str | None:
+    """How a stack holds the weights of a mixed precision: a variant of the policy, None where it runs as named.
+
+    Args:
+        profile: The stack.
+        policy: Canonical name of the policy.
+        zero_stage: Sharding of the data-parallel state: it decides where the stack leaves it open.
+
+    >>> usual_variant(get_stack_profile("megatron"), "bf16-mixed", 0)
+    'megatron'
+    """
+    known = known_variants(policy)
+    by_stage: Mapping[str, str] = constants("stacks")["sharded_variant"].get(profile.framework, {})
+    sharded = () if profile.variants else (by_stage.get(str(zero_stage), ""),)
+    offered = (*profile.variants, *sharded)
+    return next((name for name in offered if name in known), None)
 
 
 def known_stacks() -> dict[str, dict[str, Any]]:

@@ -28,9 +28,12 @@ class Problem:
     workload: Workload
     cluster: Cluster
     precision: PrecisionPolicy
+    """Without sharding."""
     stack: Stack
     global_batch_size: int
     """Samples per optimizer step over all devices."""
+    sharded_precisions: tuple[PrecisionPolicy, ...] = ()
+    """Under ZeRO 1, 2 and 3, where the code holds weights otherwise there; none where it does not."""
     stragglers: bool = True
     """Allow for the slowest of many devices."""
     diagnostics: tuple[Diagnostic, ...] = ()
@@ -51,12 +54,17 @@ class Problem:
         """
         return _first_copy(self)
 
+    def precision_under(self, layout: Layout) -> PrecisionPolicy:
+        """The policy with the weights as the code holds them under the ZeRO stage of a layout."""
+        by_stage = (self.precision, *self.sharded_precisions)
+        return by_stage[min(layout.zero_stage, len(self.sharded_precisions))]
+
     def job(self, layout: Layout) -> Job:
         """The job under one layout; all share their workload and cluster."""
         return Job(
             workload=self.workload,
             cluster=self.cluster,
-            precision=self.precision,
+            precision=self.precision_under(layout),
             layout=layout,
             stack=self.stack,
             stragglers=self.stragglers,

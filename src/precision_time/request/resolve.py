@@ -13,14 +13,20 @@ import numpy as np
 
 from ..cost.job import Job, Stack, group_of_jobs
 from ..cost.memory import memory_of, total_bytes
-from ..cost.stacks import StackProfile, framework_profile, get_stack_profile, usual_profile
+from ..cost.stacks import (
+    StackProfile,
+    framework_profile,
+    get_stack_profile,
+    usual_profile,
+    usual_variant,
+)
 from ..diagnostics import Diagnostics
 from ..errors import CaptureError, ConfigError, LayoutError, MissingExtraError, UnknownNameError
 from ..hardware.catalog import get_cluster
 from ..hardware.device import Cluster, Device
 from ..hardware.inventory import ClusterResources
 from ..parallel.layout import Layout
-from ..precision.catalog import get_policy, parse_precision
+from ..precision.catalog import get_policy, known_variants, parse_precision
 from ..precision.policy import PrecisionPolicy
 from ..precision.support import check_support, natural_precision
 from ..workload.graph import OpClass, OpGraph
@@ -57,12 +63,14 @@ def job_of_request(request: RequestFields, *, named_only: bool = False) -> Job:
     found = Diagnostics()
     workload = workload_of(request, named_only=named_only)
     cluster = cluster_of(request, found)
+    layout = layout_of(request.layout, workload, cluster.num_devices, found)
+    stack = stack_of(request, workload.family, cluster.device, found)
     job = Job(
         workload=workload,
         cluster=cluster,
-        precision=precision_of(request.precision, cluster.device, found),
-        layout=layout_of(request.layout, workload, cluster.num_devices, found),
-        stack=stack_of(request, workload.family, cluster.device, found),
+        precision=precision_of(request.precision, cluster.device, found, stack, layout.zero_stage),
+        layout=layout,
+        stack=stack,
         scope=request.scope,
         stragglers=request.stragglers,
     )
@@ -227,8 +235,17 @@ _catalog_cluster = lru_cache(maxsize=8192)(_cluster)
 """One object per cluster, so that what is worked out for it is kept; custom files may change."""
 
 
-def precision_of(name: str | None, device: Device, found: Diagnostics) -> PrecisionPolicy:
+def precision_of(
+    name: str | None, device: Device, found: Diagnostics, stack: Stack | None = None, zero_stage: int = 0
+) -> PrecisionPolicy:
     """The policy of a name in any usual spelling; the natural one of the device where none is given.
+
+    Args:
+        name: As given.
+        device: What computes.
+        found: Collects what had to be assumed.
+        stack: Where the name leaves open how weights are held, its code decides.
+        zero_stage: Sharding of the data-parallel state, which decides where the stack does not.
 
     Raises:
         UnknownNameError: If no policy has that name.
@@ -240,9 +257,24 @@ def precision_of(name: str | None, device: Device, found: Diagnostics) -> Precis
     choice = parse_precision(name)
     if choice.assumption:
         found.assume("precision", choice.assumption)
-    policy = get_policy(choice.name, variant=choice.variant)
+    variant = choice.variant
+    if variant is None and stack is not None:
+        variant = _held_weights(choice.name, stack, zero_stage, found)
+    policy = get_policy(choice.name, variant=variant)
     found.warn("precision", *check_support(policy, device))
     return policy
+
+
+def _held_weights(policy: str, stack: Stack, zero_stage: int, found: Diagnostics) -> str | None:
+    variant = usual_variant(get_stack_profile(stack.profile), policy, zero_stage)
+    if variant is not None:
+        sharded = f" with zero={zero_stage}" if zero_stage else ""
+        found.assume(
+            "default-weights",
+            f"{policy} on {stack.profile}{sharded} read as {policy}:{variant}"
+            + (f" ({policy}:autocast: fp32 weights)." if "autocast" in known_variants(policy) else "."),
+        )
+    return variant
 
 
 def stack_of(request: RequestFields, family: str, device: Device, found: Diagnostics) -> Stack:
@@ -287,14 +319,14 @@ def _with_batch(job: Job, request: RequestFields, found: Diagnostics) -> Job:
     """The job with its micro batch, sharded where no stage was given and plain DDP does not fit."""
     batch_size = _stated_batch(job.layout, request)
     if batch_size is not None:
-        return _sharded_if_needed(_batched(job, batch_size), request.layout.zero, found)
+        return _sharded_if_needed(_batched(job, batch_size), request, found)
     for candidate in _DEFAULT_BATCHES:
-        trial = _sharded_if_needed(_batched(job, candidate), request.layout.zero, Diagnostics())
+        trial = _sharded_if_needed(_batched(job, candidate), request, Diagnostics())
         if _fits(trial) or candidate == _DEFAULT_BATCHES[-1]:
             break
     fits = ", the largest that fits up to 256" if _fits(trial) else ", the smallest"
     found.assume("default-batch", f"Batch size not given: {candidate} per device{fits}.")
-    return _sharded_if_needed(_batched(job, candidate), request.layout.zero, found)
+    return _sharded_if_needed(_batched(job, candidate), request, found)
 
 
 def _stated_batch(layout: Layout, request: RequestFields) -> float | None:
@@ -326,16 +358,19 @@ def _stated_batch(layout: Layout, request: RequestFields) -> float | None:
     return global_batch_size / shares
 
 
-def _sharded_if_needed(job: Job, zero: int | None, found: Diagnostics) -> Job:
+def _sharded_if_needed(job: Job, request: RequestFields, found: Diagnostics) -> Job:
     """The job as it is, or sharded where no stage was given and it does not fit; pipelines shard less."""
-    if zero is not None or job.layout.zero_stage or job.layout.data_ranks == 1 or _fits(job):
+    if request.layout.zero is not None or job.layout.zero_stage or job.layout.data_ranks == 1 or _fits(job):
         return job
     if job.layout.pp > 1:
         stage, words = 1, "optimizer states sharded (zero=1)"
     else:
         stage, words = 3, "full sharding (zero=3, FSDP)"
     found.assume("default-sharding", f"Plain data parallelism does not fit: {words} assumed.")
-    return replace(job, layout=replace(job.layout, zero_stage=stage))
+    named, precision = parse_precision(request.precision or job.precision.name), job.precision
+    if named.variant is None and not get_stack_profile(job.stack.profile).variants:
+        precision = get_policy(named.name, variant=_held_weights(named.name, job.stack, stage, found))
+    return replace(job, layout=replace(job.layout, zero_stage=stage), precision=precision)
 
 
 def _batched(job: Job, micro_batch_size: float) -> Job:

@@ -17,6 +17,7 @@ from ..learn.artifact import shipped_predictor
 from ..learn.features import COMPILERS
 from ..learn.serving import predict_step_times
 from ..learn.table import job_table
+from ..precision.catalog import known_precisions, known_variants
 from ..request.request import Request
 from .checks import CNN, DECODER, answer
 
@@ -45,6 +46,8 @@ class StackSuite:
         assert profile.framework in constants("stacks")["framework"], "A request cannot name its framework."
         assert profile.compiler in COMPILERS and profile.compiler in constants("kernels")["compilers"]
         assert framework_memory(profile.stack()).loss_bytes > 0.0
+        variants = {variant for policy in known_precisions() for variant in known_variants(policy)}
+        assert set(profile.variants) <= variants
 
     def test_prices_a_cnn_and_a_decoder(self, name: str) -> None:
         """By its name on 8 devices; the answer says which stack was taken."""
