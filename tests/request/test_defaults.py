@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -145,7 +146,7 @@ def _types(policy: PrecisionPolicy) -> PrecisionPolicy:
 
 def test_weights_are_held_as_full_sharding_does_where_nothing_else_fits() -> None:
     """The stage that is assumed decides too; a search finds the same policy under the same layout."""
-    asked = {"model": "llama2-7b", "gpus": 16, "device": "A100-SXM4-80GB", "precision": "bf16-mixed"}
+    asked: dict[str, Any] = {"model": "llama2-7b", "gpus": 16, "precision": "bf16-mixed"}
     job = Request.of({**asked, "batch_size": 1}).resolve()
     assert job.layout.zero_stage == 3
     assert job.precision == get_policy("bf16-mixed", variant="fsdp")

@@ -39,7 +39,7 @@ class StackProfile:
     zero_stage: int = 0
     """Sharding of the data-parallel state that this stack uses when the run does not say."""
     variants: tuple[str, ...] = ()
-    """How this code holds the weights of mixed precision: variants of policies; of each policy the first it has."""
+    """How this code holds the weights of mixed precision: of each policy the first variant that it has."""
     host_per_tensor_s: float = 0.0
     """Host time per parameter tensor and step that the trainer itself adds."""
     sequence_parallel_from: float | None = None
@@ -105,7 +105,7 @@ def _profiles() -> Mapping[str, StackProfile]:
 
 
 def usual_variant(profile: StackProfile, policy: str, zero_stage: int) -> str | None:
-    """How a stack holds the weights of a mixed precision: a variant of the policy, None where it runs as named.
+    """How a stack holds the weights of a mixed precision: a variant of the policy, None where as named.
 
     Args:
         profile: The stack.

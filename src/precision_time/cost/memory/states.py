@@ -35,8 +35,11 @@ class FrameworkMemory:
     split_loss_bytes: float
     fused_loss_from: float
     fused_loss_bytes: float
+    loss_needs_compiler: bool
     shard_is_master: bool
     fp32_gradients: bool
+    step_bytes: float
+    sharded_step_bytes: float
     copies_gradients: bool
     most_gradient_bytes: float
     bucket_elems: float
@@ -46,7 +49,7 @@ class FrameworkMemory:
 
     def logit_bytes(self, compiled: bool, year: float, split: bool) -> float:
         """Bytes per entry of the logits at the peak of the loss, for 16-bit logits, split or not."""
-        if compiled and 0.0 < self.fused_loss_from <= year:
+        if (compiled or not self.loss_needs_compiler) and 0.0 < self.fused_loss_from <= year:
             return self.fused_loss_bytes
         return self.split_loss_bytes if split else self.loss_bytes
 
@@ -162,13 +165,15 @@ def state_terms(
     }
 
 
-def update_bytes(local: LocalElements, layout: Layout) -> float:
-    """Temporary of an optimizer that updates all tensors operation by operation: one fp32 copy."""
+def update_bytes(local: LocalElements, layout: Layout, framework: FrameworkMemory, *, fused: bool) -> float:
+    """Temporary of the optimizer step: one fp32 copy where it goes operation by operation, else the stack's."""
+    own = framework.sharded_step_bytes if layout.zero_stage else framework.step_bytes
+    per_param = own if fused else max(own, _FP32_BYTES)
     if layout.offload is not Offload.NONE:
         return 0.0
     shards = layout.shard_ranks if layout.zero_stage else 1
     expert_shards = min(layout.expert_data_ranks, shards)
-    return (local.dense / shards + local.experts / expert_shards) * _FP32_BYTES
+    return (local.dense / shards + local.experts / expert_shards) * per_param
 
 
 def framework_bytes(layout: Layout, sm_count: float, year: float, pipeline_communicators: int) -> float:
@@ -189,8 +194,7 @@ def framework_bytes(layout: Layout, sm_count: float, year: float, pipeline_commu
     if not axes:
         return fixed
     pairs = pipeline_communicators if layout.pp > 1 else 0
-    further = (axes - 1 + pairs) * float(data["further_communicator_bytes"])
-    return fixed + float(data["communicator_bytes"]) + further
+    return fixed + (axes + pairs) * float(data["communicator_bytes"])
 
 
 @lru_cache(maxsize=512)
