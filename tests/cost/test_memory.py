@@ -36,7 +36,7 @@ ZERO = replace(MEGATRON, grad=DType.FP16, reduce=DType.FP16)
 """Two bytes of parameter and gradient, twelve of master copy and moments (ZeRO, section 3)."""
 FP32 = get_policy("fp32")
 PLAIN = Stack(framework_year=2024.0, fused_optimizer=True)
-PLAIN_MEGATRON = get_stack_profile("megatron").stack()
+PLAIN_MEGATRON = get_stack_profile("megatron").stack(framework_year=2022.4)
 GPT = {"hidden": 4096, "layers": 32, "heads": 32, "vocab": 51200}
 
 

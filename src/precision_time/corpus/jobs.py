@@ -76,6 +76,7 @@ def request_of(measurement: Measurement) -> Request:
             "fused_optimizer": stack.fused_optimizer,
             "unpadded_sequences": stack.unpadded_sequences,
             "real_input": stack.real_input,
+            "attention": stack.attention or None,
             "scope": measurement.scope,
             # The run happened, so its framework could split the model that way.
             "layout": {**options_of(layout), "uneven": True},

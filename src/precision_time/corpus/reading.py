@@ -13,6 +13,7 @@ from ..cost.job import Stack, TimingScope
 from ..cost.stacks import get_stack_profile, usual_variant
 from ..errors import ConfigError
 from ..hardware.catalog import get_device
+from ..hardware.device import Device
 from ..precision.catalog import known_precisions, tf32_defaults
 from ..request.resolve import stack_profile, usual_year
 from .measurement import Quality
@@ -162,12 +163,10 @@ def infer_stack(
     assumptions = []
     if not rule.get("sure", True):
         assumptions.append(f"stack taken as {profile.name}: only the framework and task are known")
+    device = _device(row)
     year = framework_year(row, framework=framework)
     if year is None:
-        try:
-            year = usual_year(profile, get_device(row.text("device")))
-        except ConfigError:
-            year = profile.framework_year
+        year = profile.framework_year if device is None else usual_year(profile, device)
         assumptions.append(f"framework version not stated: one of {year:.1f} assumed")
     layout = row.text("memory_format").lower()
     compiler = first_match("compiler", row.text) or {}
@@ -180,8 +179,16 @@ def infer_stack(
         fused_optimizer=True if "fused" in row.text("optimizer").lower() else None,
         unpadded_sequences={"yes": True, "no": False}.get(unpadded["unpadded"]),
         real_input=_real_input(row, scope),
+        arch="" if device is None else device.arch,
     )
     return stack, tuple(assumptions)
+
+
+def _device(row: Row) -> Device | None:
+    try:
+        return get_device(row.text("device"))
+    except ConfigError:
+        return None
 
 
 def framework_year(row: Row, *, framework: str) -> float | None:

@@ -15,6 +15,11 @@ from .job import Stack
 
 DEFAULT_PROFILE = "pytorch-eager"
 """What a user's own script most likely is."""
+UNFUSED = "math"
+"""Attention as separate products with the scores in memory (PyTorch calls it the math kernel)."""
+_TUNED = "flash3"
+_PORTABLE = "memory-efficient"
+"""What PyTorch runs where FlashAttention does not."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,6 +31,8 @@ class StackProfile:
     framework: str
     framework_year: float
     """Of a run that does not say its version."""
+    kind: str = ""
+    """Of a code base: the stack that it is a variety of, which answers for it where the base is new."""
     compiler: str = "none"
     channels_last: bool = False
     fused_optimizer: bool = False
@@ -33,6 +40,8 @@ class StackProfile:
     """Year from which this stack's attention is a fused kernel; None if never."""
     tuned_attention_from: float | None = None
     """Year from which that kernel is written for the newest architectures (FlashAttention-3, cuDNN)."""
+    own_attention: bool = False
+    """It brings FlashAttention itself: where that does not run, attention is unfused. PyTorch has another."""
     unpadded_from: float | None = None
     """Year from which encoders of this stack skip padding tokens; None if never."""
     real_input: bool = False
@@ -65,9 +74,29 @@ class StackProfile:
         fused_optimizer: bool | None = None,
         unpadded_sequences: bool | None = None,
         real_input: bool | None = None,
+        attention: str | None = None,
+        arch: str = "",
     ) -> Stack:
-        """The `Stack` of this profile with whatever is known about the run put in."""
+        """The `Stack` of this profile with whatever is known about the run put in.
+
+        Args:
+            framework: Of the run.
+            framework_year: When its versions came out.
+            compiler: What compiled it.
+            channels_last: Memory format of images.
+            fused_optimizer: One kernel for the update.
+            unpadded_sequences: Attention skips padding.
+            real_input: A real input pipeline fed it.
+            attention: One of `attention_words`; None: what its year and the device bring.
+            arch: Architecture of the device: FlashAttention does not run on the older ones.
+        """
         year = self.framework_year if framework_year is None else framework_year
+        fused, tuned = _since(self.fused_attention_from, year), _since(self.tuned_attention_from, year)
+        kernel = attention or ""
+        if attention:
+            fused, tuned = attention != UNFUSED, attention == _TUNED
+        elif fused and arch in constants("kernels")["without_flash"]:
+            fused, tuned, kernel = not self.own_attention, False, _PORTABLE
         return Stack(
             profile=self.name,
             framework=framework or self.framework,
@@ -75,8 +104,9 @@ class StackProfile:
             compiler=self.compiler if compiler is None else compiler,
             channels_last=self.channels_last if channels_last is None else channels_last,
             fused_optimizer=self.fused_optimizer if fused_optimizer is None else fused_optimizer,
-            fused_attention=_since(self.fused_attention_from, year),
-            tuned_attention=_since(self.tuned_attention_from, year),
+            fused_attention=fused,
+            tuned_attention=tuned,
+            attention=kernel if fused else "",
             unpadded_sequences=(
                 _since(self.unpadded_from, year) if unpadded_sequences is None else unpadded_sequences
             ),
@@ -90,18 +120,25 @@ class StackProfile:
         )
 
 
+def attention_words() -> tuple[str, ...]:
+    """What can be said of attention: that it is not fused, or which kernel it is."""
+    return (UNFUSED, *constants("kernels")["attention"])
+
+
 def _since(start: float | None, year: float) -> bool:
     return start is not None and year >= start
 
 
-def _profile(name: str, table: Mapping[str, Any]) -> StackProfile:
-    return StackProfile(name=name, **{**table, "variants": tuple(table.get("variants", ()))})
+def _profile(name: str, table: Mapping[str, Any], kinds: Mapping[str, Mapping[str, Any]]) -> StackProfile:
+    """A code base is as its kind is but where it says otherwise."""
+    fields = {**kinds.get(table.get("kind", ""), {}), **table}
+    return StackProfile(name=name, **{**fields, "variants": tuple(fields.get("variants", ()))})
 
 
 @cache
 def _profiles() -> Mapping[str, StackProfile]:
     tables = constants("stacks")["stack"]
-    return MappingProxyType({name: _profile(name, table) for name, table in tables.items()})
+    return MappingProxyType({name: _profile(name, table, tables) for name, table in tables.items()})
 
 
 def usual_variant(profile: StackProfile, policy: str, zero_stage: int) -> str | None:
@@ -131,6 +168,24 @@ def known_stacks() -> dict[str, dict[str, Any]]:
 def stack_names() -> tuple[str, ...]:
     """Names of all stack profiles."""
     return tuple(_profiles())
+
+
+def kind_of_stack(name: str) -> str:
+    """The stack that a code base is a variety of, the name itself where it is none or not known."""
+    profile = _profiles().get(name)
+    return profile.kind if profile is not None and profile.kind else name
+
+
+@cache
+def suite_names() -> tuple[str, ...]:
+    """Names of the profiles that are code bases of a wider kind."""
+    return tuple(name for name, profile in _profiles().items() if profile.kind)
+
+
+@cache
+def kind_names() -> tuple[str, ...]:
+    """Names of the profiles that are no variety of another."""
+    return tuple(name for name, profile in _profiles().items() if not profile.kind)
 
 
 def get_stack_profile(name: str) -> StackProfile:
@@ -165,10 +220,13 @@ def framework_profile(framework: str) -> StackProfile:
     return get_stack_profile(usual[name])
 
 
-def usual_profile(family: str) -> StackProfile:
-    """The stack that a user's script usually is, by family of the model.
+def usual_profile(family: str, vendor: str = "") -> StackProfile:
+    """The stack that a user's script usually is, by family of the model and vendor of the device.
 
-    >>> usual_profile("cnn").name
-    'pytorch-eager'
+    >>> usual_profile("cnn").name, usual_profile("cnn", "Google").name
+    ('pytorch-eager', 'xla-tpu')
     """
-    return get_stack_profile(constants("stacks")["family"].get(family, DEFAULT_PROFILE))
+    data = constants("stacks")
+    own: Mapping[str, str] = data["vendor"].get(vendor, {})
+    usual = own.get("other", DEFAULT_PROFILE)
+    return get_stack_profile(own.get(family) or (usual if own else data["family"].get(family, usual)))

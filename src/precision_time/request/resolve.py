@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..cost.constants import constants
 from ..cost.job import Job, Stack, group_of_jobs
 from ..cost.memory import memory_of, total_bytes
 from ..cost.stacks import (
@@ -283,11 +284,12 @@ def stack_of(request: RequestFields, family: str, device: Device, found: Diagnos
     Versions are of the year that the request says, else the usual ones of the stack, but never older than
     what first supports the device.
     """
-    profile = stack_profile(request.stack, request.framework, family)
+    profile = stack_profile(request.stack, request.framework, family, device.vendor)
     if request.stack is None and request.framework is None:
         found.assume(
             "default-stack", f"Software not given: {profile.name} assumed (`precision-time stacks`)."
         )
+    _check_attention(request.attention, device)
     return profile.stack(
         framework=request.framework if request.stack is not None else None,
         framework_year=request.software or usual_year(profile, device),
@@ -296,18 +298,33 @@ def stack_of(request: RequestFields, family: str, device: Device, found: Diagnos
         fused_optimizer=request.fused_optimizer,
         unpadded_sequences=request.unpadded_sequences,
         real_input=request.real_input,
+        attention=request.attention,
+        arch=device.arch,
     )
 
 
-def stack_profile(stack: str | None, framework: str | None, family: str) -> StackProfile:
-    """The profile of a stack that is named, else of a framework, else of a family of models.
+def _check_attention(attention: str | None, device: Device) -> None:
+    """Refuse a kernel that is not written for the device.
+
+    Raises:
+        ConfigError: FlashAttention on an architecture before Ampere.
+    """
+    if attention and attention.startswith("flash") and device.arch in constants("kernels")["without_flash"]:
+        raise ConfigError(
+            f"attention={attention} does not run on {device.name} ({device.arch}): it needs Ampere "
+            "or newer. To fix: attention=memory-efficient or attention=math."
+        )
+
+
+def stack_profile(stack: str | None, framework: str | None, family: str, vendor: str = "") -> StackProfile:
+    """The profile of a stack that is named, else of a framework, else of a vendor and a family of models.
 
     Raises:
         UnknownNameError: If no such stack or framework is known.
     """
     if stack is not None:
         return get_stack_profile(stack)
-    return usual_profile(family) if framework is None else framework_profile(framework)
+    return usual_profile(family, vendor) if framework is None else framework_profile(framework)
 
 
 def usual_year(profile: StackProfile, device: Device) -> float:

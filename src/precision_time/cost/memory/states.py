@@ -17,6 +17,7 @@ from ...workload.packing import PACKED_BYTES
 from ..constants import constants
 from ..job import Stack
 from ..optimizer import states_per_param
+from ..stacks import kind_of_stack
 from .components import ModelComponents
 
 _FULLY_SHARDED = 3
@@ -57,7 +58,9 @@ class FrameworkMemory:
 @cache
 def _of_profile(profile: str) -> FrameworkMemory:
     tables: Mapping[str, Mapping[str, Any]] = constants("memory")["framework"]
-    own = next((table for table in tables.values() if profile in table.get("stacks", ())), {})
+    named = (profile, kind_of_stack(profile))
+    found = (table for name in named for table in tables.values() if name in table.get("stacks", ()))
+    own = next(found, {})
     fields = {**tables["default"], **own}
     return FrameworkMemory(**{name: fields[name] for name in FrameworkMemory.__dataclass_fields__})
 
@@ -166,7 +169,7 @@ def state_terms(
 
 
 def update_bytes(local: LocalElements, layout: Layout, framework: FrameworkMemory, *, fused: bool) -> float:
-    """Temporary of the optimizer step: one fp32 copy where it goes operation by operation, else the stack's."""
+    """Copies of the optimizer step: one in fp32 where it goes operation by operation, else the stack's."""
     own = framework.sharded_step_bytes if layout.zero_stage else framework.step_bytes
     per_param = own if fused else max(own, _FP32_BYTES)
     if layout.offload is not Offload.NONE:
