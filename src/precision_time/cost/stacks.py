@@ -9,7 +9,8 @@ from types import MappingProxyType
 from typing import Any
 
 from ..errors import UnknownNameError
-from ..precision.catalog import known_variants
+from ..precision.catalog import get_policy, known_variants
+from ..precision.policy import PrecisionPolicy
 from .constants import constants
 from .job import Stack
 
@@ -157,6 +158,26 @@ def usual_variant(profile: StackProfile, policy: str, zero_stage: int) -> str | 
     sharded = () if profile.variants else (by_stage.get(str(zero_stage), ""),)
     offered = (*profile.variants, *sharded)
     return next((name for name in offered if name in known), None)
+
+
+@cache
+def policy_under(policy: PrecisionPolicy, stack: str, before: int, after: int) -> PrecisionPolicy:
+    """A policy once the data-parallel state is sharded otherwise.
+
+    Args:
+        policy: As the code of the stack holds weights under `before`; any other was asked for, and stays.
+        stack: Name of the profile.
+        before: ZeRO stage.
+        after: ZeRO stage.
+    """
+    profile = _profiles().get(stack)
+    if profile is None:
+        return policy
+    was, becomes = (
+        get_policy(policy.name, variant=usual_variant(profile, policy.name, stage))
+        for stage in (before, after)
+    )
+    return becomes if policy == was else policy
 
 
 def known_stacks() -> dict[str, dict[str, Any]]:

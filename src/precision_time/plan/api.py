@@ -27,7 +27,6 @@ _MOST_DEVICES_PER_SAMPLE = 8
 """Of large clusters, which take more tokens (Llama 3 405B: 16M on 16,384 devices, table 4)."""
 _SAMPLES_PER_DEVICE = 32
 """The same for models without sequences."""
-_ZERO_STAGES = range(4)
 _OF_ONE_LAYOUT = frozenset(
     {
         *LayoutOptions.model_fields,
@@ -90,10 +89,7 @@ def _problem(request: Request) -> Problem:
     workload = workload_of(request)
     cluster = cluster_of(request, found)
     stack = stack_of(request, workload.family, cluster.device, found)
-    precision, *sharded = (
-        precision_of(request.precision, cluster.device, Diagnostics() if stage else found, stack, stage)
-        for stage in _ZERO_STAGES
-    )
+    precision = precision_of(request.precision, cluster.device, found, stack)
     batch = _batch(request.global_batch_size, workload, request.gpus, found)
     first = Diagnostics()
     first.assume("model", *workload.assumptions)
@@ -103,7 +99,6 @@ def _problem(request: Request) -> Problem:
         cluster=cluster,
         precision=precision,
         stack=stack,
-        sharded_precisions=tuple(sharded),
         global_batch_size=batch,
         stragglers=request.stragglers,
         diagnostics=(*first.items, *found.items),

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..cost.job import Job, JobGroup, Stack, group_of_jobs
 from ..cost.memory import memory_of, total_bytes
+from ..cost.stacks import policy_under
 from ..diagnostics import Diagnostic
 from ..hardware.device import Cluster
 from ..parallel.layout import Layout
@@ -32,8 +33,6 @@ class Problem:
     stack: Stack
     global_batch_size: int
     """Samples per optimizer step over all devices."""
-    sharded_precisions: tuple[PrecisionPolicy, ...] = ()
-    """Under ZeRO 1, 2 and 3, where the code holds weights otherwise there; none where it does not."""
     stragglers: bool = True
     """Allow for the slowest of many devices."""
     diagnostics: tuple[Diagnostic, ...] = ()
@@ -56,8 +55,7 @@ class Problem:
 
     def precision_under(self, layout: Layout) -> PrecisionPolicy:
         """The policy with the weights as the code holds them under the ZeRO stage of a layout."""
-        by_stage = (self.precision, *self.sharded_precisions)
-        return by_stage[min(layout.zero_stage, len(self.sharded_precisions))]
+        return policy_under(self.precision, self.stack.profile, 0, layout.zero_stage)
 
     def job(self, layout: Layout) -> Job:
         """The job under one layout; all share their workload and cluster."""

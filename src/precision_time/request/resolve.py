@@ -18,6 +18,7 @@ from ..cost.stacks import (
     StackProfile,
     framework_profile,
     get_stack_profile,
+    policy_under,
     usual_profile,
     usual_variant,
 )
@@ -336,14 +337,14 @@ def _with_batch(job: Job, request: RequestFields, found: Diagnostics) -> Job:
     """The job with its micro batch, sharded where no stage was given and plain DDP does not fit."""
     batch_size = _stated_batch(job.layout, request)
     if batch_size is not None:
-        return _sharded_if_needed(_batched(job, batch_size), request, found)
+        return _sharded_if_needed(_batched(job, batch_size), request.layout.zero, found)
     for candidate in _DEFAULT_BATCHES:
-        trial = _sharded_if_needed(_batched(job, candidate), request, Diagnostics())
+        trial = _sharded_if_needed(_batched(job, candidate), request.layout.zero, Diagnostics())
         if _fits(trial) or candidate == _DEFAULT_BATCHES[-1]:
             break
     fits = ", the largest that fits up to 256" if _fits(trial) else ", the smallest"
     found.assume("default-batch", f"Batch size not given: {candidate} per device{fits}.")
-    return _sharded_if_needed(_batched(job, candidate), request, found)
+    return _sharded_if_needed(_batched(job, candidate), request.layout.zero, found)
 
 
 def _stated_batch(layout: Layout, request: RequestFields) -> float | None:
@@ -375,18 +376,18 @@ def _stated_batch(layout: Layout, request: RequestFields) -> float | None:
     return global_batch_size / shares
 
 
-def _sharded_if_needed(job: Job, request: RequestFields, found: Diagnostics) -> Job:
+def _sharded_if_needed(job: Job, zero: int | None, found: Diagnostics) -> Job:
     """The job as it is, or sharded where no stage was given and it does not fit; pipelines shard less."""
-    if request.layout.zero is not None or job.layout.zero_stage or job.layout.data_ranks == 1 or _fits(job):
+    if zero is not None or job.layout.zero_stage or job.layout.data_ranks == 1 or _fits(job):
         return job
     if job.layout.pp > 1:
         stage, words = 1, "optimizer states sharded (zero=1)"
     else:
         stage, words = 3, "full sharding (zero=3, FSDP)"
     found.assume("default-sharding", f"Plain data parallelism does not fit: {words} assumed.")
-    named, precision = parse_precision(request.precision or job.precision.name), job.precision
-    if named.variant is None and not get_stack_profile(job.stack.profile).variants:
-        precision = get_policy(named.name, variant=_held_weights(named.name, job.stack, stage, found))
+    precision = policy_under(job.precision, job.stack.profile, job.layout.zero_stage, stage)
+    if precision is not job.precision:
+        _held_weights(precision.name, job.stack, stage, found)
     return replace(job, layout=replace(job.layout, zero_stage=stage), precision=precision)
 
 
