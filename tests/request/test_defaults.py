@@ -11,6 +11,9 @@ from precision_time.corpus.importer import measurement_of
 from precision_time.corpus.jobs import job_of
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.schema import Row
+from precision_time.cost.job import group_of_jobs
+from precision_time.cost.step import price
+from precision_time.errors import ConfigError
 from precision_time.hardware.catalog import get_cluster, get_device, known_devices
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.learn.serving import predict_step_times
@@ -153,3 +156,46 @@ def test_weights_are_held_as_full_sharding_does_where_nothing_else_fits() -> Non
     asked.pop("model")
     search = find_layouts("llama2-7b", fix=["zero=3", "tp=1", "pp=1"], top=1, **asked)
     assert search.jobs[0].precision == job.precision
+
+
+@pytest.mark.parametrize(
+    ("device", "model", "stack"),
+    [
+        ("TPUv4", "resnet50", "xla-tpu"),
+        ("TPUv4", "llama2-7b", "jax-xla"),
+        ("IPU-GC200", "bert-base", "ipu-poplar"),
+        ("A100-SXM4-80GB", "resnet50", "pytorch-eager"),
+    ],
+)
+def test_a_vendor_with_a_compiler_of_its_own_has_stacks_of_its_own(
+    device: str, model: str, stack: str
+) -> None:
+    assert Request.of({"model": model, "device": device, "batch_size": 1}).resolve().stack.profile == stack
+
+
+def _attention_s(**asked: Any) -> float:
+    job = Request.of({"model": "gpt2-medium", "batch_size": 4, "seq_len": 4096, **asked}).resolve()
+    return float(price(group_of_jobs([job])).step_time_s[0])
+
+
+def test_the_attention_kernel_can_be_said_and_comes_with_the_year() -> None:
+    on_h100 = {"device": "H100-SXM5-80GB", "stack": "megatron"}
+    said = {name: _attention_s(**on_h100, attention=name) for name in ("math", "flash1", "flash2", "flash3")}
+    assert said["math"] > said["flash1"] > said["flash2"] > said["flash3"]
+    old, new = _attention_s(**on_h100, software=2022.0), _attention_s(**on_h100, software=2024.5)
+    assert old > said["math"] * 0.99
+    assert new == pytest.approx(said["flash3"])
+
+
+def test_flash_attention_needs_ampere() -> None:
+    with pytest.raises(ConfigError, match="attention=flash2 does not run on V100.*memory-efficient"):
+        _attention_s(device="V100-SXM2-32GB", attention="flash2")
+    # Megatron brings FlashAttention and has nothing else to fuse with; PyTorch has.
+    math, none = (
+        _attention_s(device="V100-SXM2-32GB", stack="megatron", **extra)
+        for extra in ({"attention": "math"}, {})
+    )
+    assert math == none
+    assert _attention_s(device="V100-SXM2-32GB", stack="pytorch-eager") < _attention_s(
+        device="V100-SXM2-32GB", stack="pytorch-eager", attention="math"
+    )
