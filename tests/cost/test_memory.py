@@ -191,8 +191,8 @@ def test_logits_dominate_a_small_model_with_a_large_vocabulary():
 
 
 def test_a_gated_layer_of_fused_kernels_keeps_what_the_products_put_out():
-    # Bytes per token and hidden size: inputs of norms and products 8, queries and attention 4, keys and values
-    # 4 shared by groups of 4, gate, up and their product 6 f, f the width of the layer over the hidden size.
+    # Bytes per token and hidden size: norms and inputs 8, queries and attention 4, keys and values
+    # of groups of four heads 1; gate, up and their product 6 f of width f hidden sizes.
     policy = get_policy("bf16-mixed", variant="megatron")
     asked = {"policy": policy, "model": "llama3-8b", "sizes": None}
     fused, eager = (
