@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
+from ...hardware.device import Cluster
 from ...parallel.layout import Layout, Offload
 from ...precision.policy import DType, PrecisionPolicy
 from ...workload.packing import PACKED_BYTES
@@ -40,7 +41,6 @@ class FrameworkMemory:
     shard_is_master: bool
     fp32_gradients: bool
     step_bytes: float
-    sharded_step_bytes: float
     copies_gradients: bool
     most_gradient_bytes: float
     bucket_elems: float
@@ -170,8 +170,7 @@ def state_terms(
 
 def update_bytes(local: LocalElements, layout: Layout, framework: FrameworkMemory, *, fused: bool) -> float:
     """Copies of the optimizer step: one in fp32 where it goes operation by operation, else the stack's."""
-    own = framework.sharded_step_bytes if layout.zero_stage else framework.step_bytes
-    per_param = own if fused else max(own, _FP32_BYTES)
+    per_param = framework.step_bytes if fused else max(framework.step_bytes, _FP32_BYTES)
     if layout.offload is not Offload.NONE:
         return 0.0
     shards = layout.shard_ranks if layout.zero_stage else 1
@@ -179,25 +178,28 @@ def update_bytes(local: LocalElements, layout: Layout, framework: FrameworkMemor
     return (local.dense / shards + local.experts / expert_shards) * per_param
 
 
-def framework_bytes(layout: Layout, sm_count: float, year: float, pipeline_communicators: int) -> float:
+def framework_bytes(layout: Layout, cluster: Cluster, year: float, pipeline_communicators: int) -> float:
     """Context, workspaces, and the buffers of one communicator for every axis in use.
 
     Args:
         layout: Degrees.
-        sm_count: Multiprocessors of the device: a context reserves local memory for each.
+        cluster: Its device has multiprocessors, for each of which a context reserves memory; its links have channels,
+            each with buffers.
         year: Of the framework: since CUDA 11.7 kernels are loaded when they are first used.
         pipeline_communicators: Those that a pipeline of this stack has beyond one per axis.
     """
     data = constants("memory")
     lazy = year >= float(data["lazy_loading_from"])
     per_sm = float(data["context_bytes_per_sm" if lazy else "eager_context_bytes_per_sm"])
-    fixed = float(data["context_bytes"]) + per_sm * min(sm_count, float(data["most_sms"]))
+    fixed = float(data["context_bytes"]) + per_sm * min(cluster.device.sm_count, float(data["most_sms"]))
     fixed += float(data["workspace_bytes"])
     axes = sum(degree > 1 for degree in (layout.dp, layout.tp, layout.pp, layout.cp, layout.ep))
     if not axes:
         return fixed
     pairs = pipeline_communicators if layout.pp > 1 else 0
-    return fixed + (axes + pairs) * float(data["communicator_bytes"])
+    rate = cluster.intra_node.bandwidth_bytes_per_s / float(data["communicator_link_bytes_per_s"])
+    buffers = max(min(rate, 1.0) * data["communicator_bytes"], data["least_communicator_bytes"])
+    return fixed + (axes + pairs) * float(buffers)
 
 
 @lru_cache(maxsize=512)

@@ -137,7 +137,7 @@ def _stage_terms(stage: _Stage, components: ModelComponents, group: JobGroup) ->
         "fragmentation": float(constants("memory")["fragmentation"]) * (saved + largest),
         "framework": framework_bytes(
             layout,
-            group.cluster.device.sm_count,
+            group.cluster,
             group.stack.framework_year,
             framework.pipeline_communicators,
         ),
