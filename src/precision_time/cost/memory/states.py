@@ -183,8 +183,8 @@ def framework_bytes(layout: Layout, cluster: Cluster, year: float, pipeline_comm
 
     Args:
         layout: Degrees.
-        cluster: Its device has multiprocessors, for each of which a context reserves memory; its links have channels,
-            each with buffers.
+        cluster: Its device has multiprocessors, for each of which a context reserves memory; its links have
+            channels, each with buffers.
         year: Of the framework: since CUDA 11.7 kernels are loaded when they are first used.
         pipeline_communicators: Those that a pipeline of this stack has beyond one per axis.
     """
