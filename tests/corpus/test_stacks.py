@@ -60,7 +60,7 @@ def test_framework_year(version, framework, source, year):
         ({"source": "pollux", "framework": "pytorch", "framework_version": "ngc-20.10"}, "pytorch-adaptive"),
         ({"source": "mlperf-v9.9", "framework": "pytorch", "device": "B200-SXM-180GB"}, "mlperf-tuned"),
         ({"source": "mlperf-v2.1", "framework": "jax", "device": "TPUv4"}, "xla-tpu"),
-        ({"source": "mlperf-v3.0", "framework": "pytorch", "device": "Gaudi2"}, "habana-lazy"),
+        ({"source": "mlperf-v3.0", "framework": "pytorch", "device": "Gaudi2"}, "habana-reference"),
         ({"source": "mlperf-v3.0", "framework": "hugectr"}, "hugectr"),
         (
             {"source": "new", "framework": "pytorch", "framework_version": "Megatron-DeepSpeed"},
@@ -71,6 +71,8 @@ def test_framework_year(version, framework, source, year):
             "nemo-tuned",
         ),
         ({"source": "new", "framework": "pytorch", "framework_version": "torchtitan 0.1"}, "torchtitan"),
+        ({"source": "new", "framework": "pytorch", "precision_detail": "Megatron-LM --fp16"}, "megatron"),
+        ({"source": "new", "framework": "pytorch", "device": "Trainium2"}, "neuron"),
         ({"source": "new", "framework": "pytorch", "framework_version": "ngc-22.01"}, "ngc-pytorch"),
         ({"source": "new", "framework": "pytorch", "compiler": "torch.compile"}, "pytorch-compiled"),
         ({"source": "new", "framework": "pytorch", "notes": "HF Trainer, short run"}, "hf-trainer"),

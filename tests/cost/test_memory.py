@@ -36,7 +36,7 @@ ZERO = replace(MEGATRON, grad=DType.FP16, reduce=DType.FP16)
 """Two bytes of parameter and gradient, twelve of master copy and moments (ZeRO, section 3)."""
 FP32 = get_policy("fp32")
 PLAIN = Stack(framework_year=2024.0, fused_optimizer=True)
-PLAIN_MEGATRON = get_stack_profile("megatron").stack()
+PLAIN_MEGATRON = get_stack_profile("megatron").stack(framework_year=2022.4)
 GPT = {"hidden": 4096, "layers": 32, "heads": 32, "vocab": 51200}
 
 
@@ -188,6 +188,30 @@ def test_logits_dominate_a_small_model_with_a_large_vocabulary():
     # Logits, log-softmax and two gradients in fp32.
     assert found["logits"] == pytest.approx(8 * 1024 * 50257 * 16)
     assert found["logits"] > 10 * found["parameters"]
+
+
+def test_a_gated_layer_of_fused_kernels_keeps_what_the_products_put_out():
+    # Bytes per token and hidden size: norms and inputs 8, queries and attention 4, keys and values
+    # of groups of four heads 1; gate, up and their product 6 f of width f hidden sizes.
+    policy = get_policy("bf16-mixed", variant="megatron")
+    asked = {"policy": policy, "model": "llama3-8b", "sizes": None}
+    fused, eager = (
+        terms(Layout(), stack=get_stack_profile(name).stack(framework_year=2024.6), seq_len=8192, **asked)
+        for name in ("megatron", "pytorch-eager")
+    )
+    layers, hidden, wide = 32, 4096, 14336
+    expected = 8192 * (hidden * (8 + 4 + 4 / 4) + 6 * wide)
+    assert fused["activations"] / layers == pytest.approx(expected, rel=0.02)
+    more = (eager["activations"] - fused["activations"]) / layers
+    assert more == pytest.approx(8192 * 2 * wide, rel=0.02)
+
+
+def test_megatron_computes_the_loss_in_place_since_2024():
+    before, since = (
+        terms(Layout(tp=8), stack=get_stack_profile("megatron").stack(framework_year=year))["logits"]
+        for year in (2024.3, 2024.6)
+    )
+    assert since / before == pytest.approx(0.6)
 
 
 def test_a_compiler_that_fuses_the_loss_keeps_less():
@@ -350,7 +374,7 @@ def test_published_cases_are_judged_rightly(published):
 def test_measured_peaks_are_met(published):
     peaks = list(published.measured_peaks())
     assert len(peaks) >= 100
-    assert float(np.mean([abs(peak.error) for peak in peaks])) <= 0.10
+    assert float(np.mean([abs(peak.error) for peak in peaks])) <= 0.07
 
 
 def mildest_fits(job: Job) -> bool:

@@ -28,7 +28,7 @@ def job(model="resnet50", device="A100-SXM4-80GB", num_devices=8, batch=32, **st
     )
 
 
-STACKS = features.stack_names()
+STACKS = features.kind_names()
 JOBS = [job(), job("bert-large", "V100-SXM2-32GB", 1, 8), job("llama3-8b", "H100-SXM5-80GB", 64, 1)]
 
 
@@ -53,7 +53,7 @@ def test_the_shipped_predictor_has_the_columns_that_this_version_computes():
         ("COMPILERS", ("none", "tensorrt", *features.COMPILERS[1:])),
         ("FRAMEWORKS", ("caffe2", *features.FRAMEWORKS)),
         ("FAMILIES", (*features.FAMILIES, "world-model")),
-        ("stack_names", lambda: ("brand-new", *STACKS)),
+        ("kind_names", lambda: ("brand-new", *STACKS)),
     ],
 )
 def test_a_new_vendor_or_stack_leaves_all_other_answers_as_they_were(monkeypatch, kind, replacement):
@@ -66,7 +66,7 @@ def test_a_new_vendor_or_stack_leaves_all_other_answers_as_they_were(monkeypatch
 def test_a_job_of_a_new_stack_is_a_job_of_no_known_stack(monkeypatch):
     unknown = job(profile="nobody-measured-it")
     before = times([unknown])
-    monkeypatch.setattr(features, "stack_names", lambda: (*STACKS, "nobody-measured-it"))
+    monkeypatch.setattr(features, "kind_names", lambda: (*STACKS, "nobody-measured-it"))
     assert column([unknown], "stack.nobody-measured-it")[0] == 1.0
     np.testing.assert_array_equal(times([unknown]), before)
 

@@ -65,7 +65,7 @@ def test_all_of_a_replicated_model_are_priced() -> None:
 
 def test_bounds_lie_below_what_they_bound(small: Problem) -> None:
     layouts = [layout for frame in Space(problem=small).frames() for layout in fitting(small, frame).layouts]
-    families = families_of(layouts)
+    families = families_of(small, layouts)
     first = price_layouts(small, [members[0] for members in families])
     bounds = bounds_of(families, first)
     priced = price_layouts(small, bounds.layouts)

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from precision_time.corpus.importer import measurement_of
 from precision_time.corpus.jobs import job_of
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.schema import Row
+from precision_time.cost.job import group_of_jobs
+from precision_time.cost.step import price
+from precision_time.errors import ConfigError
 from precision_time.hardware.catalog import get_cluster, get_device, known_devices
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.learn.serving import predict_step_times
 from precision_time.papers.predictddl.requests import PredictDDLRequest, resolve
 from precision_time.plan.api import find_layouts
 from precision_time.precision.catalog import get_policy
+from precision_time.precision.policy import PrecisionPolicy
 from precision_time.precision.support import check_support, natural_precision
 from precision_time.predict.api import predict_time
 from precision_time.predict.explain import explain
@@ -111,3 +118,84 @@ def test_a_measured_row_without_a_framework_is_a_question_without_one(
     times = predict_step_times([job], shipped_predictor(), coverage=0.9).step_time_s
     assert job.stack.profile == asked.stack
     assert asked.step_time_s == pytest.approx(float(times[0]), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("precision", "options", "variant"),
+    [
+        ("bf16-mixed", {"stack": "megatron"}, "megatron"),
+        ("fp16-mixed", {"stack": "deepspeed-megatron"}, "deepspeed"),
+        ("bf16-mixed", {"stack": "torchtitan", "zero": 3}, "fsdp-fp32-reduce"),
+        ("bf16-mixed", {"zero": 2}, "deepspeed"),
+        ("bf16-mixed", {"zero": 3}, "fsdp"),
+        ("bf16-mixed", {}, "autocast"),
+        ("bf16-mixed:autocast", {"stack": "megatron"}, "autocast"),
+        ("autocast-bf16", {"zero": 3}, "autocast"),
+    ],
+)
+def test_code_decides_how_weights_are_held_where_the_precision_does_not_say(
+    precision: str, options: dict[str, object], variant: str
+) -> None:
+    asked = {"model": "gpt2-medium", "gpus": 8, "batch_size": 1, "precision": precision, **options}
+    named = Request.of(asked).resolve()
+    assert _types(named.precision) == _types(get_policy(named.precision.name, variant=variant))
+    said = any(item.code == "default-weights" for item in named.diagnostics)
+    assert said == (variant != "autocast")
+
+
+def _types(policy: PrecisionPolicy) -> PrecisionPolicy:
+    return replace(policy, summary="")
+
+
+def test_weights_are_held_as_full_sharding_does_where_nothing_else_fits() -> None:
+    """The stage that is assumed decides too; a search finds the same policy under the same layout."""
+    asked: dict[str, Any] = {"model": "llama2-7b", "gpus": 16, "precision": "bf16-mixed"}
+    job = Request.of({**asked, "batch_size": 1}).resolve()
+    assert job.layout.zero_stage == 3
+    assert job.precision == get_policy("bf16-mixed", variant="fsdp")
+    asked.pop("model")
+    search = find_layouts("llama2-7b", fix=["zero=3", "tp=1", "pp=1"], top=1, **asked)
+    assert search.jobs[0].precision == job.precision
+
+
+@pytest.mark.parametrize(
+    ("device", "model", "stack"),
+    [
+        ("TPUv4", "resnet50", "xla-tpu"),
+        ("TPUv4", "llama2-7b", "jax-xla"),
+        ("IPU-GC200", "bert-base", "ipu-poplar"),
+        ("A100-SXM4-80GB", "resnet50", "pytorch-eager"),
+    ],
+)
+def test_a_vendor_with_a_compiler_of_its_own_has_stacks_of_its_own(
+    device: str, model: str, stack: str
+) -> None:
+    assert Request.of({"model": model, "device": device, "batch_size": 1}).resolve().stack.profile == stack
+
+
+def _attention_s(**asked: Any) -> float:
+    job = Request.of({"model": "gpt2-medium", "batch_size": 4, "seq_len": 4096, **asked}).resolve()
+    return float(price(group_of_jobs([job])).step_time_s[0])
+
+
+def test_the_attention_kernel_can_be_said_and_comes_with_the_year() -> None:
+    on_h100 = {"device": "H100-SXM5-80GB", "stack": "megatron"}
+    said = {name: _attention_s(**on_h100, attention=name) for name in ("math", "flash1", "flash2", "flash3")}
+    assert said["math"] > said["flash1"] > said["flash2"] > said["flash3"]
+    old, new = _attention_s(**on_h100, software=2022.0), _attention_s(**on_h100, software=2024.5)
+    assert old > said["math"] * 0.99
+    assert new == pytest.approx(said["flash3"])
+
+
+def test_flash_attention_needs_ampere() -> None:
+    with pytest.raises(ConfigError, match="attention=flash2 does not run on V100.*memory-efficient"):
+        _attention_s(device="V100-SXM2-32GB", attention="flash2")
+    # Megatron brings FlashAttention and has nothing else to fuse with; PyTorch has.
+    math, none = (
+        _attention_s(device="V100-SXM2-32GB", stack="megatron", **extra)
+        for extra in ({"attention": "math"}, {})
+    )
+    assert math == none
+    assert _attention_s(device="V100-SXM2-32GB", stack="pytorch-eager") < _attention_s(
+        device="V100-SXM2-32GB", stack="pytorch-eager", attention="math"
+    )

@@ -34,6 +34,7 @@ BROKEN: dict[str, tuple[Any, str]] = {
     "context_method": ("rings", "one of ring, all-gather or ulysses"),
     "schedule": ("2f2b", "one of gpipe, 1f1b, interleaved or zero-bubble"),
     "compiler": ("gcc", "one of none, inductor, xla, cudagraphs, torchscript or graph"),
+    "attention": ("flash4", "one of math, memory-efficient, flash1, flash2 or flash3"),
     "scope": ("minute", "one of "),
 }
 """Value that breaks the rule of a field, and the rule."""

@@ -13,6 +13,7 @@ from ..diagnostics import Diagnostics
 from ..errors import CorpusError, PrecisionTimeError, UnknownNameError
 from ..hardware.catalog import find_node_type, get_cluster, get_device, parse_network
 from ..hardware.links import fabric_name
+from ..precision.catalog import known_precisions, known_variants
 from ..request.layout import options_of
 from ..request.request import Request
 from ..request.resolve import cluster_of, precision_of, workload_of
@@ -26,6 +27,10 @@ _REPORTED = frozenset({"gmacs", "macts", "train_mem_gb", "model_size_gb"})
 """Sizes that say something of the model without shaping it."""
 _LIMITS = frozenset({"max_source_length", "max_target_length", "max_seq_len", "max_len"})
 """Longest samples allowed: they shape the step only where its real length is unknown."""
+
+
+_AS_NAMED = {name: "autocast" for name in known_precisions() if "autocast" in known_variants(name)}
+"""The variant that is the policy itself: the importer decides, so that the stack of a request does not."""
 
 
 class UnsupportedRow(CorpusError):  # noqa: N818 - the row is what is unsupported
@@ -49,7 +54,7 @@ def request_of(measurement: Measurement) -> Request:
         raise UnsupportedRow("layout does not fill the devices")
     stack = measurement.stack
     intra_node, inter_node = _understood_links(measurement)[:2]
-    variant = measurement.precision_variant
+    variant = measurement.precision_variant or _AS_NAMED.get(measurement.precision, "")
     return Request.of(
         {
             **_model_fields({name: getattr(measurement, name) for name in _OF_MODEL}),
@@ -73,6 +78,7 @@ def request_of(measurement: Measurement) -> Request:
             "fused_optimizer": stack.fused_optimizer,
             "unpadded_sequences": stack.unpadded_sequences,
             "real_input": stack.real_input,
+            "attention": stack.attention or None,
             "scope": measurement.scope,
             # The run happened, so its framework could split the model that way.
             "layout": {**options_of(layout), "uneven": True},

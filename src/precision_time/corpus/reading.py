@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..cost.job import Stack, TimingScope
+from ..cost.stacks import get_stack_profile, usual_variant
 from ..errors import ConfigError
 from ..hardware.catalog import get_device
+from ..hardware.device import Device
 from ..precision.catalog import known_precisions, tf32_defaults
 from ..request.resolve import stack_profile, usual_year
 from .measurement import Quality
@@ -39,6 +41,8 @@ _CONTAINER = re.compile(
 _DATE = re.compile(r"\b(20\d\d)-?(0[1-9]|1[0-2])(?:-?(?:[0-2]\d|3[01]))?\b|dev(20\d\d)(\d\d)\d\d")
 _MONTH_YEAR = re.compile(r"\b([A-Z][a-z]{2})[a-z]* (20\d\d)\b")
 _VERSION = re.compile(r"(\d+)\.(\d+)")
+_OF_STACK = "of-stack"
+"""Of the rules on variants: what the row's stack does."""
 _OLDEST_IN_ROUND = 4.0
 """A version this many years older than the benchmark round that names it is a misreading."""
 _INPUT_SCOPES = {TimingScope.WITH_INPUT, TimingScope.WITH_EVAL, TimingScope.EPOCH_AVERAGE}
@@ -170,12 +174,10 @@ def infer_stack(
     assumptions = []
     if not rule.get("sure", True):
         assumptions.append(f"stack taken as {profile.name}: only the framework and task are known")
+    device = _device(row)
     year = framework_year(row, framework=framework)
     if year is None:
-        try:
-            year = usual_year(profile, get_device(row.text("device")))
-        except ConfigError:
-            year = profile.framework_year
+        year = profile.framework_year if device is None else usual_year(profile, device)
         assumptions.append(f"framework version not stated: one of {year:.1f} assumed")
     layout = row.text("memory_format").lower()
     compiler = first_match("compiler", row.text) or {}
@@ -188,8 +190,16 @@ def infer_stack(
         fused_optimizer=True if "fused" in row.text("optimizer").lower() else None,
         unpadded_sequences={"yes": True, "no": False}.get(unpadded["unpadded"]),
         real_input=_real_input(row, scope),
+        arch="" if device is None else device.arch,
     )
     return stack, tuple(assumptions)
+
+
+def _device(row: Row) -> Device | None:
+    try:
+        return get_device(row.text("device"))
+    except ConfigError:
+        return None
 
 
 def framework_year(row: Row, *, framework: str) -> float | None:
@@ -257,10 +267,11 @@ def precision_and_variant(row: Row, stack: Stack, found: Findings) -> tuple[str,
     if refuted:
         found.doubts.append(refuted["quality"])
         policy = str(refuted["precision"])
-    cells = row.with_cells(policy=policy, profile=stack.profile, tf32_conv=tf32_conv)
-    variant = first_match("variant", cells.text) or {"variant": ""}
-    wire = first_match("wire", cells.text) or {"wire": ""}
-    return policy, "+".join(part for part in (str(variant["variant"]), str(wire["wire"])) if part)
+    of_stack = usual_variant(get_stack_profile(stack.profile), policy, 0) or ""
+    cells = row.with_cells(policy=policy, profile=stack.profile, tf32_conv=tf32_conv, of_stack=of_stack)
+    variant = str((first_match("variant", cells.text) or {"variant": ""})["variant"])
+    wire = str((first_match("wire", cells.text) or {"wire": ""})["wire"])
+    return policy, "+".join(part for part in (of_stack if variant == _OF_STACK else variant, wire) if part)
 
 
 def model_sizes(row: Row, found: Findings) -> dict[str, Any]:

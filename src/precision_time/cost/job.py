@@ -50,6 +50,8 @@ class Stack:
     fused_attention: bool = True
     tuned_attention: bool = False
     """Fused attention written for the architecture (FlashAttention-3, cuDNN) instead of the portable one."""
+    attention: str = ""
+    """Kernel of fused attention (an entry of cost/data/kernels.toml) where it is known; else by the year."""
     unpadded_sequences: bool = False
     """Variable-length kernels skip padding tokens (MLPerf BERT)."""
     device_containers: bool = False

@@ -241,7 +241,9 @@ def kernel_model_of(group: JobGroup) -> KernelModel:
 
 
 def attention_kernel(stack: Stack) -> str:
-    """Generation of the fused attention kernel that a stack of its year runs (`kernels.toml`)."""
+    """The fused attention kernel that a stack runs, as it says or by its year (`kernels.toml`)."""
+    if stack.attention:
+        return stack.attention
     if stack.tuned_attention:
         return _LAST_ATTENTION
     entries = constants("kernels")["attention_from"]

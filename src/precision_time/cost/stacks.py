@@ -9,11 +9,18 @@ from types import MappingProxyType
 from typing import Any
 
 from ..errors import UnknownNameError
+from ..precision.catalog import get_policy, known_variants
+from ..precision.policy import PrecisionPolicy
 from .constants import constants
 from .job import Stack
 
 DEFAULT_PROFILE = "pytorch-eager"
 """What a user's own script most likely is."""
+UNFUSED = "math"
+"""Attention as separate products with the scores in memory (PyTorch calls it the math kernel)."""
+_TUNED = "flash3"
+_PORTABLE = "memory-efficient"
+"""What PyTorch runs where FlashAttention does not."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,6 +32,8 @@ class StackProfile:
     framework: str
     framework_year: float
     """Of a run that does not say its version."""
+    kind: str = ""
+    """Of a code base: the stack that it is a variety of, which answers for it where the base is new."""
     compiler: str = "none"
     channels_last: bool = False
     fused_optimizer: bool = False
@@ -32,6 +41,8 @@ class StackProfile:
     """Year from which this stack's attention is a fused kernel; None if never."""
     tuned_attention_from: float | None = None
     """Year from which that kernel is written for the newest architectures (FlashAttention-3, cuDNN)."""
+    own_attention: bool = False
+    """It brings FlashAttention itself: where that does not run, attention is unfused. PyTorch has another."""
     unpadded_from: float | None = None
     """Year from which encoders of this stack skip padding tokens; None if never."""
     real_input: bool = False
@@ -39,6 +50,8 @@ class StackProfile:
     """Runs every device in a container of its own."""
     zero_stage: int = 0
     """Sharding of the data-parallel state that this stack uses when the run does not say."""
+    variants: tuple[str, ...] = ()
+    """How this code holds the weights of mixed precision: of each policy the first variant that it has."""
     host_per_tensor_s: float = 0.0
     """Host time per parameter tensor and step that the trainer itself adds."""
     sequence_parallel_from: float | None = None
@@ -68,10 +81,32 @@ class StackProfile:
         real_input: bool | None = None,
         loader: str | None = None,
         loader_cores: float = 0.0,
+        attention: str | None = None,
+        arch: str = "",
     ) -> Stack:
-        """The `Stack` of this profile with whatever is known about the run put in."""
+        """The `Stack` of this profile with whatever is known about the run put in.
+
+        Args:
+            framework: Of the run.
+            framework_year: When its versions came out.
+            compiler: What compiled it.
+            channels_last: Memory format of images.
+            fused_optimizer: One kernel for the update.
+            unpadded_sequences: Attention skips padding.
+            real_input: A real input pipeline fed it.
+            loader: What decoded its samples; None: the usual one.
+            loader_cores: Cores of a host that decode; 0: those of the node type.
+            attention: One of `attention_words`; None: what its year and the device bring.
+            arch: Architecture of the device: FlashAttention does not run on the older ones.
+        """
         fed = self.real_input if real_input is None else real_input
         year = self.framework_year if framework_year is None else framework_year
+        fused, tuned = _since(self.fused_attention_from, year), _since(self.tuned_attention_from, year)
+        kernel = attention or ""
+        if attention:
+            fused, tuned = attention != UNFUSED, attention == _TUNED
+        elif fused and arch in constants("kernels")["without_flash"]:
+            fused, tuned, kernel = not self.own_attention, False, _PORTABLE
         return Stack(
             profile=self.name,
             framework=framework or self.framework,
@@ -79,8 +114,9 @@ class StackProfile:
             compiler=self.compiler if compiler is None else compiler,
             channels_last=self.channels_last if channels_last is None else channels_last,
             fused_optimizer=self.fused_optimizer if fused_optimizer is None else fused_optimizer,
-            fused_attention=_since(self.fused_attention_from, year),
-            tuned_attention=_since(self.tuned_attention_from, year),
+            fused_attention=fused,
+            tuned_attention=tuned,
+            attention=kernel if fused else "",
             unpadded_sequences=(
                 _since(self.unpadded_from, year) if unpadded_sequences is None else unpadded_sequences
             ),
@@ -90,7 +126,9 @@ class StackProfile:
             overlap_tensor=_since(self.overlap_tensor_from, year),
             overlap_experts=_since(self.overlap_experts_from, year),
             real_input=fed,
-            loader=(loader or usual_loader(self.name, framework or self.framework)) if fed else "",
+            loader=(loader or usual_loader(self.kind or self.name, framework or self.framework))
+            if fed
+            else "",
             loader_cores=loader_cores,
             fused_kernels=self.fused_kernels,
             host_per_layer_s=self.host_per_layer_s,
@@ -98,24 +136,73 @@ class StackProfile:
         )
 
 
-def usual_loader(profile: str, framework: str) -> str:
-    """The loader that a stack, else a framework, usually has.
+def usual_loader(kind: str, framework: str) -> str:
+    """The loader that a kind of stack, else a framework, usually has.
 
     >>> usual_loader("pytorch-eager", "pytorch")
     'pil'
     """
     usual: Mapping[str, str] = constants("input")["usual"]
-    return usual.get(profile, usual.get(framework, usual["other"]))
+    return usual.get(kind, usual.get(framework, usual["other"]))
+
+
+def attention_words() -> tuple[str, ...]:
+    """What can be said of attention: that it is not fused, or which kernel it is."""
+    return (UNFUSED, *constants("kernels")["attention"])
 
 
 def _since(start: float | None, year: float) -> bool:
     return start is not None and year >= start
 
 
+def _profile(name: str, table: Mapping[str, Any], kinds: Mapping[str, Mapping[str, Any]]) -> StackProfile:
+    """A code base is as its kind is but where it says otherwise."""
+    fields = {**kinds.get(table.get("kind", ""), {}), **table}
+    return StackProfile(name=name, **{**fields, "variants": tuple(fields.get("variants", ()))})
+
+
 @cache
 def _profiles() -> Mapping[str, StackProfile]:
     tables = constants("stacks")["stack"]
-    return MappingProxyType({name: StackProfile(name=name, **table) for name, table in tables.items()})
+    return MappingProxyType({name: _profile(name, table, tables) for name, table in tables.items()})
+
+
+def usual_variant(profile: StackProfile, policy: str, zero_stage: int) -> str | None:
+    """How a stack holds the weights of a mixed precision: a variant of the policy, None where as named.
+
+    Args:
+        profile: The stack.
+        policy: Canonical name of the policy.
+        zero_stage: Sharding of the data-parallel state: it decides where the stack leaves it open.
+
+    >>> usual_variant(get_stack_profile("megatron"), "bf16-mixed", 0)
+    'megatron'
+    """
+    known = known_variants(policy)
+    by_stage: Mapping[str, str] = constants("stacks")["sharded_variant"].get(profile.framework, {})
+    sharded = () if profile.variants else (by_stage.get(str(zero_stage), ""),)
+    offered = (*profile.variants, *sharded)
+    return next((name for name in offered if name in known), None)
+
+
+@cache
+def policy_under(policy: PrecisionPolicy, stack: str, before: int, after: int) -> PrecisionPolicy:
+    """A policy once the data-parallel state is sharded otherwise.
+
+    Args:
+        policy: As the code of the stack holds weights under `before`; any other was asked for, and stays.
+        stack: Name of the profile.
+        before: ZeRO stage.
+        after: ZeRO stage.
+    """
+    profile = _profiles().get(stack)
+    if profile is None:
+        return policy
+    was, becomes = (
+        get_policy(policy.name, variant=usual_variant(profile, policy.name, stage))
+        for stage in (before, after)
+    )
+    return becomes if policy == was else policy
 
 
 def known_stacks() -> dict[str, dict[str, Any]]:
@@ -127,6 +214,24 @@ def known_stacks() -> dict[str, dict[str, Any]]:
 def stack_names() -> tuple[str, ...]:
     """Names of all stack profiles."""
     return tuple(_profiles())
+
+
+def kind_of_stack(name: str) -> str:
+    """The stack that a code base is a variety of, the name itself where it is none or not known."""
+    profile = _profiles().get(name)
+    return profile.kind if profile is not None and profile.kind else name
+
+
+@cache
+def suite_names() -> tuple[str, ...]:
+    """Names of the profiles that are code bases of a wider kind."""
+    return tuple(name for name, profile in _profiles().items() if profile.kind)
+
+
+@cache
+def kind_names() -> tuple[str, ...]:
+    """Names of the profiles that are no variety of another."""
+    return tuple(name for name, profile in _profiles().items() if not profile.kind)
 
 
 def get_stack_profile(name: str) -> StackProfile:
@@ -161,10 +266,13 @@ def framework_profile(framework: str) -> StackProfile:
     return get_stack_profile(usual[name])
 
 
-def usual_profile(family: str) -> StackProfile:
-    """The stack that a user's script usually is, by family of the model.
+def usual_profile(family: str, vendor: str = "") -> StackProfile:
+    """The stack that a user's script usually is, by family of the model and vendor of the device.
 
-    >>> usual_profile("cnn").name
-    'pytorch-eager'
+    >>> usual_profile("cnn").name, usual_profile("cnn", "Google").name
+    ('pytorch-eager', 'xla-tpu')
     """
-    return get_stack_profile(constants("stacks")["family"].get(family, DEFAULT_PROFILE))
+    data = constants("stacks")
+    own: Mapping[str, str] = data["vendor"].get(vendor, {})
+    usual = own.get("other", DEFAULT_PROFILE)
+    return get_stack_profile(own.get(family) or (usual if own else data["family"].get(family, usual)))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..cost.job import JobGroup, Stack, TimingScope
 from ..cost.roofline import peak_flops_per_s
-from ..cost.stacks import stack_names
+from ..cost.stacks import kind_names, kind_of_stack, suite_names
 from ..cost.step import StepCosts
 from ..hardware.device import Cluster
 from ..parallel.layout import Checkpointing, ContextMethod, Layout, Offload
@@ -44,7 +44,7 @@ FAMILIES = (
     "gnn",
     "diffusion",
 )
-INDICATORS = ("stack.", "vendor.", "framework.", "compiler.", "family.", "matmul.", "scope.")
+INDICATORS = ("stack.", "suite.", "vendor.", "framework.", "compiler.", "family.", "matmul.", "scope.")
 """How columns begin of which at most one of a kind is 1: that the device is of a vendor, and so on."""
 _TINY_S = 1e-9
 
@@ -180,7 +180,9 @@ def _layout_features(layout: Layout) -> dict[str, float]:
 
 
 def _stack_features(stack: Stack, scope: TimingScope) -> dict[str, float]:
-    features = {f"stack.{name}": float(stack.profile == name) for name in stack_names()}
+    kind = kind_of_stack(stack.profile)
+    features = {f"stack.{name}": float(kind == name) for name in kind_names()}
+    features |= {f"suite.{name}": float(stack.profile == name) for name in suite_names()}
     features |= {f"framework.{name}": float(stack.framework == name) for name in FRAMEWORKS}
     features |= {f"compiler.{name}": float(stack.compiler == name) for name in COMPILERS}
     features |= {f"scope.{item.value}": float(scope is item) for item in TimingScope}

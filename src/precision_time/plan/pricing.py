@@ -112,11 +112,11 @@ def _joined_tables(tables: Sequence[JobTable]) -> JobTable:
     return JobTable(names=tables[0].names, **columns)
 
 
-def families_of(layouts: Sequence[Layout]) -> list[list[Layout]]:
+def families_of(problem: Problem, layouts: Sequence[Layout]) -> list[list[Layout]]:
     """Layouts that run the same kernels, whatever they shard and in whatever order, together."""
-    families: dict[Layout, list[Layout]] = defaultdict(list)
+    families: dict[Hashable, list[Layout]] = defaultdict(list)
     for layout in layouts:
-        families[replace(layout, **_PLAIN)].append(layout)
+        families[replace(layout, **_PLAIN), problem.precision_under(layout)].append(layout)
     return list(families.values())
 
 

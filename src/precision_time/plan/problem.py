@@ -11,6 +11,7 @@ import numpy as np
 
 from ..cost.job import Job, JobGroup, Stack, group_of_jobs
 from ..cost.memory import memory_of, total_bytes
+from ..cost.stacks import policy_under
 from ..diagnostics import Diagnostic
 from ..hardware.device import Cluster
 from ..parallel.layout import Layout
@@ -28,6 +29,7 @@ class Problem:
     workload: Workload
     cluster: Cluster
     precision: PrecisionPolicy
+    """Without sharding."""
     stack: Stack
     global_batch_size: int
     """Samples per optimizer step over all devices."""
@@ -51,12 +53,16 @@ class Problem:
         """
         return _first_copy(self)
 
+    def precision_under(self, layout: Layout) -> PrecisionPolicy:
+        """The policy with the weights as the code holds them under the ZeRO stage of a layout."""
+        return policy_under(self.precision, self.stack.profile, 0, layout.zero_stage)
+
     def job(self, layout: Layout) -> Job:
         """The job under one layout; all share their workload and cluster."""
         return Job(
             workload=self.workload,
             cluster=self.cluster,
-            precision=self.precision,
+            precision=self.precision_under(layout),
             layout=layout,
             stack=self.stack,
             stragglers=self.stragglers,

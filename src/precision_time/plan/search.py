@@ -182,7 +182,7 @@ class _Pricing:
 
 def _price(pricing: _Pricing, layouts: Sequence[Layout], top: int, exhaustive: bool) -> None:
     """Price the first of each family, then all that their bounds do not rule out, lowest first."""
-    families = families_of(layouts)
+    families = families_of(pricing.problem, layouts)
     first, _ = pricing([members[0] for members in families])
     bounds = bounds_of(families, first)
     left = np.arange(len(bounds.layouts))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from ..cost.job import Job, group_of_jobs
 from ..cost.memory import memory_of
+from ..cost.stacks import policy_under
 from ..errors import LayoutError
 from ..hardware.catalog import known_devices
 from ..parallel.layout import Checkpointing, Layout, Offload
@@ -46,7 +48,13 @@ def _with_layout(job: Job, layout: Layout) -> Job | None:
         check_model_layout(layout, model_shape(job.workload.graph), num_devices=job.cluster.num_devices)
     except LayoutError:
         return None
-    return replace(job, layout=layout)
+    return _laid_out(job, layout)
+
+
+def _laid_out(job: Job, layout: Layout, **changes: Any) -> Job:
+    """The job under another layout, its weights as the code holds them there."""
+    precision = policy_under(job.precision, job.stack.profile, job.layout.zero_stage, layout.zero_stage)
+    return replace(job, layout=layout, precision=precision, **changes)
 
 
 def _smaller_batch(job: Job) -> Job | None:
@@ -324,9 +332,7 @@ def _more_devices(job: Job) -> _Offer | None:
                 base.cluster, num_devices=count, num_nodes=base.cluster.num_nodes * times, reference=None
             )
             layout = replace(base.layout, dp=base.layout.dp * times, zero_stage=FULLY_SHARDED)
-            found = _offer(
-                f"{count} devices with zero=3{more}", replace(base, cluster=cluster, layout=layout)
-            )
+            found = _offer(f"{count} devices with zero=3{more}", _laid_out(base, layout, cluster=cluster))
             if found.fits:
                 return found
     return None

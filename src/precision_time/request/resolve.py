@@ -11,17 +11,25 @@ from typing import Any
 
 import numpy as np
 
+from ..cost.constants import constants
 from ..cost.input import SYNTHETIC
 from ..cost.job import Job, Stack, group_of_jobs
 from ..cost.memory import memory_of, total_bytes
-from ..cost.stacks import StackProfile, framework_profile, get_stack_profile, usual_profile
+from ..cost.stacks import (
+    StackProfile,
+    framework_profile,
+    get_stack_profile,
+    policy_under,
+    usual_profile,
+    usual_variant,
+)
 from ..diagnostics import Diagnostics
 from ..errors import CaptureError, ConfigError, LayoutError, MissingExtraError, UnknownNameError
 from ..hardware.catalog import devices_in_name, get_cluster
 from ..hardware.device import Cluster, Device
 from ..hardware.inventory import ClusterResources
 from ..parallel.layout import Layout
-from ..precision.catalog import get_policy, parse_precision
+from ..precision.catalog import get_policy, known_variants, parse_precision
 from ..precision.policy import PrecisionPolicy
 from ..precision.support import check_support, natural_precision
 from ..workload.graph import OpClass, OpGraph
@@ -58,12 +66,14 @@ def job_of_request(request: RequestFields, *, named_only: bool = False) -> Job:
     found = Diagnostics()
     workload = workload_of(request, named_only=named_only)
     cluster = cluster_of(request, found)
+    layout = layout_of(request.layout, workload, cluster.num_devices, found)
+    stack = stack_of(request, workload.family, cluster.device, found)
     job = Job(
         workload=workload,
         cluster=cluster,
-        precision=precision_of(request.precision, cluster.device, found),
-        layout=layout_of(request.layout, workload, cluster.num_devices, found),
-        stack=stack_of(request, workload.family, cluster.device, found),
+        precision=precision_of(request.precision, cluster.device, found, stack, layout.zero_stage),
+        layout=layout,
+        stack=stack,
         scope=request.scope,
         stragglers=request.stragglers,
     )
@@ -231,8 +241,17 @@ _catalog_cluster = lru_cache(maxsize=8192)(_cluster)
 """One object per cluster, so that what is worked out for it is kept; custom files may change."""
 
 
-def precision_of(name: str | None, device: Device, found: Diagnostics) -> PrecisionPolicy:
+def precision_of(
+    name: str | None, device: Device, found: Diagnostics, stack: Stack | None = None, zero_stage: int = 0
+) -> PrecisionPolicy:
     """The policy of a name in any usual spelling; the natural one of the device where none is given.
+
+    Args:
+        name: As given.
+        device: What computes.
+        found: Collects what had to be assumed.
+        stack: Where the name leaves open how weights are held, its code decides.
+        zero_stage: Sharding of the data-parallel state, which decides where the stack does not.
 
     Raises:
         UnknownNameError: If no policy has that name.
@@ -244,9 +263,24 @@ def precision_of(name: str | None, device: Device, found: Diagnostics) -> Precis
     choice = parse_precision(name)
     if choice.assumption:
         found.assume("precision", choice.assumption)
-    policy = get_policy(choice.name, variant=choice.variant)
+    variant = choice.variant
+    if variant is None and stack is not None:
+        variant = _held_weights(choice.name, stack, zero_stage, found)
+    policy = get_policy(choice.name, variant=variant)
     found.warn("precision", *check_support(policy, device))
     return policy
+
+
+def _held_weights(policy: str, stack: Stack, zero_stage: int, found: Diagnostics) -> str | None:
+    variant = usual_variant(get_stack_profile(stack.profile), policy, zero_stage)
+    if variant is not None:
+        sharded = f" with zero={zero_stage}" if zero_stage else ""
+        found.assume(
+            "default-weights",
+            f"{policy} on {stack.profile}{sharded} read as {policy}:{variant}"
+            + (f" ({policy}:autocast: fp32 weights)." if "autocast" in known_variants(policy) else "."),
+        )
+    return variant
 
 
 def stack_of(request: RequestFields, family: str, device: Device, found: Diagnostics) -> Stack:
@@ -255,11 +289,12 @@ def stack_of(request: RequestFields, family: str, device: Device, found: Diagnos
     Versions are of the year that the request says, else the usual ones of the stack, but never older than
     what first supports the device.
     """
-    profile = stack_profile(request.stack, request.framework, family)
+    profile = stack_profile(request.stack, request.framework, family, device.vendor)
     if request.stack is None and request.framework is None:
         found.assume(
             "default-stack", f"Software not given: {profile.name} assumed (`precision-time stacks`)."
         )
+    _check_attention(request.attention, device)
     return profile.stack(
         framework=request.framework if request.stack is not None else None,
         framework_year=request.software or usual_year(profile, device),
@@ -270,6 +305,8 @@ def stack_of(request: RequestFields, family: str, device: Device, found: Diagnos
         real_input=_real_input(request),
         loader=request.loader,
         loader_cores=float(request.cpus or _inventory_cores(request.cluster)),
+        attention=request.attention,
+        arch=device.arch,
     )
 
 
@@ -297,15 +334,28 @@ def _real_input(request: RequestFields) -> bool | None:
     return fed
 
 
-def stack_profile(stack: str | None, framework: str | None, family: str) -> StackProfile:
-    """The profile of a stack that is named, else of a framework, else of a family of models.
+def _check_attention(attention: str | None, device: Device) -> None:
+    """Refuse a kernel that is not written for the device.
+
+    Raises:
+        ConfigError: FlashAttention on an architecture before Ampere.
+    """
+    if attention and attention.startswith("flash") and device.arch in constants("kernels")["without_flash"]:
+        raise ConfigError(
+            f"attention={attention} does not run on {device.name} ({device.arch}): it needs Ampere "
+            "or newer. To fix: attention=memory-efficient or attention=math."
+        )
+
+
+def stack_profile(stack: str | None, framework: str | None, family: str, vendor: str = "") -> StackProfile:
+    """The profile of a stack that is named, else of a framework, else of a vendor and a family of models.
 
     Raises:
         UnknownNameError: If no such stack or framework is known.
     """
     if stack is not None:
         return get_stack_profile(stack)
-    return usual_profile(family) if framework is None else framework_profile(framework)
+    return usual_profile(family, vendor) if framework is None else framework_profile(framework)
 
 
 def usual_year(profile: StackProfile, device: Device) -> float:
@@ -365,7 +415,10 @@ def _sharded_if_needed(job: Job, zero: int | None, found: Diagnostics) -> Job:
     else:
         stage, words = 3, "full sharding (zero=3, FSDP)"
     found.assume("default-sharding", f"Plain data parallelism does not fit: {words} assumed.")
-    return replace(job, layout=replace(job.layout, zero_stage=stage))
+    precision = policy_under(job.precision, job.stack.profile, job.layout.zero_stage, stage)
+    if precision is not job.precision:
+        _held_weights(precision.name, job.stack, stage, found)
+    return replace(job, layout=replace(job.layout, zero_stage=stage), precision=precision)
 
 
 def _batched(job: Job, micro_batch_size: float) -> Job:

@@ -260,6 +260,14 @@ class RequestFields(BaseModel):
     fused_optimizer: Annotated[
         bool | None, Option(help="One fused kernel for the optimizer.", default="that of --stack")
     ] = None
+    attention: Annotated[
+        Literal["math", "memory-efficient", "flash1", "flash2", "flash3"] | None,
+        WORD,
+        Option(
+            help="Attention kernel: math keeps the scores in memory; flash3 stands for cuDNN's too.",
+            default="what the stack runs in its year",
+        ),
+    ] = None
     unpadded_sequences: Annotated[
         bool | None, Option(help="Attention skips padding tokens.", default="that of --stack")
     ] = None

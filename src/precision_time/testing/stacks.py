@@ -12,11 +12,12 @@ import numpy as np
 
 from ..cost.constants import constants
 from ..cost.memory.states import framework_memory
-from ..cost.stacks import get_stack_profile
+from ..cost.stacks import get_stack_profile, kind_of_stack
 from ..learn.artifact import shipped_predictor
 from ..learn.features import COMPILERS
 from ..learn.serving import predict_step_times
 from ..learn.table import job_table
+from ..precision.catalog import known_precisions, known_variants
 from ..request.request import Request
 from .checks import CNN, DECODER, answer
 
@@ -38,13 +39,16 @@ class StackSuite:
     """Properties of one stack profile; `name` is its name."""
 
     def test_is_complete(self, name: str) -> None:
-        """A sentence, a framework, a year, and a compiler whose costs are known."""
+        """A sentence, a framework, a year, a compiler whose costs are known; a code base is of a stack."""
         profile = get_stack_profile(name)
         assert len(profile.summary.split()) >= _LEAST_WORDS and profile.summary.endswith(".")
         assert profile.framework_year > _FIRST_YEAR
+        assert not profile.kind or not get_stack_profile(profile.kind).kind
         assert profile.framework in constants("stacks")["framework"], "A request cannot name its framework."
         assert profile.compiler in COMPILERS and profile.compiler in constants("kernels")["compilers"]
         assert framework_memory(profile.stack()).loss_bytes > 0.0
+        variants = {variant for policy in known_precisions() for variant in known_variants(policy)}
+        assert set(profile.variants) <= variants
 
     def test_prices_a_cnn_and_a_decoder(self, name: str) -> None:
         """By its name on 8 devices; the answer says which stack was taken."""
@@ -56,7 +60,7 @@ class StackSuite:
         predictor = shipped_predictor()
         job = Request.of({"model": CNN, "device": _DEVICE, "gpus": 8, "stack": name}).resolve()
         columns = job_table([job]).select(predictor.correction.names)
-        trained = f"stack.{name}" in predictor.correction.names
+        trained = f"stack.{kind_of_stack(name)}" in predictor.correction.names
         indicators = [i for i, column in enumerate(columns.names) if column.startswith("stack.")]
         assert columns.features[0, indicators].sum() == float(trained)
         if not trained:

@@ -62,6 +62,7 @@ class SavedReader:
     policy: PrecisionPolicy
     fused_attention: bool
     compiled: bool
+    fused_kernels: bool
     fp8_saves_fp8: bool
 
     def saved(self, span: range, share: float, *, scores: bool = True) -> SavedBytes:
@@ -138,6 +139,9 @@ class SavedReader:
             return 0.0
         if self.compiled and node.op_class is not OpClass.ATTENTION:
             elems *= 1.0 - self._recomputable(node)
+        elif self.fused_kernels and node.op_class is OpClass.ELEMENTWISE:
+            # SiLU and its product are one kernel that keeps what the first product puts out.
+            elems *= 1.0 - self._recomputable(node, norms=False)
         return elems * self._width(node)
 
     def _keeps_nothing(self, node: Node) -> bool:
@@ -161,14 +165,15 @@ class SavedReader:
             return policy.matmul.num_bytes
         return policy.activation.num_bytes
 
-    def _recomputable(self, node: Node) -> float:
-        """Share of a node's inputs that come from pointwise operators, which a compiler runs again."""
+    def _recomputable(self, node: Node, *, norms: bool = True) -> float:
+        """Share of a node's inputs that come from pointwise operators, and norms, that are run again."""
         if node.op_class is OpClass.NORM or node.op == _DROPOUT:
             return 0.0
         sources = [self.nodes[source] for source in node.inputs if source >= 0]
         total = sum(source.out_elems for source in sources)
+        again = _CHEAP if norms else {OpClass.ELEMENTWISE}
         cheap = sum(
-            source.out_elems for source in sources if source.op_class in _CHEAP and source.op not in _RESIDUAL
+            source.out_elems for source in sources if source.op_class in again and source.op not in _RESIDUAL
         )
         return cheap / total if total else 0.0
 
@@ -221,7 +226,13 @@ class ModelComponents:
 
 @lru_cache(maxsize=512)
 def model_components(
-    graph: OpGraph, policy: PrecisionPolicy, fused_attention: bool, compiled: bool, fp8_saves_fp8: bool
+    graph: OpGraph,
+    policy: PrecisionPolicy,
+    *,
+    fused_attention: bool,
+    compiled: bool,
+    fused_kernels: bool = False,
+    fp8_saves_fp8: bool = False,
 ) -> ModelComponents:
     """Parts of a model under a precision policy.
 
@@ -230,6 +241,7 @@ def model_components(
         policy: Types of activations.
         fused_attention: Attention does not write its scores to memory.
         compiled: A compiler recomputes pointwise operators rather than keeping their outputs.
+        fused_kernels: Pointwise operators that follow each other are one kernel, which keeps its inputs.
         fp8_saves_fp8: Linear layers keep their input in the type they multiply in.
 
     Returns:
@@ -249,6 +261,7 @@ def model_components(
         policy=policy,
         fused_attention=fused_attention,
         compiled=compiled,
+        fused_kernels=fused_kernels,
         fp8_saves_fp8=fp8_saves_fp8,
     )
     body = range(first, last)

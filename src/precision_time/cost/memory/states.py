@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
+from ...hardware.device import Cluster
 from ...parallel.layout import Layout, Offload
 from ...precision.policy import DType, PrecisionPolicy
 from ...workload.packing import PACKED_BYTES
 from ..constants import constants
 from ..job import Stack
 from ..optimizer import states_per_param
+from ..stacks import kind_of_stack
 from .components import ModelComponents
 
 _FULLY_SHARDED = 3
@@ -35,8 +37,10 @@ class FrameworkMemory:
     split_loss_bytes: float
     fused_loss_from: float
     fused_loss_bytes: float
+    loss_needs_compiler: bool
     shard_is_master: bool
     fp32_gradients: bool
+    step_bytes: float
     copies_gradients: bool
     most_gradient_bytes: float
     bucket_elems: float
@@ -46,7 +50,7 @@ class FrameworkMemory:
 
     def logit_bytes(self, compiled: bool, year: float, split: bool) -> float:
         """Bytes per entry of the logits at the peak of the loss, for 16-bit logits, split or not."""
-        if compiled and 0.0 < self.fused_loss_from <= year:
+        if (compiled or not self.loss_needs_compiler) and 0.0 < self.fused_loss_from <= year:
             return self.fused_loss_bytes
         return self.split_loss_bytes if split else self.loss_bytes
 
@@ -54,7 +58,9 @@ class FrameworkMemory:
 @cache
 def _of_profile(profile: str) -> FrameworkMemory:
     tables: Mapping[str, Mapping[str, Any]] = constants("memory")["framework"]
-    own = next((table for table in tables.values() if profile in table.get("stacks", ())), {})
+    named = (profile, kind_of_stack(profile))
+    found = (table for name in named for table in tables.values() if name in table.get("stacks", ()))
+    own = next(found, {})
     fields = {**tables["default"], **own}
     return FrameworkMemory(**{name: fields[name] for name in FrameworkMemory.__dataclass_fields__})
 
@@ -162,35 +168,38 @@ def state_terms(
     }
 
 
-def update_bytes(local: LocalElements, layout: Layout) -> float:
-    """Temporary of an optimizer that updates all tensors operation by operation: one fp32 copy."""
+def update_bytes(local: LocalElements, layout: Layout, framework: FrameworkMemory, *, fused: bool) -> float:
+    """Copies of the optimizer step: one in fp32 where it goes operation by operation, else the stack's."""
+    per_param = framework.step_bytes if fused else max(framework.step_bytes, _FP32_BYTES)
     if layout.offload is not Offload.NONE:
         return 0.0
     shards = layout.shard_ranks if layout.zero_stage else 1
     expert_shards = min(layout.expert_data_ranks, shards)
-    return (local.dense / shards + local.experts / expert_shards) * _FP32_BYTES
+    return (local.dense / shards + local.experts / expert_shards) * per_param
 
 
-def framework_bytes(layout: Layout, sm_count: float, year: float, pipeline_communicators: int) -> float:
+def framework_bytes(layout: Layout, cluster: Cluster, year: float, pipeline_communicators: int) -> float:
     """Context, workspaces, and the buffers of one communicator for every axis in use.
 
     Args:
         layout: Degrees.
-        sm_count: Multiprocessors of the device: a context reserves local memory for each.
+        cluster: Its device has multiprocessors, for each of which a context reserves memory; its links have
+            channels, each with buffers.
         year: Of the framework: since CUDA 11.7 kernels are loaded when they are first used.
         pipeline_communicators: Those that a pipeline of this stack has beyond one per axis.
     """
     data = constants("memory")
     lazy = year >= float(data["lazy_loading_from"])
     per_sm = float(data["context_bytes_per_sm" if lazy else "eager_context_bytes_per_sm"])
-    fixed = float(data["context_bytes"]) + per_sm * min(sm_count, float(data["most_sms"]))
+    fixed = float(data["context_bytes"]) + per_sm * min(cluster.device.sm_count, float(data["most_sms"]))
     fixed += float(data["workspace_bytes"])
     axes = sum(degree > 1 for degree in (layout.dp, layout.tp, layout.pp, layout.cp, layout.ep))
     if not axes:
         return fixed
     pairs = pipeline_communicators if layout.pp > 1 else 0
-    further = (axes - 1 + pairs) * float(data["further_communicator_bytes"])
-    return fixed + float(data["communicator_bytes"]) + further
+    rate = cluster.intra_node.bandwidth_bytes_per_s / float(data["communicator_link_bytes_per_s"])
+    buffers = max(min(rate, 1.0) * data["communicator_bytes"], data["least_communicator_bytes"])
+    return fixed + (axes + pairs) * float(buffers)
 
 
 @lru_cache(maxsize=512)

@@ -86,9 +86,10 @@ def _components(group: JobGroup) -> ModelComponents:
     return model_components(
         group.workload.graph,
         group.precision,
-        stack.fused_attention,
-        stack.compiler in _COMPILERS,
-        framework_memory(stack).fp8_saves_fp8,
+        fused_attention=stack.fused_attention,
+        compiled=stack.compiler in _COMPILERS,
+        fused_kernels=stack.fused_kernels,
+        fp8_saves_fp8=framework_memory(stack).fp8_saves_fp8,
     )
 
 
@@ -122,7 +123,7 @@ def _stage_terms(stage: _Stage, components: ModelComponents, group: JobGroup) ->
     local = local_elements(components, layout, stage.layers, first=stage.first, last=stage.last)
     moving = _moving_bytes(stage, components, group)
     batch = group.micro_batch_size
-    update = 0.0 if group.stack.fused_optimizer else update_bytes(local, layout)
+    update = update_bytes(local, layout, framework, fused=group.stack.fused_optimizer)
     saved, logits, layer = moving.saved * batch, moving.logits * batch, moving.layer * batch
     # Three moments may be the fullest: the loss, the backward pass of a layer, the optimizer step.
     largest = np.maximum(logits, layer)
@@ -136,7 +137,7 @@ def _stage_terms(stage: _Stage, components: ModelComponents, group: JobGroup) ->
         "fragmentation": float(constants("memory")["fragmentation"]) * (saved + largest),
         "framework": framework_bytes(
             layout,
-            group.cluster.device.sm_count,
+            group.cluster,
             group.stack.framework_year,
             framework.pipeline_communicators,
         ),
