@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ..errors import NotFittedError
 from ..io import write_atomically
+from .calibration.process import Process
 from .distance import TrainingSet
 from .intervals import IntervalModel
 from .stages import STAGES, StagedCorrection
@@ -53,6 +54,8 @@ class TrainedPredictor:
     measurements: MeasurementIndex
     model_card: Mapping[str, Any]
     """Seed, corpus fingerprint, settings, cross-validated errors, known models and devices."""
+    process: Process = field(default_factory=lambda: shipped_process())
+    """How errors of jobs are alike: what measured points are conditioned on with."""
 
     def save(self, folder: Path) -> None:
         """Write both files; a crash leaves the old ones in place.
@@ -75,7 +78,7 @@ class TrainedPredictor:
         np.savez_compressed(buffer, allow_pickle=False, **arrays)
         write_atomically(folder / _ARRAYS, buffer.getvalue())
         stated = {"schema": ARTIFACT_SCHEMA_VERSION, "features": list(self.correction.names)}
-        card = {**stated, **self.model_card}
+        card = {**stated, **self.model_card, "process": self.process.to_dict()}
         write_atomically(folder / _CARD, json.dumps(card, indent=1, sort_keys=True).encode())
 
 
@@ -109,6 +112,13 @@ def shipped_predictor() -> TrainedPredictor:
         return load_predictor(folder)
 
 
+@lru_cache(maxsize=1)
+def shipped_process() -> Process:
+    """The process of a predictor that was trained before predictors had one."""
+    text = resources.files(__package__).joinpath("calibration/data/process.json").read_text(encoding="utf-8")
+    return Process.from_dict(json.loads(text))
+
+
 def _assemble(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> TrainedPredictor:
     return TrainedPredictor(
         correction=StagedCorrection(
@@ -123,4 +133,5 @@ def _assemble(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Tr
             predicted_s=arrays["evidence.predicted_s"],
         ),
         model_card=card,
+        process=Process.from_dict(card["process"]) if "process" in card else shipped_process(),
     )

@@ -20,6 +20,9 @@ from ..corpus.splits import Fold, SplitBy, configuration_groups, folds_of, group
 from ..corpus.store import corpus_fingerprint, load_corpus
 from ..executor import Executor
 from .artifact import MeasurementIndex, TrainedPredictor
+from .calibration.fitting import blocks_of, fit_process
+from .calibration.places import places_of
+from .calibration.process import Process
 from .distance import similarity_keys
 from .intervals import EXTRAPOLATION, IntervalModel, extrapolation, fit_quantiles
 from .stages import (
@@ -40,6 +43,8 @@ PROTOCOLS = ("configuration", "model", "source")
 _FOLDS = 5
 _LEAST_ROWS = 50
 """Residuals that a class of extrapolation needs for separate quantiles."""
+_TAIL = 1.6448536269514722
+"""90 % of a normal distribution lie within this many standard deviations."""
 _QUICK_SHARE = 0.2
 """Share of the trees that `quick` keeps: for tests of the plumbing, not for shipping."""
 
@@ -52,6 +57,8 @@ class OutOfFold:
     folds: NDArray[np.intp]
     distance: Floats
     """Of each row to the nearest one its fold was fitted on."""
+    exposed_share: Floats | None = None
+    """Share of the predicted step that is exposed communication; None: that of the cost model."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,15 +116,18 @@ def train(
     everything = np.arange(len(table))
     groups = configuration_groups(table.measurements)
     correction = fit_stages(table, everything, weights, groups, settings=settings, seed=seed)
+    intervals = fit_intervals(table, held_out, weights, settings, seed)
+    progress("likeness of errors")
     predictor = TrainedPredictor(
         correction=correction,
-        intervals=fit_intervals(table, held_out, weights, settings, seed),
+        intervals=intervals,
         measurements=MeasurementIndex(
             keys=similarity_keys(table.jobs),
             measurement_ids=np.array([item.row_id for item in table.measurements], dtype=np.int64),
             predicted_s=held_out["configuration"].step_time_s,
         ),
         model_card=_model_card(table, correction, settings, seed),
+        process=error_process(table, held_out, intervals, seed=seed),
     )
     return TrainingResult(predictor=predictor, table=table, held_out=held_out)
 
@@ -154,12 +164,13 @@ def cross_validate(
     answers = out_of_fold_by_stage(
         table, parts, weights=weights, groups=groups, settings=settings, seed=seed, map_fn=map_fn
     )
-    predicted, distance = np.empty(len(table)), np.empty(len(table))
+    predicted, distance, share = (np.empty(len(table)) for _ in range(3))
     for index, (part, answer) in enumerate(zip(parts, answers, strict=True)):
         progress(f"held out by {protocol}, fold {index + 1} of {folds}")
         predicted[part.test] = answer.corrected.step_time_s
         distance[part.test] = answer.corrected.distance
-    return OutOfFold(step_time_s=predicted, folds=fold_of, distance=distance)
+        share[part.test] = answer.corrected.exposed_s / answer.corrected.step_time_s
+    return OutOfFold(step_time_s=predicted, folds=fold_of, distance=distance, exposed_share=share)
 
 
 def out_of_fold_by_stage(
@@ -220,6 +231,27 @@ def fit_intervals(
         chosen = rows if rows.sum() >= _LEAST_ROWS else extrapolation(distance) > 0
         quantiles[name] = fit_quantiles(scaled[chosen], votes[chosen])
     return replace(model, quantiles=quantiles)
+
+
+def error_process(
+    table: MeasuredTable, held_out: Mapping[str, OutOfFold], intervals: IntervalModel, *, seed: int = 0
+) -> Process:
+    """How errors are alike, from runs whose model, or whose source, the predictor had not seen."""
+    groups = configuration_groups(table.measurements)
+    sources = [item.source for item in table.measurements]
+    blocks = []
+    for name in ("model", "source"):
+        held = held_out[name]
+        low, high = intervals.factors(table.jobs.features, extrapolation(held.distance), 0.9)
+        share = table.jobs.exposed_s / table.jobs.analytical_s
+        places = places_of(
+            table.jobs,
+            share if held.exposed_share is None else held.exposed_share,
+            np.log(high / low) / (2.0 * _TAIL),
+        )
+        ratios = np.log(table.measured_s / held.step_time_s)
+        blocks += blocks_of(places, ratios, sources, groups, seed=seed)
+    return fit_process(blocks, {"corpus": corpus_fingerprint(table.measurements)})
 
 
 def row_weights(table: MeasuredTable) -> Floats:
