@@ -2,8 +2,8 @@
 
 A user has the runs of one model in one source; the predictor has not seen the model (or, for clusters,
 the source), and the prior is fitted on the other half of the users. A few runs are given, others asked: of
-the same cell (model, sizes, device, precision, software), on more devices, at another precision, on another device,
-or anything on one device of one source. Every user counts alike.
+the same cell (model, sizes, device, precision, software), on more devices, at another precision, on another
+device, or anything on one device of one source. Every user counts alike.
 """
 
 from __future__ import annotations
@@ -168,7 +168,8 @@ def score(known: Users, question: str, points: int, *, form: Callable[[Process],
             for given, asked in _draws(known, rows, question, points, draw):
                 by_user[int(user)].append(_errors(known, given, asked, process))
     means = np.array([np.concatenate(parts).mean(axis=0) for parts in by_user.values()])
-    before, factor, after, covered, narrowed, ernest = np.nanmean(means, axis=0)
+    before, factor, after, covered, narrowed, _ = means.mean(axis=0)
+    by_ernest = means[~np.isnan(means[:, 5]), 5]
     return Score(
         question=question,
         points=points,
@@ -180,7 +181,7 @@ def score(known: Users, question: str, points: int, *, form: Callable[[Process],
         worse=float(np.mean(means[:, 2] > means[:, 0])),
         covered=covered,
         narrowed=narrowed,
-        ernest=None if np.isnan(ernest) else 100.0 * ernest,
+        ernest=100.0 * float(by_ernest.mean()) if len(by_ernest) else None,
     )
 
 
