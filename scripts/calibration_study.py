@@ -135,8 +135,10 @@ class Score:
     """Of the users."""
     worse: float
     """Share of the users that are predicted worse than without, 0..1."""
+    covered_before: float
+    """Share of runs within the 90 % interval of the predictor as it ships, 0..1."""
     covered: float
-    """Share of runs within the 90 % interval, 0..1."""
+    """The same with the points."""
     narrowed: float
     """Width of the interval relative to that without points, as logarithm."""
     ernest: float | None
@@ -168,8 +170,8 @@ def score(known: Users, question: str, points: int, *, form: Callable[[Process],
             for given, asked in _draws(known, rows, question, points, draw):
                 by_user[int(user)].append(_errors(known, given, asked, process))
     means = np.array([np.concatenate(parts).mean(axis=0) for parts in by_user.values()])
-    before, factor, after, covered, narrowed, _ = means.mean(axis=0)
-    by_ernest = means[~np.isnan(means[:, 5]), 5]
+    before, factor, after, covered_before, covered, narrowed, _ = means.mean(axis=0)
+    by_ernest = means[~np.isnan(means[:, 6]), 6]
     return Score(
         question=question,
         points=points,
@@ -179,6 +181,7 @@ def score(known: Users, question: str, points: int, *, form: Callable[[Process],
         after=100.0 * after,
         median_after=100.0 * float(np.median(means[:, 2])),
         worse=float(np.mean(means[:, 2] > means[:, 0])),
+        covered_before=covered_before,
         covered=covered,
         narrowed=narrowed,
         ernest=100.0 * float(by_ernest.mean()) if len(by_ernest) else None,
@@ -186,11 +189,13 @@ def score(known: Users, question: str, points: int, *, form: Callable[[Process],
 
 
 def _errors(known: Users, given: Ints, asked: Ints, process: Process) -> Floats:
-    """Errors of asked runs: before, by one factor, after; covered; width; by Ernest. Shape (n, 6)."""
+    """Of asked runs: error before, by one factor, after; covered before, after; width; error of Ernest."""
     ratios = known.log_ratios
     moved = Conditioned.on(process, known.places.take(given), ratios[given]).at(known.places.take(asked))
     narrowed = moved.sd / moved.sd_before
-    inside = np.abs(ratios[asked] - moved.log_factor) <= _TAIL * known.places.width[asked] * narrowed
+    half = _TAIL * known.places.width[asked]
+    inside_before = (np.abs(ratios[asked]) <= half).astype(np.float64)
+    inside = (np.abs(ratios[asked] - moved.log_factor) <= half * narrowed).astype(np.float64)
     ernest = np.full(len(asked), np.nan)
     if len(given) >= 4 and len(np.unique(known.cell[[*given, *asked]])) == 1:
         share = known.samples / known.samples[[*given, *asked]].max()
@@ -198,7 +203,7 @@ def _errors(known: Users, given: Ints, asked: Ints, process: Process) -> Floats:
         ernest = np.abs(fitted.seconds(share[asked], known.devices[asked]) / known.measured_s[asked] - 1.0)
     logs = (np.zeros(len(asked)), np.full(len(asked), np.median(ratios[given])), moved.log_factor)
     errors = [np.abs(np.exp(log - ratios[asked]) - 1.0) for log in logs]
-    return np.stack([*errors, inside.astype(np.float64), narrowed, ernest], axis=1)
+    return np.stack([*errors, inside_before, inside, narrowed, ernest], axis=1)
 
 
 def _draws(
@@ -255,14 +260,14 @@ def table_lines(found: Sequence[Score]) -> Iterator[str]:
     """Markdown of the scores."""
     yield (
         "| asked | points | users | no point | one factor | with the points | median user | "
-        "worse, % of users | covered, % | width of the interval | Ernest |"
+        "worse, % of users | covered before, % | covered, % | width of the interval | Ernest |"
     )
-    yield "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
+    yield "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
     for item in found:
         figures = (item.before, item.factor, item.after, item.median_after)
         cells = " | ".join(f"{figure:.1f}" for figure in figures)
         ernest = "" if item.ernest is None else f"{item.ernest:.1f}"
         yield (
             f"| {item.question} | {item.points} | {item.users} | {cells} | {100 * item.worse:.0f} | "
-            f"{100 * item.covered:.0f} | x {item.narrowed:.2f} | {ernest} |"
+            f"{100 * item.covered_before:.0f} | {100 * item.covered:.0f} | x {item.narrowed:.2f} | {ernest} |"
         )

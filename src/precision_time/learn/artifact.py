@@ -29,6 +29,13 @@ _STORED = {stage: "detail" if stage == "local" else stage for stage in STAGES}
 """Names of the stages in the file."""
 
 
+@lru_cache(maxsize=1)
+def shipped_process() -> Process:
+    """The process of a predictor that was trained before predictors had one."""
+    text = resources.files(__package__).joinpath("calibration/data/process.json").read_text(encoding="utf-8")
+    return Process.from_dict(json.loads(text))
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeasurementIndex:
     """Every measured run of the corpus: where to find it by similarity, and its prediction."""
@@ -54,7 +61,7 @@ class TrainedPredictor:
     measurements: MeasurementIndex
     model_card: Mapping[str, Any]
     """Seed, corpus fingerprint, settings, cross-validated errors, known models and devices."""
-    process: Process = field(default_factory=lambda: shipped_process())
+    process: Process = field(default_factory=shipped_process)
     """How errors of jobs are alike: what measured points are conditioned on with."""
 
     def save(self, folder: Path) -> None:
@@ -110,13 +117,6 @@ def shipped_predictor() -> TrainedPredictor:
     """The predictor that ships with the package."""
     with resources.as_file(resources.files(__package__).joinpath("data")) as folder:
         return load_predictor(folder)
-
-
-@lru_cache(maxsize=1)
-def shipped_process() -> Process:
-    """The process of a predictor that was trained before predictors had one."""
-    text = resources.files(__package__).joinpath("calibration/data/process.json").read_text(encoding="utf-8")
-    return Process.from_dict(json.loads(text))
 
 
 def _assemble(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> TrainedPredictor:

@@ -20,7 +20,7 @@ from ..corpus.splits import Fold, SplitBy, configuration_groups, folds_of, group
 from ..corpus.store import corpus_fingerprint, load_corpus
 from ..executor import Executor
 from .artifact import MeasurementIndex, TrainedPredictor
-from .calibration.fitting import blocks_of, fit_process
+from .calibration.fitting import Block, blocks_of, fit_process
 from .calibration.places import places_of
 from .calibration.process import Process
 from .distance import similarity_keys
@@ -239,7 +239,7 @@ def error_process(
     """How errors are alike, from runs whose model, or whose source, the predictor had not seen."""
     groups = configuration_groups(table.measurements)
     sources = [item.source for item in table.measurements]
-    blocks = []
+    blocks: list[Block] = []
     for name in ("model", "source"):
         held = held_out[name]
         low, high = intervals.factors(table.jobs.features, extrapolation(held.distance), 0.9)
