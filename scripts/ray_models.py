@@ -10,7 +10,6 @@ is added with `--campaign CSV` (what `precision-time campaign export` wrote). Ne
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import sys
 import time
@@ -18,14 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from calibration_study import (
-    POINTS,
-    ClusterScore,
-    configurations_of,
-    evaluate,
-    prior_card,
-    prior_of,
-)
+from calibration_study import held_out, scores, table_lines
 from numpy.typing import NDArray
 from ray_models_public import (
     BLEND,
@@ -52,7 +44,6 @@ from precision_time.papers.ray_models.techniques import TECHNIQUES
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reference" / "ray.md"
-PRIOR = ROOT / "src" / "precision_time" / "learn" / "calibration" / "data" / "prior.json"
 CLEAN = ("pollux", "sia")
 DRAWN = ("pollux/T4/resnet18-cifar", "sia/A100-SXM4-40GB/bert-base-uncased")
 DOTS = 250
@@ -264,67 +255,17 @@ def sampled(outcomes: Sequence[Outcome]) -> tuple[NDArray[np.float64], NDArray[n
 
 
 def calibration_lines(priced: PricedCorpus) -> Iterator[str]:
-    """Markdown of the worth of a calibration; the prior of the package is written, too."""
+    """Markdown of what measured steps are worth."""
     runs = Runs(priced=priced, settings=tree_settings(quick=False), progress=tell, folder=cache_folder())
-    known = configurations_of(priced.table, runs.ours("source", 0).step_time_s)
-    prior = prior_of(known, card=prior_card(priced.table))
-    PRIOR.write_text(json.dumps(prior.to_dict(), indent=1) + "\n", encoding="utf-8")
-    scores = list(evaluate(known, tell))
     yield (
-        f"{len(scores)} clusters: one kind of device of one source, at least 20 configurations. Neither "
-        "predictor nor prior has seen the source. Some configurations, drawn at random five times, "
-        "calibrate, the others are asked. MAPE of the step time [%]."
+        "A user has the runs of one model in one source. Neither the predictor has seen the model, nor the "
+        "prior the user; for clusters (one kind of device of one source, at least 20 configurations) neither "
+        "has seen the source. Points are drawn at random three times, others asked: of the same cell (model, "
+        "sizes, device, precision, software), on more devices, at another precision, on another device. MAPE "
+        "of the step time [%], means over users; Ernest from the same points, where they are of one cell."
     )
-    yield f"\n| | no point | {' | '.join(f'{count} points' for count in POINTS)} |".replace(
-        "1 points", "1 point"
-    )
-    yield f"|---|---:|{'---:|' * len(POINTS)}"
-    yield from summary_lines(scores)
-    deviations = ", ".join(f"{kind} {sd:.2f}" for kind, sd in prior.sd.items())
-    yield "\nStandard deviations of the effects on the logarithm, as the prior has them: "
-    yield f"{deviations}; of what is left {prior.noise_sd:.2f}."
-    yield f"\n| source | device | configurations | no point | {' | '.join(map(str, POINTS))} |"
-    yield f"|---|---|---:|---:|{'---:|' * len(POINTS)}"
-    for item in sorted(scores, key=lambda item: (item.source, item.device)):
-        cells = " | ".join(f"{item.after[count]:.1f}" for count in POINTS)
-        yield f"| {item.source} | {item.device} | {item.configurations} | {item.before:.1f} | {cells} |"
-
-
-def summary_lines(scores: Sequence[ClusterScore]) -> Iterator[str]:
-    """Means over clusters, beside one factor that is not shrunken."""
-
-    def row(name: str, before: float | None, after: Callable[[int], float], digits: int = 1) -> str:
-        cells = " | ".join(f"{after(count):.{digits}f}" for count in POINTS)
-        return f"| {name} | {'' if before is None else f'{before:.1f}'} | {cells} |"
-
-    befores = [item.before for item in scores]
-    yield row(
-        "calibrated, mean",
-        float(np.mean(befores)),
-        lambda count: float(np.mean([item.after[count] for item in scores])),
-    )
-    yield row(
-        "calibrated, median cluster",
-        float(np.median(befores)),
-        lambda count: float(np.median([item.after[count] for item in scores])),
-    )
-    yield row(
-        "one factor, the points' median, mean",
-        None,
-        lambda count: float(np.mean([item.median_factor[count] for item in scores])),
-    )
-    yield row(
-        "clusters predicted worse than without, %",
-        None,
-        lambda count: 100.0 * float(np.mean([item.after[count] > item.before for item in scores])),
-        0,
-    )
-    yield row(
-        "within the 90 % range of the effects, %",
-        None,
-        lambda count: 100.0 * float(np.mean([item.covered[count] for item in scores])),
-        0,
-    )
+    yield ""
+    yield from table_lines([*scores(held_out(runs, "model"), held_out(runs, "source"))])
 
 
 CAMPAIGN_BOUND = 0.75

@@ -76,7 +76,8 @@ def test_options_become_the_fields_of_a_request(cli: Callable[..., Any], asked: 
         " --intra-node pcie4 --inter-node ethernet-50g --software 2024.5 --compiler xla --channels-last"
         " --fused-optimizer --no-unpadded-sequences --real-input --scope full-step --uneven --task squad"
     )
-    assert cli(*words.split(), "--calibration", __file__).code == 0
+    anchors = ("--anchor", "gpus=1,precision=fp32,step_time_s=0.2", "--anchor", "samples_per_s=90")
+    assert cli(*words.split(), "--calibration", __file__, *anchors).code == 0
     expected = {
         "model": "resnet50", "device": "A100-SXM4-80GB", "gpus": 16, "nodes": 2, "node_type": "DGX-A100",
         "batch_size": 32, "seq_len": 128, "image_size": 192, "dataset": "imagenet",
@@ -90,6 +91,7 @@ def test_options_become_the_fields_of_a_request(cli: Callable[..., Any], asked: 
         "inter_node": "ethernet-50g", "software": 2024.5, "compiler": "xla", "channels_last": True,
         "fused_optimizer": True, "unpadded_sequences": False, "real_input": True, "scope": "full-step",
         "uneven": True, "task": "squad", "calibration": __file__,
+        "anchors": [{"gpus": 1, "precision": "fp32", "step_time_s": 0.2}, {"samples_per_s": 90.0}],
     }  # fmt: skip
     (request,) = asked
     assert request.given() == expected

@@ -51,6 +51,7 @@ FOUND_LATER: dict[str, tuple[Any, str]] = {
     "checkpointing": ("some", "checkpointing='some' is none of none, selective, full"),
     "custom": ("missing.toml", "missing.toml"),
     "calibration": ("missing.json", "missing.json"),
+    "anchors": ("gpus=1", "The anchor 'gpus=1' must state one of step_time_s and samples_per_s"),
 }
 """Names and words that the request itself cannot judge; the message comes with the answer."""
 LINKS = {"intra_node", "inter_node"}

@@ -36,6 +36,14 @@ SPECIAL = {
     "sizes": SIZES,
     "custom": st.just("/somewhere/mine.toml"),
     "calibration": st.just("/somewhere/cluster.json"),
+    "anchors": st.lists(
+        st.fixed_dictionaries(
+            {"step_time_s": st.floats(1e-6, 1e6)},
+            optional={"gpus": st.integers(1, 99), "precision": st.sampled_from(["tf32", "fp16:apex-o2"])},
+        ),
+        min_size=1,
+        max_size=3,
+    ),
 }
 
 

@@ -1,4 +1,4 @@
-"""`precision-time calibrate`: the shipped predictor moved to the user's own cluster by a few points."""
+"""`precision-time calibrate`: the shipped predictor conditioned on the user's own measured steps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ Examples:
   precision-time predict resnet50 -d A100-SXM4-80GB -g 8 --calibration cluster.json
 """
 
-_SHOWN = 12
 _FIGURES = ("mape_percent", "median_ape_percent", "p90_ape_percent", "bias_percent")
 
 
@@ -52,9 +51,9 @@ def calibrate(
 ) -> None:
     """Calibrate the predictor to your own cluster.
 
-    A few measured points move the answers toward what your devices, software and links do; how far is
-    weighed against how much the clusters of the corpus differ. Errors before and after are of
-    configurations that their calibration has not seen.
+    A few measured points move the parts of the step (products, other kernels, host, update, links, waits) and
+    what they leave over; how far, and to which other jobs, is what the corpus says of such errors. Errors
+    before and after are of configurations that their calibration has not seen.
     """
     from ..learn.artifact import shipped_predictor
     from ..learn.calibration.fit import calibrate as fit
@@ -100,17 +99,15 @@ def _measurements(data: Path, device: str | None) -> list[Measurement]:
         return read_own(rows, device=device)
 
 
-def _effects(result: Calibrated) -> list[tuple[str, float, float]]:
-    """Name, factor and relative standard deviation of every effect, the largest first."""
+def _factors(result: Calibrated) -> list[tuple[str, float]]:
+    """Factor on each part of the step and on what is left, the median over the points."""
     import numpy as np
 
-    posterior = result.calibration.posterior
-    deviations = np.sqrt(np.diag(posterior.covariance))
-    found = [
-        (name, float(np.exp(mean)), float(deviation))
-        for name, mean, deviation in zip(posterior.names, posterior.mean, deviations, strict=True)
-    ]
-    return sorted(found, key=lambda effect: -abs(np.log(effect[1])))
+    from ..learn.calibration.process import PROCESSES
+
+    moved = result.calibration.conditioned.at(result.points.places)
+    logs = np.concatenate([moved.parameters, moved.residual[:, None]], axis=1)
+    return list(zip(PROCESSES, np.exp(np.median(logs, axis=0)).tolist(), strict=True))
 
 
 def _to_dict(result: Calibrated, out: Path | None) -> dict[str, object]:
@@ -118,10 +115,7 @@ def _to_dict(result: Calibrated, out: Path | None) -> dict[str, object]:
         **result.calibration.card,
         "before": None if result.before is None else result.before.to_dict(),
         "after": None if result.after is None else result.after.to_dict(),
-        "effects": [
-            {"name": name, "factor": factor, "sd_of_log": deviation}
-            for name, factor, deviation in _effects(result)
-        ],
+        "factors": dict(_factors(result)),
         "helps": result.helps,
         "output": None if out is None else str(out),
     }
@@ -137,8 +131,5 @@ def _write(result: Calibrated) -> None:
     title = f"{points.rows} points, {len(points.places)} configurations; {result.left_out}"
     write_rows(title, ("", ">MAPE %", ">median %", ">p90 %", ">bias %"), rows)
     typer.echo()
-    effects = [
-        (name, f"{factor:.3f}", f"{100.0 * deviation:.0f} %")
-        for name, factor, deviation in _effects(result)[:_SHOWN]
-    ]
-    write_rows("Factors on the step time, shrunken", ("effect", ">factor", ">uncertain by"), effects)
+    factors = [(name, f"{factor:.3f}") for name, factor in _factors(result)]
+    write_rows("Factors on the parts of the step, median of the points", ("part", ">factor"), factors)

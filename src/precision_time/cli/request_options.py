@@ -71,8 +71,9 @@ def requests_of(model: str, fields: Mapping[str, Any]) -> list[Request]:
     given = {name: value for name, value in fields.items() if value is not None}
     if "sizes" in given:
         given["sizes"] = _sizes(given["sizes"])
-    if not given.get("sizes"):
-        given.pop("sizes", None)
+    for several in ("sizes", "anchors"):
+        if not given.get(several):
+            given.pop(several, None)
     if is_request_file(model):
         return [request.with_(**given) if given else request for request in read_requests(model)]
     return [Request.of({"model": model, **given}, prefix=PREFIX)]
@@ -103,6 +104,8 @@ def request_arguments(request: Request) -> list[str]:
         flag = _flags(name, option)[-1] if name == "sizes" else f"{PREFIX}{name.replace('_', '-')}"
         if name == "sizes":
             words += [word for key, size in value.items() for word in (flag, f"{key}={_size_text(size)}")]
+        elif name == "anchors":
+            words += [word for anchor in value for word in (option.flags[0], json.dumps(anchor))]
         elif isinstance(value, bool):
             words.append(flag if value else f"{PREFIX}no-{flag.removeprefix(PREFIX)}")
         else:
@@ -135,7 +138,7 @@ def _parameter(name: str, info: FieldInfo, option: Option, precisions: bool) -> 
         declared: tuple[str, ...] = (f"{flag}/{PREFIX}no-{flag.removeprefix(PREFIX)}",)
     else:
         # Text, whatever the type: the request checks it, with the same words as for a job file.
-        typed = list[str] | None if kind is dict else str | None
+        typed = list[str] | None if kind in (dict, list) else str | None
         declared = _flags(name, option)
         shown["metavar"] = option.metavar or "|".join(choices) or _SHOWN_TYPES.get(kind, "TEXT")
         if several:
@@ -178,7 +181,7 @@ def _choices(annotation: Any) -> tuple[str, ...]:
 
 
 def _shown(default: Any) -> str:
-    if default is None or default in ("", {}) or isinstance(default, bool):
+    if default is None or default in ("", {}, []) or isinstance(default, bool):
         return ""
     return str(default.value if isinstance(default, Enum) else default)
 

@@ -6,7 +6,7 @@ import io
 import json
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ..errors import NotFittedError
 from ..io import write_atomically
+from .calibration.process import Process
 from .intervals import IntervalModel
 from .novelty import RunIndex, TrainingSet
 from .stages import STAGES, StagedCorrection
@@ -26,6 +27,13 @@ ARTIFACT_SCHEMA_VERSION = 3
 _ARRAYS, _CARD = "predictor.npz", "predictor.json"
 _STORED = {stage: "detail" if stage == "local" else stage for stage in STAGES}
 """Names of the stages in the file."""
+
+
+@lru_cache(maxsize=1)
+def shipped_process() -> Process:
+    """The process of a predictor that was trained before predictors had one."""
+    text = resources.files(__package__).joinpath("calibration/data/process.json").read_text(encoding="utf-8")
+    return Process.from_dict(json.loads(text))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,6 +55,8 @@ class TrainedPredictor:
     measurements: MeasurementIndex
     model_card: Mapping[str, Any]
     """Seed, corpus fingerprint, settings, cross-validated errors, known models and devices."""
+    process: Process = field(default_factory=shipped_process)
+    """How errors of jobs are alike: what measured points are conditioned on with."""
 
     def save(self, folder: Path) -> None:
         """Write both files; a crash leaves the old ones in place.
@@ -72,7 +82,7 @@ class TrainedPredictor:
         np.savez_compressed(buffer, allow_pickle=False, **arrays)
         write_atomically(folder / _ARRAYS, buffer.getvalue())
         stated = {"schema": ARTIFACT_SCHEMA_VERSION, "features": list(self.correction.names)}
-        card = {**stated, **self.model_card}
+        card = {**stated, **self.model_card, "process": self.process.to_dict()}
         write_atomically(folder / _CARD, json.dumps(card, indent=1, sort_keys=True).encode())
 
 
@@ -125,4 +135,5 @@ def _assemble(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Tr
             predicted_s=arrays["evidence.predicted_s"],
         ),
         model_card=card,
+        process=Process.from_dict(card["process"]) if "process" in card else shipped_process(),
     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,8 @@ class StepTimes:
     high_s: Floats
     jobs: JobTable
     corrected: Corrected
+    term_factors: Mapping[str, Floats] = field(default_factory=dict)
+    """What measured points made of each named term after its correction; nothing where there are none."""
 
 
 def predict_step_times(jobs: Sequence[Job], predictor: TrainedPredictor, *, coverage: float) -> StepTimes:

@@ -22,6 +22,9 @@ from ..corpus.splits import Fold, configuration_groups
 from ..corpus.store import corpus_fingerprint, load_corpus
 from ..executor import Executor
 from .artifact import MeasurementIndex, TrainedPredictor
+from .calibration.fitting import Block, blocks_of, fit_process
+from .calibration.places import places_of
+from .calibration.process import Process
 from .intervals import CLASSES, IntervalModel, fit_growth, fit_quantiles, novel_share
 from .novelty import KINDS, run_index
 from .stages import (
@@ -43,6 +46,8 @@ HELD_OUT = ("configuration", "precision", "scale", "model", "device", "source")
 _FOLDS = 5
 _LEAST_ROWS = 50
 """Residuals that a class needs for quantiles of its own."""
+_TAIL = 1.6448536269514722
+"""90 % of a normal distribution lie within this many standard deviations."""
 _QUICK_SHARE = 0.2
 """Share of the trees that `quick` keeps: for tests of the plumbing, not for shipping."""
 
@@ -57,6 +62,8 @@ class OutOfFold:
     """The fold that each row is tested in, -1 for none."""
     novelty: Floats
     """Distance of each row to the nearest one its fold was fitted on, by kind, shape (n, kinds)."""
+    exposed_share: Floats | None = None
+    """Share of the predicted step that is exposed communication; None: that of the cost model."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,15 +121,18 @@ def train(
     everything = np.arange(len(table))
     groups = configuration_groups(table.measurements)
     correction = fit_stages(table, everything, weights, groups, settings=settings, seed=seed)
+    intervals = fit_intervals(table, held_out, weights, settings, seed)
+    progress("likeness of errors")
     predictor = TrainedPredictor(
         correction=correction,
-        intervals=fit_intervals(table, held_out, weights, settings, seed),
+        intervals=intervals,
         measurements=MeasurementIndex(
             runs=run_index(table.jobs, everything),
             measurement_ids=np.array([item.row_id for item in table.measurements], dtype=np.int64),
             predicted_s=held_out["configuration"].step_time_s,
         ),
         model_card=_model_card(table, correction, settings, seed),
+        process=error_process(table, held_out, intervals, seed=seed),
     )
     return TrainingResult(predictor=predictor, table=table, held_out=held_out)
 
@@ -156,14 +166,16 @@ def cross_validate(
     answers = out_of_fold_by_stage(
         table, parts, weights=weights, groups=groups, settings=settings, seed=seed, map_fn=map_fn
     )
-    predicted, novelty = np.full(len(table), np.nan), np.full((len(table), len(KINDS)), np.nan)
+    predicted, share = np.full((2, len(table)), np.nan)
+    novelty = np.full((len(table), len(KINDS)), np.nan)
     fold_of = np.full(len(table), -1, dtype=np.intp)
     for index, (part, answer) in enumerate(zip(parts, answers, strict=True)):
         progress(f"held out by {protocol}, fold {index + 1} of {len(parts)}")
         predicted[part.test] = answer.corrected.step_time_s
         novelty[part.test] = answer.corrected.novelty
+        share[part.test] = answer.corrected.exposed_s / answer.corrected.step_time_s
         fold_of[part.test] = index
-    return OutOfFold(step_time_s=predicted, folds=fold_of, novelty=novelty)
+    return OutOfFold(step_time_s=predicted, folds=fold_of, novelty=novelty, exposed_share=share)
 
 
 def out_of_fold_by_stage(
@@ -240,6 +252,27 @@ class _Residuals(NamedTuple):
         rows = np.flatnonzero(~np.isnan(held.step_time_s))
         residual = np.log(table.measured_s[rows] / held.step_time_s[rows])
         return cls(trees[rows], held.novelty[rows], residual, weights[rows] / max(weights[rows].sum(), 1e-12))
+
+
+def error_process(
+    table: MeasuredTable, held_out: Mapping[str, OutOfFold], intervals: IntervalModel, *, seed: int = 0
+) -> Process:
+    """How errors are alike, from runs whose model, or whose source, the predictor had not seen."""
+    groups = configuration_groups(table.measurements)
+    sources = [item.source for item in table.measurements]
+    blocks: list[Block] = []
+    for name in ("model", "source"):
+        held = held_out[name]
+        low, high = intervals.factors(table.jobs.features, held.novelty, 0.9)
+        share = table.jobs.exposed_s / table.jobs.analytical_s
+        places = places_of(
+            table.jobs,
+            share if held.exposed_share is None else held.exposed_share,
+            np.log(high / low) / (2.0 * _TAIL),
+        )
+        ratios = np.log(table.measured_s / held.step_time_s)
+        blocks += blocks_of(places, ratios, sources, groups, seed=seed)
+    return fit_process(blocks, {"corpus": corpus_fingerprint(table.measurements)})
 
 
 def row_weights(table: MeasuredTable) -> Floats:

@@ -30,7 +30,7 @@ _SAMPLES_PER_DEVICE = 32
 _OF_ONE_LAYOUT = frozenset(
     {
         *LayoutOptions.model_fields,
-        *("batch_size", "calibration", "epochs", "input_rate", "samples", "scope", "steps"),
+        *("anchors", "batch_size", "calibration", "epochs", "input_rate", "samples", "scope", "steps"),
     }
 )
 SEARCHED_FIELDS = tuple(name for name, _ in request_fields() if name not in _OF_ONE_LAYOUT)

@@ -11,6 +11,7 @@ from ..learn.artifact import TrainedPredictor, shipped_predictor
 from ..learn.calibration.calibration import Calibration, as_calibration
 from ..request.request import Request
 from ..request.signature import takes_request_fields
+from .anchors import anchored
 from .prediction import Prediction
 from .predictor import RunLength, predict_job
 
@@ -44,9 +45,10 @@ def predict(request: Request, *, predictor: TrainedPredictor | None = None) -> P
         request: What is asked.
         predictor: The trained predictor; None for the one that ships.
     """
+    trained = predictor or shipped_predictor()
     return predict_job(
         request.resolve(),
-        predictor or shipped_predictor(),
+        trained,
         length=RunLength(
             dataset_samples=request.samples,
             epochs=request.epochs,
@@ -54,7 +56,7 @@ def predict(request: Request, *, predictor: TrainedPredictor | None = None) -> P
             input_samples_per_s=request.input_rate,
         ),
         coverage=request.coverage,
-        calibration=_calibration(request.calibration),
+        calibration=anchored(request, trained, _calibration(request.calibration)),
     )
 
 

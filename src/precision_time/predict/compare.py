@@ -11,6 +11,7 @@ from ..errors import ConfigError, PrecisionTimeError
 from ..precision.catalog import known_precisions
 from ..request.request import Request
 from ..request.signature import takes_request_fields
+from .anchors import check_precision_named
 from .api import as_request, predict
 from .prediction import Prediction
 
@@ -54,6 +55,8 @@ def compare_precisions(
     if not names:
         raise ConfigError("No precision is named. To fix: name at least one, such as fp16-mixed, or 'all'.")
     request = as_request(model, options)
+    if len(names) > 1:
+        check_precision_named(request.anchors)
     answers, skipped = _answers(request, names, every)
     if len({answer.micro_batch_size for answer in answers}) > 1:
         common = min(answer.micro_batch_size for answer in answers)

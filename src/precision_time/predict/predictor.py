@@ -18,7 +18,7 @@ from ..cost.step import StepCosts, price
 from ..cost.terms import DATA_STALL, EXPOSED_TERMS, HOST_STALL
 from ..diagnostics import Diagnostics
 from ..learn.artifact import TrainedPredictor
-from ..learn.calibration.calibration import Calibration
+from ..learn.calibration.calibration import WIDTH_COVERAGE, Calibration
 from ..learn.novelty import new_kinds
 from ..learn.serving import StepTimes, on_reference, step_times
 from ..learn.table import JobTable, group_table, job_table
@@ -60,7 +60,7 @@ def predict_job(
         predictor: The trained predictor.
         length: Dataset, epochs or steps of the run.
         coverage: Probability that the interval holds, 0..1.
-        calibration: To the caller's cluster; None for the predictor as it ships.
+        calibration: The caller's own measured points; None for the predictor as it ships.
     """
     if length.input_samples_per_s is not None:  # a known rate takes the place of the modeled feed
         job = replace(job, stack=replace(job.stack, loader=""))
@@ -68,12 +68,15 @@ def predict_job(
     costs = price(group)
     reference = on_reference(job)
     learned_on = None if reference is job else job_table([reference])
-    times = step_times(group_table(group, costs), predictor, coverage=coverage, reference=learned_on)
+    table = group_table(group, costs)
+    times = step_times(table, predictor, coverage=coverage, reference=learned_on)
     found = Diagnostics([*job.diagnostics])
     if calibration is not None:
         shipped = times
-        times = calibration.apply(shipped, [job])
-        found.assume("calibration", *calibration.said(times, shipped, job))
+        # The answer must not depend on the coverage asked.
+        usual = step_times(table, predictor, coverage=WIDTH_COVERAGE, reference=learned_on)
+        times = calibration.apply(shipped, usual)
+        found.assume("calibration", *calibration.said(times, shipped, job.cluster.device.name))
     fed_s = input_time_s(job, length)
     wait_s = max(fed_s - float(times.step_time_s[0]), 0.0)
     step_time_s = float(times.step_time_s[0]) + wait_s
@@ -120,13 +123,20 @@ def predict_job(
 
 
 def corrected_terms(costs: StepCosts, times: StepTimes) -> dict[str, float]:
-    """The analytical terms after the correction of their stage; they add up to the step time."""
-    compute_factor = float(times.corrected.compute_s[0]) / max(float(times.jobs.compute_s[0]), 1e-12)
-    exposed = float(times.jobs.exposed_s[0])
-    exposed_factor = float(times.corrected.exposed_s[0]) / exposed if exposed > 0.0 else 0.0
-    terms = {
-        name: float(seconds[0]) * (exposed_factor if name in EXPOSED_TERMS else compute_factor)
+    """The analytical terms after the correction of their stage and the points; they add up to the step."""
+    corrected, factors = times.corrected, times.term_factors
+    moved = {
+        name: float(seconds[0]) * (float(factors[name][0]) if name in factors else 1.0)
         for name, seconds in costs.terms.items()
+    }
+    exposed_s = math.fsum(seconds for name, seconds in moved.items() if name in EXPOSED_TERMS)
+    compute_s = math.fsum(seconds for name, seconds in moved.items() if name not in EXPOSED_TERMS)
+    compute_factor = float(corrected.compute_s[0]) / max(compute_s, 1e-12)
+    exposed_factor = float(corrected.exposed_s[0]) / exposed_s if exposed_s > 0.0 else 0.0
+    terms = {
+        name: seconds * (exposed_factor if name in EXPOSED_TERMS else compute_factor)
+        for name, seconds in moved.items()
+        if seconds > 0.0
     }
     terms = {name: seconds for name, seconds in terms.items() if seconds > 0.0}
     largest = max(terms, key=lambda name: terms[name])

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
+
+from ..errors import ConfigError
 
 MAX_COUNT = 10_000_000
 """No cluster, batch or sequence is longer: a guard against typing errors."""
@@ -44,6 +47,34 @@ def _list_text(value: Any) -> Any:
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return ",".join(str(item) for item in value)
     return value
+
+
+def pairs_of(text: str) -> dict[str, Any]:
+    """`"gpus=8,precision=tf32"` as a mapping; a value that is no JSON is a word, an object is taken as it is.
+
+    >>> pairs_of("gpus=8,precision=tf32")
+    {'gpus': 8, 'precision': 'tf32'}
+
+    Raises:
+        ConfigError: If a part is not NAME=VALUE.
+    """
+    if text.lstrip().startswith("{"):
+        try:
+            return dict(json.loads(text))
+        except ValueError as error:
+            raise ConfigError(f"{text!r} is no JSON object: {error}. To fix: correct it.") from error
+    pairs: dict[str, Any] = {}
+    for part in text.split(","):
+        name, equals, value = part.partition("=")
+        if not equals or not name.strip() or not value.strip():
+            raise ConfigError(
+                f"{part!r} of {text!r} is not NAME=VALUE. To fix: write it like gpus=8,step_time_s=0.21."
+            )
+        try:
+            pairs[name.strip().replace("-", "_")] = json.loads(value)
+        except ValueError:
+            pairs[name.strip().replace("-", "_")] = value.strip()
+    return pairs
 
 
 NUMBER = BeforeValidator(_number)

@@ -6,14 +6,16 @@ off the field.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, InstanceOf, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, model_validator
 from pydantic.fields import FieldInfo
 
 from ..cost.job import TimingScope
+from ..errors import ConfigError, nearest_names
 from ..hardware.device import Cluster
 from ..hardware.inventory import ClusterResources
 from ..parallel.layout import ContextMethod, Offload, PipelineSchedule
@@ -28,6 +30,7 @@ from .fields import (
     Option,
     PositiveNumber,
     ZeroStage,
+    pairs_of,
 )
 
 _STRICT = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
@@ -45,6 +48,55 @@ ALIASES: Mapping[str, str] = {
     "num_micro_batches": "grad_accum",
 }
 """Names of the same quantities in answers and in measurement tables."""
+STEP_TIME_S, SAMPLES_PER_S = "step_time_s", "samples_per_s"
+ANCHOR_TIMES = (STEP_TIME_S, SAMPLES_PER_S)
+"""What an anchor says that was measured: seconds per step, or samples per second over all devices."""
+
+
+def _anchors(given: Any) -> Any:
+    """Measured steps as mappings of fields to values, one of them the time.
+
+    Raises:
+        ConfigError: If one is no mapping, or does not state one time above 0.
+    """
+    if isinstance(given, str | Mapping):
+        given = [given]
+    if not isinstance(given, Sequence):
+        raise ConfigError(f"anchors={given!r} is invalid: it must be a list. {_ANCHOR_REMEDY}")
+    return [_anchor(item) for item in given]
+
+
+_ANCHOR_REMEDY = "To fix: write each like batch_size=64,gpus=8,step_time_s=0.21."
+
+
+def _anchor(given: Any) -> dict[str, Any]:
+    fields = pairs_of(given) if isinstance(given, str) else given
+    if not isinstance(fields, Mapping):
+        raise ConfigError(f"The anchor {given!r} is no mapping of fields to values. {_ANCHOR_REMEDY}")
+    anchor = {str(name): value for name, value in fields.items()}
+    times = [name for name in ANCHOR_TIMES if name in anchor]
+    if len(times) != 1:
+        raise ConfigError(
+            f"The anchor {given!r} must state one of {' and '.join(ANCHOR_TIMES)}. {_ANCHOR_REMEDY}"
+        )
+    try:
+        value = float(anchor[times[0]])
+    except (TypeError, ValueError):
+        value = math.nan
+    if not (math.isfinite(value) and value > 0.0) or isinstance(anchor[times[0]], bool):
+        raise ConfigError(
+            f"{times[0]}={anchor[times[0]]} of the anchor {given!r} must be a number above 0. "
+            f"{_ANCHOR_REMEDY}"
+        )
+    known = {*LayoutOptions.model_fields, *RequestFields.model_fields, *ALIASES, *ANCHOR_TIMES}
+    for name in anchor:
+        if name not in known - {"anchors", "calibration", "layout"}:
+            near = nearest_names(name, known)
+            guess = f" Did you mean {' or '.join(near)}?" if near else ""
+            raise ConfigError(
+                f"The anchor {given!r} names an unknown field {name!r}.{guess} {_ANCHOR_REMEDY}"
+            )
+    return {**anchor, times[0]: value}
 
 
 class LayoutOptions(BaseModel):
@@ -307,8 +359,18 @@ class RequestFields(BaseModel):
         Option(help="YAML or TOML file with user-defined devices or clusters.", metavar="FILE"),
     ] = None
     calibration: Annotated[
-        Any, Option(help="To your cluster: a file of `precision-time calibrate`.", metavar="FILE")
+        Any, Option(help="Your measured steps: a file of `precision-time calibrate`.", metavar="FILE")
     ] = None
+    anchors: Annotated[
+        list[dict[str, Any]],
+        BeforeValidator(_anchors),
+        Option(
+            help="A step you measured: fields in which it differs from the request, and step_time_s or "
+            "samples_per_s; may be repeated.",
+            flags=("--anchor", "--anchors"),
+            metavar="NAME=VALUE,...",
+        ),
+    ] = []
     coverage: Annotated[
         float, NUMBER, Field(gt=0, lt=1), Option(help="Probability that the interval holds, 0 to 1.")
     ] = 0.9

@@ -33,6 +33,10 @@ def config_error(
     path = [str(part) for part in fault["loc"]]
     name = next((part for part in reversed(path) if part in known), path[-1] if path else "")
     kind, context = fault["type"], fault.get("ctx", {})
+    found = context.get("error")
+    if isinstance(found, ConfigError):
+        # The rule of a field with parts names the part itself.
+        return found
     if kind == "extra_forbidden":
         return ConfigError(_unknown(name, known, spelled))
     if kind == "missing":

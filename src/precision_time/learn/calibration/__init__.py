@@ -1,1 +1,1 @@
-"""Calibration: the shipped predictor moved to a user's own cluster by a few measured points."""
+"""Calibration: the shipped predictor conditioned on a user's own measured steps."""

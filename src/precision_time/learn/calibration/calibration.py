@@ -1,138 +1,172 @@
-"""A calibration: effects of a user's cluster, in a small JSON file, and what they make of a prediction."""
+"""A calibration: measured points of a user, in a small JSON file, and what they make of a prediction."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...cost.job import Job
 from ...errors import CorpusError
 from ...io import write_atomically
 from ..serving import StepTimes
-from .effects import kind_of, places_of
-from .posterior import Posterior, factors
-from .prior import Prior
+from .places import PARAMETER_OF, PARAMETERS, Places, places_of
+from .process import Conditioned, Moved, Process
 
 Floats = NDArray[np.float64]
 
 FORMAT = "precision-time calibration"
-SCHEMA_VERSION = 1
-_NARROWEST, _WIDEST = 0.25, 2.0
-"""Of an interval, relative to that of the shipped predictor, as logarithms."""
+SCHEMA_VERSION = 2
+WIDTH_COVERAGE = 0.9
+"""Of the intervals that the expected error of a job is read off."""
+_TAIL = 1.6448536269514722
+"""90 % of a normal distribution lie within this many standard deviations."""
+_NARROWEST = 0.1
+"""Of an interval, relative to that without points, as logarithms."""
+_EXPOSED = np.array([name in ("links", "waits") for name in PARAMETERS])
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+def places_of_times(times: StepTimes) -> Places:
+    """The places of predicted jobs.
+
+    Args:
+        times: With intervals of coverage WIDTH_COVERAGE.
+    """
+    width = np.log(times.high_s / times.low_s) / (2.0 * _TAIL)
+    share = times.corrected.exposed_s / times.corrected.step_time_s
+    return places_of(times.jobs, share, width)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """Effects of a cluster and how sure they are."""
+    """Measured points, and the process that takes them to other jobs."""
 
-    posterior: Posterior
-    prior: Prior
+    places: Places
+    log_ratios: Floats
+    """log(measured / predicted) of each point, shape (n,)."""
+    devices: frozenset[str]
+    """Names of the devices that points were measured on."""
+    process: Process
     card: Mapping[str, Any] = field(default_factory=dict)
     """Origin and number of points, errors before and after."""
 
-    def apply(self, times: StepTimes, jobs: Sequence[Job]) -> StepTimes:
-        """The step times as this cluster would show them.
+    @cached_property
+    def conditioned(self) -> Conditioned:
+        """The process that has seen the points."""
+        return Conditioned.on(self.process, self.places, self.log_ratios)
 
-        Compute and waiting are scaled each by its factor, so that terms still add up. The interval keeps its
-        shape; its width, as logarithm, is multiplied by the standard deviation of the error with the points
-        over that without any: below 1 where points support the answer, above where they scatter widely.
+    @classmethod
+    def together(cls, parts: Sequence[Calibration]) -> Calibration:
+        """The points of several; process and card of the first."""
+        return replace(
+            parts[0],
+            places=Places.together([part.places for part in parts]),
+            log_ratios=np.concatenate([part.log_ratios for part in parts]),
+            devices=frozenset[str]().union(*(part.devices for part in parts)),
+        )
+
+    def moved(self, usual: StepTimes) -> Moved:
+        """What the points make of predicted jobs.
+
+        Args:
+            usual: With intervals of coverage WIDTH_COVERAGE.
         """
-        places = places_of(jobs, times.jobs)
-        log_common, after, before = factors(places, self.posterior, self.prior)
-        share = np.array([place.exposed_share for place in places])
-        on_waiting = np.exp(log_common) * self.communication_factor
-        whole = (1.0 - share) * np.exp(log_common) + share * on_waiting
-        step_time_s = times.step_time_s * whole
-        corrected = times.corrected
-        compute_s, exposed_s = corrected.compute_s * np.exp(log_common), corrected.exposed_s * on_waiting
-        fitting = step_time_s / (compute_s + exposed_s)
-        width = np.clip(after / before, _NARROWEST, _WIDEST)
+        return self.conditioned.at(places_of_times(usual))
+
+    def apply(self, times: StepTimes, usual: StepTimes) -> StepTimes:
+        """The step times after the points.
+
+        Every term is multiplied by the factor of its parameter and by that of the residual, so that terms
+        still add up. The interval keeps its shape; its width, as logarithm, is multiplied by the standard
+        deviation of the error with the points over that without.
+
+        Args:
+            times: As predicted, at any coverage.
+            usual: The same with intervals of coverage WIDTH_COVERAGE.
+        """
+        places = places_of_times(usual)
+        moved = self.conditioned.at(places)
+        factors = np.exp(moved.parameters + moved.residual[:, None])
+        parts = places.shares * factors
+        step_time_s = times.step_time_s * np.exp(moved.log_factor)
+        exposed_s = step_time_s * parts[:, _EXPOSED].sum(axis=1) / parts.sum(axis=1)
+        width = np.clip(moved.sd / moved.sd_before, _NARROWEST, 1.0)
         return replace(
             times,
             step_time_s=step_time_s,
             low_s=step_time_s * (times.low_s / times.step_time_s) ** width,
             high_s=step_time_s * (times.high_s / times.step_time_s) ** width,
             corrected=replace(
-                corrected,
-                compute_s=compute_s * fitting,
-                exposed_s=exposed_s * fitting,
+                times.corrected,
+                compute_s=step_time_s - exposed_s,
+                exposed_s=exposed_s,
                 step_time_s=step_time_s,
             ),
+            term_factors={
+                name: factors[:, PARAMETERS.index(parameter)] for name, parameter in PARAMETER_OF.items()
+            },
         )
 
-    @property
-    def communication_factor(self) -> float:
-        """On the part of a step that waits for communication, next to the factors on the whole."""
-        return float(np.exp(self.posterior.mean[self.posterior.names.index("communication")]))
-
-    @property
-    def devices(self) -> frozenset[str]:
-        """Devices that points were measured on."""
-        names = (name.split(" ", 1)[1] for name in self.posterior.names if kind_of(name) == "device")
-        return frozenset(names)
-
-    def said(self, times: StepTimes, before: StepTimes, job: Job) -> tuple[str, ...]:
+    def said(self, times: StepTimes, before: StepTimes, device: str) -> tuple[str, ...]:
         """What to say with the first answer."""
         factor = float(times.step_time_s[0] / before.step_time_s[0])
         width = float(np.log(times.high_s[0] / times.low_s[0]) / np.log(before.high_s[0] / before.low_s[0]))
-        points = self.card.get("configurations", 0)
+        count = len(self.log_ratios)
         lines = [
-            f"Calibrated by {points} configurations of your own: step time x {factor:.3g}, "
-            f"interval x {width:.2g} (as logarithm)."
+            f"Conditioned on {count} measured step{'s' * (count > 1)} of your own: step time x "
+            f"{factor:.3g}, interval x {width:.2g} (as logarithm)."
         ]
-        device = job.cluster.device.name
         if device not in self.devices:
             lines.append(
-                f"None of them is on {device}: only what all your points have in common is taken over."
+                f"None of them is on {device}: only what devices have in common is taken over from them."
             )
         return tuple(lines)
 
     def save(self, path: str | Path) -> None:
         """Write the calibration as JSON, atomically."""
-        target = Path(path)
         body = {
             "format": FORMAT,
             "schema_version": SCHEMA_VERSION,
-            "effects": [
-                {"name": name, "log_factor": float(mean), "sd": float(sd)}
-                for name, mean, sd in zip(
-                    self.posterior.names,
-                    self.posterior.mean,
-                    np.sqrt(np.diag(self.posterior.covariance)),
-                    strict=True,
-                )
-            ],
-            "covariance": self.posterior.covariance.tolist(),
-            "noise_sd": self.posterior.noise_sd,
-            "prior": self.prior.to_dict(),
+            "points": self.places.to_dict(),
+            "log_ratios": self.log_ratios.tolist(),
+            "devices": sorted(self.devices),
+            "process": self.process.to_dict(),
             "card": dict(self.card),
         }
-        write_atomically(target, json.dumps(body, indent=1, allow_nan=False) + "\n")
+        write_atomically(Path(path), json.dumps(body, indent=1, allow_nan=False) + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> Calibration:
         """The calibration of a file.
 
         Raises:
-            CorpusError: If there is none, or it is damaged, something else, or of a newer version.
+            CorpusError: If there is none, or it is damaged, something else, or of another version.
         """
         try:
             stated = json.loads(Path(path).read_text(encoding="utf-8"))
             if stated["format"] != FORMAT:
                 raise ValueError("another format")
-            if stated["schema_version"] > SCHEMA_VERSION:
+            if stated["schema_version"] != SCHEMA_VERSION:
                 raise CorpusError(
-                    f"{path} has calibration version {stated['schema_version']}, this release reads up to "
-                    f"{SCHEMA_VERSION}. To fix: upgrade precision-time, or calibrate again."
+                    f"{path} has calibration version {stated['schema_version']}, this release reads "
+                    f"{SCHEMA_VERSION}. To fix: calibrate again with `precision-time calibrate`, or upgrade "
+                    "precision-time."
                 )
+            places = Places.from_dict(stated["points"])
+            log_ratios = np.array(stated["log_ratios"], dtype=np.float64)
+            if log_ratios.shape != (len(places),) or not np.isfinite(log_ratios).all():
+                raise ValueError("points and places do not fit together")
             return cls(
-                posterior=_posterior(stated), prior=Prior.from_dict(stated["prior"]), card=stated["card"]
+                places=places,
+                log_ratios=log_ratios,
+                devices=frozenset(map(str, stated["devices"])),
+                process=Process.from_dict(stated["process"]),
+                card=dict(stated["card"]),
             )
         except FileNotFoundError as error:
             raise CorpusError(f"There is no calibration at {path}. To fix: check the path.") from error
@@ -141,16 +175,6 @@ class Calibration:
                 f"{path} is not a readable calibration ({error}). To fix: make it again with "
                 "`precision-time calibrate --out`."
             ) from error
-
-
-def _posterior(stated: Mapping[str, Any]) -> Posterior:
-    names = tuple(str(item["name"]) for item in stated["effects"])
-    mean = np.array([float(item["log_factor"]) for item in stated["effects"]])
-    covariance = np.array(stated["covariance"], dtype=np.float64)
-    finite = np.isfinite(mean).all() and np.isfinite(covariance).all()
-    if covariance.shape != (len(names), len(names)) or not finite or "communication" not in names:
-        raise ValueError("effects and covariance do not fit together")
-    return Posterior(names=names, mean=mean, covariance=covariance, noise_sd=float(stated["noise_sd"]))
 
 
 def as_calibration(given: Calibration | str | Path | None) -> Calibration | None:

@@ -1,4 +1,4 @@
-"""`precision-time calibrate`: points of a user's own in, effects of the cluster and their worth out."""
+"""`precision-time calibrate`: points of a user's own in, what they move and their worth out."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from ..artifact import TrainedPredictor
 from ..metrics import ErrorSummary, summarize
 from ..serving import predict_step_times
 from ..table import measured_table
-from .calibration import Calibration
-from .effects import Place, places_of, waiting
-from .posterior import Posterior, factors, fit_effects
-from .prior import Prior, shipped_prior
+from .calibration import WIDTH_COVERAGE, Calibration, places_of_times
+from .places import Places
+from .process import Conditioned, Process
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
@@ -33,7 +32,8 @@ _FOLDS = 10
 class OwnPoints:
     """One entry per configuration: the median of its repeats, and the prediction of the shipped predictor."""
 
-    places: tuple[Place, ...]
+    places: Places
+    devices: frozenset[str]
     measured_s: Floats
     predicted_s: Floats
     rows: int
@@ -67,26 +67,20 @@ class Calibrated:
 
 
 def calibrate(
-    measurements: Sequence[Measurement],
-    predictor: TrainedPredictor,
-    *,
-    prior: Prior | None = None,
-    origin: str = "",
+    measurements: Sequence[Measurement], predictor: TrainedPredictor, *, origin: str = ""
 ) -> Calibrated:
-    """Effects of the cluster that the measurements were made on.
+    """The predictor conditioned on measured points.
 
     Args:
         measurements: Own runs; those that cannot be priced are counted.
         predictor: The shipped predictor.
-        prior: How much clusters differ; that of the corpus when None.
         origin: Where the points came from, for the file.
 
     Raises:
         ConfigError: If no measurement can be priced.
     """
-    known = shipped_prior() if prior is None else prior
     points = own_points(measurements, predictor)
-    held_out_s, left_out = _cross_validate(points, known)
+    held_out_s, left_out = _cross_validate(points, predictor.process)
     before = summarize(points.measured_s, points.predicted_s)
     after = None if held_out_s is None else summarize(points.measured_s, held_out_s)
     card: dict[str, Any] = {
@@ -98,8 +92,13 @@ def calibrate(
         "before_mape_percent": None if before is None else before.mape_percent,
         "after_mape_percent": None if after is None else after.mape_percent,
     }
-    posterior = fit_effects(points.places, points.residuals, known)
-    calibration = Calibration(posterior=posterior, prior=known, card=card)
+    calibration = Calibration(
+        places=points.places,
+        log_ratios=points.residuals,
+        devices=points.devices,
+        process=predictor.process,
+        card=card,
+    )
     return Calibrated(calibration=calibration, points=points, left_out=left_out, before=before, after=after)
 
 
@@ -117,9 +116,10 @@ def own_points(measurements: Sequence[Measurement], predictor: TrainedPredictor)
         rows[row.configuration_key or str(index)].append(index)
     first = np.array([group[0] for group in rows.values()])
     jobs = [job_of(table.measurements[index]) for index in first]
-    times = predict_step_times(jobs, predictor, coverage=0.9)
+    times = predict_step_times(jobs, predictor, coverage=WIDTH_COVERAGE)
     return OwnPoints(
-        places=places_of(jobs, times.jobs),
+        places=places_of_times(times),
+        devices=frozenset(job.cluster.device.name for job in jobs),
         measured_s=np.array([np.median(table.measured_s[group]) for group in rows.values()]),
         predicted_s=times.step_time_s,
         rows=len(table),
@@ -127,16 +127,7 @@ def own_points(measurements: Sequence[Measurement], predictor: TrainedPredictor)
     )
 
 
-def calibrated_s(places: Sequence[Place], predicted_s: Floats, posterior: Posterior, prior: Prior) -> Floats:
-    """Step times of places after the effects, shape (n,)."""
-    log_common, _, _ = factors(places, posterior, prior)
-    shares = np.array([place.exposed_share for place in places])
-    waits, _ = waiting(shares, float(posterior.mean[posterior.names.index("communication")]))
-    times: Floats = predicted_s * np.exp(log_common + waits)
-    return times
-
-
-def _cross_validate(points: OwnPoints, prior: Prior) -> tuple[Floats | None, str]:
+def _cross_validate(points: OwnPoints, process: Process) -> tuple[Floats | None, str]:
     """Calibrated step times of configurations held out, and how they were."""
     count = len(points.places)
     if count < 2:
@@ -144,9 +135,9 @@ def _cross_validate(points: OwnPoints, prior: Prior) -> tuple[Floats | None, str
     times = np.empty(count)
     for outside in _folds(count):
         inside = np.setdiff1d(np.arange(count), outside)
-        posterior = fit_effects([points.places[row] for row in inside], points.residuals[inside], prior)
-        queried = [points.places[row] for row in outside]
-        times[outside] = calibrated_s(queried, points.predicted_s[outside], posterior, prior)
+        known = Conditioned.on(process, points.places.take(inside), points.residuals[inside])
+        moved = known.at(points.places.take(outside))
+        times[outside] = points.predicted_s[outside] * np.exp(moved.log_factor)
     singly = count <= _MOST_LEFT_OUT_SINGLY
     return times, "each configuration left out in turn" if singly else f"{_FOLDS} folds of configurations"
 

@@ -6,8 +6,9 @@ Pollux's overlapping parts.
 
 from __future__ import annotations
 
+import json
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,9 @@ from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
+
+if TYPE_CHECKING:
+    from ...learn.calibration.places import Places
 
 Floats = NDArray[np.float64]
 
@@ -182,6 +186,50 @@ def _least_squares(x: Floats, y: Floats, root: Floats) -> tuple[Floats, Floats]:
     errors = np.sqrt(np.maximum(np.diag(np.linalg.pinv(design.T @ design)) * variance, 1e-300))
     p_values: Floats = 2.0 * t.sf(np.abs(beta / errors), freedom)
     return beta, p_values[1:]
+
+
+class ProcessRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    """log(measured / predicted) by the process that `--anchor` and `calibrate` condition.
+
+    Of the process only what two columns show is left: the predicted time stands for batch and devices, and
+    its two parts are what waits for others and what does not.
+
+    Args:
+        prior: The process as JSON; empty for that of the shipped predictor, which a fit notes.
+    """
+
+    def __init__(self, *, prior: str = "") -> None:
+        self.prior = prior
+
+    def fit(self, x: Floats, y: Floats) -> ProcessRegressor:
+        """Condition on rows of (log predicted time, exposed share), shape (n, 2), and log ratios."""
+        from ...learn.artifact import shipped_predictor
+
+        self.process_ = self.prior or json.dumps(shipped_predictor().process.to_dict())
+        self.x_, self.y_ = x, y
+        return self
+
+    def predict(self, x: Floats) -> Floats:
+        """Log ratios, shape (n,)."""
+        from ...learn.calibration.process import Conditioned, Process
+
+        process = Process.from_dict(json.loads(self.process_))
+        return Conditioned.on(process, _places(self.x_), self.y_).at(_places(x)).log_factor
+
+
+def _places(x: Floats) -> Places:
+    """Rows of (log predicted time, exposed share) as places of one kind."""
+    from ...learn.calibration.places import KINDS, PARAMETERS, Places, position_columns
+    from ...learn.calibration.process import USUAL_WIDTH
+
+    columns = position_columns()
+    positions, shares = np.zeros((len(x), len(columns))), np.zeros((len(x), len(PARAMETERS)))
+    positions[:, columns.index("log_micro_batch_size")] = x[:, 0]
+    exposed = np.clip(x[:, 1], 0.0, 1.0)
+    shares[:, PARAMETERS.index("memory")] = 1.0 - exposed
+    shares[:, PARAMETERS.index("links")] = exposed
+    kinds = np.full((len(x), len(KINDS)), "")
+    return Places(kinds=kinds, positions=positions, shares=shares, width=np.full(len(x), USUAL_WIDTH))
 
 
 class OverlapRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]

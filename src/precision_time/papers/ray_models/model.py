@@ -35,7 +35,7 @@ _MOST_BYTES = 512 * 2**20
 """A file that unpacks to more is not a model."""
 _OWN = "precision_time.papers.ray_models.estimators"
 _TRUSTED = {
-    *(f"{_OWN}.{name}Regressor" for name in ("Overlap", "Residual", "Stepwise", "Time")),
+    *(f"{_OWN}.{name}Regressor" for name in ("Overlap", "Process", "Residual", "Stepwise", "Time")),
     "collections.OrderedDict",
     "lightgbm.basic.Booster",
     "lightgbm.sklearn.LGBMRegressor",

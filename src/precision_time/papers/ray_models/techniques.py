@@ -48,11 +48,14 @@ class FeaturePool:
         """Indices of the features of a technique with these `inputs`."""
         if inputs == "overlap":
             return self.overlap
+        grey = tuple(range(self.num_black, len(self.features)))
+        if inputs == "process":
+            return grey
         every = tuple(index for index in range(self.num_black) if index not in self.own)
         if inputs == "every":
             return every
         single = tuple(index for index in every if len(self.features[index]) == 1)
-        return single if inputs == "single" else (*single, *range(self.num_black, len(self.features)))
+        return single if inputs == "single" else (*single, *grey)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,8 +70,9 @@ class Technique:
     """Its arguments where nothing is searched."""
     seeded: bool = False
     """Takes `random_state`."""
-    inputs: Literal["every", "single", "grey", "overlap"] = "single"
-    """Features that it reads; "grey" learns the ratio of measured to predicted time instead of the time."""
+    inputs: Literal["every", "single", "grey", "process", "overlap"] = "single"
+    """Features that it reads; "grey" and "process" (those of our own predictor alone) learn the ratio of
+    measured to predicted time instead of the time."""
     target: str = "log"
     base: str = ""
     """Technique whose residual is learned; empty for the time itself."""
@@ -79,7 +83,7 @@ class Technique:
     @property
     def grey(self) -> bool:
         """Whether it needs our own predictor."""
-        return self.inputs == "grey"
+        return self.inputs in ("grey", "process")
 
     @property
     def linear(self) -> bool:
@@ -117,7 +121,7 @@ class Technique:
             regressor,
             target=target,
             columns=pool.columns(self.inputs) if columns is None else columns,
-            standardize=self.inputs != "overlap",
+            standardize=self.inputs not in ("overlap", "process"),
         )
         return ResidualRegressor(TECHNIQUES[self.base].build(pool, seed), timed) if self.base else timed
 
