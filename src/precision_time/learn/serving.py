@@ -8,12 +8,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cost.job import Job
+from ..cost.job import Job, JobGroup
 from .artifact import TrainedPredictor
 from .stages import Corrected
 from .table import JobTable, job_table
 
 Floats = NDArray[np.float64]
+
+_HALVINGS = 3
+"""Smaller batches that a step must not be shorter than: learned factors never fall by more over more."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,6 +82,40 @@ def step_times(
         high_s=step_time_s * high,
         jobs=table,
         corrected=corrected,
+    )
+
+
+def with_smaller_batches(group: JobGroup) -> JobGroup:
+    """A group of one job, joined by the same job at a half, a quarter and an eighth of its micro batch."""
+    micro = float(group.micro_batch_size[0])
+    sizes = [micro, *(micro / 2**halvings for halvings in range(1, _HALVINGS + 1))]
+    return replace(group, micro_batch_size=np.array([size for size in sizes if size == micro or size >= 1.0]))
+
+
+def at_least_the_smaller(times: StepTimes) -> StepTimes:
+    """The first job alone, no shorter than the same job with a smaller batch.
+
+    The cost model grows with the batch, the learned factors need not: where a smaller batch of the same job
+    is answered with a longer step, this one takes as long.
+
+    Args:
+        times: Of the jobs of `with_smaller_batches`.
+    """
+    raised = float(times.step_time_s.max()) / float(times.step_time_s[0])
+    first = np.zeros(1, dtype=np.intp)
+    corrected = times.corrected
+    return replace(
+        times,
+        step_time_s=times.step_time_s[first] * raised,
+        low_s=times.low_s[first] * raised,
+        high_s=times.high_s[first] * raised,
+        jobs=times.jobs.take(first),
+        corrected=Corrected(
+            compute_s=corrected.compute_s[first] * raised,
+            exposed_s=corrected.exposed_s[first] * raised,
+            step_time_s=corrected.step_time_s[first] * raised,
+            novelty=corrected.novelty[first],
+        ),
     )
 
 

@@ -20,8 +20,14 @@ from ..diagnostics import Diagnostics
 from ..learn.artifact import TrainedPredictor
 from ..learn.calibration.calibration import WIDTH_COVERAGE, Calibration
 from ..learn.novelty import new_kinds
-from ..learn.serving import StepTimes, on_reference, step_times
-from ..learn.table import JobTable, group_table, job_table
+from ..learn.serving import (
+    StepTimes,
+    at_least_the_smaller,
+    on_reference,
+    step_times,
+    with_smaller_batches,
+)
+from ..learn.table import JobTable, group_table
 from ..workload.graph import OpGraph
 from .prediction import Interval, NearestMeasurement, Prediction
 from .remedies import memory_of_job, suggest_fit
@@ -64,17 +70,22 @@ def predict_job(
     """
     if length.input_samples_per_s is not None:  # a known rate takes the place of the modeled feed
         job = replace(job, stack=replace(job.stack, loader=""))
-    group = group_of_jobs([job])
+    group = with_smaller_batches(group_of_jobs([job]))
     costs = price(group)
     reference = on_reference(job)
-    learned_on = None if reference is job else job_table([reference])
+    learned_on = None
+    if reference is not job:
+        measured_like = replace(group_of_jobs([reference]), micro_batch_size=group.micro_batch_size)
+        learned_on = group_table(measured_like, price(measured_like))
     table = group_table(group, costs)
-    times = step_times(table, predictor, coverage=coverage, reference=learned_on)
+    times = at_least_the_smaller(step_times(table, predictor, coverage=coverage, reference=learned_on))
     found = Diagnostics([*job.diagnostics])
     if calibration is not None:
         shipped = times
         # The answer must not depend on the coverage asked.
-        usual = step_times(table, predictor, coverage=WIDTH_COVERAGE, reference=learned_on)
+        usual = at_least_the_smaller(
+            step_times(table, predictor, coverage=WIDTH_COVERAGE, reference=learned_on)
+        )
         times = calibration.apply(shipped, usual)
         found.assume("calibration", *calibration.said(times, shipped, job.cluster.device.name))
     fed_s = input_time_s(job, length)
