@@ -16,7 +16,7 @@ from ..precision.policy import DType
 from ..workload.graph import OpClass
 from .constants import constants
 from .job import JobGroup, Stack
-from .roofline import KernelModel, compiler_rates, kernel_seconds, rates_of
+from .roofline import KernelModel, compiler_rates, kernel_seconds, rates_of, stack_shortfall
 from .sharding import ShardSpec, StageShares, shard, stage_shares
 from .terms import CASTS, HOST_STALL, KERNEL_TERMS, REST, TERM_OF_CLASS
 from .traffic import traffic_of
@@ -84,7 +84,7 @@ def compute_costs(step: LoweredStep, group: JobGroup, model: KernelModel) -> Com
     compiler = compiler_rates(stack.compiler)
     local = shard(step, _shard_spec(layout, stack, float(traffic.boundary_elems)))
     shares = stage_shares(local, round(float(traffic.num_layers)), layout.pp, layout.stage_layers)
-    whole_s = kernel_seconds(local, samples, rates_of([device]), model)
+    whole_s = kernel_seconds(local, samples, rates_of([device]), model) * stack_shortfall(stack.profile)
     fusion = (
         min(compiler.fusion, constants("kernels")["fused_kernels"])
         if stack.fused_kernels
@@ -103,7 +103,7 @@ def compute_costs(step: LoweredStep, group: JobGroup, model: KernelModel) -> Com
     again_layers = float(again.max(initial=0.0)) if layout.checkpointing is Checkpointing.FULL else 0.0
     host_s += stack.host_per_layer_s * np.outer([1.0, 1.0 + again_layers], shares.layers)
     busy = stage_s.sum(axis=0)
-    longer = np.maximum(host_s.sum(axis=0) / np.maximum(busy, _TINY_S), 1.0)
+    longer = _either(busy, host_s.sum(axis=0)) / np.maximum(busy, _TINY_S)
     forward_s, backward_s = stage_s[0] * longer, (stage_s[1] + stage_s[2]) * longer
     slowest = first_slowest(forward_s + backward_s)
     rows = np.arange(len(group))
@@ -111,7 +111,7 @@ def compute_costs(step: LoweredStep, group: JobGroup, model: KernelModel) -> Com
     busy_s, host_slowest_s = stage_s[:, rows, slowest], host_s.sum(axis=0)[slowest]
     terms = {term: kernels_s[:, mask].sum(axis=1) for term, mask in _term_masks(local).items()}
     terms["recompute_s"] = busy_s[2]
-    terms[HOST_STALL] = np.maximum(host_slowest_s - busy_s.sum(axis=0), 0.0)
+    terms[HOST_STALL] = _either(busy_s.sum(axis=0), host_slowest_s) - busy_s.sum(axis=0)
     return ComputeCosts(
         terms={term: values * layout.num_micro_batches for term, values in terms.items()},
         forward_s=busy_s[0],
@@ -125,6 +125,12 @@ def compute_costs(step: LoweredStep, group: JobGroup, model: KernelModel) -> Com
         stage_backward_s=backward_s,
         facts={**_facts(step, samples * layout.cp, whole_s), "host_s": host_slowest_s},
     )
+
+
+def _either(busy_s: Floats, host_s: Floats) -> Floats:
+    """Seconds of kernels and host side by side: the smooth maximum, as some parts of a step wait for either."""
+    seconds: Floats = np.cbrt(busy_s**3 + host_s**3)
+    return seconds
 
 
 def first_slowest(stage_s: Floats) -> Indices:
