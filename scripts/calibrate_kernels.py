@@ -1,25 +1,26 @@
-"""Fit what kernels reach of a device's rates (`cost/data/efficiencies.toml`) to the measured steps of the corpus.
+"""Fit what kernels reach of a device's rates (`cost/data/efficiencies.toml`) to measured steps.
 
-    python scripts/calibrate_kernels.py [--without SOURCE ...] [--write]
+    python scripts/calibrate_kernels.py [--without SOURCE ...] [--write]     # two minutes on one thread
 
 One crossed model of all rows. A kernel of kind c in type w on architecture a takes
 
-    (t_c^3 + t_m^3)^(1/3) + t_transposes + t_0,   t_c = flops / (peak * compute[c, w] * sustained[a, w] * conv[a, w])
-                                                  t_m = bytes / (bandwidth * memory[c] * share[a])
+    t = (t_c^3 + t_m^3)^(1/3) + t_transposes + t_0
+    t_c = flops / (peak * compute[c, w] * sustained[a, w] * sustained_conv[a, w] * share of the shape)
+    t_m = bytes / (bandwidth * memory[c] * share[a])
 
-and the kernels of a step together times shortfall[stack] and a factor of the source within its stack. What the
-chip sustains and what the software leaves of it are fitted side by side: an architecture that is measured only
-by slow software is not taken for slow where that software is measured on other architectures, too. Factors of
-sources are not written: they are what two sources differ by on the same job.
+and the kernels of a step together times shortfall[stack] and a factor of the source within its stack. What
+the chip sustains and what the software leaves of it are fitted side by side: an architecture that only slow
+software measured is not taken for slow where that software ran on other architectures, too. A stack's
+shortfall is the median over its sources: what two sources differ by on the same job is not written.
 
-The logarithms are found by Gauss-Newton steps on log(measured / modeled) with Huber's loss, each drawn to
-its starting value (PRIORS: single timed products and convolutions reach 0.75 to 0.95 of the peak on all
-devices of deepbench, NeuSight and estimate-train-time; fp32 convolutions of 3 x 3 twice the peak, Winograd) as
-one row's noise allows. Caps are physical. The overall scale is set by the stacks themselves: the quartile of
-the best ones has a shortfall of 1.
+The logarithms are found by Gauss-Newton steps on log(measured / modeled) with Huber's loss. PRIORS draw each
+to its starting value as one row's noise allows: single timed products and convolutions reach 0.75 to 0.95
+of the peak on the devices of deepbench, NeuSight and estimate-train-time, fp32 convolutions of 3 x 3 up to
+twice the peak (Winograd). Caps are physical. The overall scale is set by the stacks themselves: the quartile
+of the best ones has a shortfall of 1.
 
 Rows: one device, or less than 15 % of the modeled step in messages; the host not above 1.2 times the kernels;
-at most six rows of a source, stack, model, device and precision (two of the one-device survey timm). A cell
+at most six rows of a source, stack, model, device and precision (two of a survey of one device). A cell
 weighs the root of its rows, and no source more than the root of 200 cells.
 """
 
@@ -38,6 +39,7 @@ from precision_time.corpus.jobs import UnsupportedRow, job_of
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.store import load_corpus
 from precision_time.cost.compute import compute_costs
+from precision_time.cost.constants import constants
 from precision_time.cost.job import Job, JobGroup, group_key, group_of_jobs
 from precision_time.cost.roofline import (
     COLUMN,
@@ -121,7 +123,7 @@ CAPS: Mapping[str, float] = {
 NOISE = 0.05
 """Variance of the logarithm of one row."""
 HUBER = 0.25
-STEPS = 12
+STEPS, ROUNDS = 6, 5
 GAUGE = 25.0
 LEAST_ROWS = 10
 MAX_EXPOSED, MAX_HOST = 0.15, 1.2
@@ -172,6 +174,7 @@ class Names:
         self.index: dict[str, int] = {}
 
     def of(self, name: str) -> int:
+        """Index of a parameter, a new one if it is new."""
         return self.index.setdefault(name, len(self.index))
 
 
@@ -211,7 +214,10 @@ def collected(pairs: Sequence[tuple[Measurement, Job]]) -> tuple[Kernels, Rows, 
     measured = [pairs[index][0] for index, _, _ in kept]
     cells = Counter((row.source, row.stack.profile, row.model, row.device, row.precision) for row in measured)
     weight = np.array(
-        [cells[row.source, row.stack.profile, row.model, row.device, row.precision] ** -0.5 for row in measured]
+        [
+            cells[row.source, row.stack.profile, row.model, row.device, row.precision] ** -0.5
+            for row in measured
+        ]
     )
     sources = np.array([row.source for row in measured])
     total = {source: weight[sources == source].sum() for source in set(sources)}
@@ -219,8 +225,13 @@ def collected(pairs: Sequence[tuple[Measurement, Job]]) -> tuple[Kernels, Rows, 
     whole = {name: np.concatenate(parts) for name, parts in kernels.items()}
     return (
         Kernels(
-            **{name: whole[name] for name in ("row", "compute_s", "memory_s", "transpose_s", "latency_s", "times")},
-            parameters={name: whole[name] for name in ("compute", "sustained", "conv", "memory", "bandwidth", "turn")},
+            **{
+                name: whole[name]
+                for name in ("row", "compute_s", "memory_s", "transpose_s", "latency_s", "times")
+            },
+            parameters={
+                name: whole[name] for name in ("compute", "sustained", "conv", "memory", "bandwidth", "turn")
+            },
         ),
         Rows(
             measured_s=np.array([row.step_time_s for row in measured]),
@@ -230,7 +241,9 @@ def collected(pairs: Sequence[tuple[Measurement, Job]]) -> tuple[Kernels, Rows, 
             sources=sources,
             parameters={
                 "shortfall": np.array([names.of(f"shortfall.{row.stack.profile}") for row in measured]),
-                "source": np.array([names.of(f"source.{row.source}/{row.stack.profile}") for row in measured]),
+                "source": np.array(
+                    [names.of(f"source.{row.source}/{row.stack.profile}") for row in measured]
+                ),
             },
         ),
         names,
@@ -241,7 +254,11 @@ _CACHE: dict[int, tuple[object, ...]] = {}
 
 
 def _one(
-    group: JobGroup, position: int, names: Names, kernels: defaultdict[str, list[NDArray[np.generic]]], row: int
+    group: JobGroup,
+    position: int,
+    names: Names,
+    kernels: defaultdict[str, list[NDArray[np.generic]]],
+    row: int,
 ) -> tuple[float, float] | None:
     """Adds the kernels of one job; host seconds and the rest, None where messages or the host rule."""
     if id(group) not in _CACHE:
@@ -323,14 +340,10 @@ def _priced(group: JobGroup) -> tuple[object, ...]:
 
 
 def _attention_factor() -> float:
-    from precision_time.cost.constants import constants
-
     return float(constants("efficiencies")["compute"]["attention"][0])
 
 
 def _kept_share(group: JobGroup) -> float:
-    from precision_time.cost.constants import constants
-
     unpadded = float(constants("memory")["unpadded_share"]) if group.stack.unpadded_sequences else 1.0
     return unpadded / group.layout.cp
 
@@ -401,10 +414,22 @@ class Fit:
             move[free] = np.linalg.solve(matrix[np.ix_(free, free)], right[free])
             self.x = np.minimum(self.x + np.clip(move, -0.5, 0.5), cap)
 
+    def shortfalls(self) -> dict[str, tuple[float, int]]:
+        """Shortfall of every stack, the weighted median of its sources, and the number of its rows."""
+        stacks, sources = (self.rows.parameters[name] for name in ("shortfall", "source"))
+        found = {}
+        for stack in set(stacks.tolist()):
+            here = stacks == stack
+            each = self.x[stack] + self.x[sources[here]]
+            order = np.argsort(each)
+            below = np.cumsum(self.rows.weight[here][order])
+            middle = each[order][np.searchsorted(below, below[-1] / 2.0)]
+            found[self.names[stack].split(".", 1)[1]] = float(np.exp(middle)), int(here.sum())
+        return found
+
     def scale(self) -> float:
         """Shortfall of the best quartile of stacks."""
-        rows = Counter(self.rows.parameters["shortfall"].tolist())
-        return float(np.exp(np.percentile([self.x[i] for i, n in rows.items() if n >= LEAST_ROWS], GAUGE)))
+        return float(np.percentile([x for x, n in self.shortfalls().values() if n >= LEAST_ROWS], GAUGE))
 
 
 def tables(fit: Fit) -> dict[str, dict[str, object]]:
@@ -417,7 +442,9 @@ def tables(fit: Fit) -> dict[str, dict[str, object]]:
         return round(float(beginning(PRIORS, name, 1.0) if found is None else found), 3)
 
     products = [kind for kind in KINDS if kind in CONVOLUTIONS or kind == UNALIGNED]
-    products += [item.value for i, item in enumerate(OP_CLASSES) if IS_PRODUCT[i] and item is not OpClass.CONV]
+    products += [
+        item.value for i, item in enumerate(OP_CLASSES) if IS_PRODUCT[i] and item is not OpClass.CONV
+    ]
     chips = sorted({name.split(".")[1] for name in fit.names if name.startswith("bandwidth.")})
     by_chip = {
         table: {chip: [of(f"{table}.{chip}.{width}") for width in SHARES] for chip in chips}
@@ -427,17 +454,22 @@ def tables(fit: Fit) -> dict[str, dict[str, object]]:
         width: [value[f"sustained.{chip}.{width}"] for chip in chips if f"sustained.{chip}.{width}" in value]
         for width in SHARES
     }
-    middle = [round(float(np.exp(np.median(np.log(seen[w])))) if seen[w] else of(f"sustained.x.{w}"), 3) for w in SHARES]
+    middle = [
+        round(float(np.exp(np.median(np.log(seen[w])))) if seen[w] else of(f"sustained.x.{w}"), 3)
+        for w in SHARES
+    ]
     for chip, shares in by_chip["sustained"].items():
         by_chip["sustained"][chip] = [
             share if f"sustained.{chip}.{width}" in value else other
             for share, width, other in zip(shares, SHARES, middle, strict=True)
         ]
-    rows = Counter(fit.rows.parameters["shortfall"].tolist())
-    stacks = {fit.names[i].split(".", 1)[1]: round(float(np.exp(fit.x[i])) / scale, 3) for i in rows}
-    usual = [stacks[fit.names[i].split(".", 1)[1]] for i, n in rows.items() if n >= LEAST_ROWS]
+    found = fit.shortfalls()
+    stacks = {name: round(x / scale, 3) for name, (x, _) in found.items()}
+    usual = [x / scale for x, n in found.values() if n >= LEAST_ROWS]
     return {
-        "compute": {kind: [of(f"compute.{kind}.{column}") for column in COLUMNS] for kind in sorted(products)},
+        "compute": {
+            kind: [of(f"compute.{kind}.{column}") for column in COLUMNS] for kind in sorted(products)
+        },
         "memory": {item.value: of(f"memory.{item.value}") for item in OP_CLASSES},
         "sustained": {"other": middle, **by_chip["sustained"]},
         "sustained_conv": {"other": [1.0] * len(SHARES), **by_chip["sustained_conv"]},
@@ -464,7 +496,9 @@ TITLES = {
 def written(found: Mapping[str, Mapping[str, object]]) -> str:
     """The data file."""
     lines = [HEADER.rstrip()]
-    lines.append("# Passes over the operands of a 16-bit convolution that its transposes take without channels last.")
+    lines.append(
+        "# Passes over the operands of a 16-bit convolution that its transposes take without channels last."
+    )
     lines += [f"{name} = {value}" for name, value in found[""].items()]
     for table, title in TITLES.items():
         lines += ["", f"# {title}", f"[{table}]"]
@@ -484,13 +518,14 @@ def main() -> None:
     kernels, table, names = collected(chosen(rows))
     print(f"{len(table.measured_s)} rows, {len(kernels.row)} kernels, {len(names.index)} parameters")
     fit = Fit(kernels, table, names)
-    fit.run(1.0)
-    fit.run(fit.scale())
+    for _ in range(ROUNDS):
+        fit.run(fit.scale())
     total, _ = fit.modeled()
     error = np.abs(np.log(table.measured_s / total))
     for source in ("all", *sorted(set(table.sources))):
         here = (table.sources == source) | (source == "all")
-        print(f"{source:28s} {here.sum():6d} mean |log| {np.average(error[here], weights=table.weight[here]):.3f}")
+        mean = np.average(error[here], weights=table.weight[here])
+        print(f"{source:28s} {here.sum():6d} mean |log| {mean:.3f}")
     text = written(tables(fit))
     print(text)
     if options.write:

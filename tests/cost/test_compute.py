@@ -96,11 +96,11 @@ def test_the_host_stalls_where_launches_are_many_and_small():
     _, small = costs_of(group_of("mobilenetv2_100", batches=(1.0,)))
     _, large = costs_of(group_of("mobilenetv2_100", batches=(512.0,)))
     assert small.terms["host_stall_s"][0] > 0.5 * total(small)[0]
-    assert large.terms["host_stall_s"][0] == 0.0
-    # Whatever stalls, the step lasts as long as the host or the kernels, whichever is longer.
+    assert 0.0 <= large.terms["host_stall_s"][0] < 1e-3 * total(large)[0]
+    # Whatever stalls, the step lasts a little longer than the host or the kernels, whichever is longer.
     for costs in (small, large):
         kernels = costs.busy_s
-        assert total(costs) == pytest.approx(np.maximum(costs.facts["host_s"], kernels))
+        assert total(costs) == pytest.approx(np.cbrt(costs.facts["host_s"] ** 3 + kernels**3))
 
 
 def test_host_time_is_launches_times_overhead():
@@ -144,7 +144,8 @@ def test_stages_share_the_layers_and_the_ends_carry_their_own():
     first, middle, last = passes[0]
     assert last > first > middle > 0.0
     everything = whole.forward_s[0] + whole.backward_s[0]
-    assert float(passes[0] @ staged.shares.stages) == pytest.approx(everything, rel=1e-9)
+    # A part in a thousand of the host shows: the maximum of host and kernels is smooth.
+    assert float(passes[0] @ staged.shares.stages) == pytest.approx(everything, rel=1e-4)
     assert staged.shares.layers.tolist() == [3.0, 3.0, 3.0]
     # The step is that of the slowest stage.
     assert total(staged)[0] == pytest.approx(last)

@@ -128,7 +128,7 @@ def compute_costs(step: LoweredStep, group: JobGroup, model: KernelModel) -> Com
 
 
 def _either(busy_s: Floats, host_s: Floats) -> Floats:
-    """Seconds of kernels and host side by side: the smooth maximum, as some parts of a step wait for either."""
+    """Kernels and host side by side: the smooth maximum, as some parts of a step wait for either."""
     seconds: Floats = np.cbrt(busy_s**3 + host_s**3)
     return seconds
 

@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Floats, Indices
-from ..errors import ConfigError
 from ..hardware.device import Device
 from ..precision.lowered import LoweredStep
 from ..precision.lowering import DTYPES, IS_PRODUCT, OP_CLASSES
@@ -158,16 +157,15 @@ def _sustained(device: Device) -> Floats:
 
 
 def computed_as(device: Device, dtype: DType) -> DType:
-    """The type whose units multiply `dtype` on `device`."""
-    try:
-        return effective_dtype(dtype, device)
-    except ConfigError:
-        word = dtype.runs_as
-        return DType.FP32 if word is None else computed_as(device, word)
+    """The type whose units multiply `dtype` on `device`; the next wider one where it does not run."""
+    word, peaks = dtype, device.peak_flops_per_s
+    while word.value not in peaks and word.runs_as is not None:
+        word = word.runs_as
+    return effective_dtype(word, device) if word.value in peaks else word
 
 
 def accumulates_at_half(device: Device) -> bool:
-    """Whether matrix units add up in fp32 at half their rate (GeForce): int8 is then 4 times 16 bits, not 2."""
+    """Whether matrix units add up in fp32 at half their rate (GeForce): int8 is 4 times 16 bits, not 2."""
     peaks = device.peak_flops_per_s
     return peaks.get("int8", 0.0) > _HALF_FROM * peaks.get("fp16", np.inf)
 
