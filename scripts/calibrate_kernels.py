@@ -439,7 +439,8 @@ def tables(fit: Fit) -> dict[str, dict[str, object]]:
 
     def of(name: str) -> float:
         found = value.get(name)
-        return round(float(beginning(PRIORS, name, 1.0) if found is None else found), 3)
+        start = beginning(PRIORS, name, 1.0)
+        return round(min(float(start if found is None else found), beginning(CAPS, name, np.inf)), 3)
 
     products = [kind for kind in KINDS if kind in CONVOLUTIONS or kind == UNALIGNED]
     products += [

@@ -172,8 +172,8 @@ def test_a_step_takes_a_few_times_its_flops_at_peak(model, policy, batch, gflops
     step = lower(load_workload(model).graph, precision)
     at_peak = 3 * gflops_per_sample * 1e9 * batch / peak_flops_per_s(A100, precision.matmul)
     ratio = seconds(step, batch).sum() / at_peak
-    # fp32 convolutions may run at 1.3 times the peak (Winograd); norms and activations add their traffic.
-    assert 0.7 < ratio < 8.0
+    # fp32 convolutions may run above the peak (Winograd); norms, activations and transposes add their traffic.
+    assert 0.7 < ratio < 10.0
 
 
 def test_memory_bound_training_is_bound_by_memory():

@@ -156,7 +156,8 @@ def test_recomputation_is_there_only_under_checkpointing(asked):
 
 def test_a_tiny_batch_is_bound_by_the_host_a_large_one_is_not():
     assert terms_of(job_of("mobilenetv2_100", batch=1))["host_stall_s"] > 0.0
-    assert terms_of(job_of("mobilenetv2_100", batch=512))["host_stall_s"] == 0.0
+    large = terms_of(job_of("mobilenetv2_100", batch=512))
+    assert large["host_stall_s"] < 1e-3 * sum(large.values())
 
 
 def test_accumulation_repeats_compute_but_not_the_update():
