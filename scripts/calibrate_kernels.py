@@ -57,8 +57,10 @@ from precision_time.cost.roofline import (
     rates_of,
     stack_shortfall,
 )
-from precision_time.cost.step import EXPOSED_TERMS, price
+from precision_time.cost.step import StepCosts, price
+from precision_time.cost.terms import EXPOSED_TERMS
 from precision_time.errors import PrecisionTimeError
+from precision_time.precision.lowered import LoweredStep
 from precision_time.precision.lowering import DTYPES, IS_PRODUCT, OP_CLASSES, lower
 from precision_time.workload.graph import OpClass
 
@@ -208,8 +210,9 @@ def collected(pairs: Sequence[tuple[Measurement, Job]]) -> tuple[Kernels, Rows, 
     kept: list[tuple[int, float, float]] = []
     for indices in groups.values():
         group = group_of_jobs([pairs[index][1] for index in indices])
+        priced = _priced(group)
         for position, index in enumerate(indices):
-            if found := _one(group, position, names, kernels, len(kept)):
+            if found := _one(group, priced, position, names, kernels, len(kept)):
                 kept.append((index, *found))
     measured = [pairs[index][0] for index, _, _ in kept]
     cells = Counter((row.source, row.stack.profile, row.model, row.device, row.precision) for row in measured)
@@ -250,22 +253,35 @@ def collected(pairs: Sequence[tuple[Measurement, Job]]) -> tuple[Kernels, Rows, 
     )
 
 
-_CACHE: dict[int, tuple[object, ...]] = {}
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Priced:
+    """Kernels of a group of C jobs at utilizations of 1, and what the package prices them at."""
+
+    step: LoweredStep
+    parts: Mapping[str, Floats]
+    """Seconds by what bounds a kernel, shape (C, N) each."""
+    times: Floats
+    """Shape (C, N)."""
+    busy_s: Floats
+    host_s: Floats
+    costs: StepCosts
 
 
 def _one(
     group: JobGroup,
+    priced: Priced,
     position: int,
     names: Names,
     kernels: defaultdict[str, list[NDArray[np.generic]]],
     row: int,
 ) -> tuple[float, float] | None:
     """Adds the kernels of one job; host seconds and the rest, None where messages or the host rule."""
-    if id(group) not in _CACHE:
-        _CACHE.clear()
-        _CACHE[id(group)] = _priced(group)
-    step, parts, times, busy_s, host_s, costs = _CACHE[id(group)]  # type: ignore[misc]
-    busy, host, total = float(busy_s[position]), float(host_s[position]), float(costs.step_time_s[position])
+    step, parts, times, costs = priced.step, priced.parts, priced.times, priced.costs
+    busy, host, total = (
+        float(priced.busy_s[position]),
+        float(priced.host_s[position]),
+        float(costs.step_time_s[position]),
+    )
     exposed = sum(float(costs.terms[name][position]) for name in EXPOSED_TERMS if name in costs.terms)
     if host > MAX_HOST * busy or (group.cluster.num_devices > 1 and exposed > MAX_EXPOSED * total):
         return None
@@ -300,13 +316,13 @@ def _one(
     return host, total - float(np.cbrt(busy**3 + host**3))
 
 
-def _priced(group: JobGroup) -> tuple[object, ...]:
+def _priced(group: JobGroup) -> Priced:
     """Kernels of a group at utilizations of 1, and its costs as the package prices them."""
     device, model = group.cluster.device, kernel_model_of(group)
     lowered = lower(group.workload.graph, group.precision, device.arch)
     compute, costs = compute_costs(lowered, group, model), price(group)
     step = compute.step
-    layers = group.layout.num_micro_batches
+    repeats = group.layout.num_micro_batches
     samples = group.micro_batch_size[:, None] * _kept_share(group)
     rates = rates_of([device])
     table = np.ones_like(model.compute)
@@ -328,15 +344,21 @@ def _priced(group: JobGroup) -> tuple[object, ...]:
     shipped = kernel_parts(step, samples, rates, model).seconds * stack_shortfall(group.stack.profile)
     parts = kernel_parts(step, samples, unit_rates, unit)
     again = compute.recompute_s > 0.0
-    scale = compute.kernels_s / np.maximum(shipped, 1e-30) * layers
+    scale = compute.kernels_s / np.maximum(shipped, 1e-30) * repeats
     repeated = (step.phase == 0) * (compute.recompute_s / np.maximum(compute.forward_s, 1e-30))[:, None]
     times = scale * (1.0 + np.where(again[:, None], repeated, 0.0))
     seconds = {
         name: np.broadcast_to(getattr(parts, name), times.shape)
         for name in ("compute_s", "memory_s", "transpose_s", "latency_s")
     }
-    busy_s = compute.busy_s * layers
-    return step, seconds, times, busy_s, compute.host_s * layers, costs
+    return Priced(
+        step=step,
+        parts=seconds,
+        times=times,
+        busy_s=compute.busy_s * repeats,
+        host_s=compute.host_s * repeats,
+        costs=costs,
+    )
 
 
 def _attention_factor() -> float:

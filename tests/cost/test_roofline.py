@@ -172,7 +172,7 @@ def test_a_step_takes_a_few_times_its_flops_at_peak(model, policy, batch, gflops
     step = lower(load_workload(model).graph, precision)
     at_peak = 3 * gflops_per_sample * 1e9 * batch / peak_flops_per_s(A100, precision.matmul)
     ratio = seconds(step, batch).sum() / at_peak
-    # fp32 convolutions may run above the peak (Winograd); norms, activations and transposes add their traffic.
+    # fp32 convolutions may pass the peak (Winograd); norms, activations and transposes add their traffic.
     assert 0.7 < ratio < 10.0
 
 
