@@ -11,7 +11,7 @@ One crossed model of all rows. A kernel of kind c in type w on architecture a ta
 and the kernels of a step together times shortfall[stack] and a factor of the source within its stack. What
 the chip sustains and what the software leaves of it are fitted side by side: an architecture that only slow
 software measured is not taken for slow where that software ran on other architectures, too. A stack's
-shortfall is the median over its sources: what two sources differ by on the same job is not written.
+shortfall is the lower quartile of its sources': the slower ones have reasons of their own.
 
 The logarithms are found by Gauss-Newton steps on log(measured / modeled) with Huber's loss. PRIORS draw each
 to its starting value as one row's noise allows: single timed products and convolutions reach 0.75 to 0.95
@@ -126,7 +126,7 @@ NOISE = 0.05
 """Variance of the logarithm of one row."""
 HUBER = 0.25
 STEPS, ROUNDS = 6, 5
-GAUGE = 25.0
+GAUGE, QUARTILE = 25.0, 0.25
 LEAST_ROWS = 10
 MAX_EXPOSED, MAX_HOST = 0.15, 1.2
 MAX_ROWS, MAX_ROWS_SURVEY, SURVEY_ROWS = 6, 2, 4000
@@ -437,7 +437,7 @@ class Fit:
             self.x = np.minimum(self.x + np.clip(move, -0.5, 0.5), cap)
 
     def shortfalls(self) -> dict[str, tuple[float, int]]:
-        """Shortfall of every stack, the weighted median of its sources, and the number of its rows."""
+        """Shortfall of every stack, the weighted lower quartile of its sources, and the number of its rows."""
         stacks, sources = (self.rows.parameters[name] for name in ("shortfall", "source"))
         found = {}
         for stack in set(stacks.tolist()):
@@ -445,8 +445,8 @@ class Fit:
             each = self.x[stack] + self.x[sources[here]]
             order = np.argsort(each)
             below = np.cumsum(self.rows.weight[here][order])
-            middle = each[order][np.searchsorted(below, below[-1] / 2.0)]
-            found[self.names[stack].split(".", 1)[1]] = float(np.exp(middle)), int(here.sum())
+            better = each[order][np.searchsorted(below, below[-1] * QUARTILE)]
+            found[self.names[stack].split(".", 1)[1]] = float(np.exp(better)), int(here.sum())
         return found
 
     def scale(self) -> float:
