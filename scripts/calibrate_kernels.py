@@ -121,6 +121,7 @@ CAPS: Mapping[str, float] = {
     "memory.move": 1.5,
     "memory.rnn": 4.0,  # weights stay in the cache between time steps
     "bandwidth": 1.15,
+    "transposed": 2.0,  # every operand is read and written once more
 }
 NOISE = 0.05
 """Variance of the logarithm of one row."""
