@@ -1,237 +1,559 @@
-"""Fit the utilizations of the roofline (`cost/data/kernels.toml`) to the measured steps of the corpus.
+"""Fit what kernels reach of a device's rates (`cost/data/efficiencies.toml`) to measured steps.
 
-    python scripts/calibrate_kernels.py [--sample ROWS] [--write]
+    python scripts/calibrate_kernels.py [--without SOURCE ...] [--write]     # two minutes on one thread
 
-A step without communication is its kernels, the optimizer and the host: measured = sum of x_c * seconds_c,
-where seconds_c are those of the shipped roofline per operator class c. The x_c are found by non-negative
-least squares of the relative error (Lawson and Hanson, 1974). x = 1: the class is right as it stands;
-x = 2: the roofline makes it twice too fast; x = 0: other classes explain its rows.
+One crossed model of all rows. A kernel of kind c in type w on architecture a takes
 
-Rows: one device, or a measured wait for communication (which is taken off); no compiler, no checkpointing,
-no model parallelism, the host no more than half of the step. Each row weighs `Measurement.weight` over the
-root of the number of rows of its source and model. Nothing is random but `--sample`, which is seeded.
+    t = (t_c^3 + t_m^3)^(1/3) + t_transposes + t_0
+    t_c = flops / (peak * compute[c, w] * sustained[a, w] * sustained_conv[a, w] * share of the shape)
+    t_m = bytes / (bandwidth * memory[c] * share[a])
 
-`--write` divides the utilizations by x, held to [1/3, 3] and to the caps below; a class without a
-coefficient (x = 0, or hardly any rows) stays. Of a product class only the compute rate is scaled.
+and the kernels of a step together times shortfall[stack] and a factor of the source within its stack. What
+the chip sustains and what the software leaves of it are fitted side by side: an architecture that only slow
+software measured is not taken for slow where that software ran on other architectures, too. A stack's
+shortfall is the lower quartile of its sources': the slower ones have reasons of their own.
+
+The logarithms are found by Gauss-Newton steps on log(measured / modeled) with Huber's loss. PRIORS draw each
+to its starting value as one row's noise allows: single timed products and convolutions reach 0.75 to 0.95
+of the peak on the devices of deepbench, NeuSight and estimate-train-time, fp32 convolutions of 3 x 3 up to
+twice the peak (Winograd). Caps are physical. The overall scale is set by the stacks themselves: the quartile
+of the best ones has a shortfall of 1.
+
+Rows: one device, or less than 15 % of the modeled step in messages; the host not above 1.2 times the kernels;
+at most six rows of a source, stack, model, device and precision (two of a survey of one device). A cell
+weighs the root of its rows, and no source more than the root of 200 cells.
 """
 
 from __future__ import annotations
 
 import argparse
-import re
-import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 from precision_time.corpus.jobs import UnsupportedRow, job_of
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.store import load_corpus
 from precision_time.cost.compute import compute_costs
+from precision_time.cost.constants import constants
 from precision_time.cost.job import Job, JobGroup, group_key, group_of_jobs
-from precision_time.cost.roofline import load_kernel_model
-from precision_time.cost.step import price
+from precision_time.cost.roofline import (
+    COLUMN,
+    CONVOLUTIONS,
+    KIND,
+    KINDS,
+    SHARES,
+    UNALIGNED,
+    chip_of,
+    computed_as,
+    kernel_kinds,
+    kernel_model_of,
+    kernel_parts,
+    peak_flops_per_s,
+    rates_of,
+    stack_shortfall,
+)
+from precision_time.cost.step import StepCosts, price
+from precision_time.cost.terms import EXPOSED_TERMS
 from precision_time.errors import PrecisionTimeError
-from precision_time.parallel.layout import Checkpointing
-from precision_time.precision.lowering import DTYPES, OP_CLASSES, lower
-from precision_time.precision.policy import DType
-from precision_time.workload.graph import PRODUCT_CLASSES
+from precision_time.precision.lowered import LoweredStep
+from precision_time.precision.lowering import DTYPES, IS_PRODUCT, OP_CLASSES, lower
+from precision_time.workload.graph import OpClass
 
 Floats = NDArray[np.float64]
+Indices = NDArray[np.intp]
 
-DATA = Path(__file__).resolve().parents[1] / "src" / "precision_time" / "cost" / "data" / "kernels.toml"
-MATRIX, WIDE = "matrix", "wide"
-"""Products in types of matrix units, and in fp32 and fp64: the two columns of [compute]."""
-OPTIMIZER, HOST = "optimizer", "host"
-BOUND = 3.0
-CAPS = {MATRIX: 1.0, WIDE: 1.5, "memory": 1.0}
-"""No class above its peak, but for fp32 convolutions (Winograd saves up to 2.25 times the products)."""
-CACHED = {"rnn": 3.0}
-"""Classes whose weights stay in the cache may pass the memory bandwidth."""
-_MAX_HOST_SHARE = 0.5
-_LEAST_ROWS = 30
-_LEAST_SHARE = 0.02
-"""A row speaks for a class that takes at least this share of its step."""
-_WIDE = np.array([dtype in (DType.FP32, DType.FP64) for dtype in DTYPES])
+DATA = Path(__file__).resolve().parents[1] / "src" / "precision_time" / "cost" / "data" / "efficiencies.toml"
+COLUMNS = ("matrix", "fp32", "fp64")
+PRIORS: Mapping[str, float] = {
+    "compute": 0.8,
+    "compute.gemm.matrix": 0.9,
+    "compute.gemm.fp32": 0.9,
+    "compute.attention.matrix": 1.0,
+    "compute.attention.fp32": 0.5,
+    "compute.conv_3x3.matrix": 0.9,
+    "compute.conv_3x3.fp32": 1.5,
+    f"compute.{UNALIGNED}.matrix": 0.1,
+    "compute.depthwise_conv.matrix": 0.35,
+    "compute.depthwise_conv.fp32": 0.35,
+    "compute.depthwise_conv.fp64": 0.35,
+    "sustained": 0.75,
+    "sustained.fp32": 0.9,
+    "sustained.fp64": 0.9,
+    "sustained_conv": 1.0,
+    "bandwidth": 1.0,
+    "memory": 0.8,
+    "memory.depthwise_conv": 0.4,
+    "memory.rnn": 2.5,
+    "memory.softmax": 0.6,
+    "memory.embedding": 0.6,
+    "memory.pool": 0.3,
+    "memory.gather": 0.16,
+    "memory.unknown": 0.6,
+    "transposed": 1.5,
+    "shortfall": 1.0,
+    "source": 1.0,
+}
+"""Starting values, by the longest beginning of a parameter's name."""
+SPREADS: Mapping[str, float] = {
+    "compute": 0.25,
+    "sustained": 0.2,
+    "sustained_conv": 0.2,
+    "memory": 0.25,
+    "bandwidth": 0.1,
+    "transposed": 0.3,
+    "shortfall": 0.4,
+    "source": 0.2,
+}
+"""Standard deviation of the logarithm around the starting value."""
+CAPS: Mapping[str, float] = {
+    "compute": 1.0,
+    "compute.conv_3x3.fp32": 2.25,  # multiplications that F(2 x 2, 3 x 3) saves
+    "compute.rnn.fp32": 1.5,
+    "sustained": 1.1,  # boards clock above the data sheet's boost
+    "sustained_conv": 1.5,
+    "memory": 1.0,
+    "memory.norm": 1.5,  # what the kernel before has left in the cache
+    "memory.move": 1.5,
+    "memory.rnn": 4.0,  # weights stay in the cache between time steps
+    "bandwidth": 1.15,
+    "transposed": 2.0,  # every operand is read and written once more
+}
+NOISE = 0.05
+"""Variance of the logarithm of one row."""
+HUBER = 0.25
+STEPS, ROUNDS = 6, 5
+GAUGE, QUARTILE = 25.0, 0.25
+LEAST_ROWS = 10
+MAX_EXPOSED, MAX_HOST = 0.15, 1.2
+MAX_ROWS, MAX_ROWS_SURVEY, SURVEY_ROWS = 6, 2, 4000
+MAX_CELLS = 200.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Design:
-    """What the fit sees of R rows."""
+class Kernels:
+    """All kernels of all rows, K of them, at utilizations of 1."""
 
-    columns: tuple[str, ...]
-    seconds: Floats
-    """Of the shipped roofline, shape (R, columns)."""
+    row: Indices
+    compute_s: Floats
+    memory_s: Floats
+    transpose_s: Floats
+    latency_s: Floats
+    times: Floats
+    """How often a kernel runs in a step, fusion and recomputation included."""
+    parameters: Mapping[str, Indices]
+    """Index of the parameter of each group; -1 where none applies."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rows:
+    """R rows."""
+
     measured_s: Floats
-    """Compute seconds, shape (R,)."""
-    analytical_s: Floats
-    """Compute part of the analytical step, the host only where kernels do not hide it."""
-    weights: Floats
+    host_s: Floats
+    rest_s: Floats
+    """What is neither kernels nor the wait for the host."""
+    weight: Floats
     sources: NDArray[np.str_]
+    parameters: Mapping[str, Indices]
 
 
-def eligible(row: Measurement) -> bool:
-    """Whether the compute seconds of a row are known and plain."""
-    layout = row.layout
-    return (
-        row.usable
-        and layout is not None
-        and (row.num_devices == 1 or row.sync_time_s is not None)
-        and layout.checkpointing is Checkpointing.NONE
-        and layout.tp * layout.pp * layout.cp == 1
-        and row.stack.compiler == "none"
-    )
+def beginning(table: Mapping[str, float], name: str, default: float) -> float:
+    """Value of the longest key that `name` begins with."""
+    found = [key for key in table if name == key or name.startswith(f"{key}.")]
+    parts = name.split(".")
+    found += [key for key in table if key == f"{parts[0]}.{parts[-1]}"]
+    return table[max(found, key=len)] if found else default
 
 
-def priced(rows: Sequence[Measurement]) -> tuple[list[Measurement], list[Job]]:
-    """The rows that can be priced, and their jobs."""
-    kept: list[Measurement] = []
-    jobs: list[Job] = []
-    for row in rows:
+class Names:
+    """Parameters as they turn up."""
+
+    def __init__(self) -> None:
+        self.index: dict[str, int] = {}
+
+    def of(self, name: str) -> int:
+        """Index of a parameter, a new one if it is new."""
+        return self.index.setdefault(name, len(self.index))
+
+
+def chosen(rows: Sequence[Measurement]) -> list[tuple[Measurement, Job]]:
+    """Priced rows, so many of each cell; the same at every call."""
+    cells: Counter[tuple[str, ...]] = Counter()
+    survey = {source for source, count in Counter(row.source for row in rows).items() if count > SURVEY_ROWS}
+    one_device = {source: len({row.device for row in rows if row.source == source}) == 1 for source in survey}
+    found = []
+    for index in np.random.default_rng(0).permutation(len(rows)):
+        row = rows[index]
+        cell = (row.source, row.stack.profile, row.model, row.device, row.precision)
+        most = MAX_ROWS_SURVEY if one_device.get(row.source) else MAX_ROWS
+        if cells[cell] >= most:
+            continue
         try:
-            jobs.append(job_of(row))
+            found.append((row, job_of(row)))
         except (UnsupportedRow, PrecisionTimeError):
             continue
-        kept.append(row)
-    return kept, jobs
-
-
-def class_seconds(group: JobGroup) -> dict[str, Floats]:
-    """Seconds of one optimizer step by column, shape (C,) each."""
-    step = lower(group.workload.graph, group.precision)
-    costs = compute_costs(step, group, load_kernel_model())
-    repeats = group.layout.num_micro_batches
-    wide = _WIDE[step.dtype]
-    found: dict[str, Floats] = {}
-    for index, op_class in enumerate(OP_CLASSES):
-        here = step.op_class == index
-        parts = {f".{MATRIX}": here & ~wide, f".{WIDE}": here & wide}
-        for ending, mask in (parts if op_class in PRODUCT_CLASSES else {"": here}).items():
-            found[op_class.value + ending] = costs.kernels_s[:, mask].sum(axis=1) * repeats
-    terms = price(group).terms
-    found[OPTIMIZER] = terms["optimizer_s"] + terms["unscale_s"] + terms["host_sync_s"]
-    found[HOST] = costs.facts["host_s"] * repeats + terms["trainer_s"]
+        cells[cell] += 1
     return found
 
 
-def design(rows: Sequence[Measurement], jobs: Sequence[Job]) -> Design:
-    """The table of the fit; rows that the host rules are left out."""
+def collected(pairs: Sequence[tuple[Measurement, Job]]) -> tuple[Kernels, Rows, Names]:
+    """The table of the fit."""
+    names = Names()
     groups: defaultdict[object, list[int]] = defaultdict(list)
-    for index, job in enumerate(jobs):
+    for index, (_, job) in enumerate(pairs):
         groups[group_key(job)].append(index)
-    blocks, analytical, order = [], [], []
-    columns: tuple[str, ...] = ()
+    kernels: defaultdict[str, list[NDArray[np.generic]]] = defaultdict(list)
+    kept: list[tuple[int, float, float]] = []
     for indices in groups.values():
-        group = group_of_jobs([jobs[index] for index in indices])
-        found = class_seconds(group)
-        columns = tuple(found)
-        blocks.append(np.stack([*found.values()], axis=1))
-        analytical.append(price(group).compute_s)
-        order.extend(indices)
-    back = np.argsort(order)
-    seconds, compute_s = np.concatenate(blocks)[back], np.concatenate(analytical)[back]
-    measured = np.array([row.step_time_s - (row.sync_time_s or 0.0) for row in rows])
-    keep = (measured > 0.0) & (seconds[:, columns.index(HOST)] < _MAX_HOST_SHARE * measured)
-    votes = Counter((row.source, row.model) for row in rows)
-    weights = np.array([row.weight / np.sqrt(votes[row.source, row.model]) for row in rows])
-    return Design(
-        columns=columns,
-        seconds=seconds[keep],
-        measured_s=measured[keep],
-        analytical_s=compute_s[keep],
-        weights=weights[keep],
-        sources=np.array([row.source for row in rows])[keep],
+        group = group_of_jobs([pairs[index][1] for index in indices])
+        priced = _priced(group)
+        for position, index in enumerate(indices):
+            if found := _one(group, priced, position, names, kernels, len(kept)):
+                kept.append((index, *found))
+    measured = [pairs[index][0] for index, _, _ in kept]
+    cells = Counter((row.source, row.stack.profile, row.model, row.device, row.precision) for row in measured)
+    weight = np.array(
+        [
+            cells[row.source, row.stack.profile, row.model, row.device, row.precision] ** -0.5
+            for row in measured
+        ]
+    )
+    sources = np.array([row.source for row in measured])
+    total = {source: weight[sources == source].sum() for source in set(sources)}
+    weight *= np.array([min(1.0, MAX_CELLS / total[source]) ** 0.5 for source in sources])
+    whole = {name: np.concatenate(parts) for name, parts in kernels.items()}
+    return (
+        Kernels(
+            **{
+                name: whole[name]
+                for name in ("row", "compute_s", "memory_s", "transpose_s", "latency_s", "times")
+            },
+            parameters={
+                name: whole[name] for name in ("compute", "sustained", "conv", "memory", "bandwidth", "turn")
+            },
+        ),
+        Rows(
+            measured_s=np.array([row.step_time_s for row in measured]),
+            host_s=np.array([host for _, host, _ in kept]),
+            rest_s=np.array([rest for _, _, rest in kept]),
+            weight=weight,
+            sources=sources,
+            parameters={
+                "shortfall": np.array([names.of(f"shortfall.{row.stack.profile}") for row in measured]),
+                "source": np.array(
+                    [names.of(f"source.{row.source}/{row.stack.profile}") for row in measured]
+                ),
+            },
+        ),
+        names,
     )
 
 
-def fit(table: Design) -> Floats:
-    """Coefficient of each column by weighted non-negative least squares of the relative error."""
-    relative = table.seconds / table.measured_s[:, None] * table.weights[:, None]
-    coefficients: Floats = nnls(relative, table.weights)[0]
-    return coefficients
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Priced:
+    """Kernels of a group of C jobs at utilizations of 1, and what the package prices them at."""
+
+    step: LoweredStep
+    parts: Mapping[str, Floats]
+    """Seconds by what bounds a kernel, shape (C, N) each."""
+    times: Floats
+    """Shape (C, N)."""
+    busy_s: Floats
+    host_s: Floats
+    costs: StepCosts
 
 
-def errors(ratio: Floats) -> str:
-    """Mean |ratio - 1| and the spread of log(ratio), of predicted over measured."""
-    return f"{100 * np.abs(ratio - 1.0).mean():14.1f} {np.log(np.maximum(ratio, 1e-9)).std():14.2f}"
+def _one(
+    group: JobGroup,
+    priced: Priced,
+    position: int,
+    names: Names,
+    kernels: defaultdict[str, list[NDArray[np.generic]]],
+    row: int,
+) -> tuple[float, float] | None:
+    """Adds the kernels of one job; host seconds and the rest, None where messages or the host rule."""
+    step, parts, times, costs = priced.step, priced.parts, priced.times, priced.costs
+    busy, host, total = (
+        float(priced.busy_s[position]),
+        float(priced.host_s[position]),
+        float(costs.step_time_s[position]),
+    )
+    exposed = sum(float(costs.terms[name][position]) for name in EXPOSED_TERMS if name in costs.terms)
+    if host > MAX_HOST * busy or (group.cluster.num_devices > 1 and exposed > MAX_EXPOSED * total):
+        return None
+    device, here = group.cluster.device, np.flatnonzero(times[position] > 0.0)
+    chip = chip_of(device)
+    kind, family = (values[here] for values in kernel_kinds(step, group.stack.channels_last))
+    types = [computed_as(device, dtype) for dtype in DTYPES]
+    for name, values in parts.items():
+        kernels[name].append(values[position][here])
+    kernels["times"].append(times[position][here])
+    kernels["row"].append(np.full(len(here), row, dtype=np.intp))
+    product = IS_PRODUCT[step.op_class[here]] & (parts["compute_s"][position][here] > 0.0)
+    compute, sustained, conv = (np.full(len(here), -1, dtype=np.intp) for _ in range(3))
+    for k, f, d in {*zip(kind[product], family[product], step.dtype[here][product], strict=True)}:
+        mask = product & (kind == k) & (step.dtype[here] == d)
+        compute[mask] = names.of(f"compute.{KINDS[k]}.{COLUMNS[COLUMN[types[d]]]}")
+        width = "fp32" if f == 3 else KIND[types[d]]  # noqa: PLR2004
+        if f != 2:  # noqa: PLR2004
+            sustained[mask] = names.of(f"sustained.{chip}.{width}")
+        if f == 1:
+            conv[mask] = names.of(f"sustained_conv.{chip}.{width}")
+    memory = np.full(len(here), -1, dtype=np.intp)
+    for op_class in set(step.op_class[here]):
+        memory[step.op_class[here] == op_class] = names.of(f"memory.{OP_CLASSES[op_class].value}")
+    kernels["compute"].append(compute)
+    kernels["sustained"].append(sustained)
+    kernels["conv"].append(conv)
+    kernels["memory"].append(memory)
+    kernels["bandwidth"].append(np.full(len(here), names.of(f"bandwidth.{chip}"), dtype=np.intp))
+    turned = parts["transpose_s"][position][here] > 0.0
+    kernels["turn"].append(np.where(turned, names.of("transposed"), -1))
+    return host, total - float(np.cbrt(busy**3 + host**3))
 
 
-def report(table: Design, coefficients: Floats) -> None:
-    """Coefficients, then errors before and after, over all rows and by source."""
-    print(f"{'class':24s} {'x':>6s} {'rows':>6s} {'share of step':>14s}")
-    shares = table.seconds / table.measured_s[:, None]
-    for index, name in enumerate(table.columns):
-        rows = int((shares[:, index] >= _LEAST_SHARE).sum())
-        if rows:
-            print(f"{name:24s} {coefficients[index]:6.2f} {rows:6d} {shares[:, index].mean():14.3f}")
-    before = table.analytical_s / table.measured_s
-    after = table.seconds @ coefficients / table.measured_s
-    titles = ("before: mean %", "sd log", "after: mean %", "sd log")
-    print(f"\n{'source':24s} {'rows':>6s} " + " ".join(f"{title:>14s}" for title in titles))
-    for source in ("all", *sorted(set(table.sources))):
-        chosen = (table.sources == source) | (source == "all")
-        print(f"{source:24s} {chosen.sum():6d} {errors(before[chosen])} {errors(after[chosen])}")
-
-
-def scaled(table: Design, coefficients: Floats, data: Mapping[str, Mapping[str, object]]) -> dict[str, str]:
-    """New text of each utilization that changes: "compute.gemm" -> "[1.00, 0.95]"."""
-    speaking = (table.seconds / table.measured_s[:, None] >= _LEAST_SHARE).sum(axis=0)
-    factor = {
-        name: float(np.clip(1.0 / x, 1.0 / BOUND, BOUND))
-        for name, x, rows in zip(table.columns, coefficients, speaking, strict=True)
-        if x > 0.0 and rows >= _LEAST_ROWS
+def _priced(group: JobGroup) -> Priced:
+    """Kernels of a group at utilizations of 1, and its costs as the package prices them."""
+    device, model = group.cluster.device, kernel_model_of(group)
+    lowered = lower(group.workload.graph, group.precision, device.arch)
+    compute, costs = compute_costs(lowered, group, model), price(group)
+    step = compute.step
+    repeats = group.layout.num_micro_batches
+    samples = group.micro_batch_size[:, None] * _kept_share(group)
+    rates = rates_of([device])
+    table = np.ones_like(model.compute)
+    attention = OP_CLASSES.index(OpClass.ATTENTION)
+    table[attention, 0] = model.compute[attention, 0] / _attention_factor()
+    dense = np.array([peak_flops_per_s(device, computed_as(device, dtype)) for dtype in DTYPES])
+    vector = np.full(len(DTYPES), device.peak_flops_per_s["fp32"])
+    unit_rates = replace(
+        rates,
+        peak=np.stack([dense, dense, dense, vector])[None],
+        bandwidth=np.array([[device.memory_bandwidth_bytes_per_s]]),
+    )
+    unit = replace(
+        model,
+        compute=table,
+        memory=np.ones_like(model.memory),
+        transposed=0.0 if model.channels_last else 1.0,
+    )
+    shipped = kernel_parts(step, samples, rates, model).seconds * stack_shortfall(group.stack.profile)
+    parts = kernel_parts(step, samples, unit_rates, unit)
+    again = compute.recompute_s > 0.0
+    scale = compute.kernels_s / np.maximum(shipped, 1e-30) * repeats
+    repeated = (step.phase == 0) * (compute.recompute_s / np.maximum(compute.forward_s, 1e-30))[:, None]
+    times = scale * (1.0 + np.where(again[:, None], repeated, 0.0))
+    seconds = {
+        name: np.broadcast_to(getattr(parts, name), times.shape)
+        for name in ("compute_s", "memory_s", "transpose_s", "latency_s")
     }
-    changed: dict[str, str] = {}
-    for name, pair in data["compute"].items():
-        assert isinstance(pair, list)
-        new = [
-            min(value * factor.get(f"{name}.{kind}", 1.0), max(CAPS[kind], value))
-            for kind, value in zip((MATRIX, WIDE), pair, strict=True)
+    return Priced(
+        step=step,
+        parts=seconds,
+        times=times,
+        busy_s=compute.busy_s * repeats,
+        host_s=compute.host_s * repeats,
+        costs=costs,
+    )
+
+
+def _attention_factor() -> float:
+    return float(constants("efficiencies")["compute"]["attention"][0])
+
+
+def _kept_share(group: JobGroup) -> float:
+    unpadded = float(constants("memory")["unpadded_share"]) if group.stack.unpadded_sequences else 1.0
+    return unpadded / group.layout.cp
+
+
+class Fit:
+    """Logarithms of all parameters."""
+
+    def __init__(self, kernels: Kernels, rows: Rows, names: Names) -> None:
+        self.kernels, self.rows, self.names = kernels, rows, tuple(names.index)
+        self.start = np.log([beginning(PRIORS, name, 1.0) for name in self.names])
+        self.spread = np.array([beginning(SPREADS, name, 0.2) for name in self.names])
+        self.cap = np.log([beginning(CAPS, name, np.inf) for name in self.names])
+        self.gauge = np.array([name.startswith(("compute.", "memory.")) for name in self.names])
+        self.x = self.start.copy()
+
+    def _of(self, *groups: Indices) -> Floats:
+        total = np.zeros(len(groups[0]))
+        for group in groups:
+            total += np.where(group >= 0, self.x[group], 0.0)
+        return total
+
+    def modeled(self) -> tuple[Floats, Floats]:
+        """Seconds of every row, and the derivative of their logarithm by every parameter."""
+        kernels, rows, by = self.kernels, self.rows, self.kernels.parameters
+        size, count = len(rows.measured_s), len(self.names)
+        compute = kernels.compute_s * np.exp(-self._of(by["compute"], by["sustained"], by["conv"]))
+        memory = kernels.memory_s * np.exp(-self._of(by["memory"], by["bandwidth"]))
+        turned = kernels.transpose_s * np.exp(self._of(by["turn"]) - self._of(by["bandwidth"]))
+        cubes = np.maximum(compute**3 + memory**3, 1e-90)
+        bound = np.cbrt(cubes)
+        short = np.exp(self._of(*rows.parameters.values()))
+        busy = np.bincount(kernels.row, kernels.times * (bound + turned + kernels.latency_s), size) * short
+        both = np.cbrt(busy**3 + rows.host_s**3)
+        total = both + rows.rest_s
+        slopes = np.zeros((size, count))
+        by_compute = -kernels.times * bound * compute**3 / cubes
+        by_memory = -kernels.times * bound * memory**3 / cubes
+        by_turn = kernels.times * turned
+        for group, values in (
+            (by["compute"], by_compute),
+            (by["sustained"], by_compute),
+            (by["conv"], by_compute),
+            (by["memory"], by_memory),
+            (by["bandwidth"], by_memory - by_turn),
+            (by["turn"], by_turn),
+        ):
+            used = group >= 0
+            place = kernels.row[used] * count + group[used]
+            slopes += np.bincount(place, values[used], size * count).reshape(size, count)
+        outer = (busy / both) ** 2 / total
+        slopes *= (outer * short)[:, None]
+        for group in rows.parameters.values():
+            slopes[np.arange(size), group] += outer * busy
+        return total, slopes
+
+    def run(self, scale: float) -> None:
+        """Gauss-Newton steps; caps of compute and memory hold at the scale of the best software."""
+        cap = self.cap + np.where(self.gauge, np.log(scale), 0.0)
+        for _ in range(STEPS):
+            total, slopes = self.modeled()
+            error = np.log(self.rows.measured_s / total)
+            weight = self.rows.weight * np.minimum(1.0, HUBER / np.maximum(np.abs(error), 1e-9))
+            stiff = NOISE / self.spread**2
+            free = (self.x < cap - 1e-9) | (slopes.T @ (weight * error) + stiff * (self.start - self.x) < 0.0)
+            matrix = slopes.T @ (slopes * weight[:, None]) + np.diag(stiff)
+            right = slopes.T @ (weight * error) + stiff * (self.start - self.x)
+            move = np.zeros(len(self.x))
+            move[free] = np.linalg.solve(matrix[np.ix_(free, free)], right[free])
+            self.x = np.minimum(self.x + np.clip(move, -0.5, 0.5), cap)
+
+    def shortfalls(self) -> dict[str, tuple[float, int]]:
+        """Shortfall of each stack, the weighted lower quartile of its sources, and the number of its rows."""
+        stacks, sources = (self.rows.parameters[name] for name in ("shortfall", "source"))
+        found = {}
+        for stack in set(stacks.tolist()):
+            here = stacks == stack
+            each = self.x[stack] + self.x[sources[here]]
+            order = np.argsort(each)
+            below = np.cumsum(self.rows.weight[here][order])
+            better = each[order][np.searchsorted(below, below[-1] * QUARTILE)]
+            found[self.names[stack].split(".", 1)[1]] = float(np.exp(better)), int(here.sum())
+        return found
+
+    def scale(self) -> float:
+        """Shortfall of the best quartile of stacks."""
+        return float(np.percentile([x for x, n in self.shortfalls().values() if n >= LEAST_ROWS], GAUGE))
+
+
+def tables(fit: Fit) -> dict[str, dict[str, object]]:
+    """Values by table of the data file, at the scale at which the best stacks have no shortfall."""
+    scale = fit.scale()
+    value = dict(zip(fit.names, np.exp(fit.x - np.where(fit.gauge, np.log(scale), 0.0)), strict=True))
+
+    def of(name: str) -> float:
+        found = value.get(name)
+        start = beginning(PRIORS, name, 1.0)
+        return round(min(float(start if found is None else found), beginning(CAPS, name, np.inf)), 3)
+
+    products = [kind for kind in KINDS if kind in CONVOLUTIONS or kind == UNALIGNED]
+    products += [
+        item.value for i, item in enumerate(OP_CLASSES) if IS_PRODUCT[i] and item is not OpClass.CONV
+    ]
+    chips = sorted({name.split(".")[1] for name in fit.names if name.startswith("bandwidth.")})
+    by_chip = {
+        table: {chip: [of(f"{table}.{chip}.{width}") for width in SHARES] for chip in chips}
+        for table in ("sustained", "sustained_conv")
+    }
+    seen = {
+        width: [value[f"sustained.{chip}.{width}"] for chip in chips if f"sustained.{chip}.{width}" in value]
+        for width in SHARES
+    }
+    middle = [
+        round(float(np.exp(np.median(np.log(seen[w])))) if seen[w] else of(f"sustained.x.{w}"), 3)
+        for w in SHARES
+    ]
+    for chip, shares in by_chip["sustained"].items():
+        by_chip["sustained"][chip] = [
+            share if f"sustained.{chip}.{width}" in value else other
+            for share, width, other in zip(shares, SHARES, middle, strict=True)
         ]
-        changed[f"compute.{name}"] = f"[{new[0]:.2f}, {new[1]:.2f}]"
-    for name, value in data["memory"].items():
-        assert isinstance(value, float)
-        if name in factor:
-            changed[f"memory.{name}"] = f"{min(value * factor[name], CACHED.get(name, CAPS['memory'])):.2f}"
-    return changed
+    found = fit.shortfalls()
+    stacks = {name: round(x / scale, 3) for name, (x, _) in found.items()}
+    usual = [x / scale for x, n in found.values() if n >= LEAST_ROWS]
+    return {
+        "compute": {
+            kind: [of(f"compute.{kind}.{column}") for column in COLUMNS] for kind in sorted(products)
+        },
+        "memory": {item.value: of(f"memory.{item.value}") for item in OP_CLASSES},
+        "sustained": {"other": middle, **by_chip["sustained"]},
+        "sustained_conv": {"other": [1.0] * len(SHARES), **by_chip["sustained_conv"]},
+        "bandwidth": {"other": 1.0, **{chip: of(f"bandwidth.{chip}") for chip in chips}},
+        "shortfall": {"other": round(float(np.median(usual)), 3), **dict(sorted(stacks.items()))},
+        "": {"transposed": of("transposed")},
+    }
 
 
-def rewritten(text: str, changed: Mapping[str, str]) -> str:
-    """The TOML text with the changed values in their lines; everything else stays as it is."""
-    section, lines = "", []
-    for line in text.splitlines():
-        if found := re.fullmatch(r"\[(\w+)\]", line.strip()):
-            section = found[1]
-        name, _, value = line.partition(" = ")
-        new = changed.get(f"{section}.{name}") if value else None
-        lines.append(line if new is None else f"{name} = {new}")
+HEADER = """# Written by scripts/calibrate_kernels.py from the measured steps of the corpus; do not edit.
+"""
+TITLES = {
+    "compute": "Share of the sustained rate that large products reach: types of matrix units, fp32, fp64.\n"
+    "# Attention in matrix units: factor on the shares of [attention] in kernels.toml.",
+    "memory": "Share of the memory bandwidth, by operator class.",
+    "sustained": "Share of the dense peak that power and clocks sustain: fp32, fp64, TF32, 16, 8, 4 bits.\n"
+    "# `-half`: matrix units that add up in fp32 at half their rate.",
+    "sustained_conv": "Convolutions relative to that, same columns.",
+    "bandwidth": "Bandwidth that streaming kernels reach, relative to the others.",
+    "shortfall": "How many times longer kernels take in a stack than in the best quartile of stacks.",
+}
+
+
+def written(found: Mapping[str, Mapping[str, object]]) -> str:
+    """The data file."""
+    lines = [HEADER.rstrip()]
+    lines.append(
+        "# Passes over the operands of a 16-bit convolution that its transposes take without channels last."
+    )
+    lines += [f"{name} = {value}" for name, value in found[""].items()]
+    for table, title in TITLES.items():
+        lines += ["", f"# {title}", f"[{table}]"]
+        lines += [f"{name} = {value}" for name, value in found[table].items()]
     return "\n".join(lines) + "\n"
 
 
 def main() -> None:
     """Price the rows, fit, report, write if asked to."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--sample", type=int, help="fit on this many rows drawn at random")
-    parser.add_argument("--seed", type=int, default=0, help="of --sample")
-    parser.add_argument("--write", action="store_true", help="scale the utilizations in kernels.toml")
-    arguments = parser.parse_args()
-    rows = [row for row in load_corpus() if eligible(row)]
-    if arguments.sample is not None and arguments.sample < len(rows):
-        drawn = np.random.default_rng(arguments.seed).choice(len(rows), arguments.sample, replace=False)
-        rows = [rows[index] for index in sorted(drawn)]
-    table = design(*priced(rows))
-    coefficients = fit(table)
-    report(table, coefficients)
-    if arguments.write:
-        text = DATA.read_text(encoding="utf-8")
-        changed = scaled(table, coefficients, tomllib.loads(text))
-        DATA.write_text(rewritten(text, changed), encoding="utf-8")
-        print(f"\nWrote {DATA.name}: {', '.join(f'{name} = {value}' for name, value in changed.items())}")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--without", action="append", default=[], metavar="SOURCE")
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args()
+    rows = [row for row in load_corpus() if row.usable and row.source not in options.without]
+    kernels, table, names = collected(chosen(rows))
+    print(f"{len(table.measured_s)} rows, {len(kernels.row)} kernels, {len(names.index)} parameters")
+    fit = Fit(kernels, table, names)
+    for _ in range(ROUNDS):
+        fit.run(fit.scale())
+    total, _ = fit.modeled()
+    error = np.abs(np.log(table.measured_s / total))
+    for source in ("all", *sorted(set(table.sources))):
+        here = (table.sources == source) | (source == "all")
+        mean = np.average(error[here], weights=table.weight[here])
+        print(f"{source:28s} {here.sum():6d} mean |log| {mean:.3f}")
+    text = written(tables(fit))
+    print(text)
+    if options.write:
+        DATA.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from precision_time.cost.constants import constants
 from precision_time.cost.roofline import (
+    KINDS,
     _shape_share,
     _tile,
+    accumulates_at_half,
     compiler_rates,
     kernel_seconds,
     load_kernel_model,
@@ -21,7 +23,7 @@ from precision_time.hardware.catalog import get_device, known_device_names
 from precision_time.precision.catalog import get_policy
 from precision_time.precision.lowering import DTYPES, OP_CLASSES, lower
 from precision_time.precision.policy import DType
-from precision_time.workload.graph import PRODUCT_CLASSES
+from precision_time.workload.graph import PRODUCT_CLASSES, OpClass
 from precision_time.workload.resolve import load_workload
 
 _MIN_TILE, _TILE = (constants("kernels")["shape"][name] for name in ("min_tile", "tile"))
@@ -141,7 +143,7 @@ def test_types_without_hardware_run_as_their_wider_neighbor():
 def test_every_device_has_a_rate_for_every_type():
     devices = [get_device(name) for name in known_device_names()]
     rates = rates_of(devices)
-    assert rates.peak.shape == (len(devices), len(DTYPES))
+    assert rates.peak.shape == (len(devices), 4, len(DTYPES))
     assert (rates.peak > 0).all()
     assert (rates.bandwidth > 0).all()
     assert (rates.units >= 1).all()
@@ -170,8 +172,8 @@ def test_a_step_takes_a_few_times_its_flops_at_peak(model, policy, batch, gflops
     step = lower(load_workload(model).graph, precision)
     at_peak = 3 * gflops_per_sample * 1e9 * batch / peak_flops_per_s(A100, precision.matmul)
     ratio = seconds(step, batch).sum() / at_peak
-    # fp32 convolutions may run at 1.3 times the peak (Winograd); norms and activations add their traffic.
-    assert 0.7 < ratio < 8.0
+    # fp32 convolutions may pass the peak (Winograd); norms, activations and transposes add their traffic.
+    assert 0.7 < ratio < 10.0
 
 
 def test_memory_bound_training_is_bound_by_memory():
@@ -184,10 +186,13 @@ def test_memory_bound_training_is_bound_by_memory():
 
 def test_utilizations_are_shares():
     model = load_kernel_model()
-    assert (model.compute > 0).all() and (model.compute <= 1.5).all()
+    winograd = KINDS.index("conv_3x3")
+    assert (model.compute > 0).all()
+    assert (np.delete(model.compute, winograd, axis=0) <= 1.5).all()
+    assert model.compute[winograd, 0] <= 1.1 and model.compute[winograd, 1] <= 2.25
     assert (model.memory > 0).all()
-    above = {OP_CLASSES[index].value for index in np.flatnonzero(model.memory > 1.0)}
-    assert above <= {"rnn"}  # weights that stay in the cache
+    above = {OP_CLASSES[index].value for index in np.flatnonzero(model.memory > 1.2)}
+    assert above <= {"rnn", "norm", "move"}  # operands that stay in the cache
 
 
 def test_compilers_fuse_and_launch_less():
@@ -202,11 +207,56 @@ def test_compilers_fuse_and_launch_less():
 
 @pytest.mark.parametrize(
     ("dtype", "peak", "column"),
-    [(DType.TF32, 156e12, 0), (DType.FP16, 312e12, 1), (DType.BF16, 312e12, 1), (DType.FP32, 19.5e12, None)],
+    [(DType.FP32, 19.5e12, 0), (DType.TF32, 156e12, 2), (DType.FP16, 312e12, 3), (DType.BF16, 312e12, 3)],
 )
-def test_power_limits_lower_the_peak_of_matrix_units(dtype, peak, column):
-    """A100: data-sheet peaks times the share of kernels.toml; fp32 runs at its peak."""
-    share = 1.0 if column is None else constants("kernels")["sustained"]["ampere"][column]
-    assert rates_of([A100]).peak[0, DTYPES.index(dtype)] == pytest.approx(peak * share)
-    if column is not None:
-        assert share < 1.0
+def test_power_limits_lower_the_peak_of_every_type(dtype, peak, column):
+    """A100: data-sheet peaks times the share of efficiencies.toml."""
+    share = constants("efficiencies")["sustained"]["ampere"][column]
+    assert share < 1.0
+    assert rates_of([A100]).peak[0, 0, DTYPES.index(dtype)] == pytest.approx(peak * share)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [("V100-SXM2-16GB", DType.BF16), ("V100-SXM2-16GB", DType.TF32), ("GTX1080Ti", DType.FP16)],
+)
+def test_a_type_without_hardware_runs_at_the_full_rate_of_fp32(name, dtype):
+    rates = rates_of([get_device(name)])
+    one, other = DTYPES.index(dtype), DTYPES.index(DType.FP32)
+    assert (rates.peak[0, :, one] == rates.peak[0, :, other]).all()
+    assert rates.column[0, one] == rates.column[0, other]
+
+
+def test_geforce_accumulates_at_half_the_rate_of_its_professional_sibling():
+    halves = {name for name in known_device_names() if accumulates_at_half(get_device(name))}
+    assert {"RTX2080Ti", "RTX3090", "RTX4090", "RTX5090"} <= halves
+    assert not halves & {"TitanRTX", "T4", "A6000", "A100-SXM4-80GB", "RTX6000Ada", "H100-SXM5-80GB"}
+    assert not any(name.startswith(("MI", "Gaudi", "TPU")) for name in halves)
+
+
+def test_depthwise_convolutions_have_no_use_for_matrix_units():
+    step = STEPS["mobilenetv2_100", "fp16-mixed"]
+    depthwise = step.op_class == OP_CLASSES.index(OpClass.DEPTHWISE_CONV)
+    matrix = {word: value * 8.0 for word, value in A100.peak_flops_per_s.items() if word != "fp32"}
+    better = replace(A100, peak_flops_per_s={**A100.peak_flops_per_s, **matrix})
+    assert (seconds(step, 64, better)[depthwise] == seconds(step, 64)[depthwise]).all()
+    assert seconds(step, 64, better).sum() < seconds(step, 64).sum()
+
+
+def test_what_channels_last_does_to_convolutions():
+    """timm, RTX 3090: a quarter off for plain and ResNeXt's convolutions, 2 to 3 times for RegNet's."""
+    first, last = load_kernel_model(), load_kernel_model(channels_last=True)
+    for model, gain in (("resnet50", True), ("resnext50_32x4d", True), ("regnety_120", False)):
+        step = lower(load_workload(model).graph, get_policy("fp16-mixed"))
+        before, after = (seconds(step, 64, get_device("RTX3090"), each).sum() for each in (first, last))
+        assert (after < 0.95 * before) if gain else (after > 1.5 * before)
+    wide = STEPS["resnet50", "fp32"]
+    assert seconds(wide, 64, model=first).sum() == seconds(wide, 64, model=last).sum()
+
+
+def test_attention_is_a_share_of_the_dense_peak():
+    """The table of attention kernels stands for itself: what products sustain does not multiply it again."""
+    for name in ("H100-SXM5-80GB", "B200-SXM-180GB"):
+        device = get_device(name)
+        rates = rates_of([device])
+        assert rates.peak[0, 2, DTYPES.index(DType.BF16)] == device.peak_flops_per_s["bf16"]

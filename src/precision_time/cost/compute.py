@@ -16,7 +16,7 @@ from ..precision.policy import DType
 from ..workload.graph import OpClass
 from .constants import constants
 from .job import JobGroup, Stack
-from .roofline import KernelModel, compiler_rates, kernel_seconds, rates_of
+from .roofline import KernelModel, compiler_rates, kernel_seconds, rates_of, stack_shortfall
 from .sharding import ShardSpec, StageShares, shard, stage_shares
 from .terms import CASTS, HOST_STALL, KERNEL_TERMS, REST, TERM_OF_CLASS
 from .traffic import traffic_of
@@ -84,7 +84,7 @@ def compute_costs(step: LoweredStep, group: JobGroup, model: KernelModel) -> Com
     compiler = compiler_rates(stack.compiler)
     local = shard(step, _shard_spec(layout, stack, float(traffic.boundary_elems)))
     shares = stage_shares(local, round(float(traffic.num_layers)), layout.pp, layout.stage_layers)
-    whole_s = kernel_seconds(local, samples, rates_of([device]), model)
+    whole_s = kernel_seconds(local, samples, rates_of([device]), model) * stack_shortfall(stack.profile)
     fusion = (
         min(compiler.fusion, constants("kernels")["fused_kernels"])
         if stack.fused_kernels

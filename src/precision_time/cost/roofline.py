@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -28,9 +29,30 @@ from ..precision.support import multiplied_as
 from ..workload.graph import OpClass
 from .constants import constants
 from .job import JobGroup, Stack
+from .stacks import kind_of_stack
 
-_WIDTHS = (4.0, 2.0, 1.0, 0.5)
-"""Bytes of the types of matrix units, in the order of the table `sustained`: TF32, 16, 8, 4 bits."""
+CONVOLUTIONS = ("conv_1x1", "conv_3x3", "conv_other")
+UNALIGNED = "grouped_conv_unaligned"
+KINDS = (*(op_class.value for op_class in OP_CLASSES), *CONVOLUTIONS, UNALIGNED)
+"""Rows of `KernelModel.compute`: the operator classes, and what convolutions differ by."""
+HALF = "-half"
+"""Ending of an architecture whose matrix units add up in fp32 at half their rate (GeForce)."""
+_HALF_FROM = 3.5
+SHARES = ("fp32", "fp64", "tf32", "16", "8", "4")
+"""Columns of the tables `sustained` and `sustained_conv`."""
+KIND = {
+    DType.FP32: "fp32",
+    DType.FP64: "fp64",
+    DType.TF32: "tf32",
+    DType.FP16: "16",
+    DType.BF16: "16",
+    DType.FP8: "8",
+    DType.INT8: "8",
+    DType.FP4: "4",
+}
+COLUMN = {dtype: {"fp32": 1, "fp64": 2}.get(kind, 0) for dtype, kind in KIND.items()}
+_GROUP_WIDTHS = (4.0, 8.0, 16.0, 32.0)
+_GROUP_CHANNELS = 128.0
 _LAST_ATTENTION = "flash3"
 _LEAST_SHARE = 1e-4
 _TIMED = (
@@ -47,26 +69,39 @@ _TIMED = (
     "bytes_per_sample",
     "bytes_fixed",
     "launches",
+    "kernel",
+    "stride",
 )
 """Columns of a kernel that its time depends on."""
-_IS_WIDE = np.array([dtype in (DType.FP32, DType.FP64) for dtype in DTYPES]).astype(np.intp)
+_CONV = OP_CLASSES.index(OpClass.CONV)
+_GROUPED = OP_CLASSES.index(OpClass.GROUPED_CONV)
 _ATTENTION = OP_CLASSES.index(OpClass.ATTENTION)
 _DEPTHWISE = OP_CLASSES.index(OpClass.DEPTHWISE_CONV)
+_FAMILY = np.zeros(len(OP_CLASSES), dtype=np.intp)
+_FAMILY[[_CONV, _GROUPED, _ATTENTION, _DEPTHWISE]] = [1, 1, 2, 3]
+"""Products, convolutions, attention, vector units."""
+_NARROW = np.array([COLUMN[dtype] == 0 for dtype in DTYPES])
+_TRANSPOSES = np.zeros((len(OP_CLASSES), len(DTYPES)))
+_TRANSPOSES[np.ix_([_CONV, _GROUPED, _DEPTHWISE], [DTYPES.index(DType.FP16), DTYPES.index(DType.BF16)])] = 1.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KernelModel:
-    """Calibrated utilizations; arrays are indexed by the position of the class in OpClass."""
+    """Calibrated utilizations; arrays are indexed by the position of the class in OpClass or in KINDS."""
 
     compute: Floats
-    """Share of the dense peak that large products reach, shape (classes, 2): in types of matrix units,
-    and in fp32 and fp64. Above 1 where an algorithm saves multiplications (Winograd)."""
+    """Share of the sustained rate that large products reach, shape (kinds, 3): in types of matrix units, in
+    fp32, in fp64. Above 1 where an algorithm saves multiplications (Winograd)."""
     memory: Floats
     """Share of the memory bandwidth, shape (classes,)."""
     latency_s: float
     """Start of one kernel on the device that the kernel before does not hide."""
     k_half: float
     """Inner dimension at which a product reaches half its rate."""
+    channels_last: bool = False
+    """Activations lie as matrix units read them; otherwise convolutions in 16 bits transpose them."""
+    transposed: float = 0.0
+    """Passes over its operands that the transposes of such a convolution take."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,9 +109,11 @@ class DeviceRates:
     """Rates of C devices as columns, so that they broadcast against kernels."""
 
     peak: Floats
-    """FLOP/s per dtype, shape (C, dtypes)."""
+    """FLOP/s that kernels of each family sustain per dtype, shape (C, families, dtypes)."""
+    column: Indices
+    """Column of `KernelModel.compute` for each dtype, shape (C, dtypes)."""
     bandwidth: Floats
-    """Bytes/s, shape (C, 1)."""
+    """Bytes/s that streaming kernels sustain, shape (C, 1)."""
     units: Floats
     """Blocks that run side by side, shape (C, 1)."""
 
@@ -94,32 +131,78 @@ def peak_flops_per_s(device: Device, dtype: DType) -> float:
 
 
 def rates_of(devices: Sequence[Device]) -> DeviceRates:
-    """Rates of the devices, one row each; peaks as power and clocks sustain them."""
+    """Rates of the devices, one row each, as power and clocks sustain them."""
     return DeviceRates(
-        peak=np.array([[_sustained_flops_per_s(device, dtype) for dtype in DTYPES] for device in devices]),
-        bandwidth=np.array([[device.memory_bandwidth_bytes_per_s] for device in devices]),
+        peak=np.array([_sustained(device) for device in devices]),
+        column=np.array([[COLUMN[computed_as(device, dtype)] for dtype in DTYPES] for device in devices]),
+        bandwidth=np.array(
+            [[device.memory_bandwidth_bytes_per_s * _share("bandwidth", device)] for device in devices]
+        ),
         units=np.array([[max(device.sm_count, 1.0)] for device in devices]),
     )
 
 
-def _sustained_flops_per_s(device: Device, dtype: DType) -> float:
-    """The peak at the clocks that the power limit allows under full load, by width of the type."""
-    peak = peak_flops_per_s(device, dtype)
-    dtype = multiplied_as(dtype, device.arch)
-    if dtype in (DType.FP32, DType.FP64):
-        return peak
-    return peak * sustained_shares(device.arch)[_WIDTHS.index(max(dtype.num_bytes, 0.5))]
+def _sustained(device: Device) -> Floats:
+    """FLOP/s by family and dtype, shape (families, dtypes).
+
+    A type without hardware runs at the rate, and at the share, of the type it runs as. Attention's table is
+    of shares of the dense peak; depthwise convolutions have no use for matrix units and run on vector units.
+    """
+    types = [computed_as(device, dtype) for dtype in DTYPES]
+    dense = np.array([peak_flops_per_s(device, dtype) for dtype in types])
+    columns = [SHARES.index(KIND[dtype]) for dtype in types]
+    products = dense * np.array(_share("sustained", device))[columns]
+    convolutions = products * np.array(_share("sustained_conv", device))[columns]
+    vector = products[DTYPES.index(DType.FP32)]
+    return np.stack([products, convolutions, dense, np.full(len(DTYPES), vector)])
+
+
+def computed_as(device: Device, dtype: DType) -> DType:
+    """The type whose units multiply `dtype` on `device`; the next wider one where it does not run."""
+    word = multiplied_as(dtype, device.arch)
+    while word.value not in device.peak_flops_per_s and word.runs_as is not None:
+        word = word.runs_as
+    return word
+
+
+def accumulates_at_half(device: Device) -> bool:
+    """Whether matrix units add up in fp32 at half their rate (GeForce): int8 is 4 times 16 bits, not 2."""
+    peaks = device.peak_flops_per_s
+    return peaks.get("int8", 0.0) > _HALF_FROM * peaks.get("fp16", np.inf)
+
+
+def chip_of(device: Device) -> str:
+    """Architecture and accumulation rate: what devices share that sustain the same part of their peak."""
+    return device.arch + HALF * accumulates_at_half(device)
+
+
+def _share(table: str, device: Device) -> Any:
+    """Entry of the device's architecture and accumulation rate in a table of efficiencies.toml."""
+    shares = constants("efficiencies")[table]
+    return shares.get(chip_of(device), shares.get(device.arch, shares["other"]))
 
 
 def product_flops_per_s(device: Device, dtype: DType) -> float:
     """Rate of large matrix products outside the layers, as in an optimizer."""
-    return _sustained_flops_per_s(device, dtype) * float(constants("kernels")["compute"]["gemm"][0])
+    rates, index = rates_of([device]), DTYPES.index(dtype)
+    efficiency = constants("efficiencies")["compute"]["gemm"][int(rates.column[0, index])]
+    return float(rates.peak[0, 0, index]) * float(efficiency)
 
 
-def sustained_shares(arch: str) -> tuple[float, ...]:
-    """Share of the dense peak that an architecture sustains: TF32, 16, 8, 4 bits."""
-    table = constants("kernels")["sustained"]
-    return tuple(table.get(arch, table["other"]))
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KernelParts:
+    """Seconds of every kernel, by what bounds it, of one repeat and time step; shape (C, N) each."""
+
+    compute_s: Floats
+    memory_s: Floats
+    transpose_s: Floats
+    latency_s: Floats
+
+    @property
+    def seconds(self) -> Floats:
+        """With the smooth maximum of computing and moving."""
+        bound: Floats = np.cbrt(self.compute_s**3 + self.memory_s**3)
+        return bound + self.transpose_s + self.latency_s
 
 
 def kernel_seconds(
@@ -140,18 +223,47 @@ def kernel_seconds(
     Accuracy: docs/reference/accuracy.md, predictor "roofline".
     """
     kernels, which = _distinct(step)
-    scaled = kernels.m_scales | kernels.k_scales | kernels.count_scales
-    flops = kernels.flops * np.where(scaled, micro_batch_size, 1.0)
-    moved = kernels.bytes_per_sample * micro_batch_size + kernels.bytes_fixed
-    memory_s = moved / (rates.bandwidth * model.memory[kernels.op_class])
-    compute_s = flops / (
-        rates.peak[:, kernels.dtype]
-        * model.compute[kernels.op_class, _IS_WIDE[kernels.dtype]]
-        * _shape_share(kernels, micro_batch_size, rates, model)
-    )
-    once = np.cbrt(compute_s**3 + memory_s**3) + model.latency_s * kernels.launches
+    once = kernel_parts(kernels, micro_batch_size, rates, model).seconds
     seconds: Floats = once[:, which] * (step.sequential_steps * step.repeat)
     return seconds
+
+
+def kernel_parts(
+    kernels: LoweredStep, micro_batch_size: Floats, rates: DeviceRates, model: KernelModel
+) -> KernelParts:
+    """What bounds each kernel; arguments as of `kernel_seconds`."""
+    kind, family = kernel_kinds(kernels, model.channels_last)
+    scaled = kernels.m_scales | kernels.k_scales | kernels.count_scales
+    flops = kernels.flops * np.where(scaled, micro_batch_size, 1.0)
+    moved_s = (kernels.bytes_per_sample * micro_batch_size + kernels.bytes_fixed) / rates.bandwidth
+    efficiency = model.compute[kind, rates.column[:, kernels.dtype]]
+    shape = _shape_share(kernels, micro_batch_size, rates, model)
+    return KernelParts(
+        compute_s=flops / (rates.peak[:, family, kernels.dtype] * efficiency * shape),
+        memory_s=moved_s / model.memory[kernels.op_class],
+        transpose_s=moved_s * (model.transposed * _TRANSPOSES[kernels.op_class, kernels.dtype]),
+        latency_s=model.latency_s * kernels.launches,
+    )
+
+
+@lru_cache(maxsize=1024)
+def kernel_kinds(step: LoweredStep, channels_last: bool) -> tuple[Indices, Indices]:
+    """Row of `KernelModel.compute` and family of rates (`DeviceRates.peak`) of each kernel.
+
+    Convolutions differ by window: one of a single position is a matrix product, one of 3 x 3 positions and
+    stride 1 has Winograd's algorithm. With channels last, grouped convolutions of 16 bits have a kernel
+    of their own for 4, 8, 16 or 32 channels per group and a multiple of 128 channels in all (read off
+    the timm benchmark: ResNeXt gains a quarter, all other groups lose a factor of 2 to 3 per step).
+    """
+    window = np.where(step.kernel <= 1.0, 0, np.where((step.kernel == 9.0) & (step.stride <= 1.0), 1, 2))
+    kind = step.op_class.astype(np.intp)
+    kind = np.where(kind == _CONV, np.array([KINDS.index(name) for name in CONVOLUTIONS])[window], kind)
+    if channels_last:
+        channels = np.minimum(step.n, step.k)  # the other one counts window positions, or the batch, too
+        aligned = np.isin(channels, _GROUP_WIDTHS) & (np.mod(step.count * channels, _GROUP_CHANNELS) == 0.0)
+        unaligned = (kind == _GROUPED) & _NARROW[step.dtype] & ~aligned
+        kind = np.where(unaligned, KINDS.index(UNALIGNED), kind)
+    return kind, _FAMILY[step.op_class]
 
 
 @lru_cache(maxsize=512)
@@ -216,28 +328,38 @@ def compiler_rates(compiler: str) -> CompilerRates:
 
 
 @lru_cache(maxsize=256)
-def load_kernel_model(arch: str = "", attention: str = "") -> KernelModel:
+def load_kernel_model(arch: str = "", attention: str = "", channels_last: bool = False) -> KernelModel:
     """The calibrated utilizations that ship with the package.
 
     Args:
         arch: Architecture word of the device: attention kernels differ by it.
         attention: Generation of the fused attention kernel; the last one when empty.
+        channels_last: Activations lie as matrix units read them.
     """
-    data = constants("kernels")
-    compute = np.array([data["compute"].get(op_class.value, (1.0, 1.0)) for op_class in OP_CLASSES])
+    data, fitted = constants("kernels"), constants("efficiencies")
+    compute = np.array([fitted["compute"].get(kind, (1.0, 1.0, 1.0)) for kind in KINDS])
     shares = data["attention"].get(attention, data["attention"][_LAST_ATTENTION])
-    compute[OP_CLASSES.index(OpClass.ATTENTION), 0] = shares.get(arch, shares["other"])
+    compute[_ATTENTION, 0] *= shares.get(arch, shares["other"])
     return KernelModel(
         compute=compute,
-        memory=np.array([data["memory"].get(op_class.value, 1.0) for op_class in OP_CLASSES]),
+        memory=np.array([fitted["memory"].get(op_class.value, 1.0) for op_class in OP_CLASSES]),
         latency_s=data["latency_s"],
         k_half=data["k_half"],
+        channels_last=channels_last,
+        transposed=0.0 if channels_last else float(fitted["transposed"]),
     )
 
 
 def kernel_model_of(group: JobGroup) -> KernelModel:
     """Utilizations for the device and the software of a group of jobs."""
-    return load_kernel_model(group.cluster.device.arch, attention_kernel(group.stack))
+    stack = group.stack
+    return load_kernel_model(group.cluster.device.arch, attention_kernel(stack), stack.channels_last)
+
+
+def stack_shortfall(profile: str) -> float:
+    """How many times longer kernels take in a stack than the best software makes them."""
+    table = constants("efficiencies")["shortfall"]
+    return float(table.get(profile, table.get(kind_of_stack(profile), table["other"])))
 
 
 def attention_kernel(stack: Stack) -> str:
