@@ -171,7 +171,8 @@ def test_a_slow_feed_bounds_the_step_whatever_the_device_and_the_precision():
         for policy, device in (("fp32", "A100-SXM4-80GB"), ("bf16-mixed", "H100-SXM5-80GB"))
     ]
     for job in slow:
-        assert step_s(job) == pytest.approx(64 * 9e-3, rel=0.01)
+        # The feed and what the smooth maximum adds for a device half as slow.
+        assert 64 * 9e-3 <= step_s(job) < 1.04 * 64 * 9e-3
         assert terms_of(job)["data_stall_s"] > 0.7 * step_s(job)
 
 
