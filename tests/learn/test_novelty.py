@@ -42,7 +42,7 @@ def test_the_more_is_new_the_less_of_a_correction_holds(distances: list[float], 
     some = np.array([distances])
     more = some + np.eye(len(KINDS))[[kind]]
     for share in (shrinkage, local_weight):
-        assert 0.0 < share(more)[0] < share(some)[0] <= 1.0
+        assert 0.0 < share(more)[0] <= share(some)[0] <= 1.0
         assert share(np.zeros((1, len(KINDS))))[0] == 1.0
 
 

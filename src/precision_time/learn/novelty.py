@@ -2,8 +2,8 @@
 
 A job can be new in its model, its device, its number of devices, its software and its precision. Trees
 repeat their outermost leaf beyond what they have seen, so the correction fades with the distance, and with
-some kinds faster than with others: what was learned of a stack holds for another model of it, hardly for
-another chip.
+some kinds faster than with others: what was learned of a stack holds for another model, hardly for another
+stack.
 Units and fading are `data/novelty.toml`.
 """
 
