@@ -16,7 +16,7 @@ import numpy as np
 
 from ..corpus.families import PrecisionFamily
 from ..corpus.measurement import Measurement
-from ..corpus.protocols import PROTOCOLS, size_class
+from ..corpus.protocols import PROTOCOLS, size_class, source_name
 from ..io import packaged_toml
 from ..learn.metrics import errors_percent
 from ..learn.novelty import run_index
@@ -35,7 +35,7 @@ _LEAST_ROWS = 20
 _SPEED_UP_PROTOCOLS = ("family", "model")
 _NOMINAL = 0.9
 _SAME_SOURCE = "T5.precision.same-source.mape_percent"
-_NONE = (None, None, None, None)
+_NONE = (None, None, None, None, None)
 _EVIDENCE_PROTOCOL = "configuration"
 _BOUNDS = (0.9, 0.7, 0.5, 0.3, 0.0)
 """Least similarity of each class."""
@@ -65,6 +65,7 @@ def generalization_section(runs: Runs, seeds: Sequence[int]) -> Section:
             summary,
             _matrix(runs, predicted, [item.precision for item in items], "precision", noise),
             _matrix(runs, predicted, [size_class(item.num_devices) for item in items], "devices"),
+            _matrix(runs, predicted, [source_name(item) for item in items], "source", noise),
             speed_table,
             coverage_table,
             *evidence_tables(runs, seeds[0]),
@@ -121,7 +122,8 @@ def _summary(
         errors = errors_percent(measured_s, found[0])
         tested = errors[~np.isnan(errors)]
         figure = figures[f"T5.{name}.mape_percent"]
-        details = (len(tested), *(float(value) for value in np.percentile(tested, (50, 90, 100))))
+        alike = _sources_alike(runs, errors)
+        details = (len(tested), alike, *(float(value) for value in np.percentile(tested, (50, 90, 100))))
         rows.append(_row(PROTOCOLS[name].title, figure, details, TARGETS.get(name), misses))
         if name == "precision" and _SAME_SOURCE in figures:
             label = f"{PROTOCOLS[name].title}, the pair known from the same source"
@@ -147,18 +149,27 @@ def _summary(
         if not met:
             misses.append(f"{label} ({covered.value:.1f} %)")
         verdict = "met" if met else "missed"
-        shown = (label, None, covered.value, ratio_text(covered.spread), None, None, None)
+        shown = (label, None, covered.value, ratio_text(covered.spread), *_NONE[1:])
         rows.append((*shown, f"{low:.0f}-{high:.0f}", verdict))
     repeats = "" if noise is None else f"Repeats differ by {noise:.1f} % from their median on average."
     table = ReportTable(
         title="Protocols and targets, MAPE [%]",
         columns=columns_of(
-            "protocol | >rows | >MAPE % | >spread | >median % | >p90 % | >max % | target | verdict"
+            "protocol | >rows | >MAPE % | >spread | >sources alike | >median % | >p90 % | >max % | target | "
+            "verdict"
         ),
         rows=tuple(rows),
-        note=repeats + " Spread is the standard deviation over the seeds.",
+        note=repeats + " Spread is the standard deviation over the seeds. Sources alike: the mean over the "
+        "sources of each one's MAPE, of the first seed, as every other column but MAPE and spread.",
     )
     return table, misses
+
+
+def _sources_alike(runs: Runs, errors: Floats) -> float:
+    """Mean over the sources of the mean error of their tested rows."""
+    names = np.array([source_name(item) for item in runs.table.measurements])
+    tested = ~np.isnan(errors)
+    return float(np.mean([errors[tested & (names == name)].mean() for name in set(names[tested])]))
 
 
 def _row(
@@ -265,9 +276,7 @@ def _coverage(
     rows: list[tuple[CellValue, ...]] = []
     figures: dict[str, Metric] = {}
     curve: dict[str, Floats] = {}
-    for protocol in ("configuration", "model", "source"):
-        if protocol not in predicted:
-            continue
+    for protocol in predicted:
         shares = np.array([np.nanmean(inside_intervals(runs, protocol, seed), axis=1) for seed in seeds])
         mean = shares.mean(axis=0) * 100.0
         rows.append((PROTOCOLS[protocol].title, *(float(value) for value in mean)))
