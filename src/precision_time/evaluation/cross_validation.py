@@ -257,9 +257,9 @@ class Runs:
                 account.append((*spent, fit_s, float(single_s), bulk_s))
         names = ("runs", "run_s", "run_device_s", "fit_s", "single_s", "bulk_s")
         columns = dict(zip(names, np.array(account, dtype=np.float64).reshape(-1, len(names)).T, strict=True))
-        unknown = np.full((count, len(KINDS)), np.nan)
+        unknown = {"novelty": np.full((count, len(KINDS)), np.nan), "exposed_share": np.full(count, np.nan)}
         return Predictions(
-            step_time_s=predicted_s, folds=np.full(count, -1), novelty=unknown, sampled=sampled, **columns
+            step_time_s=predicted_s, folds=np.full(count, -1), sampled=sampled, **unknown, **columns
         )
 
     def _kept(self, name: str, compute: Callable[[], Predictions]) -> Predictions:
@@ -276,7 +276,7 @@ class Runs:
         return ArrayCache(folder=self.folder, kind="out-of-fold", key=key)
 
 
-_BY_ROW = ("step_time_s", "novelty", "no_detail_s", "no_overlap_s")
+_BY_ROW = ("step_time_s", "novelty", "exposed_share", "no_detail_s", "no_overlap_s")
 
 
 def _fit_fold(
@@ -291,6 +291,7 @@ def _fit_fold(
         rows = {
             "step_time_s": found.corrected.step_time_s,
             "novelty": found.corrected.novelty,
+            "exposed_share": found.corrected.exposed_s / found.corrected.step_time_s,
             "no_detail_s": found.smooth_s,
             "no_overlap_s": found.parts_s,
         }

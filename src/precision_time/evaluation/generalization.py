@@ -9,7 +9,7 @@ Reference: Vovk, Cross-conformal predictors, 2015; Barber et al., Annals of Stat
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import combinations
 
 import numpy as np
@@ -381,7 +381,7 @@ def inside_intervals(runs: Runs, protocol: str, seed: int) -> Floats:
 
 
 def _part(held: OutOfFold, rows: Ints) -> OutOfFold:
-    return OutOfFold(step_time_s=held.step_time_s[rows], folds=held.folds[rows], novelty=held.novelty[rows])
+    return OutOfFold(**{item.name: getattr(held, item.name)[rows] for item in fields(OutOfFold)})
 
 
 def limits_table(table: MeasuredTable, predicted: Mapping[str, Floats], noise: Floats) -> ReportTable:

@@ -64,8 +64,8 @@ class OutOfFold:
     """The fold that each row is tested in, -1 for none."""
     novelty: Floats
     """Distance of each row to the nearest one its fold was fitted on, by kind, shape (n, kinds)."""
-    exposed_share: Floats | None = None
-    """Share of the predicted step that is exposed communication; None: that of the cost model."""
+    exposed_share: Floats
+    """Share of the predicted step that is exposed communication, shape (n,)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -266,10 +266,9 @@ def error_process(
     for name in ("model", "source"):
         held = held_out[name]
         low, high = intervals.factors(table.jobs.features, held.novelty, 0.9)
-        share = table.jobs.exposed_s / table.jobs.analytical_s
         places = places_of(
             table.jobs,
-            share if held.exposed_share is None else held.exposed_share,
+            held.exposed_share,
             np.log(high / low) / (2.0 * _TAIL),
         )
         ratios = np.log(table.measured_s / held.step_time_s)
