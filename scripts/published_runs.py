@@ -51,8 +51,9 @@ GOODPUT = """
 ## What a whole run costs beyond its steps
 
 Reported / (steps x predicted step). Of single steps that is the predictor's error; whole runs have restarts,
-evaluation, checkpoints and loaders in them as well. What the median of whole runs is of the median of single
-steps, with 90 % of bootstrap draws: {verdicts}. Near 1, the runs say nothing beyond the predictor's error.
+evaluation, checkpoints and loaders in them as well. The median of whole runs over the median of single steps,
+with 90 % of bootstrap draws: {verdicts}. Where the draws span 1, these runs show no such cost beside what the
+predictor errs by: they are other models on other machines than the single steps.
 """
 RUNS = """
 ## Run by run
