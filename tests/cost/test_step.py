@@ -173,7 +173,7 @@ def test_a_slow_feed_bounds_the_step_whatever_the_device_and_the_precision():
     for job in slow:
         # The feed and what the smooth maximum adds for a device half as slow.
         assert 64 * 9e-3 <= step_s(job) < 1.04 * 64 * 9e-3
-        assert terms_of(job)["data_stall_s"] > 0.7 * step_s(job)
+        assert terms_of(job)["data_stall_s"] > 0.5 * step_s(job)
 
 
 @given(st.sampled_from(["pil", "tf.data", "dali"]), st.integers(1, 256), st.sampled_from([8, 64, 256]))

@@ -94,8 +94,9 @@ def as_seen(cluster: Cluster, stack: Stack) -> Cluster:
         return cluster
     if inside.bandwidth_bytes_per_s > loopback().bandwidth_bytes_per_s:
         inside = loopback()
-    if between.stream_bytes_per_s < between.bandwidth_bytes_per_s:
-        between = replace(between, bandwidth_bytes_per_s=between.stream_bytes_per_s)
+    stream = between.stream_bytes_per_s
+    if stream is not None and stream < between.bandwidth_bytes_per_s:
+        between = replace(between, bandwidth_bytes_per_s=stream)
     return replace(cluster, intra_node=inside, inter_node=between)
 
 

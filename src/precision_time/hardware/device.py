@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -48,8 +47,8 @@ class Link:
     """Of one hop of a collective."""
     in_network_reduction: bool = False
     """NVLink SHARP / SHARP: the switch reduces."""
-    stream_bytes_per_s: float = math.inf
-    """What a device gets where its node keeps one stream to a neighbor instead of the usual number."""
+    stream_bytes_per_s: float | None = None
+    """What a device gets where its node keeps one stream to a neighbor; None where that is all of it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -69,7 +69,7 @@ class Network:
         one = min(self.gbit_per_s, self.flows * self.flow_gbit_per_s) * GIGA / _BITS_PER_BYTE
         total = one * self.adapters
         per_device = min(total / devices_per_node, max(one, total / max(slots, devices_per_node)))
-        stream = math.inf
+        stream = None
         if math.isfinite(self.flow_gbit_per_s):
             stream = min(self.gbit_per_s, self.flow_gbit_per_s) * GIGA / _BITS_PER_BYTE / devices_per_node
         return Link(

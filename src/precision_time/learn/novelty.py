@@ -34,6 +34,8 @@ _LOCAL_FADE = np.array([_TOML[kind]["local_fade"] for kind in KINDS])
 _WEIGHT = np.array([_TOML[kind]["weight"] for kind in KINDS])
 _DIGITS = 3
 """Positions that agree to so many digits are one."""
+_TIE_DIGITS = 5
+"""Squared distances that agree to so many digits are equal."""
 _CHUNK = 2048
 _CANDIDATES = 24
 """Positions whose runs are compared in full when the most similar ones are looked for."""
@@ -45,11 +47,14 @@ class TrainingSet:
 
     positions: Positions
     """Shape (positions, dims)."""
-    squares: Positions = field(init=False)
+    exact: Floats = field(init=False, repr=False)
+    """The positions in double precision: of two that are equally near, the first must be found every time."""
+    squares: Floats = field(init=False, repr=False)
     """Squared length of each position: the search for the nearest is one product."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "squares", np.square(self.positions).sum(axis=1))
+        object.__setattr__(self, "exact", self.positions.astype(np.float64))
+        object.__setattr__(self, "squares", np.square(self.exact).sum(axis=1))
 
     def novelty(self, jobs: JobTable) -> Floats:
         """Distance of each job to its nearest measured run, by kind, shape (n, len(KINDS)).
@@ -62,8 +67,9 @@ class TrainingSet:
         starts = _columns(jobs.names)[2]
         found = np.empty((len(points), len(KINDS)))
         for rows in np.array_split(np.arange(len(points)), max(len(points) // _CHUNK, 1)):
-            nearest = (self.squares - 2.0 * (points[rows] @ self.positions.T)).argmin(axis=1)
-            apart = points[rows].astype(np.float64) - self.positions[nearest]
+            asked = points[rows].astype(np.float64)
+            nearest = (self.squares - 2.0 * (asked @ self.exact.T)).round(_TIE_DIGITS).argmin(axis=1)
+            apart = asked - self.exact[nearest]
             found[rows] = _by_kind(np.square(apart), starts)
         distances: Floats = np.sqrt(found)[which]
         return distances

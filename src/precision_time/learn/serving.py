@@ -33,18 +33,25 @@ class StepTimes:
 
 
 def predict_step_times(jobs: Sequence[Job], predictor: TrainedPredictor, *, coverage: float) -> StepTimes:
-    """Step times of many jobs.
+    """Step times of many jobs, none shorter than the same job's with a smaller batch.
 
     Args:
         jobs: Any jobs; those that share a workload and a precision are priced together.
         predictor: The trained predictor.
         coverage: Probability that each interval holds, 0..1.
     """
-    table = job_table(jobs)
-    references = [on_reference(job) for job in jobs]
-    if all(reference is job for reference, job in zip(references, jobs, strict=True)):
-        return step_times(table, predictor, coverage=coverage)
-    return step_times(table, predictor, reference=job_table(references), coverage=coverage)
+    everything = [*jobs]
+    owners = [*range(len(jobs))]
+    for index, job in enumerate(jobs):
+        smaller = _smaller_batches(job.layout.micro_batch_size)
+        everything += [replace(job, layout=replace(job.layout, micro_batch_size=size)) for size in smaller]
+        owners += [index] * len(smaller)
+    table = job_table(everything)
+    references = [on_reference(job) for job in everything]
+    same = all(reference is job for reference, job in zip(references, everything, strict=True))
+    reference = None if same else job_table(references)
+    times = step_times(table, predictor, coverage=coverage, reference=reference)
+    return at_least_the_smaller(times, np.array(owners, dtype=np.intp))
 
 
 def on_reference(job: Job) -> Job:
@@ -88,25 +95,34 @@ def step_times(
 def with_smaller_batches(group: JobGroup) -> JobGroup:
     """A group of one job, joined by the same job at a half, a quarter and an eighth of its micro batch."""
     micro = float(group.micro_batch_size[0])
-    sizes = [micro, *(micro / 2**halvings for halvings in range(1, _HALVINGS + 1))]
-    return replace(group, micro_batch_size=np.array([size for size in sizes if size == micro or size >= 1.0]))
+    return replace(group, micro_batch_size=np.array([micro, *_smaller_batches(micro)]))
 
 
-def at_least_the_smaller(times: StepTimes) -> StepTimes:
-    """The first job alone, no shorter than the same job with a smaller batch.
+def _smaller_batches(micro_batch_size: float) -> list[float]:
+    sizes = (micro_batch_size / 2**halvings for halvings in range(1, _HALVINGS + 1))
+    return [size for size in sizes if size >= 1.0]
+
+
+def at_least_the_smaller(times: StepTimes, owners: NDArray[np.intp] | None = None) -> StepTimes:
+    """The first jobs alone, none shorter than the same job with a smaller batch.
 
     The cost model grows with the batch, the learned factors need not: where a smaller batch of the same job
     is answered with a longer step, this one takes as long.
 
     Args:
-        times: Of the jobs of `with_smaller_batches`.
+        times: Of n jobs, and after them of the same with smaller batches.
+        owners: Which of the n each row is of, those first in order; None: one job.
     """
-    raised = float(times.step_time_s.max()) / float(times.step_time_s[0])
-    first = np.zeros(1, dtype=np.intp)
-    corrected = times.corrected
+    if owners is None:
+        owners = np.zeros(len(times.step_time_s), dtype=np.intp)
+    count = int(owners.max(initial=-1)) + 1
+    longest = np.zeros(count)
+    np.maximum.at(longest, owners, times.step_time_s)
+    first = np.arange(count)
+    corrected, raised = times.corrected, longest / times.step_time_s[first]
     return replace(
         times,
-        step_time_s=times.step_time_s[first] * raised,
+        step_time_s=longest,
         low_s=times.low_s[first] * raised,
         high_s=times.high_s[first] * raised,
         jobs=times.jobs.take(first),

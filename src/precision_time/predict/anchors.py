@@ -32,7 +32,7 @@ _CLOCK = 1.1
 _WINOGRAD = 2.25
 """Multiplications that fp32 convolutions of 3 x 3 may save by: F(2x2, 3x3) of Lavin and Gray, CVPR 2016."""
 _REPEAT_SD = 0.05
-"""Of log step time between repeats of one configuration (docs/limits.md)."""
+"""Of log step time between repeats of one configuration (docs/reference/limits.md)."""
 _SURE = 5.0
 """Standard deviations of the difference of two repeats from which on they contradict each other."""
 _TOGETHER = {

@@ -88,7 +88,7 @@ def test_a_cluster_as_predicted_changes_nothing() -> None:
     result = calibrate([own_run(*item, 1.0) for item in ASKED], shipped_predictor())
     moved = result.calibration.conditioned.at(result.points.places)
     # Rows of a corpus say less of their job than a request: they are predicted a little differently.
-    assert abs(moved.log_factor).max() < 0.02
+    assert abs(moved.log_factor).max() < 0.03
 
 
 def test_one_configuration_has_nothing_held_out() -> None:
