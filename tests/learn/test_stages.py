@@ -11,7 +11,12 @@ from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.splits import Fold
 from precision_time.errors import NotFittedError
 from precision_time.executor import process_map
-from precision_time.learn.artifact import MeasurementIndex, TrainedPredictor, load_predictor
+from precision_time.learn.artifact import (
+    MeasurementIndex,
+    TrainedPredictor,
+    load_predictor,
+    shipped_predictor,
+)
 from precision_time.learn.intervals import CLASSES, IntervalModel, fit_quantiles
 from precision_time.learn.novelty import KINDS, RunIndex, shrinkage, training_set
 from precision_time.learn.stages import (
@@ -118,6 +123,7 @@ def predictor_of(correction):
             predicted_s=TABLE.measured_s,
         ),
         model_card={"seed": 0, "devices": ["none"]},
+        process=shipped_predictor().process,
     )
 
 

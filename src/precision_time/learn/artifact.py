@@ -6,7 +6,7 @@ import io
 import json
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
@@ -29,13 +29,6 @@ _STORED = {stage: "detail" if stage == "local" else stage for stage in STAGES}
 """Names of the stages in the file."""
 
 
-@lru_cache(maxsize=1)
-def shipped_process() -> Process:
-    """The process of a predictor that was trained before predictors had one."""
-    text = resources.files(__package__).joinpath("calibration/data/process.json").read_text(encoding="utf-8")
-    return Process.from_dict(json.loads(text))
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeasurementIndex:
     """Every measured run of the corpus: where to find it by similarity, and its prediction."""
@@ -55,7 +48,7 @@ class TrainedPredictor:
     measurements: MeasurementIndex
     model_card: Mapping[str, Any]
     """Seed, corpus fingerprint, settings, cross-validated errors, known models and devices."""
-    process: Process = field(default_factory=shipped_process)
+    process: Process
     """How errors of jobs are alike: what measured points are conditioned on with."""
 
     def save(self, folder: Path) -> None:
@@ -135,5 +128,5 @@ def _assemble(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Tr
             predicted_s=arrays["evidence.predicted_s"],
         ),
         model_card=card,
-        process=Process.from_dict(card["process"]) if "process" in card else shipped_process(),
+        process=Process.from_dict(card["process"]),
     )

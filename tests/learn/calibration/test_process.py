@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from precision_time.cost.terms import TERMS
-from precision_time.learn.artifact import shipped_process
+from precision_time.learn.artifact import shipped_predictor
 from precision_time.learn.calibration.fitting import Block, fit_process
 from precision_time.learn.calibration.places import (
     DIFFERENCES,
@@ -140,7 +140,7 @@ def test_the_prior_is_found_again() -> None:
 
 
 def test_the_shipped_process_is_of_many_points() -> None:
-    process = shipped_process()
+    process = shipped_predictor().process
     assert process.card["points"] > 2000
     assert (process.sd > 0.0).all() and (process.sd < 1.0).all() and (process.rates >= 0.0).all()
     assert Process.from_dict(process.to_dict()).to_dict() == process.to_dict()
