@@ -34,3 +34,15 @@ def test_the_terms_of_a_raised_step_add_up() -> None:
         )
         assert sum(found.terms.values()) == pytest.approx(found.step_time_s, rel=1e-9)
         assert found.interval.low_s <= found.step_time_s <= found.interval.high_s
+
+
+@pytest.mark.parametrize("model", ["resnet50", "vgg16", "bert-base", "mobilenetv2_100"])
+@pytest.mark.parametrize("device", ["P40", "L20", "GTX1080", "A800-SXM4-80GB"])
+def test_where_nothing_was_measured_copies_of_a_model_are_not_faster_than_one(
+    model: str, device: str
+) -> None:
+    one, eight = (
+        predict_time(model=model, device=device, gpus=gpus, batch_size=32, precision="fp32").step_time_s
+        for gpus in (1, 8)
+    )
+    assert eight >= one * (1.0 - 1e-9)

@@ -15,9 +15,6 @@ from .table import JobTable, job_table
 
 Floats = NDArray[np.float64]
 
-_HALVINGS = 3
-"""Smaller batches that a step must not be shorter than: learned factors never fall by more over more."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepTimes:
@@ -33,7 +30,7 @@ class StepTimes:
 
 
 def predict_step_times(jobs: Sequence[Job], predictor: TrainedPredictor, *, coverage: float) -> StepTimes:
-    """Step times of many jobs, none shorter than the same job's with a smaller batch.
+    """Step times of many jobs, as physics allows them (`at_least_the_smaller`, `at_least_alone`).
 
     Args:
         jobs: Any jobs; those that share a workload and a precision are priced together.
@@ -46,12 +43,16 @@ def predict_step_times(jobs: Sequence[Job], predictor: TrainedPredictor, *, cove
         smaller = _smaller_batches(job.layout.micro_batch_size)
         everything += [replace(job, layout=replace(job.layout, micro_batch_size=size)) for size in smaller]
         owners += [index] * len(smaller)
-    table = job_table(everything)
-    references = [on_reference(job) for job in everything]
-    same = all(reference is job for reference, job in zip(references, everything, strict=True))
+    times = at_least_the_smaller(_unbounded(everything, predictor, coverage), np.array(owners, dtype=np.intp))
+    return at_least_alone(times, jobs, predictor, coverage=coverage)
+
+
+def _unbounded(jobs: Sequence[Job], predictor: TrainedPredictor, coverage: float) -> StepTimes:
+    """What the stages say of jobs."""
+    references = [on_reference(job) for job in jobs]
+    same = all(reference is job for reference, job in zip(references, jobs, strict=True))
     reference = None if same else job_table(references)
-    times = step_times(table, predictor, coverage=coverage, reference=reference)
-    return at_least_the_smaller(times, np.array(owners, dtype=np.intp))
+    return step_times(job_table(jobs), predictor, coverage=coverage, reference=reference)
 
 
 def on_reference(job: Job) -> Job:
@@ -93,14 +94,14 @@ def step_times(
 
 
 def with_smaller_batches(group: JobGroup) -> JobGroup:
-    """A group of one job, joined by the same job at a half, a quarter and an eighth of its micro batch."""
+    """A group of one job, joined by the same job at a half, a quarter ... of its micro batch."""
     micro = float(group.micro_batch_size[0])
     return replace(group, micro_batch_size=np.array([micro, *_smaller_batches(micro)]))
 
 
 def _smaller_batches(micro_batch_size: float) -> list[float]:
-    sizes = (micro_batch_size / 2**halvings for halvings in range(1, _HALVINGS + 1))
-    return [size for size in sizes if size >= 1.0]
+    halvings = range(1, int(np.log2(max(micro_batch_size, 1.0))) + 1)
+    return [micro_batch_size / 2**count for count in halvings]
 
 
 def at_least_the_smaller(times: StepTimes, owners: NDArray[np.intp] | None = None) -> StepTimes:
@@ -119,18 +120,75 @@ def at_least_the_smaller(times: StepTimes, owners: NDArray[np.intp] | None = Non
     longest = np.zeros(count)
     np.maximum.at(longest, owners, times.step_time_s)
     first = np.arange(count)
-    corrected, raised = times.corrected, longest / times.step_time_s[first]
-    return replace(
+    corrected = times.corrected
+    alone = replace(
         times,
-        step_time_s=longest,
-        low_s=times.low_s[first] * raised,
-        high_s=times.high_s[first] * raised,
+        step_time_s=times.step_time_s[first],
+        low_s=times.low_s[first],
+        high_s=times.high_s[first],
         jobs=times.jobs.take(first),
         corrected=Corrected(
-            compute_s=corrected.compute_s[first] * raised,
-            exposed_s=corrected.exposed_s[first] * raised,
-            step_time_s=corrected.step_time_s[first] * raised,
+            compute_s=corrected.compute_s[first],
+            exposed_s=corrected.exposed_s[first],
+            step_time_s=corrected.step_time_s[first],
             novelty=corrected.novelty[first],
+        ),
+    )
+    return _raised(alone, longest)
+
+
+def at_least_alone(
+    times: StepTimes, jobs: Sequence[Job], predictor: TrainedPredictor, *, coverage: float
+) -> StepTimes:
+    """The step times, none of a data-parallel job shorter than that of one of its devices alone.
+
+    Copies of a model that wait for each other are not faster than one copy. Where measured runs are like the
+    job in every kind, they have the word instead.
+
+    Args:
+        times: Of the jobs.
+        jobs: The same n jobs.
+        predictor: The trained predictor.
+        coverage: Probability that each interval holds, 0..1.
+    """
+    new = times.corrected.novelty.max(axis=1, initial=0.0) > 0.0
+    bounds = {index: _alone(job) for index, job in enumerate(jobs) if new[index]}
+    found = {index: job for index, job in bounds.items() if job is not None}
+    if not found:
+        return times
+    floor = times.step_time_s.copy()
+    floor[[*found]] = predict_step_times([*found.values()], predictor, coverage=coverage).step_time_s
+    return _raised(times, np.maximum(floor, times.step_time_s))
+
+
+def _alone(job: Job) -> Job | None:
+    """One device of a job whose devices all hold the whole model; None for any other job."""
+    layout, cluster = job.layout, job.cluster
+    if layout.dp != cluster.num_devices or layout.dp == 1 or layout.zero_stage:
+        return None
+    like = cluster.reference
+    single = replace(
+        cluster,
+        num_devices=1,
+        num_nodes=1,
+        reference=None if like is None else replace(like, num_devices=1, num_nodes=1),
+    )
+    return replace(job, cluster=single, layout=replace(layout, dp=1, ep=1))
+
+
+def _raised(times: StepTimes, step_time_s: Floats) -> StepTimes:
+    """The same with other step times: every part and the interval in proportion."""
+    factor, corrected = step_time_s / times.step_time_s, times.corrected
+    return replace(
+        times,
+        step_time_s=step_time_s,
+        low_s=times.low_s * factor,
+        high_s=times.high_s * factor,
+        corrected=Corrected(
+            compute_s=corrected.compute_s * factor,
+            exposed_s=corrected.exposed_s * factor,
+            step_time_s=corrected.step_time_s * factor,
+            novelty=corrected.novelty,
         ),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from ..learn.calibration.calibration import WIDTH_COVERAGE, Calibration
 from ..learn.novelty import new_kinds
 from ..learn.serving import (
     StepTimes,
+    at_least_alone,
     at_least_the_smaller,
     on_reference,
     step_times,
@@ -78,15 +79,13 @@ def predict_job(
         measured_like = replace(group_of_jobs([reference]), micro_batch_size=group.micro_batch_size)
         learned_on = group_table(measured_like, price(measured_like))
     table = group_table(group, costs)
-    times = at_least_the_smaller(step_times(table, predictor, coverage=coverage, reference=learned_on))
+    bounded = partial(_bounded_times, job, table, learned_on, predictor)
+    times = bounded(coverage)
     found = Diagnostics([*job.diagnostics])
     if calibration is not None:
         shipped = times
         # The answer must not depend on the coverage asked.
-        usual = at_least_the_smaller(
-            step_times(table, predictor, coverage=WIDTH_COVERAGE, reference=learned_on)
-        )
-        times = calibration.apply(shipped, usual)
+        times = calibration.apply(shipped, bounded(WIDTH_COVERAGE))
         found.assume("calibration", *calibration.said(times, shipped, job.cluster.device.name))
     fed_s = input_time_s(job, length)
     wait_s = max(fed_s - float(times.step_time_s[0]), 0.0)
@@ -131,6 +130,14 @@ def predict_job(
         total_steps=run.total_steps,
         total_time_s=run.total_time_s,
     )
+
+
+def _bounded_times(
+    job: Job, table: JobTable, learned_on: JobTable | None, predictor: TrainedPredictor, coverage: float
+) -> StepTimes:
+    """The step time of a job, no shorter than with a smaller batch or on one device alone."""
+    times = at_least_the_smaller(step_times(table, predictor, coverage=coverage, reference=learned_on))
+    return at_least_alone(times, [job], predictor, coverage=coverage)
 
 
 def corrected_terms(costs: StepCosts, times: StepTimes) -> dict[str, float]:
