@@ -251,7 +251,7 @@ def _warn_of_weak_answer(
     if new:
         found.warn(
             "extrapolation",
-            f"Outside the training data: no measured run has a {' and '.join(new)} like this "
+            f"Outside the training data: the nearest measured run differs in its {' and '.join(new)} "
             "(interval widened).",
         )
     device = job.cluster.device.name
