@@ -103,5 +103,5 @@ def test_an_interrupted_run_ends_at_once_without_a_word_of_its_workers(tmp_path:
     assert process.stdout.readline() == b"started\n"
     time.sleep(0.5)
     os.killpg(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (130, b"")
