@@ -22,7 +22,7 @@ from precision_time.evaluation.cross_validation import Runs
 from precision_time.evaluation.pricing import priced_corpus
 from precision_time.executor import process_map
 from precision_time.io import cache_folder
-from precision_time.learn.novelty import KINDS, local_weight, shrinkage
+from precision_time.learn.novelty import KINDS, faded, local_weight, shrinkage
 from precision_time.learn.training import HELD_OUT
 
 START = (0.4, 0.6, 0.3, 0.4, 0.02, 0.02, 1.0, 0.05, 0.6, 1.0)
@@ -43,8 +43,7 @@ class Tested:
 
     def errors(self, rates: Floats) -> Floats:
         """|predicted / measured - 1| with these rates of fading."""
-        near = np.log1p(self.novelty)
-        held, local = np.exp(-near @ rates[: len(KINDS)]), np.exp(-near @ rates[len(KINDS) :])
+        held, local = (faded(self.novelty, part) for part in np.split(rates, [len(KINDS)]))
         log = held * (self.smooth + local * (self.local - self.smooth)) - self.truth
         return np.minimum(np.abs(np.expm1(log)), MOST_ERROR)
 

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from precision_time.evaluation.cross_validation import Runs
 from precision_time.learn.calibration.fitting import blocks_of, fit_process
-from precision_time.learn.calibration.places import KINDS, Places, places_of, position_columns
+from precision_time.learn.calibration.places import KINDS, Places, position_columns
 from precision_time.learn.calibration.process import Conditioned, Process
-from precision_time.learn.training import HELD_OUT, fit_intervals, row_weights
+from precision_time.learn.training import HELD_OUT, fit_intervals, held_out_places, row_weights
 from precision_time.papers.ernest import fit_ernest
 
 Floats = NDArray[np.float64]
@@ -94,9 +94,7 @@ def held_out(runs: Runs, protocol: str) -> Users:
     known = {name: runs.ours(name, 0) for name in HELD_OUT}
     intervals = fit_intervals(table, known, row_weights(table), runs.settings, 0)
     held = known[protocol]
-    low, high = intervals.factors(table.jobs.features, held.novelty, 0.9)
-    width = np.log(high / low) / (2.0 * _TAIL)
-    places = places_of(table.jobs, table.jobs.exposed_s / table.jobs.analytical_s, width)
+    places = held_out_places(table, held, intervals)
     rows: dict[tuple[str, str], list[int]] = defaultdict(list)
     for index, row in enumerate(table.measurements):
         rows[row.source, row.configuration_key].append(index)

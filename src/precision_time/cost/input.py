@@ -20,7 +20,7 @@ from .job import JobGroup, Stack
 SYNTHETIC = "synthetic"
 _PHOTO, _THUMBNAIL = "photo", "thumbnail"
 _LEAST_PHOTO_PIXELS = 96
-"""Side from which images of an unknown data set are photographs out of files."""
+"""Side from which images of an unknown dataset are photographs out of files."""
 _IMAGE_FAMILIES = ("cnn", "vit")
 
 
@@ -61,7 +61,7 @@ def feed_of(workload: Workload, cluster: Cluster, stack: Stack) -> Feed:
 
 
 def sample_kind(workload: Workload) -> str:
-    """Kind of a workload's samples: by data set, else photographs or thumbnails for networks on images."""
+    """Kind of a workload's samples: by dataset, else photographs or thumbnails for networks on images."""
     known = _kind_of_dataset().get(workload.dataset)
     if known is not None:
         return known

@@ -86,16 +86,17 @@ def shrinkage(novelty: Floats) -> Floats:
     >>> shrinkage(np.zeros((1, len(KINDS)))).tolist()
     [1.0]
     """
-    return _faded(novelty, _FADE)
+    return faded(novelty, _FADE)
 
 
 def local_weight(novelty: Floats) -> Floats:
     """Weight of the local stage, the rest being that of the three smooth stages, shape (n,)."""
-    return _faded(novelty, _LOCAL_FADE)
+    return faded(novelty, _LOCAL_FADE)
 
 
-def _faded(novelty: Floats, fade: Floats) -> Floats:
-    share: Floats = np.exp(-np.log1p(novelty) @ fade)
+def faded(novelty: Floats, rates: Floats) -> Floats:
+    """Product over the kinds of (1 + distance)^-rate, shape (n,)."""
+    share: Floats = np.exp(-np.log1p(novelty) @ rates)
     return share
 
 

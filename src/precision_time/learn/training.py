@@ -23,7 +23,7 @@ from ..corpus.store import corpus_fingerprint, load_corpus
 from ..executor import Executor
 from .artifact import MeasurementIndex, TrainedPredictor
 from .calibration.fitting import Block, blocks_of, fit_process
-from .calibration.places import places_of
+from .calibration.places import Places, places_of
 from .calibration.process import Process
 from .intervals import CLASSES, IntervalModel, fit_growth, fit_quantiles, novel_share
 from .novelty import KINDS, run_index
@@ -265,15 +265,16 @@ def error_process(
     blocks: list[Block] = []
     for name in ("model", "source"):
         held = held_out[name]
-        low, high = intervals.factors(table.jobs.features, held.novelty, 0.9)
-        places = places_of(
-            table.jobs,
-            held.exposed_share,
-            np.log(high / low) / (2.0 * _TAIL),
-        )
+        places = held_out_places(table, held, intervals)
         ratios = np.log(table.measured_s / held.step_time_s)
         blocks += blocks_of(places, ratios, sources, groups, seed=seed)
     return fit_process(blocks, {"corpus": corpus_fingerprint(table.measurements)})
+
+
+def held_out_places(table: MeasuredTable, held: OutOfFold, intervals: IntervalModel) -> Places:
+    """The rows of a table as the process of their errors sees them, predicted out of fold."""
+    low, high = intervals.factors(table.jobs.features, held.novelty, 0.9)
+    return places_of(table.jobs, held.exposed_share, np.log(high / low) / (2.0 * _TAIL))
 
 
 def row_weights(table: MeasuredTable) -> Floats:
