@@ -37,8 +37,6 @@ _SHOWN = 3
 _BOUND_SHARE = 0.15
 """Share of a step from which what the device waits for is named as the bound."""
 _LEAST_SIMILARITY = 0.05
-_BACKWARD_FLOPS = 2.0
-"""Backward FLOPs relative to forward, the convention of model FLOPs utilization (PaLM, appendix B)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -188,19 +186,20 @@ def _input_bound(job: Job) -> str:
 def model_flops_utilization(job: Job, step_time_s: float) -> float | None:
     """Useful FLOPs (forward and backward once) over the dense peak of the matmul type, 0..1.
 
-    None where the matmul type has no peak of its own on the device.
+    None where the matmul type has no peak of its own on the device. Reference: PaLM, appendix B (three times the
+    forward pass); gradients by frozen weights are not computed and not counted.
     """
     dtype, device = job.precision.matmul, job.cluster.device
-    forward_flops = _forward_flops(job.workload.graph)
-    if dtype.value not in device.peak_flops_per_s or forward_flops == 0.0:
+    sample_flops = _training_flops(job.workload.graph)
+    if dtype.value not in device.peak_flops_per_s or sample_flops == 0.0:
         return None
-    useful = (1.0 + _BACKWARD_FLOPS) * forward_flops * job.layout.global_batch_size
+    useful = sample_flops * job.layout.global_batch_size
     return useful / (step_time_s * job.cluster.num_devices * peak_flops_per_s(device, dtype))
 
 
 @lru_cache(maxsize=512)
-def _forward_flops(graph: OpGraph) -> float:
-    return graph.forward_flops
+def _training_flops(graph: OpGraph) -> float:
+    return graph.training_flops
 
 
 def nearest_measurements(table: JobTable, predictor: TrainedPredictor) -> tuple[NearestMeasurement, ...]:

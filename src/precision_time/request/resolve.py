@@ -35,9 +35,11 @@ from ..precision.support import check_support, natural_precision
 from ..workload.graph import OpClass, OpGraph
 from ..workload.hf_config import is_config_source
 from ..workload.resolve import check_named_in_data, load_workload
+from ..workload.tuning import Adapter, with_adapter
 from ..workload.workload import Workload
 from .layout import layout_of, layout_remarks
 from .schema import RequestFields
+from .training import stated_adapter, with_frozen_parts
 
 DEFAULT_DEVICE = "A100-SXM4-80GB"
 _DEFAULT_BATCHES = (256, 128, 64, 32, 16, 8, 4, 2, 1)
@@ -89,7 +91,12 @@ def job_of_request(request: RequestFields, *, named_only: bool = False) -> Job:
 
 
 def workload_of(request: RequestFields, *, named_only: bool = False) -> Workload:
-    """The workload of a known name, of a configuration, or of a model captured now."""
+    """The workload of a known name, of a configuration, or of a model captured now, and what of it is trained."""
+    adapter, said = stated_adapter(request)
+    return with_frozen_parts(_model_of(request, adapter, named_only=named_only), request, adapter, said)
+
+
+def _model_of(request: RequestFields, adapter: Adapter | None, *, named_only: bool) -> Workload:
     model = request.model
     catalog: dict[str, Any] = {
         "seq_len": request.seq_len,
@@ -99,6 +106,7 @@ def workload_of(request: RequestFields, *, named_only: bool = False) -> Workload
         "dataset": request.dataset,
         "optimizer": request.optimizer,
         "strict": True,
+        "adapter": adapter,
     }
     if named_only:
         if not isinstance(model, Mapping):
@@ -117,9 +125,9 @@ def workload_of(request: RequestFields, *, named_only: bool = False) -> Workload
             try:
                 return load_workload(model, **catalog)
             except UnknownNameError as unknown:
-                return captured_workload(_capture_by_name(model, request, unknown), request)
+                return captured_workload(_capture_by_name(model, request, unknown), request, adapter)
     elif isinstance(model, OpGraph):
-        return captured_workload(model, request)
+        return captured_workload(model, request, adapter)
     from ..workload.capture.sources import capture_model
 
     graph = capture_model(
@@ -129,7 +137,7 @@ def workload_of(request: RequestFields, *, named_only: bool = False) -> Workload
         image_size=request.image_size,
         trust=request.trust,
     )
-    return captured_workload(graph, request)
+    return captured_workload(graph, request, adapter)
 
 
 def _capture_by_name(name: str, request: RequestFields, unknown: UnknownNameError) -> OpGraph:
@@ -148,9 +156,13 @@ def _capture_by_name(name: str, request: RequestFields, unknown: UnknownNameErro
         raise unknown from None
 
 
-def captured_workload(graph: OpGraph, request: RequestFields) -> Workload:
+def captured_workload(
+    graph: OpGraph, request: RequestFields, adapter: Adapter | None = None
+) -> Workload:
     """A workload around the graph of a user's own model."""
     sequences = graph.seq_len is not None
+    if adapter is not None:
+        graph = with_adapter(graph, adapter)
     return Workload(
         name=graph.name,
         graph=graph,

@@ -270,6 +270,28 @@ class RequestFields(BaseModel):
     task: Annotated[
         str, Option(help="What is trained where a model serves several tasks: squad-finetune, lora ...")
     ] = ""
+    adapter: Annotated[
+        Literal["lora", "qlora", "dora", "qdora"] | None,
+        WORD,
+        Option(help="Train low-rank factors beside a frozen base; qlora and qdora hold it in four bits."),
+    ] = None
+    lora_rank: Annotated[Count | None, Option(help="Rank of the factors.", default="8")] = None
+    lora_targets: Annotated[
+        ListText | None,
+        Option(
+            help="Linear layers with factors: q,k,v,o,gate,up,down, all-linear, or names such as q_proj.",
+            metavar="NAME,...",
+            default="q,v",
+        ),
+    ] = None
+    freeze: Annotated[
+        ListText | None,
+        Option(
+            help="Parts that are not trained: backbone, embeddings, encoder, layers:N (the first N), or "
+            "modules of your model with *.",
+            metavar="PART,...",
+        ),
+    ] = None
     dataset: Annotated[
         str | None,
         Option(help="imagenet, squad1.1, coco2017 ...", default="the model's usual one", complete="dataset"),
