@@ -193,7 +193,7 @@ def model_flops_utilization(job: Job, step_time_s: float) -> float | None:
     sample_flops = _training_flops(job.workload.graph)
     if dtype.value not in device.peak_flops_per_s or sample_flops == 0.0:
         return None
-    useful = sample_flops * job.layout.global_batch_size
+    useful = sample_flops * job.workload.real_share * job.layout.global_batch_size
     return useful / (step_time_s * job.cluster.num_devices * peak_flops_per_s(device, dtype))
 
 
@@ -290,7 +290,8 @@ def run_times(job: Job, length: RunLength, step_time_s: float) -> RunTimes:
     Evaluation, checkpoints and start-up are not in it.
     """
     samples = length.dataset_samples or job.workload.dataset_samples
-    steps_per_epoch = math.ceil(samples / job.layout.global_batch_size) if samples else None
+    per_step = job.layout.global_batch_size * job.workload.samples_per_row
+    steps_per_epoch = math.ceil(samples / per_step) if samples else None
     total_steps = length.steps
     if total_steps is None and steps_per_epoch is not None:
         total_steps = math.ceil((length.epochs or 1.0) * steps_per_epoch)

@@ -34,10 +34,11 @@ from ..precision.policy import PrecisionPolicy
 from ..precision.support import check_support, natural_precision
 from ..workload.graph import OpClass, OpGraph
 from ..workload.hf_config import is_config_source
-from ..workload.resolve import check_named_in_data, load_workload
+from ..workload.resolve import check_named_in_data, load_workload, sizes_that_apply
 from ..workload.tuning import Adapter, with_adapter
 from ..workload.workload import Workload
 from .layout import layout_of, layout_remarks
+from .lengths import with_lengths
 from .schema import RequestFields
 from .training import stated_adapter, with_frozen_parts
 
@@ -80,6 +81,12 @@ def job_of_request(request: RequestFields, *, named_only: bool = False) -> Job:
         stragglers=request.stragglers,
     )
     job = _with_batch(job, request, found)
+    job = with_lengths(
+        job,
+        request,
+        lambda length: workload_of(request.model_copy(update={"seq_len": length}), named_only=named_only),
+        found,
+    )
     placed, warnings = layout_remarks(job.layout, workload, cluster)
     found.assume("placement", *placed)
     found.warn("layout", *warnings)
@@ -101,7 +108,7 @@ def _model_of(request: RequestFields, adapter: Adapter | None, *, named_only: bo
     catalog: dict[str, Any] = {
         "seq_len": request.seq_len,
         "image_size": request.image_size,
-        "sizes": request.sizes or None,
+        "sizes": {**request.sizes, **_sizes_with_a_field(request)} or None,
         "task": request.task,
         "dataset": request.dataset,
         "optimizer": request.optimizer,
@@ -140,6 +147,24 @@ def _model_of(request: RequestFields, adapter: Adapter | None, *, named_only: bo
     return captured_workload(graph, request, adapter)
 
 
+def _sizes_with_a_field(request: RequestFields) -> dict[str, Any]:
+    """Sizes of a sample that are fields of a request.
+
+    Raises:
+        ConfigError: If the model does not have them.
+    """
+    sizes = {"frames": request.frames, "audio_seconds": request.audio_seconds}
+    sizes = {name: value for name, value in sizes.items() if value is not None}
+    if sizes and isinstance(request.model, str):
+        for name in sizes.keys() - sizes_that_apply(request.model, sizes).keys():
+            raise ConfigError(
+                f"{name}={sizes[name]} does not apply to {request.model}. The rule: frames are of video models "
+                "(wan2.1-1.3b ...), audio_seconds of models of raw audio (wav2vec2-base ...); Whisper pads all "
+                f"audio to 30 s. To fix: leave out {name}."
+            )
+    return sizes
+
+
 def _capture_by_name(name: str, request: RequestFields, unknown: UnknownNameError) -> OpGraph:
     """A model that does not ship, captured if timm or transformers are installed and know it.
 
@@ -161,6 +186,11 @@ def captured_workload(
 ) -> Workload:
     """A workload around the graph of a user's own model."""
     sequences = graph.seq_len is not None
+    for name, value in _sizes_with_a_field(request).items():
+        raise ConfigError(
+            f"{name}={value} does not apply to {graph.name}: a captured model has the size of its example input. "
+            f"To fix: leave out {name} and change the input."
+        )
     if adapter is not None:
         graph = with_adapter(graph, adapter)
     return Workload(

@@ -259,6 +259,30 @@ class RequestFields(BaseModel):
     image_size: Annotated[
         Count | None, Option(help="Side of the images [pixels].", default="the model's")
     ] = None
+    frames: Annotated[Count | None, Option(help="Frames of a video.", default="the model's")] = None
+    audio_seconds: Annotated[
+        PositiveNumber | None, Option(help="Audio per sample [s].", default="the model's")
+    ] = None
+    mean_seq_len: Annotated[
+        PositiveNumber | None,
+        Option(help="Mean tokens of a sample, where samples are shorter than --seq-len.", default="--seq-len"),
+    ] = None
+    packing: Annotated[
+        bool | None,
+        Option(
+            help="Samples share a row of --seq-len tokens; without, they are padded to the longest of a batch.",
+            default="no",
+        ),
+    ] = None
+    padding_share: Annotated[
+        float | None,
+        NUMBER,
+        Field(ge=0.0, lt=1.0, allow_inf_nan=False),
+        Option(
+            help="Share of a batch's tokens that is padding, 0 to 1.",
+            default="by --mean-seq-len and the batch",
+        ),
+    ] = None
     sizes: Annotated[
         dict[str, Any],
         Option(

@@ -28,5 +28,11 @@ class Workload:
     dataset: str = ""
     dataset_samples: int | None = None
     """Samples per epoch; None where it is unknown."""
+    largest: OpGraph | None = None
+    """Where samples differ in length, the graph of the longest, for which memory must do."""
+    samples_per_row: float = 1.0
+    """Samples of the dataset that share a row of the batch (packing)."""
+    real_share: float = 1.0
+    """Share of the tokens of a batch that is no padding."""
     assumptions: tuple[str, ...] = ()
     """What was assumed about the model because the caller left it open, in words."""

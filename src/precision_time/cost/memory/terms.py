@@ -84,7 +84,7 @@ def total_bytes(terms: Mapping[str, Number]) -> Number:
 def _components(group: JobGroup) -> ModelComponents:
     stack = group.stack
     return model_components(
-        group.workload.graph,
+        group.workload.largest or group.workload.graph,
         group.precision,
         fused_attention=stack.fused_attention,
         compiled=stack.compiler in _COMPILERS,

@@ -48,7 +48,7 @@ def choose_sizes(
     for length in ("seq_len", "image_size"):
         if length in stated and length not in builder.field_types:
             assumptions.append(f"{length}={stated[length]} left out: {entry.name} has none")
-    if "seq_len" in chosen and "seq_len" not in named:
+    if "seq_len" in chosen and not {"seq_len", "frames"} & named.keys():
         assumptions.append(f"seq_len {chosen.get('seq_len')} (the default of {entry.name})")
     if entry.builder == "decoder":
         _complete_decoder(entry, chosen, named, assumptions)
@@ -123,8 +123,8 @@ def _stated_fields(builder: FamilyBuilder, stated: Mapping[str, Any]) -> dict[st
 
 
 def _checked(size: str, value: Any) -> Any:
-    """A size as its field holds it; only `seconds` may have a fraction."""
-    if isinstance(value, float) and not value.is_integer() and size != "seconds":
+    """A size as its field holds it; only seconds of audio may have a fraction."""
+    if isinstance(value, float) and not value.is_integer() and not size.endswith("seconds"):
         raise ConfigError(
             f"{size}={value} is not possible. The rule: sizes are whole numbers. To fix: give a whole {size}."
         )
