@@ -39,6 +39,7 @@ from ..workload.tuning import Adapter, with_adapter
 from ..workload.workload import Workload
 from .layout import layout_of, layout_remarks
 from .lengths import with_lengths
+from .method import check_group, say_method, with_method
 from .schema import RequestFields
 from .training import stated_adapter, with_frozen_parts
 
@@ -87,6 +88,8 @@ def job_of_request(request: RequestFields, *, named_only: bool = False) -> Job:
         lambda length: workload_of(request.model_copy(update={"seq_len": length}), named_only=named_only),
         found,
     )
+    check_group(job)
+    say_method(job, request, found)
     placed, warnings = layout_remarks(job.layout, workload, cluster)
     found.assume("placement", *placed)
     found.warn("layout", *warnings)
@@ -100,7 +103,14 @@ def job_of_request(request: RequestFields, *, named_only: bool = False) -> Job:
 def workload_of(request: RequestFields, *, named_only: bool = False) -> Workload:
     """The workload of a known name, of a configuration, or of a model captured now, and what of it is trained."""
     adapter, said = stated_adapter(request)
-    return with_frozen_parts(_model_of(request, adapter, named_only=named_only), request, adapter, said)
+    workload = _model_of(request, adapter, named_only=named_only)
+    workload = with_frozen_parts(workload, request, adapter, said)
+
+    def load(**changes: Any) -> Workload:
+        plain = {"method": None, "reference": None, "teacher": None, "generate_tokens": None, "group_size": None}
+        return workload_of(request.model_copy(update={**plain, **changes}), named_only=named_only)
+
+    return with_method(workload, request, load)
 
 
 def _model_of(request: RequestFields, adapter: Adapter | None, *, named_only: bool) -> Workload:
@@ -410,9 +420,9 @@ def _with_batch(job: Job, request: RequestFields, found: Diagnostics) -> Job:
     batch_size = _stated_batch(job.layout, request)
     if batch_size is not None:
         return _sharded_if_needed(_batched(job, batch_size), request.layout.zero, found)
-    for candidate in _DEFAULT_BATCHES:
+    for candidate in _batches_of(job):
         trial = _sharded_if_needed(_batched(job, candidate), request.layout.zero, Diagnostics())
-        if _fits(trial) or candidate == _DEFAULT_BATCHES[-1]:
+        if _fits(trial):
             break
     fits = ", the largest that fits up to 256" if _fits(trial) else ", the smallest"
     found.assume("default-batch", f"Batch size not given: {candidate} per device{fits}.")
@@ -463,8 +473,21 @@ def _sharded_if_needed(job: Job, zero: int | None, found: Diagnostics) -> Job:
     return replace(job, layout=replace(job.layout, zero_stage=stage), precision=precision)
 
 
-def _batched(job: Job, micro_batch_size: float) -> Job:
-    return replace(job, layout=replace(job.layout, micro_batch_size=float(micro_batch_size)))
+def _batches_of(job: Job) -> tuple[int, ...]:
+    """Batches to try, which the answers to one prompt fill."""
+    method = job.workload.method
+    if method is None or method.generation is None:
+        return _DEFAULT_BATCHES
+    ranks = job.layout.dp * job.layout.num_micro_batches
+    whole = method.generation.answers_per_prompt
+    fitting = tuple(batch for batch in _DEFAULT_BATCHES if batch * ranks % whole == 0)
+    return fitting or (whole,)
+
+
+def _batched(job: Job, batch_size: float) -> Job:
+    """The job with so many samples per device, each of one row or more."""
+    rows = float(batch_size) * job.workload.rows_per_sample
+    return replace(job, layout=replace(job.layout, micro_batch_size=rows))
 
 
 def _fits(job: Job) -> bool:

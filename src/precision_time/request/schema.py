@@ -316,6 +316,21 @@ class RequestFields(BaseModel):
             metavar="PART,...",
         ),
     ] = None
+    method: Annotated[
+        Literal["sft", "dpo", "reward", "distill", "grpo", "ppo"] | None,
+        WORD,
+        Option(help="Training method: what runs beside the update.", default="sft"),
+    ] = None
+    reference: Annotated[
+        str | None,
+        Option(help="Reference model of dpo, grpo and ppo.", complete="model", default="the model itself"),
+    ] = None
+    teacher: Annotated[str | None, Option(help="Teacher of distill.", complete="model")] = None
+    generate_tokens: Annotated[
+        Count | None,
+        Option(help="Tokens of an answer in grpo and ppo; --seq-len holds prompt and answer.", default="256"),
+    ] = None
+    group_size: Annotated[Count | None, Option(help="Answers per prompt in grpo.", default="8")] = None
     dataset: Annotated[
         str | None,
         Option(help="imagenet, squad1.1, coco2017 ...", default="the model's usual one", complete="dataset"),
