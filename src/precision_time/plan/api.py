@@ -10,6 +10,7 @@ from ..diagnostics import Diagnostics
 from ..errors import ConfigError
 from ..predict.api import as_request
 from ..ray_executor import open_executor
+from ..request.lengths import check_full_rows
 from ..request.request import Request
 from ..request.resolve import cluster_of, precision_of, stack_of, workload_of
 from ..request.schema import LayoutOptions, request_fields
@@ -90,7 +91,8 @@ def _problem(request: Request) -> Problem:
     cluster = cluster_of(request, found)
     stack = stack_of(request, workload.family, cluster.device, found)
     precision = precision_of(request.precision, cluster.device, found, stack)
-    batch = _batch(request.global_batch_size, workload, request.gpus, found)
+    check_full_rows(request)
+    batch = _batch(request.global_batch_size, workload, request.gpus, found) * workload.rows_per_sample
     first = Diagnostics()
     first.assume("model", *workload.assumptions)
     first.assume("cluster", *cluster.assumptions)

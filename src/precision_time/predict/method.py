@@ -1,4 +1,4 @@
-"""Seconds of what a training method does beside the update, as named terms outside of the learned correction."""
+"""Seconds of what a training method does beside the update, as terms outside of the learned correction."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def _smaller_batch(job: Job) -> Job | None:
         return None
     least: Job | None = None
     for parts in range(2, int(batch) + 1):
-        if int(batch) % parts:
+        if int(batch) % (parts * job.workload.rows_per_sample):
             continue
         smaller = replace(
             layout, micro_batch_size=batch / parts, num_micro_batches=layout.num_micro_batches * parts
@@ -79,8 +79,8 @@ def _smaller_batch(job: Job) -> Job | None:
 
 
 def _batch_words(job: Job) -> str:
-    layout = job.layout
-    return f"micro batch {layout.micro_batch_size:g} with {layout.num_micro_batches} accumulated"
+    layout, rows = job.layout, job.workload.rows_per_sample
+    return f"micro batch {layout.micro_batch_size / rows:g} with {layout.num_micro_batches} accumulated"
 
 
 def checkpoints(mode: Checkpointing) -> Callable[[Job], Job | None]:

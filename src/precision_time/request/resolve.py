@@ -101,13 +101,19 @@ def job_of_request(request: RequestFields, *, named_only: bool = False) -> Job:
 
 
 def workload_of(request: RequestFields, *, named_only: bool = False) -> Workload:
-    """The workload of a known name, of a configuration, or of a model captured now, and what of it is trained."""
+    """The workload of a known name, of a configuration or of a model captured now, as it is trained."""
     adapter, said = stated_adapter(request)
     workload = _model_of(request, adapter, named_only=named_only)
     workload = with_frozen_parts(workload, request, adapter, said)
 
     def load(**changes: Any) -> Workload:
-        plain = {"method": None, "reference": None, "teacher": None, "generate_tokens": None, "group_size": None}
+        plain = {
+            "method": None,
+            "reference": None,
+            "teacher": None,
+            "generate_tokens": None,
+            "group_size": None,
+        }
         return workload_of(request.model_copy(update={**plain, **changes}), named_only=named_only)
 
     return with_method(workload, request, load)
@@ -168,9 +174,10 @@ def _sizes_with_a_field(request: RequestFields) -> dict[str, Any]:
     if sizes and isinstance(request.model, str):
         for name in sizes.keys() - sizes_that_apply(request.model, sizes).keys():
             raise ConfigError(
-                f"{name}={sizes[name]} does not apply to {request.model}. The rule: frames are of video models "
-                "(wan2.1-1.3b ...), audio_seconds of models of raw audio (wav2vec2-base ...); Whisper pads all "
-                f"audio to 30 s. To fix: leave out {name}."
+                f"{name}={sizes[name]} does not apply to {request.model}. The rule: frames are of video "
+                "models "
+                "(wan2.1-1.3b ...), audio_seconds of models of raw audio (wav2vec2-base ...); Whisper pads "
+                f"all audio to 30 s. To fix: leave out {name}."
             )
     return sizes
 
@@ -191,15 +198,13 @@ def _capture_by_name(name: str, request: RequestFields, unknown: UnknownNameErro
         raise unknown from None
 
 
-def captured_workload(
-    graph: OpGraph, request: RequestFields, adapter: Adapter | None = None
-) -> Workload:
+def captured_workload(graph: OpGraph, request: RequestFields, adapter: Adapter | None = None) -> Workload:
     """A workload around the graph of a user's own model."""
     sequences = graph.seq_len is not None
     for name, value in _sizes_with_a_field(request).items():
         raise ConfigError(
-            f"{name}={value} does not apply to {graph.name}: a captured model has the size of its example input. "
-            f"To fix: leave out {name} and change the input."
+            f"{name}={value} does not apply to {graph.name}: a captured model has the size of its example "
+            f"input. To fix: leave out {name} and change the input."
         )
     if adapter is not None:
         graph = with_adapter(graph, adapter)
@@ -213,6 +218,7 @@ def captured_workload(
         units_per_sample=float(graph.seq_len or 1),
         throughput_unit="tokens/s" if sequences else "samples/s",
         dataset=request.dataset or "",
+        adapter=adapter.kind if adapter is not None else "",
         assumptions=()
         if request.optimizer
         else ("The optimizer was not given: assumed by the kind of input.",),

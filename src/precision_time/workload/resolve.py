@@ -104,7 +104,9 @@ def load_workload(
     """
     if is_config_source(model):
         stated = _stated(dict(sizes or {}), seq_len, image_size)
-        return _from_entry(entry_of_config(model), stated, _Training(task, dataset, optimizer, strict, adapter))
+        return _from_entry(
+            entry_of_config(model), stated, _Training(task, dataset, optimizer, strict, adapter)
+        )
     try:
         key = json.dumps(dict(sizes), sort_keys=True) if sizes else ""
     except (TypeError, ValueError) as error:
@@ -198,7 +200,7 @@ def _adapted(model: str, sizes: Mapping[str, Any]) -> tuple[ModelEntry | None, s
 
 
 def adapter_in_name(model: str) -> str:
-    """The adapters that a model's name says (`llama3-70b-qlora`: qlora); empty where none, or a model has it."""
+    """The adapters that a name says (`llama3-70b-qlora`: qlora); empty where a model has the name."""
     name = canonical_name(model)
     found = _ADAPTED.fullmatch(name)
     return found["kind"] if found and find_entry(name) is None and not _zoo_name(name) else ""
@@ -288,6 +290,7 @@ def _from_entry(entry: ModelEntry, sizes: Mapping[str, Any], training: _Training
         throughput_unit=unit,
         dataset=data,
         dataset_samples=samples_of(data, graph.seq_len),
+        adapter=adapter.kind if adapter is not None else "",
         assumptions=tuple(assumptions),
     )
 
@@ -384,6 +387,7 @@ def _from_zoo(model: str, sizes: Mapping[str, Any], training: _Training) -> Work
         throughput_unit=entry.throughput_unit,
         dataset=data,
         dataset_samples=_zoo_samples(entry, data, graph.seq_len),
+        adapter=adapter.kind if adapter is not None else "",
         assumptions=tuple(left_out),
     )
 

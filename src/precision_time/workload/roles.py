@@ -14,8 +14,21 @@ ROLES = ("q", "k", "v", "o", "gate", "up", "down")
 OTHER = "other"
 """The role of a linear layer that is none of `ROLES`: poolers, projections between parts."""
 _ACTIVATIONS = frozenset(
-    {"gelu", "silu", "relu", "pow", "tanh", "sigmoid", "hardswish", "leaky_relu", "elu", "mul", "silu_", "relu_"}
-)  # fmt: skip
+    {
+        "gelu",
+        "silu",
+        "silu_",
+        "relu",
+        "relu_",
+        "pow",
+        "tanh",
+        "sigmoid",
+        "hardswish",
+        "leaky_relu",
+        "elu",
+        "mul",
+    }
+)
 _ADDS = frozenset({"add", "add_"})
 
 
@@ -138,9 +151,7 @@ def _sources(index: int, nodes: Sequence[Node], *, through_act: bool = False) ->
 def _same_product(node: Node, nodes: Sequence[Node]) -> bool:
     """Whether a sum is of pieces of one tensor, such as rotary positions, and not a residual one."""
     return all(
-        source >= 0
-        and nodes[source].op_class is OpClass.ELEMENTWISE
-        and nodes[source].op in ("mul", "neg")
+        source >= 0 and nodes[source].op_class is OpClass.ELEMENTWISE and nodes[source].op in ("mul", "neg")
         for source in node.inputs
     )
 

@@ -1,11 +1,11 @@
-"""What of a model is trained: adapters beside a frozen base, frozen parts, and what follows for the backward pass.
+"""What of a model is trained: adapters beside a frozen base, frozen parts, what follows for the backward.
 
 One transformation of operator graphs, whatever they come from: parametric families, the zoo, captures. Frozen
 weights get no gradient; below the lowest trained weight nothing runs backward and nothing is kept for it.
 
-References: Hu et al. 2021 (LoRA): y = Wx + (alpha/r)·B·A·x with A of r x in, B of out x r. Dettmers et al. 2023
-(QLoRA): W in four bits, unpacked before each use. Liu et al. 2024 (DoRA, section 4.3): W + BA scaled to a trained
-norm per output, the norm itself taken as a constant in the backward pass.
+References: Hu et al. 2021 (LoRA): y = Wx + (alpha/r)·B·A·x with A of r x in, B of out x r. Dettmers et al.
+2023 (QLoRA): W in four bits, unpacked before each use. Liu et al. 2024 (DoRA, section 4.3): W + BA scaled to
+a trained norm per output, the norm itself taken as a constant in the backward pass.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Adapter:
 
 
 def adapter_of(kind: str, rank: int | None, targets: str | Sequence[str] | None) -> tuple[Adapter, str]:
-    """An adapter as stated, with the usual rank and targets where they are not, and in words what was assumed."""
+    """An adapter as stated, usual values where nothing is said, and in words what was assumed."""
     usual = read_toml("adapters.toml")["default"]
     words = [word.strip() for word in targets.split(",")] if isinstance(targets, str) else targets
     chosen = Adapter(
@@ -82,7 +82,8 @@ def with_adapter(graph: OpGraph, adapter: Adapter, *, train_heads: bool = True) 
     """`graph` with adapters beside its targeted linear layers and everything else frozen.
 
     Heads of a task stay trained (unless `train_heads` is false), as fine-tuning adds them anew; those of a
-    language model are frozen. No head is packed. Experts, their routers and parts that were frozen before carry no adapters.
+    language model are frozen. No head is packed. Experts, their routers and parts that were frozen before
+    carry no adapters.
 
     Raises:
         ConfigError: If no linear layer of the model is a target.
@@ -143,8 +144,8 @@ def _targeted(graph: OpGraph, adapter: Adapter) -> dict[int, list[float]]:
         have = ", ".join(sorted(present)) if present else "none, so that it cannot carry adapters"
         fix = "name some of these, or all-linear" if present else "freeze='backbone' trains its head alone"
         raise ConfigError(
-            f"lora_targets={shown(what)} is not a projection of {graph.name}. The rule: targets are among its "
-            f"linear layers ({have}). To fix: {fix}."
+            f"lora_targets={shown(what)} is not a projection of {graph.name}. The rule: targets are among "
+            f"its linear layers ({have}). To fix: {fix}."
         )
     return found
 
@@ -220,8 +221,8 @@ def with_frozen(graph: OpGraph, patterns: tuple[str, ...]) -> OpGraph:
 
     Args:
         graph: What is trained in it now.
-        patterns: `backbone` (or all-but-head), `embeddings`, `encoder`, `layers:N` (the first N and what stands
-            before them), `head`, or names of modules with * where the graph has names.
+        patterns: `backbone` (or all-but-head), `embeddings`, `encoder`, `layers:N` (the first N and what
+            stands before them), `head`, or names of modules with * where the graph has names.
 
     Raises:
         ConfigError: If a pattern names nothing in this model, or nothing is left to train.
@@ -264,10 +265,12 @@ def _first_layers(graph: OpGraph, pattern: str) -> tuple[tuple[Node, ...], list[
     text = pattern.removeprefix(_LAYERS)
     depth = _depth(graph)
     if not text.isdecimal() or not 0 < int(text) <= depth:
-        rule = f"it has {depth} repeated layers" if depth else "it has no repeated layers that its graph names"
+        rule = (
+            f"it has {depth} repeated layers" if depth else "its layers differ, so that they have no number"
+        )
         raise ConfigError(
-            f"freeze={shown(pattern)} is not possible for {graph.name}. The rule: layers:N freezes the first N "
-            f"layers, and {rule}. To fix: freeze=backbone, embeddings"
+            f"freeze={shown(pattern)} is not possible for {graph.name}. The rule: layers:N freezes the first "
+            f"N layers, and {rule}. To fix: freeze=backbone, embeddings"
             + (f" or layers:{max(depth // 2, 1)}." if depth else ".")
         )
     nodes, first = split_ends(graph.nodes, (int(text), 0))
@@ -276,12 +279,15 @@ def _first_layers(graph: OpGraph, pattern: str) -> tuple[tuple[Node, ...], list[
 
 
 def _depth(graph: OpGraph) -> int:
-    depth, segment = 0, 0
-    for node in graph.nodes:
-        if node.segment and node.segment != segment:
-            depth += node.repeat
-        segment = node.segment
-    return depth
+    """Layers that stand as repeated blocks; 0 where others stand between them, so that they cannot be counted."""
+    nodes = graph.nodes
+    inside = [index for index, node in enumerate(nodes) if node.segment]
+    if not inside:
+        return 0
+    between = nodes[inside[0] : inside[-1]]
+    if any(node.flops and node.weight_elems and not node.segment for node in between):
+        return 0
+    return sum(nodes[block[0]].repeat for block in _runs(nodes) if nodes[block[0]].segment)
 
 
 def _named(graph: OpGraph, pattern: str) -> list[bool]:
@@ -299,8 +305,10 @@ def _named(graph: OpGraph, pattern: str) -> list[bool]:
         layers = list(dict.fromkeys(node.layer.split(".", 1)[0] for node in nodes if node.layer))
         names = ["backbone", "embeddings", *([f"layers:{_depth(graph) // 2 or 1}"] if _depth(graph) else [])]
         raise ConfigError(
-            f"freeze={shown(pattern)} names nothing in {graph.name}. The rule: {', '.join(names)}, or modules of "
-            f"the model, of which its graph names {', '.join(layers[:8]) or 'none'}. To fix: use one of these."
+            f"freeze={shown(pattern)} names nothing in {graph.name}. The rule: {', '.join(names)}, or "
+            "modules of "
+            f"the model, of which its graph names {', '.join(layers[:8]) or 'none'}. To fix: use one of "
+            "these."
         )
     return chosen
 
@@ -328,14 +336,18 @@ def _encoder(nodes: Sequence[Node]) -> list[bool]:
     return chosen
 
 
-def _blocks(nodes: Sequence[Node]) -> Iterator[range]:
-    """Runs of nodes that repeat together."""
+def _runs(nodes: Sequence[Node]) -> Iterator[range]:
+    """Neighbors of one segment."""
     start = 0
     for index in range(1, len(nodes) + 1):
         if index == len(nodes) or nodes[index].segment != nodes[start].segment:
-            if nodes[start].repeat > 1:
-                yield range(start, index)
+            yield range(start, index)
             start = index
+
+
+def _blocks(nodes: Sequence[Node]) -> Iterator[range]:
+    """Runs of nodes that repeat together."""
+    return (run for run in _runs(nodes) if nodes[run[0]].repeat > 1)
 
 
 def _settled(graph: OpGraph, nodes: list[Node], trained: Sequence[bool], *, packed: float) -> OpGraph:
@@ -427,7 +439,7 @@ def _still(index: int, nodes: Sequence[Node], trained: Sequence[bool], alive: Se
 
 
 def _tied_heads(graph: OpGraph, nodes: Sequence[Node], trained: Sequence[bool]) -> dict[int, float]:
-    """Heads that are trained while the embedding whose table they share is frozen: the table is theirs then."""
+    """Trained heads that share the table of a frozen embedding: the table is theirs then."""
     frozen = {
         node.weight_elems
         for node, on in zip(nodes, trained, strict=True)
