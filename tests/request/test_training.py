@@ -28,7 +28,7 @@ def answer(**changes: Any) -> Prediction:
 
 def test_suffix_and_option_are_one_job() -> None:
     by_name, by_option = job(model="llama3-8b-qlora"), job(adapter="qlora")
-    assert by_name.workload.graph is by_option.workload.graph
+    assert by_name.workload.graph.nodes == by_option.workload.graph.nodes
     assert by_name.workload.name == by_option.workload.name == "llama3-8b-qlora"
     assert job(model="llama3-8b-lora", lora_rank=64).workload.graph.trainable_params == pytest.approx(
         8 * by_name.workload.graph.trainable_params
@@ -116,10 +116,8 @@ def test_writing_answers_is_bound_by_reading_the_weights() -> None:
     reading_s = 7.5e9 * DType.BF16.num_bytes / 3.35e12
     for found, tokens in ((short, 128), (long, 512)):
         assert reading_s * tokens < found.terms["decode_s"] < 2.5 * reading_s * tokens
-    assert (
-        answer(method="grpo", batch_size=32).terms["decode_s"]
-        < 1.5 * answer(method="grpo").terms["decode_s"] * 2
-    )
+    few, many = (answer(method="grpo", batch_size=n).terms["decode_s"] for n in (8, 32))
+    assert few < many < 2.0 * few
 
 
 def test_teacher_runs_forward_on_the_samples_of_the_student() -> None:

@@ -279,7 +279,7 @@ def _first_layers(graph: OpGraph, pattern: str) -> tuple[tuple[Node, ...], list[
 
 
 def _depth(graph: OpGraph) -> int:
-    """Layers that stand as repeated blocks; 0 where others stand between them, so that they cannot be counted."""
+    """Layers that stand as repeated blocks; 0 where others stand between them, which leaves no count."""
     nodes = graph.nodes
     inside = [index for index, node in enumerate(nodes) if node.segment]
     if not inside:
