@@ -11,7 +11,8 @@ from ..diagnostics import Diagnostics
 from ..errors import ConfigError
 from ..workload.graph import OpGraph
 from ..workload.method import Generation, Method, cached_elems, can_generate, one_token, with_scalar_head
-from ..workload.tuning import without_training
+from ..workload.resolve import ADAPTER_SIZES, adapter_in_name
+from ..workload.tuning import Adapter, with_adapter, without_training
 from ..workload.workload import Workload
 from .schema import RequestFields
 
@@ -148,7 +149,16 @@ def _teacher(workload: Workload, request: RequestFields, load: Load) -> OpGraph:
 def _reference(workload: Workload, request: RequestFields, load: Load) -> OpGraph:
     if request.reference is not None:
         return _other(request.reference, workload, load)
-    return without_training(workload.graph)
+    if not workload.adapter:
+        return without_training(workload.graph)
+    model, suffix = request.model, f"-{workload.adapter}"
+    if isinstance(model, str) and adapter_in_name(model):
+        model = model[: -len(suffix)]
+    sizes = {name: value for name, value in request.sizes.items() if name not in ADAPTER_SIZES}
+    base = load(model=model, adapter=None, lora_rank=None, lora_targets=None, freeze=None, sizes=sizes)
+    if base.adapter:
+        return without_training(workload.graph)
+    return without_training(with_adapter(base.graph, Adapter(kind=workload.adapter, targets=())))
 
 
 def _generation(workload: Workload, request: RequestFields, load: Load) -> Generation:

@@ -51,7 +51,8 @@ _FILE_SUFFIXES = (".json", ".onnx", ".pt2")
 _ADAPTED = re.compile(r"(?P<base>.+)-(?P<kind>q?lora|q?dora)")
 _BY_TASK = frozenset({"decoder", "vision-language"})
 """Builders of models whose task may say that adapters are trained."""
-_ADAPTER_SIZES: Mapping[str, str] = {"lora_rank": "int", "lora_targets": "tuple", "qlora": "bool"}
+ADAPTER_SIZES: Mapping[str, str] = {"lora_rank": "int", "lora_targets": "tuple", "qlora": "bool"}
+"""Sizes that say which adapters are trained, and their types."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -212,7 +213,7 @@ def _adapter_of(
     """Adapters as the caller states, else as sizes and task say, and in words what was assumed."""
     if training.adapter is not None:
         return training.adapter, ""
-    stated = {name: value for name, value in {**entry.sizes, **sizes}.items() if name in _ADAPTER_SIZES}
+    stated = {name: value for name, value in {**entry.sizes, **sizes}.items() if name in ADAPTER_SIZES}
     suffix = _ADAPTED.fullmatch(entry.name)
     by_task = (training.task, "qlora" if stated.get("qlora") else None)
     rule = task_rule("adapters", *by_task) if entry.builder in _BY_TASK or suffix else {}
@@ -262,7 +263,7 @@ def _from_entry(entry: ModelEntry, sizes: Mapping[str, Any], training: _Training
         _check_names(entry.name, sizes, _entry_sizes(entry, sizes))
     rules = task_rule(entry.builder, task, dataset)
     adapter, said = _adapter_of(entry, sizes, training)
-    bare = {name: value for name, value in entry.sizes.items() if name not in _ADAPTER_SIZES}
+    bare = {name: value for name, value in entry.sizes.items() if name not in ADAPTER_SIZES}
     chosen, assumptions = choose_sizes(replace(entry, sizes=bare), builder, sizes, rules=rules)
     try:
         config = builder.config_type(**chosen)
@@ -335,7 +336,7 @@ def _check_names(model: str, sizes: Mapping[str, Any], known: Mapping[str, str])
 def _entry_sizes(entry: ModelEntry, sizes: Mapping[str, Any]) -> Mapping[str, str]:
     """Sizes that an entry has, with their types."""
     target = {"params": "int"} if "target_params" in entry.facts and "params" in sizes else {}
-    return {**family_builder(entry.builder).size_names, **_ADAPTER_SIZES, **target}
+    return {**family_builder(entry.builder).size_names, **ADAPTER_SIZES, **target}
 
 
 def sizes_that_apply(model: str, sizes: Mapping[str, Any]) -> dict[str, Any]:

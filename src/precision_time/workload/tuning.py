@@ -41,7 +41,7 @@ class Adapter:
     """One of `ADAPTERS`."""
     rank: int = 8
     targets: tuple[str, ...] = ("q", "v")
-    """Roles of linear layers, or names of the model's own modules."""
+    """Roles of linear layers, or names of the model's own modules; none for the frozen base alone."""
 
     @property
     def packed(self) -> bool:
@@ -126,6 +126,8 @@ def _is_packable(node: Node) -> bool:
 def _targeted(graph: OpGraph, adapter: Adapter) -> dict[int, list[float]]:
     """Columns of the factors of each linear layer that carries some."""
     wanted = set(adapter.targets)
+    if not wanted:
+        return {}
     found: dict[int, list[float]] = {}
     present: set[str] = set()
     for index, parts in roles_of(graph).items():
