@@ -19,11 +19,11 @@ def prediction(precision: str = "fp16-mixed", step_time_s: float = 0.25, **chang
     fields: dict[str, object] = {
         "model": "resnet50",
         "device": "A100-SXM4-80GB",
-        "num_devices": 8,
-        "num_nodes": 1,
+        "gpus": 8,
+        "nodes": 1,
         "precision": precision,
         "stack": "pytorch-eager",
-        "micro_batch_size": 256.0,
+        "batch_size": 256.0,
         "global_batch_size": 2048.0,
         "step_time_s": step_time_s,
         "terms": {"compute_s": step_time_s * 0.75, "dp_comm_exposed_s": step_time_s * 0.25, "bubble_s": 0.0},
@@ -47,7 +47,7 @@ def prediction(precision: str = "fp16-mixed", step_time_s: float = 0.25, **chang
 RUN = NearestMeasurement(
     model="resnet50",
     device="A100-SXM4-40GB",
-    num_devices=8,
+    gpus=8,
     precision="fp16-mixed",
     global_batch_size=2048,
     stack="ngc-tuned",

@@ -27,11 +27,10 @@ def predict(model: ModelArgument, *, json_output: JsonOption = False, **fields: 
     with progress(f"Predicting {model}"):
         comparison = compare_requests(requests)
     if json_output:
-        several = len(comparison.predictions) + len(comparison.skipped) > 1
-        write_json(comparison.to_dict() if several else comparison.predictions[0].to_dict())
+        write_json(comparison.to_dict())
         return
     from ..predict.prediction import render
 
     write_renderable(render(comparison.predictions, width=page_width()))
-    for name, reason in comparison.skipped.items():
-        message(f"Left out {name}: {reason}")
+    for left in comparison.skipped:
+        message(f"Left out {left.request['precision']}: {left.reason}")

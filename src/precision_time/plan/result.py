@@ -11,6 +11,7 @@ from ..diagnostics import Diagnostic, Severity, texts_of
 from ..parallel.layout import Checkpointing, Layout, PipelineSchedule
 from ..predict.prediction import Prediction
 from ..rendering import TEXT_WIDTH, in_words, new_table, plain_text
+from ..request.schema import ALIASES
 from ..units import format_bytes, format_duration
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class RankedLayout:
         """JSON-ready dictionary."""
         return {
             "name": layout_name(self.layout),
-            "layout": asdict(self.layout),
+            "layout": {ALIASES.get(name, name): value for name, value in asdict(self.layout).items()},
             "prediction": self.prediction.to_dict(),
         }
 
@@ -81,8 +82,8 @@ class LayoutSearch:
 
     model: str
     device: str
-    num_devices: int
-    num_nodes: int
+    gpus: int
+    nodes: int
     precision: str
     stack: str
     global_batch_size: int
@@ -190,9 +191,9 @@ def render(search: LayoutSearch, *, width: int = TEXT_WIDTH) -> Group:
 
 
 def _headline(search: LayoutSearch) -> str:
-    nodes = "1 node" if search.num_nodes == 1 else f"{search.num_nodes} nodes"
+    nodes = "1 node" if search.nodes == 1 else f"{search.nodes} nodes"
     return (
-        f"{search.model} on {search.num_devices} x {search.device} ({nodes}), {search.precision}, "
+        f"{search.model} on {search.gpus} x {search.device} ({nodes}), {search.precision}, "
         f"{search.stack}, {search.global_batch_size:,} samples per step"
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ def predict(request: Request, *, predictor: TrainedPredictor | None = None) -> P
         predictor: The trained predictor; None for the one that ships.
     """
     trained = predictor or shipped_predictor()
-    return predict_job(
+    answer = predict_job(
         request.resolve(),
         trained,
         length=RunLength(
@@ -58,6 +59,7 @@ def predict(request: Request, *, predictor: TrainedPredictor | None = None) -> P
         coverage=request.coverage,
         calibration=anchored(request, trained, _calibration(request.calibration)),
     )
+    return replace(answer, request=request.to_dict())
 
 
 def as_request(model: Any, options: Mapping[str, Any]) -> Request:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,7 @@ class NearestMeasurement:
 
     model: str
     device: str
-    num_devices: int
+    gpus: int
     precision: str
     global_batch_size: float
     stack: str
@@ -54,12 +55,12 @@ class Prediction:
 
     model: str
     device: str
-    num_devices: int
-    num_nodes: int
+    gpus: int
+    nodes: int
     precision: str
     stack: str
-    micro_batch_size: float
-    """Samples per device and forward pass (`batch_size` of the call)."""
+    batch_size: float
+    """Samples per device and forward pass."""
     global_batch_size: float
     """Samples per optimizer step over all devices."""
     step_time_s: float
@@ -85,6 +86,8 @@ class Prediction:
     """What the cost model says before the learned correction."""
     nearest_measurements: tuple[NearestMeasurement, ...] = ()
     """Most similar first."""
+    request: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """The fields of the request that was asked, as a job file holds them; empty where none was."""
     diagnostics: tuple[Diagnostic, ...] = ()
     """What was filled in because the request does not say it, and what to act on."""
 
@@ -168,17 +171,17 @@ def render_explanation(explanation: Mapping[str, Any]) -> Group:
 
 def _headline(predictions: Sequence[Prediction]) -> str:
     first = predictions[0]
-    nodes = "1 node" if first.num_nodes == 1 else f"{first.num_nodes} nodes"
+    nodes = "1 node" if first.nodes == 1 else f"{first.nodes} nodes"
     return (
-        f"{first.model} on {first.num_devices} x {first.device} ({nodes}), {first.stack}, "
-        f"batch {first.micro_batch_size:g} per device, {first.global_batch_size:g} per step"
+        f"{first.model} on {first.gpus} x {first.device} ({nodes}), {first.stack}, "
+        f"batch {first.batch_size:g} per device, {first.global_batch_size:g} per step"
     )
 
 
 def _labels(predictions: Sequence[Prediction]) -> list[str]:
     """What tells each prediction from the others: its precision, and whatever else differs."""
     fields = ["precision"]
-    for field in ("model", "device", "num_devices", "stack", "global_batch_size"):
+    for field in ("model", "device", "gpus", "stack", "global_batch_size"):
         if len({getattr(prediction, field) for prediction in predictions}) > 1:
             fields.append(field)
     return [" ".join(_label(getattr(prediction, field)) for field in fields) for prediction in predictions]
@@ -273,7 +276,7 @@ def _measurements_table(runs: Sequence[NearestMeasurement]) -> Table:
     )
     for run in runs:
         table.add_row(
-            f"{run.model}, {run.num_devices} x {run.device}",
+            f"{run.model}, {run.gpus} x {run.device}",
             run.precision,
             f"{run.global_batch_size:g}",
             run.stack,

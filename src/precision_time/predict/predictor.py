@@ -102,11 +102,11 @@ def predict_job(
     return Prediction(
         model=workload.name,
         device=device.name,
-        num_devices=job.cluster.num_devices,
-        num_nodes=job.cluster.num_nodes,
+        gpus=job.cluster.num_devices,
+        nodes=job.cluster.num_nodes,
         precision=job.precision.name,
         stack=job.stack.profile,
-        micro_batch_size=layout.micro_batch_size,
+        batch_size=layout.micro_batch_size,
         global_batch_size=layout.global_batch_size,
         step_time_s=step_time_s,
         terms=terms,
@@ -225,7 +225,7 @@ def nearest_measurements(table: JobTable, predictor: TrainedPredictor) -> tuple[
             NearestMeasurement(
                 model=run.model,
                 device=run.device,
-                num_devices=run.num_devices,
+                gpus=run.num_devices,
                 precision=run.precision,
                 global_batch_size=float(run.global_batch_size or 0.0),
                 stack=run.stack.profile,

@@ -63,6 +63,10 @@ class Request(RequestFields):
             }
         return {name: _plain(value) for name, value in fields.items()}
 
+    def to_dict(self) -> dict[str, Any]:
+        """`given`, ready for JSON: an object that only Python can pass is named by its type."""
+        return {name: _jsonable(value) for name, value in self.given().items()}
+
     def resolve(self, *, named_only: bool = False) -> Job:
         """The job, with every gap filled and listed in its diagnostics.
 
@@ -83,6 +87,14 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
     return str(value) if isinstance(value, Path) else value
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(name): _jsonable(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_jsonable(item) for item in value]
+    return value if value is None or isinstance(value, str | int | float) else type(value).__name__
 
 
 def _spelled(name: str, prefix: str) -> str:
