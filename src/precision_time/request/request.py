@@ -6,7 +6,7 @@ Keyword arguments, command-line options, job files, table rows and measured runs
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any, Self
@@ -67,6 +67,10 @@ class Request(RequestFields):
     def to_dict(self) -> dict[str, Any]:
         """`given`, ready for JSON: an object that only Python can pass is named by its type."""
         return {name: _jsonable(value) for name, value in self.given().items()}
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """What `repr` shows: the fields that were set."""
+        yield from self.given().items()
 
     def resolve(self, *, named_only: bool = False, workload: Workload | None = None) -> Job:
         """The job, with every gap filled and listed in its diagnostics.
