@@ -42,6 +42,7 @@ def answer_for(precision: str, batch_size: float) -> Prediction:
         memory_bytes_per_device=2e10,
         memory_terms={"activations": 2e10},
         fits=True,
+        device_memory_bytes=8e10,
         link_seconds={},
         analytical_step_time_s=0.24,
         diagnostics=(Diagnostic("extrapolation", Severity.WARNING, "said once"),),
@@ -173,6 +174,7 @@ SHAPE = {
     **dict.fromkeys(("terms", "memory_terms", "interval", "link_seconds", "request"), dict),
     **dict.fromkeys(("nearest_measurements", "diagnostics"), list),
     "fits": bool,
+    "device_memory_bytes": float,
 }
 RUN_SHAPE = {
     **dict.fromkeys(("model", "device", "precision", "stack", "source", "source_ref"), str),
@@ -201,3 +203,17 @@ def test_the_shape_of_a_real_answer_in_json(cli: Callable[..., Any], words: str)
         assert each["severity"] in ("assumption", "warning")
         assert each["code"] == each["code"].lower().replace(" ", "-")
         assert len(each["text"]) > 10
+
+
+def test_brief_is_one_line_for_each_answer(cli: Callable[..., Any], asked: list[Request]) -> None:
+    lines = cli("predict", "resnet50", "-p", "tf32,bf16-mixed", "--brief").out.splitlines()
+    assert [line.startswith("resnet50 on 8 x A100-SXM4-80GB, ") for line in lines] == [True, True]
+
+
+def test_why_explains_its_words_and_shows_all_that_was_assumed(cli: Callable[..., Any]) -> None:
+    words = ("predict", "resnet50", "-d", "A100", "-g", "8")
+    short, full = cli(*words).out, cli(*words, "--why").out
+    assert full.count("Assumed: ") > 3
+    assert short.count("Assumed: ") == 0
+    assert "Convolution kernels" in full
+    assert "Convolution kernels" not in short

@@ -41,6 +41,32 @@ class PrecisionComparison:
             "skipped": [asdict(each) for each in self.skipped],
         }
 
+    def plot(self, axes: Any = None) -> Any:
+        """The steps as bars side by side, with intervals; see `Prediction.plot`."""
+        from .plot import plot
+
+        return plot(self.predictions, axes=axes)
+
+    def __repr__(self) -> str:
+        """One line for each prediction; `str` is the page, `to_dict` has every field."""
+        from .page import in_one_line
+
+        lines = [f"  {in_one_line(each)}" for each in self.predictions]
+        left_out = f", {len(self.skipped)} left out" if self.skipped else ""
+        return "\n".join([f"<{type(self).__name__} of {len(lines)} predictions{left_out}:", *lines]) + ">"
+
+    def __str__(self) -> str:
+        """The page that `precision-time predict` prints."""
+        from .page import to_text
+
+        return to_text(self.predictions)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from .html import to_html
+
+        return to_html(self.predictions)
+
 
 @takes_request_fields(without=("precision",))
 def compare_precisions(

@@ -143,6 +143,7 @@ def _answer(
         memory_bytes_per_device=needed,
         memory_terms=memory,
         fits=needed <= device.memory_bytes,
+        device_memory_bytes=device.memory_bytes,
         link_seconds={axis: float(s[0]) for axis, s in costs.link_seconds.items() if s[0] > 0.0},
         analytical_step_time_s=float(times.jobs.analytical_s[0]),
         nearest_measurements=nearest,

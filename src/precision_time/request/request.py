@@ -14,6 +14,7 @@ from typing import Any, Self
 from pydantic import ValidationError
 
 from ..cost.job import Job
+from ..workload.workload import Workload
 from .resolve import job_of_request
 from .schema import ALIASES, LayoutOptions, RequestFields
 from .validation import config_error
@@ -67,11 +68,12 @@ class Request(RequestFields):
         """`given`, ready for JSON: an object that only Python can pass is named by its type."""
         return {name: _jsonable(value) for name, value in self.given().items()}
 
-    def resolve(self, *, named_only: bool = False) -> Job:
+    def resolve(self, *, named_only: bool = False, workload: Workload | None = None) -> Job:
         """The job, with every gap filled and listed in its diagnostics.
 
         Args:
             named_only: Take models from the catalogs only: nothing that data names is imported or run.
+            workload: What the model is, where it is known already.
 
         Raises:
             UnknownNameError: Model, device, precision or stack that no catalog holds.
@@ -79,7 +81,7 @@ class Request(RequestFields):
             LayoutError: Degrees that do not divide the devices or the model.
             CaptureError: A model that cannot be turned into an operator graph.
         """
-        return job_of_request(self, named_only=named_only)
+        return job_of_request(self, named_only=named_only, workload=workload)
 
 
 def _plain(value: Any) -> Any:
