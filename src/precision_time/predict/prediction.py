@@ -77,7 +77,7 @@ class Prediction:
     """What the cost model says before the learned correction."""
     nearest_measurements: tuple[NearestMeasurement, ...] = ()
     """Most similar first."""
-    request: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    request: Mapping[str, Any] = dataclasses.field(default_factory=dict, compare=False)
     """The fields of the request that was asked, as a job file holds them; empty where none was."""
     diagnostics: tuple[Diagnostic, ...] = ()
     """What was filled in because the request does not say it, and what to act on."""
