@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from precision_time.cli.main import load_command
-from precision_time.cli.request_options import requests_of
+from precision_time.cli.request_options import requests_in_words
 from precision_time.corpus.famous_runs import FamousRun, famous_runs
 from precision_time.errors import CorpusError
 from precision_time.request.request import Request
@@ -32,9 +31,7 @@ RUNS = famous_runs()
 
 
 def request_of(words: str) -> Request:
-    fields = dict(load_command("predict").make_context("predict", words.split()).params)
-    del fields["json_output"]
-    (request,) = requests_of(fields.pop("model"), fields)
+    (request,) = requests_in_words(words.split())
     return request
 
 

@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..corpus.measurement import Measurement
 from ..corpus.store import corpus_store
 from ..cost.input import feed_of
-from ..cost.job import Job, group_of_jobs
+from ..cost.job import Job
 from ..cost.roofline import peak_flops_per_s
-from ..cost.step import StepCosts, price
+from ..cost.step import StepCosts
 from ..cost.terms import DATA_STALL, EXPOSED_TERMS, HOST_STALL
 from ..diagnostics import Diagnostics
 from ..learn.artifact import TrainedPredictor
 from ..learn.calibration.calibration import WIDTH_COVERAGE, Calibration
 from ..learn.novelty import new_kinds
-from ..learn.serving import (
-    StepTimes,
-    at_least_alone,
-    at_least_the_smaller,
-    on_reference,
-    step_times,
-    with_smaller_batches,
-)
-from ..learn.table import JobTable, group_table
+from ..learn.serving import StepTimes, bounded_times, price_jobs
+from ..learn.table import JobTable
 from ..workload.graph import OpGraph
 from .prediction import Interval, NearestMeasurement, Prediction
 from .remedies import memory_of_job, suggest_fit
@@ -60,33 +54,61 @@ def predict_job(
     coverage: float = 0.9,
     calibration: Calibration | None = None,
 ) -> Prediction:
-    """The whole answer for one job.
+    """The whole answer for one job: `predict_jobs` for one."""
+    [answer] = predict_jobs([job], predictor, lengths=[length], coverages=[coverage], calibration=calibration)
+    return answer
+
+
+def predict_jobs(
+    jobs: Sequence[Job],
+    predictor: TrainedPredictor,
+    *,
+    lengths: Sequence[RunLength],
+    coverages: Sequence[float],
+    calibration: Calibration | None = None,
+) -> list[Prediction]:
+    """The whole answers for n jobs; what they share is priced and looked up once.
 
     Args:
-        job: What is predicted.
+        jobs: What is predicted; at least one.
         predictor: The trained predictor.
-        length: Dataset, epochs or steps of the run.
-        coverage: Probability that the interval holds, 0..1.
+        lengths: Dataset, epochs or steps of each run.
+        coverages: Probability that each interval holds, 0..1.
         calibration: The caller's own measured points; None for the predictor as it ships.
     """
-    if length.input_samples_per_s is not None:  # a known rate takes the place of the modeled feed
-        job = replace(job, stack=replace(job.stack, loader=""))
-    group = with_smaller_batches(group_of_jobs([job]))
-    costs = price(group)
-    reference = on_reference(job)
-    learned_on = None
-    if reference is not job:
-        measured_like = replace(group_of_jobs([reference]), micro_batch_size=group.micro_batch_size)
-        learned_on = group_table(measured_like, price(measured_like))
-    table = group_table(group, costs)
-    bounded = partial(_bounded_times, job, table, learned_on, predictor)
-    times = bounded(coverage)
-    found = Diagnostics([*job.diagnostics])
+    jobs = [  # a known rate takes the place of the modeled feed
+        job if length.input_samples_per_s is None else replace(job, stack=replace(job.stack, loader=""))
+        for job, length in zip(jobs, lengths, strict=True)
+    ]
+    priced = price_jobs(jobs)
+    times = shipped = bounded_times(priced, jobs, predictor, coverage=np.array(coverages))
     if calibration is not None:
-        shipped = times
         # The answer must not depend on the coverage asked.
-        times = calibration.apply(shipped, bounded(WIDTH_COVERAGE))
-        found.assume("calibration", *calibration.said(times, shipped, job.cluster.device.name))
+        times = calibration.apply(shipped, bounded_times(priced, jobs, predictor, coverage=WIDTH_COVERAGE))
+    nearest = nearest_measurements(times.jobs, predictor)
+    answers = []
+    for index, (job, length, coverage) in enumerate(zip(jobs, lengths, coverages, strict=True)):
+        found = Diagnostics([*job.diagnostics])
+        own = times.row(index)
+        if calibration is not None:
+            said = calibration.said(own, shipped.row(index), job.cluster.device.name)
+            found.assume("calibration", *said)
+        costs = priced.costs_of(index)
+        answers.append(_answer(job, costs, own, predictor, nearest[index], length, coverage, found))
+    return answers
+
+
+def _answer(
+    job: Job,
+    costs: StepCosts,
+    times: StepTimes,
+    predictor: TrainedPredictor,
+    nearest: tuple[NearestMeasurement, ...],
+    length: RunLength,
+    coverage: float,
+    found: Diagnostics,
+) -> Prediction:
+    """One answer from the priced and predicted job, arrays of shape (1,)."""
     fed_s = input_time_s(job, length)
     wait_s = max(fed_s - float(times.step_time_s[0]), 0.0)
     step_time_s = float(times.step_time_s[0]) + wait_s
@@ -102,11 +124,11 @@ def predict_job(
     return Prediction(
         model=workload.name,
         device=device.name,
-        num_devices=job.cluster.num_devices,
-        num_nodes=job.cluster.num_nodes,
+        gpus=job.cluster.num_devices,
+        nodes=job.cluster.num_nodes,
         precision=job.precision.name,
         stack=job.stack.profile,
-        micro_batch_size=layout.micro_batch_size,
+        batch_size=layout.micro_batch_size,
         global_batch_size=layout.global_batch_size,
         step_time_s=step_time_s,
         terms=terms,
@@ -121,23 +143,16 @@ def predict_job(
         memory_bytes_per_device=needed,
         memory_terms=memory,
         fits=needed <= device.memory_bytes,
+        device_memory_bytes=device.memory_bytes,
         link_seconds={axis: float(s[0]) for axis, s in costs.link_seconds.items() if s[0] > 0.0},
         analytical_step_time_s=float(times.jobs.analytical_s[0]),
-        nearest_measurements=nearest_measurements(times.jobs, predictor),
+        nearest_measurements=nearest,
         diagnostics=tuple(dict.fromkeys(found.items)),
         steps_per_epoch=run.steps_per_epoch,
         epoch_time_s=run.epoch_time_s,
         total_steps=run.total_steps,
         total_time_s=run.total_time_s,
     )
-
-
-def _bounded_times(
-    job: Job, table: JobTable, learned_on: JobTable | None, predictor: TrainedPredictor, coverage: float
-) -> StepTimes:
-    """The step time of a job, no shorter than with a smaller batch or on one device alone."""
-    times = at_least_the_smaller(step_times(table, predictor, coverage=coverage, reference=learned_on))
-    return at_least_alone(times, [job], predictor, coverage=coverage)
 
 
 def corrected_terms(costs: StepCosts, times: StepTimes) -> dict[str, float]:
@@ -203,12 +218,20 @@ def _forward_flops(graph: OpGraph) -> float:
     return graph.forward_flops
 
 
-def nearest_measurements(table: JobTable, predictor: TrainedPredictor) -> tuple[NearestMeasurement, ...]:
-    """The measured runs of the corpus nearest to the first job of `table`, best first."""
+def nearest_measurements(
+    table: JobTable, predictor: TrainedPredictor
+) -> list[tuple[NearestMeasurement, ...]]:
+    """The measured runs of the corpus nearest to each job of `table`, best first."""
+    found = predictor.measurements.runs.nearest(table, _SHOWN * 4)
+    return [_nearest_of(rows, similarity, predictor) for rows, similarity in zip(*found, strict=True)]
+
+
+def _nearest_of(
+    rows: NDArray[np.intp], similarity: NDArray[np.float64], predictor: TrainedPredictor
+) -> tuple[NearestMeasurement, ...]:
     index = predictor.measurements
-    rows, similarity = index.runs.nearest(table.take(np.zeros(1, dtype=np.intp)), _SHOWN * 4)
     shown: dict[tuple[object, ...], NearestMeasurement] = {}
-    for row, alike in zip(rows[0], similarity[0], strict=True):
+    for row, alike in zip(rows, similarity, strict=True):
         if alike < _LEAST_SIMILARITY or len(shown) == _SHOWN:
             break
         run = _measured_run(int(index.measurement_ids[row]))
@@ -220,21 +243,20 @@ def nearest_measurements(table: JobTable, predictor: TrainedPredictor) -> tuple[
             run.global_batch_size,
             run.stack.profile,
         )
-        shown.setdefault(
-            key,
-            NearestMeasurement(
-                model=run.model,
-                device=run.device,
-                num_devices=run.num_devices,
-                precision=run.precision,
-                global_batch_size=float(run.global_batch_size or 0.0),
-                stack=run.stack.profile,
-                measured_step_time_s=run.step_time_s,
-                predicted_step_time_s=float(index.predicted_s[row]),
-                similarity=float(alike),
-                source=run.source,
-                source_ref=run.source_ref,
-            ),
+        if key in shown:
+            continue
+        shown[key] = NearestMeasurement(
+            model=run.model,
+            device=run.device,
+            gpus=run.num_devices,
+            precision=run.precision,
+            global_batch_size=float(run.global_batch_size or 0.0),
+            stack=run.stack.profile,
+            measured_step_time_s=run.step_time_s,
+            predicted_step_time_s=float(index.predicted_s[row]),
+            similarity=float(alike),
+            source=run.source,
+            source_ref=run.source_ref,
         )
     return tuple(shown.values())
 

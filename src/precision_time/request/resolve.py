@@ -50,12 +50,15 @@ _FILE_SUFFIXES = (".json", ".onnx", ".pt2")
 _CLUSTER_FIELDS = {"device", "gpus", "nodes", "node_type", "intra_node", "inter_node", "custom"}
 
 
-def job_of_request(request: RequestFields, *, named_only: bool = False) -> Job:
+def job_of_request(
+    request: RequestFields, *, named_only: bool = False, workload: Workload | None = None
+) -> Job:
     """The job that a request describes.
 
     Args:
         request: Validated fields.
         named_only: Take models from the catalogs only: nothing that data names is imported or run.
+        workload: What the model is, where it is known already.
 
     Raises:
         UnknownNameError: Model, device, precision or stack that no catalog holds.
@@ -64,7 +67,7 @@ def job_of_request(request: RequestFields, *, named_only: bool = False) -> Job:
         CaptureError: A model that cannot be turned into an operator graph.
     """
     found = Diagnostics()
-    workload = workload_of(request, named_only=named_only)
+    workload = workload or workload_of(request, named_only=named_only)
     cluster = cluster_of(request, found)
     layout = layout_of(request.layout, workload, cluster.num_devices, found)
     stack = stack_of(request, workload.family, cluster.device, found)
