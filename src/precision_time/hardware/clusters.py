@@ -156,12 +156,15 @@ def _device(given: str | Device | None, said: _Said) -> Device:
 def _node_type(device: Device, said: _Said, num_devices: int, num_nodes: int | None) -> NodeType:
     """The node type; the stated one must hold devices of the same architecture.
 
-    Unstated, it is the usual one of the device, with more slots where so many are asked on one host.
+    Unstated, it is the usual one of the device, or the larger kind where a host shall hold more; one with the
+    most slots that are built only where the link inside is stated.
     """
     if said.node_type is None:
         usual = said.own.default_for(device) or default_node_type(device)
         per_host = num_devices if num_nodes is None else ceil(num_devices / num_nodes)
-        if not usual.devices < per_host <= usual.most_devices:
+        if per_host > usual.devices and usual.larger:
+            usual = get_node_type(usual.larger)
+        if said.intra_node is None or not usual.devices < per_host <= usual.most_devices:
             return usual
         said.assume(f"{per_host} devices on a node, where {usual.devices} are usual ({usual.name})")
         return replace(usual, devices=usual.most_devices)
@@ -171,8 +174,8 @@ def _node_type(device: Device, said: _Said, num_devices: int, num_nodes: int | N
         return node
     if get_device(node.device).arch != device.arch:
         raise CatalogError(
-            f"Node type {node.name} holds {node.device}, not {device.name}. To fix: name another node type, "
-            "leave it away, or give intra_node and inter_node instead."
+            f"Node type {node.name} holds {node.device}, not {device.name}. To fix: name another node_type, "
+            "leave it away, or state its links by intra_node and network."
         )
     return node
 
