@@ -97,7 +97,7 @@ def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
         import os
 
         os.utime(path, ns=(gb_per_s, gb_per_s))
-        assert load_custom(path).links["wire"].bandwidth_bytes_per_s == pytest.approx(gb_per_s * 1e9)
+        assert load_custom(path).links["wire"].per_device_bytes_per_s == pytest.approx(gb_per_s * 1e9)
 
 
 @pytest.mark.parametrize(

@@ -231,7 +231,9 @@ def _slice(name: str) -> tuple[str, int] | None:
 
 def _offered() -> tuple[str, ...]:
     aliases = load_toml("aliases.toml")
-    return (*_devices(), *aliases["alias"], *aliases["ambiguous"])
+    # A host can stand where a device is asked for (`words.py`).
+    hosts = load_toml("nodes.toml")["node"]
+    return (*_file()["device"], *aliases["alias"], *aliases["ambiguous"], *hosts)
 
 
 @lru_cache(maxsize=1)
