@@ -24,6 +24,8 @@ from ..learn.novelty import new_kinds
 from ..learn.serving import StepTimes, bounded_times, price_jobs
 from ..learn.table import JobTable
 from ..workload.graph import OpGraph
+from ..workload.method import Method
+from .method import method_seconds
 from .prediction import Interval, NearestMeasurement, Prediction
 from .remedies import memory_of_job, suggest_fit
 
@@ -31,8 +33,6 @@ _SHOWN = 3
 _BOUND_SHARE = 0.15
 """Share of a step from which what the device waits for is named as the bound."""
 _LEAST_SIMILARITY = 0.05
-_BACKWARD_FLOPS = 2.0
-"""Backward FLOPs relative to forward, the convention of model FLOPs utilization (PaLM, appendix B)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,12 +110,15 @@ def _answer(
 ) -> Prediction:
     """One answer from the priced and predicted job, arrays of shape (1,)."""
     fed_s = input_time_s(job, length)
-    wait_s = max(fed_s - float(times.step_time_s[0]), 0.0)
-    step_time_s = float(times.step_time_s[0]) + wait_s
+    update_s = float(times.step_time_s[0])
+    method_terms = method_seconds(job, update_s / float(times.jobs.analytical_s[0]))
+    busy_s = update_s + math.fsum(method_terms.values())
+    wait_s = max(fed_s - busy_s, 0.0)
+    step_time_s = busy_s + wait_s
     memory = memory_of_job(job)
     needed = sum(memory.values())
     run = run_times(job, length, step_time_s)
-    terms = corrected_terms(costs, times) | ({DATA_STALL: wait_s} if wait_s else {})
+    terms = corrected_terms(costs, times) | method_terms | ({DATA_STALL: wait_s} if wait_s else {})
     _name_bound(job, terms, step_time_s, found)
     _warn_of_weak_answer(job, new_kinds(times.corrected.novelty[0]), predictor, found)
     if needed > job.cluster.device.memory_bytes:
@@ -128,13 +131,14 @@ def _answer(
         nodes=job.cluster.num_nodes,
         precision=job.precision.name,
         stack=job.stack.profile,
-        batch_size=layout.micro_batch_size,
-        global_batch_size=layout.global_batch_size,
+        batch_size=layout.micro_batch_size / workload.rows_per_sample,
+        global_batch_size=layout.global_batch_size / workload.rows_per_sample,
         step_time_s=step_time_s,
         terms=terms,
         interval=Interval(
-            low_s=max(float(times.low_s[0]), fed_s),
-            high_s=max(float(times.high_s[0]), fed_s),
+            # The parts of a method are taken to be as uncertain as the update.
+            low_s=max(float(times.low_s[0]) * busy_s / update_s, fed_s),
+            high_s=max(float(times.high_s[0]) * busy_s / update_s, fed_s),
             coverage=coverage,
         ),
         throughput=layout.global_batch_size * workload.units_per_sample / step_time_s,
@@ -203,19 +207,33 @@ def _input_bound(job: Job) -> str:
 def model_flops_utilization(job: Job, step_time_s: float) -> float | None:
     """Useful FLOPs (forward and backward once) over the dense peak of the matmul type, 0..1.
 
-    None where the matmul type has no peak of its own on the device.
+    None where the matmul type has no peak of its own on the device. Reference: PaLM, appendix B (three times the
+    forward pass); gradients by frozen weights are not computed and not counted.
     """
     dtype, device = job.precision.matmul, job.cluster.device
-    forward_flops = _forward_flops(job.workload.graph)
-    if dtype.value not in device.peak_flops_per_s or forward_flops == 0.0:
+    sample_flops = _training_flops(job.workload.graph)
+    if dtype.value not in device.peak_flops_per_s or sample_flops == 0.0:
         return None
-    useful = (1.0 + _BACKWARD_FLOPS) * forward_flops * job.layout.global_batch_size
+    sample_flops += _flops_beside(job.workload.method)
+    useful = sample_flops * job.workload.real_share * job.layout.global_batch_size
     return useful / (step_time_s * job.cluster.num_devices * peak_flops_per_s(device, dtype))
 
 
+def _flops_beside(method: Method | None) -> float:
+    """Of what a method does beside the update, per row; FLOPs of generation are few in a long time."""
+    if method is None:
+        return 0.0
+    beside = math.fsum(_training_flops(graph) for _, graph in (*method.forward, *method.trained))
+    answers = method.generation
+    if answers is None:
+        return beside
+    prompt = _training_flops(answers.prompt) / answers.answers_per_prompt
+    return beside + prompt + _training_flops(answers.token) * answers.tokens
+
+
 @lru_cache(maxsize=512)
-def _forward_flops(graph: OpGraph) -> float:
-    return graph.forward_flops
+def _training_flops(graph: OpGraph) -> float:
+    return graph.training_flops
 
 
 def nearest_measurements(
@@ -313,7 +331,9 @@ def run_times(job: Job, length: RunLength, step_time_s: float) -> RunTimes:
     Evaluation, checkpoints and start-up are not in it.
     """
     samples = length.dataset_samples or job.workload.dataset_samples
-    steps_per_epoch = math.ceil(samples / job.layout.global_batch_size) if samples else None
+    rows_per_sample = job.workload.rows_per_sample / job.workload.samples_per_row
+    per_step = job.layout.global_batch_size / rows_per_sample
+    steps_per_epoch = math.ceil(samples / per_step) if samples else None
     total_steps = length.steps
     if total_steps is None and steps_per_epoch is not None:
         total_steps = math.ceil((length.epochs or 1.0) * steps_per_epoch)

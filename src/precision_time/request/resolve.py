@@ -34,10 +34,14 @@ from ..precision.policy import PrecisionPolicy
 from ..precision.support import check_support, natural_precision
 from ..workload.graph import OpClass, OpGraph
 from ..workload.hf_config import is_config_source
-from ..workload.resolve import check_named_in_data, load_workload
+from ..workload.resolve import check_named_in_data, load_workload, sizes_that_apply
+from ..workload.tuning import Adapter, with_adapter
 from ..workload.workload import Workload
 from .layout import layout_of, layout_remarks
+from .lengths import with_lengths
+from .method import check_group, say_method, with_method
 from .schema import RequestFields
+from .training import stated_adapter, with_frozen_parts
 
 DEFAULT_DEVICE = "A100-SXM4-80GB"
 _DEFAULT_BATCHES = (256, 128, 64, 32, 16, 8, 4, 2, 1)
@@ -81,6 +85,14 @@ def job_of_request(
         stragglers=request.stragglers,
     )
     job = _with_batch(job, request, found)
+    job = with_lengths(
+        job,
+        request,
+        lambda length: workload_of(request.model_copy(update={"seq_len": length}), named_only=named_only),
+        found,
+    )
+    check_group(job)
+    say_method(job, request, found)
     placed, warnings = layout_remarks(job.layout, workload, cluster)
     found.assume("placement", *placed)
     found.warn("layout", *warnings)
@@ -92,16 +104,29 @@ def job_of_request(
 
 
 def workload_of(request: RequestFields, *, named_only: bool = False) -> Workload:
-    """The workload of a known name, of a configuration, or of a model captured now."""
+    """The workload of a known name, of a configuration, or of a model captured now, and what of it is trained."""
+    adapter, said = stated_adapter(request)
+    workload = _model_of(request, adapter, named_only=named_only)
+    workload = with_frozen_parts(workload, request, adapter, said)
+
+    def load(**changes: Any) -> Workload:
+        plain = {"method": None, "reference": None, "teacher": None, "generate_tokens": None, "group_size": None}
+        return workload_of(request.model_copy(update={**plain, **changes}), named_only=named_only)
+
+    return with_method(workload, request, load)
+
+
+def _model_of(request: RequestFields, adapter: Adapter | None, *, named_only: bool) -> Workload:
     model = request.model
     catalog: dict[str, Any] = {
         "seq_len": request.seq_len,
         "image_size": request.image_size,
-        "sizes": request.sizes or None,
+        "sizes": {**request.sizes, **_sizes_with_a_field(request)} or None,
         "task": request.task,
         "dataset": request.dataset,
         "optimizer": request.optimizer,
         "strict": True,
+        "adapter": adapter,
     }
     if named_only:
         if not isinstance(model, Mapping):
@@ -120,9 +145,9 @@ def workload_of(request: RequestFields, *, named_only: bool = False) -> Workload
             try:
                 return load_workload(model, **catalog)
             except UnknownNameError as unknown:
-                return captured_workload(_capture_by_name(model, request, unknown), request)
+                return captured_workload(_capture_by_name(model, request, unknown), request, adapter)
     elif isinstance(model, OpGraph):
-        return captured_workload(model, request)
+        return captured_workload(model, request, adapter)
     from ..workload.capture.sources import capture_model
 
     graph = capture_model(
@@ -132,7 +157,25 @@ def workload_of(request: RequestFields, *, named_only: bool = False) -> Workload
         image_size=request.image_size,
         trust=request.trust,
     )
-    return captured_workload(graph, request)
+    return captured_workload(graph, request, adapter)
+
+
+def _sizes_with_a_field(request: RequestFields) -> dict[str, Any]:
+    """Sizes of a sample that are fields of a request.
+
+    Raises:
+        ConfigError: If the model does not have them.
+    """
+    sizes = {"frames": request.frames, "audio_seconds": request.audio_seconds}
+    sizes = {name: value for name, value in sizes.items() if value is not None}
+    if sizes and isinstance(request.model, str):
+        for name in sizes.keys() - sizes_that_apply(request.model, sizes).keys():
+            raise ConfigError(
+                f"{name}={sizes[name]} does not apply to {request.model}. The rule: frames are of video models "
+                "(wan2.1-1.3b ...), audio_seconds of models of raw audio (wav2vec2-base ...); Whisper pads all "
+                f"audio to 30 s. To fix: leave out {name}."
+            )
+    return sizes
 
 
 def _capture_by_name(name: str, request: RequestFields, unknown: UnknownNameError) -> OpGraph:
@@ -151,9 +194,18 @@ def _capture_by_name(name: str, request: RequestFields, unknown: UnknownNameErro
         raise unknown from None
 
 
-def captured_workload(graph: OpGraph, request: RequestFields) -> Workload:
+def captured_workload(
+    graph: OpGraph, request: RequestFields, adapter: Adapter | None = None
+) -> Workload:
     """A workload around the graph of a user's own model."""
     sequences = graph.seq_len is not None
+    for name, value in _sizes_with_a_field(request).items():
+        raise ConfigError(
+            f"{name}={value} does not apply to {graph.name}: a captured model has the size of its example input. "
+            f"To fix: leave out {name} and change the input."
+        )
+    if adapter is not None:
+        graph = with_adapter(graph, adapter)
     return Workload(
         name=graph.name,
         graph=graph,
@@ -381,9 +433,9 @@ def _with_batch(job: Job, request: RequestFields, found: Diagnostics) -> Job:
     batch_size = _stated_batch(job.layout, request)
     if batch_size is not None:
         return _sharded_if_needed(_batched(job, batch_size), request.layout.zero, found)
-    for candidate in _DEFAULT_BATCHES:
+    for candidate in _batches_of(job):
         trial = _sharded_if_needed(_batched(job, candidate), request.layout.zero, Diagnostics())
-        if _fits(trial) or candidate == _DEFAULT_BATCHES[-1]:
+        if _fits(trial):
             break
     fits = ", the largest that fits up to 256" if _fits(trial) else ", the smallest"
     found.assume("default-batch", f"Batch size not given: {candidate} per device{fits}.")
@@ -434,8 +486,21 @@ def _sharded_if_needed(job: Job, zero: int | None, found: Diagnostics) -> Job:
     return replace(job, layout=replace(job.layout, zero_stage=stage), precision=precision)
 
 
-def _batched(job: Job, micro_batch_size: float) -> Job:
-    return replace(job, layout=replace(job.layout, micro_batch_size=float(micro_batch_size)))
+def _batches_of(job: Job) -> tuple[int, ...]:
+    """Batches to try, which the answers to one prompt fill."""
+    method = job.workload.method
+    if method is None or method.generation is None:
+        return _DEFAULT_BATCHES
+    ranks = job.layout.dp * job.layout.num_micro_batches
+    whole = method.generation.answers_per_prompt
+    fitting = tuple(batch for batch in _DEFAULT_BATCHES if batch * ranks % whole == 0)
+    return fitting or (whole,)
+
+
+def _batched(job: Job, batch_size: float) -> Job:
+    """The job with so many samples per device, each of one row or more."""
+    rows = float(batch_size) * job.workload.rows_per_sample
+    return replace(job, layout=replace(job.layout, micro_batch_size=rows))
 
 
 def _fits(job: Job) -> bool:

@@ -274,6 +274,30 @@ class RequestFields(BaseModel):
     image_size: Annotated[
         Count | None, Option(help="Side of the images [pixels].", default="the model's")
     ] = None
+    frames: Annotated[Count | None, Option(help="Frames of a video.", default="the model's")] = None
+    audio_seconds: Annotated[
+        PositiveNumber | None, Option(help="Audio per sample [s].", default="the model's")
+    ] = None
+    mean_seq_len: Annotated[
+        PositiveNumber | None,
+        Option(help="Mean tokens of a sample, where samples are shorter than --seq-len.", default="--seq-len"),
+    ] = None
+    packing: Annotated[
+        bool | None,
+        Option(
+            help="Samples share a row of --seq-len tokens; without, they are padded to the longest of a batch.",
+            default="no",
+        ),
+    ] = None
+    padding_share: Annotated[
+        float | None,
+        NUMBER,
+        Field(ge=0.0, lt=1.0, allow_inf_nan=False),
+        Option(
+            help="Share of a batch's tokens that is padding, 0 to 1.",
+            default="by --mean-seq-len and the batch",
+        ),
+    ] = None
     sizes: Annotated[
         dict[str, Any],
         Option(
@@ -285,6 +309,43 @@ class RequestFields(BaseModel):
     task: Annotated[
         str, Option(help="What is trained where a model serves several tasks: squad-finetune, lora ...")
     ] = ""
+    adapter: Annotated[
+        Literal["lora", "qlora", "dora", "qdora"] | None,
+        WORD,
+        Option(help="Train low-rank factors beside a frozen base; qlora and qdora hold it in four bits."),
+    ] = None
+    lora_rank: Annotated[Count | None, Option(help="Rank of the factors.", default="8")] = None
+    lora_targets: Annotated[
+        ListText | None,
+        Option(
+            help="Linear layers with factors: q,k,v,o,gate,up,down, all-linear, or names such as q_proj.",
+            metavar="NAME,...",
+            default="q,v",
+        ),
+    ] = None
+    freeze: Annotated[
+        ListText | None,
+        Option(
+            help="Parts that are not trained: backbone, embeddings, encoder, layers:N (the first N), or "
+            "modules of your model with *.",
+            metavar="PART,...",
+        ),
+    ] = None
+    method: Annotated[
+        Literal["sft", "dpo", "reward", "distill", "grpo", "ppo"] | None,
+        WORD,
+        Option(help="Training method: what runs beside the update.", default="sft"),
+    ] = None
+    reference: Annotated[
+        str | None,
+        Option(help="Reference model of dpo, grpo and ppo.", complete="model", default="the model itself"),
+    ] = None
+    teacher: Annotated[str | None, Option(help="Teacher of distill.", complete="model")] = None
+    generate_tokens: Annotated[
+        Count | None,
+        Option(help="Tokens of an answer in grpo and ppo; --seq-len holds prompt and answer.", default="256"),
+    ] = None
+    group_size: Annotated[Count | None, Option(help="Answers per prompt in grpo.", default="8")] = None
     dataset: Annotated[
         str | None,
         Option(help="imagenet, squad1.1, coco2017 ...", default="the model's usual one", complete="dataset"),
