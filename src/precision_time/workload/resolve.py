@@ -46,7 +46,7 @@ _SELF_DESCRIBING = (
 )
 _LENGTHS = frozenset({"seq_len", "image_size"})
 """Sizes with an argument of their own: where a model has none, the answer says that they were left out."""
-_FILE_SUFFIXES = (".json", ".onnx", ".pt2")
+_FILE_SUFFIXES = (".json", ".onnx", ".pt2", ".py")
 _ADAPTED = re.compile(r"(?P<base>.+)-(?P<kind>q?lora)")
 _WITH_ADAPTERS = frozenset({"decoder", "vision-language"})
 

@@ -30,3 +30,5 @@ class Workload:
     """Samples per epoch; None where it is unknown."""
     assumptions: tuple[str, ...] = ()
     """What was assumed about the model because the caller left it open, in words."""
+    warnings: tuple[str, ...] = ()
+    """What of the model could not be seen, in words."""
