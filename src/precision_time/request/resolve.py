@@ -50,7 +50,11 @@ _SUPPORTED_AFTER_YEARS = 0.5
 """Software that supports a device well comes out this long after it."""
 _CONVOLUTIONS = (OpClass.CONV, OpClass.GROUPED_CONV, OpClass.DEPTHWISE_CONV)
 _TIMM_PREFIX = "timm:"
-_FILE_SUFFIXES = (".json", ".onnx", ".pt2")
+_FILE_SUFFIXES = (".json", ".onnx", ".pt2", ".py")
+_OF_MODULES = ("example_inputs", "inputs", "forward", "loss")
+_INSTALL_TO_CAPTURE = (
+    "More names (timm, Hugging Face) are known with torch: pip install 'precision-time[capture]'."
+)
 _CLUSTER_FIELDS = {"device", "gpus", "nodes", "node_type", "intra_node", "inter_node", "network", "custom"}
 
 
@@ -99,6 +103,7 @@ def job_of_request(
     _report_length(request, workload, found)
     first = Diagnostics()
     first.assume("model", *workload.assumptions)
+    first.warn("model", *workload.warnings)
     first.assume("cluster", *cluster.assumptions)
     return replace(job, diagnostics=(*first.items, *found.items))
 
@@ -128,6 +133,8 @@ def _model_of(request: RequestFields, adapter: Adapter | None, *, named_only: bo
         "strict": True,
         "adapter": adapter,
     }
+    if isinstance(model, OpGraph):
+        return captured_workload(model, request, adapter)
     if named_only:
         if not isinstance(model, Mapping):
             check_named_in_data(model)
@@ -135,7 +142,7 @@ def _model_of(request: RequestFields, adapter: Adapter | None, *, named_only: bo
         return load_workload(model, **catalog)
     if is_config_source(model):
         try:
-            return load_workload(model, **catalog)
+            return _known_workload(request, model, catalog)
         except (UnknownNameError, CaptureError):
             if isinstance(model, Mapping) or importlib.util.find_spec("torch") is None:
                 raise
@@ -143,21 +150,26 @@ def _model_of(request: RequestFields, adapter: Adapter | None, *, named_only: bo
         model = str(model).removeprefix(_TIMM_PREFIX)
         if not (":" in model or model.endswith(_FILE_SUFFIXES)):
             try:
-                return load_workload(model, **catalog)
+                return _known_workload(request, model, catalog)
             except UnknownNameError as unknown:
                 return captured_workload(_capture_by_name(model, request, unknown), request, adapter)
-    elif isinstance(model, OpGraph):
-        return captured_workload(model, request, adapter)
-    from ..workload.capture.sources import capture_model
+    return captured_workload(_captured(model, request), request, adapter)
 
-    graph = capture_model(
+
+def _captured(model: Any, request: RequestFields) -> OpGraph:
+    from ..workload.capture.remembered import capture_remembered
+
+    return capture_remembered(
         model,
         example_inputs=request.example_inputs,
+        inputs=tuple(request.inputs),
         seq_len=request.seq_len,
         image_size=request.image_size,
+        sizes=request.sizes,
+        forward=request.forward,
+        loss=request.loss,
         trust=request.trust,
     )
-    return captured_workload(graph, request, adapter)
 
 
 def _sizes_with_a_field(request: RequestFields) -> dict[str, Any]:
@@ -178,6 +190,22 @@ def _sizes_with_a_field(request: RequestFields) -> dict[str, Any]:
     return sizes
 
 
+def _known_workload(request: RequestFields, model: Any, catalog: Mapping[str, Any]) -> Workload:
+    """A model of the catalogs; what only a module has is refused.
+
+    Raises:
+        ConfigError: If the request states inputs, a method or a loss of it.
+    """
+    workload = load_workload(model, **catalog)
+    for name in _OF_MODULES:
+        if getattr(request, name) not in (None, []):
+            raise ConfigError(
+                f"{name} does not apply to {workload.name}, whose operators are known: only a "
+                f"module of your own (file.py, module:function, an nn.Module) has it. To fix: leave it out."
+            )
+    return workload
+
+
 def _capture_by_name(name: str, request: RequestFields, unknown: UnknownNameError) -> OpGraph:
     """A model that does not ship, captured if timm or transformers are installed and know it.
 
@@ -185,13 +213,13 @@ def _capture_by_name(name: str, request: RequestFields, unknown: UnknownNameErro
         UnknownNameError: `unknown`, if they are not or do not.
     """
     if importlib.util.find_spec("torch") is None:
-        raise unknown
-    from ..workload.capture.sources import capture_model
-
+        raise unknown.with_hint(_INSTALL_TO_CAPTURE)
     try:
-        return capture_model(name, seq_len=request.seq_len, image_size=request.image_size)
-    except (UnknownNameError, MissingExtraError):
+        return _captured(name, request)
+    except UnknownNameError:
         raise unknown from None
+    except MissingExtraError:
+        raise unknown.with_hint(_INSTALL_TO_CAPTURE) from None
 
 
 def captured_workload(
@@ -206,19 +234,22 @@ def captured_workload(
         )
     if adapter is not None:
         graph = with_adapter(graph, adapter)
+    optimizer = "adamw" if sequences else "momentum-sgd"
+    assumed = (
+        "" if request.optimizer else f"Optimizer not given: {optimizer} assumed, as usual for its inputs."
+    )
     return Workload(
         name=graph.name,
         graph=graph,
         family=family_of(graph),
         task=request.task,
-        optimizer=request.optimizer or ("adamw" if sequences else "momentum-sgd"),
+        optimizer=request.optimizer or optimizer,
         sample_unit="sequence" if sequences else "sample",
         units_per_sample=float(graph.seq_len or 1),
         throughput_unit="tokens/s" if sequences else "samples/s",
         dataset=request.dataset or "",
-        assumptions=()
-        if request.optimizer
-        else ("The optimizer was not given: assumed by the kind of input.",),
+        assumptions=tuple(filter(None, (*graph.notes.splitlines(), assumed))),
+        warnings=tuple(graph.warnings.splitlines()),
     )
 
 

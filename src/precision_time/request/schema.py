@@ -41,6 +41,8 @@ ALIASES: Mapping[str, str] = {
     "num_nodes": "nodes",
     "micro_batch_size": "batch_size",
     "batch_per_device": "batch_size",
+    "batch": "batch_size",
+    "input": "inputs",
     "global_batch": "global_batch_size",
     "dataset_samples": "samples",
     "timing_scope": "scope",
@@ -52,6 +54,11 @@ ALIASES: Mapping[str, str] = {
 STEP_TIME_S, SAMPLES_PER_S = "step_time_s", "samples_per_s"
 ANCHOR_TIMES = (STEP_TIME_S, SAMPLES_PER_S)
 """What an anchor says that was measured: seconds per step, or samples per second over all devices."""
+
+
+def _texts(given: Any) -> Any:
+    """One text stands for a list of one."""
+    return [given] if isinstance(given, str) else given
 
 
 def _anchors(given: Any) -> Any:
@@ -206,8 +213,9 @@ class RequestFields(BaseModel):
     model: Annotated[
         Any,
         Option(
-            help="A known name (`precision-time models`), a timm or Hugging Face name, module:function, a "
-            "config.json, an .onnx or .pt2 file, or a job file (.yaml, .toml, .json).",
+            help="A known name (`precision-time models`), a timm or Hugging Face name, your own model "
+            "(net.py, net.py:function, package.module:function), a config.json, an .onnx or "
+            ".pt2 file, or a job file (.yaml, .toml, .json).",
             complete="model",
         ),
     ]
@@ -453,6 +461,28 @@ class RequestFields(BaseModel):
     trust: Annotated[
         bool, Option(help="Load a .pt2 file, which can run code stored in it: only if you know who made it.")
     ] = False
+    inputs: Annotated[
+        list[str],
+        BeforeValidator(_texts),
+        Option(
+            help="One argument of your own module, such as ids:int64[B,512] with B for the batch; may be "
+            "repeated.",
+            flags=("--input",),
+            metavar="NAME:TYPE[SIZES]",
+            default="found out by trying",
+        ),
+    ] = []
+    forward: Annotated[
+        Any, Option(help="Method of your own module that a step calls.", metavar="NAME", default="forward")
+    ] = None
+    loss: Annotated[
+        Any,
+        Option(
+            help="Loss function of what your own module returns.",
+            metavar="MODULE:FUNCTION",
+            default="a loss that the module returns itself",
+        ),
+    ] = None
     example_inputs: Any = None
     """Inputs of an `nn.Module`."""
     cluster: InstanceOf[Cluster] | InstanceOf[ClusterResources] | None = None

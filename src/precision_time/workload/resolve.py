@@ -49,7 +49,7 @@ _SELF_DESCRIBING = (
 )
 _LENGTHS = frozenset({"seq_len", "image_size"})
 """Sizes with an argument of their own: where a model has none, the answer says that they were left out."""
-_FILE_SUFFIXES = (".json", ".onnx", ".pt2")
+_FILE_SUFFIXES = (".json", ".onnx", ".pt2", ".py")
 _ADAPTED = re.compile(r"(?P<base>.+)-(?P<kind>q?lora|q?dora)")
 _BY_TASK = frozenset({"decoder", "vision-language"})
 """Builders of models whose task may say that adapters are trained."""
