@@ -161,7 +161,8 @@ def simplicity(layout: Layout) -> tuple[float, ...]:
     return (
         sum(degree > 1 for degree in (layout.tp, layout.pp, layout.cp)),
         layout.offload is not Offload.NONE,
-        layout.virtual_pp > 1 or layout.schedule not in (PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.GPIPE),
+        layout.virtual_pp > 1
+        or layout.schedule not in (PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.GPIPE),
         layout.shard_size > 0,
         layout.zero_stage,
         not layout.reshard_after_forward,

@@ -10,21 +10,31 @@ from ..diagnostics import Diagnostics
 from ..errors import ConfigError
 from ..predict.api import as_request
 from ..ray_executor import open_executor
+from ..request.problem import Problem
 from ..request.request import Request
 from ..request.resolve import cluster_of, precision_of, stack_of, workload_of
 from ..request.schema import LayoutOptions, request_fields
 from ..request.signature import takes_request_fields
+from ..request.space import parse_fixed
 from ..request.usual_layout import usual_batch
 from ..workload.workload import Workload
-from ..request.problem import Problem
 from .result import LayoutSearch
 from .search import Progress, search_layouts
-from ..request.space import parse_fixed
 
 _OF_ONE_LAYOUT = frozenset(
     {
         *LayoutOptions.model_fields,
-        *("anchors", "batch_size", "calibration", "epochs", "input_rate", "samples", "scope", "steps", "tokens"),
+        *(
+            "anchors",
+            "batch_size",
+            "calibration",
+            "epochs",
+            "input_rate",
+            "samples",
+            "scope",
+            "steps",
+            "tokens",
+        ),
     }
 )
 SEARCHED_FIELDS = tuple(name for name, _ in request_fields() if name not in _OF_ONE_LAYOUT)

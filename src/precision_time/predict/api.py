@@ -50,9 +50,11 @@ def predict(request: Request, *, predictor: TrainedPredictor | None = None) -> P
         request.resolve(),
         trained,
         length=RunLength(
+            dataset=request.dataset,
             dataset_samples=request.samples,
             epochs=request.epochs,
             steps=request.steps,
+            tokens=request.tokens,
             input_samples_per_s=request.input_rate,
         ),
         coverage=request.coverage,

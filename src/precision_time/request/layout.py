@@ -74,11 +74,13 @@ def options_of(layout: Layout) -> dict[str, Any]:
         for name in (*_SAME, "stage_layers", "rank_order")
         if getattr(layout, name) != getattr(plain, name)
     }
+    usual = _schedule(LayoutOptions(virtual_pp=layout.virtual_pp))
+    if layout.pp > 1 or layout.schedule is not usual:
+        options["schedule"] = layout.schedule
     return options | {
         "zero": layout.zero_stage,
         "grad_accum": layout.num_micro_batches,
         "sequence_parallel": layout.sequence_parallel,
-        "schedule": layout.schedule,
         "checkpointing": f"{layout.checkpointing.value}:{share!r}" if partial else layout.checkpointing.value,
     }
 

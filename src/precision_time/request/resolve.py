@@ -37,6 +37,7 @@ from ..workload.graph import OpClass, OpGraph
 from ..workload.hf_config import is_config_source
 from ..workload.resolve import check_named_in_data, load_workload
 from ..workload.workload import Workload
+from .applies import check_applies
 from .layout import layout_of, layout_remarks, layout_words
 from .schema import RequestFields
 from .usual_layout import usual_batch, usual_layout
@@ -83,6 +84,7 @@ def job_of_request(request: RequestFields, *, named_only: bool = False) -> Job:
         stragglers=request.stragglers,
     )
     job = _with_batch(job, request, found)
+    check_applies(request, job, found)
     placed, warnings = layout_remarks(job.layout, workload, cluster)
     found.assume("placement", *placed)
     found.warn("layout", *warnings)
@@ -384,7 +386,7 @@ def _with_batch(job: Job, request: RequestFields, found: Diagnostics) -> Job:
         refused = error
         if asked is None or asked >= job.cluster.num_devices:
             raise
-    if plain is None or not _fits(plain) or _is_one_batch_in_a_pipeline(plain, request, asked):
+    if _is_open(request, asked) and (plain is None or job.layout.pp > 1 or not _fits(plain)):
         chosen = _chosen_layout(job, request, asked, found)
         if chosen is not None:
             return chosen
@@ -410,24 +412,26 @@ def _plain_job(job: Job, request: RequestFields, global_batch: float | None, fou
     return _sharded_if_needed(_batched(job, candidate), request.layout.zero, found)
 
 
-def _is_one_batch_in_a_pipeline(job: Job, request: RequestFields, global_batch: float | None) -> bool:
-    """Whether a whole global batch would go through a pipeline at once, though nobody said so."""
-    given = {"grad_accum"} & request.layout.model_fields_set
-    return job.layout.pp > 1 and global_batch is not None and request.batch_size is None and not given
+def _says_no_layout(request: RequestFields) -> bool:
+    return not request.layout.model_fields_set - _NOT_A_LAYOUT
+
+
+def _is_open(request: RequestFields, global_batch: float | None) -> bool:
+    """Whether a layout may be chosen: none is stated, or a global batch without how it is cut up."""
+    cut_up = request.batch_size is not None or "grad_accum" in request.layout.model_fields_set
+    return _says_no_layout(request) or (global_batch is not None and not cut_up)
 
 
 def _chosen_layout(
     job: Job, request: RequestFields, global_batch: float | None, found: Diagnostics
 ) -> Job | None:
-    """The job under the fastest usual layout that fits; None where none does or the request says it all.
+    """The job under the fastest usual layout that fits; None where none does.
 
     Of a request without a word about the layout all of it is open; else how a global batch is cut up,
     sharding and recomputation, as far as they are not stated.
     """
     stated = request.layout.model_fields_set
-    degrees = not stated - _NOT_A_LAYOUT
-    if not degrees and (global_batch is None or request.batch_size is not None or "grad_accum" in stated):
-        return None
+    degrees = _says_no_layout(request)
     said = Diagnostics()
     if global_batch is None and request.batch_size is not None:
         global_batch = request.batch_size * job.layout.dp
@@ -506,8 +510,8 @@ def _stated_batch(
         if whole and "grad_accum" not in request.layout.model_fields_set:
             found.assume(
                 "default-accumulation",
-                f"{steps:g} micro batches accumulated (--grad-accum {steps:g}): {global_batch_size:g} samples "
-                f"per step are {batch_size:g} x {layout.dp} replicas x {steps:g}.",
+                f"{steps:g} micro batches accumulated (--grad-accum {steps:g}): {global_batch_size:g} "
+                f"samples per step are {batch_size:g} x {layout.dp} replicas x {steps:g}.",
             )
             return batch_size, replace(layout, num_micro_batches=int(steps))
         accumulated = f", or grad_accum={steps:g}" if whole else ""
@@ -550,7 +554,17 @@ def _fits(job: Job) -> bool:
 
 
 def _report_length(request: RequestFields, workload: Workload, found: Diagnostics) -> None:
-    if request.steps is not None:
+    """What was assumed of the length of the run.
+
+    Raises:
+        ConfigError: Tokens of a model that takes none.
+    """
+    if request.tokens is not None and tokens_per_sample(workload) is None:
+        raise ConfigError(
+            f"tokens={request.tokens}: {workload.name} takes no tokens. To fix: steps=, or epochs= and "
+            "samples=."
+        )
+    if request.steps is not None or request.tokens is not None:
         return
     known = request.samples or workload.dataset_samples
     if request.samples is None and known:

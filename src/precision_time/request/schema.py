@@ -267,9 +267,9 @@ class RequestFields(BaseModel):
         BatchTokens | None,
         Option(help="The same in tokens, such as 4M (2^22): the nearest whole number of samples."),
     ] = None
-    seq_len: Annotated[
-        Count | None, Option(help="Tokens per sample; 8k is 8192.", default="the model's")
-    ] = None
+    seq_len: Annotated[Count | None, Option(help="Tokens per sample; 8k is 8192.", default="the model's")] = (
+        None
+    )
     image_size: Annotated[
         Count | None, Option(help="Side of the images [pixels].", default="the model's")
     ] = None
@@ -289,7 +289,8 @@ class RequestFields(BaseModel):
         Option(help="imagenet, squad1.1, coco2017 ...", default="the model's usual one", complete="dataset"),
     ] = None
     samples: Annotated[
-        LongCount | None, Option(help="Training samples per epoch, such as 1.28M.", default="those of --dataset")
+        LongCount | None,
+        Option(help="Training samples per epoch, such as 1.28M.", default="those of --dataset"),
     ] = None
     epochs: Annotated[PositiveNumber | None, Option(help="Length of the run in epochs.", default="1")] = None
     steps: Annotated[LongCount | None, Option(help="Length of the run in steps.", default="--epochs")] = None
@@ -421,7 +422,9 @@ class RequestFields(BaseModel):
             ConfigError: If two are.
         """
         for names, what in ((RUN_LENGTHS, "how long the run is"), (GLOBAL_BATCHES, "the global batch")):
-            given = [f"{name}={getattr(self, name):.15g}" for name in names if getattr(self, name) is not None]
+            given = [
+                f"{name}={getattr(self, name):.15g}" for name in names if getattr(self, name) is not None
+            ]
             if len(given) > 1:
                 raise ConfigError(f"{' and '.join(given)} both say {what}. To fix: give only one of them.")
         return self

@@ -135,7 +135,7 @@ def _usual(job: Job, shape: ModelShape, fixed: Fixed, degrees: bool) -> Iterator
     most = _MOST_CONTEXT_RANKS if heads and tokens > _LONG_TOKENS else 1
     usual["cp"] = powers_of_two(min(tokens // _TOKENS_PER_RANK, most))
     if experts:
-        domains = (1, job.cluster.devices_per_node, _MOST_EXPERT_RANKS)
+        domains = (1, int(job.cluster.devices_per_node), _MOST_EXPERT_RANKS)
         usual["ep"] = tuple(sorted({math.gcd(experts, powers_of_two(min(experts, n))[-1]) for n in domains}))
         usual["expert_tp"] = (1,)
     yield {**usual, "pp": (1,), "zero_stage": (0, 1, 3), **fixed}
