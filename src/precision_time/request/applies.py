@@ -8,6 +8,7 @@ does not have) is an error that names what would apply; what changes nothing bec
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..cost.input import SYNTHETIC, feed_of
@@ -20,6 +21,7 @@ from ..workload.resolve import load_workload
 from ..workload.workload import Workload
 from .schema import RequestFields
 
+_CODE = (".py", ".onnx", ".pt2", ".json")
 _CONVOLUTIONS = frozenset({OpClass.CONV, OpClass.GROUPED_CONV, OpClass.DEPTHWISE_CONV})
 
 
@@ -55,8 +57,15 @@ def of_model(request: RequestFields, workload: Workload) -> Iterator[_Remark]:
             yield _Remark(field, f"{name} takes no {what}.{fits} To fix: leave it out.")
     if request.unpadded_sequences and graph.seq_len is None:
         yield _Remark("unpadded_sequences", f"{name} takes no sequences. To fix: leave it out.")
-    if request.example_inputs is not None and isinstance(request.model, str | OpGraph | Mapping):
-        yield _Remark("example_inputs", f"{name} is known by its name or graph; they are for an nn.Module.")
+    if request.example_inputs is not None and _is_known(request.model):
+        yield _Remark("example_inputs", f"{name} is known by its name. To fix: leave it out.")
+
+
+def _is_known(model: Any) -> bool:
+    """Whether a model is a name of the catalogs or a graph, not code or a file that is captured now."""
+    if isinstance(model, str):
+        return ":" not in model and Path(model).suffix not in _CODE
+    return isinstance(model, OpGraph | Mapping)
 
 
 def length_applies(request: RequestFields, field: str, graph: OpGraph) -> bool:
