@@ -23,6 +23,7 @@ from ..learn.calibration.calibration import WIDTH_COVERAGE, Calibration
 from ..learn.novelty import new_kinds
 from ..learn.serving import StepTimes, bounded_times, price_jobs
 from ..learn.table import JobTable
+from ..request.resolve import tokens_per_sample
 from ..workload.graph import OpGraph
 from ..workload.method import Method
 from .method import method_seconds
@@ -33,15 +34,19 @@ _SHOWN = 3
 _BOUND_SHARE = 0.15
 """Share of a step from which what the device waits for is named as the bound."""
 _LEAST_SIMILARITY = 0.05
+_SECONDS_PER_HOUR = 3600.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunLength:
     """How long the run is, in what the caller knows."""
 
+    dataset: str | None = None
+    """As the request names it."""
     dataset_samples: int | None = None
     epochs: float | None = None
     steps: int | None = None
+    tokens: int | None = None
     input_samples_per_s: float | None = None
     """What the input pipeline delivers over all devices; None where it keeps up."""
 
@@ -117,7 +122,14 @@ def _answer(
     step_time_s = busy_s + wait_s
     memory = memory_of_job(job)
     needed = sum(memory.values())
+    interval = Interval(
+        # The parts of a method are taken to be as uncertain as the update.
+        low_s=max(float(times.low_s[0]) * busy_s / update_s, fed_s),
+        high_s=max(float(times.high_s[0]) * busy_s / update_s, fed_s),
+        coverage=coverage,
+    )
     run = run_times(job, length, step_time_s)
+    _report_run(run, length, found)
     terms = corrected_terms(costs, times) | method_terms | ({DATA_STALL: wait_s} if wait_s else {})
     _name_bound(job, terms, step_time_s, found)
     _warn_of_weak_answer(job, new_kinds(times.corrected.novelty[0]), predictor, found)
@@ -135,12 +147,7 @@ def _answer(
         global_batch_size=layout.global_batch_size / workload.rows_per_sample,
         step_time_s=step_time_s,
         terms=terms,
-        interval=Interval(
-            # The parts of a method are taken to be as uncertain as the update.
-            low_s=max(float(times.low_s[0]) * busy_s / update_s, fed_s),
-            high_s=max(float(times.high_s[0]) * busy_s / update_s, fed_s),
-            coverage=coverage,
-        ),
+        interval=interval,
         throughput=layout.global_batch_size * workload.units_per_sample / step_time_s,
         throughput_unit=workload.throughput_unit,
         mfu=model_flops_utilization(job, step_time_s),
@@ -156,6 +163,11 @@ def _answer(
         epoch_time_s=run.epoch_time_s,
         total_steps=run.total_steps,
         total_time_s=run.total_time_s,
+        total_interval=None if run.total_steps is None else run_interval(interval, run.total_steps),
+        device_hours=None
+        if run.total_time_s is None
+        else run.total_time_s * job.cluster.num_devices / _SECONDS_PER_HOUR,
+        total_time_missing=run.missing,
     )
 
 
@@ -323,6 +335,8 @@ class RunTimes:
     epoch_time_s: float | None
     total_steps: int | None
     total_time_s: float | None
+    missing: str = ""
+    """Why there is no time of the run, and what to give; empty where there is one."""
 
 
 def run_times(job: Job, length: RunLength, step_time_s: float) -> RunTimes:
@@ -332,14 +346,58 @@ def run_times(job: Job, length: RunLength, step_time_s: float) -> RunTimes:
     """
     samples = length.dataset_samples or job.workload.dataset_samples
     rows_per_sample = job.workload.rows_per_sample / job.workload.samples_per_row
-    per_step = job.layout.global_batch_size / rows_per_sample
-    steps_per_epoch = math.ceil(samples / per_step) if samples else None
+    batch, tokens = job.layout.global_batch_size, tokens_per_sample(job.workload)
+    steps_per_epoch = math.ceil(samples * rows_per_sample / batch) if samples else None
     total_steps = length.steps
-    if total_steps is None and steps_per_epoch is not None:
+    if length.tokens is not None and tokens is not None:
+        total_steps = math.ceil(length.tokens / (batch * tokens))
+    elif total_steps is None and steps_per_epoch is not None:
         total_steps = math.ceil((length.epochs or 1.0) * steps_per_epoch)
     return RunTimes(
         steps_per_epoch=steps_per_epoch,
         epoch_time_s=None if steps_per_epoch is None else steps_per_epoch * step_time_s,
         total_steps=total_steps,
         total_time_s=None if total_steps is None else total_steps * step_time_s,
+        missing=_missing_length(length, tokens is not None) if total_steps is None else "",
     )
+
+
+def _missing_length(length: RunLength, has_tokens: bool) -> str:
+    """Why a run has no time."""
+    others = "tokens= or steps=" if has_tokens else "steps="
+    if length.dataset is not None:
+        asked = f"How many samples per epoch? The dataset {length.dataset!r} is not known."
+    elif length.epochs is not None:
+        asked = "How many samples per epoch? Neither they nor a known dataset are given."
+    else:
+        return f"No time of the run: its length is not given. To fix: give {others}, or samples= per epoch."
+    return f"No time of the run. {asked} To fix: give samples= per epoch, or instead of epochs {others}."
+
+
+def _report_run(run: RunTimes, length: RunLength, found: Diagnostics) -> None:
+    """What the time of the run leaves out, or why there is none."""
+    if run.total_steps is not None:
+        found.assume(
+            "run-time",
+            f"The run is {run.total_steps:,} steps; evaluation, checkpoints and start-up are not included.",
+        )
+        if length.dataset is not None and run.steps_per_epoch is None:
+            found.warn(
+                "run-time",
+                f"No time of an epoch: the dataset {length.dataset!r} is not known. To fix: give samples=.",
+            )
+    elif length.dataset is not None or length.epochs is not None:
+        found.warn("run-time", run.missing)
+    else:
+        found.assume("run-time", run.missing)
+
+
+def run_interval(interval: Interval, steps: int) -> Interval:
+    """The interval of a run of so many steps: that of a step times their number.
+
+    The interval of a step is of the mean step of a run, not of a single one: the measured times that it was
+    fitted to are means over a run's steps already, so that the scatter from step to step is not in it. What
+    is in it, the error of the model and how runs of one configuration differ (other hosts, other days),
+    stays the same in all steps of a run and does not average out.
+    """
+    return Interval(low_s=interval.low_s * steps, high_s=interval.high_s * steps, coverage=interval.coverage)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, model_validator
 from pydantic.fields import FieldInfo
@@ -24,6 +24,7 @@ from .fields import (
     NUMBER,
     WORD,
     BatchSize,
+    BatchTokens,
     Count,
     ListText,
     LongCount,
@@ -49,8 +50,15 @@ ALIASES: Mapping[str, str] = {
     "system": "node_type",
     "zero_stage": "zero",
     "num_micro_batches": "grad_accum",
+    "num_samples": "samples",
+    "num_epochs": "epochs",
+    "max_steps": "steps",
+    "train_tokens": "tokens",
 }
 """Names of the same quantities in answers and in measurement tables."""
+RUN_LENGTHS = ("steps", "epochs", "tokens")
+GLOBAL_BATCHES = ("global_batch_size", "global_batch_tokens")
+"""Fields of which a request has one at most."""
 STEP_TIME_S, SAMPLES_PER_S = "step_time_s", "samples_per_s"
 ANCHOR_TIMES = (STEP_TIME_S, SAMPLES_PER_S)
 """What an anchor says that was measured: seconds per step, or samples per second over all devices."""
@@ -278,7 +286,13 @@ class RequestFields(BaseModel):
     global_batch_size: Annotated[
         BatchSize | None, Option(help="Samples per optimizer step over all devices.", default="--batch-size")
     ] = None
-    seq_len: Annotated[Count | None, Option(help="Tokens per sample.", default="the model's")] = None
+    global_batch_tokens: Annotated[
+        BatchTokens | None,
+        Option(help="The same in tokens, such as 4M (2^22): the nearest whole number of samples."),
+    ] = None
+    seq_len: Annotated[Count | None, Option(help="Tokens per sample; 8k is 8192.", default="the model's")] = (
+        None
+    )
     image_size: Annotated[
         Count | None, Option(help="Side of the images [pixels].", default="the model's")
     ] = None
@@ -359,10 +373,14 @@ class RequestFields(BaseModel):
         Option(help="imagenet, squad1.1, coco2017 ...", default="the model's usual one", complete="dataset"),
     ] = None
     samples: Annotated[
-        LongCount | None, Option(help="Training samples per epoch.", default="those of --dataset")
+        LongCount | None,
+        Option(help="Training samples per epoch, such as 1.28M.", default="those of --dataset"),
     ] = None
     epochs: Annotated[PositiveNumber | None, Option(help="Length of the run in epochs.", default="1")] = None
     steps: Annotated[LongCount | None, Option(help="Length of the run in steps.", default="--epochs")] = None
+    tokens: Annotated[
+        LongCount | None, Option(help="Length of the run in tokens, such as 300B.", default="--epochs")
+    ] = None
     optimizer: Annotated[str | None, Option(help="sgd, adamw, lamb ...", default="the model's usual one")] = (
         None
     )
@@ -502,6 +520,21 @@ class RequestFields(BaseModel):
             outer = {name: flat.pop(name) for name in tuple(flat) if name in LayoutOptions.model_fields}
             layout = {**inner, **outer}
         return {**flat, "layout": layout}
+
+    @model_validator(mode="after")
+    def _agreeing(self) -> Self:
+        """Of fields that say the same in other words, only one is given.
+
+        Raises:
+            ConfigError: If two are.
+        """
+        for names, what in ((RUN_LENGTHS, "how long the run is"), (GLOBAL_BATCHES, "the global batch")):
+            given = [
+                f"{name}={getattr(self, name):.15g}" for name in names if getattr(self, name) is not None
+            ]
+            if len(given) > 1:
+                raise ConfigError(f"{' and '.join(given)} both say {what}. To fix: give only one of them.")
+        return self
 
 
 def request_fields() -> Iterator[tuple[str, FieldInfo]]:
