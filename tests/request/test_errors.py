@@ -24,6 +24,7 @@ BROKEN: dict[str, tuple[Any, str]] = {
     "padding_share": (1.0, "below 1"),
     "adapter": ("lokr", "one of lora, qlora, dora or qdora"),
     "method": ("kto", "one of sft, dpo, reward, distill, grpo or ppo"),
+    **dict.fromkeys(("tokens", "global_batch_tokens"), COUNT),
     **dict.fromkeys(("tp", "pp", "cp", "ep", "expert_tp", "virtual_pp", "grad_accum"), COUNT),
     **dict.fromkeys(("batch_size", "global_batch_size", "epochs", "software", "input_rate"), POSITIVE),
     **dict.fromkeys(("shard_size", "prefetch", "expert_nodes"), (-1, "a whole number of at least 0")),

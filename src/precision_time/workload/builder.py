@@ -51,6 +51,7 @@ class GraphBuilder:
         self._segments = 0
         self._train = True
         self._share = False
+        self._scales = True
         self._params = 0.0
         self._trainable = 0.0
         self._tensors = 0
@@ -79,6 +80,10 @@ class GraphBuilder:
     def shared(self, on: bool = True) -> AbstractContextManager[None]:
         """Parameters used inside were counted before (layers that share their weights)."""
         return self._set("_share", self._share or on)
+
+    def once(self) -> AbstractContextManager[None]:
+        """Operators inside run once a step, whatever the batch (what positions alone decide)."""
+        return self._set("_scales", False)
 
     def carry(self, x: Tensor, *, grad: bool | None = None) -> Tensor:
         """`x` as it enters a repeated block: every repeat keeps its own copy and may need its gradient."""
@@ -143,7 +148,7 @@ class GraphBuilder:
                 else 0.0,
                 repeat=self._repeat,
                 segment=self._segment,
-                **fields,
+                **({"scales_with_batch": self._scales} | fields),
             )
         )
         return Tensor(index, rows, width, grad_out)

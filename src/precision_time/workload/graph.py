@@ -139,6 +139,9 @@ class OpGraph:
     seq_len: int | None = None
     """Tokens per sample the graph was built for, where the model takes sequences."""
     notes: str = ""
+    """What was assumed while it was captured, a line each."""
+    warnings: str = ""
+    """What the capture could not see, a line each."""
     packed_params: float = 0.0
     """Of `params`, those held in four bits (QLoRA); `packing.PACKED_BYTES` each instead of the policy's."""
 
@@ -234,7 +237,7 @@ def graph_from_json(data: Mapping[str, Any]) -> OpGraph:
             body["op_class"] = OpClass(body["op_class"])
             inputs = tuple(-1 if offset < 0 else index - offset for offset in offsets)
             nodes.append(Node(inputs=inputs, **body))
-        facts = {"packed_params": 0.0, **data}  # graphs of earlier versions lack it
+        facts = {"packed_params": 0.0, "warnings": "", **data}  # graphs of earlier versions lack it
         return OpGraph(nodes=tuple(nodes), **{name: facts[name] for name in _GRAPH_FIELDS})
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise CaptureError(

@@ -41,6 +41,8 @@ class Workload:
     """What runs beside the update; None for plain training."""
     assumptions: tuple[str, ...] = ()
     """What was assumed about the model because the caller left it open, in words."""
+    warnings: tuple[str, ...] = ()
+    """What of the model could not be seen, in words."""
 
     @property
     def rows_per_sample(self) -> int:
