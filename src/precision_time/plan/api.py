@@ -11,6 +11,7 @@ from ..errors import ConfigError
 from ..predict.api import as_request
 from ..ray_executor import open_executor
 from ..request.lengths import check_full_rows
+from ..request.method import degrees_of_method
 from ..request.problem import Problem
 from ..request.request import Request
 from ..request.resolve import cluster_of, precision_of, stack_of, workload_of
@@ -83,9 +84,11 @@ def find_layouts(
     request = as_request(model, options)
     if "gpus" not in request.model_fields_set:
         request = request.with_(gpus=DEFAULT_GPUS)
+    problem = _problem(request)
+    fixed = {**degrees_of_method(problem.workload), **fixed}
     with open_executor(ray, workers) as over:
         return search_layouts(
-            _problem(request), fixed=fixed, top=top, over=over, coverage=request.coverage, progress=progress
+            problem, fixed=fixed, top=top, over=over, coverage=request.coverage, progress=progress
         )
 
 

@@ -16,6 +16,7 @@ from ..workload.workload import Workload
 from .schema import RequestFields
 
 _FULLY_SHARDED = 3
+_ALONE = "packing changes nothing without the mean length of samples. To fix: give mean_seq_len."
 _GRID = 4096
 """Points of the integral over lengths."""
 
@@ -57,6 +58,7 @@ def with_lengths(
     padding = request.padding_share
     if padding is None:
         if mean is None:
+            found.warn("no-effect", _ALONE)
             return job
         row = longest_of(mean, longest, _padded_together(job))
         said = (
@@ -110,7 +112,10 @@ def _packed(job: Job, request: RequestFields, longest: float, found: Diagnostics
             f"padding_share={request.padding_share:g} and packing contradict each other: packed rows have no "
             "padding. To fix: leave out one of them."
         )
-    together = longest / (request.mean_seq_len or longest)
+    if request.mean_seq_len is None:
+        found.warn("no-effect", _ALONE)
+        return job
+    together = longest / request.mean_seq_len
     found.assume(
         "lengths",
         f"Lengths: packed, {together:.3g} samples in a row of {longest:g} tokens without padding; attention "

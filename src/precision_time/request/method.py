@@ -197,6 +197,12 @@ def _generation(workload: Workload, request: RequestFields, load: Load) -> Gener
     )
 
 
+def degrees_of_method(workload: Workload) -> dict[str, tuple[int, ...]]:
+    """Degrees that a method leaves no choice of: what generates has no pipeline and whole sequences."""
+    method = workload.method
+    return {} if method is None or method.generation is None else {"pp": (1,), "cp": (1,)}
+
+
 def check_group(job: Job) -> None:
     """Refuse groups of answers that do not fill the batch.
 

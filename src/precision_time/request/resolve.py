@@ -41,7 +41,7 @@ from ..workload.workload import Workload
 from .applies import check_applies
 from .layout import layout_of, layout_remarks, layout_words
 from .lengths import with_lengths
-from .method import check_group, say_method, with_method
+from .method import check_group, degrees_of_method, say_method, with_method
 from .schema import RequestFields
 from .training import stated_adapter, with_frozen_parts
 from .usual_layout import usual_batch, usual_layout
@@ -542,9 +542,11 @@ def _chosen_layout(
         said.assume("default-batch", f"Global batch not given: {global_batch:,.0f} samples per step assumed.")
     fixed = {_FIELD_OF.get(name, name): (getattr(job.layout, _FIELD_OF.get(name, name)),)
              for name in stated - {"uneven"}}  # fmt: skip
+    rows = job.workload.rows_per_sample
     if request.batch_size is not None:
-        fixed["micro_batch_size"] = (request.batch_size,)
-    choice = usual_layout(job, global_batch, fixed, degrees=degrees)
+        fixed["micro_batch_size"] = (request.batch_size * rows,)
+    fixed = {**degrees_of_method(job.workload), **fixed}
+    choice = usual_layout(job, global_batch * rows, fixed, degrees=degrees)
     if choice is None:
         return None
     layout = choice.layout
