@@ -159,13 +159,15 @@ def _answer(prediction: Prediction) -> str:
 
 
 def _length(prediction: Prediction) -> str:
-    """Epoch and run, as far as they are known."""
-    steps, total_s = prediction.total_steps, prediction.total_time_s
+    """Epoch or run, as far as they are known."""
+    steps, total_s, interval = prediction.total_steps, prediction.total_time_s, prediction.total_interval
     if steps is None or total_s is None:
         return ""
-    if steps == prediction.steps_per_epoch:
-        return f"; an epoch of {steps:,} steps takes {format_duration(total_s)}"
-    return f"; the run of {steps:,} steps takes {format_duration(total_s)}"
+    what = "an epoch" if steps == prediction.steps_per_epoch else "the run"
+    within = f" ({range_of(interval.low_s, interval.high_s)})" if interval is not None else ""
+    hours = prediction.device_hours
+    devices = f", {grouped(hours)} device-hours" if hours is not None and hours >= 1.0 else ""
+    return f"; {what} of {steps:,} steps takes {format_duration(total_s)}{within}{devices}"
 
 
 def _interval(prediction: Prediction) -> str:
@@ -181,7 +183,8 @@ def range_of(low_s: float, high_s: float) -> str:
     """
     low, high = format_duration(low_s), format_duration(high_s)
     number, _, unit = low.partition(" ")
-    return f"{number} - {high}" if unit == high.partition(" ")[2] else f"{low} - {high}"
+    shared = " " not in unit and unit == high.partition(" ")[2]
+    return f"{number} - {high}" if shared else f"{low} - {high}"
 
 
 def _throughput(prediction: Prediction) -> str:
