@@ -39,7 +39,7 @@ _TOGETHER = {
     "batch_size": ("global_batch_size",),
     "global_batch_size": ("batch_size",),
     "gpus": ("nodes", "cluster"),
-    "device": ("node_type", "intra_node", "inter_node", "cluster"),
+    "device": ("node_type", "intra_node", "inter_node", "network", "cluster"),
 }
 """Fields that an anchor does not take over from the request where it names another."""
 _NOT_OF_A_STEP = ("anchors", "calibration", "samples", "epochs", "steps", "input_rate", "coverage")

@@ -47,7 +47,7 @@ _SUPPORTED_AFTER_YEARS = 0.5
 _CONVOLUTIONS = (OpClass.CONV, OpClass.GROUPED_CONV, OpClass.DEPTHWISE_CONV)
 _TIMM_PREFIX = "timm:"
 _FILE_SUFFIXES = (".json", ".onnx", ".pt2")
-_CLUSTER_FIELDS = {"device", "gpus", "nodes", "node_type", "intra_node", "inter_node", "custom"}
+_CLUSTER_FIELDS = {"device", "gpus", "nodes", "node_type", "intra_node", "inter_node", "network", "custom"}
 
 
 def job_of_request(
@@ -211,8 +211,12 @@ def cluster_of(request: RequestFields, found: Diagnostics) -> Cluster:
     gpus = request.gpus
     if device is not None and "gpus" not in request.model_fields_set:
         gpus = devices_in_name(device) or gpus
-    named = (device, gpus, request.nodes, request.node_type, request.intra_node, request.inter_node)
-    return _catalog_cluster(*named) if request.custom is None else _cluster(*named, request.custom)
+    links = (request.intra_node, request.inter_node, request.network)
+    named = (device, gpus, request.nodes, request.node_type, *links)
+    cluster = _catalog_cluster(*named) if request.custom is None else _cluster(*named, request.custom)
+    if cluster.num_nodes == 1 and (stated := request.network or request.inter_node) and stated != "none":
+        found.warn("network", f"The network {stated!r} is not used: the devices are on one node.")
+    return cluster
 
 
 @lru_cache(maxsize=256)
@@ -227,6 +231,7 @@ def _cluster(
     node_type: str | None,
     intra_node: str | None,
     inter_node: str | None,
+    network: str | None,
     custom: Path | None = None,
 ) -> Cluster:
     return get_cluster(
@@ -236,6 +241,7 @@ def _cluster(
         node_type=node_type,
         intra_node=intra_node,
         inter_node=inter_node,
+        network=network,
         custom=custom,
     )
 
@@ -292,7 +298,7 @@ def stack_of(request: RequestFields, family: str, device: Device, found: Diagnos
     Versions are of the year that the request says, else the usual ones of the stack, but never older than
     what first supports the device.
     """
-    profile = stack_profile(request.stack, request.framework, family, device.vendor)
+    profile = stack_profile(request.stack, request.framework, family, device)
     if request.stack is None and request.framework is None:
         found.assume(
             "default-stack", f"Software not given: {profile.name} assumed (`precision-time stacks`)."
@@ -350,15 +356,19 @@ def _check_attention(attention: str | None, device: Device) -> None:
         )
 
 
-def stack_profile(stack: str | None, framework: str | None, family: str, vendor: str = "") -> StackProfile:
-    """The profile of a stack that is named, else of a framework, else of a vendor and a family of models.
+def stack_profile(
+    stack: str | None, framework: str | None, family: str, device: Device | None = None
+) -> StackProfile:
+    """The profile of a stack that is named, else of a framework, else of a device and a family of models.
 
     Raises:
         UnknownNameError: If no such stack or framework is known.
     """
     if stack is not None:
         return get_stack_profile(stack)
-    return usual_profile(family, vendor) if framework is None else framework_profile(framework)
+    if framework is not None:
+        return framework_profile(framework)
+    return usual_profile(family) if device is None else usual_profile(family, device.vendor, device.arch)
 
 
 def usual_year(profile: StackProfile, device: Device) -> float:

@@ -18,6 +18,7 @@ from ..cost.job import TimingScope
 from ..errors import ConfigError, nearest_names
 from ..hardware.device import Cluster
 from ..hardware.inventory import ClusterResources
+from ..hardware.words import with_cluster_words
 from ..parallel.layout import ContextMethod, Offload, PipelineSchedule
 from .fields import (
     NUMBER,
@@ -213,13 +214,16 @@ class RequestFields(BaseModel):
     device: Annotated[
         str | None,
         Option(
-            help="Device name (`precision-time devices`).",
+            help="Device name (`precision-time devices`), with a count (8xA100, 2x8xH100), or a host "
+            "(p5.48xlarge, 4xdgx-h100).",
             flags=("-d",),
             complete="device",
             default="A100-SXM4-80GB",
         ),
     ] = None
-    gpus: Annotated[Count, Option(help="Devices in all.", flags=("-g",))] = 1
+    gpus: Annotated[
+        Count, Option(help="Devices in all.", flags=("-g",), default="1, or as many as --nodes hold")
+    ] = 1
     nodes: Annotated[
         Count | None, Option(help="Hosts the devices are spread over.", default="as few as hold them")
     ] = None
@@ -233,7 +237,18 @@ class RequestFields(BaseModel):
     ] = None
     inter_node: Annotated[
         str | None,
-        Option(help="Network between hosts: ib-hdr-200g x8, ethernet-50g ...", default="--node-type"),
+        Option(
+            help="Network between hosts by its adapters: ib-hdr-200g x8, ethernet-50g ...",
+            default="--network",
+        ),
+    ] = None
+    network: Annotated[
+        str | None,
+        Option(
+            help="Network between hosts, in Gbit/s of a host: 100g-tcp, 400g-ib, efa-400g, roce-100g, "
+            "tcpx-800g, 8x400g-ib ...",
+            default="--node-type",
+        ),
     ] = None
     precision: Annotated[
         str | None,
@@ -389,6 +404,7 @@ class RequestFields(BaseModel):
         if not isinstance(given, Mapping):
             return given
         flat = {ALIASES.get(name, name): value for name, value in given.items() if value is not None}
+        flat = with_cluster_words(flat)
         layout = flat.pop("layout", None)
         if layout is None or isinstance(layout, Mapping):
             inner = {name: value for name, value in (layout or {}).items() if value is not None}

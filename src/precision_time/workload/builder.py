@@ -52,6 +52,7 @@ class GraphBuilder:
         self._segments = 0
         self._train = True
         self._share = False
+        self._scales = True
         self._params = 0.0
         self._trainable = 0.0
         self._tensors = 0
@@ -90,6 +91,10 @@ class GraphBuilder:
     def shared(self, on: bool = True) -> AbstractContextManager[None]:
         """Parameters used inside were counted before (layers that share their weights)."""
         return self._set("_share", self._share or on)
+
+    def once(self) -> AbstractContextManager[None]:
+        """Operators inside run once a step, whatever the batch (what positions alone decide)."""
+        return self._set("_scales", False)
 
     def _unpack(self, weight: float) -> None:
         """Weights written out for the product that follows, and again in the backward pass."""
@@ -161,7 +166,7 @@ class GraphBuilder:
                 else 0.0,
                 repeat=self._repeat,
                 segment=self._segment,
-                **fields,
+                **({"scales_with_batch": self._scales} | fields),
             )
         )
         return Tensor(index, rows, width, grad_out)

@@ -25,6 +25,7 @@ from .families.tables import (
     find_entry,
     model_table,
     normalize,
+    model_table_names,
     preset,
     preset_of,
     task_rule,
@@ -34,6 +35,7 @@ from .families.tables import (
 )
 from .graph import OpGraph
 from .hf_config import entry_of_config, is_config_source
+from .spellings import by_spelling, respelled, squashed
 from .workload import Workload
 
 if TYPE_CHECKING:
@@ -203,9 +205,32 @@ def _from_sizes(model: str, name: str, sizes: Mapping[str, Any]) -> ModelEntry |
 
 
 def canonical_name(model: str) -> str:
-    """The normalized name under which a table or the zoo holds `model`, aliases followed."""
+    """The normalized name under which a table or the zoo holds `model`, aliases and spellings followed."""
     name = normalize(model)
-    return normalize(alias_table().get(name, name))
+    usual = normalize(alias_table().get(name, name))
+    if usual != name or _is_known(name):
+        return usual
+    return _respelled(name) or name
+
+
+def _is_known(name: str) -> bool:
+    """Whether a normalized name needs no other spelling."""
+    if find_entry(name) is not None or any(pattern.fullmatch(name) for pattern, _ in _SELF_DESCRIBING):
+        return True
+    return name in unsupported_table() or _zoo_name(name) is not None
+
+
+@lru_cache(maxsize=4096)
+def _respelled(name: str) -> str | None:
+    return respelled(name, lambda spelling: _spellings().get(squashed(spelling)))
+
+
+@cache
+def _spellings() -> Mapping[str, str]:
+    """Every known model by the spelling of its names without separators."""
+    exact = [(name, name) for name in (*model_table_names(), *_zoo_names())]
+    aliases = ((name, normalize(meant)) for name, meant in alias_table().items())
+    return {**by_spelling(aliases), **by_spelling(exact)}
 
 
 def _generic_decoder(model: str, arch: str, sizes: Mapping[str, Any]) -> ModelEntry:

@@ -44,7 +44,8 @@ class DecoderConfig:
     norm: str = "layer"
     norm_bias: bool = True
     positions: str = "learned"
-    """learned, rotary, alibi or none."""
+    """learned, rotary, alibi, none, or relative: a projection of the distances, compared with the queries
+    (Dai et al. 2019; Gopher)."""
     max_positions: int = 0
     """Rows of the learned position table; 0: seq_len."""
     rotary_share: float = 1.0
@@ -234,6 +235,9 @@ def attention_block(b: GraphBuilder, x: Tensor, config: DecoderConfig, *, window
         query, key = (_head_norm(b, t, dim, config) for t in (query, key))
     if config.positions == "rotary":
         query, key = (rotary(b, t, t.width * config.rotary_share) for t in (query, key))
+    if config.positions == "relative":
+        out = _relative_attention(b, query, key, value, config)
+        return project(b, out, {"o": x.width}, bias=config.out_bias, adapter=config.adapter)
     out = b.attention(
         query,
         key,
@@ -244,6 +248,22 @@ def attention_block(b: GraphBuilder, x: Tensor, config: DecoderConfig, *, window
         window=config.window if windowed else None,
     )
     return project(b, out, {"o": x.width}, bias=config.out_bias, adapter=config.adapter)
+
+
+def _relative_attention(
+    b: GraphBuilder, query: Tensor, key: Tensor, value: Tensor, config: DecoderConfig
+) -> Tensor:
+    """Attention written out, with a second product of the queries and the projected distances."""
+    rows, dim, heads = query.rows, config.size_of_head, config.heads
+    with b.once():
+        distances = b.linear(b.input(rows, config.hidden), heads * dim, bias=False)
+    sizes = {"m": rows, "n": rows, "k": dim, "count": heads}
+    content = b.bmm(b.elementwise("add", query, weight=heads * dim), key, **sizes)
+    place = b.bmm(b.elementwise("add", query, weight=heads * dim), distances, **sizes)
+    scores = b.add(content, b.move("constant_pad_nd", place))
+    weights = b.dropout(b.softmax(b.elementwise("masked_fill", scores)), config.dropout)
+    out = b.bmm(weights, value, m=rows, n=dim, k=rows, count=heads)
+    return b.reshape(out, rows, heads * dim)
 
 
 def _query_key_value(
