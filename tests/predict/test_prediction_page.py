@@ -252,3 +252,8 @@ def test_explanation_prints_figures_in_their_units() -> None:
         "ms",
     ]
     assert "Warning: bf16 is emulated" in text
+
+
+def test_brackets_in_a_name_are_printed() -> None:
+    text = to_text([prediction("fp8[bold]:smile:", 0.1), prediction()])
+    assert len([line for line in text.splitlines() if line.startswith("fp8[bold]:smile:")]) == 1
