@@ -71,7 +71,7 @@ def requests_of(model: str, fields: Mapping[str, Any]) -> list[Request]:
     given = {name: value for name, value in fields.items() if value is not None}
     if "sizes" in given:
         given["sizes"] = _sizes(given["sizes"])
-    for several in ("sizes", "anchors"):
+    for several in ("sizes", "anchors", "inputs"):
         if not given.get(several):
             given.pop(several, None)
     if is_request_file(model):
@@ -115,6 +115,8 @@ def request_arguments(request: Request) -> list[str]:
             words += [word for key, size in value.items() for word in (flag, f"{key}={_size_text(size)}")]
         elif name == "anchors":
             words += [word for anchor in value for word in (option.flags[0], json.dumps(anchor))]
+        elif name == "inputs":
+            words += [word for text in value for word in (option.flags[0], text)]
         elif isinstance(value, bool):
             words.append(flag if value else f"{PREFIX}no-{flag.removeprefix(PREFIX)}")
         else:

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from ..cost.job import Job
 from ..workload.workload import Workload
 from .resolve import job_of_request
-from .schema import ALIASES, LayoutOptions, RequestFields
+from .schema import ALIASES, GLOBAL_BATCHES, RUN_LENGTHS, LayoutOptions, RequestFields
 from .validation import config_error
 
 
@@ -47,8 +47,15 @@ class Request(RequestFields):
             ) from None
 
     def with_(self, **changes: Any) -> Self:
-        """The same request with other values; layout options by their own names."""
-        return self.of({**self.given(), **changes})
+        """The same request with other values; layout options by their own names.
+
+        A length of the run or a global batch takes the place of one in other words.
+        """
+        given = self.given()
+        for names in (RUN_LENGTHS, GLOBAL_BATCHES):
+            if any(changes.get(name) is not None for name in names):
+                given = {name: value for name, value in given.items() if name not in names}
+        return self.of({**given, **changes})
 
     def given(self) -> dict[str, Any]:
         """The fields that were set, layout options among them, as a job file holds them."""
