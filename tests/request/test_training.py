@@ -73,6 +73,20 @@ def test_padded_rows_are_priced_at_their_mean_length_and_fit_at_their_longest() 
     assert group_key(padded) != group_key(job(seq_len=250))
 
 
+def test_a_resolved_workload_is_not_shortened_again() -> None:
+    request = Request.of({**LLAMA, "batch_size": 4, "mean_seq_len": 100})
+    once = request.resolve()
+    again = request.resolve(workload=once.workload)
+    assert again.workload.graph.seq_len == once.workload.graph.seq_len
+
+
+def test_the_page_says_what_the_answer_is_the_sum_of() -> None:
+    """Composition and lengths stand in the answer, not behind --why; alternatives are of the whole step."""
+    page = str(answer(method="grpo", adapter="lora", batch_size=8))
+    assert "Assumed: Method grpo" in page and "decode" in page
+    assert "Assumed: Lengths: not packed" in str(answer(mean_seq_len=100))
+
+
 def test_packing_fills_rows_and_shortens_the_epoch() -> None:
     plain = answer(samples=10_240)
     packed = answer(samples=10_240, mean_seq_len=128, packing=True)

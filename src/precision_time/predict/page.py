@@ -22,6 +22,8 @@ _MAX_BAR_CELLS, _MIN_BAR_CELLS = 16, 5
 _NAME_CELLS, _DURATION_CELLS = 20, 16
 """Space that the name of a term and a duration beside its bar need [characters]."""
 _SHOWN_ALONE, _SHOWN_EACH, _MOST_RUNS = 5, 2, 5
+_HOW_IT_IS_READ = frozenset({"method", "lengths"})
+"""Codes of assumptions that say what an answer is the sum of, and are always told."""
 _MOST_ASSUMPTIONS = 3
 _SMALL_SHARE = 0.005
 """Terms below this share of every step shown are summed up as `other`."""
@@ -337,7 +339,9 @@ def _assumptions(
     if most:
         yield _alternatives_table(predictions, labels, most)
         yield ""
-    shown = lines if why else [] if most else lines[:_MOST_ASSUMPTIONS]
+    read = {item.text for each in predictions for item in each.diagnostics if item.code in _HOW_IT_IS_READ}
+    told = [line for line in lines if any(line.endswith(text) for text in read)]
+    shown = lines if why else told if most or told else lines[:_MOST_ASSUMPTIONS]
     for line in shown:
         yield Text(f"Assumed: {line}")
     if len(lines) > len(shown):

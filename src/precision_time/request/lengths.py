@@ -41,6 +41,9 @@ def with_lengths(
     if not stated:
         return job
     workload, name = job.workload, next(iter(stated))
+    if workload.largest is not None:  # of a job that was resolved before
+        workload = replace(workload, graph=workload.largest, largest=None)
+        job = replace(job, workload=workload)
     longest = workload.graph.seq_len
     if longest is None or workload.sample_unit != "sequence":
         raise ConfigError(

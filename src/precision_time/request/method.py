@@ -197,7 +197,7 @@ def _generation(workload: Workload, request: RequestFields, load: Load) -> Gener
     )
 
 
-def degrees_of_method(workload: Workload) -> dict[str, tuple[int, ...]]:
+def degrees_of_method(workload: Workload) -> dict[str, tuple[Any, ...]]:
     """Degrees that a method leaves no choice of: what generates has no pipeline and whole sequences."""
     method = workload.method
     return {} if method is None or method.generation is None else {"pp": (1,), "cp": (1,)}
