@@ -154,18 +154,60 @@ def test_target_spellings(spelled: str, roles: tuple[str, ...]) -> None:
     assert target_roles(spelled.split(",")) == roles
 
 
-def test_modules_of_a_captured_model_are_targets_and_patterns() -> None:
+def captured() -> OpGraph:
+    """BERT as a capture names it: equal layers stand once, under the name of the first."""
     base = graph_of("bert-base-uncased")
-    named = replace(
-        base,
-        nodes=tuple(
-            replace(node, layer=f"encoder.{index}.mixer") if node.op == "linear" and node.repeat > 1 else node
-            for index, node in enumerate(base.nodes)
-        ),
+    named = (
+        replace(node, layer=f"encoder.layer.0.{'mixer' if node.flops else 'rest'}")
+        if node.repeat > 1
+        else node
+        for node in base.nodes
     )
-    assert lora(named, "mixer").trainable_params > lora(base, "q", "k", "v", "o").trainable_params
-    frozen = with_frozen(named, ("encoder.*",))
-    assert frozen.trainable_params == base.trainable_params - 12 * (7_087_872 - 4 * 768)
+    return replace(base, nodes=tuple(named))
+
+
+def test_modules_of_a_captured_model_are_targets() -> None:
+    base = captured()
+    assert lora(base, "mixer").trainable_params > lora(base, "q", "k", "v", "o").trainable_params
+
+
+@pytest.mark.parametrize(
+    ("pattern", "layers"),
+    [
+        ("encoder", 12),
+        ("encoder.*", 12),
+        ("encoder.layer.0", 1),
+        ("encoder.layer.1", 1),
+        ("encoder.layer.1*", 3),
+        ("encoder.layer.[0-5].*", 6),
+    ],
+)
+def test_modules_of_a_captured_model_are_frozen_by_their_number(pattern: str, layers: int) -> None:
+    """Layers 1, 10 and 11 for `1*`: blocks are cut where only some of their repeats are named."""
+    base = captured()
+    frozen = with_frozen(base, (pattern,))
+    assert base.trainable_params - frozen.trainable_params == layers * 7_087_872
+    assert sum(node.flops for node in frozen.nodes) == sum(node.flops for node in base.nodes)
+
+
+def test_a_class_head_is_trained_whatever_its_name() -> None:
+    """Four classes beside a vocabulary of 1,000: a module called head is not that of a language model."""
+    base = graph_of("bert-base-uncased")
+    named = tuple(
+        replace(
+            node,
+            layer="head",
+            n=4.0,
+            out_elems=4.0 * node.m,
+            weight_elems=4.0 * node.k,
+            param_elems=4.0 * node.k,
+        )
+        if node.layer == "head"
+        else node
+        for node in base.nodes
+    )
+    heads = [node for node in lora(replace(base, nodes=named), "q").nodes if node.layer == "head"]
+    assert [node.weight_grad for node in heads] == [True]
 
 
 @pytest.mark.parametrize(

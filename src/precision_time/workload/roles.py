@@ -29,6 +29,7 @@ _ACTIVATIONS = frozenset(
         "mul",
     }
 )
+_CHOICE = 2.0
 _ADDS = frozenset({"add", "add_"})
 
 
@@ -70,10 +71,13 @@ def heads_of(graph: OpGraph) -> frozenset[int]:
 
 
 def is_vocabulary_head(graph: OpGraph, index: int) -> bool:
-    """Whether a head is as large as the largest embedding table: that of a language model."""
+    """Whether a head has the shape of an embedding table: that of a language model.
+
+    Two columns are a choice of two, though segment tables have two rows as well.
+    """
     node = graph.nodes[index]
-    tables = [table.weight_elems for table in graph.nodes if table.op_class is OpClass.EMBEDDING]
-    return node.layer == "head" or node.n * node.k == max(tables, default=0.0)
+    tables = {table.weight_elems for table in graph.nodes if table.op_class is OpClass.EMBEDDING}
+    return node.n > _CHOICE and node.n * node.k in tables
 
 
 @lru_cache(maxsize=256)
