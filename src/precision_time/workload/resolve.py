@@ -36,7 +36,7 @@ from .families.tables import (
 from .graph import OpGraph
 from .hf_config import entry_of_config, is_config_source
 from .spellings import by_spelling, respelled, squashed
-from .tuning import Adapter, target_roles, with_adapter
+from .tuning import Adapter, adapter_of, target_roles, with_adapter
 from .workload import Workload
 
 if TYPE_CHECKING:
@@ -158,6 +158,11 @@ def _load(
         training = training._replace(task=training.task or (f"finetune-{kind}" if kind else ""))
     if entry is not None:
         return _from_entry(entry, sizes, training)
+    kind = adapter_in_name(model)
+    base = canonical_name(model).removesuffix(f"-{kind}") if kind else ""
+    if base and _zoo_name(base):
+        usual = training.adapter or adapter_of(kind, None, None)[0]
+        return _from_zoo(base, sizes, training._replace(adapter=usual))
     return _from_zoo(model, sizes, training)
 
 
@@ -401,6 +406,7 @@ def _from_zoo(model: str, sizes: Mapping[str, Any], training: _Training) -> Work
     graph = load_zoo_graph(name, image_size=wanted if isinstance(wanted, int) else None)
     if adapter is not None:
         graph = with_adapter(graph, adapter, train_heads=entry.family != "diffusion")
+        name = f"{name}-{adapter.kind}"
     data = dataset or entry.dataset
     return Workload(
         name=name,

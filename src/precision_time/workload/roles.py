@@ -84,6 +84,8 @@ def is_vocabulary_head(graph: OpGraph, index: int) -> bool:
 def roles_of(graph: OpGraph) -> Mapping[int, Mapping[str, float]]:
     """Columns of each linear layer by what they are for; fused projections have several parts.
 
+    Of equal layers in a row that stand once, each part has all columns.
+
     Heads, experts and their routers have no role: nobody adapts them.
     """
     nodes, readers = graph.nodes, consumers_of(graph.nodes)
@@ -180,7 +182,9 @@ def _attention_roles(
                 )
     query_width = nodes[index].out_elems / max(nodes[index].m, 1.0)
     for product, parts in reached.items():
-        found[product] = _parts(nodes[product].n, parts, query_width)
+        folded = nodes[product].repeat == len(parts) * nodes[index].repeat > nodes[index].repeat
+        alike = dict.fromkeys(parts, nodes[product].n)
+        found[product] = alike if folded else _parts(nodes[product].n, parts, query_width)
     _output_role(index, nodes, readers, linear, found)
 
 

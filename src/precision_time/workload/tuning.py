@@ -142,6 +142,8 @@ def _targeted(graph: OpGraph, adapter: Adapter) -> dict[int, list[float]]:
         present |= {*parts, *([module] if module else ())}
         named = any(target == module or node.layer.endswith(f".{target}") for target in wanted if node.layer)
         widths = [node.n] if named else [width for part, width in parts.items() if part in wanted]
+        if sum(parts.values()) > node.n and widths:  # equal layers that stand once carry factors together
+            widths = [node.n * len(widths) / len(parts)]
         if widths:
             found[index] = widths
     unknown = sorted(wanted - present - {*ROLES, OTHER})
