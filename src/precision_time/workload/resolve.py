@@ -24,8 +24,8 @@ from .families.tables import (
     dataset_table,
     find_entry,
     model_table,
-    normalize,
     model_table_names,
+    normalize,
     preset,
     preset_of,
     task_rule,
@@ -35,7 +35,7 @@ from .families.tables import (
 )
 from .graph import OpGraph
 from .hf_config import entry_of_config, is_config_source
-from .spellings import by_spelling, respelled, squashed
+from .spellings import by_spelling, nearest_models, respelled, squashed
 from .workload import Workload
 
 if TYPE_CHECKING:
@@ -337,15 +337,7 @@ def _from_zoo(model: str, sizes: Mapping[str, Any], training: _Training) -> Work
     variant = variant_of(usual, {**sizes, "task": task, "dataset": dataset or ""})
     name = variant if variant in zoo_index() else _zoo_name(usual)
     if name is None:
-        reason = unsupported_table().get(canonical_name(model), "")
-        raise UnknownNameError(
-            kind="model",
-            name=model,
-            known=model_names(),
-            hint=(f"It cannot be built: {reason} " if reason else "")
-            + "To fix: `precision-time models` lists the known ones; or pass sizes (hidden, layers, "
-            "heads) for a language model, or your own module.",
-        )
+        raise _unknown(model)
     if strict:
         _check_names(name, sizes, dict.fromkeys(variant_sizes(usual), "word"))
     entry = zoo_index()[name]
@@ -370,6 +362,24 @@ def _from_zoo(model: str, sizes: Mapping[str, Any], training: _Training) -> Work
         dataset=data,
         dataset_samples=_zoo_samples(entry, data, graph.seq_len),
         assumptions=tuple(left_out),
+    )
+
+
+def _unknown(model: str) -> UnknownNameError:
+    """What is known of the same kind, and why a model that was met cannot be built."""
+    usual = canonical_name(model)
+    reason = unsupported_table().get(usual, "")
+    meant = {normalize(name): normalize(alias_table().get(normalize(name), name)) for name in model_names()}
+    spelled = {normalize(name): name for name in reversed(model_names())}
+    kind, nearest = nearest_models(usual, meant)
+    return UnknownNameError(
+        kind="model",
+        name=model,
+        known=(),
+        nearest=tuple(spelled[name] for name in nearest),
+        hint=(f"It cannot be built: {reason} " if reason else "")
+        + f"To fix: `precision-time models{f' --search {kind}' if kind else ''}` lists the known ones; or "
+        "pass sizes (hidden, layers, heads) for a language model, or your own module.",
     )
 
 
