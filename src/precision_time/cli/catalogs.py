@@ -26,6 +26,7 @@ MODELS_EXAMPLES = """\b
 Examples:
   precision-time models --family cnn
   precision-time models --search llama --json
+  precision-time models --search vit-l
 """
 PRECISIONS_EXAMPLES = """\b
 Examples:
@@ -90,33 +91,37 @@ def devices(
 def models(
     *,
     family: Annotated[str | None, typer.Option("--family", help="Only this architecture family.")] = None,
-    search: Annotated[str | None, typer.Option("--search", help="Only names that contain this.")] = None,
+    search: Annotated[
+        str | None, typer.Option("--search", help="Only models one of whose names contains this.")
+    ] = None,
     json_output: JsonOption = False,
 ) -> None:
     """List the models that answer without torch.
 
+    Names are read as people write them: `meta-llama/Llama-3.1-8B-Instruct` is `llama3.1-8b`.
     Any other model is captured from its code, which needs the extra `capture`.
     """
-    from ..workload.resolve import known_models
+    from ..workload.resolve import known_models, search_models
 
-    found = [
-        info
-        for info in known_models()
-        if (family is None or info.family == family.lower())
-        and (search is None or search.lower() in info.name.lower())
-    ]
+    named = known_models() if search is None else search_models(search)
+    found = [info for info in named if family is None or info.family == family.lower()]
     rows = (
         (
             *(info.name, info.family, format_si(info.params, "")),
-            *(format_si(info.forward_flops, "FLOP"), info.source),
+            *(format_si(info.forward_flops, "FLOP"), _shortened(info.aliases), info.source),
         )
         for info in found
     )
-    columns = ("model", "family", ">parameters", ">forward per sample", "source")
+    columns = ("model", "family", ">parameters", ">forward per sample", "also called", "source")
     _write("models", map(asdict, found), columns, rows, json_output)
     if not json_output:
         families = sorted({info.family for info in known_models()})
         message(f"{len(found)} models. Families: {', '.join(families)}")
+
+
+def _shortened(names: Sequence[str], most: int = 3) -> str:
+    """The first of several names."""
+    return ", ".join([*names[:most], *(["..."] if len(names) > most else [])])
 
 
 def precisions(*, json_output: JsonOption = False) -> None:

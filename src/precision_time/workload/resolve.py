@@ -64,6 +64,8 @@ class ModelInfo:
     """Per sample, at the model's default image size or sequence length."""
     source: str
     """Where the shape comes from."""
+    aliases: tuple[str, ...] = ()
+    """Other names that it answers to; separators and suffixes such as `-instruct` need none."""
 
 
 def load_workload(
@@ -395,6 +397,9 @@ def known_models() -> tuple[ModelInfo, ...]:
     """Every model that resolves by name: parametric ones first, then the captured zoo."""
     from .zoo import zoo_index
 
+    aliases: dict[str, list[str]] = {}
+    for alias, meant in alias_table().items():
+        aliases.setdefault(normalize(meant), []).append(alias)
     infos = []
     for entry in model_table().values():
         work = load_workload(entry.name)
@@ -405,6 +410,7 @@ def known_models() -> tuple[ModelInfo, ...]:
                 params=work.graph.params,
                 forward_flops=work.graph.forward_flops,
                 source=entry.source,
+                aliases=tuple(aliases.get(normalize(entry.name), ())),
             )
         )
     for name, zoo in zoo_index().items():
@@ -417,9 +423,24 @@ def known_models() -> tuple[ModelInfo, ...]:
                 params=zoo.params,
                 forward_flops=zoo.forward_flops,
                 source=zoo.source_library,
+                aliases=tuple(aliases.get(normalize(name), ())),
             )
         )
     return tuple(infos)
+
+
+def search_models(words: str) -> tuple[ModelInfo, ...]:
+    """Known models of whose names one holds `words`, however separated; the nearest ones where none does."""
+    wanted = squashed(normalize(words))
+    found = [
+        info
+        for info in known_models()
+        if any(wanted in squashed(normalize(name)) for name in (info.name, *info.aliases))
+    ]
+    if found:
+        return tuple(found)
+    near = {canonical_name(name) for name in _unknown(words).nearest}
+    return tuple(info for info in known_models() if normalize(info.name) in near)
 
 
 @cache

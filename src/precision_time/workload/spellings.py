@@ -85,8 +85,10 @@ def nearest_models(name: str, known: Mapping[str, str]) -> tuple[str, tuple[str,
     if not candidates:
         alike = ((SequenceMatcher(None, name, candidate).ratio(), candidate) for candidate in known)
         ranked = [candidate for ratio, candidate in sorted(alike, reverse=True) if ratio >= _ALIKE]
-    offered = {known[candidate]: candidate for candidate in reversed(ranked)}
-    return next(iter(kinds), ""), tuple(reversed(offered.values()))[:_OFFERED]
+    offered: dict[str, str] = {}
+    for candidate in ranked:
+        offered.setdefault(known[candidate], candidate)
+    return next(iter(kinds), ""), tuple(offered.values())[:_OFFERED]
 
 
 def _kinds(name: str, known: Iterable[str]) -> list[str]:
