@@ -6,7 +6,13 @@ from typing import Any
 import pytest
 
 from precision_time.errors import ConfigError, UnknownNameError
-from precision_time.workload.families.tables import alias_table, dataset_table, normalize, read_toml
+from precision_time.workload.families.tables import (
+    alias_table,
+    dataset_table,
+    model_table,
+    normalize,
+    read_toml,
+)
 from precision_time.workload.resolve import (
     canonical_name,
     check_named_in_data,
@@ -38,6 +44,12 @@ def test_spellings(spelling: str, name: str) -> None:
 def test_aliases_lead_somewhere() -> None:
     known = {normalize(name) for name in model_names()}
     assert {canonical_name(alias) for alias in alias_table()} <= known
+
+
+def test_aliases_are_those_of_the_file() -> None:
+    written = read_toml("aliases.toml")["aliases"]
+    assert alias_table() == {normalize(name): meant for name, meant in written.items()}
+    assert len(alias_table()) == len(written)
 
 
 @pytest.mark.parametrize("name", ["llama3-99b", "gpt5-xl", "bert-huge", "opt-77b"])
@@ -355,3 +367,36 @@ def test_models_are_found_by_any_of_their_names() -> None:
     assert "gpt2-xl" in {info.name for info in search_models("gpt2-1558m")}
     assert "vit_large_patch16_224" in {info.name for info in search_models("ViT-L/16")}
     assert "qwen3-8b" in {info.name for info in search_models("qwen4-8b")}
+
+
+@pytest.mark.parametrize("name", ["vit", "vit-mine", "vit-l"])
+def test_a_vision_transformer_of_stated_shape_is_that_of_timm(name: str) -> None:
+    graph = load_workload(name, sizes={"hidden": 768, "layers": 12}, strict=True).graph
+    captured = load_workload("vit_base_patch16_224").graph
+    assert graph.params == captured.params
+    assert graph.forward_flops == captured.forward_flops
+    assert graph.saved_elems == pytest.approx(captured.saved_elems, rel=0.01)
+
+
+def test_patches_of_a_stated_vision_transformer() -> None:
+    sizes = {"hidden": 384, "layers": 12, "patch_size": 8, "num_classes": 10}
+    graph = load_workload("vit-mine", sizes=sizes, image_size=96, strict=True).graph
+    per_layer = 12 * 384**2 + 13 * 384
+    tables = (3 * 64 + 1) * 384 + (144 + 2) * 384 + 2 * 384 + 385 * 10
+    assert graph.params == 12 * per_layer + tables
+    assert graph.image_size == 96
+
+
+def test_a_shape_said_in_part_says_what_is_missing() -> None:
+    with pytest.raises(ConfigError, match="both hidden and layers"):
+        load_workload("vit-b", sizes={"layers": 6}, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "like"),
+    [("bert-mine", "bert-base"), ("modernbert-mine", "modernbert-base"), ("esm2-mine", "esm2-150m")],
+)
+def test_an_encoder_of_ones_own_is_of_its_family(name: str, like: str) -> None:
+    entry = model_table()[like].sizes
+    sizes = {key: entry[key] for key in ("hidden", "layers", "heads", "ffn") if key in entry}
+    assert load_workload(name, sizes=sizes).graph.params == load_workload(like).graph.params

@@ -146,6 +146,8 @@ def _load(
 ) -> Workload:
     sizes = _stated(json.loads(sizes_json) if sizes_json else {}, seq_len, image_size)
     entry = _find_entry(model, sizes)
+    if entry is None and training.strict and preset_of(canonical_name(model)):
+        entry = _from_sizes(model, canonical_name(model), sizes)  # a captured model in another shape
     if entry is None:
         entry, named_task = _adapted(model, sizes)
         training = training._replace(task=training.task or named_task)
@@ -219,7 +221,7 @@ def _is_known(name: str) -> bool:
     """Whether a normalized name needs no other spelling."""
     if find_entry(name) is not None or any(pattern.fullmatch(name) for pattern, _ in _SELF_DESCRIBING):
         return True
-    return name in unsupported_table() or _zoo_name(name) is not None
+    return _zoo_name(name) is not None or name in unsupported_table()
 
 
 @lru_cache(maxsize=4096)
@@ -313,9 +315,9 @@ def _zoo_names() -> Mapping[str, str]:
     return {normalize(name): name for name in zoo_index()}
 
 
-def _check_names(model: str, sizes: Mapping[str, Any], known: Mapping[str, str]) -> None:
+def _check_names(model: str, sizes: Mapping[str, Any], known: Mapping[str, str], way_out: str = "") -> None:
     """`check_size_names` of what has no argument of its own."""
-    check_size_names(model, {name: sizes[name] for name in sizes if name not in _LENGTHS}, known)
+    check_size_names(model, {name: sizes[name] for name in sizes if name not in _LENGTHS}, known, way_out)
 
 
 def _entry_sizes(entry: ModelEntry, sizes: Mapping[str, Any]) -> Mapping[str, str]:
@@ -341,7 +343,9 @@ def _from_zoo(model: str, sizes: Mapping[str, Any], training: _Training) -> Work
     if name is None:
         raise _unknown(model)
     if strict:
-        _check_names(name, sizes, dict.fromkeys(variant_sizes(usual), "word"))
+        known = dict.fromkeys(variant_sizes(usual), "word")
+        way_out = "or say its shape by both hidden and layers" if preset_of(usual) else ""
+        _check_names(name, sizes, known, way_out)
     entry = zoo_index()[name]
     meanings = {"image_size": entry.image_size, "seq_len": entry.seq_len}
     left_out = [
