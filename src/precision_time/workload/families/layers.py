@@ -1,4 +1,4 @@
-"""Parts that several transformer families share: projections with adapters, rotary, MLPs, experts."""
+"""Parts that several transformer families share: rotary positions, norms, MLPs, experts."""
 
 from __future__ import annotations
 
@@ -8,53 +8,6 @@ from dataclasses import dataclass
 from ...errors import ConfigError
 from ..builder import GraphBuilder, Tensor
 from ..graph import OpClass
-
-ADAPTER_TARGETS = ("q", "k", "v", "o", "gate", "up", "down")
-"""Projections of a decoder layer that can carry low-rank factors, by the words used here."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Adapter:
-    """What is trained: everything (rank 0), or low-rank factors next to frozen projections.
-
-    Hu et al. 2021 (LoRA): y = Wx + (alpha/r)·B·A·x with A of shape r x in, B of shape out x r.
-    """
-
-    rank: int = 0
-    targets: tuple[str, ...] = ("q", "v")
-    """Projections that carry factors: some of `ADAPTER_TARGETS`."""
-
-    @property
-    def frozen_base(self) -> bool:
-        """The base weights are not trained."""
-        return self.rank > 0
-
-    def outputs(self, widths: dict[str, float]) -> list[float]:
-        """Output widths of the targeted parts of a (possibly fused) projection."""
-        return [width for name, width in widths.items() if name in self.targets]
-
-
-FULL_TRAINING = Adapter()
-
-
-def project(
-    b: GraphBuilder,
-    x: Tensor,
-    widths: dict[str, float],
-    *,
-    bias: bool,
-    adapter: Adapter = FULL_TRAINING,
-) -> Tensor:
-    """One (fused) projection of `x` onto the named widths, with its low-rank factors if it has any."""
-    y = b.linear(x, sum(widths.values()), bias=bias)
-    if not adapter.frozen_base:
-        return y
-    for width in adapter.outputs(widths):
-        with b.trained():
-            low = b.linear(x, adapter.rank, bias=False)
-            delta = b.linear(low, width, bias=False)
-        y = b.add(y, b.elementwise("mul", delta))
-    return y
 
 
 def rotary(b: GraphBuilder, x: Tensor, width: float) -> Tensor:
@@ -90,16 +43,15 @@ def mlp(
     gated: bool,
     activation: str,
     bias: bool,
-    adapter: Adapter = FULL_TRAINING,
     dropout: bool = False,
 ) -> Tensor:
     """A feed-forward block; gated ones are act(W_gate x) * (W_up x)."""
     if gated:
-        gate = activate(b, project(b, x, {"gate": ffn}, bias=bias, adapter=adapter), activation)
-        inner = b.mul(gate, project(b, x, {"up": ffn}, bias=bias, adapter=adapter))
+        gate = activate(b, b.linear(x, ffn, bias=bias), activation)
+        inner = b.mul(gate, b.linear(x, ffn, bias=bias))
     else:
-        inner = activate(b, project(b, x, {"up": ffn}, bias=bias, adapter=adapter), activation)
-    return project(b, b.dropout(inner, dropout), {"down": x.width}, bias=bias, adapter=adapter)
+        inner = activate(b, b.linear(x, ffn, bias=bias), activation)
+    return b.linear(b.dropout(inner, dropout), x.width, bias=bias)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
