@@ -20,6 +20,7 @@ MODULES = (
     "detection_twostage",
     "diffusion",
     "faces",
+    "folding",
     "graphs",
     "huggingface_vision",
     "imagenet_extra",
