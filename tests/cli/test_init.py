@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import jsonschema
@@ -28,16 +29,15 @@ def test_the_cluster_file_predicts(cli, tmp_path: Path) -> None:
 
 def test_what_the_comments_of_the_cluster_file_offer_is_valid_too(tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
-    lines = [
-        line.replace("# ", "", 1) if line.startswith("    # ") and ":" in line.split("  #")[0] else line
-        for line in template("cluster").splitlines()
-    ]
-    # Two ways to state the size of a domain, and a sentence that is no field.
-    text = "\n".join(line for line in lines if "Without a base" not in line and "torus" not in line)
+    offered = re.sub(r"^    # (?=[a-z_0-9]+: )", "    ", template("cluster"), flags=re.MULTILINE)
+    # A torus has no topology besides; the sockets are TCP's.
+    text = re.sub(r"^    (topology|torus): .*\n", "", offered, flags=re.MULTILINE).replace("roce", "tcp", 1)
+    assert "sockets: 16" in text
     path.write_text(text, encoding="utf-8")
     jsonschema.validate(yaml.safe_load(text), schema_of("cluster"))
     cluster = get_cluster(node_type="my-host", num_devices=8, custom=path)
     assert cluster.inter_node.in_network_reduction
+    assert cluster.inter_node.latency_s == pytest.approx(3e-6)
     assert cluster.device.peak_flops_per_s["bf16"] == pytest.approx(400e12)
 
 

@@ -31,17 +31,18 @@ def init(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="cluster.yaml or job.yaml, in any folder.")],
     *,
     kind: Annotated[
-        Literal["cluster", "job"] | None, typer.Option("--kind", help="What is written, if the name does not say.")
+        Literal["cluster", "job"] | None,
+        typer.Option("--kind", help="What is written, if the name does not say."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a file.")] = False,
     json_output: JsonOption = False,
 ) -> None:
     """Write a commented file to start from: a cluster of your own, or a job."""
-    found = kind or next((word for word in _KINDS if word in path.stem.lower()), None)
+    found: str | None = kind or next((word for word in _KINDS if word in path.stem.lower()), None)
     if found is None or path.suffix.lower() not in _ENDINGS:
         raise OutputError(
-            f"{path} does not say what to write: a cluster or a job, as YAML. To fix: name it cluster.yaml or "
-            "job.yaml, or give --kind cluster or --kind job and an ending .yaml."
+            f"{path} does not say what to write: a cluster or a job, as YAML. To fix: name it cluster.yaml "
+            "or job.yaml, or give --kind cluster or --kind job and an ending .yaml."
         )
     if path.exists() and not force:
         raise OutputError(f"{path} exists. To fix: give another name, or --force to replace it.")

@@ -44,7 +44,9 @@ COMMANDS: Mapping[str, Place] = {
     "precisions": Place("catalogs", "precisions", "List the precision policies.", "PRECISIONS_EXAMPLES"),
     "stacks": Place("catalogs", "stacks", "List the software profiles.", "STACKS_EXAMPLES"),
     "init": Place("init", "init", "Write a commented file to start from: cluster.yaml or job.yaml."),
-    "schema": Place("init", "schema", "Write the JSON schema of such a file, for editors.", "SCHEMA_EXAMPLES"),
+    "schema": Place(
+        "init", "schema", "Write the JSON schema of such a file, for editors.", "SCHEMA_EXAMPLES"
+    ),
     "glossary": Place("glossary", "glossary", "Define the words that an answer prints."),
     "env": Place("env", "env", "Show versions, the corpus, packages and GPUs."),
     "architectures": Place(

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, TypeAdapter
+from pydantic import TypeAdapter
 
 from .schema import ALIASES, option_of, request_fields
+
+_BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
+"""What pydantic calls a bound that it checks behind a validator."""
 
 
 def job_file_schema() -> dict[str, Any]:
@@ -17,18 +20,17 @@ def job_file_schema() -> dict[str, Any]:
         option = option_of(info)
         if option is None:
             continue
-        typed = Annotated[(info.annotation, *info.metadata)]  # type: ignore[index]
-        shape = TypeAdapter(typed).json_schema(ref_template="#/$defs/{model}")
+        typed: Any = Annotated.__class_getitem__((info.annotation, *info.metadata))  # type: ignore[attr-defined]
+        shape = _bounded(TypeAdapter(typed).json_schema(ref_template="#/$defs/{model}"))
         definitions |= shape.pop("$defs", {})
-        if any(isinstance(item, BeforeValidator) for item in info.metadata):
-            # Numbers may be written with a suffix, lists in one text.
-            shape = {"anyOf": [shape, {"type": "string"}]}
         default = f" Default: {option.default}." if option.default else ""
-        fields[name] = {**shape, "description": option.help + default}
+        # Every value may be text as well: numbers with a suffix, lists in one line.
+        fields[name] = {"anyOf": [shape, {"type": "string"}], "description": option.help + default}
     others = {alias: {**fields[name], "description": f"Same as {name}."} for alias, name in ALIASES.items()}
-    job = {"type": "object", "properties": {**fields, **others}, "additionalProperties": False}
+    known: dict[str, Any] = {**fields, **others}
     listed = {"type": "array", "items": {"$ref": "#/$defs/Job"}, "minItems": 1}
-    shared = {**job, "properties": {**job["properties"], "jobs": listed}, "required": ["jobs"]}
+    job = {"type": "object", "properties": known, "additionalProperties": False}
+    shared = {**job, "properties": {**known, "jobs": listed}, "required": ["jobs"]}
     one = {"allOf": [{"$ref": "#/$defs/Job"}], "required": ["model"]}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -36,3 +38,10 @@ def job_file_schema() -> dict[str, Any]:
         "anyOf": [one, listed, shared],
         "$defs": {**definitions, "Job": job},
     }
+
+
+def _bounded(shape: Any) -> Any:
+    """The same with bounds in the words of JSON schema."""
+    if isinstance(shape, dict):
+        return {_BOUNDS.get(key, key): _bounded(value) for key, value in shape.items()}
+    return [_bounded(item) for item in shape] if isinstance(shape, list) else shape
