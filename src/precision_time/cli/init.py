@@ -63,7 +63,7 @@ def schema(
     *,
     json_output: JsonOption = True,
 ) -> None:
-    """Write the JSON schema of a file of clusters or jobs, for editors."""
+    """Write the JSON schema of a file of clusters or jobs."""
     del json_output  # There is nothing else to write.
     write_json(schema_of(kind))
 
