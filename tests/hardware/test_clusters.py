@@ -158,6 +158,14 @@ def test_the_network_of_a_host_is_not_multiplied_by_the_adapters_of_its_node_typ
     assert _of_node(inter_node="ib-hdr-200g", node_type="DGX-A100") == pytest.approx(1600)
 
 
+def test_what_no_adapter_carries_is_of_several() -> None:
+    """One device of a host of eight drives its own adapters only."""
+    for network, alone in (("efa-3200g", 400), ("3200g-ib", 400), ("400g-ib", 400)):
+        cluster = get_cluster(device="H100", num_devices=2, num_nodes=2, network=network)
+        assert cluster.inter_node.bandwidth_bytes_per_s * 8 / GB == pytest.approx(alone)
+    assert _of_node(network="1600g-ib") == pytest.approx(1600)
+
+
 def test_sockets_that_hold_the_adapter_back_are_told() -> None:
     told = get_cluster(device="A100", num_devices=16, network="100g-tcp").assumptions
     assert any("2 TCP sockets" in text and "30 of 100 Gbit/s" in text for text in told)
