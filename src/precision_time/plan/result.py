@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from ..cost.job import Job
 from ..diagnostics import Diagnostic, Severity, texts_of
 from ..parallel.layout import Checkpointing, Layout, PipelineSchedule
+from ..predict.html import rows_to_html
+from ..predict.page import range_of
 from ..predict.prediction import Prediction
 from ..rendering import TEXT_WIDTH, in_words, new_table, plain_text
+from ..request.schema import ALIASES
 from ..units import format_bytes, format_duration
 
 if TYPE_CHECKING:
@@ -21,9 +25,12 @@ _SMALL_SHARE = 0.01
 """Terms below this share of every step shown are summed up as `other`."""
 _REASONS_SHOWN = 3
 _LEGEND = (
-    "2x4: 4 micro batches of 2 samples. hsdp8: sharded within groups of 8 ranks. kept: parameters stay "
-    "gathered after the forward pass. interleaved5: 5 model chunks per stage."
+    (r"\b(\d+)x(\d+)\b", "{0}: {2} micro batches of {1} samples"),
+    (r"\bhsdp(\d+)\b", "{0}: sharded within groups of {1} ranks"),
+    (r"\bkept\b", "{0}: parameters stay gathered after the forward pass"),
+    (r"\binterleaved(\d+)\b", "{0}: {1} model chunks per stage"),
 )
+"""Words of a layout's name, and what they mean."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,7 +49,7 @@ class RankedLayout:
         """JSON-ready dictionary."""
         return {
             "name": layout_name(self.layout),
-            "layout": asdict(self.layout),
+            "layout": {ALIASES.get(name, name): value for name, value in asdict(self.layout).items()},
             "prediction": self.prediction.to_dict(),
         }
 
@@ -81,8 +88,8 @@ class LayoutSearch:
 
     model: str
     device: str
-    num_devices: int
-    num_nodes: int
+    gpus: int
+    nodes: int
     precision: str
     stack: str
     global_batch_size: int
@@ -120,9 +127,23 @@ class LayoutSearch:
         """What to act on whatever the layout, in words."""
         return texts_of(self.diagnostics, Severity.WARNING)
 
+    def __repr__(self) -> str:
+        """One line; `str` is the page, `to_dict` has every field."""
+        found = "nothing fits"
+        if self.ranked:
+            best = self.ranked[0]
+            found = f"best of {len(self.ranked)}: {layout_name(best.layout)}, {_short(best.prediction)}"
+        return f"<LayoutSearch {_headline(self)}; {found}>"
+
     def __str__(self) -> str:
         """The page that `precision-time layout` prints."""
         return to_text(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the ranking as a table."""
+        headers = ("", "layout", "step time", "interval", "MFU", "memory", "throughput")
+        why = f"{self.why} " if self.ranked else "Nothing fits. "
+        return rows_to_html(f"{_headline(self)}. {why}", headers, _ranking_rows(self.ranked))
 
 
 def layout_name(layout: Layout) -> str:
@@ -177,22 +198,30 @@ def render(search: LayoutSearch, *, width: int = TEXT_WIDTH) -> Group:
     from rich.console import Group
     from rich.text import Text
 
-    parts: list[Any] = [Text(_headline(search), style="bold"), ""]
+    said = [] if search.shortfall is None else _shortfall_lines(search.shortfall)
+    parts: list[Any] = [Text(line, style="bold") for line in said]
+    parts += [Text(_headline(search), style="dim" if said else "bold"), ""]
     if search.ranked:
-        parts += [_ranking(search), "", Text(_LEGEND, style="dim"), "", _terms(search.ranked, width), ""]
+        parts += [_ranking(search), "", Text(_legend(search.ranked), style="dim"), ""]
+        parts += [_terms(search.ranked, width), ""]
         parts += [Text(search.why), ""] if search.why else []
-    if search.shortfall is not None:
-        parts += [*map(Text, _shortfall_lines(search.shortfall)), ""]
     parts += [Text(line) for line in _count_lines(search.counts)]
     parts += [Text(f"Assumed: {line}") for line in search.assumptions]
     warnings = search.ranked[0].prediction.warnings if search.ranked else search.warnings
     return Group(*parts, *(Text(f"Warning: {line}", style="yellow") for line in warnings))
 
 
+def _legend(ranked: Sequence[RankedLayout]) -> str:
+    """What the words of the names mean, by the first that has each."""
+    names = " ".join(layout_name(each.layout) for each in ranked)
+    found = ((re.search(pattern, names), text) for pattern, text in _LEGEND)
+    return ". ".join(text.format(match[0], *match.groups()) for match, text in found if match) + "."
+
+
 def _headline(search: LayoutSearch) -> str:
-    nodes = "1 node" if search.num_nodes == 1 else f"{search.num_nodes} nodes"
+    nodes = "1 node" if search.nodes == 1 else f"{search.nodes} nodes"
     return (
-        f"{search.model} on {search.num_devices} x {search.device} ({nodes}), {search.precision}, "
+        f"{search.model} on {search.gpus} x {search.device} ({nodes}), {search.precision}, "
         f"{search.stack}, {search.global_batch_size:,} samples per step"
     )
 
@@ -202,23 +231,36 @@ def _ranking(search: LayoutSearch) -> Table:
     table = new_table(
         "", "layout", ">step time", f">{coverage:.0%} interval", ">MFU", ">memory", ">throughput"
     )
-    for place, each in enumerate(search.ranked, start=1):
+    for cells in _ranking_rows(search.ranked):
+        table.add_row(*cells)
+    return table
+
+
+def _ranking_rows(ranked: Sequence[RankedLayout]) -> Iterator[tuple[str, ...]]:
+    for place, each in enumerate(ranked, start=1):
         found = each.prediction
-        table.add_row(
+        yield (
             str(place),
             layout_name(each.layout),
             format_duration(found.step_time_s),
-            f"{format_duration(found.interval.low_s)} - {format_duration(found.interval.high_s)}",
+            range_of(found.interval.low_s, found.interval.high_s),
             "-" if found.mfu is None else f"{found.mfu:.1%}",
             format_bytes(found.memory_bytes_per_device),
             f"{found.throughput:,.0f} {found.throughput_unit}",
         )
-    return table
+
+
+def _short(prediction: Prediction) -> str:
+    interval = prediction.interval
+    return (
+        f"{format_duration(prediction.step_time_s)} per step "
+        f"({interval.coverage:.0%} interval {range_of(interval.low_s, interval.high_s)})"
+    )
 
 
 def _terms(ranked: Sequence[RankedLayout], width: int) -> Table:
     """Terms and memory as rows, layouts as columns, as many as fit."""
-    shown = ranked[: max((width - 22) // 11, 1)]
+    shown = ranked[: max((width - 26) // 11, 1)]
     table = new_table("where the time goes", *(f">{place}" for place in range(1, len(shown) + 1)))
     times = [each.prediction.terms for each in shown]
     steps = [each.step_time_s for each in shown]
@@ -239,7 +281,7 @@ def _terms(ranked: Sequence[RankedLayout], width: int) -> Table:
         if any(terms.get(name, 0.0) for terms in memory):
             cells = (terms.get(name, 0.0) for terms in memory)
             table.add_row(
-                f"{in_words(name)} [memory]", *(format_bytes(value) if value else "-" for value in cells)
+                f"memory: {in_words(name)}", *(format_bytes(value) if value else "-" for value in cells)
             )
     return table
 
