@@ -16,7 +16,7 @@ import typer
 import typer.core
 
 from .. import __version__
-from ..errors import ConfigError, PrecisionTimeError, in_one_line, printable
+from ..errors import ConfigError, PrecisionTimeError, in_one_line, nearest_names, printable, shown
 from .output import message
 
 
@@ -44,6 +44,10 @@ COMMANDS: Mapping[str, Place] = {
     ),
     "precisions": Place("catalogs", "precisions", "List the precision policies.", "PRECISIONS_EXAMPLES"),
     "stacks": Place("catalogs", "stacks", "List the software profiles.", "STACKS_EXAMPLES"),
+    "init": Place("init", "init", "Write a commented file to start from: a cluster of your own, or a job."),
+    "schema": Place(
+        "init", "schema", "Write the JSON schema of a file of clusters or jobs.", "SCHEMA_EXAMPLES"
+    ),
     "glossary": Place("glossary", "glossary", "Define the words that an answer prints."),
     "env": Place("env", "env", "Show versions, the corpus, packages and GPUs."),
     "architectures": Place(
@@ -92,6 +96,20 @@ class Commands(typer.core.TyperGroup):
         """Names in the order of the help."""
         del ctx
         return list(COMMANDS)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that the words begin with.
+
+        Raises:
+            ConfigError: If there is none; offers the nearest.
+        """
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            near = nearest_names(args[0], COMMANDS) or ("predict",)
+            raise ConfigError(
+                f"No such command: {shown(args[0])}. Did you mean {' or '.join(near)}? "
+                "To fix: `precision-time -h` lists all of them."
+            )
+        return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of a name; None where there is none."""

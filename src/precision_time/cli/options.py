@@ -19,10 +19,11 @@ def complete_model(prefix: str) -> list[str]:
 
 
 def complete_device(prefix: str) -> list[str]:
-    """Known device names that start with `prefix`."""
-    from ..hardware.catalog import known_devices
+    """Known devices and hosts whose names start with `prefix`."""
+    from ..hardware.catalog import known_device_names, known_node_types
 
-    return [device.name for device in known_devices() if device.name.startswith(prefix)]
+    names = (*known_device_names(), *(node.name for node in known_node_types()))
+    return [name for name in names if name.startswith(prefix)]
 
 
 def complete_precision(prefix: str) -> list[str]:

@@ -18,6 +18,7 @@ from ..cost.roofline import peak_flops_per_s
 from ..cost.step import StepCosts
 from ..cost.terms import DATA_STALL, EXPOSED_TERMS, HOST_STALL
 from ..diagnostics import Diagnostics
+from ..hardware.device_table import catalog_name
 from ..learn.artifact import TrainedPredictor
 from ..learn.calibration.calibration import WIDTH_COVERAGE, Calibration
 from ..learn.novelty import new_kinds
@@ -306,7 +307,7 @@ def _warn_of_weak_answer(
             f"Outside the training data: the nearest measured run differs in its {' and '.join(new)} "
             "(interval widened).",
         )
-    device = job.cluster.device.name
+    device = catalog_name(job.cluster.device) or job.cluster.device.name
     if device not in frozenset(predictor.model_card["devices"]):
         found.warn("unmeasured-device", f"No measured run on {device}: predicted from its data sheet alone.")
     unpriced = job.workload.graph.unpriced

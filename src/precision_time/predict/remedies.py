@@ -171,8 +171,12 @@ def _offloads(job: Job) -> Job | None:
     return _with_layout(job, replace(layout, offload=Offload.OPTIMIZER, zero_stage=stage))
 
 
+_AS_FAST = 0.5
+"""Least memory bandwidth of a device that is offered in the place of another: a processor has more memory."""
+
+
 def larger_device(job: Job) -> Job | None:
-    """The catalogue's device of the same vendor with the least memory that suffices."""
+    """The catalogue's device of the same vendor with the least memory that suffices, and that is fast."""
     here, needed = job.cluster.device, needed_bytes(job)
     enough = [
         device
@@ -180,6 +184,7 @@ def larger_device(job: Job) -> Job | None:
         if device.vendor == here.vendor
         and device.memory_bytes >= needed
         and device.release_year >= here.release_year
+        and device.memory_bandwidth_bytes_per_s >= _AS_FAST * here.memory_bandwidth_bytes_per_s
     ]
     if not enough:
         return None
