@@ -9,7 +9,6 @@ import numpy as np
 
 from ..cost.memory import memory_of
 from ..parallel.layout import Checkpointing
-from ..predict.remedies import suggest_fit
 from ..request.problem import Problem
 from ..request.space import Fixed, Nearest, Space, fitting
 from ..units import format_duration
@@ -54,7 +53,7 @@ def shortfall(problem: Problem, nearest: Nearest, fixed: Fixed) -> Shortfall:
         fixed: Fields that the caller wants as they are.
     """
     memory = memory_of(problem.group(nearest.layout))
-    advice = [_more_devices(problem, fixed), *suggest_fit(problem.job(nearest.layout))[1:]]
+    advice = [_more_devices(problem, fixed)]
     if fixed:
         advice.append("Fix fewer fields of the layout: " + ", ".join(fixed) + " were given.")
     return Shortfall(

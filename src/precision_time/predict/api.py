@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from ..diagnostics import Diagnostic, Severity
 from ..learn.artifact import TrainedPredictor, shipped_predictor
 from ..learn.calibration.calibration import Calibration, as_calibration
 from ..request.request import Request
@@ -14,6 +16,7 @@ from ..request.signature import takes_request_fields
 from .anchors import anchored
 from .prediction import Prediction
 from .predictor import RunLength, predict_job
+from .remedies import suggest_fit
 
 
 @takes_request_fields()
@@ -46,8 +49,9 @@ def predict(request: Request, *, predictor: TrainedPredictor | None = None) -> P
         predictor: The trained predictor; None for the one that ships.
     """
     trained = predictor or shipped_predictor()
-    return predict_job(
-        request.resolve(),
+    job = request.resolve()
+    answer = predict_job(
+        job,
         trained,
         length=RunLength(
             dataset=request.dataset,
@@ -60,6 +64,10 @@ def predict(request: Request, *, predictor: TrainedPredictor | None = None) -> P
         coverage=request.coverage,
         calibration=anchored(request, trained, _calibration(request.calibration)),
     )
+    if answer.fits:
+        return answer
+    remedy = Diagnostic("memory", Severity.WARNING, suggest_fit(request, job, trained))
+    return replace(answer, diagnostics=(*answer.diagnostics, remedy))
 
 
 def as_request(model: Any, options: Mapping[str, Any]) -> Request:

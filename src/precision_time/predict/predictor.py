@@ -32,7 +32,7 @@ from ..learn.table import JobTable, group_table
 from ..request.resolve import tokens_per_sample
 from ..workload.graph import OpGraph
 from .prediction import Interval, NearestMeasurement, Prediction
-from .remedies import memory_of_job, suggest_fit
+from .remedies import memory_of_job, shortfall
 
 _SHOWN = 3
 _BOUND_SHARE = 0.15
@@ -106,7 +106,7 @@ def predict_job(
     _name_bound(job, terms, step_time_s, found)
     _warn_of_weak_answer(job, new_kinds(times.corrected.novelty[0]), predictor, found)
     if needed > job.cluster.device.memory_bytes:
-        found.warn("memory", *suggest_fit(job))
+        found.warn("memory", shortfall(job))
     workload, layout, device = job.workload, job.layout, job.cluster.device
     return Prediction(
         model=workload.name,

@@ -412,14 +412,15 @@ def _plain_job(job: Job, request: RequestFields, global_batch: float | None, fou
     return _sharded_if_needed(_batched(job, candidate), request.layout.zero, found)
 
 
-def _says_no_layout(request: RequestFields) -> bool:
+def says_no_layout(request: RequestFields) -> bool:
+    """Whether a request leaves it open how the job is spread over its devices."""
     return not request.layout.model_fields_set - _NOT_A_LAYOUT
 
 
 def _is_open(request: RequestFields, global_batch: float | None) -> bool:
     """Whether a layout may be chosen: none is stated, or a global batch without how it is cut up."""
     cut_up = request.batch_size is not None or "grad_accum" in request.layout.model_fields_set
-    return _says_no_layout(request) or (global_batch is not None and not cut_up)
+    return says_no_layout(request) or (global_batch is not None and not cut_up)
 
 
 def _chosen_layout(
@@ -431,13 +432,14 @@ def _chosen_layout(
     sharding and recomputation, as far as they are not stated.
     """
     stated = request.layout.model_fields_set
-    degrees = _says_no_layout(request)
+    degrees = says_no_layout(request)
     said = Diagnostics()
     if global_batch is None and request.batch_size is not None:
         global_batch = request.batch_size * job.layout.dp
     elif global_batch is None:
-        global_batch = float(usual_batch(job.workload, job.cluster.num_devices))
-        said.assume("default-batch", f"Global batch not given: {global_batch:,.0f} samples per step assumed.")
+        gpus = job.cluster.num_devices
+        global_batch = float(min(gpus, usual_batch(job.workload, gpus)))
+        said.assume("default-batch", f"Batch not given: {global_batch:,.0f} samples per step assumed.")
     fixed = {_FIELD_OF.get(name, name): (getattr(job.layout, _FIELD_OF.get(name, name)),)
              for name in stated - {"uneven"}}  # fmt: skip
     if request.batch_size is not None:
