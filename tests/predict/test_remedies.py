@@ -36,8 +36,7 @@ def said(answer: Prediction) -> tuple[str, str]:
 def typed(asked: dict[str, Any], words: str) -> Request:
     """The request with the words of an offer behind those that were typed; the last one of an option wins."""
     options = [f"--{name.replace('_', '-')}={value}" for name, value in asked.items() if name != "model"]
-    model, found, rest = words.partition(" as the model")
-    line = [model if found else asked["model"], *options, *(rest if found else words).split()]
+    line = [asked["model"], *options, *words.split()]
     fields = dict(load_command("predict").make_context("predict", line).params)
     del fields["json_output"]
     (request,) = requests_of(fields.pop("model"), fields)

@@ -10,7 +10,6 @@ import typer
 
 from ..errors import ConfigError
 
-
 NOTHING_FITS = 3
 """Exit status of a command whose every answer is that the job does not fit in memory."""
 

@@ -71,12 +71,21 @@ def requests_of(model: str, fields: Mapping[str, Any]) -> list[Request]:
     given = {name: value for name, value in fields.items() if value is not None}
     if "sizes" in given:
         given["sizes"] = _sizes(given["sizes"])
-    for several in ("sizes", "anchors"):
+    for several in ("sizes", "anchors", "inputs"):
         if not given.get(several):
             given.pop(several, None)
     if is_request_file(model):
         return [request.with_(**given) if given else request for request in read_requests(model)]
     return [Request.of({"model": model, **given}, prefix=PREFIX)]
+
+
+def requests_in_words(words: Iterable[str]) -> list[Request]:
+    """What `precision-time predict WORDS` asks; options of the page that it prints aside."""
+    from .main import load_command
+
+    fields = load_command("predict").make_context("predict", [*words]).params
+    names = dict(request_fields()).keys() - {"model"}
+    return requests_of(fields["model"], {name: value for name, value in fields.items() if name in names})
 
 
 def one_request(model: str, fields: Mapping[str, Any]) -> Request:
@@ -106,6 +115,8 @@ def request_arguments(request: Request) -> list[str]:
             words += [word for key, size in value.items() for word in (flag, f"{key}={_size_text(size)}")]
         elif name == "anchors":
             words += [word for anchor in value for word in (option.flags[0], json.dumps(anchor))]
+        elif name == "inputs":
+            words += [word for text in value for word in (option.flags[0], text)]
         elif isinstance(value, bool):
             words.append(flag if value else f"{PREFIX}no-{flag.removeprefix(PREFIX)}")
         else:

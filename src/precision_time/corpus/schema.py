@@ -12,12 +12,23 @@ from typing import Any
 
 from ..errors import CorpusError, nearest_names
 from ..io import packaged_toml
+from ..request.schema import ALIASES
 
 _TABLE = packaged_toml(__package__, "data/columns.toml")
 COLUMNS: list[str] = _TABLE["columns"]
 REQUIRED: list[str] = _TABLE["required"]
 _TIME_COLUMNS: list[str] = _TABLE["time"]
 _CSV_FIELD_LIMIT = 2**20
+_BY_FIELD = {ALIASES.get(column, column): column for column in COLUMNS}
+
+
+def column_of(name: str) -> str:
+    """The column that a header names: as it is, or as the field of a request is called.
+
+    >>> column_of("gpus"), column_of("batch_size"), column_of("devices")
+    ('devices', 'batch_per_device', 'devices')
+    """
+    return _BY_FIELD.get(ALIASES.get(name, name), name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +115,7 @@ def read_rows(path: str | Path) -> Iterator[Row]:
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True)
-            header = [column.strip() for column in next(reader, [])]
+            header = [column_of(column.strip()) for column in next(reader, [])]
             _check_header(name, header)
             for cells in reader:
                 if not cells:
@@ -139,7 +150,10 @@ def _check_header(name: str, header: list[str]) -> None:
         )
     repeated = sorted({column for column in header if column and header.count(column) > 1})
     if repeated:
-        raise CorpusError(f"{name}, line 1: column {repeated[0]!r} occurs twice. To fix: remove one of them.")
+        raise CorpusError(
+            f"{name}, line 1: column {repeated[0]!r} occurs twice, perhaps under "
+            "two of its names. To fix: remove one of them."
+        )
     wanted = [column for column in REQUIRED if column not in header]
     if not any(column in header for column in _TIME_COLUMNS):
         wanted.append(" or ".join(_TIME_COLUMNS))

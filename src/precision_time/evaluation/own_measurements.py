@@ -15,7 +15,7 @@ import numpy as np
 from ..corpus.importer import measurement_of
 from ..corpus.jobs import UnsupportedRow, job_of
 from ..corpus.measurement import Rejected
-from ..corpus.schema import Row, read_rows
+from ..corpus.schema import Row, column_of, read_rows
 from ..cost.job import Job
 from ..errors import ConfigError, PrecisionTimeError
 from ..io import write_atomically
@@ -104,7 +104,7 @@ def evaluate_csv(
     rows = list(read_rows(path))
     header = list(rows[0].cells) if rows else []
     for column in group_by:
-        if column not in header:
+        if column_of(column) not in header:
             raise ConfigError(
                 f"--group-by {column}: {path} has no such column. It has: {', '.join(header)}. "
                 "To fix: name one of them."
@@ -152,7 +152,7 @@ def _report(scored: Sequence[ScoredRow], group_by: Sequence[str], coverage: floa
     for column in group_by:
         members: dict[str, list[ScoredRow]] = defaultdict(list)
         for item in supported:
-            members[item.row.text(column)].append(item)
+            members[item.row.text(column_of(column))].append(item)
         groups[column] = {value: _summary(items) for value, items in sorted(members.items())}
     return EvaluationReport(
         overall=_summary(supported) if supported else None,

@@ -108,6 +108,7 @@ def _problem(request: Request) -> Problem:
     batch = _batch(request.global_batch_size, workload, request.gpus, found)
     first = Diagnostics()
     first.assume("model", *workload.assumptions)
+    first.warn("model", *workload.warnings)
     first.assume("cluster", *cluster.assumptions)
     return Problem(
         workload=workload,

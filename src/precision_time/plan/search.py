@@ -92,8 +92,8 @@ def search_layouts(
     return LayoutSearch(
         model=problem.workload.name,
         device=device.name,
-        num_devices=problem.cluster.num_devices,
-        num_nodes=problem.cluster.num_nodes,
+        gpus=problem.cluster.num_devices,
+        nodes=problem.cluster.num_nodes,
         precision=problem.precision.name,
         stack=problem.stack.profile,
         global_batch_size=problem.global_batch_size,

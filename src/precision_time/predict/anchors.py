@@ -40,7 +40,7 @@ _TOGETHER = {
     "global_batch_size": ("batch_size", "global_batch_tokens"),
     "global_batch_tokens": ("batch_size", "global_batch_size"),
     "gpus": ("nodes", "cluster"),
-    "device": ("node_type", "intra_node", "inter_node", "cluster"),
+    "device": ("node_type", "intra_node", "inter_node", "network", "cluster"),
 }
 """Fields that an anchor does not take over from the request where it names another."""
 _NOT_OF_A_STEP = (

@@ -128,10 +128,9 @@ def _priced(found: list[tuple[str, Job]], predictor: TrainedPredictor) -> list[O
 
 def words_of(change: Change) -> str:
     """A change as the command line takes it."""
-    options = {name: value for name, value in change.items() if name not in ("model", "device", "gpus")}
+    options = {name: value for name, value in change.items() if name not in ("device", "gpus")}
     named = [f"{name} {change[key]}" for key, name in (("device", "-d"), ("gpus", "-g")) if key in change]
-    model = [f"{change['model']} as the model"] if "model" in change else []
-    return " ".join([*model, *named, *([option_words(options)] if options else [])])
+    return " ".join([*named, *([option_words(options)] if options else [])])
 
 
 def asked(request: Request, change: Change) -> Job | None:
@@ -192,7 +191,7 @@ def _stated_layout(request: Request, job: Job) -> Change:
 
 def _smaller_batches(job: Job) -> Iterator[Change]:
     """Micro batches that divide the present one, the samples per step kept."""
-    layout, batch = job.layout, job.layout.micro_batch_size
+    layout, batch = job.layout, job.layout.micro_batch_size / job.workload.rows_per_sample
     if batch != int(batch):
         return
     for parts in range(2, int(batch) + 1):
@@ -202,14 +201,11 @@ def _smaller_batches(job: Job) -> Iterator[Change]:
 
 def _adapters(request: Request, job: Job) -> Iterator[Change]:
     """Adapters instead of all weights: of a language model on one host, where people fine-tune."""
-    model = request.model
     trained = job.workload.graph.trainable_params / max(job.workload.graph.params, 1.0)
-    if not isinstance(model, str) or job.cluster.num_nodes > 1 or trained < 1.0:
+    if not isinstance(request.model, str) or job.cluster.num_nodes > 1 or trained < 1.0:
         return
     if job.workload.family in _WITH_ADAPTERS:
-        by_option = "adapter" in type(request).model_fields
-        for kind in _ADAPTERS:
-            yield {"adapter": kind} if by_option else {"model": f"{model}-{kind}"}
+        yield from ({"adapter": kind} for kind in _ADAPTERS)
 
 
 def _cuts(job: Job, as_is: Change, domain: int) -> Iterator[Change | tuple[Change, ...]]:
@@ -220,7 +216,7 @@ def _cuts(job: Job, as_is: Change, domain: int) -> Iterator[Change | tuple[Chang
 
     def cut(name: str, degree: int) -> Change:
         """The option, with micro batches of one sample: a replica now has the samples of several."""
-        whole = layout.global_batch_size * degree / layout.dp
+        whole = layout.global_batch_size / job.workload.rows_per_sample * degree / layout.dp
         batch = 1 if whole == int(whole) else whole
         return {
             **as_is,
@@ -239,8 +235,9 @@ def _combined(request: Request, job: Job) -> Iterator[Change]:
     """Changes added one after the other until the job fits, then without those that were not needed."""
     layout = job.layout
     steps: list[Change] = [{"checkpointing": "full"}]
-    if layout.micro_batch_size > 1 and layout.micro_batch_size == int(layout.micro_batch_size):
-        parts = int(layout.micro_batch_size)
+    samples = layout.micro_batch_size / job.workload.rows_per_sample
+    if samples > 1 and samples == int(samples):
+        parts = int(samples)
         steps.insert(0, {"batch_size": 1, "grad_accum": layout.num_micro_batches * parts})
     if layout.data_ranks > 1 and layout.data_parallel_engine == "ddp":
         steps.append({"zero": 3})
@@ -308,4 +305,5 @@ def _nodes(request: Request, job: Job, count: int) -> int:
 
 def at_layout(request: Request, job: Job) -> Request:
     """A request for a layout that a search found: what is said of it stands in the request."""
-    return request.with_(**options_of(job.layout), batch_size=job.layout.micro_batch_size)
+    samples = job.layout.micro_batch_size / job.workload.rows_per_sample
+    return request.with_(**options_of(job.layout), batch_size=samples)

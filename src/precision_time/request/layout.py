@@ -106,7 +106,7 @@ def layout_words(layout: Layout, workload: Workload, *, without: Collection[str]
         said.pop("schedule", None)
     if layout.stage_layers:
         said["stage_layers"] = stage_layers_in_words(layout.stage_layers)
-    said["batch_size"] = f"{layout.micro_batch_size:g}"
+    said["batch_size"] = f"{layout.micro_batch_size / workload.rows_per_sample:g}"
     return option_words({name: value for name, value in said.items() if name not in without})
 
 
