@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from precision_time.cli.main import load_command
-from precision_time.cli.request_options import requests_of
+from precision_time.cli.request_options import requests_in_words
 from precision_time.predict.api import predict, predict_time
 from precision_time.predict.prediction import Prediction
 from precision_time.predict.remedies import memory_of_job, shortfall
@@ -37,9 +36,7 @@ def typed(asked: dict[str, Any], words: str) -> Request:
     """The request with the words of an offer behind those that were typed; the last one of an option wins."""
     options = [f"--{name.replace('_', '-')}={value}" for name, value in asked.items() if name != "model"]
     line = [asked["model"], *options, *words.split()]
-    fields = dict(load_command("predict").make_context("predict", line).params)
-    del fields["json_output"]
-    (request,) = requests_of(fields.pop("model"), fields)
+    (request,) = requests_in_words(line)
     return request
 
 

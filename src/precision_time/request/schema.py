@@ -302,9 +302,7 @@ class RequestFields(BaseModel):
     ] = None
     mean_seq_len: Annotated[
         PositiveNumber | None,
-        Option(
-            help="Mean tokens of a sample, where samples are shorter than --seq-len.", default="--seq-len"
-        ),
+        Option(help="Mean tokens of a sample, where samples are shorter than --seq-len.", default="--seq-len"),
     ] = None
     packing: Annotated[
         bool | None,
