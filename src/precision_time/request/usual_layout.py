@@ -13,7 +13,7 @@ from typing import Any
 
 from ..cost.job import Job
 from ..cost.step import price
-from ..parallel.layout import Checkpointing, Layout, PipelineSchedule, simplicity
+from ..parallel.layout import EQUAL_WITHIN, Checkpointing, Layout, PipelineSchedule, simplicity
 from ..parallel.shape import ModelShape, model_shape
 from ..workload.workload import Workload
 from .problem import Problem
@@ -25,8 +25,6 @@ _MOST_STAGES, _MOST_CONTEXT_RANKS, _MOST_EXPERT_RANKS = 32, 16, 64
 _CHUNKS = (2, 4, 8)
 _REFINED = 2
 """The fastest pipelines, which are priced interleaved too."""
-_NOISE = 1.04
-"""Times as close as this are equal (repeats of a measured configuration differ by 4.1 %, devdoc 013)."""
 _PLAIN: Fixed = {"shard_size": (0,), "reshard_after_forward": (True,)}
 _HELD = ("tp", "pp", "cp", "ep", "expert_tp", "schedule", "virtual_pp", "sequence_parallel")
 _TOKENS_PER_STEP = 2**22
@@ -89,7 +87,7 @@ def usual_layout(job: Job, batch: float, fixed: Fixed, *, degrees: bool) -> Choi
     if not ranked:
         return None
     least_s = search.seconds[ranked[0]]
-    equal = [layout for layout in ranked if search.seconds[layout] <= _NOISE * least_s]
+    equal = [layout for layout in ranked if search.seconds[layout] <= (1.0 + EQUAL_WITHIN) * least_s]
     return Choice(layout=min(equal, key=simplicity), fitting=search.fitting)
 
 
