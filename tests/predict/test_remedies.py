@@ -83,6 +83,22 @@ def test_the_shortfall_is_what_the_memory_says() -> None:
     assert shortfall(Request.of({"model": "gpt2", "batch_size": 4}).resolve()) == ""
 
 
+def test_a_job_that_only_the_allocator_could_break_is_tight() -> None:
+    """Within its assumed waste nothing can be said: the run of 16,384 H100 was that full, and ran."""
+    words = "llama3.1-405b -d H100-SXM5-80GB -g 16384 -p bf16-mixed --seq-len 8192 --stack nemo-tuned --tp 8 "
+    words += "--pp 16 --stage-layers 7,8x14,7 --virtual-pp 8 -b 1 --grad-accum 16 --zero 1"
+    (request,) = requests_in_words(words.split())
+    answer = predict(request)
+    (text,) = [each.text for each in answer.diagnostics if each.code == "memory"]
+    capacity, wasted = answer.device_memory_bytes, answer.memory_terms["fragmentation"]
+    assert capacity < answer.memory_bytes_per_device <= capacity + wasted
+    assert answer.fits and text.startswith("Tight: ")
+    more, *_ = [
+        each.text for each in predict(request.with_(batch_size=2)).diagnostics if each.code == "memory"
+    ]
+    assert more.startswith("Does not fit")
+
+
 def test_a_smaller_batch_keeps_the_samples_per_step() -> None:
     asked = {**TOO_LARGE["images"]}
     (words,) = [each["words"] for each in OFFER.finditer(said(predict_time(**asked))[1])

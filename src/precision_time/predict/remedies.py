@@ -52,6 +52,27 @@ def needed_bytes(job: Job) -> float:
     return sum(memory_of_job(job).values())
 
 
+def holds(job: Job, memory: Mapping[str, float]) -> bool:
+    """Whether a device may hold what a job needs.
+
+    Not counted is what the caching allocator cannot hand out: it is assumed (cost/data/memory.toml), and
+    expandable segments bring it down to next to nothing. A layout that is chosen must have room for it.
+    """
+    return sum(memory.values()) - memory.get("fragmentation", 0.0) <= job.cluster.device.memory_bytes
+
+
+def tightness(job: Job, memory: Mapping[str, float]) -> str:
+    """What to say of a job that a device holds if its allocator wastes nothing; empty with room to spare."""
+    needed, capacity = sum(memory.values()), job.cluster.device.memory_bytes
+    if needed <= capacity or not holds(job, memory):
+        return ""
+    return (
+        f"Tight: needs {needed / GIBI:.1f} of {capacity / GIBI:.1f} GiB per device, "
+        f"{memory['fragmentation'] / GIBI:.1f} of which the allocator is assumed to waste. It fits if that "
+        "is avoided (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True)."
+    )
+
+
 def shortfall(job: Job) -> str:
     """By how much a job does not fit, and the largest terms; empty if it fits."""
     memory, capacity = memory_of_job(job), job.cluster.device.memory_bytes
