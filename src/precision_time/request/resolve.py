@@ -547,8 +547,8 @@ def _chosen_layout(
         gpus = job.cluster.num_devices
         global_batch = float(min(gpus, usual_batch(job.workload, gpus)))
         said.assume("default-batch", f"Batch not given: {global_batch:,.0f} samples per step assumed.")
-    fixed: dict[str, tuple[Any, ...]] = {_FIELD_OF.get(name, name): (getattr(job.layout, _FIELD_OF.get(name, name)),)
-             for name in stated - {"uneven"}}  # fmt: skip
+    names = [_FIELD_OF.get(name, name) for name in stated - {"uneven"}]
+    fixed: dict[str, tuple[Any, ...]] = {name: (getattr(job.layout, name),) for name in names}
     rows = job.workload.rows_per_sample
     if request.batch_size is not None:
         fixed["micro_batch_size"] = (request.batch_size * rows,)
