@@ -23,7 +23,7 @@ from ..cost.stacks import (
     usual_profile,
     usual_variant,
 )
-from ..diagnostics import Diagnostics
+from ..diagnostics import LAYOUT_CHOSEN, Diagnostics
 from ..errors import CaptureError, ConfigError, LayoutError, MissingExtraError, UnknownNameError
 from ..hardware.catalog import devices_in_name, get_cluster
 from ..hardware.device import Cluster, Device
@@ -562,7 +562,7 @@ def _chosen_layout(
     fastest = f"the fastest of {choice.fitting} tried that fit" if choice.fitting > 1 else "the one that fits"
     what = "Layout not given" if degrees else "Not all of the layout given"
     found.items.extend(said.items)
-    found.assume("default-layout", f"{what}: {words} assumed, {fastest} (`precision-time layout` tries all).")
+    found.assume(LAYOUT_CHOSEN, f"{what}: {words} assumed, {fastest} (`precision-time layout` tries all).")
     precision = policy_under(job.precision, job.stack.profile, job.layout.zero_stage, layout.zero_stage)
     if precision is not job.precision:
         _held_weights(precision.name, job.stack, layout.zero_stage, found)
