@@ -11,15 +11,17 @@ import numpy as np
 
 from ..cost.job import Job, group_of_jobs
 from ..cost.memory import memory_of
+from ..diagnostics import LAYOUT_CHOSEN
 from ..errors import PrecisionTimeError
 from ..hardware.catalog import known_devices
 from ..learn.artifact import TrainedPredictor
 from ..learn.serving import predict_step_times
 from ..parallel.layout import Checkpointing, Offload
 from ..parallel.shape import model_shape
-from ..request.layout import option_words, options_of
+from ..request.layout import option_words, options_of, said_options
 from ..request.request import Request
 from ..request.resolve import says_no_layout
+from ..request.schema import GLOBAL_BATCHES, LayoutOptions
 from ..units import GIBI, format_duration
 
 _NAMED_TERMS = 3
@@ -124,7 +126,10 @@ def suggest_fit(request: Request, job: Job, predictor: TrainedPredictor) -> str:
     least device time for a token or a sample comes first. Changes together are tried where no single one
     suffices; more or larger devices come last.
     """
-    here = _fitting(request, _single(request, job)) or _fitting(request, _combined(request, job))
+    here = _fitting(request, _single(request, job))
+    searched = _fitting(request, _best_layout(request, job))
+    here += [offer for offer in searched if all(offer[1].layout != each.layout for _, each in here)]
+    here = here or _fitting(request, _combined(request, job))
     elsewhere = _fitting(request, _other_devices(request, job))
     if not here and not elsewhere:
         return (
@@ -250,6 +255,23 @@ def _cuts(job: Job, as_is: Change, domain: int) -> Iterator[Change | tuple[Chang
     yield tuple(cut("tp", degree) for degree in degrees if layout.tp * degree <= domain)
     if layout.virtual_pp == 1 and not layout.stage_layers:
         yield tuple({**cut("pp", degree), "zero": min(layout.zero_stage, 1)} for degree in degrees)
+
+
+def _best_layout(request: Request, job: Job) -> Iterator[Change]:
+    """The layout that would be chosen if none were stated, with the samples per step as they are."""
+    of_layout = {*LayoutOptions.model_fields, *GLOBAL_BATCHES, "batch_size"}
+    given = {name: value for name, value in request.given().items() if name not in of_layout}
+    whole = job.layout.global_batch_size / job.workload.rows_per_sample
+    try:
+        chosen = Request.of({**given, "global_batch_size": whole}).resolve()
+    except PrecisionTimeError:
+        return
+    if all(item.code != LAYOUT_CHOSEN for item in chosen.diagnostics):
+        return
+    said = said_options(chosen.layout, chosen.workload)
+    usual = {name: LayoutOptions.model_fields[name].default for name in request.layout.model_fields_set}
+    back = {name: usual[name] for name in usual if name not in said and usual[name] is not None}
+    yield {**{name: value for name, value in back.items() if value != getattr(request.layout, name)}, **said}
 
 
 def _combined(request: Request, job: Job) -> Iterator[Change]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..cost.job import Job
@@ -101,9 +101,9 @@ class _Search:
 
     def price(self, frames: Iterator[Frame]) -> None:
         """Price a few layouts of each frame that fit."""
-        for frame in frames:
+        for frame in map(_shared, frames):
             kept = fitting(self.problem, frame).layouts
-            self.fitting += len(kept)
+            self.fitting += sum(layout not in self.seconds for layout in kept)
             for layout in _worth_pricing(kept):
                 if layout not in self.seconds:
                     self.seconds[layout] = float(price(self.problem.group(layout)).step_time_s[0])
@@ -111,6 +111,14 @@ class _Search:
     def best_first(self) -> list[Layout]:
         """All that were priced."""
         return sorted(self.seconds, key=lambda layout: self.seconds[layout])
+
+
+def _shared(frame: Frame) -> Frame:
+    """The frame without sharding where there is one data-parallel rank: it has nobody to share with."""
+    settings = frame.settings
+    if settings["dp"] * settings["cp"] > 1 or not settings.get("zero_stage"):
+        return frame
+    return replace(frame, settings={**settings, "zero_stage": 0})
 
 
 def _worth_pricing(layouts: Sequence[Layout]) -> set[Layout]:
