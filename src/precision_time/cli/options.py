@@ -10,6 +10,9 @@ import typer
 
 from ..errors import ConfigError
 
+NOTHING_FITS = 3
+"""Exit status of a command whose every answer is that the job does not fit in memory."""
+
 
 def complete_model(prefix: str) -> list[str]:
     """Known model names that start with `prefix`."""

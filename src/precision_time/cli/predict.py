@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .options import JsonOption, ModelArgument
+from .options import NOTHING_FITS, JsonOption, ModelArgument
 from .output import message, page_width, progress, write_json, write_renderable
 from .request_options import request_options, requests_of
 
@@ -36,7 +36,10 @@ def predict(
     json_output: JsonOption = False,
     **fields: Any,
 ) -> None:
-    """Predict the time of a step, an epoch, a run."""
+    """Predict the time of a step, an epoch, a run.
+
+    Exits with 3 where the job does not fit in memory.
+    """
     from ..predict.compare import compare_requests
 
     requests = requests_of(model, fields)
@@ -44,10 +47,12 @@ def predict(
         comparison = compare_requests(requests)
     if json_output:
         write_json(comparison.to_dict())
-        return
-    _write_page(comparison.predictions, brief=brief, why=why)
-    for left in comparison.skipped:
-        message(f"Left out {left.request['precision']}: {left.reason}")
+    else:
+        _write_page(comparison.predictions, brief=brief, why=why)
+        for left in comparison.skipped:
+            message(f"Left out {left.request['precision']}: {left.reason}")
+    if not any(prediction.fits for prediction in comparison.predictions):
+        raise typer.Exit(NOTHING_FITS)
 
 
 def _write_page(predictions: Sequence[Prediction], *, brief: bool, why: bool) -> None:
