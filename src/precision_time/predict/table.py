@@ -31,6 +31,7 @@ _FIGURES = (
 _MOST_COLUMNS = 16
 """Of a table whose cells stay on one line."""
 _NAMED = 3
+_ABOVE = 1.005
 """Requests that have no answer, named for each reason."""
 
 
@@ -399,6 +400,11 @@ def _meanings(rows: Sequence[Row]) -> list[str]:
     if kinds:
         which = "; ".join(said[kind] for kind in kinds)
         lines.append(f"Scaling: throughput per device relative to the fewest devices of the job ({which}).")
+    if any((row.efficiency or 0.0) > _ABOVE for row in rows):
+        lines.append(
+            "Above 100%: a run measured on so many devices, or memory and work that more devices share, make "
+            "a device faster than is predicted for few."
+        )
     return lines
 
 
