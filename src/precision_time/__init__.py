@@ -21,11 +21,14 @@ if TYPE_CHECKING:
     from .predict.prediction import NearestMeasurement as NearestMeasurement
     from .predict.prediction import Prediction as Prediction
     from .predict.predictions import Predictions as Predictions
+    from .predict.what_matters import Alternative as Alternative
+    from .predict.what_matters import what_matters as what_matters
     from .request.request import Request as Request
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Alternative": ".predict.what_matters",
     "Interval": ".predict.prediction",
     "LayoutSearch": ".plan.result",
     "NearestMeasurement": ".predict.prediction",
@@ -38,10 +41,12 @@ _HOMES = {
     "predict_many": ".predict.compare",
     "predict_time": ".predict.api",
     "sweep": ".predict.compare",
+    "what_matters": ".predict.what_matters",
 }
 """Public names and their homes, imported on first use, so that `import precision_time` stays fast."""
 
 __all__ = [
+    "Alternative",
     "Interval",
     "LayoutSearch",
     "NearestMeasurement",
@@ -55,6 +60,7 @@ __all__ = [
     "predict_many",
     "predict_time",
     "sweep",
+    "what_matters",
 ]
 
 

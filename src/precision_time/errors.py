@@ -186,6 +186,11 @@ class UnknownNameError(ConfigError):
         fix = hint if "To fix" in hint else f"To fix: use a known name. {hint}"
         super().__init__(f"Unknown {kind} {shown(name)}.{guess} {fix}")
 
+    def with_hint(self, hint: str) -> UnknownNameError:
+        """This error, saying one thing more."""
+        self.args = (f"{self.args[0]} {hint}",)
+        return self
+
     def __reduce__(self) -> tuple[Any, ...]:
         """For other processes: the constructor takes no message."""
         return _restored, (type(self), self.args, self.__dict__)

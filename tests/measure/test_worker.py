@@ -32,7 +32,7 @@ from precision_time.measure.steps.training import (  # noqa: E402
     endless,
 )
 from precision_time.measure.trial import TrainingTrial  # noqa: E402
-from precision_time.workload.capture.sources import load_function  # noqa: E402
+from precision_time.workload.capture.own import load_function  # noqa: E402
 from precision_time.workload.resolve import load_workload  # noqa: E402
 
 Make = Callable[..., TrainingTrial]

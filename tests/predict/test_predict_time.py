@@ -355,11 +355,15 @@ def test_checkpointing_of_some_layers_lies_between_none_and_all():
     assert predict_time(**asked, checkpointing="full:32") == predict_time(**asked, checkpointing="full")
 
 
-def test_a_batch_that_needs_accumulation_says_how_much():
+def test_both_batches_say_how_many_micro_batches_are_accumulated():
     asked = {**LLAMA, "gpus": 8, "zero": 3, "global_batch_size": 64}
+    answer = predict_time(**asked)
+    assert said(answer, "8 micro batches accumulated (--grad-accum 8)")
+    assert answer.step_time_s == predict_time(**asked, grad_accum=8).step_time_s
     with pytest.raises(LayoutError, match="give only one of them, or grad_accum=8"):
-        predict_time(**asked)
-    assert predict_time(**asked, grad_accum=8).batch_size == 1.0
+        predict_time(**asked, grad_accum=4)
+    with pytest.raises(LayoutError, match="give only one of them"):
+        predict_time(**{**asked, "global_batch_size": 60})
 
 
 def test_a_hugging_face_configuration_is_one_call(tmp_path):

@@ -155,7 +155,7 @@ def test_no_run_near_is_said() -> None:
 
 def test_the_distance_of_a_run_is_in_words() -> None:
     line = line_with(str(prediction(nearest_measurements=(RUN,))), "resnet50, 8 x A100-SXM4-40GB")
-    assert "other device, ngc-tuned" in line
+    assert "other device; on ngc-tuned" in line
     alike = dataclasses.replace(RUN, device="A100-SXM4-80GB", stack="pytorch-eager")
     assert "the same job" in str(prediction(nearest_measurements=(alike,)))
 

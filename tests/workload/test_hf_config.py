@@ -63,7 +63,7 @@ def test_a_file_its_folder_and_its_content_are_the_same(tmp_path: Path) -> None:
     (folder / "config.json").write_text(json.dumps(LLAMA))
     works = [load_workload(source, seq_len=512) for source in (folder, str(folder / "config.json"), LLAMA)]
     assert [work.graph.params for work in works] == [works[0].graph.params] * 3
-    assert works[0].name == works[1].name == "my-llama"
+    assert [work.name for work in works] == ["llama-h2048-l16"] * 3  # not the folder
 
 
 def test_no_torch_and_no_transformers_are_imported(tmp_path: Path) -> None:

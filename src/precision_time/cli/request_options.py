@@ -109,7 +109,17 @@ def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
     given = {name: value for name, value in fields.items() if value is not None}
     if "sizes" in given:
         given["sizes"] = _sizes(given["sizes"])
-    return {name: value for name, value in given.items() if name not in ("sizes", "anchors") or value}
+    several = ("sizes", "anchors", "inputs")
+    return {name: value for name, value in given.items() if name not in several or value}
+
+
+def requests_in_words(words: Iterable[str]) -> list[Request]:
+    """What `precision-time predict WORDS` asks; options of the page that it prints aside."""
+    from .main import load_command
+
+    fields = load_command("predict").make_context("predict", [*words]).params
+    names = dict(request_fields()).keys() - {"model"}
+    return requests_of(fields["model"], {name: value for name, value in fields.items() if name in names})
 
 
 def one_request(model: str, fields: Mapping[str, Any]) -> Request:
@@ -139,6 +149,8 @@ def request_arguments(request: Request) -> list[str]:
             words += [word for key, size in value.items() for word in (flag, f"{key}={_size_text(size)}")]
         elif name == "anchors":
             words += [word for anchor in value for word in (option.flags[0], json.dumps(anchor))]
+        elif name == "inputs":
+            words += [word for text in value for word in (option.flags[0], text)]
         elif isinstance(value, bool):
             words.append(flag if value else f"{PREFIX}no-{flag.removeprefix(PREFIX)}")
         else:

@@ -101,9 +101,11 @@ def _answers(
         predictor,
         lengths=[
             RunLength(
+                dataset=request.dataset,
                 dataset_samples=request.samples,
                 epochs=request.epochs,
                 steps=request.steps,
+                tokens=request.tokens,
                 input_samples_per_s=request.input_rate,
             )
             for request in requests

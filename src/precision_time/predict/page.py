@@ -356,8 +356,7 @@ def _evidence(predictions: Sequence[Prediction], labels: Sequence[str], why: boo
     """The most similar measured runs, and how far they are."""
     from rich.text import Text
 
-    about = list(_shared_lines(predictions, labels, Severity.WARNING, only=_ABOUT_EVIDENCE))
-    runs = _nearest(predictions)
+    runs = _nearest(predictions, every=why)
     near = [run for run in runs if run.similarity >= _NEAR]
     if not near:
         yield Text("No measured run is near this job." + (" The nearest:" if runs else ""))
@@ -366,19 +365,31 @@ def _evidence(predictions: Sequence[Prediction], labels: Sequence[str], why: boo
         yield from (_measurements_table(predictions, shown, why), "")
         refs = dict.fromkeys(f"{run.source}: {run.source_ref}" for run in shown if why)
         yield from (Text(ref, style="dim") for ref in refs)
-    yield from (Text(line, style="yellow") for line in about)
+    # Where runs are near, their table says how they differ.
+    told = _ABOUT_EVIDENCE if why or not near else _ABOUT_EVIDENCE[1:]
+    lines = _shared_lines(predictions, labels, Severity.WARNING, only=told)
+    yield from (Text(line, style="yellow") for line in lines)
 
 
-def _nearest(predictions: Sequence[Prediction]) -> list[NearestMeasurement]:
-    """The most similar measured runs, each once however near it is to which prediction."""
+def _nearest(predictions: Sequence[Prediction], *, every: bool) -> list[NearestMeasurement]:
+    """The most similar measured runs, each once however near it is to which prediction.
+
+    Args:
+        predictions: At least one.
+        every: Those that differ in nothing but the batch, too.
+    """
     each = _SHOWN_ALONE if len(predictions) == 1 else _SHOWN_EACH
     runs: dict[NearestMeasurement, float] = {}
     for prediction in predictions:
         for run in prediction.nearest_measurements[:each]:
             alone = replace(run, similarity=0.0)
             runs[alone] = max(runs.get(alone, 0.0), run.similarity)
-    ranked = sorted(runs.items(), key=lambda item: -item[1])[:_MOST_RUNS]
-    return [replace(run, similarity=similarity) for run, similarity in ranked]
+    ranked = [replace(run, similarity=similarity) for run, similarity in runs.items()]
+    ranked.sort(key=lambda run: -run.similarity)
+    kinds: dict[tuple[Any, ...], NearestMeasurement] = {}
+    for run in ranked:
+        kinds.setdefault((run.model, run.device, run.gpus, run.precision, run.stack), run)
+    return (ranked if every else list(kinds.values()))[:_MOST_RUNS]
 
 
 def _measurements_table(
@@ -404,12 +415,13 @@ def distance_in_words(run: NearestMeasurement, predictions: Sequence[Prediction]
     def differs(field: str) -> bool:
         return all(getattr(run, field) != getattr(each, field) for each in predictions)
 
-    found = [f"other {word}" for field, word in _DIFFERENCES.items() if differs(field)]
+    other = ", ".join(word for field, word in _DIFFERENCES.items() if differs(field))
+    found = [f"other {other}"] if other else []
     if differs("global_batch_size"):
         found.append(f"batch {run.global_batch_size:g} per step")
     if differs("stack"):
-        found.append(run.stack)
-    return ", ".join(found) or "the same job"
+        found.append(f"on {run.stack}")
+    return "; ".join(found) or "the same job"
 
 
 _DIFFERENCES = {

@@ -75,6 +75,12 @@ class Prediction:
     exposed part after the learned correction."""
     analytical_step_time_s: float
     """What the cost model says before the learned correction."""
+    total_interval: Interval | None = None
+    """Of the run: in seconds of `total_time_s`."""
+    device_hours: float | None = None
+    """Of the run over all devices (GPU-hours)."""
+    total_time_missing: str = ""
+    """Why there is no `total_time_s`, and what to give."""
     nearest_measurements: tuple[NearestMeasurement, ...] = ()
     """Most similar first."""
     request: Mapping[str, Any] = dataclasses.field(default_factory=dict, compare=False)

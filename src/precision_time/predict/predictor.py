@@ -23,7 +23,10 @@ from ..learn.calibration.calibration import WIDTH_COVERAGE, Calibration
 from ..learn.novelty import new_kinds
 from ..learn.serving import StepTimes, bounded_times, price_jobs
 from ..learn.table import JobTable
+from ..request.resolve import tokens_per_sample
 from ..workload.graph import OpGraph
+from ..workload.method import Method
+from .method import method_seconds
 from .prediction import Interval, NearestMeasurement, Prediction
 from .remedies import memory_of_job, suggest_fit
 
@@ -31,17 +34,19 @@ _SHOWN = 3
 _BOUND_SHARE = 0.15
 """Share of a step from which what the device waits for is named as the bound."""
 _LEAST_SIMILARITY = 0.05
-_BACKWARD_FLOPS = 2.0
-"""Backward FLOPs relative to forward, the convention of model FLOPs utilization (PaLM, appendix B)."""
+_SECONDS_PER_HOUR = 3600.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunLength:
     """How long the run is, in what the caller knows."""
 
+    dataset: str | None = None
+    """As the request names it."""
     dataset_samples: int | None = None
     epochs: float | None = None
     steps: int | None = None
+    tokens: int | None = None
     input_samples_per_s: float | None = None
     """What the input pipeline delivers over all devices; None where it keeps up."""
 
@@ -110,12 +115,22 @@ def _answer(
 ) -> Prediction:
     """One answer from the priced and predicted job, arrays of shape (1,)."""
     fed_s = input_time_s(job, length)
-    wait_s = max(fed_s - float(times.step_time_s[0]), 0.0)
-    step_time_s = float(times.step_time_s[0]) + wait_s
+    update_s = float(times.step_time_s[0])
+    method_terms = method_seconds(job, update_s / float(times.jobs.analytical_s[0]))
+    busy_s = update_s + math.fsum(method_terms.values())
+    wait_s = max(fed_s - busy_s, 0.0)
+    step_time_s = busy_s + wait_s
     memory = memory_of_job(job)
     needed = sum(memory.values())
+    interval = Interval(
+        # The parts of a method are taken to be as uncertain as the update.
+        low_s=max(float(times.low_s[0]) * busy_s / update_s, fed_s),
+        high_s=max(float(times.high_s[0]) * busy_s / update_s, fed_s),
+        coverage=coverage,
+    )
     run = run_times(job, length, step_time_s)
-    terms = corrected_terms(costs, times) | ({DATA_STALL: wait_s} if wait_s else {})
+    _report_run(run, length, found)
+    terms = corrected_terms(costs, times) | method_terms | ({DATA_STALL: wait_s} if wait_s else {})
     _name_bound(job, terms, step_time_s, found)
     _warn_of_weak_answer(job, new_kinds(times.corrected.novelty[0]), predictor, found)
     if needed > job.cluster.device.memory_bytes:
@@ -128,15 +143,11 @@ def _answer(
         nodes=job.cluster.num_nodes,
         precision=job.precision.name,
         stack=job.stack.profile,
-        batch_size=layout.micro_batch_size,
-        global_batch_size=layout.global_batch_size,
+        batch_size=layout.micro_batch_size / workload.rows_per_sample,
+        global_batch_size=layout.global_batch_size / workload.rows_per_sample,
         step_time_s=step_time_s,
         terms=terms,
-        interval=Interval(
-            low_s=max(float(times.low_s[0]), fed_s),
-            high_s=max(float(times.high_s[0]), fed_s),
-            coverage=coverage,
-        ),
+        interval=interval,
         throughput=layout.global_batch_size * workload.units_per_sample / step_time_s,
         throughput_unit=workload.throughput_unit,
         mfu=model_flops_utilization(job, step_time_s),
@@ -152,6 +163,11 @@ def _answer(
         epoch_time_s=run.epoch_time_s,
         total_steps=run.total_steps,
         total_time_s=run.total_time_s,
+        total_interval=None if run.total_steps is None else run_interval(interval, run.total_steps),
+        device_hours=None
+        if run.total_time_s is None
+        else run.total_time_s * job.cluster.num_devices / _SECONDS_PER_HOUR,
+        total_time_missing=run.missing,
     )
 
 
@@ -203,19 +219,33 @@ def _input_bound(job: Job) -> str:
 def model_flops_utilization(job: Job, step_time_s: float) -> float | None:
     """Useful FLOPs (forward and backward once) over the dense peak of the matmul type, 0..1.
 
-    None where the matmul type has no peak of its own on the device.
+    None where the matmul type has no peak of its own on the device. Reference: PaLM, appendix B (three times the
+    forward pass); gradients by frozen weights are not computed and not counted.
     """
     dtype, device = job.precision.matmul, job.cluster.device
-    forward_flops = _forward_flops(job.workload.graph)
-    if dtype.value not in device.peak_flops_per_s or forward_flops == 0.0:
+    sample_flops = _training_flops(job.workload.graph)
+    if dtype.value not in device.peak_flops_per_s or sample_flops == 0.0:
         return None
-    useful = (1.0 + _BACKWARD_FLOPS) * forward_flops * job.layout.global_batch_size
+    sample_flops += _flops_beside(job.workload.method)
+    useful = sample_flops * job.workload.real_share * job.layout.global_batch_size
     return useful / (step_time_s * job.cluster.num_devices * peak_flops_per_s(device, dtype))
 
 
+def _flops_beside(method: Method | None) -> float:
+    """Of what a method does beside the update, per row; FLOPs of generation are few in a long time."""
+    if method is None:
+        return 0.0
+    beside = math.fsum(_training_flops(graph) for _, graph in (*method.forward, *method.trained))
+    answers = method.generation
+    if answers is None:
+        return beside
+    prompt = _training_flops(answers.prompt) / answers.answers_per_prompt
+    return beside + prompt + _training_flops(answers.token) * answers.tokens
+
+
 @lru_cache(maxsize=512)
-def _forward_flops(graph: OpGraph) -> float:
-    return graph.forward_flops
+def _training_flops(graph: OpGraph) -> float:
+    return graph.training_flops
 
 
 def nearest_measurements(
@@ -305,6 +335,8 @@ class RunTimes:
     epoch_time_s: float | None
     total_steps: int | None
     total_time_s: float | None
+    missing: str = ""
+    """Why there is no time of the run, and what to give; empty where there is one."""
 
 
 def run_times(job: Job, length: RunLength, step_time_s: float) -> RunTimes:
@@ -313,13 +345,59 @@ def run_times(job: Job, length: RunLength, step_time_s: float) -> RunTimes:
     Evaluation, checkpoints and start-up are not in it.
     """
     samples = length.dataset_samples or job.workload.dataset_samples
-    steps_per_epoch = math.ceil(samples / job.layout.global_batch_size) if samples else None
+    rows_per_sample = job.workload.rows_per_sample / job.workload.samples_per_row
+    batch, tokens = job.layout.global_batch_size, tokens_per_sample(job.workload)
+    steps_per_epoch = math.ceil(samples * rows_per_sample / batch) if samples else None
     total_steps = length.steps
-    if total_steps is None and steps_per_epoch is not None:
+    if length.tokens is not None and tokens is not None:
+        total_steps = math.ceil(length.tokens / (batch * tokens))
+    elif total_steps is None and steps_per_epoch is not None:
         total_steps = math.ceil((length.epochs or 1.0) * steps_per_epoch)
     return RunTimes(
         steps_per_epoch=steps_per_epoch,
         epoch_time_s=None if steps_per_epoch is None else steps_per_epoch * step_time_s,
         total_steps=total_steps,
         total_time_s=None if total_steps is None else total_steps * step_time_s,
+        missing=_missing_length(length, tokens is not None) if total_steps is None else "",
     )
+
+
+def _missing_length(length: RunLength, has_tokens: bool) -> str:
+    """Why a run has no time."""
+    others = "tokens= or steps=" if has_tokens else "steps="
+    if length.dataset is not None:
+        asked = f"How many samples per epoch? The dataset {length.dataset!r} is not known."
+    elif length.epochs is not None:
+        asked = "How many samples per epoch? Neither they nor a known dataset are given."
+    else:
+        return f"No time of the run: its length is not given. To fix: give {others}, or samples= per epoch."
+    return f"No time of the run. {asked} To fix: give samples= per epoch, or instead of epochs {others}."
+
+
+def _report_run(run: RunTimes, length: RunLength, found: Diagnostics) -> None:
+    """What the time of the run leaves out, or why there is none."""
+    if run.total_steps is not None:
+        found.assume(
+            "run-time",
+            f"The run is {run.total_steps:,} steps; evaluation, checkpoints and start-up are not included.",
+        )
+        if length.dataset is not None and run.steps_per_epoch is None:
+            found.warn(
+                "run-time",
+                f"No time of an epoch: the dataset {length.dataset!r} is not known. To fix: give samples=.",
+            )
+    elif length.dataset is not None or length.epochs is not None:
+        found.warn("run-time", run.missing)
+    else:
+        found.assume("run-time", run.missing)
+
+
+def run_interval(interval: Interval, steps: int) -> Interval:
+    """The interval of a run of so many steps: that of a step times their number.
+
+    The interval of a step is of the mean step of a run, not of a single one: the measured times that it was
+    fitted to are means over a run's steps already, so that the scatter from step to step is not in it. What
+    is in it, the error of the model and how runs of one configuration differ (other hosts, other days),
+    stays the same in all steps of a run and does not average out.
+    """
+    return Interval(low_s=interval.low_s * steps, high_s=interval.high_s * steps, coverage=interval.coverage)

@@ -55,7 +55,7 @@ class Alternative:
         return moved if self.fits else f"{moved}, does not fit"
 
     def __str__(self) -> str:
-        return f"{self.assumed} assumed; {self.words} ({self.option}): {self.change}"
+        return f"{self.assumed} assumed; {self.words} ({self.option}): time {self.change}"
 
 
 def what_matters(
@@ -71,10 +71,10 @@ def what_matters(
         request: What it answers; None: as the prediction has it, if its model is in a catalog.
         predictor: The trained predictor; None for the one that ships.
     """
-    asked = Request.of(prediction.request) if request is None and prediction.request else request
-    if asked is None:
+    if request is None and not prediction.request:
         return ()
     try:
+        asked = request or Request.of(prediction.request)
         base = asked.resolve(named_only=request is None)
     except PrecisionTimeError:
         return ()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, model_validator
 from pydantic.fields import FieldInfo
@@ -18,11 +18,13 @@ from ..cost.job import TimingScope
 from ..errors import ConfigError, nearest_names
 from ..hardware.device import Cluster
 from ..hardware.inventory import ClusterResources
+from ..hardware.words import with_cluster_words
 from ..parallel.layout import ContextMethod, Offload, PipelineSchedule
 from .fields import (
     NUMBER,
     WORD,
     BatchSize,
+    BatchTokens,
     Count,
     ListText,
     LongCount,
@@ -40,17 +42,31 @@ ALIASES: Mapping[str, str] = {
     "num_nodes": "nodes",
     "micro_batch_size": "batch_size",
     "batch_per_device": "batch_size",
+    "batch": "batch_size",
+    "input": "inputs",
     "global_batch": "global_batch_size",
     "dataset_samples": "samples",
     "timing_scope": "scope",
     "system": "node_type",
     "zero_stage": "zero",
     "num_micro_batches": "grad_accum",
+    "num_samples": "samples",
+    "num_epochs": "epochs",
+    "max_steps": "steps",
+    "train_tokens": "tokens",
 }
 """Names of the same quantities in answers and in measurement tables."""
+RUN_LENGTHS = ("steps", "epochs", "tokens")
+GLOBAL_BATCHES = ("global_batch_size", "global_batch_tokens")
+"""Fields of which a request has one at most."""
 STEP_TIME_S, SAMPLES_PER_S = "step_time_s", "samples_per_s"
 ANCHOR_TIMES = (STEP_TIME_S, SAMPLES_PER_S)
 """What an anchor says that was measured: seconds per step, or samples per second over all devices."""
+
+
+def _texts(given: Any) -> Any:
+    """One text stands for a list of one."""
+    return [given] if isinstance(given, str) else given
 
 
 def _anchors(given: Any) -> Any:
@@ -205,21 +221,25 @@ class RequestFields(BaseModel):
     model: Annotated[
         Any,
         Option(
-            help="A known name (`precision-time models`), a timm or Hugging Face name, module:function, a "
-            "config.json, an .onnx or .pt2 file, or a job file (.yaml, .toml, .json).",
+            help="A known name (`precision-time models`), a timm or Hugging Face name, your own model "
+            "(net.py, net.py:function, package.module:function), a config.json, an .onnx or "
+            ".pt2 file, or a job file (.yaml, .toml, .json).",
             complete="model",
         ),
     ]
     device: Annotated[
         str | None,
         Option(
-            help="Device name (`precision-time devices`).",
+            help="Device name (`precision-time devices`), with a count (8xA100, 2x8xH100), or a host "
+            "(p5.48xlarge, 4xdgx-h100).",
             flags=("-d",),
             complete="device",
             default="A100-SXM4-80GB",
         ),
     ] = None
-    gpus: Annotated[Count, Option(help="Devices in all.", flags=("-g",))] = 1
+    gpus: Annotated[
+        Count, Option(help="Devices in all.", flags=("-g",), default="1, or as many as --nodes hold")
+    ] = 1
     nodes: Annotated[
         Count | None, Option(help="Hosts the devices are spread over.", default="as few as hold them")
     ] = None
@@ -233,7 +253,18 @@ class RequestFields(BaseModel):
     ] = None
     inter_node: Annotated[
         str | None,
-        Option(help="Network between hosts: ib-hdr-200g x8, ethernet-50g ...", default="--node-type"),
+        Option(
+            help="Network between hosts by its adapters: ib-hdr-200g x8, ethernet-50g ...",
+            default="--network",
+        ),
+    ] = None
+    network: Annotated[
+        str | None,
+        Option(
+            help="Network between hosts, in Gbit/s of a host: 100g-tcp, 400g-ib, efa-400g, roce-100g, "
+            "tcpx-800g, 8x400g-ib ...",
+            default="--node-type",
+        ),
     ] = None
     precision: Annotated[
         str | None,
@@ -255,9 +286,39 @@ class RequestFields(BaseModel):
     global_batch_size: Annotated[
         BatchSize | None, Option(help="Samples per optimizer step over all devices.", default="--batch-size")
     ] = None
-    seq_len: Annotated[Count | None, Option(help="Tokens per sample.", default="the model's")] = None
+    global_batch_tokens: Annotated[
+        BatchTokens | None,
+        Option(help="The same in tokens, such as 4M (2^22): the nearest whole number of samples."),
+    ] = None
+    seq_len: Annotated[Count | None, Option(help="Tokens per sample; 8k is 8192.", default="the model's")] = (
+        None
+    )
     image_size: Annotated[
         Count | None, Option(help="Side of the images [pixels].", default="the model's")
+    ] = None
+    frames: Annotated[Count | None, Option(help="Frames of a video.", default="the model's")] = None
+    audio_seconds: Annotated[
+        PositiveNumber | None, Option(help="Audio per sample [s].", default="the model's")
+    ] = None
+    mean_seq_len: Annotated[
+        PositiveNumber | None,
+        Option(help="Mean tokens of a sample, where samples are shorter than --seq-len.", default="--seq-len"),
+    ] = None
+    packing: Annotated[
+        bool | None,
+        Option(
+            help="Samples share a row of --seq-len tokens; without, they are padded to the longest of a batch.",
+            default="no",
+        ),
+    ] = None
+    padding_share: Annotated[
+        float | None,
+        NUMBER,
+        Field(ge=0.0, lt=1.0, allow_inf_nan=False),
+        Option(
+            help="Share of a batch's tokens that is padding, 0 to 1.",
+            default="by --mean-seq-len and the batch",
+        ),
     ] = None
     sizes: Annotated[
         dict[str, Any],
@@ -270,15 +331,56 @@ class RequestFields(BaseModel):
     task: Annotated[
         str, Option(help="What is trained where a model serves several tasks: squad-finetune, lora ...")
     ] = ""
+    adapter: Annotated[
+        Literal["lora", "qlora", "dora", "qdora"] | None,
+        WORD,
+        Option(help="Train low-rank factors beside a frozen base; qlora and qdora hold it in four bits."),
+    ] = None
+    lora_rank: Annotated[Count | None, Option(help="Rank of the factors.", default="8")] = None
+    lora_targets: Annotated[
+        ListText | None,
+        Option(
+            help="Linear layers with factors: q,k,v,o,gate,up,down, all-linear, or names such as q_proj.",
+            metavar="NAME,...",
+            default="q,v",
+        ),
+    ] = None
+    freeze: Annotated[
+        ListText | None,
+        Option(
+            help="Parts that are not trained: backbone, embeddings, encoder, layers:N (the first N), or "
+            "modules of your model with *.",
+            metavar="PART,...",
+        ),
+    ] = None
+    method: Annotated[
+        Literal["sft", "dpo", "reward", "distill", "grpo", "ppo"] | None,
+        WORD,
+        Option(help="Training method: what runs beside the update.", default="sft"),
+    ] = None
+    reference: Annotated[
+        str | None,
+        Option(help="Reference model of dpo, grpo and ppo.", complete="model", default="the model itself"),
+    ] = None
+    teacher: Annotated[str | None, Option(help="Teacher of distill.", complete="model")] = None
+    generate_tokens: Annotated[
+        Count | None,
+        Option(help="Tokens of an answer in grpo and ppo; --seq-len holds prompt and answer.", default="256"),
+    ] = None
+    group_size: Annotated[Count | None, Option(help="Answers per prompt in grpo.", default="8")] = None
     dataset: Annotated[
         str | None,
         Option(help="imagenet, squad1.1, coco2017 ...", default="the model's usual one", complete="dataset"),
     ] = None
     samples: Annotated[
-        LongCount | None, Option(help="Training samples per epoch.", default="those of --dataset")
+        LongCount | None,
+        Option(help="Training samples per epoch, such as 1.28M.", default="those of --dataset"),
     ] = None
     epochs: Annotated[PositiveNumber | None, Option(help="Length of the run in epochs.", default="1")] = None
     steps: Annotated[LongCount | None, Option(help="Length of the run in steps.", default="--epochs")] = None
+    tokens: Annotated[
+        LongCount | None, Option(help="Length of the run in tokens, such as 300B.", default="--epochs")
+    ] = None
     optimizer: Annotated[str | None, Option(help="sgd, adamw, lamb ...", default="the model's usual one")] = (
         None
     )
@@ -377,6 +479,28 @@ class RequestFields(BaseModel):
     trust: Annotated[
         bool, Option(help="Load a .pt2 file, which can run code stored in it: only if you know who made it.")
     ] = False
+    inputs: Annotated[
+        list[str],
+        BeforeValidator(_texts),
+        Option(
+            help="One argument of your own module, such as ids:int64[B,512] with B for the batch; may be "
+            "repeated.",
+            flags=("--input",),
+            metavar="NAME:TYPE[SIZES]",
+            default="found out by trying",
+        ),
+    ] = []
+    forward: Annotated[
+        Any, Option(help="Method of your own module that a step calls.", metavar="NAME", default="forward")
+    ] = None
+    loss: Annotated[
+        Any,
+        Option(
+            help="Loss function of what your own module returns.",
+            metavar="MODULE:FUNCTION",
+            default="a loss that the module returns itself",
+        ),
+    ] = None
     example_inputs: Any = None
     """Inputs of an `nn.Module`."""
     cluster: InstanceOf[Cluster] | InstanceOf[ClusterResources] | None = None
@@ -389,12 +513,28 @@ class RequestFields(BaseModel):
         if not isinstance(given, Mapping):
             return given
         flat = {ALIASES.get(name, name): value for name, value in given.items() if value is not None}
+        flat = with_cluster_words(flat)
         layout = flat.pop("layout", None)
         if layout is None or isinstance(layout, Mapping):
             inner = {name: value for name, value in (layout or {}).items() if value is not None}
             outer = {name: flat.pop(name) for name in tuple(flat) if name in LayoutOptions.model_fields}
             layout = {**inner, **outer}
         return {**flat, "layout": layout}
+
+    @model_validator(mode="after")
+    def _agreeing(self) -> Self:
+        """Of fields that say the same in other words, only one is given.
+
+        Raises:
+            ConfigError: If two are.
+        """
+        for names, what in ((RUN_LENGTHS, "how long the run is"), (GLOBAL_BATCHES, "the global batch")):
+            given = [
+                f"{name}={getattr(self, name):.15g}" for name in names if getattr(self, name) is not None
+            ]
+            if len(given) > 1:
+                raise ConfigError(f"{' and '.join(given)} both say {what}. To fix: give only one of them.")
+        return self
 
 
 def request_fields() -> Iterator[tuple[str, FieldInfo]]:

@@ -68,7 +68,7 @@ def entry_of_config(source: Any, *, name: str | None = None) -> ModelEntry:
 
     Args:
         source: As for `read_config`.
-        name: Name of the model; by default what the configuration or its folder is called.
+        name: Name of the model; by default `config_label`.
 
     Raises:
         UnknownNameError: If its `model_type` is not in the table.
@@ -92,7 +92,7 @@ def entry_of_config(source: Any, *, name: str | None = None) -> ModelEntry:
     inner = _language_part(config)
     sizes = _sizes(inner, row, kind)
     usual = min(_longest(inner, kind), _table()["longest_default"])
-    label = name or _label(config, source) or kind
+    label = name or config_label(config, source)
     return replace(
         base,
         name=normalize(label),
@@ -260,12 +260,23 @@ def check_values(config: Mapping[str, Any]) -> None:
                     break
 
 
-def _label(config: Mapping[str, Any], source: Any) -> str:
-    if isinstance(source, str | Path):
-        path = Path(source)
-        folder = path.parent if path.suffix == ".json" else path
-        return path.stem if path.suffix == ".json" and path.name != _CONFIG_FILE else folder.resolve().name
-    return str(config.get("_name_or_path") or "")
+def config_label(config: Mapping[str, Any], source: Any = None) -> str:
+    """What the model of a configuration is called.
+
+    The name that it was loaded by, without the folders of a machine; else that of its file, where this is
+    not config.json; else its type, width and layers. The folder it lies in says nothing.
+    """
+    named = str(config.get("_name_or_path") or "")
+    if named:
+        local = named.startswith((".", "/", "~")) or Path(named).is_absolute()
+        return Path(named).name if local else named
+    path = Path(source) if isinstance(source, str | Path) else Path(_CONFIG_FILE)
+    if path.suffix == ".json" and path.name != _CONFIG_FILE:
+        return path.stem
+    inner = _language_part(config)
+    keys = _table()["fields"]
+    sizes = ((letter, _first(inner, keys[field])[1]) for letter, field in (("h", "hidden"), ("l", "layers")))
+    return "-".join((str(config["model_type"]), *(f"{letter}{size}" for letter, size in sizes if size)))
 
 
 def _read_file(path: Path) -> Mapping[str, Any]:

@@ -26,7 +26,7 @@ from typing import Any
 import torch
 
 from ...errors import ConfigError, PrecisionTimeError
-from ...workload.capture.sources import load_function
+from ...workload.capture.own import load_function
 from ..device import ResourceMonitor, find_device
 from ..execution import backend_flags, free_memory, is_lasting, synchronize
 from ..precisions import MODES

@@ -12,7 +12,8 @@ from torch import nn
 
 from ...errors import CaptureError, ConfigError
 from ...workload.capture.huggingface import import_transformers
-from ...workload.capture.sources import load_function, split_inputs
+from ...workload.capture.own import load_function
+from ...workload.capture.sources import split_inputs
 from ...workload.capture.timm_models import import_timm
 from ..trial import ModelSpec
 

@@ -48,7 +48,7 @@ def capture_onnx(path: Path, *, name: str) -> OpGraph:
         graph, batch = _inferred(onnx, path, at_capture_batch=False)
         if batch == 0:
             raise failure from None
-        note = f"exported for a batch of {batch}: sizes that are a multiple of it are taken to grow with it"
+        note = f"Exported for a batch of {batch}: sizes that are a multiple of it are taken to grow with it."
         return replace(_read(onnx, graph, batch, name, path), notes=note)
 
 
@@ -162,8 +162,29 @@ class _Reader:
             param_tensors=len(self.params),
             input_bytes_per_sample=input_bytes,
             unpriced=dict(self.tape.unpriced),
+            warnings=self._inference_warning(),
         )
         return fold_repeats(graph)
+
+    def _inference_warning(self) -> str:
+        """What to say where nothing shows that the model was exported as it trains.
+
+        Exports for inference, which is what exporters do unless told otherwise, leave out dropout and merge
+        batch normalization into the convolutions before it.
+        """
+        trains = any(
+            node.op_type == "Dropout"
+            or any(item.name == "training_mode" and item.i for item in node.attribute)
+            for node in self.graph.node
+        )
+        if trains:
+            return ""
+        return (
+            f"{self.name} holds neither dropout nor batch normalization as they train: an export for "
+            "inference loses both, and so does this answer. To fix: if the model has them, export it with "
+            "training=torch.onnx.TrainingMode.TRAINING and do_constant_folding=False; or name the module "
+            "itself."
+        )
 
     def _add_initializer(self, item: Any, *, trainable: bool) -> None:
         floating = item.data_type in (1, 10, 11, 16)  # TensorProto FLOAT, FLOAT16, DOUBLE, BFLOAT16

@@ -48,6 +48,7 @@ def record(
     name: str,
     batch: int = CAPTURE_BATCH,
     fold: bool = True,
+    call: Callable[..., Any] | None = None,
 ) -> OpGraph:
     """Runs one forward pass and writes down its operators.
 
@@ -60,6 +61,8 @@ def record(
         name: Name of the graph.
         batch: The batch size of the example: a prime, so that it shows in every size it enters.
         fold: Write identical consecutive blocks once.
+        call: What to run in the place of the module's `forward`: called with the copy of the module on meta
+            tensors and the inputs.
 
     Returns:
         The graph of a batch of one sample, the batch being a symbol.
@@ -79,7 +82,10 @@ def record(
             stack.enter_context(_module_paths(recorder, paths))
             stack.enter_context(_FusedOps(recorder))
             stack.enter_context(recorder)
-            model(*inputs, **kwargs)
+            if call is None:
+                model(*inputs, **kwargs)
+            else:
+                call(model, *inputs, **kwargs)
     except CaptureError:
         raise
     except Exception as error:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,44 +15,53 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from ...errors import (
-    CaptureError,
-    ConfigError,
-    MissingExtraError,
-    PrecisionTimeError,
-    UnknownNameError,
-    printable,
-    shown,
-)
+from ...errors import CaptureError, ConfigError, MissingExtraError, UnknownNameError, printable, shown
 from ..graph import OpGraph, graph_from_json
+from ..hf_config import config_label, read_config
 from .fold import fold_repeats
 from .huggingface import HfSizes, capture_config, capture_hf_module, config_of, is_config
+from .inputs import parse_inputs
 from .onnx_graph import capture_onnx
+from .own import is_own, load_own
 from .recorder import CAPTURE_BATCH, record
+from .step import OwnStep, evaluation_warning, guessed
 from .timm_models import timm_capturer
 
 _LONGEST_LOAD_S = 900.0
+_MODE_OF = {"dropout": 2, "feature_dropout": 2, "batch_norm": 5}
+"""Place of the argument that says whether the model trains."""
 
 
 def capture_model(
     source: Any,
     *,
     example_inputs: Any = None,
+    inputs: Sequence[str] = (),
     seq_len: int | None = None,
     image_size: int | None = None,
+    sizes: Mapping[str, Any] | None = None,
+    forward: str | Callable[..., Any] | None = None,
+    loss: str | Callable[..., Any] | None = None,
     name: str | None = None,
     trust: bool = False,
 ) -> OpGraph:
     """The operator graph of a model, from one forward pass without weights, data or a GPU.
 
     Args:
-        source: A `torch.nn.Module`; "package.module:function" (returns a module, or a module and its
-            example inputs); a timm name; a Hugging Face configuration object, config.json, known id or
-            model type; a `torch.export.ExportedProgram` or .pt2 file; an .onnx file.
+        source: A `torch.nn.Module`; "package.module:function" or "file.py:function" (returns a module, or a
+            module and its example inputs; a file alone where it has one model); a timm name; a Hugging Face
+            configuration object, config.json, known id or model type; a `torch.export.ExportedProgram` or
+            .pt2 file; an .onnx file.
         example_inputs: One batch of any size: a tensor, a tuple of arguments or a dict of keyword
-            arguments. Needed for modules that do not say themselves what they take.
+            arguments.
+        inputs: The same in words, such as `ids:int64[B,512]`. Without either a module is tried with what its
+            first layers take.
         seq_len: Tokens per sample, for models that take token ids.
         image_size: Side length, for models that take images.
+        sizes: Arguments of the function or class that builds the model.
+        forward: Method of the module to run in the place of `forward`, or a function of module and inputs.
+        loss: Function (or its "module:function") of what the module returns, and of inputs that its forward
+            pass does not take.
         name: Name of the graph; by default what the source is called.
         trust: Whether a .pt2 file may be loaded, which can run code that is stored in it (torch unpickles
             parts of it). It is loaded by a separate process, which has the caller's rights all the same.
@@ -62,7 +70,7 @@ def capture_model(
         CaptureError: If the model cannot be run without data (says at which operator), computes nothing, or
             is a .pt2 file that is not trusted.
         UnknownNameError: If a name is neither a timm nor a Hugging Face model.
-        ConfigError: If a size is not a positive number.
+        ConfigError: If a size is not a positive number, or something is said that this kind of source lacks.
         MissingExtraError: If the library the source needs is not installed.
     """
     for label, value in (("seq_len", seq_len), ("image_size", image_size)):
@@ -71,12 +79,38 @@ def capture_model(
                 f"{label}={shown(value)} is not possible: sizes are positive. To fix: leave it out or raise "
                 "it."
             )
-    if isinstance(source, str | os.PathLike) and Path(source).suffix in (".pt2", ".onnx"):
+    own = isinstance(source, torch.nn.Module)
+    if isinstance(source, str | os.PathLike) and is_own(os.fspath(source)):
+        source, given, called = load_own(os.fspath(source), sizes)
+        own, name, sizes = True, name or called, None
+        example_inputs = given if example_inputs is None and not inputs else example_inputs
+    _refuse_unused(own, sizes=sizes, inputs=inputs, forward=forward, loss=loss)
+    if own:
+        step = OwnStep.of(source, forward=forward, loss=loss, name=name or type(source).__name__)
+        graph = capture_module(
+            source,
+            example_inputs,
+            inputs=inputs,
+            seq_len=seq_len,
+            image_size=image_size,
+            name=name,
+            step=step,
+        )
+    elif isinstance(source, str | os.PathLike) and Path(source).suffix in (".pt2", ".onnx"):
+        _refuse_unused(False, seq_len=seq_len, image_size=image_size)
         graph = _capture_file(Path(source), name or Path(source).stem, trust)
     elif isinstance(source, str | os.PathLike):
-        graph = _capture_named(os.fspath(source), example_inputs, seq_len, image_size, name)
+        graph = _capture_named(os.fspath(source), seq_len, image_size, name)
+    elif is_config(source):
+        graph = capture_config(source, seq_len=seq_len, image_size=image_size, name=name)
+    elif isinstance(source, torch.export.ExportedProgram):
+        graph = capture_exported(source, name=name or "exported")
     else:
-        graph = _capture_object(source, example_inputs, seq_len, image_size, name)
+        raise CaptureError(
+            f"A {type(source).__name__} cannot be captured. The rule: a torch module, a model "
+            "name, a Hugging "
+            "Face configuration, an exported program or an ONNX file. To fix: pass one of these."
+        )
     if not graph.nodes:
         raise CaptureError(
             f"The model {graph.name!r} has no operators: there is nothing to predict. To fix: capture a "
@@ -85,33 +119,30 @@ def capture_model(
     return graph
 
 
-def _capture_object(
-    source: Any, example_inputs: Any, seq_len: int | None, image_size: int | None, name: str | None
-) -> OpGraph:
-    if is_config(source):
-        return capture_config(source, seq_len=seq_len, image_size=image_size, name=name)
-    if isinstance(source, torch.export.ExportedProgram):
-        return capture_exported(source, name=name or "exported")
-    if isinstance(source, torch.nn.Module):
-        return capture_module(source, example_inputs, seq_len=seq_len, image_size=image_size, name=name)
-    raise CaptureError(
-        f"A {type(source).__name__} cannot be captured. The rule: a torch module, a model name, a Hugging "
-        "Face configuration, an exported program or an ONNX file. To fix: pass one of these."
-    )
+def _refuse_unused(own: bool, **given: Any) -> None:
+    """Refuse what only a module of one's own has.
+
+    Raises:
+        ConfigError: Names the first that was given.
+    """
+    for label, value in given.items():
+        if value and not own:
+            what = {"sizes": "size", "inputs": "input"}.get(label, label)
+            raise ConfigError(
+                f"{what}={shown(value)} does not apply: only a module of your own (an nn.Module, file.py or "
+                f"module:function) has it. To fix: leave out {what}."
+            )
 
 
-def _capture_named(
-    source: str, example_inputs: Any, seq_len: int | None, image_size: int | None, name: str | None
-) -> OpGraph:
+def _capture_named(source: str, seq_len: int | None, image_size: int | None, name: str | None) -> OpGraph:
     path = Path(source)
     if path.suffix == ".json" or (path / "config.json").is_file():
         return capture_config(
-            config_of(source), seq_len=seq_len, image_size=image_size, name=name or path.stem
+            config_of(source),
+            seq_len=seq_len,
+            image_size=image_size,
+            name=name or config_label(read_config(source), source),
         )
-    if ":" in source:
-        module, inputs = _call_function(source)
-        chosen = example_inputs if example_inputs is not None else inputs
-        return capture_module(module, chosen, seq_len=seq_len, image_size=image_size, name=name or source)
     try:
         graph = timm_capturer(source, image_size=image_size)(CAPTURE_BATCH)
         return replace(graph, name=name or source)
@@ -136,39 +167,47 @@ def capture_module(
     module: torch.nn.Module,
     example_inputs: Any = None,
     *,
+    inputs: Sequence[str] = (),
     seq_len: int | None = None,
     image_size: int | None = None,
     name: str | None = None,
+    step: OwnStep | None = None,
 ) -> OpGraph:
     """The graph of a module; its weights are neither read nor changed."""
-    label = name or type(module).__name__
+    step = step or OwnStep.of(module, name=name or type(module).__name__)
+    label = step.name
+    if example_inputs is not None and inputs:
+        raise ConfigError("example_inputs and inputs are given. To fix: give only one of them.")
+    if inputs:
+        tensors = parse_inputs(inputs)
+        return step.captured(step.arranged(tensors), told=seq_len, side=image_size)
     if example_inputs is None:
-        return _capture_self_describing(module, label, seq_len, image_size)
+        example_inputs = getattr(module, "example_input_array", None)  # of Lightning
+    if example_inputs is None:
+        return _capture_self_describing(module, step, seq_len, image_size)
     args, kwargs = split_inputs(example_inputs)
     given = _batch_of((args, kwargs), label)
     try:
-        resized = rebatch((args, kwargs), given, CAPTURE_BATCH)
-        return record(module, *resized, name=label)
+        graph = step.recorded(*rebatch((args, kwargs), given, CAPTURE_BATCH), batch=CAPTURE_BATCH)
     except CaptureError:
         if given == 1:
             raise
-        return record(module, args, kwargs, name=label, batch=given)
+        graph = step.recorded(args, kwargs, batch=given)
+    return step.finished(graph, tree_leaves((args, kwargs)))
 
 
-def _capture_self_describing(module: Any, name: str, seq_len: int | None, image_size: int | None) -> OpGraph:
-    if is_config(getattr(module, "config", None)):
+def _capture_self_describing(
+    module: Any, step: OwnStep, seq_len: int | None, image_size: int | None
+) -> OpGraph:
+    if is_config(getattr(module, "config", None)) and step.usual:
         sizes = HfSizes.choose(module.config, seq_len, image_size)
-        return sizes.mark(fold_repeats(capture_hf_module(module, sizes, name)))
+        return sizes.mark(fold_repeats(capture_hf_module(module, sizes, step.name)))
     config = getattr(module, "default_cfg", None)
-    size = image_size or (config["input_size"][-1] if isinstance(config, Mapping) else None)
-    if size is None:
-        raise CaptureError(
-            f"{name} does not say what it takes. To fix: pass example_inputs (one batch of any size), or "
-            "image_size for a model of images."
-        )
-    channels = config["input_size"][0] if isinstance(config, Mapping) else 3
-    inputs = (torch.empty(CAPTURE_BATCH, channels, size, size, device="meta"),)
-    return replace(record(module, inputs, name=name), image_size=size)
+    if not isinstance(config, Mapping) or "input_size" not in config:
+        return guessed(module, step, seq_len=seq_len, image_size=image_size)
+    size = image_size or config["input_size"][-1]
+    inputs = (torch.empty(CAPTURE_BATCH, config["input_size"][0], size, size, device="meta"),)
+    return replace(step.recorded(inputs, {}, batch=CAPTURE_BATCH), image_size=size)
 
 
 def split_inputs(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -214,14 +253,34 @@ def capture_exported(program: Any, *, name: str) -> OpGraph:
     args, kwargs = program.example_inputs
     given = _batch_of((args, kwargs), name)
     module = program.module(check_guards=False)
+    warning = ""
+    if _exported_for_inference(program):
+        warning = evaluation_warning(name, "export it again after model.train()")
     for hook in list(module._forward_pre_hooks):
         del module._forward_pre_hooks[hook]  # it refuses other batch sizes
     try:
-        return record(module, *rebatch((args, kwargs), given, CAPTURE_BATCH), name=name)
+        return replace(
+            record(module, *rebatch((args, kwargs), given, CAPTURE_BATCH), name=name), warnings=warning
+        )
     except CaptureError:
         graph = record(module, *rebatch((args, kwargs), given, given), name=name, batch=given)
-    note = f"exported for a batch of {given}: sizes that are a multiple of it are taken to grow with it"
-    return replace(graph, notes=note)
+    note = f"Exported for a batch of {given}: sizes that are a multiple of it are taken to grow with it."
+    return replace(graph, notes=note, warnings=warning)
+
+
+def _exported_for_inference(program: Any) -> bool:
+    """Whether dropout or batch normalization of an exported program are as in evaluation.
+
+    Both keep their mode as an argument: dropout(input, p, train), batch_norm(input, weight, bias, mean,
+    variance, training, ...).
+    """
+    modes = [
+        node.args[_MODE_OF[operator]]
+        for node in program.graph.nodes
+        if (operator := str(node.target).removeprefix("aten.").partition(".")[0]) in _MODE_OF
+        and len(node.args) > _MODE_OF[operator]
+    ]
+    return bool(modes) and not any(modes)
 
 
 def _capture_file(path: Path, name: str, trust: bool) -> OpGraph:
@@ -261,45 +320,3 @@ def _capture_file(path: Path, name: str, trust: bool) -> OpGraph:
     graph = graph_from_json(answer["graph"])
     layered = zip(graph.nodes, answer["layers"], strict=True)
     return replace(graph, nodes=tuple(replace(node, layer=str(layer)) for node, layer in layered))
-
-
-def load_function(name: str) -> Callable[..., Any]:
-    """The function (or module of torch) of "package.module:function"; the working directory counts.
-
-    Raises:
-        CaptureError: If it cannot be imported.
-    """
-    module, _, attribute = name.partition(":")
-    if "" not in sys.path and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        function: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
-    except (Exception, SystemExit) as error:  # a user's module may raise anything while it is imported
-        raise CaptureError(
-            f"{name!r} cannot be imported: {type(error).__name__}: {error}. The form is "
-            "package.module:function. To fix: run the command in the folder that holds the package; on a "
-            "cluster every node must be able to import it."
-        ) from error
-    return function
-
-
-def _call_function(source: str) -> tuple[Any, Any]:
-    """What "module:function" returns: a module, and its example inputs where it gives some."""
-    function = load_function(source)
-    try:
-        made = function() if not isinstance(function, torch.nn.Module) else function
-    except PrecisionTimeError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise CaptureError(
-            f"{source!r} raised {type(error).__name__}: {error}. The rule: called without arguments it "
-            "returns a module. To fix: correct the function; --debug shows its traceback."
-        ) from error
-    if isinstance(made, torch.nn.Module):
-        return made, None
-    if isinstance(made, tuple) and made and isinstance(made[0], torch.nn.Module):
-        return made[0], made[1] if len(made) == 2 else made[1:]
-    raise CaptureError(
-        f"{source!r} returned a {type(made).__name__}. The rule: a torch.nn.Module, or (module, example "
-        "inputs). To fix: return one of these."
-    )
