@@ -120,7 +120,7 @@ def predict(
     elif is_page(found) and sort is None and baseline is None:
         _write_page(found, why=why)
     else:
-        write_renderable(render_table(rows, varied=found.varied))
+        write_renderable(render_table(rows, varied=found.varied, width=page_width()))
     if jobs is not None and found.skipped:
         raise typer.Exit(_BROKEN_ROWS)
 

@@ -28,8 +28,8 @@ _FIGURES = (
     *("step_time_s", "throughput", "throughput_unit", "mfu", "epoch_time_s", "total_time_s"),
     *("memory_bytes_per_device", "fits"),
 )
-_MOST_COLUMNS = 16
-"""Of a table whose cells stay on one line."""
+_DISPENSABLE = (">MFU", ">epoch", ">run")
+"""Columns that are left out where the page is too narrow, in this order."""
 _NAMED = 3
 _ABOVE = 1.005
 """Requests that have no answer, named for each reason."""
@@ -43,7 +43,7 @@ class Row:
     """Its place among those asked, from 1."""
     answer: Prediction | Skipped
     speed_up: float | None = None
-    """Throughput over that of the baseline; None without one of the same unit."""
+    """Throughput over that of the baseline; None without one of the same model."""
     efficiency: float | None = None
     """Throughput of a device over that with the fewest devices of the same job; None without any other."""
     scaling: str = ""
@@ -90,7 +90,10 @@ def rows_of(found: Predictions, *, baseline: Mapping[str, Any] | None = None) ->
         row = Row(number=number + 1, answer=answer)
         if isinstance(answer, Prediction):
             base = bases[number]
-            alike = base is not None and base.throughput_unit == answer.throughput_unit
+            alike = base is not None and (base.model, base.throughput_unit) == (
+                answer.model,
+                answer.throughput_unit,
+            )
             efficiency, scaling = scaled.get(number, (None, ""))
             row = replace(
                 row,
@@ -250,15 +253,16 @@ def check_table_path(path: Path) -> None:
 
 def table_text(found: Predictions, *, width: int = TEXT_WIDTH) -> str:
     """`render_table` as plain text without colors."""
-    return plain_text(render_table(rows_of(found), varied=found.varied), width=width)
+    return plain_text(render_table(rows_of(found), varied=found.varied, width=width), width=width)
 
 
-def render_table(rows: Sequence[Row], *, varied: Sequence[str]) -> Group:
+def render_table(rows: Sequence[Row], *, varied: Sequence[str], width: int = TEXT_WIDTH) -> Group:
     """The rows as a table, the fastest in a sentence before it, and what is said of the answers after it.
 
     Args:
         rows: In the order in which they are shown.
         varied: The fields in which the requests differ.
+        width: Columns of the page [characters].
 
     Returns:
         A rich renderable.
@@ -266,11 +270,9 @@ def render_table(rows: Sequence[Row], *, varied: Sequence[str]) -> Group:
     from rich.console import Group
     from rich.text import Text
 
-    headers, cells = cells_of(rows, varied=varied)
+    headers, cells = _fitting(*cells_of(rows, varied=varied), width)
     table = new_table(*headers)
     table.padding = (0, 1, 0, 0)
-    for column in table.columns:
-        column.no_wrap = len(headers) < _MOST_COLUMNS
     for row in cells:
         table.add_row(*row)
     parts: list[Any] = [Text(line, style="bold") for line in _best(rows)]
@@ -278,6 +280,22 @@ def render_table(rows: Sequence[Row], *, varied: Sequence[str]) -> Group:
     parts += [Text(line) for line in (*_meanings(rows), *_left_out(rows, varied))]
     parts += [Text(f"Warning: {line}", style="yellow") for line in _warnings(rows)]
     return Group(*parts)
+
+
+def _fitting(headers: list[str], cells: list[list[str]], width: int) -> tuple[list[str], list[list[str]]]:
+    """The columns that fit on a page, as far as others can be left out."""
+    for name in _DISPENSABLE:
+        widths = [
+            max(len(header.removeprefix(">")), *(len(row[index]) for row in cells), 0)
+            for index, header in enumerate(headers)
+        ]
+        if sum(widths) + 2 * len(widths) <= width:
+            break
+        if name in headers:
+            at = headers.index(name)
+            headers = [*headers[:at], *headers[at + 1 :]]
+            cells = [[*row[:at], *row[at + 1 :]] for row in cells]
+    return headers, cells
 
 
 def cells_of(rows: Sequence[Row], *, varied: Sequence[str]) -> tuple[list[str], list[list[str]]]:
@@ -300,8 +318,9 @@ def cells_of(rows: Sequence[Row], *, varied: Sequence[str]) -> tuple[list[str], 
             if alike
             else (lambda _, answer: f"{grouped(answer.throughput)} {answer.throughput_unit}")
         ),
-        ">speed-up": lambda row, _: "-" if row.speed_up is None else f"{row.speed_up:.3g}",
     }
+    if sum(row.speed_up is not None for row in rows) > 1:
+        columns[">speed-up"] = lambda row, _: "-" if row.speed_up is None else f"{row.speed_up:.3g}"
     if any(row.efficiency is not None for row in rows):
         columns[">scaling"] = _efficiency
     if any(answer.mfu is not None for answer in found):
@@ -388,7 +407,7 @@ def _meanings(rows: Sequence[Row]) -> list[str]:
     """What speed-up and scaling are relative to."""
     lines = []
     bases = {row.number for row in rows if row.speed_up == 1.0}
-    if bases:
+    if bases and sum(row.speed_up is not None for row in rows) > 1:
         which = f"row {min(bases)}" if len(bases) == 1 else "the baseline of each"
         lines.append(f"Speed-up: throughput relative to {which}.")
     kinds = sorted({row.scaling for row in rows if row.efficiency is not None})
