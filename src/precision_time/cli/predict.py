@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
 from ..errors import ConfigError
-from .options import JsonOption, complete_model, output_file
+from .options import JsonOption, ModelArgument, output_file
 from .output import message, page_width, progress, write_json, write_renderable
 from .request_options import request_options, requests_of, requests_of_jobs
 
@@ -33,16 +33,7 @@ _BROKEN_ROWS = 2
 
 @request_options(several=True)
 def predict(
-    model: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="MODEL",
-            help="A known name (`precision-time models`), a timm or Hugging Face name, module:function, a "
-            "config.json, an .onnx or .pt2 file, or a job file (.yaml, .toml, .json).",
-            autocompletion=complete_model,
-            show_default=False,
-        ),
-    ] = None,
+    model: Annotated[str | None, *get_args(ModelArgument)[1:]] = None,
     *,
     jobs: Annotated[
         Path | None,
