@@ -27,6 +27,7 @@ from ..request.resolve import tokens_per_sample
 from ..workload.graph import OpGraph
 from ..workload.method import Method
 from .method import method_seconds
+from .plausible import implausible
 from .prediction import Interval, NearestMeasurement, Prediction
 from .remedies import memory_of_job, suggest_fit
 
@@ -133,6 +134,8 @@ def _answer(
     terms = corrected_terms(costs, times) | method_terms | ({DATA_STALL: wait_s} if wait_s else {})
     _name_bound(job, terms, step_time_s, found)
     _warn_of_weak_answer(job, new_kinds(times.corrected.novelty[0]), predictor, found)
+    for code, text in implausible(job, step_time_s, run.epoch_time_s):
+        found.warn(code, text)
     if needed > job.cluster.device.memory_bytes:
         found.warn("memory", *suggest_fit(job))
     workload, layout, device = job.workload, job.layout, job.cluster.device
