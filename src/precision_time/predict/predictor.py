@@ -28,6 +28,7 @@ from ..request.resolve import tokens_per_sample
 from ..workload.graph import OpGraph
 from ..workload.method import Method
 from .method import method_seconds
+from .plausible import implausible
 from .prediction import Interval, NearestMeasurement, Prediction
 from .remedies import holds, memory_of_job, shortfall, tightness
 
@@ -135,6 +136,8 @@ def _answer(
     _name_bound(job, terms, step_time_s, found)
     _warn_of_weak_answer(job, new_kinds(times.corrected.novelty[0]), predictor, found)
     fits = holds(job, memory)
+    for code, text in implausible(job, step_time_s, run.epoch_time_s):
+        found.warn(code, text)
     if needed > job.cluster.device.memory_bytes:
         found.warn("memory", tightness(job, memory) if fits else shortfall(job))
     workload, layout, device = job.workload, job.layout, job.cluster.device
