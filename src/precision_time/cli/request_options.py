@@ -70,7 +70,7 @@ def requests_of(model: str, fields: Mapping[str, Any]) -> list[Request]:
     """
     given = {name: value for name, value in fields.items() if value is not None}
     if "sizes" in given:
-        given["sizes"] = _sizes(given["sizes"])
+        given["sizes"] = sizes_of(given["sizes"])
     for several in ("sizes", "anchors", "inputs"):
         if not given.get(several):
             given.pop(several, None)
@@ -120,7 +120,7 @@ def _size_text(size: Any) -> str:
     """A size as `_sizes` reads it: text in quotes only where it would be read as something else."""
     if not isinstance(size, str):
         return json.dumps(size)
-    plain = size.strip() and _sizes([f"name={size}"]) == {"name": size}
+    plain = size.strip() and sizes_of([f"name={size}"]) == {"name": size}
     return size if plain else json.dumps(size)
 
 
@@ -188,7 +188,7 @@ def _shown(default: Any) -> str:
     return str(default.value if isinstance(default, Enum) else default)
 
 
-def _sizes(pairs: Iterable[str]) -> dict[str, Any]:
+def sizes_of(pairs: Iterable[str]) -> dict[str, Any]:
     """`["hidden=2048"]` as `{"hidden": 2048}`; a value that is no JSON is a word."""
     sizes: dict[str, Any] = {}
     for pair in pairs:

@@ -16,6 +16,12 @@ from ..io import packaged_toml
 _TABLE = packaged_toml(__package__, "data/columns.toml")
 COLUMNS: list[str] = _TABLE["columns"]
 REQUIRED: list[str] = _TABLE["required"]
+ALIASES: dict[str, str] = {**_TABLE["options"], **_TABLE["aliases"]}
+"""Fields of a request, and other names, of columns."""
+OPTION_OF: dict[str, str] = {column: option for option, column in _TABLE["options"].items()}
+"""Column -> the option that is the same."""
+OPTION_COLUMNS: list[str] = [OPTION_OF.get(column, column) for column in COLUMNS]
+"""The columns under the names of options, as this package writes what it measures."""
 _TIME_COLUMNS: list[str] = _TABLE["time"]
 _CSV_FIELD_LIMIT = 2**20
 
@@ -93,11 +99,32 @@ class Row:
 
 
 def read_rows(path: str | Path) -> Iterator[Row]:
-    """The rows of a measurement CSV, in file order.
+    """The rows of a measurement CSV, in file order, under the names of the corpus.
 
     Raises:
         CorpusError: If the file cannot be read, is not UTF-8 text, is no CSV, lacks a required
             column, or ends in the middle of a row.
+    """
+    for row in read_raw_rows(path, required=True):
+        yield in_corpus_columns(row)
+
+
+def in_corpus_columns(row: Row) -> Row:
+    """The row with every column under its name in the corpus."""
+    if ALIASES.keys().isdisjoint(row.cells):
+        return row
+    return replace(row, cells={ALIASES.get(name, name): text for name, text in row.cells.items()})
+
+
+def read_raw_rows(path: str | Path, *, required: bool = False) -> Iterator[Row]:
+    """The rows of a CSV under the names of its own header.
+
+    Args:
+        path: Of the file.
+        required: Refuse a file without the columns that a row of the corpus needs.
+
+    Raises:
+        CorpusError: As `read_rows`.
     """
     name = str(path)
     csv.field_size_limit(_CSV_FIELD_LIMIT)
@@ -106,6 +133,8 @@ def read_rows(path: str | Path) -> Iterator[Row]:
             reader = csv.reader(file, strict=True)
             header = [column.strip() for column in next(reader, [])]
             _check_header(name, header)
+            if required:
+                check_required(name, header, [ALIASES.get(column, column) for column in header])
             for cells in reader:
                 if not cells:
                     continue
@@ -137,11 +166,25 @@ def _check_header(name: str, header: list[str]) -> None:
             f"{name}, line 1: the whole header is one cell ({header[0][:60]!r}); columns must be "
             "separated by commas. To fix: save the file with a comma as its delimiter."
         )
-    repeated = sorted({column for column in header if column and header.count(column) > 1})
+    known = [ALIASES.get(column, column) for column in header]
+    repeated = sorted({column for column in known if column and known.count(column) > 1})
     if repeated:
         raise CorpusError(f"{name}, line 1: column {repeated[0]!r} occurs twice. To fix: remove one of them.")
-    wanted = [column for column in REQUIRED if column not in header]
-    if not any(column in header for column in _TIME_COLUMNS):
+
+
+def check_required(name: str, header: list[str], known: list[str]) -> None:
+    """Refuse a table that lacks what every row of the corpus has.
+
+    Args:
+        name: Of the file.
+        header: As it is written.
+        known: The same under the names of the corpus.
+
+    Raises:
+        CorpusError: Names the first column that is missing.
+    """
+    wanted = [column for column in REQUIRED if column not in known]
+    if not any(column in known for column in _TIME_COLUMNS):
         wanted.append(" or ".join(_TIME_COLUMNS))
     if wanted:
         near = nearest_names(wanted[0], [column for column in header if column not in COLUMNS])

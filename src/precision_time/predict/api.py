@@ -7,8 +7,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from ..corpus.own import is_measured_file
 from ..learn.artifact import TrainedPredictor, shipped_predictor
 from ..learn.calibration.calibration import Calibration, as_calibration
+from ..learn.calibration.fit import calibrate_file
 from ..request.request import Request
 from ..request.signature import takes_request_fields
 from .anchors import anchored
@@ -77,5 +79,8 @@ def _calibration(given: Any) -> Calibration | None:
 
 @lru_cache(maxsize=16)
 def _calibration_of(path: Path, changed_ns: int) -> Calibration | None:
+    """Of a calibration, or of a file of measured steps."""
     del changed_ns
-    return as_calibration(path)
+    if not is_measured_file(path):
+        return as_calibration(path)
+    return calibrate_file(path, shipped_predictor()).calibration

@@ -25,7 +25,8 @@ from ..cost.stacks import (
 )
 from ..diagnostics import Diagnostics
 from ..errors import CaptureError, ConfigError, LayoutError, MissingExtraError, UnknownNameError
-from ..hardware.catalog import devices_in_name, get_cluster
+from ..hardware.catalog import devices_in_name, get_cluster, load_custom
+from ..hardware.custom import hardware_beside
 from ..hardware.device import Cluster, Device
 from ..hardware.inventory import ClusterResources
 from ..parallel.layout import Layout
@@ -233,6 +234,13 @@ def cluster_of(request: RequestFields, found: Diagnostics) -> Cluster:
             return given
         found.assume("inventory", *given.notes)
         return given.cluster() if given.custom else _inventory_cluster(given)
+    custom = request.custom or _measured_hardware(request)
+    if device is None and request.node_type is None and custom is not None and request.custom is None:
+        device = next(iter(load_custom(custom).devices.values())).name
+        found.assume(
+            "default-device",
+            f"Device not given: {device} assumed, on which {request.calibration} was measured.",
+        )
     if device is None and request.node_type is None:
         found.assume("default-device", f"Device not given: {DEFAULT_DEVICE} assumed.")
         device = DEFAULT_DEVICE
@@ -240,7 +248,19 @@ def cluster_of(request: RequestFields, found: Diagnostics) -> Cluster:
     if device is not None and "gpus" not in request.model_fields_set:
         gpus = devices_in_name(device) or gpus
     named = (device, gpus, request.nodes, request.node_type, request.intra_node, request.inter_node)
-    return _catalog_cluster(*named) if request.custom is None else _cluster(*named, request.custom)
+    return _catalog_cluster(*named) if custom is None else _cluster(*named, custom)
+
+
+def _measured_hardware(request: RequestFields) -> Path | None:
+    """The device description beside the measured steps of a request, where it is of the device asked."""
+    given = request.calibration
+    beside = hardware_beside(given) if isinstance(given, str | Path) else None
+    if beside is None:
+        return None
+    own = load_custom(beside)
+    named = [name for name in (request.device, request.node_type) if name is not None]
+    known = own.devices and (not named or any(own.find_device(n) or own.find_node_type(n) for n in named))
+    return beside if known else None
 
 
 @lru_cache(maxsize=256)
