@@ -16,8 +16,7 @@ from pathlib import Path
 
 from rich.progress import track
 
-from precision_time.cli.main import load_command
-from precision_time.cli.request_options import request_arguments, requests_of
+from precision_time.cli.request_options import request_arguments, requests_in_words
 from precision_time.corpus.jobs import UnsupportedRow, job_of, request_of
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.store import load_corpus
@@ -36,9 +35,7 @@ _SHOWN = 20
 
 def parsed(words: Sequence[str]) -> Request:
     """The request of `precision-time predict WORDS`, as the command gets it."""
-    fields = dict(load_command("predict").make_context("predict", list(words)).params)
-    del fields["json_output"]
-    (request,) = requests_of(fields.pop("model"), fields)
+    (request,) = requests_in_words(words)
     return request
 
 

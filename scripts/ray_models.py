@@ -226,7 +226,7 @@ def panels(outcomes: Sequence[Outcome]) -> str:
 
     settings = {"svg.fonttype": "none", "svg.hashsalt": "ray", "font.size": 9}
     with rc_context(settings):
-        figure = Figure(figsize=(9.0, 2.6), layout="constrained")
+        figure = Figure(figsize=(9.0, 2.9), layout="constrained")
         for axes, scenario in zip(figure.subplots(1, len(SCENARIOS)), SCENARIOS, strict=True):
             for sources, color, label in (
                 (CLEAN, "#4e79a7", "Pollux, Sia"),
@@ -236,11 +236,12 @@ def panels(outcomes: Sequence[Outcome]) -> str:
                 measured, predicted = sampled(group)
                 axes.scatter(measured, predicted, s=4, color=color, alpha=0.5, linewidths=0, label=label)
             ends = np.array([0.005, 10.0])
-            axes.plot(ends, ends, color="#888888", linewidth=0.7)
+            axes.plot(ends, ends, color="#888888", linewidth=0.7, label="equal")
             axes.set(xscale="log", yscale="log", xlabel="measured [s]", title=scenario)
             axes.set(xlim=ends, ylim=ends)
         figure.axes[0].set(ylabel="predicted [s]")
-        figure.axes[0].legend(fontsize=7, frameon=False)
+        handles, labels = figure.axes[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=7, frameon=False)
         page = io.StringIO()
         figure.savefig(page, format="svg", metadata={"Date": None})
     return page.getvalue()

@@ -441,7 +441,7 @@ def draw(curves: Curves, rows: Sequence[Measurement]) -> None:
     mpl.rcParams.update({"svg.hashsalt": "scale", "svg.fonttype": "none", "font.size": 9})
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(2, len(MODELS), figsize=(11, 6), sharex=True)
+    figure, axes = pyplot.subplots(2, len(MODELS), figsize=(11, 6.5), sharex=True, layout="constrained")
     colours = {"fixed": "#b5542b", "growing": "#2b6cb0"}
     for column, model in enumerate(MODELS):
         limit = measured_limit(rows, model)
@@ -459,22 +459,45 @@ def draw(curves: Curves, rows: Sequence[Measurement]) -> None:
         axes[0][column].plot(SIZES, ideal, ":", color="#777777", label="ideal")
         ran = [row for row in rows if row.model == model.name and row.device == DEVICE]
         ran = [row for row in ran if row.num_devices >= _MEASURED_FROM]
-        if ran:
-            rates = [(row.global_batch_size or 0) * (row.seq_len or 0) / row.step_time_s / 1e6 for row in ran]
-            label = f"measured ({', '.join(sorted({row.precision for row in ran}))})"
-            axes[0][column].plot([row.num_devices for row in ran], rates, "kx", ms=5, label=label)
+        for precision, runs in _by_precision(ran).items():
+            rates = [
+                (row.global_batch_size or 0) * (row.seq_len or 0) / row.step_time_s / 1e6 for row in runs
+            ]
+            alike = precision == first.job.precision.name
+            style = {
+                "marker": "x" if alike else "+",
+                "color": "black" if alike else "#999999",
+                "ls": "",
+                "ms": 5,
+            }
+            label = f"measured ({precision})"
+            axes[0][column].plot([row.num_devices for row in runs], rates, label=label, **style)
         for axis in axes[:, column]:
             axis.axvspan(max(limit, SIZES[0]), SIZES[-1] * 1.2, color="#000000", alpha=0.06, lw=0)
             axis.set_xscale("log")
         axes[0][column].set_yscale("log")
         axes[0][column].set_title(model.title)
         axes[1][column].set_ylim(bottom=0)
-        axes[1][column].set_xlabel(f"{DEVICE}; grey: more than ever measured")
+        axes[1][column].set_xlabel(f"{DEVICE}; gray: more than ever measured")
     axes[0][0].set_ylabel("million tokens/s")
     axes[1][0].set_ylabel("MFU, %")
-    axes[0][0].legend(frameon=False, fontsize=8)
-    figure.tight_layout()
+    entries = {
+        label: handle
+        for axis in axes[0]
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(
+        entries.values(), entries.keys(), loc="outside lower center", ncols=3, frameon=False, fontsize=8
+    )
     figure.savefig(PLOT, metadata={"Date": None})
+
+
+def _by_precision(rows: Sequence[Measurement]) -> dict[str, list[Measurement]]:
+    """Measured runs apart by precision: only those at the precision of the curves can be set against them."""
+    groups: dict[str, list[Measurement]] = {}
+    for row in sorted(rows, key=lambda row: row.precision):
+        groups.setdefault(row.precision, []).append(row)
+    return groups
 
 
 def main() -> None:

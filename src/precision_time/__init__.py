@@ -19,11 +19,14 @@ if TYPE_CHECKING:
     from .predict.prediction import Interval as Interval
     from .predict.prediction import NearestMeasurement as NearestMeasurement
     from .predict.prediction import Prediction as Prediction
+    from .predict.what_matters import Alternative as Alternative
+    from .predict.what_matters import what_matters as what_matters
     from .request.request import Request as Request
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Alternative": ".predict.what_matters",
     "Interval": ".predict.prediction",
     "LayoutSearch": ".plan.result",
     "NearestMeasurement": ".predict.prediction",
@@ -34,10 +37,12 @@ _HOMES = {
     "compare_precisions": ".predict.compare",
     "find_layouts": ".plan.api",
     "predict_time": ".predict.api",
+    "what_matters": ".predict.what_matters",
 }
 """Public names and their homes, imported on first use, so that `import precision_time` stays fast."""
 
 __all__ = [
+    "Alternative",
     "Interval",
     "LayoutSearch",
     "NearestMeasurement",
@@ -49,6 +54,7 @@ __all__ = [
     "compare_precisions",
     "find_layouts",
     "predict_time",
+    "what_matters",
 ]
 
 

@@ -1,10 +1,12 @@
-"""matplotlib, where it is installed: drawing needs no display."""
+"""matplotlib, where it is installed, and what plots share: drawing needs no display."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from .errors import required_module
+
+_FEW_DECADES = 100.0
 
 
 def require_matplotlib() -> tuple[Any, Any]:
@@ -17,3 +19,18 @@ def require_matplotlib() -> tuple[Any, Any]:
     from matplotlib import rc_context
 
     return figure, rc_context
+
+
+def legible_log_ticks(axis: Any, span: float) -> None:
+    """Plain numbers on a logarithmic axis, few enough to stand side by side.
+
+    Args:
+        axis: The x or y axis of matplotlib axes.
+        span: Largest over smallest value shown.
+    """
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    subs = (1.0, 2.0, 5.0) if span < _FEW_DECADES else (1.0,)
+    axis.set_major_locator(LogLocator(base=10.0, subs=subs))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())

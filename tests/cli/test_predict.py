@@ -23,11 +23,11 @@ def answer_for(precision: str, batch_size: float) -> Prediction:
     return Prediction(
         model="resnet50",
         device="A100-SXM4-80GB",
-        num_devices=8,
-        num_nodes=1,
+        gpus=8,
+        nodes=1,
         precision=precision,
         stack="pytorch-eager",
-        micro_batch_size=batch_size,
+        batch_size=batch_size,
         global_batch_size=8 * batch_size,
         step_time_s=0.25,
         terms={"compute_s": 0.2, "dp_comm_exposed_s": 0.05},
@@ -42,6 +42,7 @@ def answer_for(precision: str, batch_size: float) -> Prediction:
         memory_bytes_per_device=2e10,
         memory_terms={"activations": 2e10},
         fits=True,
+        device_memory_bytes=8e10,
         link_seconds={},
         analytical_step_time_s=0.24,
         diagnostics=(Diagnostic("extrapolation", Severity.WARNING, "said once"),),
@@ -97,9 +98,9 @@ def test_options_become_the_fields_of_a_request(cli: Callable[..., Any], asked: 
     assert request.given() == expected
 
 
-def test_json_of_one_is_the_prediction(cli: Callable[..., Any], asked: list[Request]) -> None:
+def test_json_of_one_is_a_list_of_one(cli: Callable[..., Any], asked: list[Request]) -> None:
     answer = cli("predict", "resnet50", "--json")
-    document = json.loads(answer.out)
+    [document] = json.loads(answer.out)["predictions"]
     assert document.keys() >= KEYS
     assert set(document["interval"]) == {"low_s", "high_s", "coverage"}
     assert sum(document["terms"].values()) == pytest.approx(document["step_time_s"])
@@ -117,7 +118,8 @@ def test_all_leaves_out_what_the_device_cannot_do_and_says_why(
     document = json.loads(cli("predict", "resnet50", "-p", "all", "--json").out)
     precisions = [each["precision"] for each in document["predictions"]]
     assert {"fp32", "tf32", "fp16-mixed", "bf16-mixed"} <= set(precisions)
-    assert {"precision": "fp8-mixed", "reason": "no fp8 here"} in document["skipped"]
+    left = {"request": {"model": "resnet50", "precision": "fp8-mixed"}, "reason": "no fp8 here"}
+    assert left in document["skipped"]
     assert "fp8-mixed" not in precisions
 
 
@@ -144,7 +146,7 @@ def test_precisions_side_by_side_share_the_largest_batch_that_fits_all(
     cli: Callable[..., Any], asked: list[Request]
 ) -> None:
     document = json.loads(cli("predict", "resnet50", "-p", "fp64,tf32", "--json").out)
-    assert [each["micro_batch_size"] for each in document["predictions"]] == [64.0, 64.0]
+    assert [each["batch_size"] for each in document["predictions"]] == [64.0, 64.0]
     last = document["predictions"][1]["diagnostics"][-1]
     assert (last["code"], last["severity"]) == ("default-batch", "assumption")
     assert "64 per device" in last["text"]
@@ -152,7 +154,7 @@ def test_precisions_side_by_side_share_the_largest_batch_that_fits_all(
 
 def test_a_batch_that_is_given_stays(cli: Callable[..., Any], asked: list[Request]) -> None:
     document = json.loads(cli("predict", "resnet50", "-p", "fp64,tf32", "-b", "32", "--json").out)
-    assert [each["micro_batch_size"] for each in document["predictions"]] == [32.0, 32.0]
+    assert [each["batch_size"] for each in document["predictions"]] == [32.0, 32.0]
     assert len(asked) == 2
 
 
@@ -164,27 +166,30 @@ def test_no_precision_is_an_error(cli: Callable[..., Any], asked: list[Request])
 
 SHAPE = {
     **dict.fromkeys(("model", "device", "precision", "stack", "throughput_unit"), str),
-    **dict.fromkeys(("num_devices", "num_nodes"), int),
+    **dict.fromkeys(("gpus", "nodes"), int),
     **dict.fromkeys(("steps_per_epoch", "total_steps"), int | None),
     **dict.fromkeys(("epoch_time_s", "total_time_s", "mfu"), float | None),
-    **dict.fromkeys(("micro_batch_size", "global_batch_size", "step_time_s", "throughput"), float),
+    **dict.fromkeys(("batch_size", "global_batch_size", "step_time_s", "throughput"), float),
     **dict.fromkeys(("memory_bytes_per_device", "analytical_step_time_s"), float),
-    **dict.fromkeys(("terms", "memory_terms", "interval", "link_seconds"), dict),
+    **dict.fromkeys(("terms", "memory_terms", "interval", "link_seconds", "request"), dict),
     **dict.fromkeys(("nearest_measurements", "diagnostics"), list),
     "fits": bool,
+    "device_memory_bytes": float,
 }
 RUN_SHAPE = {
     **dict.fromkeys(("model", "device", "precision", "stack", "source", "source_ref"), str),
     **dict.fromkeys(("global_batch_size", "similarity"), float),
     **dict.fromkeys(("measured_step_time_s", "predicted_step_time_s"), float),
-    "num_devices": int,
+    "gpus": int,
 }
 
 
 @pytest.mark.parametrize("words", ["resnet50 -g 8 -b 256", "llama3-8b -d V100-SXM2-16GB -p bf16 --steps 9"])
 def test_the_shape_of_a_real_answer_in_json(cli: Callable[..., Any], words: str) -> None:
     """Programs read it: no key comes, goes or changes its type unseen."""
-    document = json.loads(cli("predict", *words.split(), "--json").out)
+    answer = json.loads(cli("predict", *words.split(), "--json").out)
+    assert answer.keys() == {"predictions", "skipped"}
+    [document] = answer["predictions"]
     assert {name: type(value) for name, value in document.items() if not isinstance(value, SHAPE[name])} == {}
     assert document.keys() == SHAPE.keys()
     assert all(isinstance(value, float) for name in ("terms", "memory_terms", "interval")
@@ -198,3 +203,17 @@ def test_the_shape_of_a_real_answer_in_json(cli: Callable[..., Any], words: str)
         assert each["severity"] in ("assumption", "warning")
         assert each["code"] == each["code"].lower().replace(" ", "-")
         assert len(each["text"]) > 10
+
+
+def test_brief_is_one_line_for_each_answer(cli: Callable[..., Any], asked: list[Request]) -> None:
+    lines = cli("predict", "resnet50", "-p", "tf32,bf16-mixed", "--brief").out.splitlines()
+    assert [line.startswith("resnet50 on 8 x A100-SXM4-80GB, ") for line in lines] == [True, True]
+
+
+def test_why_explains_its_words_and_shows_all_that_was_assumed(cli: Callable[..., Any]) -> None:
+    words = ("predict", "resnet50", "-d", "A100", "-g", "8")
+    short, full = cli(*words).out, cli(*words, "--why").out
+    assert full.count("Assumed: ") > 3
+    assert short.count("Assumed: ") == 0
+    assert "Convolution kernels" in full
+    assert "Convolution kernels" not in short

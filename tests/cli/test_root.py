@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 import precision_time
 from precision_time.cli.main import COMMANDS as LAZY
-from precision_time.cli.main import command_paths, load_command, main
+from precision_time.cli.main import command_paths, load_command, main, other_options
 from precision_time.errors import ConfigError
 
 COMMANDS = command_paths()
@@ -216,3 +218,13 @@ def test_commands_options_and_values_complete(
     assert expected <= found
     begun = words.rpartition(" ")[2]
     assert all(each.startswith(begun) for each in found)
+
+
+@pytest.mark.parametrize(("given", "ours"), list(other_options().items()))
+def test_options_of_other_tools_say_what_to_type_here(cli: Callable[..., Any], given: str, ours: str) -> None:
+    options = {flag for item in load_command("predict").params for flag in item.opts}
+    assert given not in options, "an option of ours needs no hint"
+    assert ours.split(maxsplit=1)[0] in options
+    answer = cli("predict", "resnet50", given, "1")
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err == f"Error: No such option: {given}. To fix: {ours}.\n"

@@ -129,3 +129,10 @@ def test_a_file_cut_anywhere_is_read_or_refused(tmp_path, end):
     except CorpusError:
         return
     assert all(isinstance(row, Measurement | Rejected) for row in rows)
+
+
+def test_columns_may_be_named_as_the_options(tmp_path: Path) -> None:
+    options = HEADER.replace("devices", "gpus").replace("batch_per_device", "batch_size")
+    assert read(tmp_path, options + ROW) == read(tmp_path, HEADER + ROW)
+    with pytest.raises(CorpusError, match="'devices' occurs twice"):
+        read(tmp_path, "model,device,devices,gpus,precision,step_time_s\nresnet50,T4,1,1,fp32,1\n")

@@ -100,7 +100,7 @@ def test_groups_are_of_scored_rows(scored):
     assert sum(item.n for item in report.groups["precision"].values()) == SCORED
 
 
-def test_published_runs_are_not_far_off(scored):
+def test_famous_runs_are_not_far_off(scored):
     report, _ = scored
     assert report.overall.mape_percent < 40.0
 

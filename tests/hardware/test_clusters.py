@@ -142,7 +142,8 @@ def test_a_typed_link_that_means_nothing_is_an_error(spelling: str) -> None:
 @pytest.mark.parametrize(
     ("device", "num_devices", "nodes"),
     [("P100", 8, 1), ("P100-PCIE-16GB", 8, 1), ("T4", 8, 1), ("RTX2080Ti", 8, 1), ("RTX2080Ti", 4, 1),
-     ("T4", 16, 4), ("GH200", 8, 8), ("A100-SXM4-80GB", 16, 2)],
+     ("T4", 16, 2), ("RTX4090", 8, 1), ("RTX4090", 16, 2), ("K80", 8, 1), ("P40", 8, 1), ("A6000", 8, 1),
+     ("M3 Max", 2, 2), ("RTX 4090 laptop", 2, 2), ("GH200", 8, 8), ("A100-SXM4-80GB", 16, 2)],
 )  # fmt: skip
 def test_up_to_eight_devices_sit_in_one_host_where_such_hosts_exist(
     device: str, num_devices: int, nodes: int
@@ -150,20 +151,25 @@ def test_up_to_eight_devices_sit_in_one_host_where_such_hosts_exist(
     assert get_cluster(device=device, num_devices=num_devices).num_nodes == nodes
 
 
-@pytest.mark.parametrize("device", known_devices(), ids=lambda device: device.name)
+def test_ten_cards_share_a_host_only_where_the_tree_is_stated() -> None:
+    assert get_cluster(device="RTX4090", num_devices=10).num_nodes == 2
+    assert get_cluster(device="RTX4090", num_devices=10, intra_node="pcie4").num_nodes == 1
+
+
 @pytest.mark.parametrize("num_devices", [1, 8, 100])
-def test_every_device_has_a_default_cluster_that_says_what_it_assumed(device, num_devices) -> None:  # type: ignore[no-untyped-def]
-    cluster = get_cluster(device=device, num_devices=num_devices)
-    assert cluster.device is device
-    if cluster.num_nodes > 1:
-        assert cluster.inter_node.bandwidth_bytes_per_s > 0
-        assert any("network between nodes" in text.lower() for text in cluster.assumptions)
-    if cluster.devices_per_node > 1:
-        assert cluster.intra_node.bandwidth_bytes_per_s > cluster.inter_node.bandwidth_bytes_per_s
-        assert any("inside a node" in text.lower() for text in cluster.assumptions)
-    if num_devices == 1:
-        assert cluster.num_nodes == 1
-        assert cluster.assumptions == ()
+def test_every_device_has_a_default_cluster_that_says_what_it_assumed(num_devices: int) -> None:
+    for device in known_devices():
+        cluster = get_cluster(device=device, num_devices=num_devices)
+        assert cluster.device is device
+        if cluster.num_nodes > 1:
+            assert cluster.inter_node.bandwidth_bytes_per_s > 0
+            assert any("network between nodes" in text.lower() for text in cluster.assumptions)
+        if cluster.devices_per_node > 1:
+            assert cluster.intra_node.bandwidth_bytes_per_s > cluster.inter_node.bandwidth_bytes_per_s
+            assert any("inside a node" in text.lower() for text in cluster.assumptions)
+        if num_devices == 1:
+            assert cluster.num_nodes == 1
+            assert cluster.assumptions == ()
 
 
 def test_adapters_are_shared_by_the_devices_of_a_node() -> None:

@@ -97,7 +97,7 @@ def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
         import os
 
         os.utime(path, ns=(gb_per_s, gb_per_s))
-        assert load_custom(path).links["wire"].bandwidth_bytes_per_s == pytest.approx(gb_per_s * 1e9)
+        assert load_custom(path).links["wire"].per_device_bytes_per_s == pytest.approx(gb_per_s * 1e9)
 
 
 @pytest.mark.parametrize(
@@ -126,8 +126,8 @@ def test_broken_rule_names_field_rule_and_file(tmp_path: Path, content: str, wor
 
 def test_unknown_base_and_missing_file(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
-    path.write_text("[device.X]\nbase = 'A1000'\n")
-    with pytest.raises(UnknownNameError, match="A1000"):
+    path.write_text("[device.X]\nbase = 'A9000'\n")
+    with pytest.raises(UnknownNameError, match="A9000"):
         load_custom(path)
     with pytest.raises(CatalogError, match="cannot be read"):
         load_custom(tmp_path / "absent.toml")

@@ -18,6 +18,7 @@ from precision_time.hardware.catalog import (
     known_devices,
 )
 from precision_time.hardware.device import Device
+from precision_time.hardware.device_table import variants_of
 from precision_time.request.request import Request
 from precision_time.request.resolve import cluster_of
 
@@ -48,6 +49,35 @@ PRINTED_NAMES = {
     "NVIDIA TITAN RTX": "TitanRTX",
     "NVIDIA TITAN Xp": "TitanXp",
     "Quadro RTX 8000": "QuadroRTX8000",
+    "NVIDIA H800": "H800-SXM5-80GB",
+    "NVIDIA H20": "H20-96GB",
+    "NVIDIA A800-SXM4-80GB": "A800-SXM4-80GB",
+    "NVIDIA A800 80GB PCIe": "A800-PCIE-80GB",
+    "NVIDIA A100-SXM-64GB": "A100-SXM4-64GB",
+    "NVIDIA GH200 144G HBM3e": "GH200-141GB",
+    "NVIDIA GB10": "GB10",
+    "NVIDIA A2": "A2",
+    "NVIDIA RTX A2000 12GB": "A2000-12GB",
+    "NVIDIA RTX 4000 Ada Generation": "RTX4000Ada",
+    "NVIDIA RTX PRO 6000 Blackwell Workstation Edition": "RTXPRO6000-WE-96GB",
+    "NVIDIA GeForce RTX 3060": "RTX3060",
+    "NVIDIA GeForce RTX 3060 Laptop GPU": "RTX3060-Laptop",
+    "NVIDIA GeForce RTX 4070 Ti SUPER": "RTX4070TiSuper",
+    "NVIDIA GeForce RTX 4090 Laptop GPU": "RTX4090-Laptop",
+    "NVIDIA GeForce RTX 5070 Ti": "RTX5070Ti",
+    "NVIDIA GeForce GTX 1660 Ti": "GTX1660Ti",
+    "NVIDIA GeForce RTX 2080 Super with Max-Q Design": "RTX2080Super-MaxQ",
+    "Tesla M40 24GB": "M40",
+    "Tesla V100S-PCIE-32GB": "V100S-PCIE-32GB",
+    "AMD Instinct MI300A": "MI300A",
+    "AMD Instinct MI250X": "MI250X-GCD",
+    "AMD Radeon RX 7900 XT": "RX7900XT",
+    "AMD Radeon PRO W7900": "RadeonPROW7900",
+    "Apple M4 Pro": "Apple-M4-Pro-20c",
+    "AMD EPYC 7763 64-Core Processor": "CPU-EPYC-7763",
+    "AMD Ryzen 9 5950X 16-Core Processor": "CPU-Ryzen-9-5950X",
+    "Intel(R) Xeon(R) Platinum 8380 CPU @ 2.30GHz": "CPU-Xeon-Platinum-8380",
+    "13th Gen Intel(R) Core(TM) i9-13900K": "CPU-Core-i9-13900K",
     "Tesla V100-SXM2-16GB": "V100-SXM2-16GB",
     "Tesla V100-PCIE-32GB": "V100-PCIE-32GB",
     "Tesla P100-PCIE-16GB": "P100-PCIE-16GB",
@@ -70,6 +100,21 @@ WRITTEN_NAMES = {
     "gaudi-2": "Gaudi2",
     "RTX6000-Quadro": "QuadroRTX6000",
     "trillium": "TPUv6e",
+    "tpu v7": "TPUv7x",
+    "RTX3060": "RTX3060",
+    "rtx 3060 laptop": "RTX3060-Laptop",
+    "3080 laptop 8gb": "RTX3080-Laptop-8GB",
+    "5070 ti mobile": "RTX5070Ti-Laptop",
+    "1080 ti": "GTX1080Ti",
+    "4060ti-16gb": "RTX4060Ti-16GB",
+    "rtx 3090 24gb": "RTX3090",
+    "M3 Max": "Apple-M3-Max-40c",
+    "m2 ultra 192gb": "Apple-M2-Ultra-76c-192GB",
+    "h100-80gb": "H100-SXM5-80GB",
+    "Ascend 910B3": "Ascend910B",
+    "i9-13900k": "CPU-Core-i9-13900K",
+    "ryzen 9 7950x": "CPU-Ryzen-9-7950X",
+    "dgx spark": "GB10",
 }
 
 
@@ -87,7 +132,8 @@ def test_catalog_names_mean_themselves_without_an_assumption() -> None:
     for device in known_devices():
         assert canonical_device(device.name) == device.name
         assert canonical_device(device.name.lower()) == device.name
-        assert device_assumption(device.name) is None
+        # What is sold with several memories says which one is taken.
+        assert (device_assumption(device.name) is None) is not bool(variants_of(device))
 
 
 def test_ambiguous_name_names_the_other_variants() -> None:
@@ -100,6 +146,20 @@ def test_ambiguous_name_names_the_other_variants() -> None:
 def test_mixed_devices_are_as_slow_as_the_slowest() -> None:
     assert canonical_device("mixed:RTX-2080+RTX-3090+Titan-RTX") == "RTX2080"
     assert "slowest" in (device_assumption("mixed:RTX-3090+Titan-RTX") or "")
+
+
+@pytest.mark.parametrize("name", ["a100 96gb", "rtx 4090 40gb", "m3 max 1024gb"])
+def test_a_memory_that_is_not_sold_is_refused(name: str) -> None:
+    with pytest.raises(UnknownNameError):
+        get_device(name)
+
+
+def test_another_memory_changes_the_memory_alone() -> None:
+    usual, larger = get_device("rtx 4060 ti"), get_device("rtx 4060 ti 16gb")
+    assert (usual.memory_bytes, larger.memory_bytes) == (8 * 2**30, 16 * 2**30)
+    assert larger.peak_flops_per_s == usual.peak_flops_per_s
+    assert "RTX4060Ti-16GB" in (device_assumption("rtx 4060 ti") or "")
+    assert device_assumption("rtx 4060 ti 16gb") is None
 
 
 def test_unknown_name_offers_the_nearest() -> None:

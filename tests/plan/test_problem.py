@@ -3,8 +3,8 @@
 import pickle
 from dataclasses import replace
 
-from precision_time.plan import problem as module
-from precision_time.plan.problem import Problem
+from precision_time.request import problem as module
+from precision_time.request.problem import Problem
 
 
 def test_a_copy_from_another_process_is_replaced_by_the_first_one(small: Problem) -> None:

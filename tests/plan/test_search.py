@@ -17,10 +17,10 @@ from precision_time.learn.serving import predict_step_times
 from precision_time.parallel.layout import Checkpointing, Layout
 from precision_time.plan.api import _batch, find_layouts
 from precision_time.plan.pricing import bounds_of, families_of, price_layouts
-from precision_time.plan.problem import Problem
+from precision_time.request.problem import Problem
 from precision_time.plan.result import LayoutSearch
 from precision_time.plan.search import search_layouts
-from precision_time.plan.space import Space, fitting, parse_fixed
+from precision_time.request.space import Space, fitting, parse_fixed
 from precision_time.predict.predictor import memory_of_job
 from precision_time.workload.resolve import load_workload
 

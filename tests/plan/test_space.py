@@ -10,8 +10,8 @@ from precision_time.errors import ConfigError, UnknownNameError
 from precision_time.parallel.layout import Checkpointing, Layout, PipelineSchedule
 from precision_time.parallel.shape import model_shape
 from precision_time.parallel.validation import check_model_layout
-from precision_time.plan.problem import Problem
-from precision_time.plan.space import Space, parse_fixed
+from precision_time.request.problem import Problem
+from precision_time.request.space import Space, parse_fixed
 
 from .conftest import problem_of
 

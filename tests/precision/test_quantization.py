@@ -14,7 +14,7 @@ from precision_time.precision.quantization import (
     gathered_bytes,
     narrow_products,
 )
-from precision_time.precision.wide_layers import split_ends
+from precision_time.workload.blocks import split_ends
 from precision_time.workload.graph import Node, OpClass, OpGraph
 from precision_time.workload.resolve import load_workload
 

@@ -24,14 +24,14 @@ def said(prediction, word):
 
 
 def test_the_call_of_the_readme_works_as_it_stands(answer):
-    assert (answer.model, answer.precision, answer.num_devices, answer.num_nodes) == (
+    assert (answer.model, answer.precision, answer.gpus, answer.nodes) == (
         "resnet50",
         "fp16-mixed",
         8,
         1,
     )
     assert answer.device == "A100-SXM4-80GB"
-    assert (answer.micro_batch_size, answer.global_batch_size) == (256.0, 2048.0)
+    assert (answer.batch_size, answer.global_batch_size) == (256.0, 2048.0)
     assert answer.throughput_unit == "images/s"
     # Published: 0.086 to 0.12 s on this machine and batch (NVIDIA DeepLearningExamples); eager is slower.
     assert 0.06 < answer.step_time_s < 0.4
@@ -88,20 +88,18 @@ def test_a_batch_can_be_said_globally(answer):
     assert predict_time("resnet50", precision="fp16-mixed", gpus=8, global_batch_size=2048) == answer
     assert predict_time(**CALL, global_batch_size=2048) == answer
     accumulated = predict_time("resnet50", gpus=4, grad_accum=2, global_batch_size=512)
-    assert accumulated.micro_batch_size == 64.0
+    assert accumulated.batch_size == 64.0
 
 
 def test_without_a_batch_the_largest_that_fits_is_taken():
     large = predict_time("resnet50", device="A100-SXM4-80GB")
-    assert (large.micro_batch_size, large.fits) == (256.0, True)
+    assert (large.batch_size, large.fits) == (256.0, True)
     tight = predict_time("resnet50", device="GTX1080Ti", precision="fp32")
     assert tight.fits
-    assert 1 <= tight.micro_batch_size < 256
-    twice = predict_time(
-        "resnet50", device="GTX1080Ti", precision="fp32", batch_size=2 * tight.micro_batch_size
-    )
+    assert 1 <= tight.batch_size < 256
+    twice = predict_time("resnet50", device="GTX1080Ti", precision="fp32", batch_size=2 * tight.batch_size)
     assert not twice.fits
-    assert said(tight, f"Batch size not given: {tight.micro_batch_size:g} per device")
+    assert said(tight, f"Batch size not given: {tight.batch_size:g} per device")
 
 
 def test_sharding_is_the_default_where_plain_data_parallelism_does_not_fit():
@@ -246,7 +244,7 @@ def test_what_does_not_divide(options, message):
 def test_the_way_out_works():
     with pytest.raises(LayoutError, match="use 96"):
         predict_time("resnet50", gpus=8, global_batch_size=100)
-    assert predict_time("resnet50", gpus=8, global_batch_size=96).micro_batch_size == 12.0
+    assert predict_time("resnet50", gpus=8, global_batch_size=96).batch_size == 12.0
 
 
 def test_fp8_on_v100_is_refused_with_what_it_can_do():
@@ -357,11 +355,15 @@ def test_checkpointing_of_some_layers_lies_between_none_and_all():
     assert predict_time(**asked, checkpointing="full:32") == predict_time(**asked, checkpointing="full")
 
 
-def test_a_batch_that_needs_accumulation_says_how_much():
+def test_both_batches_say_how_many_micro_batches_are_accumulated():
     asked = {**LLAMA, "gpus": 8, "zero": 3, "global_batch_size": 64}
+    answer = predict_time(**asked)
+    assert said(answer, "8 micro batches accumulated (--grad-accum 8)")
+    assert answer.step_time_s == predict_time(**asked, grad_accum=8).step_time_s
     with pytest.raises(LayoutError, match="give only one of them, or grad_accum=8"):
-        predict_time(**asked)
-    assert predict_time(**asked, grad_accum=8).micro_batch_size == 1.0
+        predict_time(**asked, grad_accum=4)
+    with pytest.raises(LayoutError, match="give only one of them"):
+        predict_time(**{**asked, "global_batch_size": 60})
 
 
 def test_a_hugging_face_configuration_is_one_call(tmp_path):

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
+
 import pytest
 
+from precision_time import predict_time
 from precision_time.diagnostics import Diagnostic, Severity
-from precision_time.predict.prediction import (
-    Interval,
-    NearestMeasurement,
-    Prediction,
-    render_explanation,
-    to_text,
-)
+from precision_time.predict.compare import PrecisionComparison
+from precision_time.predict.page import render, render_explanation, to_text
+from precision_time.predict.prediction import Interval, NearestMeasurement, Prediction
+from precision_time.predict.what_matters import Alternative, what_matters
 from precision_time.rendering import plain_text
 
 
@@ -19,11 +20,11 @@ def prediction(precision: str = "fp16-mixed", step_time_s: float = 0.25, **chang
     fields: dict[str, object] = {
         "model": "resnet50",
         "device": "A100-SXM4-80GB",
-        "num_devices": 8,
-        "num_nodes": 1,
+        "gpus": 8,
+        "nodes": 1,
         "precision": precision,
         "stack": "pytorch-eager",
-        "micro_batch_size": 256.0,
+        "batch_size": 256.0,
         "global_batch_size": 2048.0,
         "step_time_s": step_time_s,
         "terms": {"compute_s": step_time_s * 0.75, "dp_comm_exposed_s": step_time_s * 0.25, "bubble_s": 0.0},
@@ -38,6 +39,7 @@ def prediction(precision: str = "fp16-mixed", step_time_s: float = 0.25, **chang
         "memory_bytes_per_device": 20 * 2.0**30,
         "memory_terms": {"activations": 20 * 2.0**30},
         "fits": True,
+        "device_memory_bytes": 80 * 2.0**30,
         "link_seconds": {},
         "analytical_step_time_s": step_time_s,
     }
@@ -47,7 +49,7 @@ def prediction(precision: str = "fp16-mixed", step_time_s: float = 0.25, **chang
 RUN = NearestMeasurement(
     model="resnet50",
     device="A100-SXM4-40GB",
-    num_devices=8,
+    gpus=8,
     precision="fp16-mixed",
     global_batch_size=2048,
     stack="ngc-tuned",
@@ -67,16 +69,95 @@ def test_str_is_the_page() -> None:
     assert str(prediction()) == to_text([prediction()])
 
 
-def test_headline_prints_both_batches() -> None:
-    headline = str(prediction()).splitlines()[0]
-    assert "8 x A100-SXM4-80GB" in headline
-    assert "batch 256 per device, 2048 per step" in headline
+def test_the_answer_comes_first() -> None:
+    answer, job, *_ = str(prediction()).splitlines()
+    for text in ("250 ms", "200 - 300 ms", "8,192 images/s", "31.4%", "20.0 of 80.0 GiB"):
+        assert text in answer
+    assert "8 x A100-SXM4-80GB" in job
+    assert "batch 256 per device, 2048 per step" in job
 
 
-def test_table_prints_time_interval_throughput_and_memory() -> None:
-    line = line_with(str(prediction()), "fp16-mixed")
-    for text in ("250 ms", "200 ms - 300 ms", "8,192 images/s", "31.4%", "20.0 GiB", "2 min 36 s"):
+def test_what_does_not_fit_comes_first() -> None:
+    needs = Diagnostic("memory", Severity.WARNING, "Does not fit: needs 90 GiB.")
+    assert str(prediction(fits=False, diagnostics=(needs,))).startswith(needs.text)
+    assert "fit" not in str(prediction())
+
+
+def test_table_of_several_prints_time_interval_throughput_and_memory() -> None:
+    line = line_with(to_text([prediction(), prediction("fp32", 1.0)]), "fp16-mixed")
+    for text in ("250 ms", "200 - 300 ms", "8,192 images/s", "31.4%", "20.0 GiB", "2 min 36 s"):
         assert text in line
+
+
+def test_repr_is_one_line_per_prediction() -> None:
+    both = PrecisionComparison(predictions=(prediction("fp32", 1.0), prediction()))
+    assert len(repr(prediction())) < 200
+    assert len(repr(both).splitlines()) == 3
+    assert "250 ms per step (90% interval 200 - 300 ms)" in repr(both)
+
+
+def test_html_has_no_script_and_escapes_names() -> None:
+    text = prediction(model="<script>net</script>")._repr_html_()
+    assert "<script" not in text
+    assert "&lt;script&gt;net" in text
+    assert text.count("<div") == text.count("</div>")
+
+
+def test_plot_adds_up_and_shows_the_interval() -> None:
+    pytest.importorskip("matplotlib")
+    axes = PrecisionComparison(predictions=(prediction("fp32", 1.0), prediction())).plot()
+    bars = [patch for patch in axes.patches if patch.get_y() < 0.5]
+    assert sum(bar.get_width() for bar in bars) == pytest.approx(0.25)
+    assert "90% interval" in axes.get_legend_handles_labels()[1]
+
+
+ASSUMED = [
+    Alternative(
+        field="compiler", value=f"c{index}", assumed=f"guess {index}", words="that", time_change=-0.5 / index
+    )
+    for index in (1, 2, 3, 4)
+]
+
+
+def test_at_most_three_assumptions_are_shown_but_for_why() -> None:
+    short, full = (plain_text(render([prediction()], matters=ASSUMED, why=why)) for why in (False, True))
+    assert [f"guess {index}" in short for index in (1, 2, 3, 4)] == [True, True, True, False]
+    assert "guess 4" in full
+    assert "-50%" in short
+
+
+def test_what_matters_is_by_how_much_the_prediction_moves() -> None:
+    """Largest first, and each figure is what a prediction with the alternative says."""
+    answer = predict_time("resnet50", device="A100", gpus=8, batch_size=64, precision="fp16-mixed")
+    found = what_matters(answer)
+    sizes = [abs(math.log(1.0 + item.time_change)) for item in found]
+    assert sizes == sorted(sizes, reverse=True)
+    assert len({item.field for item in found}) == len(found) >= 3
+    for item in found[:3]:
+        given = {"device": "A100", "gpus": 8, "batch_size": 64, "precision": "fp16-mixed"}
+        other = predict_time("resnet50", **{**given, item.field: item.value})
+        assert answer.throughput / other.throughput - 1.0 == pytest.approx(item.time_change, rel=1e-6)
+
+
+def test_what_is_given_is_not_assumed() -> None:
+    given = {"device": "A100-SXM4-80GB", "batch_size": 64, "precision": "tf32", "channels_last": False}
+    found = what_matters(predict_time("resnet50", **given))
+    assert found
+    assert not {item.field for item in found} & given.keys()
+
+
+def test_no_run_near_is_said() -> None:
+    far = dataclasses.replace(RUN, similarity=0.1)
+    assert "No measured run is near" in str(prediction(nearest_measurements=(far,)))
+    assert "No measured run is near" in str(prediction())
+    assert "No measured run is near" not in str(prediction(nearest_measurements=(RUN,)))
+
+
+def test_the_distance_of_a_run_is_in_words() -> None:
+    line = line_with(str(prediction(nearest_measurements=(RUN,))), "resnet50, 8 x A100-SXM4-40GB")
+    assert "other device; on ngc-tuned" in line
+    alike = dataclasses.replace(RUN, device="A100-SXM4-80GB", stack="pytorch-eager")
+    assert "the same job" in str(prediction(nearest_measurements=(alike,)))
 
 
 def test_bars_are_proportional_to_the_terms() -> None:
@@ -93,11 +174,6 @@ def test_several_precisions_share_one_scale() -> None:
     text = to_text([prediction("fp32", 1.0), prediction("bf16-mixed", 0.5)])
     slow, fast = line_with(text, "compute").split("ms")[1:]
     assert slow.count("█") == 2 * fast.count("█")
-
-
-def test_what_does_not_fit_is_said() -> None:
-    assert "does not fit" in str(prediction(fits=False))
-    assert "does not fit" not in str(prediction())
 
 
 def test_lines_common_to_all_stand_once_and_others_say_whose_they_are() -> None:

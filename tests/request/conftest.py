@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from precision_time.cli.main import load_command
-from precision_time.cli.request_options import requests_of
+from precision_time.cli.request_options import requests_in_words
 from precision_time.corpus.jobs import UnsupportedRow, job_of
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.store import load_corpus
@@ -27,9 +26,7 @@ def parsed() -> Callable[[Sequence[str]], Request]:
     """`parsed(["resnet50", "--gpus", "8"])`: the request that `precision-time predict` would answer."""
 
     def parse(words: Sequence[str]) -> Request:
-        fields = dict(load_command("predict").make_context("predict", list(words)).params)
-        del fields["json_output"]
-        (request,) = requests_of(fields.pop("model"), fields)
+        (request,) = requests_in_words(words)
         return request
 
     return parse

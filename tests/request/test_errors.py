@@ -18,6 +18,7 @@ SWITCH = ("maybe", "true or false")
 POSITIVE = (-1.5, "a number above 0")
 BROKEN: dict[str, tuple[Any, str]] = {
     **dict.fromkeys(("gpus", "nodes", "seq_len", "image_size", "samples", "steps", "cpus"), COUNT),
+    **dict.fromkeys(("tokens", "global_batch_tokens"), COUNT),
     **dict.fromkeys(("tp", "pp", "cp", "ep", "expert_tp", "virtual_pp", "grad_accum"), COUNT),
     **dict.fromkeys(("batch_size", "global_batch_size", "epochs", "software", "input_rate"), POSITIVE),
     **dict.fromkeys(("shard_size", "prefetch", "expert_nodes"), (-1, "a whole number of at least 0")),

@@ -60,7 +60,10 @@ def test_the_command_shows_every_field_and_its_help(shown: dict[str, str], name:
 def test_the_command_has_no_other_options(shown: dict[str, str]) -> None:
     of_fields = {flag for name in FIELDS.keys() - PYTHON_ONLY for flag in flags_of(name)}
     negated = {flag for flag in shown if flag.startswith("--no-")}
-    assert shown.keys() - negated - of_fields == {"--json", "--help", "-h", "model"} & shown.keys()
+    assert (
+        shown.keys() - negated - of_fields
+        == {"--brief", "--why", "--json", "--help", "-h", "model"} & shown.keys()
+    )
     assert {f"--{flag.removeprefix('--no-')}" for flag in negated} <= of_fields
 
 

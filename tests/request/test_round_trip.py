@@ -19,7 +19,7 @@ from precision_time.corpus.measurement import Measurement
 from precision_time.errors import ConfigError
 from precision_time.request.files import read_requests
 from precision_time.request.request import Request
-from precision_time.request.schema import request_fields
+from precision_time.request.schema import GLOBAL_BATCHES, RUN_LENGTHS, request_fields
 
 SUFFIXES = (".yaml", ".toml", ".json", ".jsonl", ".csv")
 WORDS = st.text("abcXYZ019éß .:_/+-=,'\"#", min_size=1, max_size=12).filter(
@@ -84,7 +84,13 @@ FIELDS = {
 JOBS = st.fixed_dictionaries(
     {"model": FIELDS["model"]},
     optional={name: values for name, values in FIELDS.items() if name != "model"},
-)
+).map(lambda fields: {name: fields[name] for name in fields if not _said_before(name, fields)})
+
+
+def _said_before(name: str, fields: dict[str, Any]) -> bool:
+    """Whether another field says the same in other words: a request has one of them at most."""
+    alike = next((names for names in (RUN_LENGTHS, GLOBAL_BATCHES) if name in names), ())
+    return any(other in fields for other in alike[: alike.index(name)] if other != name) if alike else False
 
 
 @given(JOBS)

@@ -29,6 +29,6 @@ def explain(model: ModelArgument, *, json_output: JsonOption = False, **fields: 
     if json_output:
         write_json(explanation.to_dict())
         return
-    from ..predict.prediction import render_explanation
+    from ..predict.page import render_explanation
 
     write_renderable(render_explanation(explanation.to_dict()))

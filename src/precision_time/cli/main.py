@@ -9,13 +9,14 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
 import typer.core
 
 from .. import __version__
-from ..errors import PrecisionTimeError, in_one_line, printable
+from ..errors import ConfigError, PrecisionTimeError, in_one_line, printable
 from .output import message
 
 
@@ -104,6 +105,34 @@ class Commands(typer.core.TyperGroup):
             formatter.write_dl([(name, place.summary) for name, place in COMMANDS.items()])
 
 
+class OneCommand(typer.core.TyperCommand):
+    """A command that knows what other tools call its options."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The arguments as usual; an option that is not there says what stands in its place.
+
+        Raises:
+            ConfigError: If the option has another name here.
+        """
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            given = getattr(error, "option_name", "")  # of the parser's NoSuchOption
+            ours = other_options().get(str(given).lower().replace("_", "-"))
+            if ours is None or ours.split()[0] not in {flag for item in self.params for flag in item.opts}:
+                raise
+            raise ConfigError(f"No such option: {given}. To fix: {ours}.") from None
+
+
+@cache
+def other_options() -> dict[str, str]:
+    """Options of other tools and scripts, and what to type here for each."""
+    import tomllib
+
+    path = Path(__file__).parent / "data" / "other_options.toml"
+    return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
 @cache
 def load_command(name: str) -> Any:
     """The command of a name in `COMMANDS`."""
@@ -113,7 +142,7 @@ def load_command(name: str) -> Any:
     if isinstance(found, typer.Typer):
         return typer.main.get_command(found)
     alone = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=_SETTINGS)
-    alone.command(name, epilog=getattr(module, place.examples))(found)
+    alone.command(name, cls=OneCommand, epilog=getattr(module, place.examples))(found)
     return typer.main.get_command(alone)
 
 

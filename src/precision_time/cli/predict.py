@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from .options import JsonOption, ModelArgument
 from .output import message, page_width, progress, write_json, write_renderable
 from .request_options import request_options, requests_of
+
+if TYPE_CHECKING:
+    from ..predict.prediction import Prediction
 
 EXAMPLES = """\b
 Examples:
@@ -19,7 +25,17 @@ Examples:
 
 
 @request_options(precisions=True)
-def predict(model: ModelArgument, *, json_output: JsonOption = False, **fields: Any) -> None:
+def predict(
+    model: ModelArgument,
+    *,
+    brief: Annotated[bool, typer.Option("--brief", help="One line for each answer.")] = False,
+    why: Annotated[
+        bool,
+        typer.Option("--why", help="Everything that was assumed, all evidence, and what the words mean."),
+    ] = False,
+    json_output: JsonOption = False,
+    **fields: Any,
+) -> None:
     """Predict the time of a step, an epoch, a run."""
     from ..predict.compare import compare_requests
 
@@ -27,11 +43,31 @@ def predict(model: ModelArgument, *, json_output: JsonOption = False, **fields: 
     with progress(f"Predicting {model}"):
         comparison = compare_requests(requests)
     if json_output:
-        several = len(comparison.predictions) + len(comparison.skipped) > 1
-        write_json(comparison.to_dict() if several else comparison.predictions[0].to_dict())
+        write_json(comparison.to_dict())
         return
-    from ..predict.prediction import render
+    _write_page(comparison.predictions, brief=brief, why=why)
+    for left in comparison.skipped:
+        message(f"Left out {left.request['precision']}: {left.reason}")
 
-    write_renderable(render(comparison.predictions, width=page_width()))
-    for name, reason in comparison.skipped.items():
-        message(f"Left out {name}: {reason}")
+
+def _write_page(predictions: Sequence[Prediction], *, brief: bool, why: bool) -> None:
+    """The answers as lines or as a page; assumptions are weighed for the page only."""
+    from ..predict.page import in_one_line, leading, render
+
+    if brief:
+        typer.echo("\n".join(map(in_one_line, predictions)))
+        return
+    from ..predict.what_matters import what_matters
+    from ..request.request import Request
+    from .glossary import entries_of, glossary_text
+
+    best = leading(predictions)
+    request = Request.of(best.request) if best.request else None
+    page = render(
+        predictions,
+        width=page_width(),
+        matters=what_matters(best, request=request),
+        why=why,
+        definitions=entries_of(glossary_text()) if why else None,
+    )
+    write_renderable(page)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..hardware.inventory import ClusterResources
     from ..papers.predictddl.contract import Answer
     from ..papers.predictddl.registry import Registry, TrainedType
+    from ..request.request import Request
 
 HELP = "Predict architectures never seen (PredictDDL)."
 EXAMPLES = """\b
@@ -142,9 +143,11 @@ def predict(
     from ..papers.predictddl.requests import PredictDDLRequest
 
     given: dict[str, Any] = {"variant": variant, "regressor": regressor, "version": version}
+    asked = one_request(model, fields)
     if inventory is not None:
         given["cluster"] = read_inventory(inventory)
-    request = PredictDDLRequest.of({**one_request(model, fields).given(), **given}, prefix=PREFIX)
+        asked = asked.with_(cluster=given["cluster"])
+    request = PredictDDLRequest.of({**asked.given(), **given}, prefix=PREFIX)
     with progress(f"Predicting {model}") as show:
         service = PredictDDL(registry=open_registry(registry), train=not no_train, progress=show)
         answer = service.predict(request)
@@ -157,6 +160,21 @@ def predict(
     if answer.unknown_ops:
         listed = ", ".join(f"{name} x{count}" for name, count in answer.unknown_ops.items())
         message(f"Note: operators that the embedding skips: {listed}")
+    message(f"Note: {_other_answer(asked)}")
+
+
+def _other_answer(request: Request) -> str:
+    """What the predictor of this package says of the same job: the two differ, and which to trust is said."""
+    from ..predict.api import predict as predict_request
+    from ..units import format_duration
+
+    own = predict_request(request)
+    low, high = (format_duration(bound) for bound in (own.interval.low_s, own.interval.high_s))
+    return (
+        f"`precision-time predict` says {format_duration(own.step_time_s)} per step "
+        f"({own.interval.coverage:.0%} interval {low} - {high}) and is more accurate (reference/predictors); "
+        "PredictDDL stands here as published."
+    )
 
 
 @app.command(epilog=_BATCH)

@@ -79,6 +79,15 @@ def requests_of(model: str, fields: Mapping[str, Any]) -> list[Request]:
     return [Request.of({"model": model, **given}, prefix=PREFIX)]
 
 
+def requests_in_words(words: Iterable[str]) -> list[Request]:
+    """What `precision-time predict WORDS` asks; options of the page that it prints aside."""
+    from .main import load_command
+
+    fields = load_command("predict").make_context("predict", [*words]).params
+    names = dict(request_fields()).keys() - {"model"}
+    return requests_of(fields["model"], {name: value for name, value in fields.items() if name in names})
+
+
 def one_request(model: str, fields: Mapping[str, Any]) -> Request:
     """`requests_of` for a command that answers one request.
 

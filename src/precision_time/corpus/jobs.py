@@ -15,6 +15,7 @@ from ..errors import CorpusError, PrecisionTimeError, UnknownNameError
 from ..hardware.catalog import find_node_type, get_cluster, get_device, parse_network
 from ..hardware.links import fabric_name
 from ..precision.catalog import known_precisions, known_variants
+from ..request.applies import length_applies
 from ..request.layout import options_of
 from ..request.request import Request
 from ..request.resolve import cluster_of, precision_of, workload_of
@@ -64,7 +65,7 @@ def request_of(
     stack = measurement.stack
     intra_node, inter_node = _understood_links(measurement)[:2]
     variant = measurement.precision_variant or _AS_NAMED.get(measurement.precision, "")
-    return Request.of(
+    request = Request.of(
         {
             **_model_fields({name: getattr(measurement, name) for name in _OF_MODEL}),
             **({} if graph is None else {"model": graph, "sizes": None}),
@@ -95,6 +96,7 @@ def request_of(
             "layout": {**options_of(layout), "uneven": True},
         }
     )  # fmt: skip
+    return _without_lengths_of_the_run(request)
 
 
 def job_of(measurement: Measurement, *, hardware: Path | None = None, graph: OpGraph | None = None) -> Job:
@@ -148,6 +150,19 @@ def _model_fields(row: Mapping[str, Any]) -> dict[str, Any]:
         "dataset": row["dataset"] or None,
         "optimizer": _optimizer(row["optimizer"])[0] or None,
     }
+
+
+def _without_lengths_of_the_run(request: Request) -> Request:
+    """Without a length that a row states and its model does not have: it says something of the run alone."""
+    stated = [name for name in ("seq_len", "image_size") if getattr(request, name) is not None]
+    try:
+        graph = workload_of(request, named_only=True).graph
+    except PrecisionTimeError:
+        return request
+    foreign = [name for name in stated if not length_applies(request, name, graph)]
+    if not foreign:
+        return request
+    return Request.of({name: value for name, value in request.given().items() if name not in foreign})
 
 
 def _understood_links(measurement: Measurement) -> tuple[str, str, tuple[str, ...]]:

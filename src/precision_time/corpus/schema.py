@@ -12,18 +12,27 @@ from typing import Any
 
 from ..errors import CorpusError, nearest_names
 from ..io import packaged_toml
+from ..request.schema import ALIASES
 
 _TABLE = packaged_toml(__package__, "data/columns.toml")
 COLUMNS: list[str] = _TABLE["columns"]
 REQUIRED: list[str] = _TABLE["required"]
-ALIASES: dict[str, str] = {**_TABLE["options"], **_TABLE["aliases"]}
-"""Fields of a request, and other names, of columns."""
-OPTION_OF: dict[str, str] = {column: option for option, column in _TABLE["options"].items()}
-"""Column -> the option that is the same."""
+OPTION_OF: dict[str, str] = {column: ALIASES[column] for column in COLUMNS if column in ALIASES}
+"""Column -> the field of a request that is the same."""
 OPTION_COLUMNS: list[str] = [OPTION_OF.get(column, column) for column in COLUMNS]
 """The columns under the names of options, as this package writes what it measures."""
 _TIME_COLUMNS: list[str] = _TABLE["time"]
 _CSV_FIELD_LIMIT = 2**20
+_BY_FIELD = {ALIASES.get(column, column): column for column in COLUMNS}
+
+
+def column_of(name: str) -> str:
+    """The column that a header names: as it is, or as the field of a request is called.
+
+    >>> column_of("gpus"), column_of("batch_size"), column_of("devices")
+    ('devices', 'batch_per_device', 'devices')
+    """
+    return _BY_FIELD.get(ALIASES.get(name, name), name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +120,7 @@ def read_rows(path: str | Path) -> Iterator[Row]:
 
 def in_corpus_columns(row: Row) -> Row:
     """The row with every column under its name in the corpus."""
-    if ALIASES.keys().isdisjoint(row.cells):
-        return row
-    return replace(row, cells={ALIASES.get(name, name): text for name, text in row.cells.items()})
+    return replace(row, cells={column_of(name): text for name, text in row.cells.items()})
 
 
 def read_raw_rows(path: str | Path, *, required: bool = False) -> Iterator[Row]:
@@ -134,7 +141,7 @@ def read_raw_rows(path: str | Path, *, required: bool = False) -> Iterator[Row]:
             header = [column.strip() for column in next(reader, [])]
             _check_header(name, header)
             if required:
-                check_required(name, header, [ALIASES.get(column, column) for column in header])
+                check_required(name, header, [*map(column_of, header)])
             for cells in reader:
                 if not cells:
                     continue
@@ -166,10 +173,13 @@ def _check_header(name: str, header: list[str]) -> None:
             f"{name}, line 1: the whole header is one cell ({header[0][:60]!r}); columns must be "
             "separated by commas. To fix: save the file with a comma as its delimiter."
         )
-    known = [ALIASES.get(column, column) for column in header]
+    known = [*map(column_of, header)]
     repeated = sorted({column for column in known if column and known.count(column) > 1})
     if repeated:
-        raise CorpusError(f"{name}, line 1: column {repeated[0]!r} occurs twice. To fix: remove one of them.")
+        raise CorpusError(
+            f"{name}, line 1: column {repeated[0]!r} occurs twice, perhaps under "
+            "two of its names. To fix: remove one of them."
+        )
 
 
 def check_required(name: str, header: list[str], known: list[str]) -> None:

@@ -144,6 +144,8 @@ def group_key(job: Job) -> Hashable:
     """Equal for jobs that may share a group; graphs and clusters are equal when they are the same object."""
     return (
         id(job.workload.graph),
+        id(job.workload.largest),
+        job.workload.method,
         job.workload.optimizer,
         id(job.cluster),
         job.precision,

@@ -266,13 +266,16 @@ def framework_profile(framework: str) -> StackProfile:
     return get_stack_profile(usual[name])
 
 
-def usual_profile(family: str, vendor: str = "") -> StackProfile:
-    """The stack that a user's script usually is, by family of the model and vendor of the device.
+def usual_profile(family: str, vendor: str = "", arch: str = "") -> StackProfile:
+    """The stack that a user's script usually is, by family of the model, vendor and architecture.
 
     >>> usual_profile("cnn").name, usual_profile("cnn", "Google").name
     ('pytorch-eager', 'xla-tpu')
+    >>> usual_profile("moe", "Intel", "gaudi2").name, usual_profile("moe", "Intel", "cpu-skylake").name
+    ('habana-lazy', 'pytorch-eager')
     """
     data = constants("stacks")
-    own: Mapping[str, str] = data["vendor"].get(vendor, {})
+    of_arch = (stacks for start, stacks in data["arch"].items() if arch.startswith(start))
+    own: Mapping[str, str] = next(of_arch, None) or data["vendor"].get(vendor, {})
     usual = own.get("other", DEFAULT_PROFILE)
     return get_stack_profile(own.get(family) or (usual if own else data["family"].get(family, usual)))

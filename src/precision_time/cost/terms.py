@@ -23,6 +23,8 @@ class TermGroup(StrEnum):
     EXPOSED = "exposed"
     """Communication that the computation does not hide, and waiting for other devices."""
     INPUT = "input"
+    METHOD = "method"
+    """What a training method does beside the update: priced apart, not part of the step that is learned."""
 
 
 class Pass(StrEnum):
@@ -60,7 +62,7 @@ REST = "memory_bound_s"
 CASTS = "casts_s"
 HOST_STALL = "host_stall_s"
 DATA_STALL = "data_stall_s"
-TERMS = tuple(
+_LISTED = tuple(
     StepTerm(
         name=name,
         title=table["title"],
@@ -72,7 +74,10 @@ TERMS = tuple(
     )
     for name, table in constants("terms").items()
 )
+TERMS = tuple(term for term in _LISTED if term.group is not TermGroup.METHOD)
 """In the order in which they are summed and shown."""
+METHOD_TERMS = tuple(term for term in _LISTED if term.group is TermGroup.METHOD)
+"""Terms that training methods add (predict/method.py)."""
 TERM_OF_CLASS: Mapping[OpClass, str] = {op_class: term.name for term in TERMS for op_class in term.op_classes}
 KERNEL_TERMS, EXPOSED_TERMS = (
     tuple(term.name for term in TERMS if term.group is group)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from io import StringIO
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..corpus.own import OwnStep, read_own_steps
-from ..corpus.schema import Row
+from ..corpus.schema import Row, column_of
 from ..errors import ConfigError
 from ..io import write_atomically
 from ..learn.artifact import TrainedPredictor, shipped_predictor
@@ -106,8 +106,9 @@ def evaluate_csv(
     """
     steps = read_own_steps(path, device=device)
     header = list(steps[0].row.cells) if steps else []
+    spelled = {column_of(name): name for name in header}
     for column in group_by:
-        if column not in header:
+        if column_of(column) not in spelled:
             raise ConfigError(
                 f"--group-by {column}: {path} has no such column. It has: {', '.join(header)}. "
                 "To fix: name one of them."
@@ -115,7 +116,7 @@ def evaluate_csv(
     scored = score_steps(steps, predictor or shipped_predictor(), coverage=coverage)
     if rows_out is not None:
         _write_rows(rows_out, header, scored)
-    return _report(scored, group_by, coverage)
+    return _report(scored, {column: spelled[column_of(column)] for column in group_by}, coverage)
 
 
 def score_steps(steps: Sequence[OwnStep], predictor: TrainedPredictor, *, coverage: float) -> list[ScoredRow]:
@@ -136,13 +137,14 @@ def score_steps(steps: Sequence[OwnStep], predictor: TrainedPredictor, *, covera
     ]
 
 
-def _report(scored: Sequence[ScoredRow], group_by: Sequence[str], coverage: float) -> EvaluationReport:
+def _report(scored: Sequence[ScoredRow], group_by: Mapping[str, str], coverage: float) -> EvaluationReport:
+    """Errors over all rows and by columns, each with its name in the file."""
     supported = [item for item in scored if item.supported]
     groups: dict[str, dict[str, ErrorSummary]] = {}
-    for column in group_by:
+    for column, name in group_by.items():
         members: dict[str, list[ScoredRow]] = defaultdict(list)
         for item in supported:
-            members[item.row.text(column)].append(item)
+            members[item.row.text(name)].append(item)
         groups[column] = {value: _summary(items) for value, items in sorted(members.items())}
     return EvaluationReport(
         overall=_summary(supported) if supported else None,

@@ -25,6 +25,8 @@ _HIGHEST_PERCENT = 120.0
 _ERROR = "MAPE [%]"
 _MOST_BARS = 15
 _BINS = 80
+_LABEL_WIDTH, _LABEL_HEIGHT = 95.0, 8.0
+"""Of the name of a predictor beside its point [points]."""
 
 
 def section_plots(section: Section) -> Iterator[Plot]:
@@ -132,9 +134,9 @@ def _bars(names: list[str], series: Mapping[str, list[Any]], label: str) -> str:
         axes.set_yticks(places, names)
         axes.set_xlabel(label)
         if len(series) > 1:
-            axes.legend(frameon=False, fontsize=8)
+            _legend_below(axes)
 
-    return _svg(draw, height=0.8 + 0.3 * len(names))
+    return _svg(draw, height=1.0 + 0.3 * len(names))
 
 
 def _heat(names: list[str], values: Floats) -> str:
@@ -163,12 +165,13 @@ def _against(measured_s: Floats, predicted_s: Floats) -> str:
         edges = 10.0 ** np.linspace(low, high, _BINS + 1)
         shown = np.ma.masked_equal(counts.T, 0.0)
         mesh = axes.pcolormesh(edges, edges, np.ma.log10(shown), cmap="viridis", rasterized=True)
-        axes.plot(edges[[0, -1]], edges[[0, -1]], color=_ORANGE, linewidth=1)
+        axes.plot(edges[[0, -1]], edges[[0, -1]], color=_ORANGE, linewidth=1, label="equal")
         axes.set_xscale("log")
         axes.set_yscale("log")
         axes.set_xlabel("measured step time [s]")
         axes.set_ylabel("predicted [s]")
         axes.figure.colorbar(mesh, ax=axes, label="log10 of runs")
+        _legend_below(axes)
 
     return _svg(draw, height=4.2, width=5.2)
 
@@ -176,12 +179,12 @@ def _against(measured_s: Floats, predicted_s: Floats) -> str:
 def _calibration(curve: Mapping[str, Floats]) -> str:
     def draw(axes: Any) -> None:
         nominal = np.array(LEVELS) * 100.0
-        axes.plot([50, 100], [50, 100], color=_GREY, linewidth=1, linestyle="--")
+        axes.plot([50, 100], [50, 100], color=_GREY, linewidth=1, linestyle="--", label="as stated")
         for protocol, covered in curve.items():
             axes.plot(nominal, covered, marker="o", markersize=3, label=f"unseen {protocol}s")
         axes.set_xlabel("nominal coverage [%]")
         axes.set_ylabel("runs inside [%]")
-        axes.legend(frameon=False, fontsize=8)
+        _legend_below(axes, columns=2)
 
     return _svg(draw, height=3.6, width=4.2)
 
@@ -205,25 +208,55 @@ def comparison_plots(comparison: PredictorComparison) -> dict[str, str]:
             axes.barh(middles, heights, height=0.25, color=color, label=QUESTIONS[question].title)
         axes.set_yticks(range(len(names)), [titles[name] for name in names])
         axes.set_xlabel(f"MAPE [%], cut off at {_HIGHEST_PERCENT:.0f}: jobs that Ernest can be fitted to")
-        axes.legend(loc="lower right", frameon=False)
+        _legend_below(axes)
 
     def against_cost(axes: Any) -> None:
-        for name, cost in comparison.costs.items():
-            if ("architecture", name) not in found:
-                continue
-            point = (max(cost.requests_s(1), 1e-5), found["architecture", name])
-            axes.plot(*point, "o", color=_QUESTION_COLORS[1 if cost.runs else 0])
-            axes.annotate(titles[name], point, xytext=(5, 3), textcoords="offset points", fontsize=7)
+        shown = {
+            name: (max(cost.requests_s(1), 1e-5), found["architecture", name])
+            for name, cost in comparison.costs.items()
+            if ("architecture", name) in found
+        }
         axes.set_xscale("log")
         axes.set_yscale("log")
-        axes.set_xlabel("seconds until one new job is answered, sample runs (red) counted")
+        for sampled, label in (
+            (False, "no runs of the new job"),
+            (True, "sample runs of the new job counted"),
+        ):
+            points = [point for name, point in shown.items() if bool(comparison.costs[name].runs) is sampled]
+            if points:
+                axes.plot(*zip(*points, strict=True), "o", color=_QUESTION_COLORS[sampled], label=label)
+        axes.set_xlabel("seconds until one new job is answered")
         axes.set_ylabel("MAPE on unseen architectures [%]")
-        axes.margins(x=0.25)
+        axes.margins(x=0.3)
+        axes.autoscale_view()
+        _label_apart(axes, {titles[name]: point for name, point in shown.items()})
+        _legend_below(axes)
 
     return {
         "predictors-errors": _svg(errors, height=0.36 * len(names) + 1.0, width=7.5),
         "predictors-cost": _svg(against_cost, height=4.2, width=7.5),
     }
+
+
+def _legend_below(axes: Any, columns: int = 3) -> None:
+    """The legend outside the axes, where no data is."""
+    axes.figure.legend(loc="outside lower center", ncols=columns, frameon=False, fontsize=8)
+
+
+def _label_apart(axes: Any, points: Mapping[str, tuple[float, float]]) -> None:
+    """Names beside points, moved up where they would cover one another."""
+    placed: list[tuple[float, float]] = []
+    scale = 72.0 / axes.figure.dpi
+    for name, point in sorted(points.items(), key=lambda item: item[1][1]):
+        x, y = axes.transData.transform(point) * scale
+        height = y
+        while any(abs(x - other) < _LABEL_WIDTH and abs(height - up) < _LABEL_HEIGHT for other, up in placed):
+            height += 1.0
+        placed.append((x, height))
+        axes.annotate(
+            name, point, xytext=(6, height - y - 2.5), textcoords="offset points", fontsize=7,
+            arrowprops={"arrowstyle": "-", "color": _GREY, "linewidth": 0.4, "shrinkA": 0, "shrinkB": 2},
+        )  # fmt: skip
 
 
 def _svg(draw: Callable[[Any], None], *, height: float, width: float = 6.0) -> str:

@@ -8,9 +8,9 @@ from numbers import Integral
 from pathlib import Path
 
 from ..errors import CatalogError, ConfigError, UnknownNameError, shown
-from .custom import Custom, load_custom
+from .custom import Custom, OwnLink, load_custom
 from .device import Cluster, Device, Fabric, Link
-from .device_table import device_assumption, folded, get_device, known_devices, nearest_device
+from .device_table import catalog_name, device_assumption, folded, get_device, nearest_device
 from .fabrics import family_fabric, split_network, stated_shape, torus_fabric
 from .links import (
     Network,
@@ -21,6 +21,7 @@ from .links import (
     known_fabrics,
     known_networks,
     parse_network,
+    per_node,
     says_adapters,
 )
 from .nodes import NodeType, default_node_type, get_node_type
@@ -40,6 +41,7 @@ def get_cluster(
     node_type: str | None = None,
     intra_node: str | None = None,
     inter_node: str | None = None,
+    network: str | None = None,
     custom: str | Path | None = None,
 ) -> Cluster:
     """The cluster that a user means, with every gap filled and listed in `assumptions`.
@@ -54,6 +56,8 @@ def get_cluster(
         inter_node: Network, as people write it ("ib-hdr-200g x8", "ethernet-50g"); what follows of its wiring
             is read too: "ib-ndr-400g x8 2:1" is oversubscribed twofold beyond a pod, "pods of 32" says where
             that begins, "rail-optimized", "fat-tree" or "dragonfly" name the topology.
+        network: The same by what a node has in all ("100g-tcp", "400g-ib", "efa-400g", "8x400g-ib"), or the
+            name of a link of the custom file.
         custom: TOML or YAML file with own devices, node types and links (`load_custom`).
 
     Returns:
@@ -62,15 +66,24 @@ def get_cluster(
 
     Raises:
         UnknownNameError: Unknown device, node type or link.
-        ConfigError: Invalid counts.
+        ConfigError: Invalid counts, or a network in two ways.
         CatalogError: A device that the node type does not hold, or a custom file that breaks its rules.
     """
     _check_counts(num_devices, num_nodes)
+    own = load_custom(custom) if custom is not None else Custom()
+    if network is not None:
+        if inter_node is not None:
+            raise ConfigError(
+                f"inter_node={inter_node} and network={network} state one network twice. To fix: give one of "
+                "them: network counts the Gbit/s of a node, inter_node those of an adapter."
+            )
+        inter_node = network if own.find_link(network) else per_node(network)
     said = _Said(
-        own=load_custom(custom) if custom is not None else Custom(),
+        own=own,
         node_type=node_type,
         intra_node=intra_node,
         inter_node=inter_node,
+        of_node=network is not None,
     )
     chosen = _device(device, said)
     node = _node_type(chosen, said, num_devices, num_nodes)
@@ -89,18 +102,36 @@ def get_cluster(
         node_type=node.name,
         fabric=wiring,
         assumptions=tuple(said.assumptions),
-        reference=None if custom is None else _reference(chosen, num_devices, hosts, said.own),
+        reference=None if custom is None else _reference(chosen, num_devices, hosts, node, said),
     )
 
 
-def _reference(device: Device, num_devices: int, num_nodes: int, own: Custom) -> Cluster:
-    """The cluster of catalog hardware most like the user's own: its base, else the nearest data sheet."""
-    known = {entry.name: entry for entry in known_devices()}
-    if device.name in known and own.find_device(device.name) is None:
-        like = device
-    else:
-        like = known[own.bases.get(folded(device.name), nearest_device(device).name)]
-    return get_cluster(device=like, num_devices=num_devices, num_nodes=num_nodes)
+def _reference(device: Device, num_devices: int, num_nodes: int, node: NodeType, said: _Said) -> Cluster:
+    """The cluster of catalog hardware most like the user's own: its base, else the nearest data sheet.
+
+    Of a network of a known kind it has the catalog's with the same figures, and what else was stated in words
+    of the catalog.
+    """
+    own, like = said.own, device
+    if own.find_device(device.name) is not None or catalog_name(device) is None:
+        like = get_device(own.bases.get(folded(device.name), nearest_device(device).name))
+    network = said.inter_node or node.inter_node
+    mine = said.own_network(network)
+    if mine is not None:
+        stated = mine.kind in known_networks() and mine.per_device_bytes_per_s is None
+        network = mine.network.name if stated else ""
+    elif said.inter_node is None:
+        network = ""
+    fabric = said.intra_node if said.intra_node and own.find_link(said.intra_node) is None else None
+    listed = own.find_node_type(node.name) is None and like is device
+    return get_cluster(
+        device=like,
+        num_devices=num_devices,
+        num_nodes=num_nodes,
+        node_type=said.node_type if listed else None,
+        intra_node=fabric,
+        inter_node=network or None,
+    )
 
 
 @dataclass(kw_only=True, slots=True)
@@ -111,11 +142,17 @@ class _Said:
     node_type: str | None
     intra_node: str | None
     inter_node: str | None
+    of_node: bool = False
+    """Whether the network was stated by what a node has in all."""
     assumptions: list[str] = field(default_factory=list)
 
     def named_node(self, name: str) -> NodeType:
         """The node type of that name: the user's own comes first."""
         return self.own.find_node_type(name) or get_node_type(name)
+
+    def own_network(self, spelling: str) -> OwnLink | None:
+        """The user's own network of a spelling, with or without words on its wiring."""
+        return self.own.find_link(spelling) or self.own.find_link(split_network(spelling)[0])
 
     def assume(self, text: str | None) -> None:
         if text is not None:
@@ -156,12 +193,15 @@ def _device(given: str | Device | None, said: _Said) -> Device:
 def _node_type(device: Device, said: _Said, num_devices: int, num_nodes: int | None) -> NodeType:
     """The node type; the stated one must hold devices of the same architecture.
 
-    Unstated, it is the usual one of the device, with more slots where so many are asked on one host.
+    Unstated, it is the usual one of the device, or the larger kind where a host shall hold more; one with the
+    most slots that are built only where the link inside is stated.
     """
     if said.node_type is None:
         usual = said.own.default_for(device) or default_node_type(device)
         per_host = num_devices if num_nodes is None else ceil(num_devices / num_nodes)
-        if not usual.devices < per_host <= usual.most_devices:
+        if per_host > usual.devices and usual.larger:
+            usual = get_node_type(usual.larger)
+        if said.intra_node is None or not usual.devices < per_host <= usual.most_devices:
             return usual
         said.assume(f"{per_host} devices on a node, where {usual.devices} are usual ({usual.name})")
         return replace(usual, devices=usual.most_devices)
@@ -171,8 +211,8 @@ def _node_type(device: Device, said: _Said, num_devices: int, num_nodes: int | N
         return node
     if get_device(node.device).arch != device.arch:
         raise CatalogError(
-            f"Node type {node.name} holds {node.device}, not {device.name}. To fix: name another node type, "
-            "leave it away, or give intra_node and inter_node instead."
+            f"Node type {node.name} holds {node.device}, not {device.name}. To fix: name another node_type, "
+            "leave it away, or state its links by intra_node and network."
         )
     return node
 
@@ -242,7 +282,8 @@ def _network_nodes(
 def _intra(spelling: str, device: Device, node: NodeType, per_node: float, said: _Said) -> Link:
     own = said.own.find_link(spelling)
     if own is not None:
-        return own
+        said.assume(own.note if per_node > 1 else None)
+        return own.seen(devices_per_node=per_node, slots=node.devices)
     link, note = fabric_link(spelling, device, devices_per_node=per_node)
     if per_node > 1:
         said.assume(note)
@@ -254,9 +295,12 @@ def _intra(spelling: str, device: Device, node: NodeType, per_node: float, said:
 def _inter(node: NodeType, per_host: float, nodes: int, said: _Said) -> Link:
     """The network as one device sees it: a host's adapters shared by the devices on it."""
     spelling = said.inter_node or node.inter_node
-    own = said.own.find_link(spelling) or said.own.find_link(split_network(spelling)[0])
+    own = said.own_network(spelling)
     if own is not None:
-        return own
+        if nodes > 1:
+            said.assume(own.note)
+            said.assume(own.network.limit if own.per_device_bytes_per_s is None else None)
+        return own.seen(devices_per_node=per_host, slots=node.devices)
     network = parse_network(spelling, fallback=node.inter_node)
     if not network.known:
         raise UnknownNameError(
@@ -264,12 +308,17 @@ def _inter(node: NodeType, per_host: float, nodes: int, said: _Said) -> Link:
             name=spelling,
             known=known_networks(),
             hint="To fix: write technology, Gbit/s of an adapter, adapters (ib-ndr-400g x8, ethernet-25g), "
-            f"or leave inter_node away for that of {node.name} ({node.inter_node}).",
+            f"or leave {'network' if said.of_node else 'inter_node'} away for that of {node.name} "
+            f"({node.inter_node}).",
         )
     if not says_adapters(spelling):
         network = _as_usual(network, node, explicit=said.node_type is not None)
     if nodes > 1:
         said.assume(network.assumption)
+        said.assume(network.limit)
+        usual = parse_network(node.inter_node)
+        if said.of_node and usual.family == network.family and usual.adapters > network.adapters:
+            said.assume(f"{network.name}: Gbit/s of a node in all; {node.name} usually has {usual.name}")
         if said.inter_node is None and said.node_type is None:
             said.assume(f"Network between nodes not given: {network.name} ({node.name})")
     return network.link(devices_per_node=per_host, slots=node.devices)
@@ -309,9 +358,9 @@ def _wiring(
     """
     network = said.inter_node or node.inter_node
     words, stated = split_network(network)
-    own = said.own.find_link(network) or said.own.find_link(words)
-    family = "" if own else parse_network(words, fallback=node.inter_node).family
-    same = own or is_kind_of(parse_network(node.inter_node).family, family)
+    own = said.own_network(network)
+    family = own.network.family if own else parse_network(words, fallback=node.inter_node).family
+    same = not family or said.inter_node is None or is_kind_of(parse_network(node.inter_node).family, family)
     usual = node.fabric if same else family_fabric(family)[0]
     fabric, assumed = stated.over(replace(usual, torus=(), wraps=()))
     if num_nodes > 1:

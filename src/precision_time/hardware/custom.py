@@ -10,14 +10,45 @@ from typing import Any
 
 from ..errors import CatalogError
 from ..io import write_atomically
+from ..units import GIGA
 from .device import Device, Fabric, Link
 from .device_table import canonical_device, folded, get_device
 from .fabrics import family_fabric
-from .links import parse_network
+from .links import Network, known_networks, network_of_node, parse_network, usual_latency_s
 from .nodes import NodeType
 
 BESIDE = ".hardware.toml"
 """Ending of the file that `measure` writes beside its rows: the device they ran on."""
+_BITS_PER_BYTE = 8.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OwnLink:
+    """A link of a user's file."""
+
+    name: str
+    kind: str
+    """Kind of the catalog that it is of; empty where the file does not say."""
+    network: Network
+    """What a host has in all; of a link that is stated per device, the latency alone."""
+    per_device_bytes_per_s: float | None
+    """What one device gets, where the file states that."""
+    in_network_reduction: bool = False
+    note: str | None = None
+    """What was assumed to read it."""
+
+    def seen(self, *, devices_per_node: float, slots: float) -> Link:
+        """The link as one device sees it (`Network.link`)."""
+        shared = self.network.link(devices_per_node=devices_per_node, slots=slots)
+        stated = self.per_device_bytes_per_s
+        return replace(
+            shared,
+            name=self.name,
+            kind=self.kind,
+            bandwidth_bytes_per_s=shared.bandwidth_bytes_per_s if stated is None else stated,
+            stream_bytes_per_s=shared.stream_bytes_per_s if stated is None else None,
+            in_network_reduction=self.in_network_reduction,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,7 +57,7 @@ class Custom:
 
     devices: Mapping[str, Device] = field(default_factory=dict)
     node_types: Mapping[str, NodeType] = field(default_factory=dict)
-    links: Mapping[str, Link] = field(default_factory=dict)
+    links: Mapping[str, OwnLink] = field(default_factory=dict)
     bases: Mapping[str, str] = field(default_factory=dict)
     """Folded name of a device to the catalog's device that it is based on, where the file says so."""
 
@@ -38,7 +69,7 @@ class Custom:
         """The file's node type of that name, in any spelling."""
         return self.node_types.get(folded(name))
 
-    def find_link(self, name: str) -> Link | None:
+    def find_link(self, name: str) -> OwnLink | None:
         """The file's link of that name, in any spelling."""
         return self.links.get(folded(name))
 
@@ -71,8 +102,8 @@ def load_custom(path: str | Path) -> Custom:
         tflops = { bf16 = 400 }
 
         [link.mynet]
-        gb_per_s = 40                   # one direction, per device
-        latency_us = 3
+        gbit_per_s_per_node = 400       # one direction; or gb_per_s_per_node, gb_per_s_per_device
+        kind = "roce"                   # of the catalog: gives its efficiency and latency
 
         [node.mynode]
         device = "MyGPU"
@@ -108,15 +139,7 @@ def _load(path: Path, _stamp: int) -> Custom:
 
     sheet = custom_schema.read(path)
     devices = {folded(name): _device(name, row, path) for name, row in sheet.device.items()}
-    links = {
-        folded(name): Link(
-            name=name,
-            bandwidth_bytes_per_s=row.gb_per_s * 1e9,
-            latency_s=row.latency_us * 1e-6,
-            in_network_reduction=row.in_network_reduction,
-        )
-        for name, row in sheet.link.items()
-    }
+    links = {folded(name): _link(name, row, path) for name, row in sheet.link.items()}
     nodes = {folded(name): _node_type(name, row, path, devices, links) for name, row in sheet.node.items()}
     bases = {
         folded(name): canonical_device(row.base) for name, row in sheet.device.items() if row.base is not None
@@ -124,12 +147,32 @@ def _load(path: Path, _stamp: int) -> Custom:
     return Custom(devices=devices, node_types=nodes, links=links, bases=bases)
 
 
+def _link(name: str, row: Any, path: Path) -> OwnLink:
+    """A user's link; the figure's name says whether it is of a device or of a host."""
+    kind = row.kind or ""
+    is_network = kind in known_networks()
+    per_device = row.gb_per_s_per_device or row.gb_per_s
+    of_node = row.gbit_per_s_per_node or (row.gb_per_s_per_node or per_device) * _BITS_PER_BYTE
+    network = network_of_node(kind if is_network else "", of_node)
+    latency_s = usual_latency_s(kind) if row.latency_us is None else row.latency_us * 1e-6
+    old = f"{path.name}: gb_per_s of link {name} read as gb_per_s_per_device, its name of today"
+    return OwnLink(
+        name=name,
+        kind=kind,
+        network=replace(network, latency_s=latency_s, flows=row.sockets or network.flows),
+        per_device_bytes_per_s=None if per_device is None else per_device * GIGA,
+        in_network_reduction=row.in_network_reduction,
+        note=None if row.gb_per_s is None else old,
+    )
+
+
 def _node_type(
-    name: str, row: Any, path: Path, devices: Mapping[str, Device], links: Mapping[str, Link]
+    name: str, row: Any, path: Path, devices: Mapping[str, Device], links: Mapping[str, OwnLink]
 ) -> NodeType:
     """A user's node type; its wiring is the usual one of its network where the file says nothing."""
-    own_device, own_link = devices.get(folded(row.device)), folded(row.inter_node) in links
-    usual = Fabric() if own_link else family_fabric(parse_network(row.inter_node).family)[0]
+    own_device, own_link = devices.get(folded(row.device)), links.get(folded(row.inter_node))
+    family = parse_network(row.inter_node).family if own_link is None else own_link.network.family
+    usual = family_fabric(family)[0] if family else Fabric()
     topology = f"torus-{len(row.torus)}d" if row.torus else usual.topology
     return NodeType(
         name=name,

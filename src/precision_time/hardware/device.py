@@ -49,6 +49,8 @@ class Link:
     """NVLink SHARP / SHARP: the switch reduces."""
     stream_bytes_per_s: float | None = None
     """What a device gets where its node keeps one stream to a neighbor; None where that is all of it."""
+    kind: str = ""
+    """Of a user's own link: the catalog's kind whose efficiency it has; empty where the name says it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

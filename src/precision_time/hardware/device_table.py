@@ -1,11 +1,13 @@
-"""The table of known devices: `data/devices.toml` read into `Device`, and every spelling of a name."""
+"""The known devices: `data/devices.toml` and `data/devices.csv` read into `Device`, and every spelling."""
 
 from __future__ import annotations
 
+import csv
 import math
 import re
 from collections.abc import Mapping
 from functools import lru_cache
+from importlib.resources import files
 from typing import Any
 
 from ..errors import CatalogError, UnknownNameError
@@ -28,6 +30,9 @@ SCALED = {
 _VENDORS = "nvidia|amd|intel|habana|google|cloud|huawei|graphcore|aws|tesla|geforce|apple"
 _VENDOR_WORDS = re.compile(rf"^(?:{_VENDORS})[\s_-]+")
 _SEPARATORS = re.compile(r"[\s_\-./]+")
+_TEXTS = frozenset({"family", "source", "note"})
+_MEMORY = re.compile(r"(?<=.)[\s_-]+(?P<gb>\d{1,3})\s?g(?:i?b)?(?![a-z\d])", re.IGNORECASE)
+_MEMORY_TOLERANCE = 0.07
 
 
 def load_toml(name: str) -> Mapping[str, Any]:
@@ -86,12 +91,28 @@ def get_device(name: str) -> Device:
 
     Args:
         name: Canonical name, any usual spelling ("a100-80gb", "NVIDIA A100-SXM4-80GB", "4090",
-            "v5litepod"), or "mixed:A+B", which gives the slower one: a data-parallel step waits for it.
+            "rtx 3060 laptop", "M3 Max 128GB", "v5litepod"), or "mixed:A+B", which gives the slower one: a
+            data-parallel step waits for it.
 
     Raises:
         UnknownNameError: No spelling of a known device.
     """
-    return _devices()[canonical_device(name)]
+    return _named(canonical_device(name))
+
+
+def catalog_name(device: Device) -> str | None:
+    """Name of the catalog's entry of a device, also of one with another memory; None for a user's own."""
+    if device.name in _file()["device"]:
+        return device.name
+    stem, _, memory = device.name.rpartition("-")
+    size = memory.removesuffix("GB")
+    known = size.isdecimal() and int(size) in _file()["device"].get(stem, {}).get("variants_gib", ())
+    return stem if known else None
+
+
+def family_of(device: Device) -> str:
+    """The family of a device in devices.csv; empty where it has none."""
+    return str(_file()["device"].get(catalog_name(device), {}).get("family", ""))
 
 
 def canonical_device(name: str) -> str:
@@ -124,27 +145,78 @@ def devices_in_name(name: str) -> int | None:
 
 def is_host_staged(device: Device) -> bool:
     """Whether copies between two such cards go through host memory (no PCIe peer access)."""
-    return bool(_file()["device"].get(device.name, {}).get("host_staged", False))
+    return bool(_row(device).get("host_staged", False))
 
 
 def bridged_cards(device: Device) -> int:
     """How many cards one NVLink or Infinity Fabric bridge joins; 0 where the fabric joins all, or none is."""
-    return int(_file()["device"].get(device.name, {}).get("bridged", 0))
+    return int(_row(device).get("bridged", 0))
 
 
 @lru_cache(maxsize=4096)
 def _resolve(name: str) -> tuple[str, str | None]:
     if name.lower().startswith("mixed:"):
         parts = [_resolve(part)[0] for part in name[len("mixed:") :].split("+")]
-        slowest = min(parts, key=lambda part: _devices()[part].peak_flops_per_s["fp32"])
+        slowest = min(parts, key=lambda part: _named(part).peak_flops_per_s["fp32"])
         return slowest, f"{name!r} priced as {slowest} throughout: a step waits for the slowest device"
-    hit = _spellings().get(folded(name))
+    hit = _spelled(name)
     if hit is None and (slice_of := _slice(name)) is not None:
         device, count = slice_of
         return device, f"{name!r} read as {device}: a slice of that name has {count} chips"
     if hit is None:
         raise UnknownNameError(kind="device", name=name, known=_offered(), hint=HINT)
     return hit
+
+
+def _spelled(name: str) -> tuple[str, str | None] | None:
+    """Canonical name and assumption of a name: as it stands, then without what tools print around it.
+
+    >>> _spelled("NVIDIA GeForce RTX 3060 Laptop GPU"), _spelled("m2 ultra 192gb")[0]
+    (('RTX3060-Laptop', None), 'Apple-M2-Ultra-76c-192GB')
+    """
+    for words in (name.strip(), _without_noise(name)):
+        hit = _of_words(words)
+        if hit is not None:
+            notes = (hit[1], _usual_memory(hit[0]))
+            return hit[0], "; ".join(note for note in notes if note) or None
+        hit = _of_memory(words)
+        if hit is not None:
+            return hit
+    return None
+
+
+def _of_words(words: str) -> tuple[str, str | None] | None:
+    """The entry of a name, also where what usually begins it is left away ("4090", "M3 Max")."""
+    bare, table = folded(words), _spellings()
+    if not bare:
+        return None
+    tried = (bare, *(folded(prefix) + bare for prefix in load_toml("aliases.toml")["noise"]["prefixes"]))
+    return next((table[spelling] for spelling in tried if spelling in table), None)
+
+
+def _of_memory(words: str) -> tuple[str, str | None] | None:
+    """The entry of a name that states the size of its memory: the usual one, or one that is also sold."""
+    found = _MEMORY.search(words)
+    hit = None if found is None else _of_words(words[: found.start()] + words[found.end() :])
+    if found is None or hit is None:
+        return None
+    size, row = int(found["gb"]), _file()["device"][hit[0]]
+    if size in row.get("variants_gib", ()):
+        return f"{hit[0]}-{size}GB", hit[1]
+    # Data sheets count decimal bytes, or what error correction leaves.
+    same = abs(size - row["memory_gib"]) <= _MEMORY_TOLERANCE * size
+    return hit if same else None
+
+
+def _without_noise(name: str) -> str:
+    """A name without words that say nothing of the device, and with those that stand for others replaced."""
+    noise = load_toml("aliases.toml")["noise"]
+    words = name.lower()
+    for pattern in noise["patterns"]:
+        words = re.sub(pattern, " ", words)
+    for word, meaning in noise["words"].items():
+        words = re.sub(rf"\b{word}\b", meaning, words)
+    return " ".join(words.split())
 
 
 @lru_cache(maxsize=1024)
@@ -159,13 +231,16 @@ def _slice(name: str) -> tuple[str, int] | None:
 
 def _offered() -> tuple[str, ...]:
     aliases = load_toml("aliases.toml")
-    return (*_devices(), *aliases["alias"], *aliases["ambiguous"])
+    # A host can stand where a device is asked for (`words.py`).
+    hosts = load_toml("nodes.toml")["node"]
+    return (*_file()["device"], *aliases["alias"], *aliases["ambiguous"], *hosts)
 
 
 @lru_cache(maxsize=1)
 def _spellings() -> Mapping[str, tuple[str, str | None]]:
     """Folded spelling -> (canonical name, assumption)."""
-    table: dict[str, tuple[str, str | None]] = {folded(name): (name, None) for name in _devices()}
+    rows = _file()["device"]
+    table: dict[str, tuple[str, str | None]] = {folded(name): (name, None) for name in rows}
     aliases = load_toml("aliases.toml")
     for spelling, name in aliases["alias"].items():
         table.setdefault(folded(spelling), (name, None))
@@ -175,20 +250,74 @@ def _spellings() -> Mapping[str, tuple[str, str | None]]:
     return table
 
 
+def _usual_memory(name: str) -> str | None:
+    """What is assumed of the memory of a device that is sold with several."""
+    row = _file()["device"][name]
+    others = [f"{name}-{size}GB" for size in row.get("variants_gib", ())]
+    return f"{name} taken with {row['memory_gib']:g} GB, not as {' or '.join(others)}" if others else None
+
+
+def variants_of(device: Device) -> tuple[str, ...]:
+    """Names of a catalog device with the other memory sizes that it is sold with."""
+    return tuple(f"{device.name}-{size}GB" for size in _row(device).get("variants_gib", ()))
+
+
 @lru_cache(maxsize=1)
 def _file() -> Mapping[str, Any]:
-    return load_toml("devices.toml")
+    """The tables of both files; a device of the second one is a row of figures and names its family."""
+    data = load_toml("devices.toml")
+    lines = files(__package__).joinpath("data/devices.csv").read_text(encoding="utf-8").splitlines()
+    rows = {row.pop("name"): _figures(row) for row in csv.DictReader(lines)}
+    return {**data, "device": {**data["device"], **rows}}
+
+
+def _figures(cells: Mapping[str, str]) -> dict[str, Any]:
+    """A row of the table: numbers as numbers, a list of sizes, and nothing where a cell is empty."""
+    figures: dict[str, Any] = {}
+    for name, cell in cells.items():
+        if name == "variants_gib":
+            figures[name] = [int(size) for size in cell.split()]
+        elif cell:
+            figures[name] = cell if name in _TEXTS else float(cell)
+    return {**figures, "release_year": int(figures["release_year"])}
 
 
 @lru_cache(maxsize=1)
 def _devices() -> Mapping[str, Device]:
+    return {name: _named(name) for name in _file()["device"]}
+
+
+@lru_cache(maxsize=1024)
+def _named(name: str) -> Device:
+    """The device of a canonical name, which ends in the size of its memory where that is not the usual."""
     data = _file()
-    return {name: _device(name, row, data) for name, row in data["device"].items()}
+    row = data["device"].get(name)
+    if row is not None:
+        return _device(name, row, data)
+    stem, _, memory = name.rpartition("-")
+    return _device(name, {**data["device"][stem], "memory_gib": int(memory.removesuffix("GB"))}, data)
 
 
-def _device(name: str, row: Mapping[str, Any], data: Mapping[str, Any]) -> Device:
+def _row(device: Device) -> Mapping[str, Any]:
+    """What the file says of a device, with what its family says; nothing for a user's own."""
+    name = catalog_name(device)
+    return {} if name is None else _complete(_file()["device"][name], _file())
+
+
+def _complete(row: Mapping[str, Any], data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A row with the fields of its family, and the peaks that follow from its multiprocessors and clock."""
+    if "family" not in row:
+        return row
+    family = data["family"][row["family"]]
+    clocks = row["sm_count"] * row["boost_mhz"] * MEGA / TERA
+    peaks = {dtype: rate * clocks for dtype, rate in family["per_sm"].items()}
+    return {"tflops": peaks, **family["shared"], **row}
+
+
+def _device(name: str, given: Mapping[str, Any], data: Mapping[str, Any]) -> Device:
     """One row of the file in SI units, with the source of every value."""
     try:
+        row = _complete(given, data)
         values = {field: row[key] * factor for key, (field, factor) in SCALED.items()}
         launch = data["arch"][row["arch"]]
         return Device(

@@ -18,6 +18,7 @@ from .device_table import bridged_cards, is_host_staged, load_toml
 from .fabrics import split_network
 
 _BITS_PER_BYTE = 8.0
+_UNKNOWN_LATENCY_S = 3e-6
 _OLDEST_PCIE, _NEWEST_SLOT = 2, 5
 _FIRST_SWITCHED = 3
 """From A100 on, boards of eight come with NVSwitch."""
@@ -27,6 +28,7 @@ _ADAPTERS_AFTER = re.compile(r"\bx\s*(\d+)\s*$", re.IGNORECASE)
 _GBIT = re.compile(r"(\d+(?:\.\d+)?)\s*g(?:b(?:e|ps|its?)?)?(?:/s(?:ec)?)?(?![a-z])", re.IGNORECASE)
 _GBYTE = re.compile(r"(\d+(?:\.\d+)?)\s*G(?:B(?:/s(?:ec)?|ps)|[Bb]ytes?(?:/s(?:ec)?)?)(?![a-z])")
 """Bytes are a capital B with a time: adapters are also spelled "100GB Ethernet", which are bits."""
+_SOCKETS = re.compile(r"\b(\d+)\s*(?:tcp\s+)?(?:sockets|streams|flows)\b", re.IGNORECASE)
 _PARTS = re.compile(r"\s*(?:[;,+]|\band\b)\s*", re.IGNORECASE)
 
 
@@ -53,6 +55,23 @@ class Network:
     assumption: str | None = None
 
     @property
+    def gbit_per_s_of_node(self) -> float:
+        """What all adapters of a node carry together."""
+        return self.adapters * min(self.gbit_per_s, self.flows * self.flow_gbit_per_s)
+
+    @property
+    def limit(self) -> str | None:
+        """What holds the adapters back, in words; None where nothing does."""
+        carried = self.flows * self.flow_gbit_per_s
+        if carried >= self.gbit_per_s:
+            return None
+        return (
+            f"{self.name}: the {self.flows} TCP sockets that NCCL opens to a neighbor carry {carried:g} of "
+            f"{self.gbit_per_s:g} Gbit/s; state more as '{self.gbit_per_s:g}g-tcp 16 sockets' "
+            "(NCCL_SOCKET_NTHREADS x NCCL_NSOCKS_PERTHREAD x channels)"
+        )
+
+    @property
     def name(self) -> str:
         """Canonical spelling: family, speed of an adapter, number of adapters."""
         if self.family in ("none", "nvlink5 nvl72", "ici"):
@@ -66,8 +85,8 @@ class Network:
             devices_per_node: Devices of the job on each node; they share the adapters.
             slots: Devices that the node has: one device alone drives its own adapters only.
         """
-        one = min(self.gbit_per_s, self.flows * self.flow_gbit_per_s) * GIGA / _BITS_PER_BYTE
-        total = one * self.adapters
+        total = self.gbit_per_s_of_node * GIGA / _BITS_PER_BYTE
+        one = total / self.adapters
         per_device = min(total / devices_per_node, max(one, total / max(slots, devices_per_node)))
         stream = None
         if math.isfinite(self.flow_gbit_per_s):
@@ -186,7 +205,7 @@ def _network(spelling: str, fallback: str) -> Network:
     words = _of_collectives(spelling)
     for row in data["network_spelling"]:
         if re.search(row["pattern"], words, re.IGNORECASE):
-            return _spelled(words, row["pattern"], row["network"])
+            return _spelled(words, row["pattern"], row["network"], plain=row.get("plain", False))
     usual = _network(fallback, "ethernet-25g")
     speed = _speed(words)
     if speed is not None:
@@ -202,9 +221,11 @@ def _of_collectives(spelling: str) -> str:
     return ", ".join(parts) or spelling
 
 
-def _spelled(words: str, pattern: str, name: str) -> Network:
-    """Speed and number of adapters out of a spelling; what it does not say is assumed, in words."""
+def _spelled(words: str, pattern: str, name: str, *, plain: bool) -> Network:
+    """Speed, adapters and sockets out of a spelling; what it does not say is assumed, in words."""
     data = _file()
+    sockets = _SOCKETS.search(words)
+    words = _SOCKETS.sub(" ", words).strip()
     family = data["network"][name]
     # In a list of adapters the speed and the number are those next to the technology.
     named = next((part for part in words.split(", ") if re.search(pattern, part, re.IGNORECASE)), words)
@@ -215,10 +236,11 @@ def _spelled(words: str, pattern: str, name: str) -> Network:
     speed_stated = speed is not None or name in _SPEED_IN_THE_NAME
     if not speed_stated:
         assumption = f"network {words!r} says no speed: {family['gbit_per_s']:g} Gbit/s per adapter taken"
-    if speed is not None and _family_at(speed, name) != name:
+    if speed is not None and not plain and _family_at(speed, name) != name:
         name, assumption = "roce", f"Ethernet of {speed:g} Gbit/s per adapter taken as RoCE"
     network = _of_family(name, speed or family["gbit_per_s"], _adapters(named) or _adapters(words) or 1)
-    return replace(network, speed_stated=speed_stated, assumption=assumption)
+    flows = network.flows if sockets is None else max(int(sockets.group(1)), 1)
+    return replace(network, flows=flows, speed_stated=speed_stated, assumption=assumption)
 
 
 def _speed_alone(spelling: str, words: str, gbit_per_s: float, usual: Network) -> Network:
@@ -289,6 +311,31 @@ def says_adapters(spelling: str) -> bool:
     if words in _file()["network_exact"]:
         return True
     return _adapters(words) is not None
+
+
+def per_node(spelling: str) -> str:
+    """A spelling of a network whose speed is that of a node in all, where it counts no adapters.
+
+    >>> per_node("400g-ib"), per_node("8x400g-ib"), per_node("infiniband")
+    ('1x 400g-ib', '8x400g-ib', 'infiniband')
+    """
+    network = parse_network(spelling)
+    counted = not (network.known and network.speed_stated) or says_adapters(spelling)
+    return spelling if counted else f"1x {spelling}"
+
+
+def network_of_node(kind: str, gbit_per_s: float) -> Network:
+    """A network of a family by what a node has in all; one of no family for an empty kind."""
+    if kind:
+        return _of_family(kind, gbit_per_s, 1)
+    return Network(family="", gbit_per_s=gbit_per_s, adapters=1, latency_s=_UNKNOWN_LATENCY_S)
+
+
+def usual_latency_s(kind: str) -> float:
+    """Latency of a hop on a kind of link inside a node or between nodes; a usual one for an empty kind."""
+    data = _file()
+    row = data["fabric"].get(kind) or data["network"].get(kind)
+    return _UNKNOWN_LATENCY_S if row is None else float(row["latency_us"]) * 1e-6
 
 
 def is_kind_of(family: str, other: str) -> bool:

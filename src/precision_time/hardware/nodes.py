@@ -10,11 +10,13 @@ from typing import Any
 
 from ..errors import UnknownNameError
 from .device import Device, Fabric
-from .device_table import folded, get_device, known_device_names, load_toml
+from .device_table import catalog_name, family_of, folded, get_device, load_toml
 from .fabrics import family_fabric, node_fabric
 from .links import parse_network
 
 _WORKSTATION = "workstation"
+_STANDARD = "standard"
+"""What the full names of Azure's sizes begin with."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,7 +37,9 @@ class NodeType:
     generic: bool = False
     """Any device fits."""
     most_devices: int = 0
-    """Devices of the largest hosts of this kind, taken where one shall hold more than usual; 0: as usual."""
+    """Devices of the largest hosts of this kind, taken where the link inside is stated; 0: as usual."""
+    larger: str = ""
+    """Name of the type that is taken where a host shall hold more; empty: none."""
     source: str = ""
     fabric: Fabric = Fabric()
     """How such nodes are wired to each other; the dimensions of a torus follow from the number of devices."""
@@ -48,7 +52,7 @@ def get_node_type(name: str) -> NodeType:
     Raises:
         UnknownNameError: No such node type.
     """
-    found = _spellings().get(folded(name))
+    found = _spellings().get(folded(name)) or _spellings().get(folded(name).removeprefix(_STANDARD))
     if found is None:
         raise UnknownNameError(
             kind="node type", name=name, known=_offered(), hint=f"All names: {', '.join(_nodes())}."
@@ -66,7 +70,7 @@ def find_node_type(
         device: Only node types with devices of its architecture are taken.
         devices_per_node: Only node types with that many are taken.
     """
-    exact = _spellings().get(folded(system))
+    exact = _spellings().get(folded(system).removeprefix(_STANDARD))
     words = system.lower()
     named = ([exact] if exact else []) + [name for name, pattern in _patterns() if pattern.search(words)]
     return next((_nodes()[n] for n in named if _holds(_nodes()[n], device, devices_per_node)), None)
@@ -80,8 +84,9 @@ def _holds(node: NodeType, device: Device | None, devices_per_node: float) -> bo
 def default_node_type(device: Device) -> NodeType:
     """The host in which a device usually sits; a user-defined device sits like its relatives."""
     defaults = _file()["default"]
-    name = defaults.get(device.name)
-    if name is None and device.name not in known_device_names():
+    listed = catalog_name(device)
+    name = defaults.get(listed) or _file()["default_family"].get(family_of(device))
+    if listed is None:
         has_link = device.link_bandwidth_bytes_per_s > 0.0
         relatives = (
             other.name

@@ -42,13 +42,13 @@ class IntervalModel:
     quantiles: Mapping[str, Floats]
     """Of CLASSES: quantiles of log(measured / predicted) / scale at a grid of 401 levels."""
 
-    def factors(self, features: Floats, novelty: Floats, coverage: float) -> tuple[Floats, Floats]:
+    def factors(self, features: Floats, novelty: Floats, coverage: float | Floats) -> tuple[Floats, Floats]:
         """Factors on the predicted time, low and high, shape (n,) each; continuous in all that it is given.
 
         Args:
             features: Shape (n, n_features).
             novelty: Distance to the nearest measured run by kind, shape (n, kinds).
-            coverage: Probability that the interval holds, 0..1.
+            coverage: Probability that the interval holds, 0..1; one for all or shape (n,).
         """
         scale = self.expected_error(features, novelty)
         new = novel_share(novelty)

@@ -39,6 +39,9 @@ _TIE_DIGITS = 5
 _CHUNK = 2048
 _CANDIDATES = 24
 """Positions whose runs are compared in full when the most similar ones are looked for."""
+_TIE = 1e-3
+"""Squared distances of positions that are no further apart are taken for equal: sums over many jobs at once
+differ in their last digits from those over one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -165,6 +168,10 @@ class RunIndex:
     """Where each position's rows begin in `order`, shape (positions + 1,)."""
     configurations: Positions
     """What tells apart the runs of one position, in the order of the rows, shape (n, features)."""
+    _weighted: dict[tuple[str, ...], tuple[Positions, Positions, Positions]] = field(
+        init=False, repr=False, compare=False, default_factory=dict
+    )
+    """By columns: their weights, the positions times them, and the squared length of each."""
 
     def nearest(self, jobs: JobTable, count: int) -> tuple[NDArray[np.intp], Floats]:
         """The runs most like each job, best first, and their similarity exp(-distance / 2).
@@ -174,23 +181,34 @@ class RunIndex:
         """
         count = min(count, len(self.order))
         points, shapes = positions_of(jobs), configurations_of(jobs)
-        starts = _columns(jobs.names)[2]
-        weight = np.repeat(_WEIGHT, np.diff(starts)).astype(np.float32)
-        placed, asked = self.positions * weight, points * weight
-        apart = np.square(placed).sum(axis=1) - 2.0 * (asked @ placed.T)
+        distinct, which = _distinct(points)
+        weight, placed, squares = self._placed(jobs.names)
+        asked = distinct * weight
+        apart = squares - 2.0 * (asked @ placed.T)
         rows = np.zeros((len(points), count), dtype=np.intp)
         alike = np.zeros((len(points), count))
         sizes = np.diff(self.starts)
-        for index in range(len(points)):
-            # Every position has a run: the best so many hold enough of them.
-            reach = min(count + _CANDIDATES, len(sizes))
-            cells = np.argpartition(apart[index], reach - 1)[:reach]
+        # Every position has a run: the best so many hold enough of them.
+        reach = min(count + _CANDIDATES, len(sizes))
+        for index, point in enumerate(asked):
+            furthest = np.partition(apart[index], reach - 1)[reach - 1]
+            cells = np.flatnonzero(apart[index] <= furthest + _TIE)
             found = np.concatenate([self.order[self.starts[cell] : self.starts[cell + 1]] for cell in cells])
-            squares = np.repeat(np.square(placed[cells] - asked[index]).sum(axis=1), sizes[cells])
-            squares = squares + np.square(self.configurations[found] - shapes[index]).sum(axis=1)
-            chosen = np.argsort(squares, kind="stable")[:count]
-            rows[index], alike[index] = found[chosen], np.exp(-np.sqrt(squares[chosen]) / 2.0)
+            away = np.repeat(np.square(placed[cells] - point).sum(axis=1), sizes[cells])
+            configurations = self.configurations[found]
+            for row in np.flatnonzero(which == index):
+                total = away + np.square(configurations - shapes[row]).sum(axis=1)
+                chosen = np.argsort(total, kind="stable")[:count]
+                rows[row], alike[row] = found[chosen], np.exp(-np.sqrt(total[chosen]) / 2.0)
         return rows, alike
+
+    def _placed(self, names: tuple[str, ...]) -> tuple[Positions, Positions, Positions]:
+        """Weights of the columns, the positions times them, and the squared length of each."""
+        if names not in self._weighted:
+            weight = np.repeat(_WEIGHT, np.diff(_columns(names)[2])).astype(np.float32)
+            placed = self.positions * weight
+            self._weighted[names] = (weight, placed, np.square(placed).sum(axis=1))
+        return self._weighted[names]
 
 
 def run_index(jobs: JobTable, rows: NDArray[np.intp]) -> RunIndex:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cost.job import Job, JobGroup
+from ..cost.job import Job, group_key, group_of_jobs
+from ..cost.step import StepCosts, price
+from ..hardware.device import Cluster
 from .artifact import TrainedPredictor
 from .stages import Corrected
-from .table import JobTable, job_table
+from .table import JobTable, group_table
 
 Floats = NDArray[np.float64]
 
@@ -28,31 +30,172 @@ class StepTimes:
     term_factors: Mapping[str, Floats] = field(default_factory=dict)
     """What measured points made of each named term after its correction; nothing where there are none."""
 
+    def row(self, index: int) -> StepTimes:
+        """One of the jobs alone."""
+        here = slice(index, index + 1)
+        corrected = self.corrected
+        return StepTimes(
+            step_time_s=self.step_time_s[here],
+            low_s=self.low_s[here],
+            high_s=self.high_s[here],
+            jobs=self.jobs.take(here),
+            corrected=Corrected(
+                compute_s=corrected.compute_s[here],
+                exposed_s=corrected.exposed_s[here],
+                step_time_s=corrected.step_time_s[here],
+                novelty=corrected.novelty[here],
+            ),
+            term_factors={name: values[here] for name, values in self.term_factors.items()},
+        )
 
-def predict_step_times(jobs: Sequence[Job], predictor: TrainedPredictor, *, coverage: float) -> StepTimes:
-    """Step times of many jobs, as physics allows them (`at_least_the_smaller`, `at_least_alone`).
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PricedJobs:
+    """Jobs and smaller ones of theirs, each priced once however many ask for it."""
+
+    table: JobTable
+    """Of all that was priced, one row each."""
+    reference: JobTable | None
+    """The same as measured runs are (`on_reference`), if some are not."""
+    rows: tuple[list[int], ...]
+    """Of each job: its row, then those of the same job with smaller batches."""
+    costs: tuple[StepCosts, ...]
+    """By group."""
+    places: NDArray[np.intp]
+    """Group and place in it of each row, shape (rows, 2)."""
+
+    @property
+    def own(self) -> NDArray[np.intp]:
+        """The row of each job itself, shape (n,)."""
+        return np.array([rows[0] for rows in self.rows], dtype=np.intp)
+
+    def longest(self, step_time_s: Floats) -> Floats:
+        """The longest of each job's rows, shape (n,)."""
+        if not self.rows:
+            return np.zeros(0)
+        flat = [row for rows in self.rows for row in rows]
+        starts = np.cumsum([0, *(len(rows) for rows in self.rows[:-1])])
+        longest: Floats = np.maximum.reduceat(step_time_s[flat], starts)
+        return longest
+
+    def costs_of(self, job: int) -> StepCosts:
+        """The analytical costs of one job alone, arrays of shape (1,)."""
+        group, place = self.places[self.rows[job][0]]
+        costs = self.costs[group]
+
+        def taken(named: Mapping[str, Floats]) -> dict[str, Floats]:
+            return {name: values[place : place + 1] for name, values in named.items()}
+
+        return StepCosts(terms=taken(costs.terms), link_seconds=taken(costs.link_seconds), facts={})
+
+
+def price_jobs(jobs: Sequence[Job]) -> PricedJobs:
+    """Price jobs and the same at a half, a quarter ... of their micro batch, groups of like jobs at once.
+
+    Args:
+        jobs: Any jobs.
+    """
+    groups: dict[Hashable, tuple[Job, dict[float, int]]] = {}
+    asked: list[tuple[Hashable, list[int]]] = []
+    for job in jobs:
+        micro, key = job.layout.micro_batch_size, group_key(job)
+        _, known = groups.setdefault(key, (job, {}))
+        asked.append((key, [known.setdefault(size, len(known)) for size in (micro, *_smaller(micro))]))
+    tables: list[JobTable] = []
+    references: list[JobTable] = []
+    costs: list[StepCosts] = []
+    places: list[tuple[int, int]] = []
+    starts: dict[Hashable, int] = {}
+    for number, (key, (job, known)) in enumerate(groups.items()):
+        starts[key] = len(places)
+        places += [(number, place) for place in range(len(known))]
+        batches = np.array([*known])
+        group = replace(group_of_jobs([job]), micro_batch_size=batches)
+        costs.append(price(group))
+        tables.append(group_table(group, costs[-1]))
+        reference, learned_on = on_reference(job), tables[-1]
+        if reference is not job:
+            group = replace(group_of_jobs([reference]), micro_batch_size=batches)
+            learned_on = group_table(group, price(group))
+        references.append(learned_on)
+    same = all(one is other for one, other in zip(tables, references, strict=True))
+    return PricedJobs(
+        table=JobTable.together(tables),
+        reference=None if same else JobTable.together(references),
+        rows=tuple([starts[key] + place for place in found] for key, found in asked),
+        costs=tuple(costs),
+        places=np.array(places, dtype=np.intp),
+    )
+
+
+def predict_step_times(
+    jobs: Sequence[Job], predictor: TrainedPredictor, *, coverage: float | Floats
+) -> StepTimes:
+    """Step times of many jobs, as physics allows them (`bounded_times`).
 
     Args:
         jobs: Any jobs; those that share a workload and a precision are priced together.
         predictor: The trained predictor.
-        coverage: Probability that each interval holds, 0..1.
+        coverage: Probability that each interval holds, 0..1; one for all or shape (n,).
     """
-    everything = [*jobs]
-    owners = [*range(len(jobs))]
-    for index, job in enumerate(jobs):
-        smaller = _smaller_batches(job.layout.micro_batch_size)
-        everything += [replace(job, layout=replace(job.layout, micro_batch_size=size)) for size in smaller]
-        owners += [index] * len(smaller)
-    times = at_least_the_smaller(_unbounded(everything, predictor, coverage), np.array(owners, dtype=np.intp))
-    return at_least_alone(times, jobs, predictor, coverage=coverage)
+    return bounded_times(price_jobs(jobs), jobs, predictor, coverage=coverage)
 
 
-def _unbounded(jobs: Sequence[Job], predictor: TrainedPredictor, coverage: float) -> StepTimes:
-    """What the stages say of jobs."""
-    references = [on_reference(job) for job in jobs]
-    same = all(reference is job for reference, job in zip(references, jobs, strict=True))
-    reference = None if same else job_table(references)
-    return step_times(job_table(jobs), predictor, coverage=coverage, reference=reference)
+def bounded_times(
+    priced: PricedJobs, jobs: Sequence[Job], predictor: TrainedPredictor, *, coverage: float | Floats
+) -> StepTimes:
+    """Step times, none shorter than with a smaller batch or on fewer devices.
+
+    The cost model grows with the batch, the learned factors need not: where a smaller batch of the same job
+    is answered with a longer step, this one takes as long.
+
+    Copies of a model that wait for each other are not faster than fewer of them. Where measured runs are like
+    the job in every kind, they have the word instead.
+
+    Args:
+        priced: `price_jobs` of the jobs.
+        jobs: n jobs.
+        predictor: The trained predictor.
+        coverage: Probability that each interval holds, 0..1; one for all or shape (n,).
+    """
+    own = priced.own
+    like, corrected = _corrected(priced, predictor)
+    step_time_s, novelty = corrected.step_time_s[own], corrected.novelty[own]
+    low, high = predictor.intervals.factors(like.features[own], novelty, coverage)
+    times = StepTimes(
+        step_time_s=step_time_s,
+        low_s=step_time_s * low,
+        high_s=step_time_s * high,
+        jobs=priced.table.take(own),
+        corrected=Corrected(
+            compute_s=corrected.compute_s[own],
+            exposed_s=corrected.exposed_s[own],
+            step_time_s=step_time_s,
+            novelty=novelty,
+        ),
+    )
+    least_s = priced.longest(corrected.step_time_s)
+    new = novelty.max(axis=1, initial=0.0) > 0.0
+    return _raised(times, np.maximum(least_s, _longest_of_fewer(jobs, new, predictor)))
+
+
+def _longest_of_fewer(jobs: Sequence[Job], wanted: NDArray[np.bool_], predictor: TrainedPredictor) -> Floats:
+    """Step time of jobs on fewer devices: the longest of each, 0 where there are none or none are wanted."""
+    longest = np.zeros(len(jobs))
+    smaller = _Fewer()
+    found = [(index, job) for index in np.flatnonzero(wanted).tolist() for job in smaller.of(jobs[index])]
+    if found:
+        priced = price_jobs([job for _, job in found])
+        seconds = priced.longest(_corrected(priced, predictor)[1].step_time_s)
+        np.maximum.at(longest, [index for index, _ in found], seconds)
+    return longest
+
+
+def _corrected(priced: PricedJobs, predictor: TrainedPredictor) -> tuple[JobTable, Corrected]:
+    """What the learned stages read of priced jobs, and what they make of them."""
+    like = (priced.table if priced.reference is None else priced.reference).select(predictor.correction.names)
+    corrected = predictor.correction.correct(like)
+    return like, corrected if priced.reference is None else _transferred(corrected, like, priced.table)
 
 
 def on_reference(job: Job) -> Job:
@@ -93,87 +236,39 @@ def step_times(
     )
 
 
-def with_smaller_batches(group: JobGroup) -> JobGroup:
-    """A group of one job, joined by the same job at a half, a quarter ... of its micro batch."""
-    micro = float(group.micro_batch_size[0])
-    return replace(group, micro_batch_size=np.array([micro, *_smaller_batches(micro)]))
-
-
-def _smaller_batches(micro_batch_size: float) -> list[float]:
+def _smaller(micro_batch_size: float) -> list[float]:
+    """A half, a quarter ... of a micro batch, down to one sample."""
     halvings = range(1, int(np.log2(max(micro_batch_size, 1.0))) + 1)
     return [micro_batch_size / 2**count for count in halvings]
 
 
-def at_least_the_smaller(times: StepTimes, owners: NDArray[np.intp] | None = None) -> StepTimes:
-    """The first jobs alone, none shorter than the same job with a smaller batch.
+class _Fewer:
+    """Jobs on fewer devices; equal clusters become one object, so that they are priced once."""
 
-    The cost model grows with the batch, the learned factors need not: where a smaller batch of the same job
-    is answered with a longer step, this one takes as long.
+    def __init__(self) -> None:
+        self._clusters: dict[Hashable, Cluster] = {}
 
-    Args:
-        times: Of n jobs, and after them of the same with smaller batches.
-        owners: Which of the n each row is of, those first in order; None: one job.
-    """
-    if owners is None:
-        owners = np.zeros(len(times.step_time_s), dtype=np.intp)
-    count = int(owners.max(initial=-1)) + 1
-    longest = np.zeros(count)
-    np.maximum.at(longest, owners, times.step_time_s)
-    first = np.arange(count)
-    corrected = times.corrected
-    alone = replace(
-        times,
-        step_time_s=times.step_time_s[first],
-        low_s=times.low_s[first],
-        high_s=times.high_s[first],
-        jobs=times.jobs.take(first),
-        corrected=Corrected(
-            compute_s=corrected.compute_s[first],
-            exposed_s=corrected.exposed_s[first],
-            step_time_s=corrected.step_time_s[first],
-            novelty=corrected.novelty[first],
-        ),
-    )
-    return _raised(alone, longest)
+    def of(self, job: Job) -> list[Job]:
+        """One device of a job whose devices all hold the whole model; none for any other job."""
+        layout, cluster = job.layout, job.cluster
+        if layout.dp != cluster.num_devices or layout.dp == 1 or layout.zero_stage:
+            return []
+        return [replace(job, cluster=self._with(cluster, 1, 1), layout=replace(layout, dp=1, ep=1))]
 
-
-def at_least_alone(
-    times: StepTimes, jobs: Sequence[Job], predictor: TrainedPredictor, *, coverage: float
-) -> StepTimes:
-    """The step times, none of a data-parallel job shorter than that of one of its devices alone.
-
-    Copies of a model that wait for each other are not faster than one copy. Where measured runs are like the
-    job in every kind, they have the word instead.
-
-    Args:
-        times: Of the jobs.
-        jobs: The same n jobs.
-        predictor: The trained predictor.
-        coverage: Probability that each interval holds, 0..1.
-    """
-    new = times.corrected.novelty.max(axis=1, initial=0.0) > 0.0
-    bounds = {index: _alone(job) for index, job in enumerate(jobs) if new[index]}
-    found = {index: job for index, job in bounds.items() if job is not None}
-    if not found:
-        return times
-    floor = times.step_time_s.copy()
-    floor[[*found]] = predict_step_times([*found.values()], predictor, coverage=coverage).step_time_s
-    return _raised(times, np.maximum(floor, times.step_time_s))
-
-
-def _alone(job: Job) -> Job | None:
-    """One device of a job whose devices all hold the whole model; None for any other job."""
-    layout, cluster = job.layout, job.cluster
-    if layout.dp != cluster.num_devices or layout.dp == 1 or layout.zero_stage:
-        return None
-    like = cluster.reference
-    single = replace(
-        cluster,
-        num_devices=1,
-        num_nodes=1,
-        reference=None if like is None else replace(like, num_devices=1, num_nodes=1),
-    )
-    return replace(job, cluster=single, layout=replace(layout, dp=1, ep=1))
+    def _with(self, cluster: Cluster, devices: int, nodes: int) -> Cluster:
+        key = (
+            *(id(cluster.device), id(cluster.reference), cluster.intra_node, cluster.inter_node),
+            *(cluster.node_type, cluster.fabric, devices, nodes),
+        )
+        if key not in self._clusters:
+            like = cluster.reference
+            self._clusters[key] = replace(
+                cluster,
+                num_devices=devices,
+                num_nodes=nodes,
+                reference=None if like is None else replace(like, num_devices=devices, num_nodes=nodes),
+            )
+        return self._clusters[key]
 
 
 def _raised(times: StepTimes, step_time_s: Floats) -> StepTimes:

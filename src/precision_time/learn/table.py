@@ -38,9 +38,20 @@ class JobTable:
     exposed_s: Floats
     """Its communication part; compute_s + exposed_s = analytical_s."""
 
-    def take(self, rows: NDArray[np.intp]) -> JobTable:
+    def take(self, rows: NDArray[np.intp] | slice) -> JobTable:
         """The table of some of the rows."""
         return replace(self, **{name: getattr(self, name)[rows] for name in JOB_ARRAYS})
+
+    @classmethod
+    def together(cls, tables: Sequence[JobTable]) -> JobTable:
+        """Tables one after the other."""
+        if len(tables) == 1:
+            return tables[0]
+        if not tables:
+            none = np.zeros(0)
+            return cls(features=np.zeros((0, 0)), names=(), analytical_s=none, compute_s=none, exposed_s=none)
+        joined = {name: np.concatenate([getattr(table, name) for table in tables]) for name in JOB_ARRAYS}
+        return cls(names=tables[0].names, **joined)
 
     def select(self, names: tuple[str, ...]) -> JobTable:
         """The table with the columns that a predictor was trained with, by name and in its order.
@@ -122,13 +133,8 @@ def job_table(jobs: Sequence[Job], progress: Callable[[int], None] | None = None
         if progress:
             progress(len(indices))
     if not tables:
-        none = np.zeros(0)
-        return JobTable(
-            features=np.zeros((0, 0)), names=(), analytical_s=none, compute_s=none, exposed_s=none
-        )
-    joined = {name: np.concatenate([getattr(table, name) for table in tables]) for name in JOB_ARRAYS}
-    order = np.argsort(np.concatenate([*groups.values()]))
-    return JobTable(names=tables[0].names, **joined).take(order)
+        return JobTable.together(tables)
+    return JobTable.together(tables).take(np.argsort(np.concatenate([*groups.values()])))
 
 
 def group_table(group: JobGroup, costs: StepCosts) -> JobTable:

@@ -156,6 +156,22 @@ class Layout:
         return stride
 
 
+def simplicity(layout: Layout) -> tuple[float, ...]:
+    """Sorts layouts that are equally fast: the one with the least to set up and to go wrong first."""
+    return (
+        sum(degree > 1 for degree in (layout.tp, layout.pp, layout.cp)),
+        layout.offload is not Offload.NONE,
+        layout.virtual_pp > 1
+        or layout.schedule not in (PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.GPIPE),
+        layout.shard_size > 0,
+        layout.zero_stage,
+        not layout.reshard_after_forward,
+        layout.checkpointing is not Checkpointing.NONE,
+        layout.tp * layout.pp * layout.cp,
+        layout.num_micro_batches,
+    )
+
+
 def layers_of_stages(num_layers: int, layout: Layout) -> tuple[int, ...]:
     """Layers of each stage, first to last; they add up to `num_layers`.
 

@@ -10,10 +10,10 @@ import numpy as np
 from ..cost.memory import memory_of
 from ..parallel.layout import Checkpointing
 from ..predict.remedies import suggest_fit
+from ..request.problem import Problem
+from ..request.space import Fixed, Nearest, Space, fitting
 from ..units import format_duration
-from .problem import Problem
 from .result import RankedLayout, Shortfall, layout_name
-from .space import Fixed, Nearest, Space, fitting
 
 _DOUBLINGS = 8
 _MOST_DEVICES = 2**17

@@ -10,27 +10,31 @@ from ..diagnostics import Diagnostics
 from ..errors import ConfigError
 from ..predict.api import as_request
 from ..ray_executor import open_executor
+from ..request.problem import Problem
 from ..request.request import Request
 from ..request.resolve import cluster_of, precision_of, stack_of, workload_of
 from ..request.schema import LayoutOptions, request_fields
 from ..request.signature import takes_request_fields
+from ..request.space import parse_fixed
+from ..request.usual_layout import usual_batch
 from ..workload.workload import Workload
-from .problem import Problem
 from .result import LayoutSearch
 from .search import Progress, search_layouts
-from .space import parse_fixed
 
-_TOKENS_PER_STEP = 2**22
-"""Of a step when no batch is given: what models of some ten billion parameters were trained with
-(Llama 3: 4M tokens at first, arXiv 2407.21783, section 3.4.1; GPT-3: 3.2M, arXiv 2005.14165, table 2.1)."""
-_MOST_DEVICES_PER_SAMPLE = 8
-"""Of large clusters, which take more tokens (Llama 3 405B: 16M on 16,384 devices, table 4)."""
-_SAMPLES_PER_DEVICE = 32
-"""The same for models without sequences."""
 _OF_ONE_LAYOUT = frozenset(
     {
         *LayoutOptions.model_fields,
-        *("anchors", "batch_size", "calibration", "epochs", "input_rate", "samples", "scope", "steps"),
+        *(
+            "anchors",
+            "batch_size",
+            "calibration",
+            "epochs",
+            "input_rate",
+            "samples",
+            "scope",
+            "steps",
+            "tokens",
+        ),
     }
 )
 SEARCHED_FIELDS = tuple(name for name, _ in request_fields() if name not in _OF_ONE_LAYOUT)
@@ -115,14 +119,7 @@ def _batch(given: float | None, workload: Workload, gpus: int, found: Diagnostic
                 f"global_batch_size={math.ceil(given)}."
             )
         return int(given)
-    tokens = workload.graph.seq_len
-    if tokens is None:
-        batch, size = _SAMPLES_PER_DEVICE * gpus, f"{_SAMPLES_PER_DEVICE} per device"
-    else:
-        usual = max(_TOKENS_PER_STEP / tokens, gpus / _MOST_DEVICES_PER_SAMPLE, 1.0)
-        # A multiple of the devices, or a divisor of them: so that the replicas share it evenly.
-        shares = next(share for share in range(max(int(gpus / usual), 1), 0, -1) if gpus % share == 0)
-        batch = gpus // shares if shares > 1 else math.ceil(usual / gpus) * gpus
-        size = f"{batch * tokens / 2**20:.3g}M tokens"
+    batch, tokens = usual_batch(workload, gpus), workload.graph.seq_len
+    size = f"{batch / gpus:g} per device" if tokens is None else f"{batch * tokens / 2**20:.3g}M tokens"
     found.assume("default-batch", f"Global batch not given: {batch} samples per step ({size}) assumed.")
     return batch

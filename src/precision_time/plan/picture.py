@@ -130,7 +130,7 @@ def to_html(step: StepTimeline) -> str:
 
 def _headline(step: StepTimeline) -> str:
     found = step.prediction
-    return f"{found.model} on {found.num_devices} x {found.device}, {found.precision}"
+    return f"{found.model} on {found.gpus} x {found.device}, {found.precision}"
 
 
 def _total(step: StepTimeline) -> tuple[str, str, str]:

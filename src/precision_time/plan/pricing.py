@@ -20,7 +20,7 @@ from ..learn.table import JobTable, group_table
 from ..parallel.layout import Layout, PipelineSchedule
 from ..parallel.schedules.contract import StageTimes
 from ..parallel.schedules.registry import schedule_of
-from .problem import Problem
+from ..request.problem import Problem
 
 _CHUNK = 32
 """Layouts per task: a tenth of a second."""

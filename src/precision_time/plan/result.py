@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from ..cost.job import Job
 from ..diagnostics import Diagnostic, Severity, texts_of
 from ..parallel.layout import Checkpointing, Layout, PipelineSchedule
+from ..predict.html import rows_to_html
+from ..predict.page import range_of
 from ..predict.prediction import Prediction
 from ..rendering import TEXT_WIDTH, in_words, new_table, plain_text
+from ..request.schema import ALIASES
 from ..units import format_bytes, format_duration
 
 if TYPE_CHECKING:
@@ -42,7 +45,7 @@ class RankedLayout:
         """JSON-ready dictionary."""
         return {
             "name": layout_name(self.layout),
-            "layout": asdict(self.layout),
+            "layout": {ALIASES.get(name, name): value for name, value in asdict(self.layout).items()},
             "prediction": self.prediction.to_dict(),
         }
 
@@ -81,8 +84,8 @@ class LayoutSearch:
 
     model: str
     device: str
-    num_devices: int
-    num_nodes: int
+    gpus: int
+    nodes: int
     precision: str
     stack: str
     global_batch_size: int
@@ -120,9 +123,23 @@ class LayoutSearch:
         """What to act on whatever the layout, in words."""
         return texts_of(self.diagnostics, Severity.WARNING)
 
+    def __repr__(self) -> str:
+        """One line; `str` is the page, `to_dict` has every field."""
+        found = "nothing fits"
+        if self.ranked:
+            best = self.ranked[0]
+            found = f"best of {len(self.ranked)}: {layout_name(best.layout)}, {_short(best.prediction)}"
+        return f"<LayoutSearch {_headline(self)}; {found}>"
+
     def __str__(self) -> str:
         """The page that `precision-time layout` prints."""
         return to_text(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the ranking as a table."""
+        headers = ("", "layout", "step time", "interval", "MFU", "memory", "throughput")
+        why = f"{self.why} " if self.ranked else "Nothing fits. "
+        return rows_to_html(f"{_headline(self)}. {why}", headers, _ranking_rows(self.ranked))
 
 
 def layout_name(layout: Layout) -> str:
@@ -190,9 +207,9 @@ def render(search: LayoutSearch, *, width: int = TEXT_WIDTH) -> Group:
 
 
 def _headline(search: LayoutSearch) -> str:
-    nodes = "1 node" if search.num_nodes == 1 else f"{search.num_nodes} nodes"
+    nodes = "1 node" if search.nodes == 1 else f"{search.nodes} nodes"
     return (
-        f"{search.model} on {search.num_devices} x {search.device} ({nodes}), {search.precision}, "
+        f"{search.model} on {search.gpus} x {search.device} ({nodes}), {search.precision}, "
         f"{search.stack}, {search.global_batch_size:,} samples per step"
     )
 
@@ -202,18 +219,31 @@ def _ranking(search: LayoutSearch) -> Table:
     table = new_table(
         "", "layout", ">step time", f">{coverage:.0%} interval", ">MFU", ">memory", ">throughput"
     )
-    for place, each in enumerate(search.ranked, start=1):
+    for cells in _ranking_rows(search.ranked):
+        table.add_row(*cells)
+    return table
+
+
+def _ranking_rows(ranked: Sequence[RankedLayout]) -> Iterator[tuple[str, ...]]:
+    for place, each in enumerate(ranked, start=1):
         found = each.prediction
-        table.add_row(
+        yield (
             str(place),
             layout_name(each.layout),
             format_duration(found.step_time_s),
-            f"{format_duration(found.interval.low_s)} - {format_duration(found.interval.high_s)}",
+            range_of(found.interval.low_s, found.interval.high_s),
             "-" if found.mfu is None else f"{found.mfu:.1%}",
             format_bytes(found.memory_bytes_per_device),
             f"{found.throughput:,.0f} {found.throughput_unit}",
         )
-    return table
+
+
+def _short(prediction: Prediction) -> str:
+    interval = prediction.interval
+    return (
+        f"{format_duration(prediction.step_time_s)} per step "
+        f"({interval.coverage:.0%} interval {range_of(interval.low_s, interval.high_s)})"
+    )
 
 
 def _terms(ranked: Sequence[RankedLayout], width: int) -> Table:

@@ -19,11 +19,11 @@ from ..parallel.layout import Layout
 from ..parallel.shape import model_shape
 from ..parallel.validation import layout_warnings
 from ..predict.predictor import RunLength, predict_job
+from ..request.problem import Problem
+from ..request.space import Fixed, Pruned, Space, fitting_of, merged
 from .advice import shortfall, why_first
 from .pricing import Priced, bounds_of, families_of, priced_by
-from .problem import Problem
 from .result import LayoutSearch, RankedLayout, SearchCounts
-from .space import Fixed, Pruned, Space, fitting_of, merged
 
 Progress = Callable[[str, int, int], None]
 """Called with what is done now, how much of it is done, and how much there is."""
@@ -92,8 +92,8 @@ def search_layouts(
     return LayoutSearch(
         model=problem.workload.name,
         device=device.name,
-        num_devices=problem.cluster.num_devices,
-        num_nodes=problem.cluster.num_nodes,
+        gpus=problem.cluster.num_devices,
+        nodes=problem.cluster.num_nodes,
         precision=problem.precision.name,
         stack=problem.stack.profile,
         global_batch_size=problem.global_batch_size,

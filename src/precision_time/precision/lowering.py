@@ -40,7 +40,7 @@ from .rows import (
     memory_row,
     weight_gradient_row,
 )
-from .wide_layers import split_ends
+from ..workload.blocks import split_ends
 
 __all__ = ["DTYPES", "IS_PRODUCT", "OP_CLASSES", "lower"]
 

@@ -21,7 +21,7 @@ from ..workload.packing import PACKED_BYTES
 from .lowered import LoweredStep
 from .policy import NARROW, DType, PrecisionPolicy
 from .rows import DTYPES, is_vocabulary
-from .wide_layers import split_ends
+from ..workload.blocks import split_ends
 
 AMAX_BYTES = 4.0
 """A maximum is one fp32 value."""

@@ -36,13 +36,16 @@ _REPEAT_SD = 0.05
 _SURE = 5.0
 """Standard deviations of the difference of two repeats from which on they contradict each other."""
 _TOGETHER = {
-    "batch_size": ("global_batch_size",),
-    "global_batch_size": ("batch_size",),
+    "batch_size": ("global_batch_size", "global_batch_tokens"),
+    "global_batch_size": ("batch_size", "global_batch_tokens"),
+    "global_batch_tokens": ("batch_size", "global_batch_size"),
     "gpus": ("nodes", "cluster"),
-    "device": ("node_type", "intra_node", "inter_node", "cluster"),
+    "device": ("node_type", "intra_node", "inter_node", "network", "cluster"),
 }
 """Fields that an anchor does not take over from the request where it names another."""
-_NOT_OF_A_STEP = ("anchors", "calibration", "samples", "epochs", "steps", "input_rate", "coverage")
+_NOT_OF_A_STEP = (
+    *("anchors", "calibration", "samples", "epochs", "steps", "tokens", "input_rate", "coverage"),
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

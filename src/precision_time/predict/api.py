@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ..corpus.own import is_measured_file
+from ..cost.job import Job
+from ..errors import PrecisionTimeError
 from ..learn.artifact import TrainedPredictor, shipped_predictor
 from ..learn.calibration.calibration import Calibration, as_calibration
-from ..learn.calibration.fit import calibrate_file
 from ..request.request import Request
 from ..request.signature import takes_request_fields
 from .anchors import anchored
 from .prediction import Prediction
-from .predictor import RunLength, predict_job
+from .predictor import RunLength, predict_jobs
+
+_AT_ONCE = 2048
+"""Requests that are answered together: their tables stay small."""
 
 
 @takes_request_fields()
@@ -47,19 +51,71 @@ def predict(request: Request, *, predictor: TrainedPredictor | None = None) -> P
         request: What is asked.
         predictor: The trained predictor; None for the one that ships.
     """
+    [answer] = _answers([request], [request.resolve()], predictor or shipped_predictor())
+    return answer
+
+
+def predict_each(
+    requests: Sequence[Request], *, predictor: TrainedPredictor | None = None
+) -> list[Prediction | PrecisionTimeError]:
+    """The answer to each request, or why it has none: as `predict`, but what requests share is done once.
+
+    Args:
+        requests: What is asked.
+        predictor: The trained predictor; None for the one that ships.
+    """
     trained = predictor or shipped_predictor()
-    return predict_job(
-        request.resolve(),
-        trained,
-        length=RunLength(
-            dataset_samples=request.samples,
-            epochs=request.epochs,
-            steps=request.steps,
-            input_samples_per_s=request.input_rate,
-        ),
-        coverage=request.coverage,
-        calibration=anchored(request, trained, _calibration(request.calibration)),
+    found: list[Prediction | PrecisionTimeError | None] = [None] * len(requests)
+    jobs: dict[int, Job] = {}
+    for index, request in enumerate(requests):
+        try:
+            jobs[index] = request.resolve()
+        except PrecisionTimeError as error:
+            found[index] = error
+    together: dict[Hashable, list[int]] = {}
+    for index in jobs:
+        asked = requests[index]
+        # Own measured steps move the answers that they come with, and no others.
+        alone = asked.anchors or not isinstance(asked.calibration, str | Path | None)
+        together.setdefault(index if alone else str(asked.calibration or ""), []).append(index)
+    for rows in together.values():
+        for start in range(0, len(rows), _AT_ONCE):
+            some = rows[start : start + _AT_ONCE]
+            try:
+                answers = _answers([requests[row] for row in some], [jobs[row] for row in some], trained)
+            except PrecisionTimeError as error:  # of the measured steps that all of them share
+                found = [error if index in some else each for index, each in enumerate(found)]
+                continue
+            for row, answer in zip(some, answers, strict=True):
+                found[row] = answer
+    return [each for each in found if each is not None]
+
+
+def _answers(
+    requests: Sequence[Request], jobs: Sequence[Job], predictor: TrainedPredictor
+) -> list[Prediction]:
+    """The answers to requests with the same measured steps, those of the first."""
+    first = requests[0]
+    answers = predict_jobs(
+        jobs,
+        predictor,
+        lengths=[
+            RunLength(
+                dataset=request.dataset,
+                dataset_samples=request.samples,
+                epochs=request.epochs,
+                steps=request.steps,
+                tokens=request.tokens,
+                input_samples_per_s=request.input_rate,
+            )
+            for request in requests
+        ],
+        coverages=[request.coverage for request in requests],
+        calibration=anchored(first, predictor, _calibration(first.calibration)),
     )
+    return [
+        replace(answer, request=request.to_dict()) for answer, request in zip(answers, requests, strict=True)
+    ]
 
 
 def as_request(model: Any, options: Mapping[str, Any]) -> Request:
@@ -81,6 +137,10 @@ def _calibration(given: Any) -> Calibration | None:
 def _calibration_of(path: Path, changed_ns: int) -> Calibration | None:
     """Of a calibration, or of a file of measured steps."""
     del changed_ns
+    from ..corpus.own import is_measured_file
+
     if not is_measured_file(path):
         return as_calibration(path)
+    from ..learn.calibration.fit import calibrate_file
+
     return calibrate_file(path, shipped_predictor()).calibration

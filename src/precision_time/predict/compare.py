@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..diagnostics import Diagnostic, Severity
@@ -19,18 +19,53 @@ ALL = "all"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Skipped:
+    """A request that was left out of a comparison."""
+
+    request: Mapping[str, Any]
+    """Its fields, as `Prediction.request` has them."""
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PrecisionComparison:
-    """The answers in the order asked, and why those that `all` includes could not be given."""
+    """The answers in the order asked, and the requests that have none."""
 
     predictions: tuple[Prediction, ...]
-    skipped: dict[str, str]
+    skipped: tuple[Skipped, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready dictionary."""
+        """JSON-ready dictionary, of one shape however many there are."""
         return {
             "predictions": [prediction.to_dict() for prediction in self.predictions],
-            "skipped": [{"precision": name, "reason": reason} for name, reason in self.skipped.items()],
+            "skipped": [asdict(each) for each in self.skipped],
         }
+
+    def plot(self, axes: Any = None) -> Any:
+        """The steps as bars side by side, with intervals; see `Prediction.plot`."""
+        from .plot import plot
+
+        return plot(self.predictions, axes=axes)
+
+    def __repr__(self) -> str:
+        """One line for each prediction; `str` is the page, `to_dict` has every field."""
+        from .page import in_one_line
+
+        lines = [f"  {in_one_line(each)}" for each in self.predictions]
+        left_out = f", {len(self.skipped)} left out" if self.skipped else ""
+        return "\n".join([f"<{type(self).__name__} of {len(lines)} predictions{left_out}:", *lines]) + ">"
+
+    def __str__(self) -> str:
+        """The page that `precision-time predict` prints."""
+        from .page import to_text
+
+        return to_text(self.predictions)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from .html import to_html
+
+        return to_html(self.predictions)
 
 
 @takes_request_fields(without=("precision",))
@@ -58,8 +93,8 @@ def compare_precisions(
     if len(names) > 1:
         check_precision_named(request.anchors)
     answers, skipped = _answers(request, names, every)
-    if len({answer.micro_batch_size for answer in answers}) > 1:
-        common = min(answer.micro_batch_size for answer in answers)
+    if len({answer.batch_size for answer in answers}) > 1:
+        common = min(answer.batch_size for answer in answers)
         answers, _ = _answers(request.with_(batch_size=common), [a.precision for a in answers], every)
         text = f"Batch size not given: {common:g} per device, the largest that fits at every precision."
         assumed = Diagnostic("default-batch", Severity.ASSUMPTION, text)
@@ -72,7 +107,7 @@ def compare_requests(requests: Sequence[Request]) -> PrecisionComparison:
     found = [_compared(request) for request in requests]
     return PrecisionComparison(
         predictions=tuple(answer for each in found for answer in each.predictions),
-        skipped={name: reason for each in found for name, reason in each.skipped.items()},
+        skipped=tuple(left for each in found for left in each.skipped),
     )
 
 
@@ -83,22 +118,25 @@ def _compared(request: Request) -> PrecisionComparison:
         return compare_precisions(request)
     if names is not None and len(names) != 1:
         return compare_precisions(request, names)
-    return PrecisionComparison(predictions=(predict(request),), skipped={})
+    return PrecisionComparison(predictions=(predict(request),))
 
 
-def _answers(request: Request, names: Sequence[str], every: bool) -> tuple[list[Prediction], dict[str, str]]:
+def _answers(
+    request: Request, names: Sequence[str], every: bool
+) -> tuple[list[Prediction], tuple[Skipped, ...]]:
     """One prediction per name; with `every`, names that fail are left out unless all of them do."""
     answers: list[Prediction] = []
-    skipped: dict[str, str] = {}
+    skipped: list[Skipped] = []
     first_error: PrecisionTimeError | None = None
     for name in names:
+        asked = request.with_(precision=name)
         try:
-            answers.append(predict(request.with_(precision=name)))
+            answers.append(predict(asked))
         except PrecisionTimeError as error:
             if not every:
                 raise
             first_error = first_error or error
-            skipped[name] = str(error)
+            skipped.append(Skipped(request=asked.to_dict(), reason=str(error)))
     if not answers and first_error is not None:
         raise first_error
-    return answers, skipped
+    return answers, tuple(skipped)

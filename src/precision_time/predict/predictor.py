@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..corpus.measurement import Measurement
 from ..corpus.store import corpus_store
 from ..cost.input import feed_of
-from ..cost.job import Job, group_of_jobs
+from ..cost.job import Job
 from ..cost.roofline import peak_flops_per_s
-from ..cost.step import StepCosts, price
+from ..cost.step import StepCosts
 from ..cost.terms import DATA_STALL, EXPOSED_TERMS, HOST_STALL
 from ..diagnostics import Diagnostics
 from ..learn.artifact import TrainedPredictor
 from ..learn.calibration.calibration import WIDTH_COVERAGE, Calibration
 from ..learn.novelty import new_kinds
-from ..learn.serving import (
-    StepTimes,
-    at_least_alone,
-    at_least_the_smaller,
-    on_reference,
-    step_times,
-    with_smaller_batches,
-)
-from ..learn.table import JobTable, group_table
+from ..learn.serving import StepTimes, bounded_times, price_jobs
+from ..learn.table import JobTable
+from ..request.resolve import tokens_per_sample
 from ..workload.graph import OpGraph
+from ..workload.method import Method
+from .method import method_seconds
 from .prediction import Interval, NearestMeasurement, Prediction
 from .remedies import memory_of_job, suggest_fit
 
@@ -37,17 +34,19 @@ _SHOWN = 3
 _BOUND_SHARE = 0.15
 """Share of a step from which what the device waits for is named as the bound."""
 _LEAST_SIMILARITY = 0.05
-_BACKWARD_FLOPS = 2.0
-"""Backward FLOPs relative to forward, the convention of model FLOPs utilization (PaLM, appendix B)."""
+_SECONDS_PER_HOUR = 3600.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunLength:
     """How long the run is, in what the caller knows."""
 
+    dataset: str | None = None
+    """As the request names it."""
     dataset_samples: int | None = None
     epochs: float | None = None
     steps: int | None = None
+    tokens: int | None = None
     input_samples_per_s: float | None = None
     """What the input pipeline delivers over all devices; None where it keeps up."""
 
@@ -60,40 +59,78 @@ def predict_job(
     coverage: float = 0.9,
     calibration: Calibration | None = None,
 ) -> Prediction:
-    """The whole answer for one job.
+    """The whole answer for one job: `predict_jobs` for one."""
+    [answer] = predict_jobs([job], predictor, lengths=[length], coverages=[coverage], calibration=calibration)
+    return answer
+
+
+def predict_jobs(
+    jobs: Sequence[Job],
+    predictor: TrainedPredictor,
+    *,
+    lengths: Sequence[RunLength],
+    coverages: Sequence[float],
+    calibration: Calibration | None = None,
+) -> list[Prediction]:
+    """The whole answers for n jobs; what they share is priced and looked up once.
 
     Args:
-        job: What is predicted.
+        jobs: What is predicted; at least one.
         predictor: The trained predictor.
-        length: Dataset, epochs or steps of the run.
-        coverage: Probability that the interval holds, 0..1.
+        lengths: Dataset, epochs or steps of each run.
+        coverages: Probability that each interval holds, 0..1.
         calibration: The caller's own measured points; None for the predictor as it ships.
     """
-    if length.input_samples_per_s is not None:  # a known rate takes the place of the modeled feed
-        job = replace(job, stack=replace(job.stack, loader=""))
-    group = with_smaller_batches(group_of_jobs([job]))
-    costs = price(group)
-    reference = on_reference(job)
-    learned_on = None
-    if reference is not job:
-        measured_like = replace(group_of_jobs([reference]), micro_batch_size=group.micro_batch_size)
-        learned_on = group_table(measured_like, price(measured_like))
-    table = group_table(group, costs)
-    bounded = partial(_bounded_times, job, table, learned_on, predictor)
-    times = bounded(coverage)
-    found = Diagnostics([*job.diagnostics])
+    jobs = [  # a known rate takes the place of the modeled feed
+        job if length.input_samples_per_s is None else replace(job, stack=replace(job.stack, loader=""))
+        for job, length in zip(jobs, lengths, strict=True)
+    ]
+    priced = price_jobs(jobs)
+    times = shipped = bounded_times(priced, jobs, predictor, coverage=np.array(coverages))
     if calibration is not None:
-        shipped = times
         # The answer must not depend on the coverage asked.
-        times = calibration.apply(shipped, bounded(WIDTH_COVERAGE))
-        found.assume("calibration", *calibration.said(times, shipped, job.cluster.device.name))
+        times = calibration.apply(shipped, bounded_times(priced, jobs, predictor, coverage=WIDTH_COVERAGE))
+    nearest = nearest_measurements(times.jobs, predictor)
+    answers = []
+    for index, (job, length, coverage) in enumerate(zip(jobs, lengths, coverages, strict=True)):
+        found = Diagnostics([*job.diagnostics])
+        own = times.row(index)
+        if calibration is not None:
+            said = calibration.said(own, shipped.row(index), job.cluster.device.name)
+            found.assume("calibration", *said)
+        costs = priced.costs_of(index)
+        answers.append(_answer(job, costs, own, predictor, nearest[index], length, coverage, found))
+    return answers
+
+
+def _answer(
+    job: Job,
+    costs: StepCosts,
+    times: StepTimes,
+    predictor: TrainedPredictor,
+    nearest: tuple[NearestMeasurement, ...],
+    length: RunLength,
+    coverage: float,
+    found: Diagnostics,
+) -> Prediction:
+    """One answer from the priced and predicted job, arrays of shape (1,)."""
     fed_s = input_time_s(job, length)
-    wait_s = max(fed_s - float(times.step_time_s[0]), 0.0)
-    step_time_s = float(times.step_time_s[0]) + wait_s
+    update_s = float(times.step_time_s[0])
+    method_terms = method_seconds(job, update_s / float(times.jobs.analytical_s[0]))
+    busy_s = update_s + math.fsum(method_terms.values())
+    wait_s = max(fed_s - busy_s, 0.0)
+    step_time_s = busy_s + wait_s
     memory = memory_of_job(job)
     needed = sum(memory.values())
+    interval = Interval(
+        # The parts of a method are taken to be as uncertain as the update.
+        low_s=max(float(times.low_s[0]) * busy_s / update_s, fed_s),
+        high_s=max(float(times.high_s[0]) * busy_s / update_s, fed_s),
+        coverage=coverage,
+    )
     run = run_times(job, length, step_time_s)
-    terms = corrected_terms(costs, times) | ({DATA_STALL: wait_s} if wait_s else {})
+    _report_run(run, length, found)
+    terms = corrected_terms(costs, times) | method_terms | ({DATA_STALL: wait_s} if wait_s else {})
     _name_bound(job, terms, step_time_s, found)
     _warn_of_weak_answer(job, new_kinds(times.corrected.novelty[0]), predictor, found)
     if needed > job.cluster.device.memory_bytes:
@@ -102,42 +139,36 @@ def predict_job(
     return Prediction(
         model=workload.name,
         device=device.name,
-        num_devices=job.cluster.num_devices,
-        num_nodes=job.cluster.num_nodes,
+        gpus=job.cluster.num_devices,
+        nodes=job.cluster.num_nodes,
         precision=job.precision.name,
         stack=job.stack.profile,
-        micro_batch_size=layout.micro_batch_size,
-        global_batch_size=layout.global_batch_size,
+        batch_size=layout.micro_batch_size / workload.rows_per_sample,
+        global_batch_size=layout.global_batch_size / workload.rows_per_sample,
         step_time_s=step_time_s,
         terms=terms,
-        interval=Interval(
-            low_s=max(float(times.low_s[0]), fed_s),
-            high_s=max(float(times.high_s[0]), fed_s),
-            coverage=coverage,
-        ),
+        interval=interval,
         throughput=layout.global_batch_size * workload.units_per_sample / step_time_s,
         throughput_unit=workload.throughput_unit,
         mfu=model_flops_utilization(job, step_time_s),
         memory_bytes_per_device=needed,
         memory_terms=memory,
         fits=needed <= device.memory_bytes,
+        device_memory_bytes=device.memory_bytes,
         link_seconds={axis: float(s[0]) for axis, s in costs.link_seconds.items() if s[0] > 0.0},
         analytical_step_time_s=float(times.jobs.analytical_s[0]),
-        nearest_measurements=nearest_measurements(times.jobs, predictor),
+        nearest_measurements=nearest,
         diagnostics=tuple(dict.fromkeys(found.items)),
         steps_per_epoch=run.steps_per_epoch,
         epoch_time_s=run.epoch_time_s,
         total_steps=run.total_steps,
         total_time_s=run.total_time_s,
+        total_interval=None if run.total_steps is None else run_interval(interval, run.total_steps),
+        device_hours=None
+        if run.total_time_s is None
+        else run.total_time_s * job.cluster.num_devices / _SECONDS_PER_HOUR,
+        total_time_missing=run.missing,
     )
-
-
-def _bounded_times(
-    job: Job, table: JobTable, learned_on: JobTable | None, predictor: TrainedPredictor, coverage: float
-) -> StepTimes:
-    """The step time of a job, no shorter than with a smaller batch or on one device alone."""
-    times = at_least_the_smaller(step_times(table, predictor, coverage=coverage, reference=learned_on))
-    return at_least_alone(times, [job], predictor, coverage=coverage)
 
 
 def corrected_terms(costs: StepCosts, times: StepTimes) -> dict[str, float]:
@@ -188,27 +219,49 @@ def _input_bound(job: Job) -> str:
 def model_flops_utilization(job: Job, step_time_s: float) -> float | None:
     """Useful FLOPs (forward and backward once) over the dense peak of the matmul type, 0..1.
 
-    None where the matmul type has no peak of its own on the device.
+    None where the matmul type has no peak of its own on the device. Reference: PaLM, appendix B (three times the
+    forward pass); gradients by frozen weights are not computed and not counted.
     """
     dtype, device = job.precision.matmul, job.cluster.device
-    forward_flops = _forward_flops(job.workload.graph)
-    if dtype.value not in device.peak_flops_per_s or forward_flops == 0.0:
+    sample_flops = _training_flops(job.workload.graph)
+    if dtype.value not in device.peak_flops_per_s or sample_flops == 0.0:
         return None
-    useful = (1.0 + _BACKWARD_FLOPS) * forward_flops * job.layout.global_batch_size
+    sample_flops += _flops_beside(job.workload.method)
+    useful = sample_flops * job.workload.real_share * job.layout.global_batch_size
     return useful / (step_time_s * job.cluster.num_devices * peak_flops_per_s(device, dtype))
 
 
+def _flops_beside(method: Method | None) -> float:
+    """Of what a method does beside the update, per row; FLOPs of generation are few in a long time."""
+    if method is None:
+        return 0.0
+    beside = math.fsum(_training_flops(graph) for _, graph in (*method.forward, *method.trained))
+    answers = method.generation
+    if answers is None:
+        return beside
+    prompt = _training_flops(answers.prompt) / answers.answers_per_prompt
+    return beside + prompt + _training_flops(answers.token) * answers.tokens
+
+
 @lru_cache(maxsize=512)
-def _forward_flops(graph: OpGraph) -> float:
-    return graph.forward_flops
+def _training_flops(graph: OpGraph) -> float:
+    return graph.training_flops
 
 
-def nearest_measurements(table: JobTable, predictor: TrainedPredictor) -> tuple[NearestMeasurement, ...]:
-    """The measured runs of the corpus nearest to the first job of `table`, best first."""
+def nearest_measurements(
+    table: JobTable, predictor: TrainedPredictor
+) -> list[tuple[NearestMeasurement, ...]]:
+    """The measured runs of the corpus nearest to each job of `table`, best first."""
+    found = predictor.measurements.runs.nearest(table, _SHOWN * 4)
+    return [_nearest_of(rows, similarity, predictor) for rows, similarity in zip(*found, strict=True)]
+
+
+def _nearest_of(
+    rows: NDArray[np.intp], similarity: NDArray[np.float64], predictor: TrainedPredictor
+) -> tuple[NearestMeasurement, ...]:
     index = predictor.measurements
-    rows, similarity = index.runs.nearest(table.take(np.zeros(1, dtype=np.intp)), _SHOWN * 4)
     shown: dict[tuple[object, ...], NearestMeasurement] = {}
-    for row, alike in zip(rows[0], similarity[0], strict=True):
+    for row, alike in zip(rows, similarity, strict=True):
         if alike < _LEAST_SIMILARITY or len(shown) == _SHOWN:
             break
         run = _measured_run(int(index.measurement_ids[row]))
@@ -220,21 +273,20 @@ def nearest_measurements(table: JobTable, predictor: TrainedPredictor) -> tuple[
             run.global_batch_size,
             run.stack.profile,
         )
-        shown.setdefault(
-            key,
-            NearestMeasurement(
-                model=run.model,
-                device=run.device,
-                num_devices=run.num_devices,
-                precision=run.precision,
-                global_batch_size=float(run.global_batch_size or 0.0),
-                stack=run.stack.profile,
-                measured_step_time_s=run.step_time_s,
-                predicted_step_time_s=float(index.predicted_s[row]),
-                similarity=float(alike),
-                source=run.source,
-                source_ref=run.source_ref,
-            ),
+        if key in shown:
+            continue
+        shown[key] = NearestMeasurement(
+            model=run.model,
+            device=run.device,
+            gpus=run.num_devices,
+            precision=run.precision,
+            global_batch_size=float(run.global_batch_size or 0.0),
+            stack=run.stack.profile,
+            measured_step_time_s=run.step_time_s,
+            predicted_step_time_s=float(index.predicted_s[row]),
+            similarity=float(alike),
+            source=run.source,
+            source_ref=run.source_ref,
         )
     return tuple(shown.values())
 
@@ -283,6 +335,8 @@ class RunTimes:
     epoch_time_s: float | None
     total_steps: int | None
     total_time_s: float | None
+    missing: str = ""
+    """Why there is no time of the run, and what to give; empty where there is one."""
 
 
 def run_times(job: Job, length: RunLength, step_time_s: float) -> RunTimes:
@@ -291,13 +345,59 @@ def run_times(job: Job, length: RunLength, step_time_s: float) -> RunTimes:
     Evaluation, checkpoints and start-up are not in it.
     """
     samples = length.dataset_samples or job.workload.dataset_samples
-    steps_per_epoch = math.ceil(samples / job.layout.global_batch_size) if samples else None
+    rows_per_sample = job.workload.rows_per_sample / job.workload.samples_per_row
+    batch, tokens = job.layout.global_batch_size, tokens_per_sample(job.workload)
+    steps_per_epoch = math.ceil(samples * rows_per_sample / batch) if samples else None
     total_steps = length.steps
-    if total_steps is None and steps_per_epoch is not None:
+    if length.tokens is not None and tokens is not None:
+        total_steps = math.ceil(length.tokens / (batch * tokens))
+    elif total_steps is None and steps_per_epoch is not None:
         total_steps = math.ceil((length.epochs or 1.0) * steps_per_epoch)
     return RunTimes(
         steps_per_epoch=steps_per_epoch,
         epoch_time_s=None if steps_per_epoch is None else steps_per_epoch * step_time_s,
         total_steps=total_steps,
         total_time_s=None if total_steps is None else total_steps * step_time_s,
+        missing=_missing_length(length, tokens is not None) if total_steps is None else "",
     )
+
+
+def _missing_length(length: RunLength, has_tokens: bool) -> str:
+    """Why a run has no time."""
+    others = "tokens= or steps=" if has_tokens else "steps="
+    if length.dataset is not None:
+        asked = f"How many samples per epoch? The dataset {length.dataset!r} is not known."
+    elif length.epochs is not None:
+        asked = "How many samples per epoch? Neither they nor a known dataset are given."
+    else:
+        return f"No time of the run: its length is not given. To fix: give {others}, or samples= per epoch."
+    return f"No time of the run. {asked} To fix: give samples= per epoch, or instead of epochs {others}."
+
+
+def _report_run(run: RunTimes, length: RunLength, found: Diagnostics) -> None:
+    """What the time of the run leaves out, or why there is none."""
+    if run.total_steps is not None:
+        found.assume(
+            "run-time",
+            f"The run is {run.total_steps:,} steps; evaluation, checkpoints and start-up are not included.",
+        )
+        if length.dataset is not None and run.steps_per_epoch is None:
+            found.warn(
+                "run-time",
+                f"No time of an epoch: the dataset {length.dataset!r} is not known. To fix: give samples=.",
+            )
+    elif length.dataset is not None or length.epochs is not None:
+        found.warn("run-time", run.missing)
+    else:
+        found.assume("run-time", run.missing)
+
+
+def run_interval(interval: Interval, steps: int) -> Interval:
+    """The interval of a run of so many steps: that of a step times their number.
+
+    The interval of a step is of the mean step of a run, not of a single one: the measured times that it was
+    fitted to are means over a run's steps already, so that the scatter from step to step is not in it. What
+    is in it, the error of the model and how runs of one configuration differ (other hosts, other days),
+    stays the same in all steps of a run and does not average out.
+    """
+    return Interval(low_s=interval.low_s * steps, high_s=interval.high_s * steps, coverage=interval.coverage)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
@@ -15,7 +17,10 @@ MAX_COUNT = 10_000_000
 """No cluster, batch or sequence is longer: a guard against typing errors."""
 MAX_BATCH = 10**9
 """Recommenders take tens of millions of samples a step."""
-MAX_VALUE = 10**13
+MAX_VALUE = 10**15
+_SUFFIXES = ("", "k", "m", "b", "t")
+_AMOUNT = re.compile(r"([+-]?[\d._]+(?:e[+-]?\d{1,3})?)\s*([kmbt]?)", re.IGNORECASE)
+_BINARY, _DECIMAL = 1024, 1000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,6 +41,22 @@ def _number(value: Any) -> Any:
     if isinstance(value, bool):
         raise ValueError("it must be a number")
     return value
+
+
+def _amount(base: int) -> Callable[[Any], Any]:
+    """Reads `1.28M`, `300B` and `1e6`; the suffixes are powers of `base`. Other values stay as they are."""
+
+    def read(value: Any) -> Any:
+        found = _AMOUNT.fullmatch(value.strip()) if isinstance(value, str) else None
+        if found is None or not (found[2] or "e" in found[1].lower()):
+            return _number(value)
+        try:
+            number = Decimal(found[1]) * base ** _SUFFIXES.index(found[2].lower())
+        except InvalidOperation:
+            return value
+        return int(number) if number == number.to_integral_value() else float(number)
+
+    return read
 
 
 def _word(value: Any) -> Any:
@@ -78,12 +99,17 @@ def pairs_of(text: str) -> dict[str, Any]:
 
 
 NUMBER = BeforeValidator(_number)
+COUNT = BeforeValidator(_amount(_BINARY))
+"""Batches, devices, tokens of a sample: `8k` is 8192, as everybody means it."""
+TOTAL = BeforeValidator(_amount(_DECIMAL))
+"""Lengths of runs and datasets, and rates: `300B` is 3e11."""
 WORD = BeforeValidator(_word)
 """Of a field with a few choices: case and underscores do not matter."""
-Count = Annotated[int, NUMBER, Field(ge=1, le=MAX_COUNT)]
-LongCount = Annotated[int, NUMBER, Field(ge=1, le=MAX_VALUE)]
-NaturalNumber = Annotated[int, NUMBER, Field(ge=0, le=MAX_COUNT)]
+Count = Annotated[int, COUNT, Field(ge=1, le=MAX_COUNT)]
+LongCount = Annotated[int, TOTAL, Field(ge=1, le=MAX_VALUE)]
+NaturalNumber = Annotated[int, COUNT, Field(ge=0, le=MAX_COUNT)]
 ZeroStage = Annotated[int, NUMBER, Field(ge=0, le=3)]
-PositiveNumber = Annotated[float, NUMBER, Field(gt=0, le=MAX_VALUE, allow_inf_nan=False)]
-BatchSize = Annotated[float, NUMBER, Field(gt=0, le=MAX_BATCH, allow_inf_nan=False)]
+PositiveNumber = Annotated[float, TOTAL, Field(gt=0, le=MAX_VALUE, allow_inf_nan=False)]
+BatchSize = Annotated[float, COUNT, Field(gt=0, le=MAX_BATCH, allow_inf_nan=False)]
+BatchTokens = Annotated[int, COUNT, Field(ge=1, le=10**12)]
 ListText = Annotated[str, BeforeValidator(_list_text)]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
 from ..diagnostics import Diagnostics
 from ..errors import ConfigError, LayoutError
 from ..hardware.device import Cluster
+from ..parallel.axis_rules import stage_layers_in_words
 from ..parallel.degrees import nearest_multiple
 from ..parallel.layout import AXES, Checkpointing, Layout, Offload, PipelineSchedule
 from ..parallel.placement import placement_in_words, placement_warnings
@@ -53,7 +54,7 @@ def layout_of(options: LayoutOptions, workload: Workload, gpus: int, found: Diag
         num_micro_batches=options.grad_accum,
         schedule=_schedule(options),
         stage_layers=parse_stage_layers(options.stage_layers),
-        sequence_parallel=_sequence_parallel(options, workload, shape),
+        sequence_parallel=_sequence_parallel(options, workload),
         checkpointing=checkpointing,
         checkpointed_share=share,
         rank_order=parse_rank_order(options.rank_order),
@@ -73,13 +74,52 @@ def options_of(layout: Layout) -> dict[str, Any]:
         for name in (*_SAME, "stage_layers", "rank_order")
         if getattr(layout, name) != getattr(plain, name)
     }
+    usual = _schedule(LayoutOptions(virtual_pp=layout.virtual_pp))
+    if layout.pp > 1 or layout.schedule is not usual:
+        options["schedule"] = layout.schedule
     return options | {
         "zero": layout.zero_stage,
         "grad_accum": layout.num_micro_batches,
         "sequence_parallel": layout.sequence_parallel,
-        "schedule": layout.schedule,
         "checkpointing": f"{layout.checkpointing.value}:{share!r}" if partial else layout.checkpointing.value,
     }
+
+
+def layout_words(layout: Layout, workload: Workload, *, without: Collection[str] = ()) -> str:
+    """What a user types for a layout and its batch; options that follow from the others are left out.
+
+    Args:
+        layout: Any.
+        workload: Its family decides what tensor parallelism brings.
+        without: Options that are typed already.
+    """
+    options = options_of(layout)
+    usual = {
+        "schedule": PipelineSchedule.INTERLEAVED if layout.virtual_pp > 1 else PipelineSchedule.ONE_F_ONE_B,
+        "checkpointing": Checkpointing.NONE,
+        "grad_accum": 1,
+        "sequence_parallel": _usually_sequence_parallel(layout.tp, layout.cp, workload),
+        "zero": 0 if layout.data_ranks == 1 else None,
+    }
+    said = {name: value for name, value in options.items() if value != usual.get(name)}
+    if layout.pp == 1:
+        said.pop("schedule", None)
+    if layout.stage_layers:
+        said["stage_layers"] = stage_layers_in_words(layout.stage_layers)
+    said["batch_size"] = f"{layout.micro_batch_size:g}"
+    return option_words({name: value for name, value in said.items() if name not in without})
+
+
+def option_words(fields: Mapping[str, Any]) -> str:
+    """Fields of a request as the command line takes them."""
+
+    def word(name: str, value: Any) -> str:
+        flag = "-b" if name == "batch_size" else f"--{name.replace('_', '-')}"
+        if isinstance(value, bool):
+            return flag if value else f"--no-{name.replace('_', '-')}"
+        return f"{flag} {'-'.join(value) if isinstance(value, tuple) else getattr(value, 'value', value)}"
+
+    return " ".join(word(name, value) for name, value in fields.items())
 
 
 def layout_remarks(
@@ -183,12 +223,16 @@ def _schedule(options: LayoutOptions) -> PipelineSchedule:
     return PipelineSchedule.INTERLEAVED if options.virtual_pp > 1 else PipelineSchedule.ONE_F_ONE_B
 
 
-def _sequence_parallel(options: LayoutOptions, workload: Workload, shape: ModelShape) -> bool:
+def _sequence_parallel(options: LayoutOptions, workload: Workload) -> bool:
     """As given; else where tensor parallelism of language models usually brings it and the tokens divide."""
     if options.sequence_parallel is not None:
         return options.sequence_parallel
-    usual = options.tp > 1 and workload.family in _SEQUENCE_PARALLEL_FAMILIES
-    return usual and (shape.seq_len or 0) % (options.tp * options.cp) == 0
+    return _usually_sequence_parallel(options.tp, options.cp, workload)
+
+
+def _usually_sequence_parallel(tp: int, cp: int, workload: Workload) -> bool:
+    usual = tp > 1 and workload.family in _SEQUENCE_PARALLEL_FAMILIES
+    return usual and (workload.graph.seq_len or 0) % (tp * cp) == 0
 
 
 def _zero_stage(options: LayoutOptions, found: Diagnostics) -> int:

@@ -6,7 +6,7 @@ Keyword arguments, command-line options, job files, table rows and measured runs
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any, Self
@@ -14,8 +14,9 @@ from typing import Any, Self
 from pydantic import ValidationError
 
 from ..cost.job import Job
+from ..workload.workload import Workload
 from .resolve import job_of_request
-from .schema import ALIASES, LayoutOptions, RequestFields
+from .schema import ALIASES, GLOBAL_BATCHES, RUN_LENGTHS, LayoutOptions, RequestFields
 from .validation import config_error
 
 
@@ -46,8 +47,15 @@ class Request(RequestFields):
             ) from None
 
     def with_(self, **changes: Any) -> Self:
-        """The same request with other values; layout options by their own names."""
-        return self.of({**self.given(), **changes})
+        """The same request with other values; layout options by their own names.
+
+        A length of the run or a global batch takes the place of one in other words.
+        """
+        given = self.given()
+        for names in (RUN_LENGTHS, GLOBAL_BATCHES):
+            if any(changes.get(name) is not None for name in names):
+                given = {name: value for name, value in given.items() if name not in names}
+        return self.of({**given, **changes})
 
     def given(self) -> dict[str, Any]:
         """The fields that were set, layout options among them, as a job file holds them."""
@@ -63,11 +71,20 @@ class Request(RequestFields):
             }
         return {name: _plain(value) for name, value in fields.items()}
 
-    def resolve(self, *, named_only: bool = False) -> Job:
+    def to_dict(self) -> dict[str, Any]:
+        """`given`, ready for JSON: an object that only Python can pass is named by its type."""
+        return {name: _jsonable(value) for name, value in self.given().items()}
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """What `repr` shows: the fields that were set."""
+        yield from self.given().items()
+
+    def resolve(self, *, named_only: bool = False, workload: Workload | None = None) -> Job:
         """The job, with every gap filled and listed in its diagnostics.
 
         Args:
             named_only: Take models from the catalogs only: nothing that data names is imported or run.
+            workload: What the model is, where it is known already.
 
         Raises:
             UnknownNameError: Model, device, precision or stack that no catalog holds.
@@ -75,7 +92,7 @@ class Request(RequestFields):
             LayoutError: Degrees that do not divide the devices or the model.
             CaptureError: A model that cannot be turned into an operator graph.
         """
-        return job_of_request(self, named_only=named_only)
+        return job_of_request(self, named_only=named_only, workload=workload)
 
 
 def _plain(value: Any) -> Any:
@@ -83,6 +100,14 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
     return str(value) if isinstance(value, Path) else value
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(name): _jsonable(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_jsonable(item) for item in value]
+    return value if value is None or isinstance(value, str | int | float) else type(value).__name__
 
 
 def _spelled(name: str, prefix: str) -> str:

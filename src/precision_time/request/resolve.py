@@ -29,20 +29,30 @@ from ..hardware.catalog import devices_in_name, get_cluster, load_custom
 from ..hardware.custom import hardware_beside
 from ..hardware.device import Cluster, Device
 from ..hardware.inventory import ClusterResources
+from ..parallel.degrees import nearest_multiple
 from ..parallel.layout import Layout
 from ..precision.catalog import get_policy, known_variants, parse_precision
 from ..precision.policy import PrecisionPolicy
 from ..precision.support import check_support, natural_precision
 from ..workload.graph import OpClass, OpGraph
 from ..workload.hf_config import is_config_source
-from ..workload.resolve import check_named_in_data, load_workload
+from ..workload.resolve import check_named_in_data, load_workload, sizes_that_apply
+from ..workload.tuning import Adapter, with_adapter
 from ..workload.workload import Workload
-from .layout import layout_of, layout_remarks
+from .applies import check_applies
+from .layout import layout_of, layout_remarks, layout_words
+from .lengths import with_lengths
+from .method import check_group, say_method, with_method
 from .schema import RequestFields
+from .training import stated_adapter, with_frozen_parts
+from .usual_layout import usual_batch, usual_layout
 
 DEFAULT_DEVICE = "A100-SXM4-80GB"
 _DEFAULT_BATCHES = (256, 128, 64, 32, 16, 8, 4, 2, 1)
 """Tried in this order when no batch size is given: the first that fits in memory."""
+_NOT_A_LAYOUT = frozenset({"expert_capacity", "expert_nodes", "expert_overlap", "uneven"})
+"""Options of the layout that say how experts or frameworks behave, but not how the job is cut up."""
+_FIELD_OF = {"zero": "zero_stage", "grad_accum": "num_micro_batches"}
 _SUPPORTED_AFTER_YEARS = 0.5
 """Software that supports a device well comes out this long after it."""
 _CONVOLUTIONS = (OpClass.CONV, OpClass.GROUPED_CONV, OpClass.DEPTHWISE_CONV)
@@ -52,15 +62,18 @@ _OF_MODULES = ("example_inputs", "inputs", "forward", "loss")
 _INSTALL_TO_CAPTURE = (
     "More names (timm, Hugging Face) are known with torch: pip install 'precision-time[capture]'."
 )
-_CLUSTER_FIELDS = {"device", "gpus", "nodes", "node_type", "intra_node", "inter_node", "custom"}
+_CLUSTER_FIELDS = {"device", "gpus", "nodes", "node_type", "intra_node", "inter_node", "network", "custom"}
 
 
-def job_of_request(request: RequestFields, *, named_only: bool = False) -> Job:
+def job_of_request(
+    request: RequestFields, *, named_only: bool = False, workload: Workload | None = None
+) -> Job:
     """The job that a request describes.
 
     Args:
         request: Validated fields.
         named_only: Take models from the catalogs only: nothing that data names is imported or run.
+        workload: What the model is, where it is known already.
 
     Raises:
         UnknownNameError: Model, device, precision or stack that no catalog holds.
@@ -69,7 +82,7 @@ def job_of_request(request: RequestFields, *, named_only: bool = False) -> Job:
         CaptureError: A model that cannot be turned into an operator graph.
     """
     found = Diagnostics()
-    workload = workload_of(request, named_only=named_only)
+    workload = workload or workload_of(request, named_only=named_only)
     cluster = cluster_of(request, found)
     layout = layout_of(request.layout, workload, cluster.num_devices, found)
     stack = stack_of(request, workload.family, cluster.device, found)
@@ -83,6 +96,15 @@ def job_of_request(request: RequestFields, *, named_only: bool = False) -> Job:
         stragglers=request.stragglers,
     )
     job = _with_batch(job, request, found)
+    job = with_lengths(
+        job,
+        request,
+        lambda length: workload_of(request.model_copy(update={"seq_len": length}), named_only=named_only),
+        found,
+    )
+    check_group(job)
+    say_method(job, request, found)
+    check_applies(request, job, found)
     placed, warnings = layout_remarks(job.layout, workload, cluster)
     found.assume("placement", *placed)
     found.warn("layout", *warnings)
@@ -95,19 +117,32 @@ def job_of_request(request: RequestFields, *, named_only: bool = False) -> Job:
 
 
 def workload_of(request: RequestFields, *, named_only: bool = False) -> Workload:
-    """The workload of a known name, of a configuration, or of a model captured now."""
+    """The workload of a known name, of a configuration, or of a model captured now, and what of it is trained."""
+    adapter, said = stated_adapter(request)
+    workload = _model_of(request, adapter, named_only=named_only)
+    workload = with_frozen_parts(workload, request, adapter, said)
+
+    def load(**changes: Any) -> Workload:
+        plain = {"method": None, "reference": None, "teacher": None, "generate_tokens": None, "group_size": None}
+        return workload_of(request.model_copy(update={**plain, **changes}), named_only=named_only)
+
+    return with_method(workload, request, load)
+
+
+def _model_of(request: RequestFields, adapter: Adapter | None, *, named_only: bool) -> Workload:
     model = request.model
     catalog: dict[str, Any] = {
         "seq_len": request.seq_len,
         "image_size": request.image_size,
-        "sizes": request.sizes or None,
+        "sizes": {**request.sizes, **_sizes_with_a_field(request)} or None,
         "task": request.task,
         "dataset": request.dataset,
         "optimizer": request.optimizer,
         "strict": True,
+        "adapter": adapter,
     }
     if isinstance(model, OpGraph):
-        return captured_workload(model, request)
+        return captured_workload(model, request, adapter)
     if named_only:
         if not isinstance(model, Mapping):
             check_named_in_data(model)
@@ -125,8 +160,8 @@ def workload_of(request: RequestFields, *, named_only: bool = False) -> Workload
             try:
                 return _known_workload(request, model, catalog)
             except UnknownNameError as unknown:
-                return captured_workload(_capture_by_name(model, request, unknown), request)
-    return captured_workload(_captured(model, request), request)
+                return captured_workload(_capture_by_name(model, request, unknown), request, adapter)
+    return captured_workload(_captured(model, request), request, adapter)
 
 
 def _captured(model: Any, request: RequestFields) -> OpGraph:
@@ -143,6 +178,24 @@ def _captured(model: Any, request: RequestFields) -> OpGraph:
         loss=request.loss,
         trust=request.trust,
     )
+
+
+def _sizes_with_a_field(request: RequestFields) -> dict[str, Any]:
+    """Sizes of a sample that are fields of a request.
+
+    Raises:
+        ConfigError: If the model does not have them.
+    """
+    sizes = {"frames": request.frames, "audio_seconds": request.audio_seconds}
+    sizes = {name: value for name, value in sizes.items() if value is not None}
+    if sizes and isinstance(request.model, str):
+        for name in sizes.keys() - sizes_that_apply(request.model, sizes).keys():
+            raise ConfigError(
+                f"{name}={sizes[name]} does not apply to {request.model}. The rule: frames are of video models "
+                "(wan2.1-1.3b ...), audio_seconds of models of raw audio (wav2vec2-base ...); Whisper pads all "
+                f"audio to 30 s. To fix: leave out {name}."
+            )
+    return sizes
 
 
 def _known_workload(request: RequestFields, model: Any, catalog: Mapping[str, Any]) -> Workload:
@@ -177,9 +230,18 @@ def _capture_by_name(name: str, request: RequestFields, unknown: UnknownNameErro
         raise unknown.with_hint(_INSTALL_TO_CAPTURE) from None
 
 
-def captured_workload(graph: OpGraph, request: RequestFields) -> Workload:
+def captured_workload(
+    graph: OpGraph, request: RequestFields, adapter: Adapter | None = None
+) -> Workload:
     """A workload around the graph of a user's own model."""
     sequences = graph.seq_len is not None
+    for name, value in _sizes_with_a_field(request).items():
+        raise ConfigError(
+            f"{name}={value} does not apply to {graph.name}: a captured model has the size of its example input. "
+            f"To fix: leave out {name} and change the input."
+        )
+    if adapter is not None:
+        graph = with_adapter(graph, adapter)
     optimizer = "adamw" if sequences else "momentum-sgd"
     assumed = (
         "" if request.optimizer else f"Optimizer not given: {optimizer} assumed, as usual for its inputs."
@@ -247,8 +309,12 @@ def cluster_of(request: RequestFields, found: Diagnostics) -> Cluster:
     gpus = request.gpus
     if device is not None and "gpus" not in request.model_fields_set:
         gpus = devices_in_name(device) or gpus
-    named = (device, gpus, request.nodes, request.node_type, request.intra_node, request.inter_node)
-    return _catalog_cluster(*named) if custom is None else _cluster(*named, custom)
+    links = (request.intra_node, request.inter_node, request.network)
+    named = (device, gpus, request.nodes, request.node_type, *links)
+    cluster = _catalog_cluster(*named) if custom is None else _cluster(*named, custom)
+    if cluster.num_nodes == 1 and (stated := request.network or request.inter_node) and stated != "none":
+        found.warn("network", f"The network {stated!r} is not used: the devices are on one node.")
+    return cluster
 
 
 def _measured_hardware(request: RequestFields) -> Path | None:
@@ -275,6 +341,7 @@ def _cluster(
     node_type: str | None,
     intra_node: str | None,
     inter_node: str | None,
+    network: str | None,
     custom: Path | None = None,
 ) -> Cluster:
     return get_cluster(
@@ -284,6 +351,7 @@ def _cluster(
         node_type=node_type,
         intra_node=intra_node,
         inter_node=inter_node,
+        network=network,
         custom=custom,
     )
 
@@ -340,7 +408,7 @@ def stack_of(request: RequestFields, family: str, device: Device, found: Diagnos
     Versions are of the year that the request says, else the usual ones of the stack, but never older than
     what first supports the device.
     """
-    profile = stack_profile(request.stack, request.framework, family, device.vendor)
+    profile = stack_profile(request.stack, request.framework, family, device)
     if request.stack is None and request.framework is None:
         found.assume(
             "default-stack", f"Software not given: {profile.name} assumed (`precision-time stacks`)."
@@ -398,15 +466,19 @@ def _check_attention(attention: str | None, device: Device) -> None:
         )
 
 
-def stack_profile(stack: str | None, framework: str | None, family: str, vendor: str = "") -> StackProfile:
-    """The profile of a stack that is named, else of a framework, else of a vendor and a family of models.
+def stack_profile(
+    stack: str | None, framework: str | None, family: str, device: Device | None = None
+) -> StackProfile:
+    """The profile of a stack that is named, else of a framework, else of a device and a family of models.
 
     Raises:
         UnknownNameError: If no such stack or framework is known.
     """
     if stack is not None:
         return get_stack_profile(stack)
-    return usual_profile(family, vendor) if framework is None else framework_profile(framework)
+    if framework is not None:
+        return framework_profile(framework)
+    return usual_profile(family) if device is None else usual_profile(family, device.vendor, device.arch)
 
 
 def usual_year(profile: StackProfile, device: Device) -> float:
@@ -415,34 +487,150 @@ def usual_year(profile: StackProfile, device: Device) -> float:
 
 
 def _with_batch(job: Job, request: RequestFields, found: Diagnostics) -> Job:
-    """The job with its micro batch, sharded where no stage was given and plain DDP does not fit."""
-    batch_size = _stated_batch(job.layout, request)
+    """The job with its batch; with another layout where that is open and plain data parallelism does not fit.
+
+    Raises:
+        LayoutError: A batch that does not divide among the replicas, of which no layout makes fewer.
+    """
+    asked = _global_batch(job, request, found)
+    refused: LayoutError | None = None
+    plain: Job | None = None
+    said = Diagnostics()
+    try:
+        plain = _plain_job(job, request, asked, said)
+    except LayoutError as error:
+        refused = error
+        if asked is None or asked >= job.cluster.num_devices:
+            raise
+    if _is_open(request, asked) and (plain is None or job.layout.pp > 1 or not _fits(plain)):
+        chosen = _chosen_layout(job, request, asked, found)
+        if chosen is not None:
+            return chosen
+    if plain is None:
+        assert refused is not None
+        raise refused
+    found.items.extend(said.items)
+    return plain
+
+
+def _plain_job(job: Job, request: RequestFields, global_batch: float | None, found: Diagnostics) -> Job:
+    """The job as it is stated, with the batch of a device, fully sharded where it does not fit otherwise."""
+    batch_size, layout = _stated_batch(job.layout, request, global_batch, found)
+    job = replace(job, layout=layout)
     if batch_size is not None:
         return _sharded_if_needed(_batched(job, batch_size), request.layout.zero, found)
-    for candidate in _DEFAULT_BATCHES:
+    for candidate in _batches_of(job):
         trial = _sharded_if_needed(_batched(job, candidate), request.layout.zero, Diagnostics())
-        if _fits(trial) or candidate == _DEFAULT_BATCHES[-1]:
+        if _fits(trial):
             break
-    fits = ", the largest that fits up to 256" if _fits(trial) else ", the smallest"
+    fits = ", the largest that fits up to 256" if _fits(trial) else ", which does not fit either"
     found.assume("default-batch", f"Batch size not given: {candidate} per device{fits}.")
     return _sharded_if_needed(_batched(job, candidate), request.layout.zero, found)
 
 
-def _stated_batch(layout: Layout, request: RequestFields) -> float | None:
-    """Samples per device and forward pass as the request says, None where it does not.
+def _says_no_layout(request: RequestFields) -> bool:
+    return not request.layout.model_fields_set - _NOT_A_LAYOUT
+
+
+def _is_open(request: RequestFields, global_batch: float | None) -> bool:
+    """Whether a layout may be chosen: none is stated, or a global batch without how it is cut up."""
+    cut_up = request.batch_size is not None or "grad_accum" in request.layout.model_fields_set
+    return _says_no_layout(request) or (global_batch is not None and not cut_up)
+
+
+def _chosen_layout(
+    job: Job, request: RequestFields, global_batch: float | None, found: Diagnostics
+) -> Job | None:
+    """The job under the fastest usual layout that fits; None where none does.
+
+    Of a request without a word about the layout all of it is open; else how a global batch is cut up,
+    sharding and recomputation, as far as they are not stated.
+    """
+    stated = request.layout.model_fields_set
+    degrees = _says_no_layout(request)
+    said = Diagnostics()
+    if global_batch is None and request.batch_size is not None:
+        global_batch = request.batch_size * job.layout.dp
+    elif global_batch is None:
+        global_batch = float(usual_batch(job.workload, job.cluster.num_devices))
+        said.assume("default-batch", f"Global batch not given: {global_batch:,.0f} samples per step assumed.")
+    fixed = {_FIELD_OF.get(name, name): (getattr(job.layout, _FIELD_OF.get(name, name)),)
+             for name in stated - {"uneven"}}  # fmt: skip
+    if request.batch_size is not None:
+        fixed["micro_batch_size"] = (request.batch_size,)
+    choice = usual_layout(job, global_batch, fixed, degrees=degrees)
+    if choice is None:
+        return None
+    layout = choice.layout
+    words = layout_words(layout, job.workload, without=stated)
+    fastest = f"the fastest of {choice.fitting} tried that fit" if choice.fitting > 1 else "the one that fits"
+    what = "Layout not given" if degrees else "Not all of the layout given"
+    found.items.extend(said.items)
+    found.assume("default-layout", f"{what}: {words} assumed, {fastest} (`precision-time layout` tries all).")
+    precision = policy_under(job.precision, job.stack.profile, job.layout.zero_stage, layout.zero_stage)
+    if precision is not job.precision:
+        _held_weights(precision.name, job.stack, layout.zero_stage, found)
+    return replace(job, layout=layout, precision=precision)
+
+
+def _global_batch(job: Job, request: RequestFields, found: Diagnostics) -> float | None:
+    """Samples per step as given, or the nearest whole number of samples to the tokens given.
 
     Raises:
-        LayoutError: If both batches are given and differ, or the global one does not divide.
+        ConfigError: Tokens of a model that takes none.
     """
-    batch_size, global_batch_size = request.batch_size, request.global_batch_size
+    tokens = request.global_batch_tokens
+    if tokens is None:
+        return request.global_batch_size
+    length = tokens_per_sample(job.workload)
+    if length is None:
+        raise ConfigError(
+            f"global_batch_tokens={tokens}: {job.workload.name} takes no tokens. To fix: global_batch_size=, "
+            "in samples."
+        )
+    shares = job.layout.dp * job.layout.num_micro_batches * int(request.batch_size or 1)
+    samples = nearest_multiple(shares, round(tokens / length)) if tokens >= shares * length else 0
+    samples = samples or max(round(tokens / length), 1)
+    if samples * length != tokens:
+        found.assume(
+            "default-batch",
+            f"{tokens:,} tokens per step read as {samples:,} samples of {length:g}: {samples * length:,.0f}.",
+        )
+    return float(samples)
+
+
+def tokens_per_sample(workload: Workload) -> float | None:
+    """Tokens of a sample; None of a model that takes none."""
+    return workload.units_per_sample if workload.throughput_unit == "tokens/s" else None
+
+
+def _stated_batch(
+    layout: Layout, request: RequestFields, global_batch_size: float | None, found: Diagnostics
+) -> tuple[float | None, Layout]:
+    """Samples per device and forward pass as the request says, None where it does not, and the layout.
+
+    Both batches together say how many micro batches are accumulated.
+
+    Raises:
+        LayoutError: If both batches are given and do not divide, or the global one does not.
+    """
+    batch_size = request.batch_size
     shares = layout.dp * layout.num_micro_batches
     if global_batch_size is None:
-        return batch_size
+        return batch_size, layout
     if batch_size is not None:
         if batch_size * shares == global_batch_size:
-            return batch_size
+            return batch_size, layout
         steps = global_batch_size / (batch_size * layout.dp)
-        accumulated = f", or grad_accum={steps:g}" if steps >= 1 and steps == int(steps) else ""
+        whole = steps >= 1 and steps == int(steps)
+        if whole and "grad_accum" not in request.layout.model_fields_set:
+            found.assume(
+                "default-accumulation",
+                f"{steps:g} micro batches accumulated (--grad-accum {steps:g}): {global_batch_size:g} "
+                f"samples per step are {batch_size:g} x {layout.dp} replicas x {steps:g}.",
+            )
+            return batch_size, replace(layout, num_micro_batches=int(steps))
+        accumulated = f", or grad_accum={steps:g}" if whole else ""
         raise LayoutError(
             f"batch_size({batch_size:g}) * dp({layout.dp}) * grad_accum({layout.num_micro_batches}) = "
             f"{batch_size * shares:g}, but global_batch_size={global_batch_size:g}. To fix: give only one of "
@@ -454,7 +642,7 @@ def _stated_batch(layout: Layout, request: RequestFields) -> float | None:
             f"grad_accum({layout.num_micro_batches}) = {shares}. To fix: use "
             f"{max(global_batch_size // shares, 1) * shares:g}."
         )
-    return global_batch_size / shares
+    return global_batch_size / shares, layout
 
 
 def _sharded_if_needed(job: Job, zero: int | None, found: Diagnostics) -> Job:
@@ -472,8 +660,21 @@ def _sharded_if_needed(job: Job, zero: int | None, found: Diagnostics) -> Job:
     return replace(job, layout=replace(job.layout, zero_stage=stage), precision=precision)
 
 
-def _batched(job: Job, micro_batch_size: float) -> Job:
-    return replace(job, layout=replace(job.layout, micro_batch_size=float(micro_batch_size)))
+def _batches_of(job: Job) -> tuple[int, ...]:
+    """Batches to try, which the answers to one prompt fill."""
+    method = job.workload.method
+    if method is None or method.generation is None:
+        return _DEFAULT_BATCHES
+    ranks = job.layout.dp * job.layout.num_micro_batches
+    whole = method.generation.answers_per_prompt
+    fitting = tuple(batch for batch in _DEFAULT_BATCHES if batch * ranks % whole == 0)
+    return fitting or (whole,)
+
+
+def _batched(job: Job, batch_size: float) -> Job:
+    """The job with so many samples per device, each of one row or more."""
+    rows = float(batch_size) * job.workload.rows_per_sample
+    return replace(job, layout=replace(job.layout, micro_batch_size=rows))
 
 
 def _fits(job: Job) -> bool:
@@ -482,7 +683,17 @@ def _fits(job: Job) -> bool:
 
 
 def _report_length(request: RequestFields, workload: Workload, found: Diagnostics) -> None:
-    if request.steps is not None:
+    """What was assumed of the length of the run.
+
+    Raises:
+        ConfigError: Tokens of a model that takes none.
+    """
+    if request.tokens is not None and tokens_per_sample(workload) is None:
+        raise ConfigError(
+            f"tokens={request.tokens}: {workload.name} takes no tokens. To fix: steps=, or epochs= and "
+            "samples=."
+        )
+    if request.steps is not None or request.tokens is not None:
         return
     known = request.samples or workload.dataset_samples
     if request.samples is None and known:

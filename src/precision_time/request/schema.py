@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, model_validator
 from pydantic.fields import FieldInfo
@@ -18,11 +18,13 @@ from ..cost.job import TimingScope
 from ..errors import ConfigError, nearest_names
 from ..hardware.device import Cluster
 from ..hardware.inventory import ClusterResources
+from ..hardware.words import with_cluster_words
 from ..parallel.layout import ContextMethod, Offload, PipelineSchedule
 from .fields import (
     NUMBER,
     WORD,
     BatchSize,
+    BatchTokens,
     Count,
     ListText,
     LongCount,
@@ -44,12 +46,20 @@ ALIASES: Mapping[str, str] = {
     "input": "inputs",
     "global_batch": "global_batch_size",
     "dataset_samples": "samples",
+    "model_config": "sizes",
     "timing_scope": "scope",
     "system": "node_type",
     "zero_stage": "zero",
     "num_micro_batches": "grad_accum",
+    "num_samples": "samples",
+    "num_epochs": "epochs",
+    "max_steps": "steps",
+    "train_tokens": "tokens",
 }
 """Names of the same quantities in answers and in measurement tables."""
+RUN_LENGTHS = ("steps", "epochs", "tokens")
+GLOBAL_BATCHES = ("global_batch_size", "global_batch_tokens")
+"""Fields of which a request has one at most."""
 STEP_TIME_S, SAMPLES_PER_S = "step_time_s", "samples_per_s"
 ANCHOR_TIMES = (STEP_TIME_S, SAMPLES_PER_S)
 """What an anchor says that was measured: seconds per step, or samples per second over all devices."""
@@ -221,13 +231,16 @@ class RequestFields(BaseModel):
     device: Annotated[
         str | None,
         Option(
-            help="Device name (`precision-time devices`).",
+            help="Device name (`precision-time devices`), with a count (8xA100, 2x8xH100), or a host "
+            "(p5.48xlarge, 4xdgx-h100).",
             flags=("-d",),
             complete="device",
             default="A100-SXM4-80GB",
         ),
     ] = None
-    gpus: Annotated[Count, Option(help="Devices in all.", flags=("-g",))] = 1
+    gpus: Annotated[
+        Count, Option(help="Devices in all.", flags=("-g",), default="1, or as many as --nodes hold")
+    ] = 1
     nodes: Annotated[
         Count | None, Option(help="Hosts the devices are spread over.", default="as few as hold them")
     ] = None
@@ -241,7 +254,18 @@ class RequestFields(BaseModel):
     ] = None
     inter_node: Annotated[
         str | None,
-        Option(help="Network between hosts: ib-hdr-200g x8, ethernet-50g ...", default="--node-type"),
+        Option(
+            help="Network between hosts by its adapters: ib-hdr-200g x8, ethernet-50g ...",
+            default="--network",
+        ),
+    ] = None
+    network: Annotated[
+        str | None,
+        Option(
+            help="Network between hosts, in Gbit/s of a host: 100g-tcp, 400g-ib, efa-400g, roce-100g, "
+            "tcpx-800g, 8x400g-ib ...",
+            default="--node-type",
+        ),
     ] = None
     precision: Annotated[
         str | None,
@@ -263,9 +287,39 @@ class RequestFields(BaseModel):
     global_batch_size: Annotated[
         BatchSize | None, Option(help="Samples per optimizer step over all devices.", default="--batch-size")
     ] = None
-    seq_len: Annotated[Count | None, Option(help="Tokens per sample.", default="the model's")] = None
+    global_batch_tokens: Annotated[
+        BatchTokens | None,
+        Option(help="The same in tokens, such as 4M (2^22): the nearest whole number of samples."),
+    ] = None
+    seq_len: Annotated[Count | None, Option(help="Tokens per sample; 8k is 8192.", default="the model's")] = (
+        None
+    )
     image_size: Annotated[
         Count | None, Option(help="Side of the images [pixels].", default="the model's")
+    ] = None
+    frames: Annotated[Count | None, Option(help="Frames of a video.", default="the model's")] = None
+    audio_seconds: Annotated[
+        PositiveNumber | None, Option(help="Audio per sample [s].", default="the model's")
+    ] = None
+    mean_seq_len: Annotated[
+        PositiveNumber | None,
+        Option(help="Mean tokens of a sample, where samples are shorter than --seq-len.", default="--seq-len"),
+    ] = None
+    packing: Annotated[
+        bool | None,
+        Option(
+            help="Samples share a row of --seq-len tokens; without, they are padded to the longest of a batch.",
+            default="no",
+        ),
+    ] = None
+    padding_share: Annotated[
+        float | None,
+        NUMBER,
+        Field(ge=0.0, lt=1.0, allow_inf_nan=False),
+        Option(
+            help="Share of a batch's tokens that is padding, 0 to 1.",
+            default="by --mean-seq-len and the batch",
+        ),
     ] = None
     sizes: Annotated[
         dict[str, Any],
@@ -278,15 +332,56 @@ class RequestFields(BaseModel):
     task: Annotated[
         str, Option(help="What is trained where a model serves several tasks: squad-finetune, lora ...")
     ] = ""
+    adapter: Annotated[
+        Literal["lora", "qlora", "dora", "qdora"] | None,
+        WORD,
+        Option(help="Train low-rank factors beside a frozen base; qlora and qdora hold it in four bits."),
+    ] = None
+    lora_rank: Annotated[Count | None, Option(help="Rank of the factors.", default="8")] = None
+    lora_targets: Annotated[
+        ListText | None,
+        Option(
+            help="Linear layers with factors: q,k,v,o,gate,up,down, all-linear, or names such as q_proj.",
+            metavar="NAME,...",
+            default="q,v",
+        ),
+    ] = None
+    freeze: Annotated[
+        ListText | None,
+        Option(
+            help="Parts that are not trained: backbone, embeddings, encoder, layers:N (the first N), or "
+            "modules of your model with *.",
+            metavar="PART,...",
+        ),
+    ] = None
+    method: Annotated[
+        Literal["sft", "dpo", "reward", "distill", "grpo", "ppo"] | None,
+        WORD,
+        Option(help="Training method: what runs beside the update.", default="sft"),
+    ] = None
+    reference: Annotated[
+        str | None,
+        Option(help="Reference model of dpo, grpo and ppo.", complete="model", default="the model itself"),
+    ] = None
+    teacher: Annotated[str | None, Option(help="Teacher of distill.", complete="model")] = None
+    generate_tokens: Annotated[
+        Count | None,
+        Option(help="Tokens of an answer in grpo and ppo; --seq-len holds prompt and answer.", default="256"),
+    ] = None
+    group_size: Annotated[Count | None, Option(help="Answers per prompt in grpo.", default="8")] = None
     dataset: Annotated[
         str | None,
         Option(help="imagenet, squad1.1, coco2017 ...", default="the model's usual one", complete="dataset"),
     ] = None
     samples: Annotated[
-        LongCount | None, Option(help="Training samples per epoch.", default="those of --dataset")
+        LongCount | None,
+        Option(help="Training samples per epoch, such as 1.28M.", default="those of --dataset"),
     ] = None
     epochs: Annotated[PositiveNumber | None, Option(help="Length of the run in epochs.", default="1")] = None
     steps: Annotated[LongCount | None, Option(help="Length of the run in steps.", default="--epochs")] = None
+    tokens: Annotated[
+        LongCount | None, Option(help="Length of the run in tokens, such as 300B.", default="--epochs")
+    ] = None
     optimizer: Annotated[str | None, Option(help="sgd, adamw, lamb ...", default="the model's usual one")] = (
         None
     )
@@ -419,12 +514,28 @@ class RequestFields(BaseModel):
         if not isinstance(given, Mapping):
             return given
         flat = {ALIASES.get(name, name): value for name, value in given.items() if value is not None}
+        flat = with_cluster_words(flat)
         layout = flat.pop("layout", None)
         if layout is None or isinstance(layout, Mapping):
             inner = {name: value for name, value in (layout or {}).items() if value is not None}
             outer = {name: flat.pop(name) for name in tuple(flat) if name in LayoutOptions.model_fields}
             layout = {**inner, **outer}
         return {**flat, "layout": layout}
+
+    @model_validator(mode="after")
+    def _agreeing(self) -> Self:
+        """Of fields that say the same in other words, only one is given.
+
+        Raises:
+            ConfigError: If two are.
+        """
+        for names, what in ((RUN_LENGTHS, "how long the run is"), (GLOBAL_BATCHES, "the global batch")):
+            given = [
+                f"{name}={getattr(self, name):.15g}" for name in names if getattr(self, name) is not None
+            ]
+            if len(given) > 1:
+                raise ConfigError(f"{' and '.join(given)} both say {what}. To fix: give only one of them.")
+        return self
 
 
 def request_fields() -> Iterator[tuple[str, FieldInfo]]:

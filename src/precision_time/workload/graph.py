@@ -163,9 +163,27 @@ class OpGraph:
         return sum(node.flops for node in self.nodes)
 
     @property
+    def training_flops(self) -> float:
+        """Useful FLOPs of a step per sample: forward, and twice that backward where all weights are trained.
+
+        With frozen products only what is computed counts: no gradient by a frozen weight, none by the input
+        below the lowest trained weight.
+        """
+        products = [node for node in self.nodes if node.flops and node.scales_with_batch]
+        if all(node.weight_grad for node in products if node.weight_elems):
+            return 3.0 * self.forward_flops
+        return sum(node.flops * (1.0 + _gradients(node)) for node in products)
+
+    @property
     def saved_elems(self) -> float:
         """Activation elements kept for the backward pass, per sample."""
         return sum(node.saved_elems * node.repeat for node in self.nodes if node.scales_with_batch)
+
+
+def _gradients(node: Node) -> float:
+    """Products of the backward pass relative to the forward one: by each operand that needs its gradient."""
+    by_other = node.weight_grad if node.weight_elems else node.input_grad
+    return float(node.input_grad) + float(by_other)
 
 
 _NODE_DEFAULTS: dict[str, Any] = {

@@ -25,6 +25,7 @@ from .families.tables import (
     find_entry,
     model_table,
     normalize,
+    model_table_names,
     preset,
     preset_of,
     task_rule,
@@ -34,6 +35,8 @@ from .families.tables import (
 )
 from .graph import OpGraph
 from .hf_config import entry_of_config, is_config_source
+from .spellings import by_spelling, respelled, squashed
+from .tuning import Adapter, target_roles, with_adapter
 from .workload import Workload
 
 if TYPE_CHECKING:
@@ -47,8 +50,10 @@ _SELF_DESCRIBING = (
 _LENGTHS = frozenset({"seq_len", "image_size"})
 """Sizes with an argument of their own: where a model has none, the answer says that they were left out."""
 _FILE_SUFFIXES = (".json", ".onnx", ".pt2", ".py")
-_ADAPTED = re.compile(r"(?P<base>.+)-(?P<kind>q?lora)")
-_WITH_ADAPTERS = frozenset({"decoder", "vision-language"})
+_ADAPTED = re.compile(r"(?P<base>.+)-(?P<kind>q?lora|q?dora)")
+_BY_TASK = frozenset({"decoder", "vision-language"})
+"""Builders of models whose task may say that adapters are trained."""
+_ADAPTER_SIZES: Mapping[str, str] = {"lora_rank": "int", "lora_targets": "tuple", "qlora": "bool"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,6 +79,7 @@ def load_workload(
     dataset: str | None = None,
     optimizer: str | None = None,
     strict: bool = False,
+    adapter: Adapter | None = None,
 ) -> Workload:
     """The workload of a known model.
 
@@ -90,6 +96,7 @@ def load_workload(
         optimizer: Optimizer name; the model's default if not given.
         strict: Refuse `sizes` that the model does not have, as of a user's request; rows of measurement files
             carry sizes that describe the run only, and leave it off.
+        adapter: Adapters that are trained beside a frozen base; as sizes and task say if not given.
 
     Raises:
         UnknownNameError: If no table holds the name and `sizes` do not describe a decoder.
@@ -99,7 +106,7 @@ def load_workload(
     """
     if is_config_source(model):
         stated = _stated(dict(sizes or {}), seq_len, image_size)
-        return _from_entry(entry_of_config(model), stated, _Training(task, dataset, optimizer, strict))
+        return _from_entry(entry_of_config(model), stated, _Training(task, dataset, optimizer, strict, adapter))
     try:
         key = json.dumps(dict(sizes), sort_keys=True) if sizes else ""
     except (TypeError, ValueError) as error:
@@ -107,7 +114,7 @@ def load_workload(
             f"sizes={shown(sizes)} is not possible. The rule: a mapping of names to numbers. To fix: correct "
             "it."
         ) from error
-    return _load(model, seq_len, image_size, key, _Training(task, dataset, optimizer, strict))
+    return _load(model, seq_len, image_size, key, _Training(task, dataset, optimizer, strict, adapter))
 
 
 def check_named_in_data(model: Any) -> None:
@@ -134,6 +141,7 @@ class _Training(NamedTuple):
     dataset: str | None
     optimizer: str | None
     strict: bool
+    adapter: Adapter | None
 
 
 @lru_cache(maxsize=4096)
@@ -143,8 +151,8 @@ def _load(
     sizes = _stated(json.loads(sizes_json) if sizes_json else {}, seq_len, image_size)
     entry = _find_entry(model, sizes)
     if entry is None:
-        entry, named_task = _adapted(model, sizes)
-        training = training._replace(task=training.task or named_task)
+        entry, kind = _adapted(model, sizes)
+        training = training._replace(task=training.task or (f"finetune-{kind}" if kind else ""))
     if entry is not None:
         return _from_entry(entry, sizes, training)
     return _from_zoo(model, sizes, training)
@@ -183,12 +191,39 @@ def _find_entry(model: str, sizes: Mapping[str, Any]) -> ModelEntry | None:
 
 
 def _adapted(model: str, sizes: Mapping[str, Any]) -> tuple[ModelEntry | None, str]:
-    """A decoder whose name says that only adapters are trained (`llama3-70b-qlora`), and that task."""
+    """A model whose name says that only adapters are trained (`llama3-70b-qlora`), and which."""
     found = _ADAPTED.fullmatch(canonical_name(model))
     entry = _find_entry(found["base"], sizes) if found else None
-    if found is None or entry is None or entry.builder not in _WITH_ADAPTERS:
+    if found is None or entry is None:
         return None, ""
-    return replace(entry, name=found[0]), f"finetune-{found['kind']}"
+    return replace(entry, name=found[0]), found["kind"]
+
+
+def adapter_in_name(model: str) -> str:
+    """The adapters that a model's name says (`llama3-70b-qlora`: qlora); empty where none, or a model has it."""
+    name = canonical_name(model)
+    found = _ADAPTED.fullmatch(name)
+    return found["kind"] if found and find_entry(name) is None and not _zoo_name(name) else ""
+
+
+def _adapter_of(
+    entry: ModelEntry, sizes: Mapping[str, Any], training: _Training
+) -> tuple[Adapter | None, str]:
+    """Adapters as the caller states, else as sizes and task say, and in words what was assumed."""
+    if training.adapter is not None:
+        return training.adapter, ""
+    stated = {name: value for name, value in {**entry.sizes, **sizes}.items() if name in _ADAPTER_SIZES}
+    suffix = _ADAPTED.fullmatch(entry.name)
+    by_task = (training.task, "qlora" if stated.get("qlora") else None)
+    rule = task_rule("adapters", *by_task) if entry.builder in _BY_TASK or suffix else {}
+    if not rule and not stated.get("lora_rank"):
+        return None, ""
+    kind = suffix["kind"] if suffix else "qlora" if rule.get("qlora") or stated.get("qlora") else "lora"
+    if stated.get("lora_rank"):
+        targets = target_roles(stated.get("lora_targets", ("q", "v")))
+        return Adapter(kind=kind, rank=int(stated["lora_rank"]), targets=targets), ""
+    said = f"frozen base with adapters of rank {rule['lora_rank']} ({rule['source']})"
+    return Adapter(kind=kind, rank=rule["lora_rank"], targets=tuple(rule["lora_targets"])), said
 
 
 def _from_sizes(model: str, name: str, sizes: Mapping[str, Any]) -> ModelEntry | None:
@@ -203,9 +238,32 @@ def _from_sizes(model: str, name: str, sizes: Mapping[str, Any]) -> ModelEntry |
 
 
 def canonical_name(model: str) -> str:
-    """The normalized name under which a table or the zoo holds `model`, aliases followed."""
+    """The normalized name under which a table or the zoo holds `model`, aliases and spellings followed."""
     name = normalize(model)
-    return normalize(alias_table().get(name, name))
+    usual = normalize(alias_table().get(name, name))
+    if usual != name or _is_known(name):
+        return usual
+    return _respelled(name) or name
+
+
+def _is_known(name: str) -> bool:
+    """Whether a normalized name needs no other spelling."""
+    if find_entry(name) is not None or any(pattern.fullmatch(name) for pattern, _ in _SELF_DESCRIBING):
+        return True
+    return name in unsupported_table() or _zoo_name(name) is not None
+
+
+@lru_cache(maxsize=4096)
+def _respelled(name: str) -> str | None:
+    return respelled(name, lambda spelling: _spellings().get(squashed(spelling)))
+
+
+@cache
+def _spellings() -> Mapping[str, str]:
+    """Every known model by the spelling of its names without separators."""
+    exact = [(name, name) for name in (*model_table_names(), *_zoo_names())]
+    aliases = ((name, normalize(meant)) for name, meant in alias_table().items())
+    return {**by_spelling(aliases), **by_spelling(exact)}
 
 
 def _generic_decoder(model: str, arch: str, sizes: Mapping[str, Any]) -> ModelEntry:
@@ -221,12 +279,14 @@ def _generic_decoder(model: str, arch: str, sizes: Mapping[str, Any]) -> ModelEn
 
 
 def _from_entry(entry: ModelEntry, sizes: Mapping[str, Any], training: _Training) -> Workload:
-    task, dataset, optimizer, strict = training
+    task, dataset, optimizer, strict, _ = training
     builder = family_builder(entry.builder)
     if strict:
         _check_names(entry.name, sizes, _entry_sizes(entry, sizes))
     rules = task_rule(entry.builder, task, dataset)
-    chosen, assumptions = choose_sizes(entry, builder, sizes, task=task, rules=rules)
+    adapter, said = _adapter_of(entry, sizes, training)
+    bare = {name: value for name, value in entry.sizes.items() if name not in _ADAPTER_SIZES}
+    chosen, assumptions = choose_sizes(replace(entry, sizes=bare), builder, sizes, rules=rules)
     try:
         config = builder.config_type(**chosen)
     except TypeError as error:
@@ -235,14 +295,17 @@ def _from_entry(entry: ModelEntry, sizes: Mapping[str, Any], training: _Training
             "needed. To fix: pass them in sizes."
         ) from error
     graph = _build(entry.builder, entry.name, config)
-    facts = entry.facts
+    family, facts = family_of(entry, chosen), entry.facts
+    if adapter is not None:
+        graph = with_adapter(graph, adapter, train_heads=family != "diffusion")
+        assumptions += [said] * bool(said)
     units = float(chosen.get(facts.get("units", "seq_len"), graph.seq_len or 1))
     unit = facts.get("throughput_unit", "tokens/s")
     data = dataset or facts.get("dataset", "")
     return Workload(
         name=entry.name,
         graph=graph,
-        family=family_of(entry, chosen),
+        family=family,
         task=task or facts.get("task", "lm-pretrain"),
         optimizer=optimizer or rules.get("optimizer") or facts.get("optimizer", "adamw"),
         sample_unit=facts.get("sample_unit", "sequence"),
@@ -294,7 +357,7 @@ def _check_names(model: str, sizes: Mapping[str, Any], known: Mapping[str, str])
 def _entry_sizes(entry: ModelEntry, sizes: Mapping[str, Any]) -> Mapping[str, str]:
     """Sizes that an entry has, with their types."""
     target = {"params": "int"} if "target_params" in entry.facts and "params" in sizes else {}
-    return {**family_builder(entry.builder).size_names, **target}
+    return {**family_builder(entry.builder).size_names, **_ADAPTER_SIZES, **target}
 
 
 def sizes_that_apply(model: str, sizes: Mapping[str, Any]) -> dict[str, Any]:
@@ -307,7 +370,7 @@ def sizes_that_apply(model: str, sizes: Mapping[str, Any]) -> dict[str, Any]:
 def _from_zoo(model: str, sizes: Mapping[str, Any], training: _Training) -> Workload:
     from .zoo import load_zoo_graph, zoo_index
 
-    task, dataset, optimizer, strict = training
+    task, dataset, optimizer, strict, adapter = training
     usual = canonical_name(model)
     variant = variant_of(usual, {**sizes, "task": task, "dataset": dataset or ""})
     name = variant if variant in zoo_index() else _zoo_name(usual)
@@ -332,6 +395,8 @@ def _from_zoo(model: str, sizes: Mapping[str, Any], training: _Training) -> Work
     ]
     wanted = sizes.get("image_size") if entry.image_size is not None else None
     graph = load_zoo_graph(name, image_size=wanted if isinstance(wanted, int) else None)
+    if adapter is not None:
+        graph = with_adapter(graph, adapter, train_heads=entry.family != "diffusion")
     data = dataset or entry.dataset
     return Workload(
         name=name,

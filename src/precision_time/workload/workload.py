@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .graph import OpGraph
+from .method import Method
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,7 +29,20 @@ class Workload:
     dataset: str = ""
     dataset_samples: int | None = None
     """Samples per epoch; None where it is unknown."""
+    largest: OpGraph | None = None
+    """Where samples differ in length, the graph of the longest, for which memory must do."""
+    samples_per_row: float = 1.0
+    """Samples of the dataset that share a row of the batch (packing)."""
+    real_share: float = 1.0
+    """Share of the tokens of a batch that is no padding."""
+    method: Method | None = None
+    """What runs beside the update; None for plain training."""
     assumptions: tuple[str, ...] = ()
     """What was assumed about the model because the caller left it open, in words."""
     warnings: tuple[str, ...] = ()
     """What of the model could not be seen, in words."""
+
+    @property
+    def rows_per_sample(self) -> int:
+        """Sequences that one sample of the batch is: two where answers are compared."""
+        return self.method.rows_per_sample if self.method is not None else 1

@@ -137,7 +137,7 @@ def link_params(link: Link, num_devices: Number = 8.0) -> LinkParams:
 
     Assumes: the kind says enough; cluster-specific tuning and congestion are not known.
     """
-    kind = link_kind(link.name)
+    kind = link_kind(link.kind or link.name)
     found = constants("collectives")["kinds"][kind]
     return LinkParams(
         bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * fabric_share(kind, num_devices),

@@ -28,6 +28,7 @@ from .states import (
 )
 
 _COMPILERS = frozenset({"inductor", "xla", "torchscript"})
+_FULLY_SHARDED = 3
 _NARROW_BYTES = 2.0
 """Bytes of the 16-bit logits that the frameworks count with."""
 
@@ -48,12 +49,20 @@ def memory_of(group: JobGroup) -> dict[str, Number]:
     Returns:
         `parameters`, `expert_parameters`, `cast_weights`, `gradients`, `gradient_buckets`,
         `master_weights`, `optimizer_states`, `gathered`, `activations`, `logits`, `temporary`,
-        `fragmentation`, `framework`, in bytes; those that grow with the batch of shape (C,).
+        `fragmentation`, `framework`, in bytes; those that grow with the batch of shape (C,). A training method
+        adds `other_models` and `generation`.
 
     Assumes: layers are equal; of the stages in the middle the one with most layers, nearest to the first,
     is the fullest.
     Accuracy: scripts/memory_accuracy.py.
     """
+    if group.workload.method is None:
+        return _fullest_of(group)
+    return with_method_memory(_fullest_of(group), group)
+
+
+def _fullest_of(group: JobGroup) -> dict[str, Number]:
+    """Named bytes of the model that is trained, on the fullest device."""
     components, layout = _components(group), group.layout
     stages = _fullest_stages(components.num_layers, layout.pp, layout.stage_layers)
     found = [_stage_terms(stage, components, group) for stage in stages]
@@ -67,6 +76,30 @@ def memory_of(group: JobGroup) -> dict[str, Number]:
         name: np.choose(fullest, [np.broadcast_to(terms[name], (len(group),)) for terms in found])
         for name in found[0]
     }
+
+
+def with_method_memory(found: dict[str, Number], group: JobGroup) -> dict[str, Number]:
+    """The terms of a step with what its training method holds: other models, and answers while they are written."""
+    method, layout, policy = group.workload.method, group.layout, group.precision
+    if method is None:
+        return found
+    framework = framework_memory(group.stack)
+    others: Number = 0.0
+    for graph in method.held:
+        components = model_components(graph, policy, fused_attention=True, compiled=False)
+        layers = components.num_layers / layout.pp
+        local = local_elements(components, layout, layers, first=True, last=True)
+        others += sum(state_terms(local, layout, policy, framework, group.workload.optimizer).values())
+    found = {**found, "other_models": others}
+    generation = method.generation
+    if generation is None:
+        return found
+    rows = group.micro_batch_size * layout.num_micro_batches
+    cache = rows * generation.cache_elems * policy.activation.num_bytes / layout.tp
+    whole = group.workload.graph.params * policy.activation.num_bytes / layout.tp
+    gathered = whole * (1.0 - 1.0 / layout.shard_ranks) if layout.zero_stage == _FULLY_SHARDED else 0.0
+    free = sum((found[name] for name in ("activations", "logits", "temporary", "fragmentation")), 0.0)
+    return {**found, "generation": np.maximum(cache + gathered - free, 0.0)}
 
 
 def memory_by_stage(group: JobGroup) -> tuple[dict[str, Number], ...]:
@@ -84,7 +117,7 @@ def total_bytes(terms: Mapping[str, Number]) -> Number:
 def _components(group: JobGroup) -> ModelComponents:
     stack = group.stack
     return model_components(
-        group.workload.graph,
+        group.workload.largest or group.workload.graph,
         group.precision,
         fused_attention=stack.fused_attention,
         compiled=stack.compiler in _COMPILERS,

@@ -4,21 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...errors import ConfigError
 from ..builder import GraphBuilder, Tensor
 from ..graph import OpGraph
-from .layers import (
-    ADAPTER_TARGETS,
-    FULL_TRAINING,
-    Adapter,
-    ExpertSizes,
-    divides,
-    mlp,
-    moe,
-    norm,
-    project,
-    rotary,
-)
+from .layers import ExpertSizes, divides, mlp, moe, norm, rotary
 
 TOKEN_BYTES = 16.0
 """Two int64 per token: input ids and labels."""
@@ -44,7 +32,8 @@ class DecoderConfig:
     norm: str = "layer"
     norm_bias: bool = True
     positions: str = "learned"
-    """learned, rotary, alibi or none."""
+    """learned, rotary, alibi, none, or relative: a projection of the distances, compared with the queries
+    (Dai et al. 2019; Gopher)."""
     max_positions: int = 0
     """Rows of the learned position table; 0: seq_len."""
     rotary_share: float = 1.0
@@ -89,19 +78,8 @@ class DecoderConfig:
     value_dim: int = 128
     mtp_layers: int = 0
     """Extra layers predicting further tokens (DeepSeek-V3)."""
-    lora_rank: int = 0
-    """Rank of trained factors next to a frozen base; 0: everything is trained."""
-    lora_targets: tuple[str, ...] = ("q", "v")
-    qlora: bool = False
-    """The frozen base is held in four bits (QLoRA)."""
 
     def __post_init__(self) -> None:
-        unknown = sorted(set(self.lora_targets) - set(ADAPTER_TARGETS))
-        if self.lora_rank and unknown:
-            raise ConfigError(
-                f"lora_targets={unknown[0]!r} is not a projection. The rule: targets are among "
-                f"{', '.join(ADAPTER_TARGETS)}. To fix: name some of these."
-            )
         if not self.head_dim:
             divides("heads", self.heads, "hidden", self.hidden)
         if self.kv_heads:
@@ -111,11 +89,6 @@ class DecoderConfig:
     def size_of_head(self) -> int:
         """Width of one head."""
         return self.head_dim or self.hidden // self.heads
-
-    @property
-    def adapter(self) -> Adapter:
-        """What is trained."""
-        return Adapter(rank=self.lora_rank, targets=self.lora_targets) if self.lora_rank else FULL_TRAINING
 
     def layer_groups(self) -> list[tuple[int, bool, bool]]:
         """(how many, has experts, sees a window only) of the layers that are identical."""
@@ -131,19 +104,18 @@ class DecoderConfig:
 def build_decoder(name: str, config: DecoderConfig) -> OpGraph:
     """The graph of one forward pass with next-token loss over `seq_len` tokens per sample."""
     b = GraphBuilder(name)
-    with b.frozen(config.adapter.frozen_base), b.packed(config.qlora):
-        table = config.embed_width or config.hidden
-        x = b.embedding(config.seq_len, config.vocab, table)
-        if table != config.hidden:
-            x = b.linear(x, config.hidden, bias=False)
-        if config.positions == "learned":
-            rows = config.max_positions or config.seq_len
-            x = b.add(x, b.embedding(config.seq_len, rows, config.hidden))
-        if config.embedding_norm:
-            x = norm(b, x, config.norm, bias=config.norm_bias)
-        x = decoder_layers(b, b.dropout(x, config.dropout), config)
-        x = decoder_head(b, x, config)
-        _further_tokens(b, x, config)
+    table = config.embed_width or config.hidden
+    x = b.embedding(config.seq_len, config.vocab, table)
+    if table != config.hidden:
+        x = b.linear(x, config.hidden, bias=False)
+    if config.positions == "learned":
+        rows = config.max_positions or config.seq_len
+        x = b.add(x, b.embedding(config.seq_len, rows, config.hidden))
+    if config.embedding_norm:
+        x = norm(b, x, config.norm, bias=config.norm_bias)
+    x = decoder_layers(b, b.dropout(x, config.dropout), config)
+    x = decoder_head(b, x, config)
+    _further_tokens(b, x, config)
     return b.build(input_bytes=TOKEN_BYTES * config.seq_len, seq_len=config.seq_len)
 
 
@@ -207,7 +179,6 @@ def _feed_forward(b: GraphBuilder, x: Tensor, config: DecoderConfig, *, routed: 
             gated=config.gated,
             activation=config.activation,
             bias=config.mlp_bias,
-            adapter=config.adapter,
         )
     sizes = ExpertSizes(
         experts=config.experts,
@@ -234,6 +205,9 @@ def attention_block(b: GraphBuilder, x: Tensor, config: DecoderConfig, *, window
         query, key = (_head_norm(b, t, dim, config) for t in (query, key))
     if config.positions == "rotary":
         query, key = (rotary(b, t, t.width * config.rotary_share) for t in (query, key))
+    if config.positions == "relative":
+        out = _relative_attention(b, query, key, value, config)
+        return b.linear(out, x.width, bias=config.out_bias)
     out = b.attention(
         query,
         key,
@@ -243,22 +217,35 @@ def attention_block(b: GraphBuilder, x: Tensor, config: DecoderConfig, *, window
         causal=True,
         window=config.window if windowed else None,
     )
-    return project(b, out, {"o": x.width}, bias=config.out_bias, adapter=config.adapter)
+    return b.linear(out, x.width, bias=config.out_bias)
+
+
+def _relative_attention(
+    b: GraphBuilder, query: Tensor, key: Tensor, value: Tensor, config: DecoderConfig
+) -> Tensor:
+    """Attention written out, with a second product of the queries and the projected distances."""
+    rows, dim, heads = query.rows, config.size_of_head, config.heads
+    with b.once():
+        distances = b.linear(b.input(rows, config.hidden), heads * dim, bias=False)
+    sizes = {"m": rows, "n": rows, "k": dim, "count": heads}
+    content = b.bmm(b.elementwise("add", query, weight=heads * dim), key, **sizes)
+    place = b.bmm(b.elementwise("add", query, weight=heads * dim), distances, **sizes)
+    scores = b.add(content, b.move("constant_pad_nd", place))
+    weights = b.dropout(b.softmax(b.elementwise("masked_fill", scores)), config.dropout)
+    out = b.bmm(weights, value, m=rows, n=dim, k=rows, count=heads)
+    return b.reshape(out, rows, heads * dim)
 
 
 def _query_key_value(
     b: GraphBuilder, x: Tensor, config: DecoderConfig, kv_width: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     width = config.heads * config.size_of_head
-    parts = {"q": float(width), "k": kv_width, "v": kv_width}
+    parts = (float(width), kv_width, kv_width)
     if config.fused_qkv:
-        joined = project(b, x, parts, bias=config.qkv_bias, adapter=config.adapter)
-        query, key, value = (b.reshape(joined, x.rows, part) for part in parts.values())
+        joined = b.linear(x, sum(parts), bias=config.qkv_bias)
+        query, key, value = (b.reshape(joined, x.rows, part) for part in parts)
         return query, key, value
-    query, key, value = (
-        project(b, x, {part: size}, bias=config.qkv_bias, adapter=config.adapter)
-        for part, size in parts.items()
-    )
+    query, key, value = (b.linear(x, part, bias=config.qkv_bias) for part in parts)
     return query, key, value
 
 
@@ -272,16 +259,15 @@ def _latent_attention(b: GraphBuilder, x: Tensor, config: DecoderConfig) -> Tens
     """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1)."""
     heads, head_dim = config.heads, config.nope_dim + config.rope_dim
     narrow = b.rms_norm(b.linear(x, config.q_lora_rank, bias=False)) if config.q_lora_rank else x
-    query = project(b, narrow, {"q": heads * head_dim}, bias=False, adapter=config.adapter)
+    query = b.linear(narrow, heads * head_dim, bias=False)
     query = rotary(b, query, heads * config.rope_dim)
     latent = b.linear(x, config.kv_lora_rank + config.rope_dim, bias=False)
     shared_key = rotary(b, b.reshape(latent, x.rows, config.rope_dim), config.rope_dim)
     compressed = b.rms_norm(b.reshape(latent, x.rows, config.kv_lora_rank))
-    parts = {"k": float(heads * config.nope_dim), "v": float(heads * config.value_dim)}
-    both = project(b, compressed, parts, bias=False, adapter=config.adapter)
+    both = b.linear(compressed, heads * (config.nope_dim + config.value_dim), bias=False)
     key = b.move("cat", b.reshape(both, x.rows, heads * config.nope_dim), shared_key, width=heads * head_dim)
     value = b.reshape(both, x.rows, heads * config.value_dim)
     out = b.attention(
         query, key, value, heads=heads, head_dim=head_dim, value_dim=config.value_dim, causal=True
     )
-    return project(b, out, {"o": x.width}, bias=False, adapter=config.adapter)
+    return b.linear(out, x.width, bias=False)

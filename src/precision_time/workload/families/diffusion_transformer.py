@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...errors import ConfigError
 from ..builder import GraphBuilder, Tensor
 from ..graph import OpGraph
 from .layers import activate, divides, rotary
@@ -23,6 +24,12 @@ class DiffusionTransformerConfig:
     """Latent tokens per image or video, where no image size is given."""
     image_size: int = 0
     """Side of the image [pixels]; 16 x 16 of them make a token."""
+    frames: int = 0
+    """Frames of a video; 0: as many as `seq_len` holds."""
+    frame_tokens: int = 0
+    """Tokens of one latent frame where no image size is given; 0: no video model."""
+    frames_per_latent: int = 4
+    """Frames that the autoencoder joins, after the first (Wan 2.1, arXiv 2503.20314, section 4.1)."""
     text_len: int = 0
     text_width: int = 0
     latent_width: int
@@ -50,11 +57,19 @@ class DiffusionTransformerConfig:
 
     def __post_init__(self) -> None:
         divides("heads", self.heads, "hidden", self.hidden)
+        if self.frames and not self.frame_tokens:
+            raise ConfigError(
+                f"frames={self.frames} does not apply: the model draws single images. The rule: frames are of "
+                "video models. To fix: leave out frames."
+            )
 
     @property
     def tokens(self) -> int:
         """Latent tokens of one sample."""
-        return (self.image_size // PIXELS_PER_TOKEN) ** 2 if self.image_size else self.seq_len
+        image = (self.image_size // PIXELS_PER_TOKEN) ** 2
+        if self.frames:
+            return ((self.frames - 1) // self.frames_per_latent + 1) * (image or self.frame_tokens)
+        return image or self.seq_len
 
 
 def build_diffusion_transformer(name: str, config: DiffusionTransformerConfig) -> OpGraph:

@@ -46,6 +46,7 @@ class EncDecConfig:
     moe_every: int = 2
     audio: bool = False
     """The source are mel frames through two convolutions (Whisper)."""
+    mel_bands: int = MEL_BANDS
 
     def __post_init__(self) -> None:
         if not self.head_dim:
@@ -66,7 +67,7 @@ def build_encdec(name: str, config: EncDecConfig) -> OpGraph:
     x = _stack(b, target, config, config.decoder_layers, memory)
     b.cross_entropy(b.linear(x, config.vocab, bias=False, tied=config.tied, layer="head"))
     tokens = 8.0 * (2 * config.target_len + 2 * config.seq_len)
-    audio = 4.0 * MEL_BANDS * MEL_FRAMES + 16.0 * config.target_len
+    audio = 4.0 * config.mel_bands * MEL_FRAMES + 16.0 * config.target_len
     return b.build(input_bytes=audio if config.audio else tokens, seq_len=config.seq_len)
 
 
@@ -83,7 +84,7 @@ def _tokens(b: GraphBuilder, config: EncDecConfig, length: int, *, reuse: bool) 
 
 
 def _audio_source(b: GraphBuilder, config: EncDecConfig) -> Tensor:
-    mels = b.input(MEL_FRAMES, MEL_BANDS)
+    mels = b.input(MEL_FRAMES, config.mel_bands)
     x = b.elementwise("gelu", b.conv(mels, config.hidden, rows=MEL_FRAMES, kernel=3))
     x = b.elementwise("gelu", b.conv(x, config.hidden, rows=config.seq_len, kernel=3, stride=2))
     with b.frozen():

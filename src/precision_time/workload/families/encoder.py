@@ -1,4 +1,4 @@
-"""Encoder-only transformers: BERT, RoBERTa, DistilBERT, ALBERT, ELECTRA, and their heads."""
+"""Encoder-only transformers: BERT, RoBERTa, DistilBERT, ALBERT, ELECTRA, DeBERTa, ModernBERT, ESM, and their heads."""
 
 from __future__ import annotations
 
@@ -27,6 +27,20 @@ class EncoderConfig:
     embed_width: int = 0
     """Width of the embedding where it differs from hidden (ALBERT); 0: hidden."""
     max_positions: int = 512
+    """Rows of the position table; 0: no table (DeBERTa)."""
+    positions: str = "learned"
+    """learned (a table), rotary (ESM-2, ModernBERT)."""
+    distances: int = 0
+    """Rows of the table of distances that attention compares with (DeBERTa); 0: none."""
+    distance_projections: bool = False
+    gated: bool = False
+    bias: bool = True
+    fused_qkv: bool = False
+    embedding_norm: bool = True
+    window: int = 0
+    """Tokens that a query sees in sliding-window layers; 0: all."""
+    full_attention_every: int = 0
+    """One layer in so many sees all tokens in spite of `window` (ModernBERT); 0: none does."""
     token_types: int = 2
     """Rows of the segment table; 0: no segments (DistilBERT)."""
     shared_layers: bool = False
@@ -71,7 +85,25 @@ class EncoderConfig:
             activation=self.activation,
             pre_norm=self.pre_norm,
             dropout=self.dropout,
+            gated=self.gated,
+            bias=self.bias,
+            fused_qkv=self.fused_qkv,
+            rotary=self.positions == "rotary",
+            distances=self.distances,
+            distance_projections=self.distance_projections,
         )
+
+    @property
+    def layer_groups(self) -> list[tuple[int, LayerSizes, bool]]:
+        """(how many, sizes, weights counted before) of the layers that are identical."""
+        first = 1 if self.shared_layers else self.layers
+        full = first
+        if self.window:
+            full = -(-first // self.full_attention_every) if self.full_attention_every else 0
+        near = replace(self.layer, window=self.window)
+        groups = [(full, self.layer, False), (first - full, near, False)]
+        groups.append((self.layers - first, self.layer, True))
+        return [group for group in groups if group[0]]
 
     @property
     def masked(self) -> int:
@@ -98,17 +130,19 @@ def encoder_trunk(b: GraphBuilder, config: EncoderConfig, *, shared_tables: bool
         x = b.embedding(config.seq_len, config.vocab, width)
         if config.token_types:
             x = b.add(x, b.embedding(config.seq_len, config.token_types, width))
-        x = b.add(x, b.embedding(config.seq_len, config.max_positions, width))
-        x = b.dropout(b.norm(x), config.dropout)
+        if config.max_positions and config.positions == "learned":
+            x = b.add(x, b.embedding(config.seq_len, config.max_positions, width))
+        x = b.norm(x, bias=config.bias) if config.embedding_norm else x
+        x = b.dropout(x, config.dropout)
+        if config.distances:
+            with b.once():
+                b.norm(b.embedding(config.distances, config.distances, config.hidden))
     if width != config.hidden:
         x = b.linear(x, config.hidden)
-    first = 1 if config.shared_layers else config.layers
-    for repeat, reuse in ((first, False), (config.layers - first, True)):
-        if repeat == 0:
-            continue
+    for repeat, layer, reuse in config.layer_groups:
         with b.block(repeat), b.shared(reuse):
-            x = encoder_layer(b, b.carry(x), config.layer)
-    return b.norm(x) if config.pre_norm else x
+            x = encoder_layer(b, b.carry(x), layer)
+    return b.norm(x, bias=config.bias) if config.pre_norm else x
 
 
 def _heads(b: GraphBuilder, x: Tensor, config: EncoderConfig) -> None:
@@ -137,7 +171,7 @@ def _masked_tokens(b: GraphBuilder, x: Tensor, config: EncoderConfig) -> None:
     if config.masked < config.seq_len:
         x = b.gather("index", x, rows=config.masked)
     width = config.width_of_embedding
-    x = b.norm(activate(b, b.linear(x, width), config.activation))
+    x = b.norm(activate(b, b.linear(x, width, bias=config.bias), config.activation), bias=config.bias)
     b.cross_entropy(b.linear(x, config.vocab, tied=True, layer="head"))
 
 

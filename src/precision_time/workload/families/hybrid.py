@@ -1,4 +1,4 @@
-"""Hybrids of Mamba-2, attention and expert layers: Nemotron-H, Nemotron 3."""
+"""Hybrids of Mamba-2, attention and expert layers: Nemotron-H, Nemotron 3; Mamba-2 alone."""
 
 from __future__ import annotations
 
@@ -39,6 +39,8 @@ class HybridConfig:
     shared_ffn: int = 0
     latent: int = 0
     """Width the routed experts work on (LatentMoE); 0: hidden."""
+    tied: bool = False
+    """The head uses the embedding."""
     mtp_layers: int = 0
     """Further tokens predicted, each by one attention and one expert layer that share their weights."""
 
@@ -58,7 +60,7 @@ class HybridConfig:
             qkv_bias=False,
             out_bias=False,
             mlp_bias=False,
-            tied=False,
+            tied=self.tied,
         )
 
     @property

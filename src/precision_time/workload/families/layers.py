@@ -1,4 +1,4 @@
-"""Parts that several transformer families share: projections with adapters, rotary, MLPs, experts."""
+"""Parts that several transformer families share: rotary positions, norms, MLPs, experts."""
 
 from __future__ import annotations
 
@@ -8,54 +8,6 @@ from dataclasses import dataclass
 from ...errors import ConfigError
 from ..builder import GraphBuilder, Tensor
 from ..graph import OpClass
-
-ADAPTER_TARGETS = ("q", "k", "v", "o", "gate", "up", "down")
-"""Projections of a decoder layer that can carry low-rank factors, by the words used here."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Adapter:
-    """What is trained: everything (rank 0), or low-rank factors next to frozen projections.
-
-    Hu et al. 2021 (LoRA): y = Wx + (alpha/r)·B·A·x with A of shape r x in, B of shape out x r.
-    """
-
-    rank: int = 0
-    targets: tuple[str, ...] = ("q", "v")
-    """Projections that carry factors: some of `ADAPTER_TARGETS`."""
-
-    @property
-    def frozen_base(self) -> bool:
-        """The base weights are not trained."""
-        return self.rank > 0
-
-    def outputs(self, widths: dict[str, float]) -> list[float]:
-        """Output widths of the targeted parts of a (possibly fused) projection."""
-        return [width for name, width in widths.items() if name in self.targets]
-
-
-FULL_TRAINING = Adapter()
-
-
-def project(
-    b: GraphBuilder,
-    x: Tensor,
-    widths: dict[str, float],
-    *,
-    bias: bool,
-    adapter: Adapter = FULL_TRAINING,
-) -> Tensor:
-    """One (fused) projection of `x` onto the named widths, with its low-rank factors if it has any."""
-    y = b.linear(x, sum(widths.values()), bias=bias)
-    if not adapter.frozen_base:
-        return y
-    for width in adapter.outputs(widths):
-        with b.trained():
-            low = b.linear(x, adapter.rank, bias=False)
-            delta = b.linear(low, width, bias=False)
-        y = b.add(y, b.elementwise("mul", delta))
-    return y
-
 
 def rotary(b: GraphBuilder, x: Tensor, width: float) -> Tensor:
     """Rotary positions on `width` of the columns of `x`: rotate half, two products, a sum."""
@@ -90,16 +42,15 @@ def mlp(
     gated: bool,
     activation: str,
     bias: bool,
-    adapter: Adapter = FULL_TRAINING,
     dropout: bool = False,
 ) -> Tensor:
     """A feed-forward block; gated ones are act(W_gate x) * (W_up x)."""
     if gated:
-        gate = activate(b, project(b, x, {"gate": ffn}, bias=bias, adapter=adapter), activation)
-        inner = b.mul(gate, project(b, x, {"up": ffn}, bias=bias, adapter=adapter))
+        gate = activate(b, b.linear(x, ffn, bias=bias), activation)
+        inner = b.mul(gate, b.linear(x, ffn, bias=bias))
     else:
-        inner = activate(b, project(b, x, {"up": ffn}, bias=bias, adapter=adapter), activation)
-    return project(b, b.dropout(inner, dropout), {"down": x.width}, bias=bias, adapter=adapter)
+        inner = activate(b, b.linear(x, ffn, bias=bias), activation)
+    return b.linear(b.dropout(inner, dropout), x.width, bias=bias)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -158,6 +109,17 @@ class LayerSizes:
     pre_norm: bool = True
     dropout: bool = False
     causal: bool = False
+    gated: bool = False
+    bias: bool = True
+    """Products and norms have biases."""
+    fused_qkv: bool = False
+    rotary: bool = False
+    window: int = 0
+    """Tokens on both sides that a query sees, itself included; 0: all."""
+    distances: int = 0
+    """Rows of the table of distances that queries and keys are compared with as well (DeBERTa); 0: none."""
+    distance_projections: bool = False
+    """Distances have projections of their own; otherwise they pass those of keys and queries."""
 
 
 def encoder_layer(b: GraphBuilder, x: Tensor, sizes: LayerSizes, memory: Tensor | None = None) -> Tensor:
@@ -165,24 +127,64 @@ def encoder_layer(b: GraphBuilder, x: Tensor, sizes: LayerSizes, memory: Tensor 
     x = _sublayer(b, x, sizes, lambda t: self_attention(b, t, t, sizes))
     if memory is not None:
         x = _sublayer(b, x, sizes, lambda t: self_attention(b, t, memory, sizes))
-    return _sublayer(
-        b, x, sizes, lambda t: mlp(b, t, sizes.ffn, gated=False, activation=sizes.activation, bias=True)
-    )
+    return _sublayer(b, x, sizes, lambda t: _feed_forward(b, t, sizes))
+
+
+def _feed_forward(b: GraphBuilder, x: Tensor, sizes: LayerSizes) -> Tensor:
+    return mlp(b, x, sizes.ffn, gated=sizes.gated, activation=sizes.activation, bias=sizes.bias)
 
 
 def self_attention(b: GraphBuilder, x: Tensor, memory: Tensor, sizes: LayerSizes) -> Tensor:
-    """Attention of `x` to `memory` with separate projections and an output projection."""
-    query = b.linear(x, sizes.hidden)
-    key, value = b.linear(memory, sizes.hidden), b.linear(memory, sizes.hidden)
-    out = b.attention(
-        query, key, value, heads=sizes.heads, head_dim=sizes.hidden / sizes.heads, causal=sizes.causal
-    )
-    return b.linear(out, x.width)
+    """Attention of `x` to `memory` with an output projection."""
+    query, key, value = _projected(b, x, memory, sizes)
+    if sizes.rotary:
+        query, key = (rotary(b, part, part.width) for part in (query, key))
+    if sizes.distances:
+        out = _disentangled(b, query, key, value, sizes)
+    else:
+        out = b.attention(
+            query,
+            key,
+            value,
+            heads=sizes.heads,
+            head_dim=sizes.hidden / sizes.heads,
+            causal=sizes.causal,
+            window=sizes.window or None,
+        )
+    return b.linear(out, x.width, bias=sizes.bias)
+
+
+def _projected(
+    b: GraphBuilder, x: Tensor, memory: Tensor, sizes: LayerSizes
+) -> tuple[Tensor, Tensor, Tensor]:
+    if sizes.fused_qkv:
+        joined = b.linear(x, 3 * sizes.hidden, bias=sizes.bias)
+        query, key, value = (b.reshape(joined, x.rows, sizes.hidden) for _ in range(3))
+        return query, key, value
+    query = b.linear(x, sizes.hidden, bias=sizes.bias)
+    key, value = (b.linear(memory, sizes.hidden, bias=sizes.bias) for _ in range(2))
+    return query, key, value
+
+
+def _disentangled(b: GraphBuilder, query: Tensor, key: Tensor, value: Tensor, sizes: LayerSizes) -> Tensor:
+    """Content with content, content with distance and distance with content (He et al. 2021, equation 4)."""
+    rows, dim, span = query.rows, sizes.hidden / sizes.heads, sizes.distances
+    distances = b.input(span, sizes.hidden)
+    with b.once(), b.shared(not sizes.distance_projections):
+        distant_key, distant_query = (b.linear(distances, sizes.hidden) for _ in range(2))
+    scores = b.bmm(query, key, m=rows, n=rows, k=dim, count=sizes.heads)
+    for content, distant in ((query, distant_key), (key, distant_query)):
+        compared = b.bmm(content, distant, m=rows, n=span, k=dim, count=sizes.heads)
+        placed = b.move("gather", compared, rows=rows * sizes.heads, width=rows)
+        scores = b.add(scores, placed)
+    weights = b.dropout(b.softmax(scores), sizes.dropout)
+    out = b.bmm(weights, value, m=rows, n=dim, k=rows, count=sizes.heads)
+    return b.reshape(out, rows, sizes.hidden)
 
 
 def _sublayer(b: GraphBuilder, x: Tensor, sizes: LayerSizes, inner: Callable[[Tensor], Tensor]) -> Tensor:
     if sizes.pre_norm:
-        return b.add(x, b.dropout(inner(b.norm(x)), sizes.dropout))
+        return b.add(x, b.dropout(inner(b.norm(x, bias=sizes.bias)), sizes.dropout))
     return b.norm(b.add(x, b.dropout(inner(x), sizes.dropout)))
 
 

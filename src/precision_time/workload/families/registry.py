@@ -55,7 +55,7 @@ _FAMILIES: Mapping[str, tuple[str, str, str, Mapping[str, str]]] = {
     "encoder": ("encoder", "EncoderConfig", "transformer-encoder", {}),
     "encdec": ("encdec", "EncDecConfig", "transformer-encdec", _TWO_SIDED),
     "transformer-xl": ("transformer_xl", "TransformerXLConfig", "transformer-decoder", _ONE_SIDED),
-    "wav2vec2": ("speech", "Wav2Vec2Config", "speech", {}),
+    "wav2vec2": ("speech", "Wav2Vec2Config", "speech", {"audio_seconds": "seconds"}),
     "patch-classifier": ("vision", "PatchClassifierConfig", "vit", {}),
     "image-text": ("vision", "ImageTextConfig", "other", {}),
     "vision-language": ("vision_language", "VisionLanguageConfig", "transformer-decoder", {}),

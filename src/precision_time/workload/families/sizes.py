@@ -8,7 +8,7 @@ from typing import Any
 
 from ...errors import ConfigError, nearest_names, shown
 from .registry import FamilyBuilder
-from .tables import ModelEntry, read_toml, task_rule
+from .tables import ModelEntry, read_toml
 
 LARGEST_SIZE = 100_000_000
 """Beyond any width, length or vocabulary that was ever trained."""
@@ -26,7 +26,6 @@ def choose_sizes(
     builder: FamilyBuilder,
     stated: Mapping[str, Any],
     *,
-    task: str,
     rules: Mapping[str, Any],
 ) -> tuple[dict[str, Any], list[str]]:
     """Fields of the configuration of `entry`, and in words what was assumed.
@@ -35,7 +34,6 @@ def choose_sizes(
         entry: The model's row.
         builder: Its family.
         stated: Sizes from the caller; they win over the table.
-        task: What is trained, for adapters.
         rules: What the task changes about the family's defaults.
 
     Raises:
@@ -50,12 +48,10 @@ def choose_sizes(
     for length in ("seq_len", "image_size"):
         if length in stated and length not in builder.field_types:
             assumptions.append(f"{length}={stated[length]} left out: {entry.name} has none")
-    if "seq_len" in chosen and "seq_len" not in named:
+    if "seq_len" in chosen and not {"seq_len", "frames"} & named.keys():
         assumptions.append(f"seq_len {chosen.get('seq_len')} (the default of {entry.name})")
     if entry.builder == "decoder":
         _complete_decoder(entry, chosen, named, assumptions)
-    if "lora_rank" in builder.field_types:
-        _choose_adapter(chosen, task, assumptions)
     _grow_positions(chosen, assumptions)
     for field, value in chosen.items():
         most = MOST_LAYERS if field.endswith("layers") else LARGEST_SIZE
@@ -117,7 +113,7 @@ def _stated_fields(builder: FamilyBuilder, stated: Mapping[str, Any]) -> dict[st
     named: dict[str, Any] = {}
     for size, value in stated.items():
         field = builder.field_of(size)
-        if field is None or not isinstance(value, int | float | list):
+        if field is None or not isinstance(value, int | float):
             continue
         named.setdefault(field, _checked(size, value))
     if "layers" in stated and "encoder_layers" in builder.field_types:
@@ -127,10 +123,8 @@ def _stated_fields(builder: FamilyBuilder, stated: Mapping[str, Any]) -> dict[st
 
 
 def _checked(size: str, value: Any) -> Any:
-    """A size as its field holds it; only `seconds` may have a fraction."""
-    if isinstance(value, list):
-        return tuple(str(item).removesuffix("_proj") for item in value)
-    if isinstance(value, float) and not value.is_integer() and size != "seconds":
+    """A size as its field holds it; only seconds of audio may have a fraction."""
+    if isinstance(value, float) and not value.is_integer() and not size.endswith("seconds"):
         raise ConfigError(
             f"{size}={value} is not possible. The rule: sizes are whole numbers. To fix: give a whole {size}."
         )
@@ -174,16 +168,6 @@ def _complete_decoder(
     if chosen.get("gated") and "hidden" in chosen and not (chosen.get("ffn") or chosen.get("expert_ffn")):
         chosen["ffn"] = round(8 * chosen["hidden"] / 3 / GATED_MULTIPLE) * GATED_MULTIPLE
         assumptions.append(f"ffn {chosen['ffn']} (8/3 of hidden)")
-
-
-def _choose_adapter(chosen: dict[str, Any], task: str, assumptions: list[str]) -> None:
-    adapter = task_rule("adapters", task, "qlora" if chosen.get("qlora") else None)
-    if adapter.get("qlora"):
-        chosen["qlora"] = True
-    if adapter and not chosen.get("lora_rank"):
-        chosen["lora_rank"] = adapter["lora_rank"]
-        chosen["lora_targets"] = tuple(adapter["lora_targets"])
-        assumptions.append(f"frozen base with adapters of rank {adapter['lora_rank']} ({adapter['source']})")
 
 
 def shape_for(params: float, *, vocab: int, seq_len: int, hidden: int | None = None) -> dict[str, int]:

@@ -60,8 +60,11 @@ def normalize(name: str) -> str:
 
     >>> normalize("meta-llama/Llama-3.1_8B")
     'llama-3.1-8b'
+    >>> normalize("ViT-B/32")
+    'vit-b-32'
     """
-    last = name.strip().rstrip("/").rsplit("/", 1)[-1]
+    whole = re.sub(r"/(?=\d+$)", "-", name.strip().rstrip("/"))
+    last = whole.rsplit("/", 1)[-1]
     return re.sub(r"[\s_-]+", "-", last.lower())
 
 
@@ -100,6 +103,11 @@ def find_entry(name: str) -> ModelEntry | None:
     file, line = _raw_rows()[name]
     ((spelling, row),) = tomllib.loads(line).items()
     return _entry(spelling, {**tomllib.loads(_raw_presets(file)[row["arch"]]), **row})
+
+
+def model_table_names() -> tuple[str, ...]:
+    """Normalized names of every parametric model, without reading their rows."""
+    return tuple(_raw_rows())
 
 
 @cache

@@ -42,23 +42,22 @@ class VisionLanguageConfig(DecoderConfig):
 def build_vision_language(name: str, config: VisionLanguageConfig) -> OpGraph:
     """The graph of one forward pass over one image and its text."""
     b = GraphBuilder(name)
-    with b.frozen(config.adapter.frozen_base), b.packed(config.qlora):
-        with b.frozen():
-            image = vision_tower(b, _tower(config))
-        text = b.embedding(config.length - config.image_tokens, config.vocab, config.hidden)
-        if config.resampler_layers:
-            image = _resample(b, image, config)
-        else:
-            image = b.linear(image, config.hidden)
-            if config.connector_mlp:
-                image = b.linear(b.elementwise("gelu", image), config.hidden)
-        x = text
-        if config.image_tokens:
-            x = b.move("cat", text, image, rows=config.length, width=config.hidden)
-        x = decoder_layers(b, x, config)
-        if config.cross_layers:
-            x = _cross_attention(b, x, image, config)
-        decoder_head(b, x, config)
+    with b.frozen():
+        image = vision_tower(b, _tower(config))
+    text = b.embedding(config.length - config.image_tokens, config.vocab, config.hidden)
+    if config.resampler_layers:
+        image = _resample(b, image, config)
+    else:
+        image = b.linear(image, config.hidden)
+        if config.connector_mlp:
+            image = b.linear(b.elementwise("gelu", image), config.hidden)
+    x = text
+    if config.image_tokens:
+        x = b.move("cat", text, image, rows=config.length, width=config.hidden)
+    x = decoder_layers(b, x, config)
+    if config.cross_layers:
+        x = _cross_attention(b, x, image, config)
+    decoder_head(b, x, config)
     pixels = 4.0 * config.patches * config.patch_elems * config.tiles
     return b.build(input_bytes=pixels + TOKEN_BYTES * config.length, seq_len=config.length)
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from ..workload.graph import Node
+from .graph import Node
 
 
 def split_ends(nodes: Sequence[Node], ends: tuple[int, int]) -> tuple[tuple[Node, ...], tuple[bool, ...]]:

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from precision_time.cli.main import load_command
-from precision_time.cli.request_options import requests_of
-from precision_time.corpus.published_runs import PublishedRun, published_runs
+from precision_time.cli.request_options import requests_in_words
+from precision_time.corpus.famous_runs import FamousRun, famous_runs
 from precision_time.errors import CorpusError
 from precision_time.request.request import Request
 
@@ -28,13 +27,11 @@ SECONDS = {
     "s a step": 1,
     "ms a step": 1e-3,
 }
-RUNS = published_runs()
+RUNS = famous_runs()
 
 
 def request_of(words: str) -> Request:
-    fields = dict(load_command("predict").make_context("predict", words.split()).params)
-    del fields["json_output"]
-    (request,) = requests_of(fields.pop("model"), fields)
+    (request,) = requests_in_words(words.split())
     return request
 
 
@@ -50,7 +47,7 @@ def test_every_run_has_a_name_of_its_own_and_none_is_of_a_family_kept_back() -> 
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)
-def test_figures_of_a_run_agree(run: PublishedRun) -> None:
+def test_figures_of_a_run_agree(run: FamousRun) -> None:
     if run.reported == "GPU-hours":
         assert run.seconds == pytest.approx(run.value * 3600 / run.devices, rel=1e-3)
     if run.reported in SECONDS:
@@ -69,7 +66,7 @@ def test_figures_of_a_run_agree(run: PublishedRun) -> None:
 
 
 @pytest.mark.parametrize("run", [run for run in RUNS if run.steps], ids=lambda run: run.name)
-def test_what_is_typed_says_the_devices_precision_and_length_of_the_run(run: PublishedRun) -> None:
+def test_what_is_typed_says_the_devices_precision_and_length_of_the_run(run: FamousRun) -> None:
     lengths = per_phase(run.length, len(run.typed)) or (None,) * len(run.typed)
     for words, length in zip(run.typed, lengths, strict=True):
         request = request_of(words)
@@ -86,16 +83,16 @@ def test_what_is_typed_says_the_devices_precision_and_length_of_the_run(run: Pub
         ((",B,run,1296000,", ",B,run,-5,"), "line 2: seconds='-5' is negative"),
         ((",B,run,1296000,476837.16,", ",B,run,1296000,1 | 2,"), "line 2: steps='1 | 2' is not of 1 phases"),
         ((",B,run,1296000,476837.16,", ",B,run,1296000,,"), "line 2: steps='' is empty"),
-        (("Llama-2 7B,llm-large,", "Llama-2 7B,"), "line 2: the row does not have 22 cells"),
+        (("Llama-2 7B,llm-large,", "Llama-2 7B,"), "line 2: the row does not have 23 cells"),
         (("name,kind,", "kind,name,"), "line 1: the columns are kind, name"),
     ],
 )
 def test_a_broken_cell_is_named_with_its_line(tmp_path: Path, changed: tuple[str, str], message: str) -> None:
-    shipped = Path(__file__).parents[2] / "src/precision_time/corpus/data/published_runs.csv"
+    shipped = Path(__file__).parents[2] / "src/precision_time/corpus/data/famous_runs.csv"
     lines = shipped.read_text(encoding="utf-8").splitlines(keepends=True)[:2]
     text = "".join(lines).replace(*changed, 1)
     assert text != "".join(lines)
     path = tmp_path / "runs.csv"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(CorpusError, match=re.escape(message)):
-        published_runs(path)
+        famous_runs(path)

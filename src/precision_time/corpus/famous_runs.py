@@ -21,12 +21,12 @@ _CHOICES = {
     "figure_from": ("source", "second hand", "memory"),
     "length_unit": ("tokens", "pixels", "seconds", ""),
 }
-_NUMBERS = ("tokens", "samples", "value", "seconds")
+_NUMBERS = ("tokens", "samples", "value", "year", "seconds")
 _PER_PHASE = ("global_batch", "length", "steps")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PublishedRun:
+class FamousRun:
     """One published training. Phases are parts of a run that differ in length, batch or resolution."""
 
     name: str
@@ -48,6 +48,8 @@ class PublishedRun:
     """What the source reports: GPU-hours, days, tokens/s ..."""
     value: float
     source: str
+    year: float
+    """When the source first appeared, as a decimal year: the software is taken to be of then."""
     figure_from: str
     """Whether the figure was read in the source, second hand, or written down from memory."""
     trust: str
@@ -64,9 +66,14 @@ class PublishedRun:
     """What of the job the typed words leave out; empty where they say it all."""
     notes: str
 
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """What is typed after `precision-time predict`, with the year of the software, a line per phase."""
+        return tuple(f"{words} --software {self.year:g}" for words in self.typed)
 
-def published_runs(path: str | Path | None = None) -> tuple[PublishedRun, ...]:
-    """The runs of a CSV with a column for every field of `PublishedRun`, in file order.
+
+def famous_runs(path: str | Path | None = None) -> tuple[FamousRun, ...]:
+    """The runs of a CSV with a column for every field of `FamousRun`, in file order.
 
     Args:
         path: The file; None for the one that ships.
@@ -76,14 +83,14 @@ def published_runs(path: str | Path | None = None) -> tuple[PublishedRun, ...]:
     """
     if path is not None:
         return _read(Path(path))
-    with as_file(files(__package__).joinpath("data/published_runs.csv")) as shipped:
+    with as_file(files(__package__).joinpath("data/famous_runs.csv")) as shipped:
         return _read(shipped)
 
 
-def _read(path: Path) -> tuple[PublishedRun, ...]:
+def _read(path: Path) -> tuple[FamousRun, ...]:
     with path.open(encoding="utf-8", newline="") as file:
         reader = csv.DictReader(file, strict=True)
-        wanted, found = list(PublishedRun.__dataclass_fields__), list(reader.fieldnames or ())
+        wanted, found = list(FamousRun.__dataclass_fields__), list(reader.fieldnames or ())
         if found != wanted:
             raise CorpusError(
                 f"{path}, line 1: the columns are {', '.join(found)}; they must be {', '.join(wanted)}. "
@@ -109,7 +116,7 @@ def _cells(path: Path, reader: csv.DictReader[str]) -> Iterator[dict[str, str]]:
         ) from error
 
 
-def _run(row: Row) -> PublishedRun:
+def _run(row: Row) -> FamousRun:
     for column in ("name", "kind", "model", "device", "source", "typed"):
         if not row.text(column).strip():
             raise row.error(column, "is empty", "fill it in")
@@ -129,7 +136,7 @@ def _run(row: Row) -> PublishedRun:
             raise row.error(column, f"is not of {len(typed)} phases", "write as many as lines are typed")
     if not phases["steps"] and not row.text("not_said"):
         raise row.error("steps", "is empty", "write in not_said why the run cannot be asked")
-    return PublishedRun(**{**row.cells, **numbers, **phases, "devices": devices, "typed": typed})  # type: ignore[arg-type]
+    return FamousRun(**{**row.cells, **numbers, **phases, "devices": devices, "typed": typed})  # type: ignore[arg-type]
 
 
 def _phases(row: Row, column: str) -> tuple[float, ...]:

@@ -1,0 +1,492 @@
+"""The page about one prediction or several: the answer, where the time goes, what it rests on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ..diagnostics import Diagnostic, Severity
+from ..rendering import TEXT_WIDTH, format_field, grouped, in_words, new_table, plain_text
+from ..units import GIBI, format_bytes, format_duration
+from .prediction import NearestMeasurement, Prediction
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.table import Table
+
+    from .what_matters import Alternative
+
+_MAX_BAR_CELLS, _MIN_BAR_CELLS = 16, 5
+_NAME_CELLS, _DURATION_CELLS = 20, 16
+"""Space that the name of a term and a duration beside its bar need [characters]."""
+_SHOWN_ALONE, _SHOWN_EACH, _MOST_RUNS = 5, 2, 5
+_MOST_ASSUMPTIONS = 3
+_SMALL_SHARE = 0.005
+"""Terms below this share of every step shown are summed up as `other`."""
+_NEAR = 0.25
+"""Similarity from which a measured run is near: within about three steps of `learn/data/novelty.toml`."""
+_ABOUT_EVIDENCE = ("extrapolation", "unmeasured-device", "unpriced-operators")
+"""Codes of diagnostics that say what the answer rests on."""
+_ABOUT_MEMORY = "memory"
+_WORDS = ("step time", "interval", "throughput", "MFU", "memory per device", "stack", "nearest measurements",
+          "assumed", "wire")  # fmt: skip
+"""Of the glossary, that every page uses."""
+
+
+def to_text(predictions: Sequence[Prediction], *, width: int = TEXT_WIDTH) -> str:
+    """`render` as plain text without colors, with the assumptions that matter.
+
+    Args:
+        predictions: One or more answers to show side by side.
+        width: Columns of the page [characters].
+    """
+    from .what_matters import what_matters
+
+    matters = what_matters(leading(predictions))
+    return plain_text(render(predictions, width=width, matters=matters), width=width)
+
+
+def in_one_line(prediction: Prediction) -> str:
+    """Model, devices, precision, time and interval, and whether it fits."""
+    fits = "" if prediction.fits else "does not fit: "
+    return (
+        f"{fits}{prediction.model} on {prediction.gpus} x {prediction.device}, {prediction.precision}, "
+        f"batch {prediction.batch_size:g} per device: {format_duration(prediction.step_time_s)} per step "
+        f"({_interval(prediction)}), {_throughput(prediction)}"
+    )
+
+
+def leading(predictions: Sequence[Prediction]) -> Prediction:
+    """The one that the page is mostly about: the fastest that fits, else the fastest."""
+    fitting = [prediction for prediction in predictions if prediction.fits]
+    return max(fitting or predictions, key=lambda prediction: prediction.throughput)
+
+
+def render(
+    predictions: Sequence[Prediction],
+    *,
+    width: int = TEXT_WIDTH,
+    matters: Sequence[Alternative] = (),
+    why: bool = False,
+    definitions: Mapping[str, str] | None = None,
+) -> Group:
+    """One page about `predictions`, which differ in precision or anything else.
+
+    Args:
+        predictions: At least one; their order is kept.
+        width: Columns of the page: bars are left out where they would not fit.
+        matters: Assumptions of the `leading` one, those that matter most first.
+        why: Everything that the answer assumes and rests on, rather than what matters most of it.
+        definitions: Words to their definitions, of which those on the page are explained.
+
+    Returns:
+        A rich renderable.
+    """
+    from rich.console import Group
+    from rich.text import Text
+
+    labels = labels_of(predictions)
+    parts: list[Any] = [Text(line, style="bold") for line in answer_lines(predictions, labels)]
+    parts += [Text(headline(predictions), style="dim"), ""]
+    if len(predictions) > 1:
+        parts += [_summary_table(predictions, labels), ""]
+    parts += [_terms_table(predictions, labels, width, every=why), ""]
+    if why:
+        if any(prediction.link_seconds for prediction in predictions):
+            parts += [_links_table(predictions, labels), ""]
+        parts += [_memory_table(predictions, labels), ""]
+    parts += _assumptions(predictions, labels, matters, why)
+    parts += _evidence(predictions, labels, why)
+    warnings = _shared_lines(predictions, labels, Severity.WARNING, without=(*_ABOUT_EVIDENCE, _ABOUT_MEMORY))
+    parts += [Text(f"Warning: {line}", style="yellow") for line in warnings]
+    if why and definitions:
+        parts += ["", _definitions_table(predictions, definitions)]
+    return Group(*parts)
+
+
+def render_explanation(explanation: Mapping[str, Any]) -> Group:
+    """One page about what a precision policy changes in a model.
+
+    Args:
+        explanation: `Explanation.to_dict()`: figures of the whole step, and `rows` per op class.
+    """
+    from rich.console import Group
+    from rich.text import Text
+
+    title = "{model} at {precision} on one {device}, batch {batch_size:g}".format(**explanation)
+    told = ("model", "precision", "device", "batch_size", "rows", "warnings")
+    parts: list[Any] = [Text(title, style="bold")]
+    parts += [
+        Text(f"{_header(name)}: {format_field(name, value)}")
+        for name, value in explanation.items()
+        if name not in told
+    ]
+    parts += ["", _rows_table(explanation["rows"])]
+    parts += [Text(f"Warning: {line}", style="yellow") for line in explanation["warnings"]]
+    return Group(*parts)
+
+
+def answer_lines(predictions: Sequence[Prediction], labels: Sequence[str]) -> Iterator[str]:
+    """The answer in a sentence; before it what does not fit, and what would."""
+    alone = len(predictions) == 1
+    yield from _shared_lines(predictions, labels, Severity.WARNING, only=(_ABOUT_MEMORY,))
+    best = leading(predictions)
+    if alone:
+        start = "A step takes" if best.fits else "If it fitted, a step would take"
+        yield f"{start} {_answer(best)}"
+        return
+    label = labels[list(predictions).index(best)]
+    others = [
+        f"{each} {_cost(prediction) / _cost(best):.2f} x"
+        for each, prediction in zip(labels, predictions, strict=True)
+        if prediction is not best
+    ]
+    yield f"Fastest: {label}, {_answer(best)}"
+    yield f"Time relative to it: {', '.join(others)}."
+
+
+def _answer(prediction: Prediction) -> str:
+    """Time, interval, throughput, memory and length of the run."""
+    used, has = prediction.memory_bytes_per_device, prediction.device_memory_bytes
+    mfu = "" if prediction.mfu is None else f", MFU {prediction.mfu:.1%}"
+    memory = f"; {used / GIBI:.1f} of {has / GIBI:.1f} GiB per device" if prediction.fits else ""
+    return (
+        f"{format_duration(prediction.step_time_s)} ({_interval(prediction)}): {_throughput(prediction)}{mfu}"
+        f"{memory}{_length(prediction)}."
+    )
+
+
+def _length(prediction: Prediction) -> str:
+    """Epoch and run, as far as they are known."""
+    steps, total_s = prediction.total_steps, prediction.total_time_s
+    if steps is None or total_s is None:
+        return ""
+    if steps == prediction.steps_per_epoch:
+        return f"; an epoch of {steps:,} steps takes {format_duration(total_s)}"
+    return f"; the run of {steps:,} steps takes {format_duration(total_s)}"
+
+
+def _interval(prediction: Prediction) -> str:
+    interval = prediction.interval
+    return f"{interval.coverage:.0%} interval {range_of(interval.low_s, interval.high_s)}"
+
+
+def range_of(low_s: float, high_s: float) -> str:
+    """Two durations, their unit once where they share it.
+
+    >>> range_of(0.162, 0.267), range_of(0.9, 1.2)
+    ('162 - 267 ms', '900 ms - 1.2 s')
+    """
+    low, high = format_duration(low_s), format_duration(high_s)
+    number, _, unit = low.partition(" ")
+    return f"{number} - {high}" if unit == high.partition(" ")[2] else f"{low} - {high}"
+
+
+def _throughput(prediction: Prediction) -> str:
+    return f"{grouped(prediction.throughput)} {prediction.throughput_unit}"
+
+
+def _cost(prediction: Prediction) -> float:
+    """Seconds per unit of throughput."""
+    return 1.0 / prediction.throughput
+
+
+def headline(predictions: Sequence[Prediction]) -> str:
+    """The job in a line."""
+    first = predictions[0]
+    nodes = "1 node" if first.nodes == 1 else f"{first.nodes} nodes"
+    precision = f"{first.precision}, " if len(predictions) == 1 else ""
+    return (
+        f"{first.model} on {first.gpus} x {first.device} ({nodes}), {precision}{first.stack}, "
+        f"batch {first.batch_size:g} per device, {first.global_batch_size:g} per step"
+    )
+
+
+def labels_of(predictions: Sequence[Prediction]) -> list[str]:
+    """What tells each prediction from the others: its precision, and whatever else differs."""
+    fields = ["precision"]
+    for field in ("model", "device", "gpus", "stack", "global_batch_size"):
+        if len({getattr(prediction, field) for prediction in predictions}) > 1:
+            fields.append(field)
+    return [" ".join(_label(getattr(prediction, field)) for field in fields) for prediction in predictions]
+
+
+def _label(value: str | float) -> str:
+    return value if isinstance(value, str) else f"{value:g}"
+
+
+def _summary_table(predictions: Sequence[Prediction], labels: Sequence[str]) -> Table:
+    coverages = {prediction.interval.coverage for prediction in predictions}
+    interval = f"{coverages.pop():.0%} interval" if len(coverages) == 1 else "interval"
+    table = new_table("precision", ">step time", f">{interval}", ">throughput", ">MFU", ">memory per device")
+    with_epoch = any(prediction.epoch_time_s is not None for prediction in predictions)
+    with_total = any(prediction.total_time_s is not None for prediction in predictions)
+    for title, wanted in (("epoch", with_epoch), ("run", with_total)):
+        if wanted:
+            table.add_column(title, justify="right")
+    for prediction, label in zip(predictions, labels, strict=True):
+        cells = [
+            label,
+            format_duration(prediction.step_time_s),
+            range_of(prediction.interval.low_s, prediction.interval.high_s),
+            _throughput(prediction),
+            "-" if prediction.mfu is None else f"{prediction.mfu:.1%}",
+            f"{format_bytes(prediction.memory_bytes_per_device)}{'' if prediction.fits else ' does not fit'}",
+        ]
+        if with_epoch:
+            cells.append(_optional_duration(prediction.epoch_time_s))
+        if with_total:
+            cells.append(_optional_duration(prediction.total_time_s))
+        table.add_row(*cells)
+    return table
+
+
+def shown_terms(predictions: Sequence[Prediction], *, every: bool = False) -> dict[str, list[float]]:
+    """Terms in words to the seconds of each prediction, the largest first; small ones as `other`, last.
+
+    Args:
+        predictions: One or more.
+        every: Sum up none.
+    """
+    names = dict.fromkeys(name for prediction in predictions for name in prediction.terms)
+    rows = {name: [prediction.terms.get(name, 0.0) for prediction in predictions] for name in names}
+    steps = [prediction.step_time_s for prediction in predictions]
+    shares = {
+        name: max(abs(value) / step_s for value, step_s in zip(values, steps, strict=True))
+        for name, values in rows.items()
+    }
+    large = [name for name, share in shares.items() if share >= _SMALL_SHARE or (every and share > 0.0)]
+    large.sort(key=lambda name: -shares[name])
+    shown = {in_words(name): rows[name] for name in large}
+    rest = [values for name, values in rows.items() if name not in large and any(values)]
+    if rest:
+        shown["other"] = [sum(column) for column in zip(*rest, strict=True)]
+    return shown
+
+
+def _terms_table(
+    predictions: Sequence[Prediction], labels: Sequence[str], width: int, *, every: bool
+) -> Table:
+    """Terms as rows, predictions as columns; bars share one scale, the longest step."""
+    alone = len(predictions) == 1
+    space = (width - _NAME_CELLS) // len(predictions) - _DURATION_CELLS
+    cells = min(space, _MAX_BAR_CELLS) if space >= _MIN_BAR_CELLS else 0
+    longest_s = max(prediction.step_time_s for prediction in predictions)
+    table = new_table("where the time goes")
+    for label in labels:
+        table.add_column("time" if alone else label, justify="right")
+        if cells:
+            table.add_column("", min_width=cells, no_wrap=True)
+    for name, values in shown_terms(predictions, every=every).items():
+        row = (text for value in values for text in _term_texts(value, longest_s, cells=cells, share=alone))
+        table.add_row(name, *row)
+    return table
+
+
+def _term_texts(value_s: float, longest_s: float, *, cells: int, share: bool) -> Iterator[str]:
+    """A term's duration and a bar of up to `cells` cells, which ends in its share of the step if wanted."""
+    yield format_duration(value_s) if value_s else "-"
+    if cells:
+        fraction = max(value_s, 0.0) / longest_s if longest_s > 0 else 0.0
+        bar = "█" * round(cells * fraction)
+        yield f"{bar} {fraction:.0%}" if share else bar
+
+
+def _links_table(predictions: Sequence[Prediction], labels: Sequence[str]) -> Table:
+    """Communication by axis: what the computation does not hide, of what the links take."""
+    headers = [">exposed, of all"] if len(predictions) == 1 else [f">{label}" for label in labels]
+    table = new_table("communication", *headers)
+    for axis in dict.fromkeys(axis for prediction in predictions for axis in prediction.link_seconds):
+        cells = [
+            f"{format_duration(prediction.terms.get(f'{axis}_exposed_s', 0.0))} exposed of "
+            f"{format_duration(prediction.link_seconds[axis])}"
+            if axis in prediction.link_seconds
+            else "-"
+            for prediction in predictions
+        ]
+        table.add_row(in_words(axis), *cells)
+    return table
+
+
+def _memory_table(predictions: Sequence[Prediction], labels: Sequence[str]) -> Table:
+    headers = [">per device"] if len(predictions) == 1 else [f">{label}" for label in labels]
+    table = new_table("where the memory goes", *headers)
+    for name in dict.fromkeys(name for prediction in predictions for name in prediction.memory_terms):
+        values = [prediction.memory_terms.get(name, 0.0) for prediction in predictions]
+        if any(values):
+            table.add_row(in_words(name), *(format_bytes(value) if value else "-" for value in values))
+    return table
+
+
+def _assumptions(
+    predictions: Sequence[Prediction], labels: Sequence[str], matters: Sequence[Alternative], why: bool
+) -> Iterator[Any]:
+    """What was assumed: what matters most with its alternatives, or all of it."""
+    from rich.text import Text
+
+    lines = list(_shared_lines(predictions, labels, Severity.ASSUMPTION))
+    most = matters if why else matters[:_MOST_ASSUMPTIONS]
+    if most:
+        yield _alternatives_table(predictions, labels, most)
+        yield ""
+    shown = lines if why else [] if most else lines[:_MOST_ASSUMPTIONS]
+    for line in shown:
+        yield Text(f"Assumed: {line}")
+    if len(lines) > len(shown):
+        yield Text(f"{len(lines)} values were assumed; --why shows all of them.", style="dim")
+    if lines:
+        yield ""
+
+
+def _alternatives_table(
+    predictions: Sequence[Prediction], labels: Sequence[str], alternatives: Sequence[Alternative]
+) -> Table:
+    best = leading(predictions)
+    unit = best.throughput_unit.removesuffix("/s").removesuffix("s")
+    whose = f" ({labels[list(predictions).index(best)]})" if len(predictions) > 1 else ""
+    table = new_table("assumed, most important first", "otherwise", f">time per {unit}{whose}")
+    for each in alternatives:
+        table.add_row(each.assumed, f"{each.words} ({each.option})", each.change)
+    return table
+
+
+def _evidence(predictions: Sequence[Prediction], labels: Sequence[str], why: bool) -> Iterator[Any]:
+    """The most similar measured runs, and how far they are."""
+    from rich.text import Text
+
+    runs = _nearest(predictions, every=why)
+    near = [run for run in runs if run.similarity >= _NEAR]
+    if not near:
+        yield Text("No measured run is near this job." + (" The nearest:" if runs else ""))
+    if runs:
+        shown = runs if why else near or runs[:1]
+        yield from (_measurements_table(predictions, shown, why), "")
+        refs = dict.fromkeys(f"{run.source}: {run.source_ref}" for run in shown if why)
+        yield from (Text(ref, style="dim") for ref in refs)
+    # Where runs are near, their table says how they differ.
+    told = _ABOUT_EVIDENCE if why or not near else _ABOUT_EVIDENCE[1:]
+    lines = _shared_lines(predictions, labels, Severity.WARNING, only=told)
+    yield from (Text(line, style="yellow") for line in lines)
+
+
+def _nearest(predictions: Sequence[Prediction], *, every: bool) -> list[NearestMeasurement]:
+    """The most similar measured runs, each once however near it is to which prediction.
+
+    Args:
+        predictions: At least one.
+        every: Those that differ in nothing but the batch, too.
+    """
+    each = _SHOWN_ALONE if len(predictions) == 1 else _SHOWN_EACH
+    runs: dict[NearestMeasurement, float] = {}
+    for prediction in predictions:
+        for run in prediction.nearest_measurements[:each]:
+            alone = replace(run, similarity=0.0)
+            runs[alone] = max(runs.get(alone, 0.0), run.similarity)
+    ranked = [replace(run, similarity=similarity) for run, similarity in runs.items()]
+    ranked.sort(key=lambda run: -run.similarity)
+    kinds: dict[tuple[Any, ...], NearestMeasurement] = {}
+    for run in ranked:
+        kinds.setdefault((run.model, run.device, run.gpus, run.precision, run.stack), run)
+    return (ranked if every else list(kinds.values()))[:_MOST_RUNS]
+
+
+def _measurements_table(
+    predictions: Sequence[Prediction], runs: Sequence[NearestMeasurement], why: bool
+) -> Table:
+    headers = ["nearest measurements", "how it differs", ">measured", ">predicted", "source"]
+    table = new_table(*headers, *([">similarity"] if why else []))
+    for run in runs:
+        cells = [
+            f"{run.model}, {run.gpus} x {run.device}, {run.precision}",
+            distance_in_words(run, predictions),
+            format_duration(run.measured_step_time_s),
+            format_duration(run.predicted_step_time_s),
+            run.source,
+        ]
+        table.add_row(*cells, *([f"{run.similarity:.2f}"] if why else []))
+    return table
+
+
+def distance_in_words(run: NearestMeasurement, predictions: Sequence[Prediction]) -> str:
+    """What of a measured run differs from every prediction; "the same job" where nothing does."""
+
+    def differs(field: str) -> bool:
+        return all(getattr(run, field) != getattr(each, field) for each in predictions)
+
+    other = ", ".join(word for field, word in _DIFFERENCES.items() if differs(field))
+    found = [f"other {other}"] if other else []
+    if differs("global_batch_size"):
+        found.append(f"batch {run.global_batch_size:g} per step")
+    if differs("stack"):
+        found.append(f"on {run.stack}")
+    return "; ".join(found) or "the same job"
+
+
+_DIFFERENCES = {
+    "model": "model",
+    "device": "device",
+    "gpus": "number of devices",
+    "precision": "precision",
+}
+"""Fields of a run that its own cell has, and what they are called."""
+
+
+def _definitions_table(predictions: Sequence[Prediction], definitions: Mapping[str, str]) -> Table:
+    """One line for each word of the page that has a definition."""
+    terms = [*shown_terms(predictions, every=True)]
+    memory = [in_words(name) for each in predictions for name in each.memory_terms if each.memory_terms[name]]
+    table = new_table("word", "what it means")
+    for word in dict.fromkeys([*_WORDS, *terms, *memory]):
+        if word in definitions:
+            table.add_row(word, _first_sentence(definitions[word]))
+    return table
+
+
+def _first_sentence(markdown: str) -> str:
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", " ".join(markdown.split()))
+    return re.split(r"(?<=\.)\s", re.sub(r"[*`]", "", text), maxsplit=1)[0]
+
+
+def _shared_lines(
+    predictions: Sequence[Prediction],
+    labels: Sequence[str],
+    severity: Severity,
+    *,
+    only: Sequence[str] = (),
+    without: Sequence[str] = (),
+) -> Iterator[str]:
+    """Texts of diagnostics over all predictions, each once, marked where it does not hold for all.
+
+    Args:
+        predictions: At least one.
+        labels: What each is called.
+        severity: Of the diagnostics.
+        only: Codes to take; all when empty.
+        without: Codes to leave out.
+    """
+    said_by: dict[Diagnostic, list[str]] = {}
+    for prediction, label in zip(predictions, labels, strict=True):
+        for item in prediction.diagnostics:
+            if item.severity is severity and item.code not in without and (not only or item.code in only):
+                said_by.setdefault(item, []).append(label)
+    for item, speakers in said_by.items():
+        yield item.text if len(speakers) == len(predictions) else f"{', '.join(speakers)}: {item.text}"
+
+
+def _rows_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    numeric = {name for name in columns if all(isinstance(row.get(name, 0), (int, float)) for row in rows)}
+    table = new_table(*(f"{'>' if name in numeric else ''}{_header(name)}" for name in columns))
+    for row in rows:
+        table.add_row(*(format_field(name, row.get(name)) for name in columns))
+    return table
+
+
+def _header(name: str) -> str:
+    return in_words(name) if name.endswith("time_s") else name.replace("_", " ")
+
+
+def _optional_duration(seconds: float | None) -> str:
+    return "-" if seconds is None else format_duration(seconds)

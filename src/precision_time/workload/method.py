@@ -1,0 +1,126 @@
+"""What a training method does beside the update of the policy: forward passes of other models, generation.
+
+References: Rafailov et al. 2023 (DPO: policy and reference on a chosen and a rejected answer); Ouyang et al. 2022
+(reward model, PPO with critic, reference and reward model); Shao et al. 2024 (GRPO: a group of answers per prompt,
+no critic); Hinton et al. 2015 (distillation from a teacher's forward pass).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from .graph import Node, OpClass, OpGraph
+from .roles import heads_of, is_vocabulary_head
+
+METHODS = ("sft", "dpo", "reward", "distill", "grpo", "ppo")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Generation:
+    """Answers that the policy writes before the update."""
+
+    prompt: OpGraph
+    """Forward pass over the prompt."""
+    token: OpGraph
+    """Forward pass of one more token at the mean length so far."""
+    tokens: int
+    """Of an answer."""
+    answers_per_prompt: int
+    cache_elems: float
+    """Keys and values of one answer at its full length."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Method:
+    """A method as the parts that it adds to a step."""
+
+    name: str
+    rows_per_sample: int = 1
+    """Sequences of one sample: a chosen and a rejected answer are two."""
+    forward: tuple[tuple[str, OpGraph], ...] = ()
+    """Term and graph of models that only run forward."""
+    trained: tuple[tuple[str, OpGraph], ...] = ()
+    """Term and graph of models that are trained beside the policy."""
+    held: tuple[OpGraph, ...] = ()
+    """Models that memory holds beside the policy; shared ones are not among them."""
+    generation: Generation | None = None
+
+
+@lru_cache(maxsize=64)
+def with_scalar_head(graph: OpGraph) -> OpGraph:
+    """`graph` with one number per token in the place of the vocabulary: a reward model, a critic."""
+    heads = {index for index in heads_of(graph) if is_vocabulary_head(graph, index)}
+    behind: set[int] = set()
+    nodes: list[Node] = []
+    change = 0.0
+    for index, node in enumerate(graph.nodes):
+        if index in heads:
+            own = node.k if node.weight_grad else 0.0
+            change += node.k - node.param_elems
+            node = replace(
+                node, n=1.0, out_elems=node.m, weight_elems=node.k, param_elems=own, param_tensors=int(own > 0.0)
+            )  # fmt: skip
+            behind.add(index)
+        elif behind & set(node.inputs):
+            behind.add(index)
+            rows = max(nodes[source].out_elems for source in node.inputs if source in behind)
+            node = replace(
+                node, in_elems=rows, out_elems=min(rows, node.out_elems), saved_elems=min(rows, node.saved_elems)
+            )
+        nodes.append(node)
+    return replace(
+        graph,
+        nodes=tuple(nodes),
+        params=graph.params + change,
+        trainable_params=sum(node.param_elems * node.repeat for node in nodes),
+        param_tensors=sum(node.param_tensors * node.repeat for node in nodes),
+    )
+
+
+def can_generate(graph: OpGraph) -> bool:
+    """Whether a graph is that of a decoder alone, which writes answers token by token."""
+    attention = [node for node in graph.nodes if node.op_class is OpClass.ATTENTION]
+    return (
+        graph.seq_len is not None
+        and any(is_vocabulary_head(graph, index) for index in heads_of(graph))
+        and bool(attention)
+        and all(node.m == graph.seq_len for node in attention)
+        and any(node.causal for node in attention)
+    )
+
+
+@lru_cache(maxsize=64)
+def one_token(graph: OpGraph, context: int) -> OpGraph:
+    """The forward pass of one token behind `context` others, whose keys and values are in a cache."""
+    length = float(graph.seq_len or 1)
+    nodes = []
+    for node in graph.nodes:
+        if not node.scales_with_batch:
+            nodes.append(node)
+            continue
+        scaled = {"in_elems": node.in_elems / length, "out_elems": node.out_elems / length}
+        if node.op_class is OpClass.ATTENTION:
+            keys = min(node.n, float(context)) if node.n < length else float(context)
+            query = node.count * node.k
+            scaled["in_elems"] = query + _cached(node) * keys
+            nodes.append(replace(node, **scaled, m=1.0, n=keys, causal=False))
+        elif node.batch_in_count:
+            nodes.append(replace(node, **scaled, count=node.count / length))
+        else:
+            nodes.append(replace(node, **scaled, m=node.m / length))
+    return replace(graph, nodes=tuple(nodes), seq_len=1)
+
+
+def cached_elems(graph: OpGraph, length: int) -> float:
+    """Elements of the keys and values of `length` tokens, over all layers; windowed layers keep their window."""
+    return sum(
+        _cached(node) * min(node.n if node.n < node.m else length, length) * node.repeat
+        for node in graph.nodes
+        if node.op_class is OpClass.ATTENTION
+    )
+
+
+def _cached(node: Node) -> float:
+    """Elements of keys and values per token of one attention."""
+    return max(node.in_elems / node.m - node.count * node.k, 0.0)

@@ -1,0 +1,448 @@
+"""What of a model is trained: adapters beside a frozen base, frozen parts, and what follows for the backward pass.
+
+One transformation of operator graphs, whatever they come from: parametric families, the zoo, captures. Frozen
+weights get no gradient; below the lowest trained weight nothing runs backward and nothing is kept for it.
+
+References: Hu et al. 2021 (LoRA): y = Wx + (alpha/r)·B·A·x with A of r x in, B of out x r. Dettmers et al. 2023
+(QLoRA): W in four bits, unpacked before each use. Liu et al. 2024 (DoRA, section 4.3): W + BA scaled to a trained
+norm per output, the norm itself taken as a constant in the backward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import Any
+
+from ..errors import ConfigError, shown
+from .blocks import split_ends
+from .builder import KEEPS_INPUT, KEEPS_OUTPUT
+from .families.tables import read_toml
+from .graph import Node, OpClass, OpGraph
+from .packing import UNPACKING, unpacking
+from .roles import OTHER, ROLES, consumers_of, heads_of, is_vocabulary_head, roles_of
+
+ADAPTERS = ("lora", "qlora", "dora", "qdora")
+_ALL = (*ROLES, OTHER)
+_KEEPS_PARAMETERS = frozenset({OpClass.GEMM, OpClass.CONV, OpClass.GROUPED_CONV, OpClass.DEPTHWISE_CONV})
+_KEEPS_OPERANDS = frozenset({OpClass.BMM, OpClass.ATTENTION, OpClass.NORM, OpClass.RNN})
+_LAYERS = "layers:"
+_UNPACKED_AGAIN = "dequantize_4bit_for_norm"
+"""Not `UNPACKING`, which says how many weights are held packed."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Adapter:
+    """Low-rank factors beside frozen linear layers."""
+
+    kind: str = "lora"
+    """One of `ADAPTERS`."""
+    rank: int = 8
+    targets: tuple[str, ...] = ("q", "v")
+    """Roles of linear layers, or names of the model's own modules."""
+
+    @property
+    def packed(self) -> bool:
+        """The frozen base is held in four bits."""
+        return self.kind.startswith("q")
+
+    @property
+    def normed(self) -> bool:
+        """The norm of every output's weights is trained apart (DoRA)."""
+        return self.kind.endswith("dora")
+
+
+def adapter_of(kind: str, rank: int | None, targets: str | Sequence[str] | None) -> tuple[Adapter, str]:
+    """An adapter as stated, with the usual rank and targets where they are not, and in words what was assumed."""
+    usual = read_toml("adapters.toml")["default"]
+    words = [word.strip() for word in targets.split(",")] if isinstance(targets, str) else targets
+    chosen = Adapter(
+        kind=kind, rank=rank or int(usual["rank"]), targets=target_roles(words or usual["targets"])
+    )
+    said = [f"rank {chosen.rank}"] * (rank is None) + [f"targets {','.join(chosen.targets)}"] * (not words)
+    return chosen, f"Adapters of {' and '.join(said)} ({usual['source']})." if said else ""
+
+
+def target_roles(words: Sequence[str]) -> tuple[str, ...]:
+    """Roles that target names stand for; names that are no known spelling stay as they are."""
+    spelled: Mapping[str, list[str]] = read_toml("adapters.toml")["spellings"]
+    known = {name.lower(): roles for name, roles in spelled.items()} | {role: [role] for role in _ALL}
+    found: list[str] = []
+    for word in words:
+        plain = word.strip().rsplit(".", 1)[-1] if word not in spelled else word
+        bare = plain.lower().removesuffix("_proj")
+        found += known.get(plain.lower(), known.get(bare, [word.strip()]))
+    return tuple(dict.fromkeys(found))
+
+
+@lru_cache(maxsize=512)
+def with_adapter(graph: OpGraph, adapter: Adapter, *, train_heads: bool = True) -> OpGraph:
+    """`graph` with adapters beside its targeted linear layers and everything else frozen.
+
+    Heads of a task stay trained (unless `train_heads` is false), as fine-tuning adds them anew; those of a
+    language model are frozen. No head is packed. Experts, their routers and parts that were frozen before carry no adapters.
+
+    Raises:
+        ConfigError: If no linear layer of the model is a target.
+    """
+    targeted = _targeted(graph, adapter)
+    heads = heads_of(graph)
+    nodes: list[Node] = []
+    trained: list[bool] = []
+    where: dict[int, int] = {}
+
+    def put(node: Node, *, train: bool) -> int:
+        nodes.append(node)
+        trained.append(train)
+        return len(nodes) - 1
+
+    packed = 0.0
+    for index, node in enumerate(graph.nodes):
+        moved = replace(node, inputs=_moved(node.inputs, where))
+        weight = node.n * node.k * node.count
+        packs = adapter.packed and index not in heads and _is_packable(node)
+        if packs:
+            packed += weight * node.repeat
+            put(unpacking(weight, repeat=node.repeat, segment=node.segment), train=False)
+        own_head = index in heads and node.weight_grad and not is_vocabulary_head(graph, index)
+        value = put(moved, train=own_head and train_heads)
+        for width in targeted.get(index, ()):
+            value = _add_factors(nodes, trained, value, nodes[value], moved, width, adapter, packs)
+        where[index] = value
+    return _settled(graph, nodes, trained, packed=packed)
+
+
+def _moved(inputs: Sequence[int], where: Mapping[int, int]) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(where[i] if i >= 0 else -1 for i in inputs))
+
+
+def _is_packable(node: Node) -> bool:
+    return node.op_class is OpClass.GEMM and node.weight_elems > 0.0 and node.scales_with_batch
+
+
+def _targeted(graph: OpGraph, adapter: Adapter) -> dict[int, list[float]]:
+    """Columns of the factors of each linear layer that carries some."""
+    wanted = set(adapter.targets)
+    found: dict[int, list[float]] = {}
+    present: set[str] = set()
+    for index, parts in roles_of(graph).items():
+        node = graph.nodes[index]
+        if not node.weight_grad:
+            continue
+        module = node.layer.rsplit(".", 1)[-1]
+        present |= {*parts, *([module] if module else ())}
+        named = any(target == module or node.layer.endswith(f".{target}") for target in wanted if node.layer)
+        widths = [node.n] if named else [width for part, width in parts.items() if part in wanted]
+        if widths:
+            found[index] = widths
+    unknown = sorted(wanted - present - {*ROLES, OTHER})
+    if not found or unknown:
+        what = unknown[0] if unknown else ",".join(adapter.targets)
+        have = ", ".join(sorted(present)) if present else "none, so that it cannot carry adapters"
+        fix = "name some of these, or all-linear" if present else "freeze='backbone' trains its head alone"
+        raise ConfigError(
+            f"lora_targets={shown(what)} is not a projection of {graph.name}. The rule: targets are among its "
+            f"linear layers ({have}). To fix: {fix}."
+        )
+    return found
+
+
+def _add_factors(
+    nodes: list[Node],
+    trained: list[bool],
+    value: int,
+    base: Node,
+    linear: Node,
+    width: float,
+    adapter: Adapter,
+    packed: bool,
+) -> int:
+    """Nodes of one pair of factors beside the product `linear`; gives back the index of the sum."""
+    rank, rows, wide = float(adapter.rank), linear.m, linear.m * width
+    shared = {"repeat": linear.repeat, "segment": linear.segment, "layer": _beside(linear)}
+
+    def put(op: str, op_class: OpClass, inputs: tuple[int, ...], *, weight: float = 0.0, **more: Any) -> int:
+        own = {"weight_elems": weight, "param_elems": weight, "param_tensors": int(weight > 0.0)}
+        nodes.append(Node(op=op, op_class=op_class, inputs=inputs, **{**own, **shared, **more}))
+        trained.append(weight > 0.0)
+        return len(nodes) - 1
+
+    def product(source: int, inner: float, columns: float, saved: float) -> int:
+        return put(
+            "linear", OpClass.GEMM, (source,), weight=inner * columns, m=rows, n=columns, k=inner, count=1.0,
+            in_elems=rows * inner, out_elems=rows * columns, saved_elems=saved,
+        )  # fmt: skip
+
+    source = linear.inputs[0] if linear.inputs else -1
+    low = product(source, linear.k, rank, rows * linear.k if source < 0 else 0.0)
+    delta = product(low, rank, width, rows * rank)
+    scaled = put("mul", OpClass.ELEMENTWISE, (delta,), in_elems=wide, out_elems=wide, saved_elems=wide)
+    added, size = scaled, base.out_elems
+    if adapter.normed:
+        added = _scaled_to_norm(put, value, scaled, linear, width, rank, packed)
+    return put("add", OpClass.ELEMENTWISE, (value, added), in_elems=size + wide, out_elems=size)
+
+
+def _beside(linear: Node) -> str:
+    return f"{linear.layer}.lora" if linear.layer else ""
+
+
+def _scaled_to_norm(
+    put: Any, value: int, scaled: int, linear: Node, width: float, rank: float, packed: bool
+) -> int:
+    """DoRA: the norm of the merged weight's rows, which the trained magnitude replaces in both products."""
+    fixed = {"scales_with_batch": False, "input_grad": False}
+    area, wide = linear.k * width, linear.m * width
+    if packed:
+        again = unpacking(area, repeat=1, segment=0)
+        put(_UNPACKED_AGAIN, OpClass.ELEMENTWISE, (), in_elems=again.in_elems, out_elems=area, **fixed)
+    merged = put(
+        "mm", OpClass.GEMM, (), m=width, n=linear.k, k=rank, count=1.0,
+        in_elems=rank * (width + linear.k), out_elems=area, **fixed,
+    )  # fmt: skip
+    both = put("add", OpClass.ELEMENTWISE, (merged,), in_elems=2.0 * area, out_elems=area, **fixed)
+    put("linalg_vector_norm", OpClass.REDUCTION, (both,), in_elems=area, out_elems=width, **fixed)
+    base = put(
+        "mul", OpClass.ELEMENTWISE, (value,), weight=width, in_elems=wide, out_elems=wide, saved_elems=wide
+    )
+    pair = put(
+        "mul", OpClass.ELEMENTWISE, (scaled,), weight=width, param_elems=0.0, param_tensors=0,
+        in_elems=wide, out_elems=wide, saved_elems=wide,
+    )  # fmt: skip
+    return int(put("add", OpClass.ELEMENTWISE, (base, pair), in_elems=2.0 * wide, out_elems=wide))
+
+
+@lru_cache(maxsize=512)
+def with_frozen(graph: OpGraph, patterns: tuple[str, ...]) -> OpGraph:
+    """`graph` without gradients for the weights that `patterns` name.
+
+    Args:
+        graph: What is trained in it now.
+        patterns: `backbone` (or all-but-head), `embeddings`, `encoder`, `layers:N` (the first N and what stands
+            before them), `head`, or names of modules with * where the graph has names.
+
+    Raises:
+        ConfigError: If a pattern names nothing in this model, or nothing is left to train.
+    """
+    nodes, frozen = graph.nodes, [False] * len(graph.nodes)
+    for pattern in patterns:
+        if pattern.startswith(_LAYERS):
+            nodes, first = _first_layers(replace(graph, nodes=nodes), pattern)
+            if len(nodes) != len(frozen):  # a block was cut: what was frozen before is found again
+                frozen = _again(replace(graph, nodes=nodes), patterns[: patterns.index(pattern)])
+            chosen = first
+        else:
+            chosen = _named(replace(graph, nodes=nodes), pattern)
+        frozen = [one or other for one, other in zip(frozen, chosen, strict=True)]
+    trained = [node.weight_grad and not cold for node, cold in zip(nodes, frozen, strict=True)]
+    if not any(trained):
+        raise ConfigError(
+            f"freeze={shown(','.join(patterns))} leaves nothing of {graph.name} to train. The rule: some "
+            "weights are trained. To fix: freeze less, such as freeze=backbone."
+        )
+    return _settled(graph, list(nodes), trained, packed=graph.packed_params)
+
+
+@lru_cache(maxsize=64)
+def without_training(graph: OpGraph) -> OpGraph:
+    """The forward pass alone: no weight of `graph` is trained."""
+    return _settled(graph, list(graph.nodes), [False] * len(graph.nodes), packed=graph.packed_params)
+
+
+def _again(graph: OpGraph, patterns: Sequence[str]) -> list[bool]:
+    frozen = [False] * len(graph.nodes)
+    for pattern in patterns:
+        chosen = _first_layers(graph, pattern)[1] if pattern.startswith(_LAYERS) else _named(graph, pattern)
+        frozen = [one or other for one, other in zip(frozen, chosen, strict=True)]
+    return frozen
+
+
+def _first_layers(graph: OpGraph, pattern: str) -> tuple[tuple[Node, ...], list[bool]]:
+    """The nodes with the first layers as blocks of their own, and which are to be frozen."""
+    text = pattern.removeprefix(_LAYERS)
+    depth = _depth(graph)
+    if not text.isdecimal() or not 0 < int(text) <= depth:
+        rule = f"it has {depth} repeated layers" if depth else "it has no repeated layers that its graph names"
+        raise ConfigError(
+            f"freeze={shown(pattern)} is not possible for {graph.name}. The rule: layers:N freezes the first N "
+            f"layers, and {rule}. To fix: freeze=backbone, embeddings"
+            + (f" or layers:{max(depth // 2, 1)}." if depth else ".")
+        )
+    nodes, first = split_ends(graph.nodes, (int(text), 0))
+    last = max(index for index, cut in enumerate(first) if cut)
+    return nodes, [index <= last for index in range(len(nodes))]
+
+
+def _depth(graph: OpGraph) -> int:
+    depth, segment = 0, 0
+    for node in graph.nodes:
+        if node.segment and node.segment != segment:
+            depth += node.repeat
+        segment = node.segment
+    return depth
+
+
+def _named(graph: OpGraph, pattern: str) -> list[bool]:
+    """Which nodes one pattern freezes."""
+    nodes, heads = graph.nodes, heads_of(graph)
+    if pattern in ("backbone", "all-but-head"):
+        return [index not in heads for index in range(len(nodes))]
+    if pattern == "head":
+        return [index in heads for index in range(len(nodes))]
+    if pattern == "embeddings":
+        first = next((index for index, node in enumerate(nodes) if node.repeat > 1), 0)
+        return [node.op_class is OpClass.EMBEDDING or index < first for index, node in enumerate(nodes)]
+    chosen = _encoder(nodes) if pattern == "encoder" else [_matches(node, pattern) for node in nodes]
+    if not any(chosen):
+        layers = list(dict.fromkeys(node.layer.split(".", 1)[0] for node in nodes if node.layer))
+        names = ["backbone", "embeddings", *([f"layers:{_depth(graph) // 2 or 1}"] if _depth(graph) else [])]
+        raise ConfigError(
+            f"freeze={shown(pattern)} names nothing in {graph.name}. The rule: {', '.join(names)}, or modules of "
+            f"the model, of which its graph names {', '.join(layers[:8]) or 'none'}. To fix: use one of these."
+        )
+    return chosen
+
+
+def _matches(node: Node, pattern: str) -> bool:
+    return bool(node.layer) and (
+        fnmatchcase(node.layer, pattern) or f".{node.layer}.".startswith(f".{pattern.rstrip('.*')}.")
+    )
+
+
+def _encoder(nodes: Sequence[Node]) -> list[bool]:
+    """What leads to the tensors that another stack of layers attends to."""
+    chosen = [False] * len(nodes)
+    for block in _blocks(nodes):
+        carried = nodes[block[-1]].out_elems
+        for index in block:
+            for source in nodes[index].inputs:
+                if 0 <= source < block[0] and nodes[source].out_elems != carried and nodes[source].input_grad:
+                    open_ends = [source]
+                    while open_ends:
+                        at = open_ends.pop()
+                        if at >= 0 and not chosen[at]:
+                            chosen[at] = True
+                            open_ends.extend(nodes[at].inputs)
+    return chosen
+
+
+def _blocks(nodes: Sequence[Node]) -> Iterator[range]:
+    """Runs of nodes that repeat together."""
+    start = 0
+    for index in range(1, len(nodes) + 1):
+        if index == len(nodes) or nodes[index].segment != nodes[start].segment:
+            if nodes[start].repeat > 1:
+                yield range(start, index)
+            start = index
+
+
+def _settled(graph: OpGraph, nodes: list[Node], trained: Sequence[bool], *, packed: float) -> OpGraph:
+    """The graph with gradients, kept activations and trained parameters as `trained` weights make them."""
+    alive_in, alive_out = _gradients(nodes, trained)
+    saved = _kept(nodes, trained, alive_out)
+    tied = _tied_heads(graph, nodes, trained)
+    settled = []
+    for index, node in enumerate(nodes):
+        own = tied.get(index, node.param_elems) if trained[index] else 0.0
+        settled.append(
+            replace(
+                node,
+                input_grad=alive_in[index],
+                weight_grad=trained[index],
+                saved_elems=saved[index],
+                param_elems=own,
+                param_tensors=(node.param_tensors + (index in tied)) * (own > 0.0),
+            )
+        )
+    _unpack_where_used(settled)
+    added = sum(node.param_elems * node.repeat for node in nodes) - sum(
+        node.param_elems * node.repeat for node in graph.nodes
+    )
+    return replace(
+        graph,
+        nodes=tuple(settled),
+        params=graph.params + max(added, 0.0) * (len(nodes) != len(graph.nodes)),
+        trainable_params=sum(node.param_elems * node.repeat for node in settled),
+        param_tensors=sum(node.param_tensors * node.repeat for node in settled),
+        packed_params=packed,
+    )
+
+
+def _gradients(nodes: Sequence[Node], trained: Sequence[bool]) -> tuple[list[bool], list[bool]]:
+    """Whether each node needs the gradient by its input, and whether one by its output comes in.
+
+    The input of a repeated block needs one if anything in the block is trained: later repeats hand it down.
+    """
+    carried: dict[int, float] = {}
+    for block in _blocks(nodes):
+        if any(trained[index] for index in block):
+            carried |= dict.fromkeys(block, nodes[block[-1]].out_elems)
+    starts = {index: block[0] for block in _blocks(nodes) for index in block}
+    alive_in: list[bool] = []
+    alive_out: list[bool] = []
+    for index, node in enumerate(nodes):
+        needed = any(
+            alive_out[source]
+            or (index in carried and source < starts[index] and nodes[source].out_elems == carried[index])
+            for source in node.inputs
+            if source >= 0
+        )
+        alive_in.append(node.input_grad and needed)
+        alive_out.append(alive_in[-1] or trained[index])
+    return alive_in, alive_out
+
+
+def _kept(nodes: Sequence[Node], trained: Sequence[bool], alive: Sequence[bool]) -> list[float]:
+    """Activation elements that each node keeps: a tensor is counted with the first that still needs it."""
+    saved = [node.saved_elems for node in nodes]
+    readers = consumers_of(nodes)
+    for source, node in enumerate(nodes):
+        keepers = [source] if node.op in KEEPS_OUTPUT else []
+        keepers += [index for index in readers[source] if _keeps_input(nodes[index])]
+        held = next((index for index in keepers if saved[index] > 0.0), None)
+        if held is None or _still(held, nodes, trained, alive):
+            continue
+        saved[held] -= min(saved[held], node.out_elems)
+        heir = next((index for index in keepers if _still(index, nodes, trained, alive)), None)
+        if heir is not None:
+            saved[heir] += node.out_elems
+    for index, node in enumerate(nodes):
+        if not alive[index] or (node.op_class in _KEEPS_PARAMETERS and not trained[index]):
+            saved[index] = 0.0
+    return saved
+
+
+def _keeps_input(node: Node) -> bool:
+    return (
+        (node.op_class in _KEEPS_PARAMETERS and node.weight_elems > 0.0)
+        or node.op_class in _KEEPS_OPERANDS
+        or node.op in KEEPS_INPUT
+    )
+
+
+def _still(index: int, nodes: Sequence[Node], trained: Sequence[bool], alive: Sequence[bool]) -> bool:
+    return trained[index] if nodes[index].op_class in _KEEPS_PARAMETERS else alive[index]
+
+
+def _tied_heads(graph: OpGraph, nodes: Sequence[Node], trained: Sequence[bool]) -> dict[int, float]:
+    """Heads that are trained while the embedding whose table they share is frozen: the table is theirs then."""
+    frozen = {
+        node.weight_elems
+        for node, on in zip(nodes, trained, strict=True)
+        if node.op_class is OpClass.EMBEDDING and node.param_elems and not on
+    }
+    return {
+        index: node.weight_elems
+        for index, node in enumerate(nodes)
+        if trained[index] and node.n * node.k in frozen and node.param_elems < node.n * node.k
+    }
+
+
+def _unpack_where_used(nodes: list[Node]) -> None:
+    """Packed weights are unpacked again in the backward pass where their product has one."""
+    for index, node in enumerate(nodes[:-1]):
+        if node.op == UNPACKING and nodes[index + 1].op_class is OpClass.GEMM and not node.inputs:
+            used = nodes[index + 1].input_grad and nodes[index + 1].scales_with_batch
+            nodes[index] = replace(node, input_grad=used)

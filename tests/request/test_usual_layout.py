@@ -1,0 +1,93 @@
+"""Layouts of requests that do not say one: usual, fitting, said in words that ask for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from precision_time.corpus.published_runs import published_runs
+from precision_time.cost.job import Job, group_of_jobs
+from precision_time.cost.memory import memory_of, total_bytes
+from precision_time.errors import LayoutError
+from precision_time.request.request import Request
+from precision_time.request.schema import LayoutOptions
+
+LARGE: dict[str, dict[str, Any]] = {
+    "more samples than fit": {"model": "llama2-70b", "gpus": 64, "global_batch_size": 512, "seq_len": 4096},
+    "fewer samples than devices": {"model": "llama3-70b", "gpus": 256, "global_batch_size": 64},
+    "no batch": {"model": "llama3.1-405b", "device": "H100-SXM5-80GB", "gpus": 1024},
+    "long samples": {"model": "llama3-8b", "gpus": 64, "global_batch_size": 16, "seq_len": 131072},
+    "experts": {"model": "mixtral-8x22b", "device": "H100-SXM5-80GB", "gpus": 64, "global_batch_size": 256},
+    "a batch of a device": {"model": "llama3-70b", "gpus": 64, "batch_size": 2},
+    "one device": {"model": "gpt2", "device": "T4", "global_batch_size": 480},
+    "images": {"model": "resnet50", "device": "T4", "gpus": 4, "global_batch_size": 8192},
+}
+
+
+def chosen(job: Job) -> str:
+    texts = [each.text for each in job.diagnostics if each.code == "default-layout"]
+    return texts[0] if texts else ""
+
+
+def fits(job: Job) -> bool:
+    return bool((total_bytes(memory_of(group_of_jobs([job]))) <= job.cluster.device.memory_bytes).all())
+
+
+@pytest.mark.parametrize("asked", LARGE.values(), ids=LARGE)
+def test_what_does_not_fit_plainly_gets_a_usual_layout(
+    parsed: Callable[[Sequence[str]], Request], asked: dict[str, Any]
+) -> None:
+    job = Request.of(asked).resolve()
+    assert fits(job)
+    words = chosen(job).removeprefix("Layout not given: ").partition(" assumed")[0].split()
+    options = [f"--{name.replace('_', '-')}={value}" for name, value in asked.items() if name != "model"]
+    if "batch_size" in asked:
+        options = [option for option in options if not option.startswith("--batch-size")]
+    typed = parsed([asked["model"], *options, *words]).resolve()
+    assert typed.layout == job.layout
+    assert typed.precision == job.precision
+    if "global_batch_size" in asked:
+        assert job.layout.global_batch_size == asked["global_batch_size"]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"model": "gpt2", "gpus": 8},
+        {"model": "resnet50", "gpus": 8, "batch_size": 256},
+        {"model": "llama2-7b", "gpus": 64, "global_batch_size": 64, "seq_len": 2048},
+        {"model": "llama3-70b", "gpus": 64, "batch_size": 8, "tp": 8},
+    ],
+)
+def test_what_fits_or_says_its_layout_is_left_alone(asked: dict[str, Any]) -> None:
+    job = Request.of(asked).resolve()
+    assert chosen(job) == ""
+    assert job.layout.tp == asked.get("tp", 1) and job.layout.num_micro_batches == 1
+
+
+def test_a_global_batch_of_a_stated_pipeline_is_cut_up() -> None:
+    asked = {"model": "llama3-8b", "gpus": 16, "tp": 2, "pp": 4, "global_batch_size": 64, "seq_len": 4096}
+    layout = Request.of(asked).resolve().layout
+    assert (layout.tp, layout.pp, layout.global_batch_size) == (2, 4, 64)
+    assert layout.num_micro_batches >= layout.pp
+
+
+def test_a_batch_that_no_layout_divides_is_still_refused() -> None:
+    with pytest.raises(LayoutError, match="does not divide"):
+        Request.of({"model": "resnet50", "gpus": 8, "global_batch_size": 4}).resolve()
+
+
+NOT_SAID = [
+    words
+    for run in published_runs()
+    if run.kind in ("llm-large", "llm-moe") and run.steps
+    for words in run.typed
+    if not any(f"--{name.replace('_', '-')} " in f"{words} " for name in LayoutOptions.model_fields)
+]
+
+
+@pytest.mark.parametrize("words", NOT_SAID)
+def test_published_runs_fit(parsed: Callable[[Sequence[str]], Request], words: str) -> None:
+    assert fits(parsed(words.split()).resolve())
