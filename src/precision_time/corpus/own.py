@@ -215,7 +215,7 @@ def _of_request(row: Row, device: str | None, beside: Beside) -> OwnStep:
     except PrecisionTimeError as error:
         return _unpriced(row, measured_s, unsupported(request, error), str(stated.get("device")), model)
     if measured_s is None:
-        measured_s = float(job.layout.global_batch_size / rate) if rate else None
+        measured_s = float(job.layout.global_batch_size / job.workload.rows_per_sample / rate) if rate else None
     key = json.dumps({name: str(value) for name, value in sorted(stated.items())})
     return OwnStep(row=row, job=job, measured_s=measured_s, key=key)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..diagnostics import Diagnostic, Severity
 from ..rendering import TEXT_WIDTH, format_field, grouped, in_words, new_table, plain_text
-from ..units import GIBI, format_bytes, format_duration
+from ..units import GIBI, format_bytes, format_duration, format_si
 from .prediction import NearestMeasurement, Prediction
 
 if TYPE_CHECKING:
@@ -198,8 +198,9 @@ def headline(predictions: Sequence[Prediction]) -> str:
     first = predictions[0]
     nodes = "1 node" if first.nodes == 1 else f"{first.nodes} nodes"
     precision = f"{first.precision}, " if len(predictions) == 1 else ""
+    params = f" ({format_si(first.params, '')} parameters)" if first.params else ""
     return (
-        f"{first.model} on {first.gpus} x {first.device} ({nodes}), {precision}{first.stack}, "
+        f"{first.model}{params} on {first.gpus} x {first.device} ({nodes}), {precision}{first.stack}, "
         f"batch {first.batch_size:g} per device, {first.global_batch_size:g} per step"
     )
 
