@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -16,7 +16,8 @@ from .request_options import sizes_of
 if TYPE_CHECKING:
     from ..measure.plan import MeasurePlan
     from ..measure.report import TrialReport
-    from ..measure.trial import LocalTrial, StepTrial
+    from ..measure.trial import LocalTrial, ModelSpec, StepTrial
+    from ..workload.graph import OpGraph
 
 EXAMPLES = """\b
 Examples:
@@ -144,13 +145,14 @@ def measure(
             "Inputs, sizes, forward, loss and optimizer are of a model of your own. To fix: name one, such "
             "as precision-time measure my.py:build."
         )
-    specs, graphs = {}, {}
+    specs: dict[str, ModelSpec] = {}
+    operators: dict[str, OpGraph] = {}
     if own:
         from ..measure.own import own_spec
 
         for name in own:
             specs[name], graph = own_spec(name, optimizer=optimizer or "", **asked)
-            graphs[graph.name] = graph
+            operators[graph.name] = graph
     trials = select(
         chosen,
         what="steps" if model else what,
@@ -170,7 +172,7 @@ def measure(
     steps = out / f"{found.source}.csv"
     out.mkdir(parents=True, exist_ok=True)
     hardware = describe(found, steps)
-    write_graphs(steps, graphs)
+    write_graphs(steps, operators)
     message(f"{found.name}: {found.software}")
     try:
         with progress_bar(lines=True) as update:
@@ -206,12 +208,17 @@ def measure(
         first = next((trial for trial in trials if isinstance(trial, StepTrial)), None)
         if first is not None:
             name = next((name for name in own if specs[name] is first.model), first.model.name)
-            message(f"To ask with it: {_question(name, first, found.name, steps)}")
+            message(f"To ask with it: {_question(name, first, found.name, steps, asked)}")
 
 
-def _question(model: str, trial: StepTrial, device: str, steps: Path) -> str:
+def _question(model: str, trial: StepTrial, device: str, steps: Path, asked: Mapping[str, Any]) -> str:
     """The command that asks what was measured."""
     batch = f" -b {trial.batch_size}" if trial.batch_size else ""
+    for name, value in asked.items():
+        flag = {"inputs": "input", "sizes": "size"}.get(name, name.replace("_", "-"))
+        several = [f"{key}={item}" for key, item in value.items()] if isinstance(value, Mapping) else value
+        for item in several if isinstance(several, list | tuple) else [several] if several else []:
+            batch += f" --{flag} {item}"
     stack = "pytorch-compiled" if trial.compiled else "pytorch-eager"
     return (
         f"precision-time predict {model} -d {device}{batch} -p {trial.precision} --stack {stack} "

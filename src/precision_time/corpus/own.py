@@ -86,9 +86,9 @@ def read_own_steps(path: str | Path, *, device: str | None = None) -> list[OwnSt
         UnknownNameError: If the device is unknown.
     """
     file = Path(path)
-    beside = Beside.of(file)
     name = None if device is None else get_device(device).name
     if is_database(file, of_measurements=True):
+        beside = Beside.of(file)
         with MeasurementStore(file, read_only=True) as store:
             found = store.measurements()
         rows = [_row_of(item, file, number) for number, item in enumerate(found)]
@@ -101,6 +101,7 @@ def read_own_steps(path: str | Path, *, device: str | None = None) -> list[OwnSt
                 f"To fix: precision-time campaign export {file} --corpus --csv {steps}."
             )
         file = steps
+    beside = Beside.of(file)
     rows = list(read_raw_rows(file))
     header = list(rows[0].cells) if rows else []
     if set(header) >= _OF_A_CAMPAIGN:
@@ -215,7 +216,8 @@ def _of_request(row: Row, device: str | None, beside: Beside) -> OwnStep:
     except PrecisionTimeError as error:
         return _unpriced(row, measured_s, unsupported(request, error), str(stated.get("device")), model)
     if measured_s is None:
-        measured_s = float(job.layout.global_batch_size / job.workload.rows_per_sample / rate) if rate else None
+        samples = job.layout.global_batch_size / job.workload.rows_per_sample
+        measured_s = float(samples / rate) if rate else None
     key = json.dumps({name: str(value) for name, value in sorted(stated.items())})
     return OwnStep(row=row, job=job, measured_s=measured_s, key=key)
 

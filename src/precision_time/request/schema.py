@@ -223,7 +223,8 @@ class RequestFields(BaseModel):
         Any,
         Option(
             help="A known name (`precision-time models`), a timm or Hugging Face name, your own net.py, "
-            "net.py:function or module:function, a config.json, .onnx, .pt2 or job file (.yaml, .toml, .json).",
+            "net.py:function or module:function, a config.json, .onnx, .pt2 or job file (.yaml, .toml, "
+            ".json).",
             complete="model",
         ),
     ]
