@@ -24,7 +24,9 @@ def plain_text(renderable: RenderableType, *, width: int = TEXT_WIDTH) -> str:
     from rich.console import Console
 
     page = io.StringIO()
-    Console(file=page, width=width, highlight=False, no_color=True).print(renderable)
+    Console(file=page, width=width, highlight=False, no_color=True, markup=False, emoji=False).print(
+        renderable
+    )
     return "\n".join(line.rstrip() for line in page.getvalue().splitlines()).strip("\n")
 
 

@@ -174,6 +174,9 @@ SHAPE = {
     **dict.fromkeys(("terms", "memory_terms", "interval", "link_seconds", "request"), dict),
     **dict.fromkeys(("nearest_measurements", "diagnostics"), list),
     "fits": bool,
+    "total_interval": dict | None,
+    "device_hours": float | None,
+    "total_time_missing": str,
     "device_memory_bytes": float,
 }
 RUN_SHAPE = {

@@ -84,7 +84,7 @@ def test_no_command_prints_the_help(cli) -> None:
 def test_unknown_command_exits_with_two(cli) -> None:
     answer = cli("predcit")
     assert answer.code == 2
-    assert "No such command 'predcit'" in answer.err
+    assert "No such command: 'predcit'. Did you mean predict or" in answer.err
     assert answer.out == ""
 
 

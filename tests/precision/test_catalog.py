@@ -189,3 +189,11 @@ def test_tf32_by_version(framework: str, version: float | str, expected: tuple[b
 def test_version_without_a_number_is_an_error() -> None:
     with pytest.raises(ConfigError, match="neither a year nor a framework version"):
         tf32_defaults("pytorch", "nightly")
+
+
+@pytest.mark.parametrize(
+    ("word", "said"), [("int4", "adapter=qlora"), ("NF4", "adapter=qlora"), ("8bit-adam", "adamw8bit")]
+)
+def test_what_is_no_precision_says_where_to_ask_for_it(word, said):
+    with pytest.raises(ConfigError, match=f"{word} is no precision of a training step. To fix: .*{said}"):
+        parse_precision(word)

@@ -9,11 +9,13 @@ import pytest
 
 from precision_time import predict_time
 from precision_time.diagnostics import Diagnostic, Severity
+from precision_time.io import packaged_toml
 from precision_time.predict.compare import PrecisionComparison
 from precision_time.predict.page import render, render_explanation, to_text
 from precision_time.predict.prediction import Interval, NearestMeasurement, Prediction
 from precision_time.predict.what_matters import Alternative, what_matters
 from precision_time.rendering import plain_text
+from precision_time.request.request import Request
 
 
 def prediction(precision: str = "fp16-mixed", step_time_s: float = 0.25, **changes: object) -> Prediction:
@@ -252,3 +254,16 @@ def test_explanation_prints_figures_in_their_units() -> None:
         "ms",
     ]
     assert "Warning: bf16 is emulated" in text
+
+
+def test_brackets_in_a_name_are_printed() -> None:
+    text = to_text([prediction("fp8[bold]:smile:", 0.1), prediction()])
+    assert len([line for line in text.splitlines() if line.startswith("fp8[bold]:smile:")]) == 1
+
+
+def test_every_alternative_names_a_field_and_a_known_value() -> None:
+    """A row with a value that no request takes would never be tried, and nobody would notice."""
+    for row in packaged_toml("precision_time.predict", "data/alternatives.toml")["alternative"]:
+        for value in row.get("values", [row["value"]] if "value" in row else []):
+            like = row.get("where", {}).get("cluster.device.name", "H100-SXM5-80GB")
+            Request.of({"model": "gpt2", "device": like, row["field"]: value}).resolve()

@@ -1,13 +1,18 @@
 """Whatever is asked, the answer adds up, is ordered and finite."""
 
 import math
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from precision_time.errors import ConfigError
+from precision_time.learn.artifact import shipped_predictor
+from precision_time.learn.serving import predict_step_times
 from precision_time.predict.api import predict_time
+from precision_time.request.request import Request
 
 MODELS = ("resnet50", "mobilenetv2_100", "vit_base_patch16_224", "bert-base-uncased", "gpt2", "llama2-7b")
 PRECISIONS = ("fp32", "tf32", "fp16-mixed", "bf16-mixed", "bf16", "fp8-mixed")
@@ -87,3 +92,25 @@ def test_the_same_question_has_the_same_answer(question):
 def test_a_run_is_its_steps(question, steps):
     answer = asked(**question, steps=steps)
     assert answer.total_time_s == pytest.approx(steps * answer.step_time_s)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"model": "tinyllama-1.1b", "device": "A100-SXM4-80GB", "precision": "bf16-mixed", "seq_len": 2048},
+        {"model": "resnet50", "device": "RTX4090", "precision": "fp16-mixed"},
+    ],
+    ids=lambda fields: fields["model"],
+)
+def test_intervals_of_neighbors_are_alike(fields: dict[str, Any]) -> None:
+    """Twice the batch or the devices changes the relative width of the interval by less than twice."""
+    counts, batches = (1, 2, 4, 8, 16), (1, 2, 4, 8, 16, 32)
+    jobs = [
+        Request.of({**fields, "gpus": gpus, "batch_size": batch}).resolve()
+        for gpus in counts
+        for batch in batches
+    ]
+    times = predict_step_times(jobs, shipped_predictor(), coverage=0.9)
+    widths = np.log(times.high_s / times.low_s).reshape(len(counts), len(batches))
+    for axis in (0, 1):
+        assert np.abs(np.diff(np.log2(widths), axis=axis)).max() < 1.0

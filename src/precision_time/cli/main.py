@@ -16,7 +16,7 @@ import typer
 import typer.core
 
 from .. import __version__
-from ..errors import ConfigError, PrecisionTimeError, in_one_line, printable
+from ..errors import ConfigError, PrecisionTimeError, in_one_line, nearest_names, printable, shown
 from .output import message
 
 
@@ -92,6 +92,20 @@ class Commands(typer.core.TyperGroup):
         """Names in the order of the help."""
         del ctx
         return list(COMMANDS)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that the words begin with.
+
+        Raises:
+            ConfigError: If there is none; offers the nearest.
+        """
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            near = nearest_names(args[0], COMMANDS) or ("predict",)
+            raise ConfigError(
+                f"No such command: {shown(args[0])}. Did you mean {' or '.join(near)}? "
+                "To fix: `precision-time -h` lists all of them."
+            )
+        return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of a name; None where there is none."""

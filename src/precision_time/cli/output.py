@@ -73,7 +73,7 @@ def write_renderable(renderable: RenderableType) -> None:
         return
     from rich.console import Console
 
-    Console(highlight=False).print(renderable)
+    Console(highlight=False, markup=False, emoji=False).print(renderable)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
@@ -24,9 +25,12 @@ _SMALL_SHARE = 0.01
 """Terms below this share of every step shown are summed up as `other`."""
 _REASONS_SHOWN = 3
 _LEGEND = (
-    "2x4: 4 micro batches of 2 samples. hsdp8: sharded within groups of 8 ranks. kept: parameters stay "
-    "gathered after the forward pass. interleaved5: 5 model chunks per stage."
+    (r"\b(\d+)x(\d+)\b", "{0}: {2} micro batches of {1} samples"),
+    (r"\bhsdp(\d+)\b", "{0}: sharded within groups of {1} ranks"),
+    (r"\bkept\b", "{0}: parameters stay gathered after the forward pass"),
+    (r"\binterleaved(\d+)\b", "{0}: {1} model chunks per stage"),
 )
+"""Words of a layout's name, and what they mean."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -194,16 +198,24 @@ def render(search: LayoutSearch, *, width: int = TEXT_WIDTH) -> Group:
     from rich.console import Group
     from rich.text import Text
 
-    parts: list[Any] = [Text(_headline(search), style="bold"), ""]
+    said = [] if search.shortfall is None else _shortfall_lines(search.shortfall)
+    parts: list[Any] = [Text(line, style="bold") for line in said]
+    parts += [Text(_headline(search), style="dim" if said else "bold"), ""]
     if search.ranked:
-        parts += [_ranking(search), "", Text(_LEGEND, style="dim"), "", _terms(search.ranked, width), ""]
+        parts += [_ranking(search), "", Text(_legend(search.ranked), style="dim"), ""]
+        parts += [_terms(search.ranked, width), ""]
         parts += [Text(search.why), ""] if search.why else []
-    if search.shortfall is not None:
-        parts += [*map(Text, _shortfall_lines(search.shortfall)), ""]
     parts += [Text(line) for line in _count_lines(search.counts)]
     parts += [Text(f"Assumed: {line}") for line in search.assumptions]
     warnings = search.ranked[0].prediction.warnings if search.ranked else search.warnings
     return Group(*parts, *(Text(f"Warning: {line}", style="yellow") for line in warnings))
+
+
+def _legend(ranked: Sequence[RankedLayout]) -> str:
+    """What the words of the names mean, by the first that has each."""
+    names = " ".join(layout_name(each.layout) for each in ranked)
+    found = ((re.search(pattern, names), text) for pattern, text in _LEGEND)
+    return ". ".join(text.format(match[0], *match.groups()) for match, text in found if match) + "."
 
 
 def _headline(search: LayoutSearch) -> str:
@@ -248,7 +260,7 @@ def _short(prediction: Prediction) -> str:
 
 def _terms(ranked: Sequence[RankedLayout], width: int) -> Table:
     """Terms and memory as rows, layouts as columns, as many as fit."""
-    shown = ranked[: max((width - 22) // 11, 1)]
+    shown = ranked[: max((width - 26) // 11, 1)]
     table = new_table("where the time goes", *(f">{place}" for place in range(1, len(shown) + 1)))
     times = [each.prediction.terms for each in shown]
     steps = [each.step_time_s for each in shown]
@@ -269,7 +281,7 @@ def _terms(ranked: Sequence[RankedLayout], width: int) -> Table:
         if any(terms.get(name, 0.0) for terms in memory):
             cells = (terms.get(name, 0.0) for terms in memory)
             table.add_row(
-                f"{in_words(name)} [memory]", *(format_bytes(value) if value else "-" for value in cells)
+                f"memory: {in_words(name)}", *(format_bytes(value) if value else "-" for value in cells)
             )
     return table
 

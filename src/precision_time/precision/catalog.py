@@ -45,6 +45,7 @@ def parse_precision(spelling: str) -> PrecisionChoice:
 
     Raises:
         UnknownNameError: No spelling of a known policy or variant.
+        ConfigError: Something that is asked for by another field.
 
     >>> parse_precision("mixed_fp16_fp32").name, parse_precision("O2").variant
     ('fp16-mixed', 'apex-o2')
@@ -53,6 +54,9 @@ def parse_precision(spelling: str) -> PrecisionChoice:
     base, _, variant = text.partition(":")
     choice = _spellings().get(_folded(base))
     if choice is None:
+        for word, said in _toml("aliases.toml")["elsewhere"].items():
+            if _folded(word) == _folded(base):
+                raise ConfigError(f"{text} is no precision of a training step. To fix: {said}.")
         raise UnknownNameError(kind="precision", name=text, known=_offered(), hint=HINT)
     if not variant:
         return choice

@@ -30,6 +30,7 @@ _NEAR = 0.25
 _ABOUT_EVIDENCE = ("extrapolation", "unmeasured-device", "unpriced-operators")
 """Codes of diagnostics that say what the answer rests on."""
 _ABOUT_MEMORY = "memory"
+_LEFT_OUT = "evaluation, checkpoints and start-up not included"
 _WORDS = ("step time", "interval", "throughput", "MFU", "memory per device", "stack", "nearest measurements",
           "assumed", "wire")  # fmt: skip
 """Of the glossary, that every page uses."""
@@ -136,6 +137,7 @@ def answer_lines(predictions: Sequence[Prediction], labels: Sequence[str]) -> It
     if alone:
         start = "A step takes" if best.fits else "If it fitted, a step would take"
         yield f"{start} {_answer(best)}"
+        yield from _length(best)
         return
     label = labels[list(predictions).index(best)]
     others = [
@@ -148,24 +150,27 @@ def answer_lines(predictions: Sequence[Prediction], labels: Sequence[str]) -> It
 
 
 def _answer(prediction: Prediction) -> str:
-    """Time, interval, throughput, memory and length of the run."""
+    """Time, interval, throughput and memory."""
     used, has = prediction.memory_bytes_per_device, prediction.device_memory_bytes
     mfu = "" if prediction.mfu is None else f", MFU {prediction.mfu:.1%}"
     memory = f"; {used / GIBI:.1f} of {has / GIBI:.1f} GiB per device" if prediction.fits else ""
     return (
         f"{format_duration(prediction.step_time_s)} ({_interval(prediction)}): {_throughput(prediction)}{mfu}"
-        f"{memory}{_length(prediction)}."
+        f"{memory}."
     )
 
 
-def _length(prediction: Prediction) -> str:
-    """Epoch and run, as far as they are known."""
-    steps, total_s = prediction.total_steps, prediction.total_time_s
+def _length(prediction: Prediction) -> Iterator[str]:
+    """The time of an epoch or of the run, where it is known."""
+    steps, total_s, interval = prediction.total_steps, prediction.total_time_s, prediction.total_interval
     if steps is None or total_s is None:
-        return ""
-    if steps == prediction.steps_per_epoch:
-        return f"; an epoch of {steps:,} steps takes {format_duration(total_s)}"
-    return f"; the run of {steps:,} steps takes {format_duration(total_s)}"
+        return
+    epoch = steps == prediction.steps_per_epoch
+    what, left_out = ("An epoch", "") if epoch else ("The run", f"; {_LEFT_OUT}")
+    within = f" ({range_of(interval.low_s, interval.high_s)})" if interval is not None else ""
+    hours = prediction.device_hours
+    devices = f", {grouped(hours)} device-hours" if hours is not None and hours >= 1.0 else ""
+    yield f"{what} of {steps:,} steps takes {format_duration(total_s)}{within}{devices}{left_out}."
 
 
 def _interval(prediction: Prediction) -> str:
@@ -181,7 +186,8 @@ def range_of(low_s: float, high_s: float) -> str:
     """
     low, high = format_duration(low_s), format_duration(high_s)
     number, _, unit = low.partition(" ")
-    return f"{number} - {high}" if unit == high.partition(" ")[2] else f"{low} - {high}"
+    shared = " " not in unit and unit == high.partition(" ")[2]
+    return f"{number} - {high}" if shared else f"{low} - {high}"
 
 
 def _throughput(prediction: Prediction) -> str:

@@ -136,10 +136,13 @@ def _batch_assumed(prediction: Prediction) -> bool:
 
 
 def _applies(row: Mapping[str, Any], request: Request, base: Job, prediction: Prediction) -> bool:
+    given = request.given().keys()
+    if given & set(row.get("unless", ())):
+        return False
     if "read_as" in row:
         if all(item.code != row["read_as"] for item in prediction.diagnostics):
             return False
-    elif row["field"] in request.given():
+    elif row["field"] in given:
         return False
     for name, wanted in row.get("where", {}).items():
         if attrgetter(name)(base) not in (wanted if isinstance(wanted, list) else [wanted]):
@@ -154,7 +157,7 @@ def _values(row: Mapping[str, Any], request: Request, base: Job) -> list[Any]:
         return [int(multiple) if multiple == int(multiple) else multiple]
     if row.get("variants"):
         return _variants(request.device)
-    return [row["value"]]
+    return row["values"] if "values" in row else [row["value"]]
 
 
 def _variants(name: str | None) -> list[str]:
