@@ -43,6 +43,7 @@ FOUND_LATER: dict[str, tuple[Any, str]] = {
     "model": ("resnet5o", "Unknown model 'resnet5o'. Did you mean"),
     "device": ("A100-SXM4-8OGB", "Unknown device 'A100-SXM4-8OGB'. Did you mean"),
     "node_type": ("DGX-A10", "Unknown node type 'DGX-A10'. Did you mean"),
+    "network": ("pigeons", "Unknown network 'pigeons'. To fix: write Gbit/s of a host"),
     "precision": ("bf17", "Unknown precision 'bf17'. Did you mean"),
     "optimizer": ("adamww", "Unknown optimizer 'adamww'. Did you mean"),
     "framework": ("pytorhc", "Unknown framework 'pytorhc'. Did you mean"),

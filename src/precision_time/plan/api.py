@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..diagnostics import Diagnostics
 from ..errors import ConfigError
+from ..learn.artifact import shipped_predictor
 from ..predict.api import as_request
+from ..predict.remedies import at_layout, suggest_fit
 from ..ray_executor import open_executor
 from ..request.problem import Problem
 from ..request.request import Request
@@ -82,10 +85,18 @@ def find_layouts(
     request = as_request(model, options)
     if "gpus" not in request.model_fields_set:
         request = request.with_(gpus=DEFAULT_GPUS)
+    problem = _problem(request)
     with open_executor(ray, workers) as over:
-        return search_layouts(
-            _problem(request), fixed=fixed, top=top, over=over, coverage=request.coverage, progress=progress
+        search = search_layouts(
+            problem, fixed=fixed, top=top, over=over, coverage=request.coverage, progress=progress
         )
+    missing = search.shortfall
+    if missing is None:
+        return search
+    # What to ask for beside more devices: from the layout that needs the least.
+    nearest = problem.job(missing.layout)
+    remedy = suggest_fit(at_layout(request, nearest), nearest, shipped_predictor())
+    return replace(search, shortfall=replace(missing, advice=(*missing.advice, remedy)))
 
 
 def _problem(request: Request) -> Problem:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..diagnostics import Diagnostic, Severity
+from ..diagnostics import LAYOUT_CHOSEN, Diagnostic, Severity
 from ..rendering import TEXT_WIDTH, format_field, grouped, in_words, new_table, plain_text
 from ..units import GIBI, format_bytes, format_duration, format_si
 from .prediction import NearestMeasurement, Prediction
@@ -340,7 +340,9 @@ def _assumptions(
     if most:
         yield _alternatives_table(predictions, labels, most)
         yield ""
-    shown = lines if why else [] if most else lines[:_MOST_ASSUMPTIONS]
+    # A layout that was chosen is what a user would type next, whatever else was assumed.
+    chosen = list(_shared_lines(predictions, labels, Severity.ASSUMPTION, only=(LAYOUT_CHOSEN,)))
+    shown = lines if why else chosen if most else list(dict.fromkeys([*chosen, *lines]))[:_MOST_ASSUMPTIONS]
     for line in shown:
         yield Text(f"Assumed: {line}")
     if len(lines) > len(shown):

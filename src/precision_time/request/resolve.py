@@ -23,7 +23,7 @@ from ..cost.stacks import (
     usual_profile,
     usual_variant,
 )
-from ..diagnostics import Diagnostics
+from ..diagnostics import LAYOUT_CHOSEN, Diagnostics
 from ..errors import CaptureError, ConfigError, LayoutError, MissingExtraError, UnknownNameError
 from ..hardware.catalog import devices_in_name, get_cluster, load_custom
 from ..hardware.custom import hardware_beside
@@ -44,6 +44,7 @@ from .layout import layout_of, layout_remarks, layout_words
 from .lengths import with_lengths
 from .method import check_group, say_method, with_method
 from .schema import RequestFields
+from .space import powers_of_two
 from .training import stated_adapter, with_frozen_parts
 from .usual_layout import usual_batch, usual_layout
 
@@ -123,7 +124,13 @@ def workload_of(request: RequestFields, *, named_only: bool = False) -> Workload
     workload = with_frozen_parts(workload, request, adapter, said)
 
     def load(**changes: Any) -> Workload:
-        plain = {"method": None, "reference": None, "teacher": None, "generate_tokens": None, "group_size": None}
+        plain = {
+            "method": None,
+            "reference": None,
+            "teacher": None,
+            "generate_tokens": None,
+            "group_size": None,
+        }
         return workload_of(request.model_copy(update={**plain, **changes}), named_only=named_only)
 
     return with_method(workload, request, load)
@@ -230,9 +237,7 @@ def _capture_by_name(name: str, request: RequestFields, unknown: UnknownNameErro
         raise unknown.with_hint(_INSTALL_TO_CAPTURE) from None
 
 
-def captured_workload(
-    graph: OpGraph, request: RequestFields, adapter: Adapter | None = None
-) -> Workload:
+def captured_workload(graph: OpGraph, request: RequestFields, adapter: Adapter | None = None) -> Workload:
     """A workload around the graph of a user's own model."""
     sequences = graph.seq_len is not None
     for name, value in _sizes_with_a_field(request).items():
@@ -502,7 +507,7 @@ def _with_batch(job: Job, request: RequestFields, found: Diagnostics) -> Job:
         refused = error
         if asked is None or asked >= job.cluster.num_devices:
             raise
-    if _is_open(request, asked) and (plain is None or job.layout.pp > 1 or not _fits(plain)):
+    if _is_open(job, request, asked) and (plain is None or job.layout.pp > 1 or not _fits(plain)):
         chosen = _chosen_layout(job, request, asked, found)
         if chosen is not None:
             return chosen
@@ -528,14 +533,21 @@ def _plain_job(job: Job, request: RequestFields, global_batch: float | None, fou
     return _sharded_if_needed(_batched(job, candidate), request.layout.zero, found)
 
 
-def _says_no_layout(request: RequestFields) -> bool:
+def says_no_layout(request: RequestFields) -> bool:
+    """Whether a request leaves it open how the job is spread over its devices."""
     return not request.layout.model_fields_set - _NOT_A_LAYOUT
 
 
-def _is_open(request: RequestFields, global_batch: float | None) -> bool:
-    """Whether a layout may be chosen: none is stated, or a global batch without how it is cut up."""
+def _is_open(job: Job, request: RequestFields, global_batch: float | None) -> bool:
+    """Whether a layout may be chosen: none is stated, or a global batch without how it is cut up.
+
+    Not where answers are generated: all answers to a prompt belong together.
+    """
+    method = job.workload.method
+    if method is not None and method.generation is not None:
+        return False
     cut_up = request.batch_size is not None or "grad_accum" in request.layout.model_fields_set
-    return _says_no_layout(request) or (global_batch is not None and not cut_up)
+    return says_no_layout(request) or (global_batch is not None and not cut_up)
 
 
 def _chosen_layout(
@@ -547,18 +559,22 @@ def _chosen_layout(
     sharding and recomputation, as far as they are not stated.
     """
     stated = request.layout.model_fields_set
-    degrees = _says_no_layout(request)
+    degrees = says_no_layout(request)
     said = Diagnostics()
     if global_batch is None and request.batch_size is not None:
         global_batch = request.batch_size * job.layout.dp
     elif global_batch is None:
-        global_batch = float(usual_batch(job.workload, job.cluster.num_devices))
-        said.assume("default-batch", f"Global batch not given: {global_batch:,.0f} samples per step assumed.")
-    fixed = {_FIELD_OF.get(name, name): (getattr(job.layout, _FIELD_OF.get(name, name)),)
-             for name in stated - {"uneven"}}  # fmt: skip
+        gpus = job.cluster.num_devices
+        global_batch = float(min(gpus, usual_batch(job.workload, gpus)))
+        said.assume("default-batch", f"Batch not given: {global_batch:,.0f} samples per step assumed.")
+    names = [_FIELD_OF.get(name, name) for name in stated - {"uneven"}]
+    fixed: dict[str, tuple[Any, ...]] = {name: (getattr(job.layout, name),) for name in names}
+    rows = job.workload.rows_per_sample
     if request.batch_size is not None:
-        fixed["micro_batch_size"] = (request.batch_size,)
-    choice = usual_layout(job, global_batch, fixed, degrees=degrees)
+        fixed["micro_batch_size"] = (request.batch_size * rows,)
+    elif rows > 1:
+        fixed["micro_batch_size"] = tuple(rows * size for size in powers_of_two(int(global_batch)))
+    choice = usual_layout(job, global_batch * rows, fixed, degrees=degrees)
     if choice is None:
         return None
     layout = choice.layout
@@ -566,7 +582,7 @@ def _chosen_layout(
     fastest = f"the fastest of {choice.fitting} tried that fit" if choice.fitting > 1 else "the one that fits"
     what = "Layout not given" if degrees else "Not all of the layout given"
     found.items.extend(said.items)
-    found.assume("default-layout", f"{what}: {words} assumed, {fastest} (`precision-time layout` tries all).")
+    found.assume(LAYOUT_CHOSEN, f"{what}: {words} assumed, {fastest} (`precision-time layout` tries all).")
     precision = policy_under(job.precision, job.stack.profile, job.layout.zero_stage, layout.zero_stage)
     if precision is not job.precision:
         _held_weights(precision.name, job.stack, layout.zero_stage, found)
