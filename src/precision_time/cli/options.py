@@ -84,6 +84,21 @@ def words_of(text: str | None) -> list[str]:
     return [word for part in (text or "").split(",") if (word := part.strip())]
 
 
+def numbers_of(option: str, text: str) -> list[float]:
+    """The numbers of an option that takes several.
+
+    Raises:
+        ConfigError: If one is none.
+    """
+    try:
+        numbers = [float(word) for word in words_of(text)]
+    except ValueError:
+        raise ConfigError(
+            f"{option} {text!r} is not a list of numbers. To fix: write it like 1,2,4."
+        ) from None
+    return [int(number) if number.is_integer() else number for number in numbers]
+
+
 COMPLETIONS: Mapping[str, Callable[[str], list[str]]] = {
     "model": complete_model,
     "device": complete_device,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..diagnostics import LAYOUT_CHOSEN, Diagnostic, Severity
 from ..rendering import TEXT_WIDTH, format_field, grouped, in_words, new_table, plain_text
-from ..units import GIBI, format_bytes, format_duration
+from ..units import GIBI, format_bytes, format_duration, format_si
 from .prediction import NearestMeasurement, Prediction
 
 if TYPE_CHECKING:
@@ -202,14 +202,17 @@ def _cost(prediction: Prediction) -> float:
 
 
 def headline(predictions: Sequence[Prediction]) -> str:
-    """The job in a line."""
+    """The job in a line, with the parameters of its model where they have room."""
     first = predictions[0]
     nodes = "1 node" if first.nodes == 1 else f"{first.nodes} nodes"
     precision = f"{first.precision}, " if len(predictions) == 1 else ""
-    return (
-        f"{first.model} on {first.gpus} x {first.device} ({nodes}), {precision}{first.stack}, "
+    params = f" ({format_si(first.params, '')} parameters)" if first.params else ""
+    job = (
+        f" on {first.gpus} x {first.device} ({nodes}), {precision}{first.stack}, "
         f"batch {first.batch_size:g} per device, {first.global_batch_size:g} per step"
     )
+    line = f"{first.model}{params}{job}"
+    return line if len(line) <= TEXT_WIDTH else f"{first.model}{job}"
 
 
 def labels_of(predictions: Sequence[Prediction]) -> list[str]:

@@ -25,7 +25,8 @@ from ..cost.stacks import (
 )
 from ..diagnostics import LAYOUT_CHOSEN, Diagnostics
 from ..errors import CaptureError, ConfigError, LayoutError, MissingExtraError, UnknownNameError
-from ..hardware.catalog import devices_in_name, get_cluster
+from ..hardware.catalog import devices_in_name, get_cluster, load_custom
+from ..hardware.custom import hardware_beside
 from ..hardware.device import Cluster, Device
 from ..hardware.inventory import ClusterResources
 from ..parallel.degrees import nearest_multiple
@@ -302,6 +303,13 @@ def cluster_of(request: RequestFields, found: Diagnostics) -> Cluster:
             return given
         found.assume("inventory", *given.notes)
         return given.cluster() if given.custom else _inventory_cluster(given)
+    custom = request.custom or _measured_hardware(request)
+    if device is None and request.node_type is None and custom is not None and request.custom is None:
+        device = next(iter(load_custom(custom).devices.values())).name
+        found.assume(
+            "default-device",
+            f"Device not given: {device} assumed, on which {request.calibration} was measured.",
+        )
     if device is None and request.node_type is None:
         found.assume("default-device", f"Device not given: {DEFAULT_DEVICE} assumed.")
         device = DEFAULT_DEVICE
@@ -310,10 +318,22 @@ def cluster_of(request: RequestFields, found: Diagnostics) -> Cluster:
         gpus = devices_in_name(device) or gpus
     links = (request.intra_node, request.inter_node, request.network)
     named = (device, gpus, request.nodes, request.node_type, *links)
-    cluster = _catalog_cluster(*named) if request.custom is None else _cluster(*named, request.custom)
+    cluster = _catalog_cluster(*named) if custom is None else _cluster(*named, custom)
     if cluster.num_nodes == 1 and (stated := request.network or request.inter_node) and stated != "none":
         found.warn("network", f"The network {stated!r} is not used: the devices are on one node.")
     return cluster
+
+
+def _measured_hardware(request: RequestFields) -> Path | None:
+    """The device description beside the measured steps of a request, where it is of the device asked."""
+    given = request.calibration
+    beside = hardware_beside(given) if isinstance(given, str | Path) else None
+    if beside is None:
+        return None
+    own = load_custom(beside)
+    named = [name for name in (request.device, request.node_type) if name is not None]
+    known = own.devices and (not named or any(own.find_device(n) or own.find_node_type(n) for n in named))
+    return beside if known else None
 
 
 @lru_cache(maxsize=256)
