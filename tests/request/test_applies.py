@@ -46,10 +46,7 @@ OTHER: dict[str, Any] = {
     "data_parallel_engine": "parameter-server", "grad_accum": 2, "checkpointing": "full",
     "sequence_parallel": True, "context_method": "ulysses", "schedule": "gpipe", "virtual_pp": 2,
     "stage_layers": "7,9,9,7", "uneven": True,
-    "adapter": "lora", "lora_rank": 64, "lora_targets": "all-linear", "freeze": "embeddings",
-    "method": "dpo", "reference": "gpt2-medium", "teacher": "gpt2-large", "generate_tokens": 64,
-    "group_size": 4, "mean_seq_len": 300, "packing": True, "padding_share": 0.2, "frames": 33,
-    "audio_seconds": 3.0, "inputs": ["x:float32[2,3]"], "forward": "f", "loss": "f", "network": "100g-tcp",
+    "inputs": ["x:float32[2,3]"], "forward": "f", "loss": "f", "network": "100g-tcp",
 }  # fmt: skip
 PERMISSIONS = {"uneven"}
 """What only allows: `test_axis_rules` has what it allows."""
