@@ -46,6 +46,7 @@ OTHER: dict[str, Any] = {
     "data_parallel_engine": "parameter-server", "grad_accum": 2, "checkpointing": "full",
     "sequence_parallel": True, "context_method": "ulysses", "schedule": "gpipe", "virtual_pp": 2,
     "stage_layers": "7,9,9,7", "uneven": True,
+    "inputs": ["x:float32[2,3]"], "forward": "f", "loss": "f", "network": "100g-tcp",
 }  # fmt: skip
 PERMISSIONS = {"uneven"}
 """What only allows: `test_axis_rules` has what it allows."""

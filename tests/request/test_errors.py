@@ -63,12 +63,14 @@ FOUND_LATER: dict[str, tuple[Any, str]] = {
     "freeze": ("tower", "freeze='tower' names nothing"),
     "reference": ("gpt2", "reference=gpt2 does not apply"),
     "teacher": ("gpt2", "teacher=gpt2 does not apply"),
+    "forward": ("train", "forward does not apply to "),
+    "loss": ("mine:loss", "loss does not apply to "),
     "anchors": ("gpus=1", "The anchor 'gpus=1' must state one of step_time_s and samples_per_s"),
 }
 """Names and words that the request itself cannot judge; the message comes with the answer."""
 LINKS = {"intra_node", "inter_node"}
 """Measured runs name links in free words: what is not known is said, not refused."""
-ANY = {"task", "dataset", "example_inputs", "cluster"}
+ANY = {"inputs", "task", "dataset", "example_inputs", "cluster"}
 """Fields that take any text, and those for Python only."""
 
 

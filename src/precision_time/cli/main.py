@@ -214,8 +214,8 @@ def root(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; errors end in a traceback with --debug only.
 
-    Exit codes: 2 for what the caller can correct (input, files, folders), 130 when interrupted, 70 for an
-    unforeseen error.
+    Exit codes: 2 for what the caller can correct (input, files, folders), 3 for a job that does not fit in
+    memory, 130 when interrupted, 70 for an unforeseen error.
 
     Args:
         arguments: Words after the program name; `sys.argv` if None.

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..diagnostics import Diagnostics
 from ..errors import ConfigError
+from ..learn.artifact import shipped_predictor
 from ..predict.api import as_request
+from ..predict.remedies import at_layout, suggest_fit
 from ..ray_executor import open_executor
 from ..request.lengths import check_full_rows
 from ..request.method import degrees_of_method
@@ -87,9 +90,16 @@ def find_layouts(
     problem = _problem(request)
     fixed = {**degrees_of_method(problem.workload), **fixed}
     with open_executor(ray, workers) as over:
-        return search_layouts(
+        search = search_layouts(
             problem, fixed=fixed, top=top, over=over, coverage=request.coverage, progress=progress
         )
+    missing = search.shortfall
+    if missing is None:
+        return search
+    # What to ask for beside more devices: from the layout that needs the least.
+    nearest = problem.job(missing.layout)
+    remedy = suggest_fit(at_layout(request, nearest), nearest, shipped_predictor())
+    return replace(search, shortfall=replace(missing, advice=(*missing.advice, remedy)))
 
 
 def _problem(request: Request) -> Problem:

@@ -28,8 +28,9 @@ from ..request.resolve import tokens_per_sample
 from ..workload.graph import OpGraph
 from ..workload.method import Method
 from .method import method_seconds
+from .plausible import implausible
 from .prediction import Interval, NearestMeasurement, Prediction
-from .remedies import memory_of_job, suggest_fit
+from .remedies import holds, memory_of_job, shortfall, tightness
 
 _SHOWN = 3
 _BOUND_SHARE = 0.15
@@ -134,8 +135,11 @@ def _answer(
     terms = corrected_terms(costs, times) | method_terms | ({DATA_STALL: wait_s} if wait_s else {})
     _name_bound(job, terms, step_time_s, found)
     _warn_of_weak_answer(job, new_kinds(times.corrected.novelty[0]), predictor, found)
+    fits = holds(job, memory)
+    for code, text in implausible(job, step_time_s, run.epoch_time_s):
+        found.warn(code, text)
     if needed > job.cluster.device.memory_bytes:
-        found.warn("memory", *suggest_fit(job))
+        found.warn("memory", tightness(job, memory) if fits else shortfall(job))
     workload, layout, device = job.workload, job.layout, job.cluster.device
     return Prediction(
         model=workload.name,
@@ -154,7 +158,7 @@ def _answer(
         mfu=model_flops_utilization(job, step_time_s),
         memory_bytes_per_device=needed,
         memory_terms=memory,
-        fits=needed <= device.memory_bytes,
+        fits=fits,
         device_memory_bytes=device.memory_bytes,
         link_seconds={axis: float(s[0]) for axis, s in costs.link_seconds.items() if s[0] > 0.0},
         analytical_step_time_s=float(times.jobs.analytical_s[0]),
@@ -169,6 +173,7 @@ def _answer(
         if run.total_time_s is None
         else run.total_time_s * job.cluster.num_devices / _SECONDS_PER_HOUR,
         total_time_missing=run.missing,
+        params=workload.graph.params,
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..cost.job import Job
+from ..diagnostics import LAYOUT_CHOSEN
 from ..errors import PrecisionTimeError
 from ..hardware.catalog import device_assumption, known_devices
 from ..io import packaged_toml
@@ -20,7 +21,7 @@ from ..learn.serving import predict_step_times
 from ..request.request import Request
 from .method import method_seconds
 from .prediction import Prediction
-from .remedies import needed_bytes
+from .remedies import at_layout, needed_bytes
 
 _SIZES = ("seq_len", "image_size")
 """Fields that change the model itself."""
@@ -80,7 +81,10 @@ def what_matters(
         base = asked.resolve(named_only=request is None)
     except PrecisionTimeError:
         return ()
-    if _batch_assumed(prediction):
+    if any(item.code == LAYOUT_CHOSEN for item in base.diagnostics):
+        # The chosen layout is kept: every alternative would search for one of its own.
+        asked = at_layout(asked, base)
+    elif _batch_assumed(prediction):
         asked = asked.with_(batch_size=prediction.batch_size)
         base = asked.resolve(workload=base.workload)
     tried = [(row, value, job) for row in _rows() for value, job in _jobs(row, asked, base, prediction)]

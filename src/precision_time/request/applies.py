@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 
 from ..cost.input import SYNTHETIC, feed_of
 from ..cost.job import Job
+from ..cost.memory.states import framework_memory
 from ..diagnostics import Diagnostics
 from ..errors import ConfigError, UnknownNameError
-from ..parallel.layout import AXES, ContextMethod, PipelineSchedule
+from ..parallel.layout import AXES, Checkpointing, ContextMethod, PipelineSchedule
 from ..workload.graph import OpClass, OpGraph
 from ..workload.resolve import load_workload
 from ..workload.workload import Workload
@@ -47,6 +48,18 @@ def check_applies(request: RequestFields, job: Job, found: Diagnostics) -> None:
         raise ConfigError(f"{field}={getattr(value, 'value', value)} does not apply: {says}")
     for field, says in _without_effect(request, job):
         found.warn("no-effect", f"{field} changes nothing: {says}")
+    scores_alone = framework_memory(job.stack).selective == "attention"
+    if (
+        scores_alone
+        and job.layout.checkpointing is Checkpointing.SELECTIVE
+        and job.stack.fused_attention
+        and job.workload.graph.seq_len is not None
+    ):
+        found.warn(
+            "no-effect",
+            f"checkpointing=selective saves no memory: {job.stack.profile} recomputes the attention scores "
+            "alone, and its fused attention keeps none. checkpointing=full recomputes layers.",
+        )
 
 
 def of_model(request: RequestFields, workload: Workload) -> Iterator[_Remark]:
