@@ -46,7 +46,9 @@ _PEAKS = ("fp32", "tf32", "fp16", "bf16", "fp8")
 def devices(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[NAME]", help="One device in full.", autocompletion=complete_device),
+        typer.Argument(
+            metavar="[NAME]", help="One device in full, or one host.", autocompletion=complete_device
+        ),
     ] = None,
     *,
     node_types: Annotated[bool, typer.Option("--node-types", help="List the node types instead.")] = False,
@@ -54,11 +56,26 @@ def devices(
     **fields: Any,
 ) -> None:
     """List the devices, or one with all its figures."""
-    from ..hardware.catalog import Custom, get_device, known_devices, known_node_types, load_custom
+    from ..hardware.catalog import (
+        Custom,
+        device_assumption,
+        get_device,
+        get_node_type,
+        known_devices,
+        known_node_types,
+        load_custom,
+    )
+    from ..hardware.words import with_cluster_words
 
     own = load_custom(fields["custom"]) if fields.get("custom") else Custom()
-    if node_types:
+    host = None
+    if name is not None:
+        said = with_cluster_words({"device": name, **fields})
+        name, host = said.get("device"), said.get("node_type")
+    if node_types or host is not None:
         nodes = [*own.node_types.values(), *known_node_types()]
+        if host is not None:
+            nodes = [own.find_node_type(host) or get_node_type(host)]
         rows: Iterable[tuple[str, ...]] = (
             (
                 node.name,
@@ -85,7 +102,10 @@ def devices(
         columns = ("device", "architecture", ">memory", ">bandwidth", *(f">{dtype}" for dtype in _PEAKS))
         _write("devices", map(asdict, found), columns, rows, json_output, title="Dense peaks in FLOP/s")
     else:
-        _write_device(asdict(own.find_device(name) or get_device(name)), json_output)
+        found_own = own.find_device(name)
+        if found_own is None and (assumption := device_assumption(name)) is not None:
+            message(f"Assumed: {assumption}")
+        _write_device(asdict(found_own or get_device(name)), json_output)
 
 
 def models(
