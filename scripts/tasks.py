@@ -49,6 +49,8 @@ class Task:
     """A regular expression that every line's output holds, over stdout and stderr."""
     run: tuple[str, ...] = ()
     """Commands without the program's name."""
+    prepare: str = ""
+    """Python that runs first."""
     python: str = ""
     exits: tuple[int, ...] = (0,)
     """Exit codes of the commands, in order or one for all."""
@@ -72,19 +74,28 @@ class Outcome:
 
 def tasks() -> list[Task]:
     """The tasks in the order of their numbers."""
-    rows = tomllib.loads((ROOT / "scripts" / "tasks.toml").read_text(encoding="utf-8"))["task"]
-    return [
+    rows = [
         Task(**{key: tuple(value) if isinstance(value, list) else value for key, value in row.items()})
-        for row in rows
+        for row in _toml()["task"]
     ]
+    return sorted(rows, key=lambda task: task.number)
+
+
+def _toml() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "scripts" / "tasks.toml").read_text(encoding="utf-8"))
 
 
 def outcomes(task: Task) -> list[Outcome]:
-    """Runs a task in the current folder.
+    """Runs a task in the current folder, with the files of the user.
 
     Raises:
         RuntimeError: If an exit code or the output is not as the task says.
     """
+    for name, text in _toml()["files"].items():
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text(text.lstrip(), encoding="utf-8")
+    if task.prepare:
+        _snippet(task.prepare)
     with _hidden(task.without):
         done = [_command(line) for line in task.run]
         done += [_snippet(task.python)] if task.python else []
