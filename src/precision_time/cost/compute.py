@@ -85,7 +85,7 @@ def compute_costs(step: LoweredStep, group: JobGroup, model: KernelModel) -> Com
         Same(group.cluster.device),
         Same(group.workload.graph),
         Same(model),
-        group.micro_batch_size.tobytes(),
+        np.asarray(group.micro_batch_size, dtype=np.float64).tobytes(),
         group.cluster.num_devices if single else 1,
     )
 

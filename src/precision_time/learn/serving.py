@@ -120,7 +120,7 @@ def price_jobs(jobs: Sequence[Job]) -> PricedJobs:
     for number, (key, (job, known)) in enumerate(groups.items()):
         starts[key] = len(places)
         places += [(number, place) for place in range(len(known))]
-        batches = np.array([*known])
+        batches = np.array([*known], dtype=np.float64)
         group = replace(group_of_jobs([job]), micro_batch_size=batches)
         costs.append(price(group))
         tables.append(group_table(group, costs[-1]))
@@ -187,7 +187,10 @@ def bounded_times(
     )
     least_s = priced.longest(corrected.step_time_s)
     new = novelty.max(axis=1, initial=0.0) > _MEASURED
-    return _raised(times, np.maximum(least_s, _longest_of_fewer(jobs, times.jobs, new, predictor)))
+    as_measured = like.take(own)
+    measured_s = step_time_s * as_measured.analytical_s / times.jobs.analytical_s
+    fewer_s = _longest_of_fewer([on_reference(job) for job in jobs], as_measured, new, predictor)
+    return _raised(times, np.maximum(least_s, step_time_s * np.maximum(fewer_s / measured_s, 1.0)))
 
 
 def _longest_of_fewer(
@@ -199,7 +202,7 @@ def _longest_of_fewer(
     them, the bound is as much shorter. Devices so few that the job does not fit say nothing.
 
     Args:
-        jobs: n jobs.
+        jobs: n jobs, as measured runs are (`on_reference`).
         table: Of the jobs.
         wanted: Those that are looked at, shape (n,).
         predictor: The trained predictor.
