@@ -99,6 +99,7 @@ def output_of(command: Sequence[str], stdout: io.StringIO | None = None) -> str:
         RuntimeError: If it fails, with what it wrote to stderr.
     """
     from precision_time.cli.main import main as precision_time
+    from precision_time.cli.options import NOTHING_FITS
 
     out, errors, code = stdout or io.StringIO(), io.StringIO(), 0
     with redirect_stdout(out), redirect_stderr(errors), warnings.catch_warnings():
@@ -107,7 +108,7 @@ def output_of(command: Sequence[str], stdout: io.StringIO | None = None) -> str:
             precision_time(list(command))
         except SystemExit as done:
             code = int(done.code or 0)
-    if code:
+    if code not in (0, NOTHING_FITS):
         raise RuntimeError(f"precision-time {shlex.join(command)} failed with {code}:\n{errors.getvalue()}")
     return "\n".join(line.rstrip() for line in out.getvalue().strip("\n").splitlines())
 

@@ -6,6 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+LAYOUT_CHOSEN = "default-layout"
+"""Code of the remark that a layout was chosen, and which."""
+
 
 class Severity(StrEnum):
     """What a reader should do about a diagnostic."""

@@ -52,7 +52,7 @@ def test_the_batch_is_assumed_when_not_given(cli: Callable[..., Any]) -> None:
 def test_what_does_not_fit_is_an_answer(cli: Callable[..., Any], tmp_path: Path) -> None:
     words = ("layout", "llama3.1-405b", "-d", "A100-SXM4-40GB", "--global-batch-size", "8", "--workers", "1")
     answer = cli(*words, "--trace", str(tmp_path / "step.json"))
-    assert answer.code == 0
+    assert answer.code == 3
     assert "Nothing fits" in answer.out
     assert "devices hold it" in answer.out
     assert "No picture" in answer.err

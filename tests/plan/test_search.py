@@ -14,14 +14,15 @@ from precision_time.errors import ConfigError, LayoutError
 from precision_time.executor import process_map
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.learn.serving import predict_step_times
-from precision_time.parallel.layout import Checkpointing, Layout
+from precision_time.parallel.layout import EQUAL_WITHIN, Checkpointing, Layout, simplicity
+from precision_time.plan.advice import why_first
 from precision_time.plan.api import _batch, find_layouts
 from precision_time.plan.pricing import bounds_of, families_of, price_layouts
-from precision_time.request.problem import Problem
 from precision_time.plan.result import LayoutSearch
 from precision_time.plan.search import search_layouts
-from precision_time.request.space import Space, fitting, parse_fixed
 from precision_time.predict.predictor import memory_of_job
+from precision_time.request.problem import Problem
+from precision_time.request.space import Space, fitting, parse_fixed
 from precision_time.workload.resolve import load_workload
 
 from .conftest import problem_of
@@ -77,8 +78,9 @@ def test_bounds_lie_below_what_they_bound(small: Problem) -> None:
 
 def test_ranking_terms_and_memory(small: Problem, found: LayoutSearch) -> None:
     assert len(found.ranked) == len(found.jobs) == 8
-    for first, second in pairwise(found.ranked):
+    for first, second in pairwise(found.ranked[1:]):
         assert first.step_time_s <= second.step_time_s
+    assert found.ranked[0].step_time_s <= (1.0 + EQUAL_WITHIN) * found.ranked[1].step_time_s
     for each, job in zip(found.ranked, found.jobs, strict=True):
         prediction = each.prediction
         assert sum(prediction.terms.values()) == pytest.approx(each.step_time_s)
@@ -144,14 +146,22 @@ def test_fewer_choices_are_never_faster(small: Problem, found: LayoutSearch) -> 
     assert fixed.ranked[0].step_time_s >= found.ranked[0].step_time_s
 
 
+def test_the_simplest_of_the_equally_fast_comes_first(found: LayoutSearch) -> None:
+    fastest = min(each.step_time_s for each in found.ranked)
+    equal = [each for each in found.ranked if each.step_time_s <= (1.0 + EQUAL_WITHIN) * fastest]
+    assert len(equal) > 1
+    assert simplicity(found.ranked[0].layout) == min(simplicity(each.layout) for each in equal)
+    assert found.ranked[0].step_time_s == fastest or "equal within the interval" in found.why
+
+
 def test_why_names_the_term_that_decides(found: LayoutSearch) -> None:
-    best, other = found.ranked[:2]
+    best, other = found.ranked[0], found.ranked[-1]
     gaps = {
         name: other.prediction.terms.get(name, 0.0) - best.prediction.terms.get(name, 0.0)
         for name in {*best.prediction.terms, *other.prediction.terms}
     }
     largest = max(gaps, key=lambda name: gaps[name])
-    assert largest.removesuffix("_s").replace("_", " ") in found.why
+    assert largest.removesuffix("_s").replace("_", " ") in why_first([best, other])
     assert sum(gaps.values()) == pytest.approx(other.step_time_s - best.step_time_s)
 
 

@@ -1,89 +1,118 @@
+"""What is offered in the place of a request that does not fit can be typed, fits, and costs what is said."""
+
+from __future__ import annotations
+
 import re
-from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from precision_time.cost.job import Job
-from precision_time.cost.stacks import get_stack_profile
-from precision_time.hardware.catalog import get_cluster
-from precision_time.parallel.layout import Checkpointing, Layout
-from precision_time.precision.catalog import get_policy
-from precision_time.predict.remedies import memory_of_job, suggest_fit
+from precision_time.cli.request_options import requests_in_words
+from precision_time.predict.api import predict, predict_time
+from precision_time.predict.prediction import Prediction
+from precision_time.predict.remedies import memory_of_job, shortfall
+from precision_time.request.request import Request
 from precision_time.units import GIBI
-from precision_time.workload.resolve import load_workload
 
-OFFER = re.compile(r"-> ([\d.]+) of ([\d.]+) GiB")
-
-
-def job(model, layout, device="A100-SXM4-80GB", precision="bf16-mixed", seq_len=2048, stack="pytorch-llm"):
-    return Job(
-        workload=load_workload(model, seq_len=seq_len),
-        cluster=get_cluster(device=device, num_devices=layout.world_size),
-        precision=get_policy(precision),
-        layout=layout,
-        stack=get_stack_profile(stack).stack(),
-    )
-
-
-def test_nothing_is_said_of_a_job_that_fits():
-    assert suggest_fit(job("gpt2", Layout(micro_batch_size=4.0), seq_len=1024)) == ()
+OFFER = re.compile(r"(?:To fit: |; or )(?P<words>.+?) -> (?P<needed>[\d.]+) of (?P<capacity>[\d.]+) GiB, ")
+A100 = {"device": "A100-SXM4-80GB", "precision": "bf16-mixed", "seq_len": 2048}
+TOO_LARGE: dict[str, dict[str, Any]] = {
+    "replicated": {**A100, "model": "llama3-8b", "gpus": 8, "zero": 0, "batch_size": 1},
+    "large batch": {**A100, "model": "llama3-8b", "gpus": 8, "zero": 3, "batch_size": 16},
+    "70B": {**A100, "model": "llama2-70b", "gpus": 8, "zero": 1, "batch_size": 4},
+    "experts": {**A100, "model": "mixtral-8x7b", "gpus": 8, "zero": 2, "batch_size": 4},
+    "adapters": {"model": "llama3-8b-lora", "device": "RTX4090", "checkpointing": "full"},
+    "405B": {**A100, "model": "llama3.1-405b", "gpus": 16},
+    "images": {"model": "resnet50", "device": "V100-SXM2-16GB", "precision": "fp32", "batch_size": 1024},
+}
 
 
-def test_the_shortfall_is_what_the_memory_says():
-    large = job("llama3.1-8b", Layout(dp=8))
-    memory = memory_of_job(large)
-    shortfall, _ = suggest_fit(large)
-    needed = sum(memory.values()) / GIBI
-    assert f"needs {needed:.1f} GiB" in shortfall
-    assert f"{needed - 80:.1f} too little" in shortfall
-    assert max(memory, key=lambda name: memory[name]).replace("_", " ") in shortfall
+def said(answer: Prediction) -> tuple[str, str]:
+    first, remedy = [each.text for each in answer.diagnostics if each.code == "memory"]
+    return first, remedy
 
 
-@pytest.mark.parametrize(
-    ("model", "layout"),
-    [
-        ("llama3.1-8b", Layout(dp=8)),
-        ("llama3.1-8b", Layout(dp=8, zero_stage=3, micro_batch_size=16.0)),
-        ("llama2-70b", Layout(dp=8, zero_stage=1, micro_batch_size=4.0)),
-        ("mixtral-8x7b", Layout(dp=8, zero_stage=2, micro_batch_size=4.0)),
-        ("llama3.1-405b", Layout(dp=16)),
-    ],
-)
-def test_every_offer_fits(model, layout):
-    _, remedy = suggest_fit(job(model, layout))
-    offers = OFFER.findall(remedy)
+def typed(asked: dict[str, Any], words: str) -> Request:
+    """The request with the words of an offer behind those that were typed; the last one of an option wins."""
+    options = [f"--{name.replace('_', '-')}={value}" for name, value in asked.items() if name != "model"]
+    line = [asked["model"], *options, *words.split()]
+    (request,) = requests_in_words(line)
+    return request
+
+
+@pytest.mark.parametrize("asked", TOO_LARGE.values(), ids=TOO_LARGE)
+def test_every_offer_can_be_typed_and_fits(asked: dict[str, Any]) -> None:
+    answer = predict_time(**asked)
+    assert not answer.fits
+    offers = list(OFFER.finditer(said(answer)[1]))
     assert offers
-    assert all(float(needed) <= float(capacity) for needed, capacity in offers)
+    for offer in offers:
+        job = typed(asked, offer["words"]).resolve()
+        needed = sum(memory_of_job(job).values()) / GIBI
+        assert f"{needed:.1f}" == offer["needed"]
+        assert needed <= job.cluster.device.memory_bytes / GIBI
 
 
-def test_an_offered_checkpointing_needs_what_is_said():
-    large = job("llama3.1-8b", Layout(dp=8, zero_stage=3, micro_batch_size=4.0))
-    _, remedy = suggest_fit(large)
-    changed = replace(large, layout=replace(large.layout, checkpointing=Checkpointing.FULL))
-    needed = sum(memory_of_job(changed).values()) / GIBI
-    assert f"full checkpointing -> {needed:.1f} of 80.0 GiB" in remedy
+def test_the_cheapest_offer_comes_first() -> None:
+    """By the device time of a token, of the changes that keep the devices."""
+    asked = TOO_LARGE["large batch"]
+    offers = [each["words"] for each in OFFER.finditer(said(predict_time(**asked))[1])]
+    kept = [words for words in offers if not words.startswith(("-g ", "-d "))]
+    answers = [predict(typed(asked, words)) for words in kept]
+    rates = [answer.throughput for answer in answers]
+    assert len(rates) > 3 and rates == sorted(rates, reverse=True)
+    assert offers[: len(kept)] == kept
 
 
-def test_a_smaller_batch_keeps_the_samples_per_step():
-    _, remedy = suggest_fit(job("gpt2", Layout(micro_batch_size=128.0), seq_len=1024))
-    batch, parts = re.search(r"micro batch (\d+) with (\d+) accumulated", remedy).groups()
-    assert int(batch) * int(parts) == 128
+def test_shorter_samples_and_eight_bit_states_are_offered() -> None:
+    _, remedy = said(predict_time(**TOO_LARGE["adapters"]))
+    assert "--seq-len 2048" in remedy
+    tight = {**A100, "device": "A6000", "model": "llama3.2-3b", "batch_size": 1, "checkpointing": "full"}
+    answer = predict_time(**tight)
+    assert not answer.fits and "--optimizer adamw8bit -> " in said(answer)[1]
+    assert predict_time(**tight, optimizer="adamw8bit").fits
 
 
-def test_sharding_is_not_offered_to_a_single_device():
-    _, remedy = suggest_fit(job("llama3.1-8b", Layout()))
-    assert "zero=1" not in remedy and "tp=" not in remedy
+def test_the_shortfall_is_what_the_memory_says() -> None:
+    job = Request.of(TOO_LARGE["replicated"]).resolve()
+    memory = memory_of_job(job)
+    needed = sum(memory.values()) / GIBI
+    words = shortfall(job)
+    assert f"needs {needed:.1f} GiB" in words and f"{needed - 80:.1f} too little" in words
+    assert max(memory, key=lambda name: memory[name]).replace("_", " ") in words
+    assert shortfall(Request.of({"model": "gpt2", "batch_size": 4}).resolve()) == ""
 
 
-def test_changes_that_do_not_suffice_alone_are_added_up_or_devices_are():
-    _, remedy = suggest_fit(job("llama3.1-405b", Layout(dp=16)))
-    assert ", " in remedy.split(" -> ")[0]
-    assert "devices with zero=3" in remedy
+def test_a_job_that_only_the_allocator_could_break_is_tight() -> None:
+    """Within its assumed waste nothing can be said: the run of 16,384 H100 was that full, and ran."""
+    words = "llama3.1-405b -d H100-SXM5-80GB -g 16384 -p bf16-mixed --seq-len 8192 --stack nemo-tuned --tp 8 "
+    words += "--pp 16 --stage-layers 7,8x14,7 --virtual-pp 8 -b 1 --grad-accum 16 --zero 1"
+    (request,) = requests_in_words(words.split())
+    answer = predict(request)
+    (text,) = [each.text for each in answer.diagnostics if each.code == "memory"]
+    capacity, wasted = answer.device_memory_bytes, answer.memory_terms["fragmentation"]
+    assert capacity < answer.memory_bytes_per_device <= capacity + wasted
+    assert answer.fits and text.startswith("Tight: ")
+    more, *_ = [
+        each.text for each in predict(request.with_(batch_size=2)).diagnostics if each.code == "memory"
+    ]
+    assert more.startswith("Does not fit")
 
 
-def test_a_sample_that_no_cluster_holds_is_said_so():
-    long = job("llama3.1-405b", Layout(), device="RTX3070", seq_len=2**23)
-    shortfall, remedy = suggest_fit(long)
-    assert shortfall.startswith("Does not fit")
-    assert "smaller model or shorter samples" in remedy
-    assert not OFFER.search(remedy)
+def test_a_smaller_batch_keeps_the_samples_per_step() -> None:
+    asked = {**TOO_LARGE["images"]}
+    (words,) = [each["words"] for each in OFFER.finditer(said(predict_time(**asked))[1])
+                if "--grad-accum" in each["words"]]  # fmt: skip
+    assert typed(asked, words).resolve().layout.global_batch_size == 1024
+
+
+def test_what_one_device_cannot_do_is_not_offered_to_it() -> None:
+    _, remedy = said(predict_time(**{**A100, "model": "llama3-8b", "batch_size": 1, "zero": 0}))
+    here = remedy.partition("-g ")[0]
+    assert "--tp" not in here and "--zero 1" not in here
+
+
+def test_a_sample_that_no_cluster_holds_is_said_so() -> None:
+    first, remedy = said(predict_time("llama3.1-405b", device="RTX3070", seq_len=2**23, tp=1))
+    assert first.startswith("Does not fit")
+    assert "smaller model or shorter samples" in remedy and not OFFER.search(remedy)

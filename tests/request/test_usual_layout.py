@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from precision_time.corpus.published_runs import published_runs
+from precision_time.corpus.famous_runs import famous_runs
 from precision_time.cost.job import Job, group_of_jobs
 from precision_time.cost.memory import memory_of, total_bytes
 from precision_time.errors import LayoutError
@@ -81,7 +81,7 @@ def test_a_batch_that_no_layout_divides_is_still_refused() -> None:
 
 NOT_SAID = [
     words
-    for run in published_runs()
+    for run in famous_runs()
     if run.kind in ("llm-large", "llm-moe") and run.steps
     for words in run.typed
     if not any(f"--{name.replace('_', '-')} " in f"{words} " for name in LayoutOptions.model_fields)

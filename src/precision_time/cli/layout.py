@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..plan.api import SEARCHED_FIELDS, find_layouts
-from .options import JsonOption, ModelArgument, RayOption
+from .options import NOTHING_FITS, JsonOption, ModelArgument, RayOption
 from .output import message, page_width, progress_bar, write_json, write_renderable
 from .request_options import one_request, request_options
 
@@ -55,7 +55,8 @@ def layout(
 ) -> None:
     """Rank the ways to spread a model over devices.
 
-    Every layout that fits in memory competes; the fastest are shown with where their time goes.
+    Every layout that fits in memory competes; the fastest are shown with where their time goes. Exits with
+    3 where nothing fits.
     """
     from ..plan.picture import check_picture_path
 
@@ -78,6 +79,8 @@ def layout(
 
         write_renderable(render(search, width=page_width()))
     _write_pictures(search, timeline, trace)
+    if not search.ranked:
+        raise typer.Exit(NOTHING_FITS)
 
 
 def _write_pictures(search: LayoutSearch, timeline: Path | None, trace: Path | None) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from ..errors import ConfigError
-from .options import JsonOption, ModelArgument, output_file
+from .options import NOTHING_FITS, JsonOption, ModelArgument, output_file
 from .output import message, page_width, progress, write_json, write_renderable
 from .request_options import request_options, requests_of, requests_of_jobs
 
@@ -79,6 +79,8 @@ def predict(
 
     Options take several values, and a job is predicted for each combination: 8,16,64; 16..256 doubles;
     8..64:8 goes in steps of 8.
+
+    Exits with 3 where no job fits in memory, with 2 where a line of --jobs has no answer.
     """
     if (model is None) == (jobs is None):
         raise ConfigError("predict takes a MODEL or --jobs FILE. To fix: precision-time predict resnet50.")
@@ -114,6 +116,8 @@ def predict(
         write_renderable(render_table(rows, varied=found.varied, width=page_width()))
     if jobs is not None and found.skipped:
         raise typer.Exit(_BROKEN_ROWS)
+    if not any(answer.fits for answer in found.predictions):
+        raise typer.Exit(NOTHING_FITS)
 
 
 def _write_page(found: Predictions, *, why: bool) -> None:

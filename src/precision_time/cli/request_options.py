@@ -108,7 +108,7 @@ def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The options that were given, as fields of a request."""
     given = {name: value for name, value in fields.items() if value is not None}
     if "sizes" in given:
-        given["sizes"] = _sizes(given["sizes"])
+        given["sizes"] = sizes_of(given["sizes"])
     several = ("sizes", "anchors", "inputs")
     return {name: value for name, value in given.items() if name not in several or value}
 
@@ -163,7 +163,7 @@ def _size_text(size: Any) -> str:
     """A size as `_sizes` reads it: text in quotes only where it would be read as something else."""
     if not isinstance(size, str):
         return json.dumps(size)
-    plain = size.strip() and _sizes([f"name={size}"]) == {"name": size}
+    plain = size.strip() and sizes_of([f"name={size}"]) == {"name": size}
     return size if plain else json.dumps(size)
 
 
@@ -221,7 +221,7 @@ def _shown(default: Any) -> str:
     return str(default.value if isinstance(default, Enum) else default)
 
 
-def _sizes(pairs: Iterable[str]) -> dict[str, Any]:
+def sizes_of(pairs: Iterable[str]) -> dict[str, Any]:
     """`["hidden=2048"]` as `{"hidden": 2048}`; a value that is no JSON is a word."""
     sizes: dict[str, Any] = {}
     for pair in pairs:

@@ -118,6 +118,16 @@ def states_per_param(name: str, outside_share: float = 0.0) -> float:
     return states + outside_share * (states_per_param(table["matrix"]["others"]) - states)
 
 
+def state_bytes(name: str, policy: PrecisionPolicy) -> float:
+    """Bytes of a state element: as the precision says, unless the optimizer has a type of its own (8 bits).
+
+    Raises:
+        UnknownNameError: If the optimizer is not known.
+    """
+    table = constants("optimizers")[canonical_optimizer(name)]
+    return min(float(table.get("state_bytes", np.inf)), policy.optimizer_state.num_bytes)
+
+
 def product_flops(name: str, matrices: MatrixWeights) -> float:
     """FLOPs of the matrix products of one update: 0 for an optimizer that works element by element.
 
@@ -198,7 +208,7 @@ def _update(
     per_param = (
         of_param * held.num_bytes
         + of_grad * policy.grad.num_bytes
-        + of_state * policy.optimizer_state.num_bytes
+        + of_state * state_bytes(name, policy)
         + of_temporary * constants("optimizers")["temporary_bytes"]
         + (policy.param.num_bytes if policy.master is not None else 0.0)
     )

@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..cost.memory import memory_of
-from ..parallel.layout import Checkpointing
-from ..predict.remedies import suggest_fit
+from ..parallel.layout import EQUAL_WITHIN, Checkpointing
 from ..request.problem import Problem
 from ..request.space import Fixed, Nearest, Space, fitting
 from ..units import format_duration
@@ -26,7 +25,16 @@ def why_first(ranked: Sequence[RankedLayout]) -> str:
     """Why the first layout is faster than the second, in words; empty where there is no second."""
     if len(ranked) < 2:
         return ""
-    best, other = ranked[0], ranked[1]
+    best = ranked[0]
+    fastest = min(ranked, key=lambda each: each.step_time_s)
+    if fastest is not best:
+        ahead = (best.step_time_s - fastest.step_time_s) / best.step_time_s
+        return (
+            f"{layout_name(best.layout)} is the simplest of the fastest: {layout_name(fastest.layout)} is "
+            f"predicted {ahead:.1%} faster, which is equal within the interval ({EQUAL_WITHIN:.1%} is what "
+            "repeats of one run differ by)."
+        )
+    other = ranked[1]
     gap_s = other.step_time_s - best.step_time_s
     old, new = other.prediction.terms, best.prediction.terms
     names = dict.fromkeys((*new, *old))
@@ -34,8 +42,11 @@ def why_first(ranked: Sequence[RankedLayout]) -> str:
     gains.sort(key=lambda item: -item[1])
     less = [f"{format_duration(gain)} less {name}" for name, gain in gains[:_NAMED_TERMS] if gain > 0]
     more = [f"{format_duration(-gain)} more {name}" for name, gain in gains[::-1][:_NAMED_TERMS] if gain < 0]
+    equal = gap_s <= EQUAL_WITHIN * best.step_time_s
+    verb = "is equal within the interval to" if equal else "beats"
     return (
-        f"{layout_name(best.layout)} beats {layout_name(other.layout)} by {format_duration(gap_s)} "
+        f"{layout_name(best.layout)} {verb} {layout_name(other.layout)}"
+        f"{', faster' if equal else ''} by {format_duration(gap_s)} "
         f"({gap_s / other.step_time_s:.1%}): {', '.join(less) or 'no term differs'}"
         + (f", against {', '.join(more)}." if more else ".")
     )
@@ -54,7 +65,7 @@ def shortfall(problem: Problem, nearest: Nearest, fixed: Fixed) -> Shortfall:
         fixed: Fields that the caller wants as they are.
     """
     memory = memory_of(problem.group(nearest.layout))
-    advice = [_more_devices(problem, fixed), *suggest_fit(problem.job(nearest.layout))[1:]]
+    advice = [_more_devices(problem, fixed)]
     if fixed:
         advice.append("Fix fewer fields of the layout: " + ", ".join(fixed) + " were given.")
     return Shortfall(

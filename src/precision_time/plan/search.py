@@ -15,7 +15,7 @@ from ..errors import ConfigError, LayoutError
 from ..executor import Executor, in_chunks
 from ..learn.artifact import TrainedPredictor, shipped_predictor
 from ..learn.serving import step_times
-from ..parallel.layout import Layout
+from ..parallel.layout import EQUAL_WITHIN, Layout, simplicity
 from ..parallel.shape import model_shape
 from ..parallel.validation import layout_warnings
 from ..predict.predictor import RunLength, predict_job
@@ -39,6 +39,7 @@ _ROUND = 256
 _COVERAGE = 0.9
 """Of intervals that are not shown."""
 _REASONS_NAMED = 3
+_EQUAL = 1.0 + EQUAL_WITHIN
 
 
 def search_layouts(
@@ -96,7 +97,7 @@ def search_layouts(
         nodes=problem.cluster.num_nodes,
         precision=problem.precision.name,
         stack=problem.stack.profile,
-        global_batch_size=problem.global_batch_size,
+        global_batch_size=problem.global_batch_size // problem.workload.rows_per_sample,
         ranked=ranked,
         counts=SearchCounts(
             enumerated=len(kept.layouts) + kept.too_large + kept.recomputing,
@@ -196,9 +197,18 @@ def _price(pricing: _Pricing, layouts: Sequence[Layout], top: int, exhaustive: b
 
 
 def _ranked(pricing: _Pricing, top: int, coverage: float) -> tuple[RankedLayout, ...]:
-    """The fastest layouts by corrected time, with the whole answer for each."""
+    """The fastest layouts by corrected time, with the whole answer for each.
+
+    First comes the simplest of those that are as fast as the fastest: of layouts that no measurement could
+    tell apart, nobody sets up the one with more parts.
+    """
     problem, predictor = pricing.problem, pricing.predictor
-    best = [pricing.layouts[index] for index in np.argsort(pricing.corrected_s, kind="stable")[:top]]
+    order = np.argsort(pricing.corrected_s, kind="stable").tolist()
+    equal = [index for index in order if pricing.corrected_s[index] <= _EQUAL * pricing.best_s(1)]
+    simplest = min((pricing.layouts[index] for index in equal), key=simplicity, default=None)
+    best = [pricing.layouts[index] for index in order[:top]]
+    if simplest is not None and simplest not in best:
+        best[-1] = simplest
     shape = model_shape(problem.workload.graph)
     answers: list[RankedLayout] = []
     for layout in best:
@@ -209,4 +219,10 @@ def _ranked(pricing: _Pricing, top: int, coverage: float) -> tuple[RankedLayout,
             replace(job, diagnostics=tuple(found.items)), predictor, length=RunLength(), coverage=coverage
         )
         answers.append(RankedLayout(layout=layout, prediction=answer))
-    return tuple(sorted(answers, key=lambda each: each.step_time_s))
+    answers.sort(key=lambda each: each.step_time_s)
+    return tuple(sorted(answers, key=lambda each: _behind(each, answers[0], simplest)))
+
+
+def _behind(each: RankedLayout, fastest: RankedLayout, simplest: Layout | None) -> bool:
+    """Whether a layout comes after the simplest of the fastest."""
+    return each.layout != simplest or each.step_time_s > _EQUAL * fastest.step_time_s

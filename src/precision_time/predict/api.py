@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..cost.job import Job
+from ..diagnostics import Diagnostic, Severity
 from ..errors import PrecisionTimeError
 from ..learn.artifact import TrainedPredictor, shipped_predictor
 from ..learn.calibration.calibration import Calibration, as_calibration
@@ -17,7 +18,10 @@ from ..request.signature import takes_request_fields
 from .anchors import anchored
 from .prediction import Prediction
 from .predictor import RunLength, predict_jobs
+from .remedies import suggest_fit
 
+_FEW = 16
+"""Of more requests than this, those that do not fit come without what to ask for instead."""
 _AT_ONCE = 2048
 """Requests that are answered together: their tables stay small."""
 
@@ -51,8 +55,17 @@ def predict(request: Request, *, predictor: TrainedPredictor | None = None) -> P
         request: What is asked.
         predictor: The trained predictor; None for the one that ships.
     """
-    [answer] = _answers([request], [request.resolve()], predictor or shipped_predictor())
-    return answer
+    trained, job = predictor or shipped_predictor(), request.resolve()
+    [answer] = _answers([request], [job], trained)
+    return _with_remedy(answer, request, job, trained)
+
+
+def _with_remedy(answer: Prediction, request: Request, job: Job, predictor: TrainedPredictor) -> Prediction:
+    """The answer, with what to ask for instead where the job does not fit."""
+    if answer.fits:
+        return answer
+    remedy = Diagnostic("memory", Severity.WARNING, suggest_fit(request, job, predictor))
+    return replace(answer, diagnostics=(*answer.diagnostics, remedy))
 
 
 def predict_each(
@@ -87,7 +100,8 @@ def predict_each(
                 found = [error if index in some else each for index, each in enumerate(found)]
                 continue
             for row, answer in zip(some, answers, strict=True):
-                found[row] = answer
+                few = len(requests) <= _FEW
+                found[row] = _with_remedy(answer, requests[row], jobs[row], trained) if few else answer
     return [each for each in found if each is not None]
 
 
@@ -135,5 +149,12 @@ def _calibration(given: Any) -> Calibration | None:
 
 @lru_cache(maxsize=16)
 def _calibration_of(path: Path, changed_ns: int) -> Calibration | None:
+    """Of a calibration, or of a file of measured steps."""
     del changed_ns
-    return as_calibration(path)
+    from ..corpus.own import is_measured_file
+
+    if not is_measured_file(path):
+        return as_calibration(path)
+    from ..learn.calibration.fit import calibrate_file
+
+    return calibrate_file(path, shipped_predictor()).calibration

@@ -18,6 +18,7 @@ from ..cost.roofline import peak_flops_per_s
 from ..cost.step import StepCosts
 from ..cost.terms import DATA_STALL, EXPOSED_TERMS, HOST_STALL
 from ..diagnostics import Diagnostics
+from ..hardware.device_table import catalog_name
 from ..learn.artifact import TrainedPredictor
 from ..learn.calibration.calibration import WIDTH_COVERAGE, Calibration
 from ..learn.novelty import new_kinds
@@ -29,7 +30,7 @@ from ..workload.method import Method
 from .method import method_seconds
 from .plausible import implausible
 from .prediction import Interval, NearestMeasurement, Prediction
-from .remedies import memory_of_job, suggest_fit
+from .remedies import holds, memory_of_job, shortfall, tightness
 
 _SHOWN = 3
 _BOUND_SHARE = 0.15
@@ -134,10 +135,11 @@ def _answer(
     terms = corrected_terms(costs, times) | method_terms | ({DATA_STALL: wait_s} if wait_s else {})
     _name_bound(job, terms, step_time_s, found)
     _warn_of_weak_answer(job, new_kinds(times.corrected.novelty[0]), predictor, found)
+    fits = holds(job, memory)
     for code, text in implausible(job, step_time_s, run.epoch_time_s):
         found.warn(code, text)
     if needed > job.cluster.device.memory_bytes:
-        found.warn("memory", *suggest_fit(job))
+        found.warn("memory", tightness(job, memory) if fits else shortfall(job))
     workload, layout, device = job.workload, job.layout, job.cluster.device
     return Prediction(
         model=workload.name,
@@ -156,7 +158,7 @@ def _answer(
         mfu=model_flops_utilization(job, step_time_s),
         memory_bytes_per_device=needed,
         memory_terms=memory,
-        fits=needed <= device.memory_bytes,
+        fits=fits,
         device_memory_bytes=device.memory_bytes,
         link_seconds={axis: float(s[0]) for axis, s in costs.link_seconds.items() if s[0] > 0.0},
         analytical_step_time_s=float(times.jobs.analytical_s[0]),
@@ -171,6 +173,7 @@ def _answer(
         if run.total_time_s is None
         else run.total_time_s * job.cluster.num_devices / _SECONDS_PER_HOUR,
         total_time_missing=run.missing,
+        params=workload.graph.params,
     )
 
 
@@ -222,8 +225,8 @@ def _input_bound(job: Job) -> str:
 def model_flops_utilization(job: Job, step_time_s: float) -> float | None:
     """Useful FLOPs (forward and backward once) over the dense peak of the matmul type, 0..1.
 
-    None where the matmul type has no peak of its own on the device. Reference: PaLM, appendix B (three times the
-    forward pass); gradients by frozen weights are not computed and not counted.
+    None where the matmul type has no peak of its own on the device. Reference: PaLM, appendix B (three times
+    the forward pass); gradients by frozen weights are not computed and not counted.
     """
     dtype, device = job.precision.matmul, job.cluster.device
     sample_flops = _training_flops(job.workload.graph)
@@ -309,7 +312,7 @@ def _warn_of_weak_answer(
             f"Outside the training data: the nearest measured run differs in its {' and '.join(new)} "
             "(interval widened).",
         )
-    device = job.cluster.device.name
+    device = catalog_name(job.cluster.device) or job.cluster.device.name
     if device not in frozenset(predictor.model_card["devices"]):
         found.warn("unmeasured-device", f"No measured run on {device}: predicted from its data sheet alone.")
     unpriced = job.workload.graph.unpriced

@@ -1,32 +1,49 @@
-"""By how much a job does not fit, and which changes would make it fit: each is checked by its memory."""
+"""By how much a job does not fit, and what to ask for instead: each offer was asked, fits and is priced."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..cost.job import Job, group_of_jobs
 from ..cost.memory import memory_of
-from ..cost.stacks import policy_under
-from ..errors import LayoutError
+from ..diagnostics import LAYOUT_CHOSEN
+from ..errors import PrecisionTimeError
 from ..hardware.catalog import known_devices
-from ..parallel.layout import Checkpointing, Layout, Offload
+from ..learn.artifact import TrainedPredictor
+from ..learn.serving import predict_step_times
+from ..parallel.layout import Checkpointing, Offload
 from ..parallel.shape import model_shape
-from ..parallel.validation import check_model_layout
-from ..precision.policy import DType
-from ..units import GIBI
+from ..request.layout import option_words, options_of, said_options
+from ..request.request import Request
+from ..request.resolve import says_no_layout
+from ..request.schema import GLOBAL_BATCHES, LayoutOptions
+from ..units import GIBI, format_duration
 
-FULLY_SHARDED = 3
 _NAMED_TERMS = 3
-_MOST_OFFERS = 5
-_MOST_TIMES_DEVICES = 4096
-_DEGREES = (2, 4, 8, 16, 32, 64)
+_MOST_OFFERS = 6
+_MOST_DOUBLINGS = 12
+_MOST_SEARCHED = 5
+"""Doublings at which a layout is searched for."""
+_DEGREES = (2, 4, 8, 16, 32)
+_LEAST_TOKENS = 256
+"""Samples are not cut shorter than this."""
+_ADAPTERS = ("lora", "qlora")
+_WITH_ADAPTERS = frozenset({"transformer-decoder", "moe"})
+_EIGHT_BITS = "adamw8bit"
+_ADAMS = frozenset({"adam", "adamw", "decoupled_adamw", ""})
+_COVERAGE = 0.9
+"""Of intervals that are not shown."""
 
-Change = tuple[Callable[[Job], str], Callable[[Job], Job | None]]
-"""What a changed job is called, and a job changed, or None where that cannot be or changes nothing."""
+Change = Mapping[str, Any]
+"""Fields of a request that take other values."""
+
+_AS_FAST = 0.5
+"""Least memory bandwidth of a device that is offered in the place of another: a processor has more memory."""
 
 
 def memory_of_job(job: Job) -> dict[str, float]:
@@ -40,221 +57,33 @@ def needed_bytes(job: Job) -> float:
     return sum(memory_of_job(job).values())
 
 
-def _with_layout(job: Job, layout: Layout) -> Job | None:
-    """The job under another layout; None where the layout is the same or cannot be."""
-    if layout == job.layout:
-        return None
-    try:
-        check_model_layout(layout, model_shape(job.workload.graph), num_devices=job.cluster.num_devices)
-    except LayoutError:
-        return None
-    return _laid_out(job, layout)
+def holds(job: Job, memory: Mapping[str, float]) -> bool:
+    """Whether a device may hold what a job needs.
 
-
-def _laid_out(job: Job, layout: Layout, **changes: Any) -> Job:
-    """The job under another layout, its weights as the code holds them there."""
-    precision = policy_under(job.precision, job.stack.profile, job.layout.zero_stage, layout.zero_stage)
-    return replace(job, layout=layout, precision=precision, **changes)
-
-
-def _smaller_batch(job: Job) -> Job | None:
-    """The largest fraction of the micro batch that fits, accumulated; a single sample where none does."""
-    layout, batch = job.layout, job.layout.micro_batch_size
-    if batch <= 1 or batch != int(batch):
-        return None
-    least: Job | None = None
-    for parts in range(2, int(batch) + 1):
-        if int(batch) % parts:
-            continue
-        smaller = replace(
-            layout, micro_batch_size=batch / parts, num_micro_batches=layout.num_micro_batches * parts
-        )
-        changed = _with_layout(job, smaller)
-        if changed is None:
-            continue
-        least = changed
-        if needed_bytes(changed) <= job.cluster.device.memory_bytes:
-            break
-    return least
-
-
-def _batch_words(job: Job) -> str:
-    layout = job.layout
-    return f"micro batch {layout.micro_batch_size:g} with {layout.num_micro_batches} accumulated"
-
-
-def checkpoints(mode: Checkpointing) -> Callable[[Job], Job | None]:
-    """The change to a mode of activation checkpointing."""
-
-    def change(job: Job) -> Job | None:
-        if job.layout.checkpointing is Checkpointing.FULL and mode is Checkpointing.SELECTIVE:
-            return None
-        return _with_layout(job, replace(job.layout, checkpointing=mode, checkpointed_share=1.0))
-
-    return change
-
-
-def _shards(stage: int) -> Callable[[Job], Job | None]:
-    def change(job: Job) -> Job | None:
-        layout = job.layout
-        if layout.data_ranks == 1 or layout.zero_stage >= stage or layout.data_parallel_engine != "ddp":
-            return None
-        return _with_layout(job, replace(layout, zero_stage=stage))
-
-    return change
-
-
-def _narrow_states(job: Job) -> Job | None:
-    if job.precision.optimizer_state.num_bytes <= 1.0:
-        return None
-    return replace(job, precision=replace(job.precision, optimizer_state=DType.INT8))
-
-
-def _splits_tensors(job: Job) -> Job | None:
-    """The smallest tensor degree within a node that fits, taken from the data axis; else the largest."""
-    layout, domain = job.layout, job.cluster.devices_per_node
-    if layout.data_parallel_engine != "ddp" and layout.dp > 1:
-        return None
-    return _first_fitting(
-        job,
-        (
-            replace(
-                layout,
-                tp=layout.tp * degree,
-                dp=layout.dp // degree,
-                num_micro_batches=layout.num_micro_batches * degree,
-                sequence_parallel=True,
-            )
-            for degree in _DEGREES
-            if layout.dp % degree == 0 and layout.tp * degree <= domain
-        ),
-    )
-
-
-def _splits_layers(job: Job) -> Job | None:
-    """The fewest pipeline stages that fit, taken from the data axis, with the samples per step kept."""
-    layout = job.layout
-    return _first_fitting(
-        job,
-        (
-            replace(
-                layout,
-                pp=layout.pp * degree,
-                dp=layout.dp // degree,
-                num_micro_batches=layout.num_micro_batches * degree,
-                stage_layers=(),
-            )
-            for degree in _DEGREES
-            if layout.dp % degree == 0 and layout.virtual_pp == 1
-        ),
-    )
-
-
-def _first_fitting(job: Job, layouts: Iterator[Layout]) -> Job | None:
-    last: Job | None = None
-    for layout in layouts:
-        changed = _with_layout(job, layout)
-        if changed is None:
-            continue
-        last = changed
-        if needed_bytes(changed) <= job.cluster.device.memory_bytes:
-            break
-    return last
-
-
-def _offloads(job: Job) -> Job | None:
-    """States and master weights in host memory; gradients go there as they come (ZeRO-Offload)."""
-    layout = job.layout
-    if layout.offload is not Offload.NONE:
-        return None
-    stage = max(layout.zero_stage, 2) if layout.pp == 1 else layout.zero_stage
-    return _with_layout(job, replace(layout, offload=Offload.OPTIMIZER, zero_stage=stage))
-
-
-def larger_device(job: Job) -> Job | None:
-    """The catalogue's device of the same vendor with the least memory that suffices."""
-    here, needed = job.cluster.device, needed_bytes(job)
-    enough = [
-        device
-        for device in known_devices()
-        if device.vendor == here.vendor
-        and device.memory_bytes >= needed
-        and device.release_year >= here.release_year
-    ]
-    if not enough:
-        return None
-    best = min(enough, key=lambda device: (device.memory_bytes, device.release_year, device.name))
-    return replace(job, cluster=replace(job.cluster, device=best, reference=None))
-
-
-SINGLE: tuple[Change, ...] = (
-    (_batch_words, _smaller_batch),
-    (lambda _: "selective checkpointing", checkpoints(Checkpointing.SELECTIVE)),
-    (lambda _: "zero=1 (optimizer states sharded)", _shards(1)),
-    (lambda _: "zero=2 (and gradients)", _shards(2)),
-    (lambda _: "zero=3 (FSDP: and parameters)", _shards(3)),
-    (lambda _: "full checkpointing", checkpoints(Checkpointing.FULL)),
-    (lambda _: "optimizer states in 8 bits", _narrow_states),
-    (lambda job: f"tp={job.layout.tp}", _splits_tensors),
-    (lambda job: f"pp={job.layout.pp}", _splits_layers),
-    (lambda _: "optimizer offloaded to the host", _offloads),
-)
-"""Mildest first: what costs little time before what costs much."""
-COMBINED: tuple[Change, ...] = (
-    (_batch_words, _smaller_batch),
-    (lambda _: "full checkpointing", checkpoints(Checkpointing.FULL)),
-    (lambda _: f"zero={FULLY_SHARDED}", _shards(FULLY_SHARDED)),
-    (lambda job: f"tp={job.layout.tp}", _splits_tensors),
-    (lambda job: f"pp={job.layout.pp}", _splits_layers),
-    (lambda _: "optimizer offloaded to the host", _offloads),
-)
-"""In the order in which they are added up."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Offer:
-    """A change in words and what the job then needs."""
-
-    words: str
-    job: Job
-    needed_bytes: float
-
-    @property
-    def fits(self) -> bool:
-        """Whether the device holds it."""
-        return self.needed_bytes <= self.job.cluster.device.memory_bytes
-
-    def __str__(self) -> str:
-        capacity = self.job.cluster.device.memory_bytes
-        return f"{self.words} -> {self.needed_bytes / GIBI:.1f} of {capacity / GIBI:.1f} GiB"
-
-
-def suggest_fit(job: Job) -> tuple[str, ...]:
-    """What to say of a job that does not fit; nothing if it fits.
-
-    Args:
-        job: Any job.
-
-    Returns:
-        One sentence with the shortfall and the largest terms, and one with changes that make it fit. Every
-        change was tried: the bytes after the arrow are what the job then needs on its fullest device.
-
-    Changes keep the samples per step, but for more devices, which bring their own. Single ones come first,
-    mildest first; where none suffices they are added up.
+    Not counted is what the caching allocator cannot hand out: it is assumed (cost/data/memory.toml), and
+    expandable segments bring it down to next to nothing. A layout that is chosen must have room for it.
     """
-    memory = memory_of_job(job)
+    return sum(memory.values()) - memory.get("fragmentation", 0.0) <= job.cluster.device.memory_bytes
+
+
+def tightness(job: Job, memory: Mapping[str, float]) -> str:
+    """What to say of a job that a device holds if its allocator wastes nothing; empty with room to spare."""
     needed, capacity = sum(memory.values()), job.cluster.device.memory_bytes
+    if needed <= capacity or not holds(job, memory):
+        return ""
+    return (
+        f"Tight: needs {needed / GIBI:.1f} of {capacity / GIBI:.1f} GiB per device, "
+        f"{memory['fragmentation'] / GIBI:.1f} of which the allocator is assumed to waste. It fits if that "
+        "is avoided (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True)."
+    )
+
+
+def shortfall(job: Job) -> str:
+    """By how much a job does not fit, and the largest terms; empty if it fits."""
+    memory, capacity = memory_of_job(job), job.cluster.device.memory_bytes
+    needed = sum(memory.values())
     if needed <= capacity:
-        return ()
-    return _shortfall(job, memory, needed), _remedy(job)
-
-
-def _offer(words: str, job: Job) -> _Offer:
-    return _Offer(words=words, job=job, needed_bytes=needed_bytes(job))
-
-
-def _shortfall(job: Job, memory: Mapping[str, float], needed: float) -> str:
-    capacity = job.cluster.device.memory_bytes
+        return ""
     largest = sorted(memory, key=lambda name: -memory[name])[:_NAMED_TERMS]
     listed = ", ".join(f"{name.replace('_', ' ')} {memory[name] / GIBI:.1f}" for name in largest)
     return (
@@ -263,76 +92,265 @@ def _shortfall(job: Job, memory: Mapping[str, float], needed: float) -> str:
     )
 
 
-def _remedy(job: Job) -> str:
-    """Single changes of the same devices that suffice; else all of them together, or more devices."""
-    offers = [offer for offer in _offers(job) if offer.fits][:_MOST_OFFERS]
-    if not offers:
-        tried = (_combined(job), _more_devices(job))
-        offers = [offer for offer in tried if offer is not None and offer.fits]
-    moved = larger_device(job)
-    if moved is not None and len(offers) < _MOST_OFFERS:
-        device = _offer(f"{moved.cluster.device.name} instead", moved)
-        offers += [device] if device.fits else []
-    if offers:
-        return "To fit: " + "; or ".join(str(offer) for offer in offers) + "."
-    return (
-        f"Not even {_MOST_TIMES_DEVICES} times the devices hold it. "
-        "To fit: a smaller model or shorter samples."
-    )
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Offer:
+    """A request that fits, and what it costs."""
+
+    words: str
+    """What to type besides the request, or in the place of what it says."""
+    job: Job
+    needed_bytes: float
+    step_time_s: float
+
+    @property
+    def device_s_per_unit(self) -> float:
+        """Device time for a token or a sample: what offers of unlike work and devices have in common."""
+        job = self.job
+        units = job.layout.global_batch_size * job.workload.units_per_sample
+        return self.step_time_s * job.cluster.num_devices / units
+
+    def __str__(self) -> str:
+        capacity = self.job.cluster.device.memory_bytes
+        return (
+            f"{self.words} -> {self.needed_bytes / GIBI:.1f} of {capacity / GIBI:.1f} GiB, "
+            f"{format_duration(self.step_time_s)} a step"
+        )
 
 
-def _offers(job: Job) -> Iterator[_Offer]:
-    """Every single change, mildest first: what costs little time before what costs much."""
-    for words, change in SINGLE:
-        changed = change(job)
-        if changed is not None:
-            yield _offer(words(changed), changed)
+def suggest_fit(request: Request, job: Job, predictor: TrainedPredictor) -> str:
+    """What to ask for in the place of a request that does not fit.
+
+    Args:
+        request: What was asked.
+        job: What it resolved to.
+        predictor: Prices the offers.
+
+    Every offer is a request that was resolved like any other, fits, and is priced; the one that takes the
+    least device time for a token or a sample comes first. Changes together are tried where no single one
+    suffices; more or larger devices come last.
+    """
+    here = _fitting(request, _single(request, job))
+    searched = _fitting(request, _best_layout(request, job))
+    here += [offer for offer in searched if all(offer[1].layout != each.layout for _, each in here)]
+    here = here or _fitting(request, _combined(request, job))
+    elsewhere = _fitting(request, _other_devices(request, job))
+    if not here and not elsewhere:
+        return (
+            f"Not even {2**_MOST_DOUBLINGS:,} times the devices hold it. To fix: a smaller model or shorter "
+            "samples."
+        )
+    offers = [_priced(here, predictor), _priced(elsewhere, predictor)]
+    return f"To fit: {'; or '.join(str(offer) for group in offers for offer in group[:_MOST_OFFERS])}."
 
 
-def _combined(job: Job) -> _Offer:
+def _priced(found: list[tuple[str, Job]], predictor: TrainedPredictor) -> list[Offer]:
+    """Offers, cheapest first."""
+    if not found:
+        return []
+    times = predict_step_times([job for _, job in found], predictor, coverage=_COVERAGE).step_time_s
+    offers = [
+        Offer(words=words, job=job, needed_bytes=needed_bytes(job), step_time_s=float(seconds))
+        for (words, job), seconds in zip(found, times, strict=True)
+    ]
+    return sorted(offers, key=lambda offer: offer.device_s_per_unit)
+
+
+def words_of(change: Change) -> str:
+    """A change as the command line takes it."""
+    options = {name: value for name, value in change.items() if name not in ("device", "gpus")}
+    named = [f"{name} {change[key]}" for key, name in (("device", "-d"), ("gpus", "-g")) if key in change]
+    return " ".join([*named, *([option_words(options)] if options else [])])
+
+
+def asked(request: Request, change: Change) -> Job | None:
+    """The job of a request with other values; None where that is refused."""
+    try:
+        return request.with_(**change).resolve()
+    except PrecisionTimeError:
+        return None
+
+
+def _fits(job: Job) -> bool:
+    return needed_bytes(job) <= job.cluster.device.memory_bytes
+
+
+def _fitting(request: Request, changes: Iterator[Change | tuple[Change, ...]]) -> list[tuple[str, Job]]:
+    """Words and job of the changes that fit; of alternatives from mild to drastic, the first that does."""
+    found = []
+    for alternatives in changes:
+        for change in alternatives if isinstance(alternatives, tuple) else (alternatives,):
+            job = asked(request, change)
+            if job is not None and _fits(job):
+                found.append((words_of(change), job))
+                break
+    return found
+
+
+def _single(request: Request, job: Job) -> Iterator[Change | tuple[Change, ...]]:
+    """Every single change, with its alternatives from mild to drastic."""
+    layout, workload, here = job.layout, job.workload, job.cluster
+    as_is = _stated_layout(request, job)
+    tokens = workload.graph.seq_len
+    if tokens is not None and "image_size" not in request.model_fields_set:
+        lengths = (tokens // 2**times for times in range(1, tokens.bit_length()))
+        yield tuple({**as_is, "seq_len": length} for length in lengths if length >= _LEAST_TOKENS)
+    yield tuple({**as_is, **change} for change in _smaller_batches(job))
+    if model_shape(workload.graph).num_layers:
+        if layout.checkpointing is Checkpointing.NONE:
+            yield {**as_is, "checkpointing": "selective"}
+        if layout.checkpointing is not Checkpointing.FULL:
+            yield {**as_is, "checkpointing": "full"}
+    if workload.optimizer in _ADAMS:
+        yield {**as_is, "optimizer": _EIGHT_BITS}
+    yield from ({**as_is, **change} for change in _adapters(request, job))
+    if layout.data_parallel_engine == "ddp" and layout.data_ranks > 1:
+        yield tuple({**as_is, "zero": stage} for stage in range(layout.zero_stage + 1, 4))
+    if layout.offload is Offload.NONE:
+        stage = max(layout.zero_stage, 2) if layout.pp == 1 else max(layout.zero_stage, 1)
+        yield {**as_is, "offload": "optimizer", "zero": stage}
+        yield {**as_is, "offload": "parameters", "zero": 3}
+    yield from _cuts(job, as_is, int(here.devices_per_node))
+
+
+def _stated_layout(request: Request, job: Job) -> Change:
+    """Sharding that was assumed is said, so that a change of something else keeps it."""
+    assumed = job.layout.zero_stage and request.layout.zero is None
+    return {"zero": job.layout.zero_stage} if assumed else {}
+
+
+def _smaller_batches(job: Job) -> Iterator[Change]:
+    """Micro batches that divide the present one, the samples per step kept."""
+    layout, batch = job.layout, job.layout.micro_batch_size / job.workload.rows_per_sample
+    if batch != int(batch):
+        return
+    for parts in range(2, int(batch) + 1):
+        if int(batch) % parts == 0:
+            yield {"batch_size": int(batch) // parts, "grad_accum": layout.num_micro_batches * parts}
+
+
+def _adapters(request: Request, job: Job) -> Iterator[Change]:
+    """Adapters instead of all weights: of a language model on one host, where people fine-tune."""
+    trained = job.workload.graph.trainable_params / max(job.workload.graph.params, 1.0)
+    if not isinstance(request.model, str) or job.cluster.num_nodes > 1 or trained < 1.0:
+        return
+    if job.workload.family in _WITH_ADAPTERS:
+        yield from ({"adapter": kind} for kind in _ADAPTERS)
+
+
+def _cuts(job: Job, as_is: Change, domain: int) -> Iterator[Change | tuple[Change, ...]]:
+    """Tensor and pipeline degrees taken from the data axis, the samples per step kept."""
+    layout = job.layout
+    if layout.data_parallel_engine != "ddp" or not model_shape(job.workload.graph).heads:
+        return
+
+    def cut(name: str, degree: int) -> Change:
+        """The option, with micro batches of one sample: a replica now has the samples of several."""
+        whole = layout.global_batch_size / job.workload.rows_per_sample * degree / layout.dp
+        batch = 1 if whole == int(whole) else whole
+        return {
+            **as_is,
+            name: getattr(layout, name) * degree,
+            "batch_size": batch,
+            "grad_accum": int(whole / batch),
+        }
+
+    degrees = [degree for degree in _DEGREES if layout.dp % degree == 0]
+    yield tuple(cut("tp", degree) for degree in degrees if layout.tp * degree <= domain)
+    if layout.virtual_pp == 1 and not layout.stage_layers:
+        yield tuple({**cut("pp", degree), "zero": min(layout.zero_stage, 1)} for degree in degrees)
+
+
+def _best_layout(request: Request, job: Job) -> Iterator[Change]:
+    """The layout that would be chosen if none were stated, with the samples per step as they are."""
+    of_layout = {*LayoutOptions.model_fields, *GLOBAL_BATCHES, "batch_size"}
+    given = {name: value for name, value in request.given().items() if name not in of_layout}
+    whole = job.layout.global_batch_size / job.workload.rows_per_sample
+    try:
+        chosen = Request.of({**given, "global_batch_size": whole}).resolve()
+    except PrecisionTimeError:
+        return
+    if all(item.code != LAYOUT_CHOSEN for item in chosen.diagnostics):
+        return
+    said = said_options(chosen.layout, chosen.workload)
+    usual = {name: LayoutOptions.model_fields[name].default for name in request.layout.model_fields_set}
+    back = {name: usual[name] for name in usual if name not in said and usual[name] is not None}
+    yield {**{name: value for name, value in back.items() if value != getattr(request.layout, name)}, **said}
+
+
+def _combined(request: Request, job: Job) -> Iterator[Change]:
     """Changes added one after the other until the job fits, then without those that were not needed."""
+    layout = job.layout
+    steps: list[Change] = [{"checkpointing": "full"}]
+    samples = layout.micro_batch_size / job.workload.rows_per_sample
+    if samples > 1 and samples == int(samples):
+        parts = int(samples)
+        steps.insert(0, {"batch_size": 1, "grad_accum": layout.num_micro_batches * parts})
+    if layout.data_ranks > 1 and layout.data_parallel_engine == "ddp":
+        steps.append({"zero": 3})
+    if job.workload.optimizer in _ADAMS:
+        steps.append({"optimizer": _EIGHT_BITS})
+    steps += _adapters(request, job)
+    steps.append({"offload": "parameters", "zero": 3})
+    tokens = job.workload.graph.seq_len or 0
+    steps += [{"seq_len": tokens // parts} for parts in (2, 4, 8) if tokens // parts >= _LEAST_TOKENS]
     used: list[Change] = []
-    here = _offer("", job)
-    for change in COMBINED:
-        if here.fits:
+    least = needed_bytes(job)
+    for step in steps:
+        tried = asked(request, _together(used, step))
+        if tried is None or needed_bytes(tried) >= least:
+            continue
+        used.append(step)
+        least = needed_bytes(tried)
+        if _fits(tried):
             break
-        tried = _applied(job, [*used, change])
-        if tried.needed_bytes < here.needed_bytes:
-            used, here = [*used, change], tried
-    for change in used[:-1]:
-        fewer = [other for other in used if other is not change]
-        tried = _applied(job, fewer)
-        if here.fits and tried.fits:
-            used, here = fewer, tried
-    return here
+    for step in used[:-1]:
+        fewer = [other for other in used if other is not step]
+        tried = asked(request, _together(fewer))
+        if tried is not None and _fits(tried):
+            used = fewer
+    yield _together(used)
 
 
-def _applied(job: Job, changes: Sequence[Change]) -> _Offer:
-    """The job after those of the changes that can be."""
-    said = []
-    for words, change in changes:
-        changed = change(job)
-        if changed is not None:
-            said.append(words(changed))
-            job = changed
-    return _offer(", ".join(said), job)
+def _together(changes: list[Change], last: Change | None = None) -> dict[str, Any]:
+    merged: dict[str, Any] = {}
+    for change in (*changes, *((last,) if last else ())):
+        merged |= change
+    return merged
 
 
-def _more_devices(job: Job) -> _Offer | None:
-    """The fewest devices, doubling, on which the job fits fully sharded, recomputing if it must."""
-    recomputing = checkpoints(Checkpointing.FULL)(job)
-    times = 1
-    while times < _MOST_TIMES_DEVICES:
-        times *= 2
-        for base, more in ((job, ""), (recomputing, ", full checkpointing")):
-            if base is None:
-                continue
-            count = base.cluster.num_devices * times
-            cluster = replace(
-                base.cluster, num_devices=count, num_nodes=base.cluster.num_nodes * times, reference=None
-            )
-            layout = replace(base.layout, dp=base.layout.dp * times, zero_stage=FULLY_SHARDED)
-            found = _offer(f"{count} devices with zero=3{more}", _laid_out(base, layout, cluster=cluster))
-            if found.fits:
-                return found
-    return None
+def _other_devices(request: Request, job: Job) -> Iterator[Change | tuple[Change, ...]]:
+    """The fewest devices, doubling, that hold the job fully sharded, and the least device that holds it."""
+    counts = [job.cluster.num_devices * 2**times for times in range(1, _MOST_DOUBLINGS + 1)]
+    yield tuple(
+        {
+            "gpus": count,
+            **({"nodes": _nodes(request, job, count)} if request.nodes else {}),
+            "zero": 3,
+            **more,
+        }
+        for count in counts
+        for more in ({}, {"checkpointing": "full"})
+    )
+    if says_no_layout(request):
+        yield tuple({"gpus": count} for count in counts[:_MOST_SEARCHED])
+    here, needed = job.cluster.device, needed_bytes(job)
+    larger = [
+        device
+        for device in known_devices()
+        if device.vendor == here.vendor
+        and device.memory_bytes >= needed
+        and device.release_year >= here.release_year
+        and device.memory_bandwidth_bytes_per_s >= _AS_FAST * here.memory_bandwidth_bytes_per_s
+    ]
+    larger.sort(key=lambda device: (device.memory_bytes, device.release_year, device.name))
+    yield tuple({"device": device.name} for device in larger[:3])
+
+
+def _nodes(request: Request, job: Job, count: int) -> int:
+    return math.ceil(count * (request.nodes or 1) / job.cluster.num_devices)
+
+
+def at_layout(request: Request, job: Job) -> Request:
+    """A request for a layout that a search found: what is said of it stands in the request."""
+    samples = job.layout.micro_batch_size / job.workload.rows_per_sample
+    return request.with_(**options_of(job.layout), batch_size=samples)

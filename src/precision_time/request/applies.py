@@ -8,14 +8,16 @@ does not have) is an error that names what would apply; what changes nothing bec
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..cost.input import SYNTHETIC, feed_of
 from ..cost.job import Job
+from ..cost.memory.states import framework_memory
 from ..diagnostics import Diagnostics
 from ..errors import ConfigError, UnknownNameError
-from ..parallel.layout import AXES, ContextMethod, PipelineSchedule
+from ..parallel.layout import AXES, Checkpointing, ContextMethod, PipelineSchedule
 from ..workload.graph import OpClass, OpGraph
 from ..workload.resolve import load_workload
 from ..workload.workload import Workload
@@ -38,12 +40,26 @@ def check_applies(request: RequestFields, job: Job, found: Diagnostics) -> None:
         ConfigError: Of the first field that does not apply; names what would.
     """
     workload = job.workload
+    if workload.largest is not None:
+        workload = replace(workload, graph=workload.largest)
     for field, says in (*of_model(request, workload), *_of_layout(request, job)):
         value = getattr(request, field, None) if field in type(request).model_fields else None
         value = getattr(request.layout, field) if field in type(request.layout).model_fields else value
         raise ConfigError(f"{field}={getattr(value, 'value', value)} does not apply: {says}")
     for field, says in _without_effect(request, job):
         found.warn("no-effect", f"{field} changes nothing: {says}")
+    scores_alone = framework_memory(job.stack).selective == "attention"
+    if (
+        scores_alone
+        and job.layout.checkpointing is Checkpointing.SELECTIVE
+        and job.stack.fused_attention
+        and job.workload.graph.seq_len is not None
+    ):
+        found.warn(
+            "no-effect",
+            f"checkpointing=selective saves no memory: {job.stack.profile} recomputes the attention scores "
+            "alone, and its fused attention keeps none. checkpointing=full recomputes layers.",
+        )
 
 
 def of_model(request: RequestFields, workload: Workload) -> Iterator[_Remark]:

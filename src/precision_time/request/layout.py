@@ -86,12 +86,17 @@ def options_of(layout: Layout) -> dict[str, Any]:
 
 
 def layout_words(layout: Layout, workload: Workload, *, without: Collection[str] = ()) -> str:
-    """What a user types for a layout and its batch; options that follow from the others are left out.
+    """What a user types for a layout and its batch, but for the options named in `without`."""
+    said = said_options(layout, workload)
+    return option_words({name: value for name, value in said.items() if name not in without})
+
+
+def said_options(layout: Layout, workload: Workload) -> dict[str, Any]:
+    """The options of a layout and its batch that do not follow from the others.
 
     Args:
         layout: Any.
         workload: Its family decides what tensor parallelism brings.
-        without: Options that are typed already.
     """
     options = options_of(layout)
     usual = {
@@ -106,8 +111,8 @@ def layout_words(layout: Layout, workload: Workload, *, without: Collection[str]
         said.pop("schedule", None)
     if layout.stage_layers:
         said["stage_layers"] = stage_layers_in_words(layout.stage_layers)
-    said["batch_size"] = f"{layout.micro_batch_size:g}"
-    return option_words({name: value for name, value in said.items() if name not in without})
+    said["batch_size"] = f"{layout.micro_batch_size / workload.rows_per_sample:g}"
+    return said
 
 
 def option_words(fields: Mapping[str, Any]) -> str:

@@ -23,9 +23,10 @@ from ..cost.stacks import (
     usual_profile,
     usual_variant,
 )
-from ..diagnostics import Diagnostics
+from ..diagnostics import LAYOUT_CHOSEN, Diagnostics
 from ..errors import CaptureError, ConfigError, LayoutError, MissingExtraError, UnknownNameError
-from ..hardware.catalog import devices_in_name, get_cluster
+from ..hardware.catalog import devices_in_name, get_cluster, load_custom
+from ..hardware.custom import hardware_beside
 from ..hardware.device import Cluster, Device
 from ..hardware.inventory import ClusterResources
 from ..parallel.degrees import nearest_multiple
@@ -41,8 +42,9 @@ from ..workload.workload import Workload
 from .applies import check_applies
 from .layout import layout_of, layout_remarks, layout_words
 from .lengths import with_lengths
-from .method import check_group, say_method, with_method
+from .method import check_group, degrees_of_method, say_method, with_method
 from .schema import RequestFields
+from .space import powers_of_two
 from .training import stated_adapter, with_frozen_parts
 from .usual_layout import usual_batch, usual_layout
 
@@ -116,13 +118,19 @@ def job_of_request(
 
 
 def workload_of(request: RequestFields, *, named_only: bool = False) -> Workload:
-    """The workload of a known name, of a configuration, or of a model captured now, and what of it is trained."""
+    """The workload of a known name, of a configuration or of a model captured now, as it is trained."""
     adapter, said = stated_adapter(request)
     workload = _model_of(request, adapter, named_only=named_only)
     workload = with_frozen_parts(workload, request, adapter, said)
 
     def load(**changes: Any) -> Workload:
-        plain = {"method": None, "reference": None, "teacher": None, "generate_tokens": None, "group_size": None}
+        plain = {
+            "method": None,
+            "reference": None,
+            "teacher": None,
+            "generate_tokens": None,
+            "group_size": None,
+        }
         return workload_of(request.model_copy(update={**plain, **changes}), named_only=named_only)
 
     return with_method(workload, request, load)
@@ -190,9 +198,10 @@ def _sizes_with_a_field(request: RequestFields) -> dict[str, Any]:
     if sizes and isinstance(request.model, str):
         for name in sizes.keys() - sizes_that_apply(request.model, sizes).keys():
             raise ConfigError(
-                f"{name}={sizes[name]} does not apply to {request.model}. The rule: frames are of video models "
-                "(wan2.1-1.3b ...), audio_seconds of models of raw audio (wav2vec2-base ...); Whisper pads all "
-                f"audio to 30 s. To fix: leave out {name}."
+                f"{name}={sizes[name]} does not apply to {request.model}. The rule: frames are of video "
+                "models "
+                "(wan2.1-1.3b ...), audio_seconds of models of raw audio (wav2vec2-base ...); Whisper pads "
+                f"all audio to 30 s. To fix: leave out {name}."
             )
     return sizes
 
@@ -229,15 +238,13 @@ def _capture_by_name(name: str, request: RequestFields, unknown: UnknownNameErro
         raise unknown.with_hint(_INSTALL_TO_CAPTURE) from None
 
 
-def captured_workload(
-    graph: OpGraph, request: RequestFields, adapter: Adapter | None = None
-) -> Workload:
+def captured_workload(graph: OpGraph, request: RequestFields, adapter: Adapter | None = None) -> Workload:
     """A workload around the graph of a user's own model."""
     sequences = graph.seq_len is not None
     for name, value in _sizes_with_a_field(request).items():
         raise ConfigError(
-            f"{name}={value} does not apply to {graph.name}: a captured model has the size of its example input. "
-            f"To fix: leave out {name} and change the input."
+            f"{name}={value} does not apply to {graph.name}: a captured model has the size of its example "
+            f"input. To fix: leave out {name} and change the input."
         )
     if adapter is not None:
         graph = with_adapter(graph, adapter)
@@ -255,6 +262,7 @@ def captured_workload(
         units_per_sample=float(graph.seq_len or 1),
         throughput_unit="tokens/s" if sequences else "samples/s",
         dataset=request.dataset or "",
+        adapter=adapter.kind if adapter is not None else "",
         assumptions=tuple(filter(None, (*graph.notes.splitlines(), assumed))),
         warnings=tuple(graph.warnings.splitlines()),
     )
@@ -295,6 +303,13 @@ def cluster_of(request: RequestFields, found: Diagnostics) -> Cluster:
             return given
         found.assume("inventory", *given.notes)
         return given.cluster() if given.custom else _inventory_cluster(given)
+    custom = request.custom or _measured_hardware(request)
+    if device is None and request.node_type is None and custom is not None and request.custom is None:
+        device = next(iter(load_custom(custom).devices.values())).name
+        found.assume(
+            "default-device",
+            f"Device not given: {device} assumed, on which {request.calibration} was measured.",
+        )
     if device is None and request.node_type is None:
         found.assume("default-device", f"Device not given: {DEFAULT_DEVICE} assumed.")
         device = DEFAULT_DEVICE
@@ -303,10 +318,22 @@ def cluster_of(request: RequestFields, found: Diagnostics) -> Cluster:
         gpus = devices_in_name(device) or gpus
     links = (request.intra_node, request.inter_node, request.network)
     named = (device, gpus, request.nodes, request.node_type, *links)
-    cluster = _catalog_cluster(*named) if request.custom is None else _cluster(*named, request.custom)
+    cluster = _catalog_cluster(*named) if custom is None else _cluster(*named, custom)
     if cluster.num_nodes == 1 and (stated := request.network or request.inter_node) and stated != "none":
         found.warn("network", f"The network {stated!r} is not used: the devices are on one node.")
     return cluster
+
+
+def _measured_hardware(request: RequestFields) -> Path | None:
+    """The device description beside the measured steps of a request, where it is of the device asked."""
+    given = request.calibration
+    beside = hardware_beside(given) if isinstance(given, str | Path) else None
+    if beside is None:
+        return None
+    own = load_custom(beside)
+    named = [name for name in (request.device, request.node_type) if name is not None]
+    known = own.devices and (not named or any(own.find_device(n) or own.find_node_type(n) for n in named))
+    return beside if known else None
 
 
 @lru_cache(maxsize=256)
@@ -482,7 +509,7 @@ def _with_batch(job: Job, request: RequestFields, found: Diagnostics) -> Job:
         refused = error
         if asked is None or asked >= job.cluster.num_devices:
             raise
-    if _is_open(request, asked) and (plain is None or job.layout.pp > 1 or not _fits(plain)):
+    if _is_open(job, request, asked) and (plain is None or job.layout.pp > 1 or not _fits(plain)):
         chosen = _chosen_layout(job, request, asked, found)
         if chosen is not None:
             return chosen
@@ -508,14 +535,21 @@ def _plain_job(job: Job, request: RequestFields, global_batch: float | None, fou
     return _sharded_if_needed(_batched(job, candidate), request.layout.zero, found)
 
 
-def _says_no_layout(request: RequestFields) -> bool:
+def says_no_layout(request: RequestFields) -> bool:
+    """Whether a request leaves it open how the job is spread over its devices."""
     return not request.layout.model_fields_set - _NOT_A_LAYOUT
 
 
-def _is_open(request: RequestFields, global_batch: float | None) -> bool:
-    """Whether a layout may be chosen: none is stated, or a global batch without how it is cut up."""
+def _is_open(job: Job, request: RequestFields, global_batch: float | None) -> bool:
+    """Whether a layout may be chosen: none is stated, or a global batch without how it is cut up.
+
+    Not where answers are generated: all answers to a prompt belong together.
+    """
+    method = job.workload.method
+    if method is not None and method.generation is not None:
+        return False
     cut_up = request.batch_size is not None or "grad_accum" in request.layout.model_fields_set
-    return _says_no_layout(request) or (global_batch is not None and not cut_up)
+    return says_no_layout(request) or (global_batch is not None and not cut_up)
 
 
 def _chosen_layout(
@@ -527,18 +561,23 @@ def _chosen_layout(
     sharding and recomputation, as far as they are not stated.
     """
     stated = request.layout.model_fields_set
-    degrees = _says_no_layout(request)
+    degrees = says_no_layout(request)
     said = Diagnostics()
     if global_batch is None and request.batch_size is not None:
         global_batch = request.batch_size * job.layout.dp
     elif global_batch is None:
-        global_batch = float(usual_batch(job.workload, job.cluster.num_devices))
-        said.assume("default-batch", f"Global batch not given: {global_batch:,.0f} samples per step assumed.")
-    fixed = {_FIELD_OF.get(name, name): (getattr(job.layout, _FIELD_OF.get(name, name)),)
-             for name in stated - {"uneven"}}  # fmt: skip
+        gpus = job.cluster.num_devices
+        global_batch = float(min(gpus, usual_batch(job.workload, gpus)))
+        said.assume("default-batch", f"Batch not given: {global_batch:,.0f} samples per step assumed.")
+    names = [_FIELD_OF.get(name, name) for name in stated - {"uneven"}]
+    fixed: dict[str, tuple[Any, ...]] = {name: (getattr(job.layout, name),) for name in names}
+    rows = job.workload.rows_per_sample
     if request.batch_size is not None:
-        fixed["micro_batch_size"] = (request.batch_size,)
-    choice = usual_layout(job, global_batch, fixed, degrees=degrees)
+        fixed["micro_batch_size"] = (request.batch_size * rows,)
+    elif rows > 1:
+        fixed["micro_batch_size"] = tuple(rows * size for size in powers_of_two(int(global_batch)))
+    fixed = {**degrees_of_method(job.workload), **fixed}
+    choice = usual_layout(job, global_batch * rows, fixed, degrees=degrees)
     if choice is None:
         return None
     layout = choice.layout
@@ -546,7 +585,7 @@ def _chosen_layout(
     fastest = f"the fastest of {choice.fitting} tried that fit" if choice.fitting > 1 else "the one that fits"
     what = "Layout not given" if degrees else "Not all of the layout given"
     found.items.extend(said.items)
-    found.assume("default-layout", f"{what}: {words} assumed, {fastest} (`precision-time layout` tries all).")
+    found.assume(LAYOUT_CHOSEN, f"{what}: {words} assumed, {fastest} (`precision-time layout` tries all).")
     precision = policy_under(job.precision, job.stack.profile, job.layout.zero_stage, layout.zero_stage)
     if precision is not job.precision:
         _held_weights(precision.name, job.stack, layout.zero_stage, found)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..cost.job import Job
 from ..cost.step import price
-from ..parallel.layout import Checkpointing, Layout, PipelineSchedule, simplicity
+from ..parallel.layout import EQUAL_WITHIN, Checkpointing, Layout, PipelineSchedule, simplicity
 from ..parallel.shape import ModelShape, model_shape
 from ..workload.workload import Workload
 from .problem import Problem
@@ -25,8 +25,6 @@ _MOST_STAGES, _MOST_CONTEXT_RANKS, _MOST_EXPERT_RANKS = 32, 16, 64
 _CHUNKS = (2, 4, 8)
 _REFINED = 2
 """The fastest pipelines, which are priced interleaved too."""
-_NOISE = 1.04
-"""Times as close as this are equal (repeats of a measured configuration differ by 4.1 %, devdoc 013)."""
 _PLAIN: Fixed = {"shard_size": (0,), "reshard_after_forward": (True,)}
 _HELD = ("tp", "pp", "cp", "ep", "expert_tp", "schedule", "virtual_pp", "sequence_parallel")
 _TOKENS_PER_STEP = 2**22
@@ -89,7 +87,7 @@ def usual_layout(job: Job, batch: float, fixed: Fixed, *, degrees: bool) -> Choi
     if not ranked:
         return None
     least_s = search.seconds[ranked[0]]
-    equal = [layout for layout in ranked if search.seconds[layout] <= _NOISE * least_s]
+    equal = [layout for layout in ranked if search.seconds[layout] <= (1.0 + EQUAL_WITHIN) * least_s]
     return Choice(layout=min(equal, key=simplicity), fitting=search.fitting)
 
 
@@ -103,9 +101,9 @@ class _Search:
 
     def price(self, frames: Iterator[Frame]) -> None:
         """Price a few layouts of each frame that fit."""
-        for frame in frames:
+        for frame in map(_shared, frames):
             kept = fitting(self.problem, frame).layouts
-            self.fitting += len(kept)
+            self.fitting += sum(layout not in self.seconds for layout in kept)
             for layout in _worth_pricing(kept):
                 if layout not in self.seconds:
                     self.seconds[layout] = float(price(self.problem.group(layout)).step_time_s[0])
@@ -113,6 +111,14 @@ class _Search:
     def best_first(self) -> list[Layout]:
         """All that were priced."""
         return sorted(self.seconds, key=lambda layout: self.seconds[layout])
+
+
+def _shared(frame: Frame) -> Frame:
+    """The frame without sharding where there is one data-parallel rank: it has nobody to share with."""
+    settings = frame.settings
+    if settings["dp"] * settings["cp"] > 1 or not settings.get("zero_stage"):
+        return frame
+    return replace(frame, settings={**settings, "zero_stage": 0})
 
 
 def _worth_pricing(layouts: Sequence[Layout]) -> set[Layout]:

@@ -17,7 +17,7 @@ from ...precision.policy import DType, PrecisionPolicy
 from ...workload.packing import PACKED_BYTES
 from ..constants import constants
 from ..job import Stack
-from ..optimizer import states_per_param
+from ..optimizer import state_bytes, states_per_param
 from ..stacks import kind_of_stack
 from .components import ModelComponents
 
@@ -162,7 +162,7 @@ def state_terms(
         "gradient_buckets": _bucket_bytes(local, layout, policy, framework),
         "master_weights": sharded(1) * master * on_device,
         "optimizer_states": sharded(1)
-        * (_states(optimizer, round(_outside_share(local), 6)) * policy.optimizer_state.num_bytes + fp32_copy)
+        * (_states(optimizer, round(_outside_share(local), 6)) * _state_bytes(optimizer, policy) + fp32_copy)
         * on_device,
         "gathered": _gathered_bytes(local, layout, policy) if fully and shards > 1 else 0.0,
     }
@@ -205,6 +205,11 @@ def framework_bytes(layout: Layout, cluster: Cluster, year: float, pipeline_comm
 @lru_cache(maxsize=512)
 def _states(optimizer: str, outside_share: float) -> float:
     return states_per_param(optimizer, outside_share)
+
+
+@lru_cache(maxsize=512)
+def _state_bytes(optimizer: str, policy: PrecisionPolicy) -> float:
+    return state_bytes(optimizer, policy)
 
 
 def _outside_share(local: LocalElements) -> float:
