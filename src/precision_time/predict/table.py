@@ -26,7 +26,7 @@ _SAID = ("model", "device", "gpus", "nodes", "precision", "stack", "batch_size",
 """Fields of a request that an answer repeats as it understood them."""
 _FIGURES = (
     *("step_time_s", "throughput", "throughput_unit", "mfu", "epoch_time_s", "total_time_s"),
-    *("memory_bytes_per_device", "fits"),
+    *("device_hours", "memory_bytes_per_device", "fits"),
 )
 _DISPENSABLE = (">MFU", ">epoch", ">run")
 """Columns that are left out where the page is too narrow, in this order."""
@@ -204,7 +204,7 @@ def _record(row: Row) -> dict[str, Any]:
     asked = {name: value for name, value in row.answer.request.items() if not isinstance(value, list | dict)}
     if isinstance(row.answer, Skipped):
         return {"job": row.number, **asked, "error": row.answer.reason}
-    found = row.answer
+    found, run = row.answer, row.answer.total_interval
     said = {name: getattr(found, name) for name in _SAID}
     figures = {name: getattr(found, name) for name in _FIGURES}
     return {
@@ -214,6 +214,8 @@ def _record(row: Row) -> dict[str, Any]:
         **figures,
         "interval_low_s": found.interval.low_s,
         "interval_high_s": found.interval.high_s,
+        "total_low_s": run.low_s if run else None,
+        "total_high_s": run.high_s if run else None,
         "speed_up": row.speed_up,
         "scaling_efficiency": row.efficiency,
         "scaling": row.scaling or None,
