@@ -24,7 +24,7 @@ _MEASURED = 0.01
 _FILL = "memory_fill"
 """The feature that says how full the memory is."""
 _OF_THE_SIZE = ("num_devices", "num_nodes", "assumptions")
-_MOST_KEPT = 4096
+_MOST_KEPT = 16_384
 _TIMES: dict[Hashable, tuple[Floats, Job, TrainedPredictor]] = {}
 _CLUSTERS: dict[Hashable, tuple[Cluster, Cluster]] = {}
 
