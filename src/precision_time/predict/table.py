@@ -400,7 +400,8 @@ def _headline(rows: Sequence[Row], varied: Sequence[str]) -> str:
         values = {getattr(answer, name) for answer in found}
         if len(values) == 1:
             [value] = values
-            form = {"gpus": "{:g} devices", "batch_size": "batch {:g} per device"}.get(name, "{}")
+            devices = "1 device" if value == 1 else "{:g} devices"
+            form = {"gpus": devices, "batch_size": "batch {:g} per device"}.get(name, "{}")
             words.append(form.format(value))
     return ", ".join([*words, count])
 
