@@ -278,7 +278,8 @@ def render_table(rows: Sequence[Row], *, varied: Sequence[str], width: int = TEX
     for row in cells:
         table.add_row(*row)
     parts: list[Any] = [Text(line, style="bold") for line in _best(rows)]
-    parts += [Text(_headline(rows, varied), style="dim"), "", table, ""]
+    if cells:
+        parts += [Text(_headline(rows, varied), style="dim"), "", table, ""]
     parts += [Text(line) for line in (*_meanings(rows), *_left_out(rows, varied))]
     parts += [Text(f"Warning: {line}", style="yellow") for line in _warnings(rows)]
     return Group(*parts)
@@ -394,7 +395,8 @@ def _best(rows: Sequence[Row]) -> list[str]:
 def _headline(rows: Sequence[Row], varied: Sequence[str]) -> str:
     """What all answers share."""
     found = [row.answer for row in rows if isinstance(row.answer, Prediction)]
-    count = f"{len(rows)} jobs over {', '.join(name.replace('_', ' ') for name in varied)}"
+    over = f" over {', '.join(name.replace('_', ' ') for name in varied)}" if varied else ""
+    count = f"{len(rows)} job{'s' * (len(rows) != 1)}{over}"
     words = []
     for name in ("model", "device", "gpus", "precision", "stack", "batch_size"):
         values = {getattr(answer, name) for answer in found}
