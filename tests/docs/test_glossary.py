@@ -22,6 +22,7 @@ ENTRIES = entries_of(glossary_text())
 PRINTED = (
     *("step time", "interval", "coverage", "throughput", "MFU", "memory per device", "does not fit", "epoch"),
     *("run", "precision", "batch", "stack", "nearest measurements", "similarity", "assumed", "extrapolation"),
+    *("speed-up", "scaling"),
     *("learned correction", "ZeRO", "FSDP", "HSDP", "micro batch", "kept", "prefetch", "2x4", "other"),
 )
 """Headers and words of answers that are no term."""

@@ -131,7 +131,8 @@ def one_request(model: str, fields: Mapping[str, Any]) -> Request:
     found = requests_of(model, fields)
     if len(found) > 1:
         raise ConfigError(
-            f"{model} holds {len(found)} jobs, this command answers one. To fix: split the file."
+            f"{model} and the options ask for {len(found)} jobs, this command answers one. To fix: one "
+            "value per option, or split the file."
         )
     return found[0]
 

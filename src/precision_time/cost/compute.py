@@ -24,6 +24,8 @@ from .traffic import traffic_of
 _EQUAL = 1e-9
 """Relative difference below which the times of two stages are the same."""
 _TINY_S = 1e-12
+MOST_KEPT = 64
+"""Jobs of a group whose costs are remembered: arrays of more would fill the memory."""
 _FUSIBLE = np.array(
     [
         op_class in (OpClass.ELEMENTWISE, OpClass.NORM, OpClass.SOFTMAX, OpClass.REDUCTION, OpClass.MOVE)
@@ -78,19 +80,20 @@ def compute_costs(step: LoweredStep, group: JobGroup, model: KernelModel) -> Com
         model: Calibrated utilizations.
     """
     layout, single = group.layout, group.layout.data_parallel_engine == "dataparallel"
-    return _compute_costs(
+    kept = len(group) <= MOST_KEPT
+    return (_compute_costs if kept else _compute_costs.__wrapped__)(
         step,
         replace(layout, dp=1, shard_size=0, micro_batch_size=1.0, zero_stage=layout.zero_stage // 3 * 3),
         group.stack,
         Same(group.cluster.device),
         Same(group.workload.graph),
         Same(model),
-        group.micro_batch_size.tobytes(),
+        np.asarray(group.micro_batch_size, dtype=np.float64).tobytes(),
         group.cluster.num_devices if single else 1,
     )
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=16)
 def _compute_costs(
     step: LoweredStep,
     layout: Layout,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,10 @@ _MEASURED = 0.01
 """Novelty up to which a job is a measured one: positions are rounded, and differ by a last digit."""
 _FILL = "memory_fill"
 """The feature that says how full the memory is."""
+_OF_THE_SIZE = ("num_devices", "num_nodes", "assumptions")
+_MOST_KEPT = 16_384
+_TIMES: dict[Hashable, tuple[Floats, Job, TrainedPredictor]] = {}
+_CLUSTERS: dict[Hashable, tuple[Cluster, Cluster]] = {}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,7 +120,7 @@ def price_jobs(jobs: Sequence[Job]) -> PricedJobs:
     for number, (key, (job, known)) in enumerate(groups.items()):
         starts[key] = len(places)
         places += [(number, place) for place in range(len(known))]
-        batches = np.array([*known])
+        batches = np.array([*known], dtype=np.float64)
         group = replace(group_of_jobs([job]), micro_batch_size=batches)
         costs.append(price(group))
         tables.append(group_table(group, costs[-1]))
@@ -182,7 +187,10 @@ def bounded_times(
     )
     least_s = priced.longest(corrected.step_time_s)
     new = novelty.max(axis=1, initial=0.0) > _MEASURED
-    return _raised(times, np.maximum(least_s, _longest_of_fewer(jobs, times.jobs, new, predictor)))
+    as_measured = like.take(own)
+    measured_s = step_time_s * as_measured.analytical_s / times.jobs.analytical_s
+    fewer_s = _longest_of_fewer([on_reference(job) for job in jobs], as_measured, new, predictor)
+    return _raised(times, np.maximum(least_s, step_time_s * np.maximum(fewer_s / measured_s, 1.0)))
 
 
 def _longest_of_fewer(
@@ -194,25 +202,43 @@ def _longest_of_fewer(
     them, the bound is as much shorter. Devices so few that the job does not fit say nothing.
 
     Args:
-        jobs: n jobs.
+        jobs: n jobs, as measured runs are (`on_reference`).
         table: Of the jobs.
         wanted: Those that are looked at, shape (n,).
         predictor: The trained predictor.
     """
     longest = np.zeros(len(jobs))
-    fewer = _Fewer()
-    found = [(index, job) for index in np.flatnonzero(wanted).tolist() for job in fewer.of(jobs[index])]
+    found = [(index, job) for index in np.flatnonzero(wanted).tolist() for job in _fewer(jobs[index])]
     if not found:
         return longest
-    priced = price_jobs([job for _, job in found])
-    seconds = priced.longest(_corrected(priced, predictor)[1].step_time_s)
+    seconds, analytical_s, filled = _known_times([job for _, job in found], predictor)
     own = np.array([index for index, _ in found], dtype=np.intp)
-    small = priced.table.take(priced.own)
-    filled, fill = (each.features[:, each.names.index(_FILL)] for each in (small, table))
-    shorter = np.minimum(table.analytical_s[own] / small.analytical_s, 1.0)
+    fill = table.features[:, table.names.index(_FILL)]
+    shorter = np.minimum(table.analytical_s[own] / analytical_s, 1.0)
     fits = filled <= np.maximum(fill[own], 1.0)
     np.maximum.at(longest, own, np.where(fits, seconds * shorter, 0.0))
     return longest
+
+
+def _known_times(jobs: Sequence[Job], predictor: TrainedPredictor) -> Floats:
+    """Step time with the smaller batches in mind, analytical one, and how full the memory is, shape (3, n).
+
+    What was asked before is remembered: one job and the next are looked at on the same fewer devices.
+    """
+    keys = [(id(predictor), group_key(job), job.layout.micro_batch_size) for job in jobs]
+    new = {key: job for key, job in zip(keys, jobs, strict=True) if key not in _TIMES}
+    found = {key: _TIMES[key][0] for key in keys if key not in new}
+    if new:
+        priced = price_jobs([*new.values()])
+        seconds = priced.longest(_corrected(priced, predictor)[1].step_time_s)
+        table = priced.table.take(priced.own)
+        rows = np.stack([seconds, table.analytical_s, table.features[:, table.names.index(_FILL)]], axis=1)
+        found |= dict(zip(new, rows, strict=True))
+        if len(_TIMES) > _MOST_KEPT:
+            _TIMES.clear()
+        # The job and the predictor are kept: keys name objects by where they are.
+        _TIMES.update({key: (found[key], job, predictor) for key, job in new.items()})
+    return np.stack([found[key] for key in keys], axis=1)
 
 
 def _corrected(priced: PricedJobs, predictor: TrainedPredictor) -> tuple[JobTable, Corrected]:
@@ -266,42 +292,49 @@ def _smaller(micro_batch_size: float) -> list[float]:
     return [micro_batch_size / 2**count for count in halvings]
 
 
-class _Fewer:
-    """Jobs on fewer devices; equal clusters become one object, so that they are priced once."""
+def _fewer(job: Job) -> list[Job]:
+    """The same with fewer copies of the model, powers of two of them, on as many nodes as they fill."""
+    layout, cluster = job.layout, job.cluster
+    whole = cluster.num_devices // layout.dp
+    found = []
+    for power in range(max(layout.dp - 1, 0).bit_length()):
+        dp = 2**power
+        devices = dp * whole
+        nodes = max(math.ceil(devices / cluster.devices_per_node), 1)
+        ep = layout.ep if dp * layout.tp * layout.cp % layout.ep == 0 else 1
+        spread = dp * layout.cp % max(layout.shard_size, 1) == 0
+        if spread and (ep == layout.ep or devices == 1):
+            smaller = _part_of(cluster, devices, nodes)
+            found.append(replace(job, cluster=smaller, layout=replace(layout, dp=dp, ep=ep)))
+    return found
 
-    def __init__(self) -> None:
-        self._clusters: dict[Hashable, Cluster] = {}
 
-    def of(self, job: Job) -> list[Job]:
-        """The same with fewer copies of the model, powers of two of them, on as many nodes as they fill."""
-        layout, cluster = job.layout, job.cluster
-        whole = cluster.num_devices // layout.dp
-        found = []
-        for power in range(max(layout.dp - 1, 0).bit_length()):
-            dp = 2**power
-            devices = dp * whole
-            nodes = max(math.ceil(devices / cluster.devices_per_node), 1)
-            ep = layout.ep if dp * layout.tp * layout.cp % layout.ep == 0 else 1
-            spread = dp * layout.cp % max(layout.shard_size, 1) == 0
-            if spread and (ep == layout.ep or devices == 1):
-                smaller = self._with(cluster, devices, nodes)
-                found.append(replace(job, cluster=smaller, layout=replace(layout, dp=dp, ep=ep)))
-        return found
+def _part_of(cluster: Cluster, devices: int, nodes: int) -> Cluster:
+    """Some of the devices; those of clusters that differ in their size alone are one object."""
+    parts = (getattr(cluster, item.name) for item in fields(Cluster) if item.name not in _OF_THE_SIZE)
+    key = (devices, nodes, *map(_as_key, parts))
+    if key in _CLUSTERS:
+        return _CLUSTERS[key][0]
+    like = cluster.reference
+    part = replace(
+        cluster,
+        num_devices=devices,
+        num_nodes=nodes,
+        reference=None if like is None else replace(like, num_devices=devices, num_nodes=nodes),
+    )
+    if len(_CLUSTERS) > _MOST_KEPT:
+        _CLUSTERS.clear()
+    _CLUSTERS[key] = (part, cluster)
+    return part
 
-    def _with(self, cluster: Cluster, devices: int, nodes: int) -> Cluster:
-        key = (
-            *(id(cluster.device), id(cluster.reference), cluster.intra_node, cluster.inter_node),
-            *(cluster.node_type, cluster.fabric, devices, nodes),
-        )
-        if key not in self._clusters:
-            like = cluster.reference
-            self._clusters[key] = replace(
-                cluster,
-                num_devices=devices,
-                num_nodes=nodes,
-                reference=None if like is None else replace(like, num_devices=devices, num_nodes=nodes),
-            )
-        return self._clusters[key]
+
+def _as_key(value: Any) -> Any:
+    """A value, or which object it is where it cannot be compared."""
+    try:
+        hash(value)
+    except TypeError:
+        return id(value)
+    return value
 
 
 def _raised(times: StepTimes, step_time_s: Floats) -> StepTimes:

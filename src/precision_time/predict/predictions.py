@@ -122,7 +122,9 @@ class Predictions:
         if is_page(self):
             return to_html(self.predictions)
         headers, cells = cells_of(rows_of(self), varied=self.varied)
-        return rows_to_html("", [header.removeprefix(">") for header in headers], cells)
+        return rows_to_html(
+            f"{len(self)} predictions", [header.removeprefix(">") for header in headers], cells
+        )
 
 
 _SHOWN = 20

@@ -26,7 +26,7 @@ _SAID = ("model", "device", "gpus", "nodes", "precision", "stack", "batch_size",
 """Fields of a request that an answer repeats as it understood them."""
 _FIGURES = (
     *("step_time_s", "throughput", "throughput_unit", "mfu", "epoch_time_s", "total_time_s"),
-    *("memory_bytes_per_device", "fits"),
+    *("device_hours", "memory_bytes_per_device", "fits"),
 )
 _DISPENSABLE = (">MFU", ">epoch", ">run")
 """Columns that are left out where the page is too narrow, in this order."""
@@ -204,7 +204,7 @@ def _record(row: Row) -> dict[str, Any]:
     asked = {name: value for name, value in row.answer.request.items() if not isinstance(value, list | dict)}
     if isinstance(row.answer, Skipped):
         return {"job": row.number, **asked, "error": row.answer.reason}
-    found = row.answer
+    found, run = row.answer, row.answer.total_interval
     said = {name: getattr(found, name) for name in _SAID}
     figures = {name: getattr(found, name) for name in _FIGURES}
     return {
@@ -214,6 +214,8 @@ def _record(row: Row) -> dict[str, Any]:
         **figures,
         "interval_low_s": found.interval.low_s,
         "interval_high_s": found.interval.high_s,
+        "total_low_s": run.low_s if run else None,
+        "total_high_s": run.high_s if run else None,
         "speed_up": row.speed_up,
         "scaling_efficiency": row.efficiency,
         "scaling": row.scaling or None,
@@ -276,7 +278,8 @@ def render_table(rows: Sequence[Row], *, varied: Sequence[str], width: int = TEX
     for row in cells:
         table.add_row(*row)
     parts: list[Any] = [Text(line, style="bold") for line in _best(rows)]
-    parts += [Text(_headline(rows, varied), style="dim"), "", table, ""]
+    if cells:
+        parts += [Text(_headline(rows, varied), style="dim"), "", table, ""]
     parts += [Text(line) for line in (*_meanings(rows), *_left_out(rows, varied))]
     parts += [Text(f"Warning: {line}", style="yellow") for line in _warnings(rows)]
     return Group(*parts)
@@ -392,13 +395,15 @@ def _best(rows: Sequence[Row]) -> list[str]:
 def _headline(rows: Sequence[Row], varied: Sequence[str]) -> str:
     """What all answers share."""
     found = [row.answer for row in rows if isinstance(row.answer, Prediction)]
-    count = f"{len(rows)} jobs over {', '.join(name.replace('_', ' ') for name in varied)}"
+    over = f" over {', '.join(name.replace('_', ' ') for name in varied)}" if varied else ""
+    count = f"{len(rows)} job{'s' * (len(rows) != 1)}{over}"
     words = []
     for name in ("model", "device", "gpus", "precision", "stack", "batch_size"):
         values = {getattr(answer, name) for answer in found}
         if len(values) == 1:
             [value] = values
-            form = {"gpus": "{:g} devices", "batch_size": "batch {:g} per device"}.get(name, "{}")
+            devices = "1 device" if value == 1 else "{:g} devices"
+            form = {"gpus": devices, "batch_size": "batch {:g} per device"}.get(name, "{}")
             words.append(form.format(value))
     return ", ".join([*words, count])
 
