@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -11,41 +13,70 @@ from ._blocks import image, index, on_meta, real
 
 
 class Layer(nn.Module):
-    """Transformer layer with heads of 64, norms first."""
+    """Transformer layer with heads of 64 unless their number is given, norms first."""
 
-    def __init__(self, width: int, *, causal: bool) -> None:
+    def __init__(
+        self, width: int, *, causal: bool, heads: int = 0, inner: int = 0, quick: bool = True
+    ) -> None:
         super().__init__()
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-        self.causal = causal
+        self.up, self.down = nn.Linear(width, inner or 4 * width), nn.Linear(inner or 4 * width, width)
+        self.causal, self.quick, self.heads = causal, quick, heads or width // 64
 
     def forward(self, x: Tensor) -> Tensor:
         """Same shape."""
-        heads = (3, x.shape[-1] // 64, 64)
+        heads = (3, self.heads, x.shape[-1] // self.heads)
         q, k, v = self.qkv(self.norm1(x)).unflatten(-1, heads).permute(2, 0, 3, 1, 4)
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
         x = x + self.out(mixed.transpose(1, 2).flatten(2))
         y = self.up(self.norm2(x))
-        return x + self.down(y * torch.sigmoid(1.702 * y))
+        return x + self.down(y * torch.sigmoid(1.702 * y) if self.quick else F.gelu(y))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClipSizes:
+    """Sizes of both towers of a CLIP."""
+
+    side: int = 224
+    patch: int
+    vision: tuple[int, int]
+    """Width and layers."""
+    vision_heads: int = 0
+    vision_inner: int = 0
+    text: tuple[int, int]
+    joint: int
+    """Width of the space in which both are compared."""
+    quick: bool = True
+    """The approximate gelu of OpenAI's models."""
 
 
 class CLIP(nn.Module):
-    """ViT-B/32 and a text transformer of 12 layers of 512 (Radford et al. 2021), contrastive loss."""
+    """An image and a text transformer compared (Radford et al. 2021), contrastive loss."""
 
-    def __init__(self) -> None:
+    def __init__(self, sizes: ClipSizes) -> None:
         super().__init__()
-        self.patches = nn.Conv2d(3, 768, 32, 32, bias=False)
-        self.first = nn.Parameter(torch.empty(1, 1, 768))
-        self.places = nn.Parameter(torch.empty(50, 768))
-        self.before, self.after = nn.LayerNorm(768), nn.LayerNorm(768)
-        self.vision = nn.ModuleList(Layer(768, causal=False) for _ in range(12))
-        self.to_image = nn.Linear(768, 512, bias=False)
-        self.words = nn.Embedding(49_408, 512)
-        self.positions = nn.Parameter(torch.empty(77, 512))
-        self.text = nn.ModuleList(Layer(512, causal=True) for _ in range(12))
-        self.last = nn.LayerNorm(512)
-        self.to_text = nn.Linear(512, 512, bias=False)
+        (width, layers), (narrow, depth) = sizes.vision, sizes.text
+        self.patches = nn.Conv2d(3, width, sizes.patch, sizes.patch, bias=False)
+        self.first = nn.Parameter(torch.empty(1, 1, width))
+        self.places = nn.Parameter(torch.empty((sizes.side // sizes.patch) ** 2 + 1, width))
+        self.before, self.after = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.vision = nn.ModuleList(
+            Layer(
+                width,
+                causal=False,
+                heads=sizes.vision_heads,
+                inner=sizes.vision_inner,
+                quick=sizes.quick,
+            )
+            for _ in range(layers)
+        )
+        self.to_image = nn.Linear(width, sizes.joint, bias=False)
+        self.words = nn.Embedding(49_408, narrow)
+        self.positions = nn.Parameter(torch.empty(77, narrow))
+        self.text = nn.ModuleList(Layer(narrow, causal=True, quick=sizes.quick) for _ in range(depth))
+        self.last = nn.LayerNorm(narrow)
+        self.to_text = nn.Linear(narrow, sizes.joint, bias=False)
         self.scale = nn.Parameter(torch.empty([]))
 
     def forward(self, images: Tensor, tokens: Tensor) -> Tensor:
@@ -121,21 +152,84 @@ def _video(frames: int, *, shift: bool) -> Entry:
     )
 
 
-ENTRIES: dict[str, Entry] = {
-    "clip-vit-base-patch32": Entry(
-        build=on_meta(CLIP),
-        inputs=lambda batch: (image(batch, 3, 224, 224), index(batch, 77)),
+def _clip(sizes: ClipSizes, params: float, source: str, *aliases: str, dataset: str = "") -> Entry:
+    return Entry(
+        build=on_meta(lambda: CLIP(sizes)),
+        inputs=lambda batch: (image(batch, 3, sizes.side, sizes.side), index(batch, 77)),
         family="vit",
         task="contrastive-pretrain",
         optimizer="adamw",
         sample_unit="pair",
         throughput_unit="samples/s",
+        dataset=dataset,
+        image_size=sizes.side,
+        references=(Reference(quantity="params", value=params, source=source),),
+        aliases=aliases,
+    )
+
+
+_OPEN = "mlfoundations/open_clip model configuration and laion checkpoint"
+
+ENTRIES: dict[str, Entry] = {
+    "clip-vit-base-patch32": _clip(
+        ClipSizes(patch=32, vision=(768, 12), text=(512, 12), joint=512),
+        151.28e6,
+        "openai/clip-vit-base-patch32: 151.28M",
+        "clip-vit-b-32",
+        "clip",
         dataset="coco2017",
-        image_size=224,
-        references=(
-            Reference(quantity="params", value=151.28e6, source="openai/clip-vit-base-patch32: 151.28M"),
+    ),
+    "clip-vit-base-patch16": _clip(
+        ClipSizes(patch=16, vision=(768, 12), text=(512, 12), joint=512),
+        149.62e6,
+        "openai/clip-vit-base-patch16: 149.62M",
+        "clip-vit-b-16",
+    ),
+    "clip-vit-large-patch14": _clip(
+        ClipSizes(patch=14, vision=(1024, 24), text=(768, 12), joint=768),
+        427.62e6,
+        "openai/clip-vit-large-patch14: 427.62M",
+        "clip-vit-l-14",
+    ),
+    "clip-vit-large-patch14-336": _clip(
+        ClipSizes(side=336, patch=14, vision=(1024, 24), text=(768, 12), joint=768),
+        427.94e6,
+        "openai/clip-vit-large-patch14-336: 427.94M",
+        "clip-vit-l-14-336",
+    ),
+    "clip-vit-h-14": _clip(
+        ClipSizes(patch=14, vision=(1280, 32), vision_heads=16, text=(1024, 24), joint=1024, quick=False),
+        986.11e6,
+        _OPEN + " ViT-H-14: 986.11M",
+        "openclip-vit-h-14",
+    ),
+    "clip-vit-g-14": _clip(
+        ClipSizes(
+            patch=14,
+            vision=(1408, 40),
+            vision_heads=16,
+            vision_inner=6144,
+            text=(1024, 24),
+            joint=1024,
+            quick=False,
         ),
-        aliases=("clip-vit-b-32", "clip"),
+        1366.68e6,
+        _OPEN + " ViT-g-14: 1366.68M",
+        "openclip-vit-g-14",
+    ),
+    "clip-vit-bigg-14": _clip(
+        ClipSizes(
+            patch=14,
+            vision=(1664, 48),
+            vision_heads=16,
+            vision_inner=8192,
+            text=(1280, 32),
+            joint=1280,
+            quick=False,
+        ),
+        2539.57e6,
+        _OPEN + " ViT-bigG-14: 2539.57M",
+        "openclip-vit-bigg-14",
     ),
     "tsn-r50": _video(3, shift=False),
     "tsm-r50": _video(8, shift=True),

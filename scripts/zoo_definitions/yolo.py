@@ -1,4 +1,4 @@
-"""YOLOv5, YOLOv8 and YOLOX: one parametric definition each, at the sizes their makers publish.
+"""YOLOv5, YOLOv8, YOLO11 and YOLOX: one parametric definition each, at the sizes their makers publish.
 
 Targets come in as maps of the predictions' shape, as a static graph has them; their assignment by anchors or
 by cost, a small part of the step, is left out.
@@ -214,6 +214,156 @@ class YOLOX(nn.Module):
         return torch.stack(losses).sum()
 
 
+class Narrowing(nn.Module):
+    """Two 3x3 convolutions through half the width, with a shortcut."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(_conv(width, width // 2, 3), _conv(width // 2, width, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Same shape."""
+        return x + self.body(x)
+
+
+class C3k(nn.Module):
+    """Cross-stage block of two 3x3 bottlenecks inside the blocks of YOLO11."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        mid = width // 2
+        self.through, self.beside = _conv(width, mid), _conv(width, mid)
+        self.body = nn.Sequential(*(Bottleneck(mid, (3, 3), shortcut=True) for _ in range(2)))
+        self.leave = _conv(2 * mid, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Same shape."""
+        return self.leave(torch.cat((self.body(self.through(x)), self.beside(x)), 1))
+
+
+class C3k2(nn.Module):
+    """Cross-stage block of YOLO11: the output of every inner block is kept."""
+
+    def __init__(self, inp: int, out: int, depth: int, *, deep: bool, share: float = 0.5) -> None:
+        super().__init__()
+        mid = int(out * share)
+        self.enter = _conv(inp, 2 * mid)
+        self.body = nn.ModuleList(C3k(mid) if deep else Narrowing(mid) for _ in range(depth))
+        self.leave = _conv((2 + depth) * mid, out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Output of the stage."""
+        kept = list(self.enter(x).chunk(2, 1))
+        for block in self.body:
+            kept.append(block(kept[-1]))
+        return self.leave(torch.cat(kept, 1))
+
+
+class PositionAttention(nn.Module):
+    """Attention over all positions with keys of half the head size, and a feed-forward block."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.heads = width // 64
+        self.qkv = conv_bn(width, 2 * width, 1)
+        self.place = conv_bn(width, width, 3, groups=width)
+        self.out = conv_bn(width, width, 1)
+        self.feed = nn.Sequential(_conv(width, 2 * width), conv_bn(2 * width, width, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Same shape."""
+        parts = self.qkv(x).flatten(2).unflatten(1, (self.heads, -1))
+        query, key, value = parts.split((32, 32, 64), 2)
+        weights = (query.transpose(-2, -1) @ key * 32**-0.5).softmax(-1)
+        mixed = (value @ weights.transpose(-2, -1)).reshape(x.shape)
+        x = x + self.out(mixed + self.place(value.reshape(x.shape)))
+        return x + self.feed(x)
+
+
+class C2PSA(nn.Module):
+    """Half the width through attention blocks, half beside them."""
+
+    def __init__(self, width: int, depth: int) -> None:
+        super().__init__()
+        self.enter, self.leave = _conv(width, width), _conv(width, width)
+        self.body = nn.Sequential(*(PositionAttention(width // 2) for _ in range(depth)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Same shape."""
+        beside, through = self.enter(x).chunk(2, 1)
+        return self.leave(torch.cat((beside, self.body(through)), 1))
+
+
+def _alone(width: int) -> nn.Sequential:
+    return conv_bn(width, width, 3, groups=width, act=nn.SiLU())
+
+
+class YOLO11(nn.Module):
+    """YOLOv8 with smaller blocks, attention on the last map and depthwise class branches (Jocher 2024)."""
+
+    def __init__(self, depth: float, width: float, most: int, *, deep: bool) -> None:
+        super().__init__()
+        one, two, three, four, five = (
+            math.ceil(min(size, most) * width / 8) * 8 for size in (64, 128, 256, 512, 1024)
+        )
+        blocks = max(round(2 * depth), 1)
+        self.stem = nn.Sequential(
+            _conv(3, one, 3, 2), _conv(one, two, 3, 2), C3k2(two, three, blocks, deep=deep, share=0.25)
+        )
+        self.stages = nn.ModuleList(
+            (
+                nn.Sequential(_conv(three, three, 3, 2), C3k2(three, four, blocks, deep=deep, share=0.25)),
+                nn.Sequential(_conv(four, four, 3, 2), C3k2(four, four, blocks, deep=True)),
+                nn.Sequential(
+                    _conv(four, five, 3, 2),
+                    C3k2(five, five, blocks, deep=True),
+                    PooledPyramid(five, five),
+                    C2PSA(five, blocks),
+                ),
+            )
+        )
+        self.up = nn.ModuleList(
+            (C3k2(five + four, four, blocks, deep=deep), C3k2(four + four, three, blocks, deep=deep))
+        )
+        self.shrink = nn.ModuleList((_conv(three, three, 3, 2), _conv(four, four, 3, 2)))
+        self.down = nn.ModuleList(
+            (C3k2(three + four, four, blocks, deep=deep), C3k2(four + five, five, blocks, deep=True))
+        )
+        boxes, classes = max(16, three // 4, 64), max(three, min(_CLASSES, 100))
+        self.boxes, self.classes = nn.ModuleList(), nn.ModuleList()
+        for size in (three, four, five):
+            self.boxes.append(
+                nn.Sequential(_conv(size, boxes, 3), _conv(boxes, boxes, 3), nn.Conv2d(boxes, 64, 1))
+            )
+            self.classes.append(
+                nn.Sequential(
+                    _alone(size),
+                    _conv(size, classes),
+                    _alone(classes),
+                    _conv(classes, classes),
+                    nn.Conv2d(classes, _CLASSES, 1),
+                )
+            )
+
+    def forward(self, images: Tensor, *targets: Tensor) -> Tensor:
+        """Class and distribution losses of all scales; targets are maps of classes and four sides."""
+        fine = self.stages[0](self.stem(images))
+        middle = self.stages[1](fine)
+        coarse = self.stages[2](middle)
+        joined = self.up[0](torch.cat((F.interpolate(coarse, scale_factor=2.0), middle), 1))
+        first = self.up[1](torch.cat((F.interpolate(joined, scale_factor=2.0), fine), 1))
+        second = self.down[0](torch.cat((self.shrink[0](first), joined), 1))
+        third = self.down[1](torch.cat((self.shrink[1](second), coarse), 1))
+        losses = []
+        for box, kind, feature, target in zip(
+            self.boxes, self.classes, (first, second, third), targets, strict=True
+        ):
+            losses.append(F.binary_cross_entropy_with_logits(kind(feature), target[:, 4:]))
+            sides = box(feature).unflatten(1, (4, 16)).log_softmax(2)
+            losses.append((sides.mean(2) * target[:, :4]).mean())
+        return torch.stack(losses).sum()
+
+
 def _maps(side: int, channels: int, strides: Sequence[int]) -> Callable[[int], tuple[Tensor, ...]]:
     return lambda batch: (
         image(batch, 3, side, side),
@@ -254,6 +404,13 @@ _V8 = {
     "l": (1.0, 1.0, 512, 43.7e6),
     "x": (1.0, 1.25, 512, 68.2e6),
 }
+_11 = {
+    "n": (0.50, 0.25, 1024, False, 2.6e6),
+    "s": (0.50, 0.50, 1024, False, 9.4e6),
+    "m": (0.50, 1.00, 512, True, 20.1e6),
+    "l": (1.00, 1.00, 512, True, 25.3e6),
+    "x": (1.00, 1.50, 512, True, 56.9e6),
+}
 _X = {"tiny": (0.33, 0.375, 416, 5.06e6), "s": (0.33, 0.5, 640, 9.0e6), "m": (0.67, 0.75, 640, 25.3e6)}
 _X["l"] = (1.0, 1.0, 640, 54.2e6)
 
@@ -287,6 +444,16 @@ ENTRIES: dict[str, Entry] = {
             "ultralytics YOLOv8 documentation",
         )
         for name, (depth, width, most, params) in _V8.items()
+    },
+    **{
+        f"yolo11{name}": _entry(
+            lambda d=depth, w=width, m=most, c=deep: YOLO11(d, w, m, deep=c),
+            _maps(640, 4 + _CLASSES, (8, 16, 32)),
+            640,
+            params,
+            "ultralytics YOLO11 documentation",
+        )
+        for name, (depth, width, most, deep, params) in _11.items()
     },
     **{
         f"yolox-{name}": _entry(

@@ -14,11 +14,13 @@ if TYPE_CHECKING:
     from .plan.api import find_layouts as find_layouts
     from .plan.result import LayoutSearch as LayoutSearch
     from .predict.api import predict_time as predict_time
-    from .predict.compare import PrecisionComparison as PrecisionComparison
     from .predict.compare import compare_precisions as compare_precisions
+    from .predict.compare import predict_many as predict_many
+    from .predict.compare import sweep as sweep
     from .predict.prediction import Interval as Interval
     from .predict.prediction import NearestMeasurement as NearestMeasurement
     from .predict.prediction import Prediction as Prediction
+    from .predict.predictions import Predictions as Predictions
     from .predict.what_matters import Alternative as Alternative
     from .predict.what_matters import what_matters as what_matters
     from .request.request import Request as Request
@@ -30,13 +32,15 @@ _HOMES = {
     "Interval": ".predict.prediction",
     "LayoutSearch": ".plan.result",
     "NearestMeasurement": ".predict.prediction",
-    "PrecisionComparison": ".predict.compare",
     "PrecisionTimeError": ".errors",
     "Prediction": ".predict.prediction",
+    "Predictions": ".predict.predictions",
     "Request": ".request.request",
     "compare_precisions": ".predict.compare",
     "find_layouts": ".plan.api",
+    "predict_many": ".predict.compare",
     "predict_time": ".predict.api",
+    "sweep": ".predict.compare",
     "what_matters": ".predict.what_matters",
 }
 """Public names and their homes, imported on first use, so that `import precision_time` stays fast."""
@@ -46,14 +50,16 @@ __all__ = [
     "Interval",
     "LayoutSearch",
     "NearestMeasurement",
-    "PrecisionComparison",
     "PrecisionTimeError",
     "Prediction",
+    "Predictions",
     "Request",
     "__version__",
     "compare_precisions",
     "find_layouts",
+    "predict_many",
     "predict_time",
+    "sweep",
     "what_matters",
 ]
 

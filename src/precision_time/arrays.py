@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,3 +13,18 @@ Ints: TypeAlias = NDArray[np.int64]
 Indices: TypeAlias = NDArray[np.intp]
 Number: TypeAlias = float | Floats
 """One value, or an array of them; arrays broadcast."""
+
+
+class Same:
+    """An object as part of a key: equal to itself alone, and kept, so that no other takes its place."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and other.value is self.value

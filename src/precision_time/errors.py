@@ -176,12 +176,15 @@ class UnknownNameError(ConfigError):
         name: What was given.
         known: Every name that would have been accepted.
         hint: Where to see all of them.
+        nearest: What to offer; by default the known names closest in spelling.
     """
 
-    def __init__(self, *, kind: str, name: str, known: Iterable[str], hint: str) -> None:
+    def __init__(
+        self, *, kind: str, name: str, known: Iterable[str], hint: str, nearest: tuple[str, ...] | None = None
+    ) -> None:
         self.kind = kind
         self.name = name
-        self.nearest = nearest_names(str(name), known)
+        self.nearest = nearest_names(str(name), known) if nearest is None else nearest
         guess = f" Did you mean {' or '.join(repr(n) for n in self.nearest)}?" if self.nearest else ""
         fix = hint if "To fix" in hint else f"To fix: use a known name. {hint}"
         super().__init__(f"Unknown {kind} {shown(name)}.{guess} {fix}")

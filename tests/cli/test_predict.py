@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -51,17 +54,18 @@ def answer_for(precision: str, batch_size: float) -> Prediction:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
-    """Requests that reach `predict`, which answers without predicting and knows no fp8."""
+    """Requests that reach the predictor, which answers without predicting and knows no fp8."""
     requests: list[Request] = []
 
-    def fake(request: Request) -> Prediction:
+    def fake(request: Request) -> Prediction | ConfigError:
         requests.append(request)
         if request.precision == "fp8-mixed":
-            raise ConfigError("no fp8 here")
+            return ConfigError("no fp8 here")
         default_batch = 64.0 if request.precision == "fp64" else 256.0
-        return answer_for(request.precision or "bf16-mixed", request.batch_size or default_batch)
+        answer = answer_for(request.precision or "bf16-mixed", request.batch_size or default_batch)
+        return replace(answer, request=request.to_dict())
 
-    monkeypatch.setattr("precision_time.predict.compare.predict", fake)
+    monkeypatch.setattr("precision_time.predict.compare.predict_each", lambda some: [*map(fake, some)])
     return requests
 
 
@@ -129,8 +133,12 @@ def test_all_in_a_table_says_the_reasons_on_stderr(cli: Callable[..., Any], aske
     assert "fp8-mixed" not in answer.out
 
 
-def test_a_precision_asked_for_by_name_must_work(cli: Callable[..., Any], asked: list[Request]) -> None:
+def test_only_if_nothing_can_be_answered_it_is_an_error(
+    cli: Callable[..., Any], asked: list[Request]
+) -> None:
     answer = cli("predict", "resnet50", "-p", "tf32,fp8-mixed")
+    assert (answer.code, answer.err) == (0, "Left out fp8-mixed: no fp8 here\n")
+    answer = cli("predict", "resnet50", "-p", "fp8-mixed")
     assert (answer.code, answer.out, answer.err) == (2, "", "Error: no fp8 here\n")
 
 
@@ -161,7 +169,7 @@ def test_a_batch_that_is_given_stays(cli: Callable[..., Any], asked: list[Reques
 def test_no_precision_is_an_error(cli: Callable[..., Any], asked: list[Request]) -> None:
     answer = cli("predict", "resnet50", "-p", ",")
     assert (answer.code, answer.out) == (2, "")
-    assert "No precision is named" in answer.err
+    assert "names no value" in answer.err
 
 
 SHAPE = {
@@ -220,3 +228,70 @@ def test_why_explains_its_words_and_shows_all_that_was_assumed(cli: Callable[...
     assert short.count("Assumed: ") == 0
     assert "Convolution kernels" in full
     assert "Convolution kernels" not in short
+
+
+def test_options_take_several_values_and_every_combination_is_a_job(
+    cli: Callable[..., Any], asked: list[Request]
+) -> None:
+    words = "predict resnet50,vgg16 -g 8..32 -b 16..48:16 -p tf32,fp32 --zero 1,3 --stage-layers 7,8 --json"
+    answer = cli(*words.split())
+    assert answer.code == 0
+    assert len(asked) == 2 * 3 * 3 * 2 * 2
+    assert {request.gpus for request in asked} == {8, 16, 32}
+    assert {request.batch_size for request in asked} == {16.0, 32.0, 48.0}
+    assert {request.layout.stage_layers for request in asked} == {"7,8"}
+    assert (asked[0].model, asked[0].precision, asked[1].layout.zero) == ("resnet50", "tf32", 3)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("-g 1..1000000 -b 1..9000:1", "at most 10,000"),
+        ("-g 8..4", "holds nothing"),
+        ("-g 8..many", "low..high"),
+        ("-g 0,8", "--gpus"),
+        ("--sort beauty", "--sort beauty"),
+        ("--baseline precision=fp64", "the baseline"),
+        ("--plot x.txt", ".svg"),
+        ("--out x.xlsx", ".csv"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(
+    cli: Callable[..., Any], asked: list[Request], words: str, said: str
+) -> None:
+    answer = cli("predict", "resnet50", *words.split())
+    assert (answer.code, answer.out) == (2, "")
+    assert said in answer.err
+    assert "To fix" in answer.err
+
+
+def test_a_table_of_jobs_is_answered_row_by_row(
+    cli: Callable[..., Any], asked: list[Request], tmp_path: Path
+) -> None:
+    jobs, out = tmp_path / "jobs.csv", tmp_path / "answers.csv"
+    jobs.write_text(
+        "model,num_devices,precision,batch_size\nresnet50,8,tf32,32\nresnet50,none,tf32,32\n"
+        "resnet50,8,fp8-mixed,32\nvgg16,8,tf32,64\n"
+    )
+    answer = cli("predict", "--jobs", str(jobs), "--out", str(out), "--seq-len", "9", "--json")
+    assert answer.code == 2
+    document = json.loads(answer.out)
+    assert [each["request"]["model"] for each in document["predictions"]] == ["resnet50", "vgg16"]
+    assert [each["request"]["precision"] for each in document["skipped"]] == ["tf32", "fp8-mixed"]
+    assert {request.seq_len for request in asked} == {9}
+    rows = list(csv.DictReader(out.read_text().splitlines()))
+    assert [row["job"] for row in rows] == ["1", "2", "3", "4"]
+    assert [bool(row["step_time_s"]) for row in rows] == [True, False, False, True]
+    assert "line 3" in rows[1]["error"] and "gpus" in rows[1]["error"]
+    assert rows[2]["error"] == "no fp8 here"
+
+
+def test_several_jobs_are_a_table(cli: Callable[..., Any]) -> None:
+    words = "-d A100 -g 8,16,64 -b 16 -p bf16-mixed,tf32 --sort efficiency --baseline precision=tf32"
+    answer = cli("predict", "bert-base", *words.split())
+    assert answer.code == 0
+    assert "6 jobs over gpus, precision" in answer.out
+    assert "weak scaling, at the same batch per device" in answer.out
+    rows = [line.split() for line in answer.out.splitlines() if "scaling" not in line and line.count("%") > 1]
+    assert len(rows) == 6
+    assert all(row[2] != "tf32" or "1" in row for row in rows)

@@ -127,6 +127,57 @@ def test_tcp_carries_what_its_streams_do() -> None:
     assert gbit_per_s("ethernet-1g", "g4dn.12xlarge") == 1
 
 
+def _of_node(**links: object) -> float:
+    """Gbit/s that a host of eight has in all."""
+    return get_cluster(device="A100", num_devices=16, **links).inter_node.bandwidth_bytes_per_s * 8 * 8 / GB  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("network", "gbit_per_s"),
+    [
+        ("10g-tcp", 10),
+        ("25g-tcp", 25),
+        ("100g-tcp", 30),
+        ("200g-tcp", 30),
+        ("100g-tcp 16 sockets", 100),
+        ("400g-ib", 400),
+        ("8x400g-ib", 3200),
+        ("efa-400g", 400),
+        ("roce-100g", 100),
+        ("tcpx-800g", 800),
+        ("gvnic-100g", 80),
+        ("ib", 1600),
+    ],
+)
+def test_a_network_is_named_by_what_a_host_has(network: str, gbit_per_s: float) -> None:
+    assert _of_node(network=network) == pytest.approx(gbit_per_s)
+
+
+def test_the_network_of_a_host_is_not_multiplied_by_the_adapters_of_its_node_type() -> None:
+    assert _of_node(network="200g-ib", node_type="DGX-A100") == pytest.approx(200)
+    assert _of_node(inter_node="ib-hdr-200g", node_type="DGX-A100") == pytest.approx(1600)
+
+
+def test_what_no_adapter_carries_is_of_several() -> None:
+    """One device of a host of eight drives its own adapters only."""
+    for network, alone in (("efa-3200g", 400), ("3200g-ib", 400), ("400g-ib", 400)):
+        cluster = get_cluster(device="H100", num_devices=2, num_nodes=2, network=network)
+        assert cluster.inter_node.bandwidth_bytes_per_s * 8 / GB == pytest.approx(alone)
+    assert _of_node(network="1600g-ib") == pytest.approx(1600)
+
+
+def test_sockets_that_hold_the_adapter_back_are_told() -> None:
+    told = get_cluster(device="A100", num_devices=16, network="100g-tcp").assumptions
+    assert any("2 TCP sockets" in text and "30 of 100 Gbit/s" in text for text in told)
+    plain = get_cluster(device="A100", num_devices=16, network="10g-tcp").assumptions
+    assert not any("sockets" in text for text in plain)
+
+
+def test_a_network_in_two_ways_is_refused() -> None:
+    with pytest.raises(ConfigError, match="To fix: give one of them"):
+        get_cluster(device="A100", num_devices=16, network="100g-tcp", inter_node="ib")
+
+
 @pytest.mark.parametrize("spelling", ["pigeons", "?", "fast"])
 def test_a_typed_network_that_means_nothing_is_an_error(spelling: str) -> None:
     with pytest.raises(UnknownNameError, match=r"To fix: write technology.*leave inter_node away"):

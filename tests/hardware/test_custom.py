@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from precision_time.errors import CatalogError, UnknownNameError
 from precision_time.hardware.catalog import get_cluster, get_device, load_custom
+from precision_time.hardware.device import Link
+from precision_time.predict.api import predict_time
 
 TOML = """
 [device.MyGPU]
@@ -110,6 +112,9 @@ def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
         ("[device.X]\nmemory_gib = 8\n", ["'X'", "lacks", "memory_gb_per_s", "base"]),
         ("[node.N]\ndevice = 'T4'\ndevices = 0\n", ["node.N.devices", "0"]),
         ("[node.N]\ndevices = 2\n", ["node.N.device", "required"]),
+        ("[link.L]\ngb_per_s_per_node = 1\ngb_per_s = 2\n", ["link.L", "gb_per_s_per_node and gb_per_s"]),
+        ("[link.L]\nlatency_us = 1\n", ["link.L", "gbit_per_s_per_node", "got none"]),
+        ("[link.L]\ngb_per_s_per_node = 1\nkind = 'pigeon'\n", ["link.L.kind", "pigeon", "roce"]),
         ("device = 3\n", ["device", "3"]),
         ("[device.X\n", ["mine.toml", "not readable"]),
         ("\x00\x01", ["mine.toml", "not readable"]),
@@ -131,6 +136,47 @@ def test_unknown_base_and_missing_file(tmp_path: Path) -> None:
         load_custom(path)
     with pytest.raises(CatalogError, match="cannot be read"):
         load_custom(tmp_path / "absent.toml")
+
+
+@pytest.mark.parametrize(
+    ("named", "stated"),
+    [
+        ("inter_node", "ethernet-100g"),
+        ("network", "100g-tcp"),
+        ("network", "wire"),
+        ("inter_node", "wire"),
+        ("network", "bytes"),
+    ],
+)
+def test_a_stated_network_has_one_time_in_every_spelling(tmp_path: Path, named: str, stated: str) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        "[link.wire]\nkind = 'tcp'\ngbit_per_s_per_node = 100\n"
+        "[link.bytes]\nkind = 'ethernet'\ngb_per_s_per_node = 12.5\n"
+    )
+    job = {"device": "A100-SXM4-80GB", "gpus": 16, "batch_size": 8, "seq_len": 512, "zero": 3}
+    usual = predict_time("gpt2", **job, inter_node="ethernet-100g")
+    found = predict_time("gpt2", **job, **{named: stated}, custom=path)
+    assert found.step_time_s == pytest.approx(usual.step_time_s, rel=1e-9)
+    assert found.interval.high_s == pytest.approx(usual.interval.high_s, rel=1e-9)
+
+
+def test_the_figure_of_a_link_says_of_what_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        "[link.shared]\ngb_per_s_per_node = 40\n[link.own]\ngb_per_s_per_device = 40\n"
+        "[link.old]\ngb_per_s = 40\n[link.lanes]\nkind = 'pcie4'\ngb_per_s_per_device = 20\n"
+    )
+
+    def link(name: str) -> Link:
+        return get_cluster(device="A100", num_devices=16, network=name, custom=path).inter_node
+
+    assert link("shared").bandwidth_bytes_per_s == pytest.approx(5e9)
+    assert link("own").bandwidth_bytes_per_s == link("old").bandwidth_bytes_per_s == pytest.approx(40e9)
+    old = get_cluster(device="A100", num_devices=16, network="old", custom=path)
+    assert any("gb_per_s_per_device" in text for text in old.assumptions)
+    inside = get_cluster(device="A100", num_devices=8, intra_node="lanes", custom=path).intra_node
+    assert (inside.kind, inside.latency_s) == ("pcie4", pytest.approx(1e-6))
 
 
 @given(content=st.binary(max_size=60), suffix=st.sampled_from([".toml", ".yaml"]))

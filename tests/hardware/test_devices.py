@@ -59,6 +59,10 @@ PRINTED_NAMES = {
     "NVIDIA A2": "A2",
     "NVIDIA RTX A2000 12GB": "A2000-12GB",
     "NVIDIA RTX 4000 Ada Generation": "RTX4000Ada",
+    "NVIDIA RTX PRO 4000 Blackwell": "RTXPRO4000",
+    "NVIDIA TITAN X (Pascal)": "TitanX-Pascal",
+    "NVIDIA H20-3e": "H20-141GB",
+    "AMD Instinct MI300X OAM": "MI300X",
     "NVIDIA RTX PRO 6000 Blackwell Workstation Edition": "RTXPRO6000-WE-96GB",
     "NVIDIA GeForce RTX 3060": "RTX3060",
     "NVIDIA GeForce RTX 3060 Laptop GPU": "RTX3060-Laptop",
@@ -224,6 +228,28 @@ def test_geforce_turing_and_ampere_carry_the_rate_with_fp32_accumulation() -> No
 )
 def test_published_peaks(name: str, dtype: str, tflops: float) -> None:
     assert get_device(name).peak_flops_per_s[dtype] == pytest.approx(tflops * 1e12)
+
+
+@pytest.mark.parametrize(
+    ("name", "tflops"),
+    [
+        *[("GTX1060", 4.4), ("GTX1070", 6.5), ("GTX1660Ti", 5.4), ("RTX2060", 6.5), ("RTX2080Super", 11.2)],
+        *[("RTX3050", 9.1), ("RTX3060", 12.7), ("RTX3060Ti", 16.2), ("RTX3070Ti", 21.7), ("RTX3080Ti", 34.1)],
+        *[("RTX4060", 15.1), ("RTX4060Ti", 22.1), ("RTX4070", 29.1), ("RTX4070Ti", 40.1), ("RTX4080", 48.7)],
+        *[
+            ("RTX4080Super", 52.2),
+            ("RTX5060Ti", 23.7),
+            ("RTX5070", 30.9),
+            ("RTX5070Ti", 43.9),
+            ("RTX5080", 56.3),
+        ],
+        *[("A2", 4.5), ("A2000", 8.0), ("RTX4000Ada", 26.7), ("RTX5000Ada", 65.3), ("RTXPRO5000", 66.9)],
+        *[("RX6900XT", 23.0), ("RX7800XT", 37.3), ("RX7900XT", 51.6), ("RX9070XT", 48.7)],
+    ],
+)
+def test_rates_of_a_family_give_the_published_fp32_peaks(name: str, tflops: float) -> None:
+    """Multiprocessors, clock and rate per clock of the table against the makers' own figure."""
+    assert get_device(name).peak_flops_per_s["fp32"] == pytest.approx(tflops * 1e12, rel=0.015)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from precision_time.cli.campaign import app
-from precision_time.corpus.schema import COLUMNS as CORPUS_COLUMNS
+from precision_time.corpus.schema import OPTION_COLUMNS
 from precision_time.errors import ConfigError, CorpusError
 from precision_time.measure.precisions import DATA
 from precision_time.measure.report import TrialReport
@@ -79,7 +79,7 @@ def test_a_store_is_exported(store: Path, tmp_path: Path) -> None:
     call("export", str(store), "--csv", str(corpus), "--corpus", "--source", "own-ray-cpu")
     with corpus.open(encoding="utf-8", newline="") as file:
         header, row = csv.reader(file)
-    assert header == CORPUS_COLUMNS
+    assert header == OPTION_COLUMNS
     assert row[0] == "own-ray-cpu"
 
 

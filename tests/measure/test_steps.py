@@ -85,7 +85,6 @@ def test_a_compiled_step_is_measured(cpu: MeasuredDevice) -> None:
 @pytest.mark.parametrize(
     ("changed", "error", "says"),
     [
-        (trial(model=replace(OWN, name="own_models:no_inputs")), CaptureError, "one batch"),
         (trial(model=replace(OWN, name="own_models:nothing")), CaptureError, "nothing"),
         (trial(model=replace(OWN, name="no_such_module:f")), CaptureError, "no_such_module"),
         (trial(model=replace(OWN, library="keras")), ConfigError, "keras"),

@@ -10,9 +10,9 @@ import pytest
 from precision_time import predict_time
 from precision_time.diagnostics import Diagnostic, Severity
 from precision_time.io import packaged_toml
-from precision_time.predict.compare import PrecisionComparison
 from precision_time.predict.page import render, render_explanation, to_text
 from precision_time.predict.prediction import Interval, NearestMeasurement, Prediction
+from precision_time.predict.predictions import Predictions
 from precision_time.predict.what_matters import Alternative, what_matters
 from precision_time.rendering import plain_text
 from precision_time.request.request import Request
@@ -92,7 +92,7 @@ def test_table_of_several_prints_time_interval_throughput_and_memory() -> None:
 
 
 def test_repr_is_one_line_per_prediction() -> None:
-    both = PrecisionComparison(predictions=(prediction("fp32", 1.0), prediction()))
+    both = Predictions(answers=(prediction("fp32", 1.0), prediction()))
     assert len(repr(prediction())) < 200
     assert len(repr(both).splitlines()) == 3
     assert "250 ms per step (90% interval 200 - 300 ms)" in repr(both)
@@ -107,7 +107,7 @@ def test_html_has_no_script_and_escapes_names() -> None:
 
 def test_plot_adds_up_and_shows_the_interval() -> None:
     pytest.importorskip("matplotlib")
-    axes = PrecisionComparison(predictions=(prediction("fp32", 1.0), prediction())).plot()
+    axes = Predictions(answers=(prediction("fp32", 1.0), prediction())).plot()
     bars = [patch for patch in axes.patches if patch.get_y() < 0.5]
     assert sum(bar.get_width() for bar in bars) == pytest.approx(0.25)
     assert "90% interval" in axes.get_legend_handles_labels()[1]

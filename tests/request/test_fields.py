@@ -62,7 +62,11 @@ def test_the_command_has_no_other_options(shown: dict[str, str]) -> None:
     negated = {flag for flag in shown if flag.startswith("--no-")}
     assert (
         shown.keys() - negated - of_fields
-        == {"--brief", "--why", "--json", "--help", "-h", "model"} & shown.keys()
+        == {
+            *("--jobs", "--sort", "--baseline", "--plot", "--out", "-o"),
+            *("--brief", "--why", "--json", "--help", "-h", "model"),
+        }
+        & shown.keys()
     )
     assert {f"--{flag.removeprefix('--no-')}" for flag in negated} <= of_fields
 

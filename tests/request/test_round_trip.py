@@ -36,6 +36,9 @@ SPECIAL = {
     "sizes": SIZES,
     "custom": st.just("/somewhere/mine.toml"),
     "calibration": st.just("/somewhere/cluster.json"),
+    "inputs": st.lists(st.sampled_from(["ids:int64[B,512]", "float32[B,3,32,32]"]), min_size=1, max_size=2),
+    "forward": st.sampled_from(["training_step", "loss"]),
+    "loss": st.just("my_package.losses:mine"),
     "anchors": st.lists(
         st.fixed_dictionaries(
             {"step_time_s": st.floats(1e-6, 1e6)},

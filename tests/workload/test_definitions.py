@@ -20,15 +20,20 @@ MODULES = (
     "detection_twostage",
     "diffusion",
     "faces",
+    "folding",
     "graphs",
+    "huggingface_vision",
     "imagenet_extra",
     "language_rnn",
     "recsys",
     "segmentation",
     "speech_recognition",
     "speech_synthesis",
+    "torchvision_models",
+    "video_text",
+    "yolo",
 )
-FAMILIES = {"cnn", "rnn", "detection", "segmentation", "speech", "recsys", "gnn", "diffusion", "other"}
+FAMILIES = {"cnn", "rnn", "detection", "segmentation", "speech", "recsys", "gnn", "diffusion", "vit", "other"}
 
 PARAMETERS_MATCH = (
     "resnet18-cifar",
@@ -66,6 +71,9 @@ PARAMETERS_MATCH = (
     "gpunet_2",
     "pointnet",
     "dimenet++-oc20",
+    "clip-vit-bigg-14",
+    "detr-r50",
+    "yolo11m",
 )
 FLOPS_MATCH = ("resnet18-cifar", "resnet50-cifar", "efficientdet_d0", "retinanet-r50-fpn")
 

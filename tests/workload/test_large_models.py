@@ -10,7 +10,11 @@ from precision_time.workload.graph import Node, OpClass, OpGraph, graph_from_jso
 from precision_time.workload.packing import PACKED_BYTES
 from precision_time.workload.resolve import load_workload
 
-DECODERS = [name for name, entry in model_table().items() if entry.builder == "decoder"]
+DECODERS = [
+    name
+    for name, entry in model_table().items()
+    if entry.builder == "decoder" and entry.sizes.get("positions") != "relative"
+]
 MOE = {name: entry.sizes for name, entry in model_table().items() if entry.sizes.get("experts")}
 ALL_LINEAR = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 

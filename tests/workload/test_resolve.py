@@ -6,13 +6,20 @@ from typing import Any
 import pytest
 
 from precision_time.errors import ConfigError, UnknownNameError
-from precision_time.workload.families.tables import alias_table, dataset_table, normalize, read_toml
+from precision_time.workload.families.tables import (
+    alias_table,
+    dataset_table,
+    model_table,
+    normalize,
+    read_toml,
+)
 from precision_time.workload.resolve import (
     canonical_name,
     check_named_in_data,
     known_models,
     load_workload,
     model_names,
+    search_models,
 )
 from precision_time.workload.zoo import zoo_index
 
@@ -37,6 +44,12 @@ def test_spellings(spelling: str, name: str) -> None:
 def test_aliases_lead_somewhere() -> None:
     known = {normalize(name) for name in model_names()}
     assert {canonical_name(alias) for alias in alias_table()} <= known
+
+
+def test_aliases_are_those_of_the_file() -> None:
+    written = read_toml("aliases.toml")["aliases"]
+    assert alias_table() == {normalize(name): meant for name, meant in written.items()}
+    assert len(alias_table()) == len(written)
 
 
 @pytest.mark.parametrize("name", ["llama3-99b", "gpt5-xl", "bert-huge", "opt-77b"])
@@ -292,3 +305,98 @@ def test_every_variant_is_in_the_zoo() -> None:
 
 def test_drawn_negatives_count_as_samples() -> None:
     assert load_workload("ncf", dataset="ml-20m").dataset_samples == pytest.approx(5 * 20e6, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("spelling", "name"),
+    [
+        ("unsloth/Llama-3.2-3B-Instruct", "llama3.2-3b"),
+        ("meta-llama/Llama-4-Scout-17B-16E-Instruct", "llama4-scout"),
+        ("ResNet-50", "resnet50"),
+        ("vgg-16", "vgg16"),
+        ("phi4", "phi-4"),
+        ("gpt-2-xl", "gpt2-xl"),
+        ("ViT-B/16", "vit_base_patch16_224"),
+        ("vit_l_32", "vit_large_patch32_224"),
+        ("facebook/esm2_t33_650M_UR50D", "esm2-650m"),
+        ("allenai/OLMo-2-1124-7B", "olmo2-7b"),
+        ("Qwen/Qwen2.5-Coder-7B-Instruct", "qwen2.5-7b"),
+        ("deepseek-ai/deepseek-llm-67b-base", "deepseek-67b"),
+        ("yolov11n.pt", "yolo11n"),
+        ("laion/CLIP-ViT-H-14-laion2B-s32B-b79K", "clip-vit-h-14"),
+        ("llama-3-8b-instruct-qlora", "llama-3-8b-instruct-qlora"),
+    ],
+)
+def test_spellings_found_by_rules(spelling: str, name: str) -> None:
+    assert load_workload(spelling).name == name
+
+
+def test_spellings_do_not_join_digits() -> None:
+    """8 billion of Llama 3.1 are not 18 billion of Llama 3, nor 3.6 billion of GPT 6 billion of GPT-3."""
+    for name in ("llama3-18b", "llama-31-8b", "gpt3-6b", "gpt-5.5b"):
+        with pytest.raises(UnknownNameError):
+            load_workload(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "offered"),
+    [
+        ("vit-l-99", "vit", "vit-l"),
+        ("llama5-8b", "llama", "llama3-8b"),
+        ("yolov8", "yolo", "yolov8n"),
+        ("resent-50", "resnet", "resnet50"),
+        ("whisper", "whisper", "whisper-small"),
+        ("qwen2-9b", "qwen", "qwen2-7b"),
+        ("my-mixtral-8x9b", "mixtral", "mixtral-8x7b"),
+    ],
+)
+def test_unknown_names_offer_the_same_kind(name: str, kind: str, offered: str) -> None:
+    with pytest.raises(UnknownNameError, match=f"models --search {kind}") as caught:
+        load_workload(name)
+    assert offered in caught.value.nearest
+    assert all(near.startswith(kind) for near in caught.value.nearest)
+
+
+def test_names_of_no_known_kind_offer_nothing() -> None:
+    with pytest.raises(UnknownNameError) as caught:
+        load_workload("hyperweather")
+    assert caught.value.nearest == ()
+
+
+def test_models_are_found_by_any_of_their_names() -> None:
+    assert "gpt2-xl" in {info.name for info in search_models("gpt2-1558m")}
+    assert "vit_large_patch16_224" in {info.name for info in search_models("ViT-L/16")}
+    assert "qwen3-8b" in {info.name for info in search_models("qwen4-8b")}
+
+
+@pytest.mark.parametrize("name", ["vit", "vit-mine", "vit-l"])
+def test_a_vision_transformer_of_stated_shape_is_that_of_timm(name: str) -> None:
+    graph = load_workload(name, sizes={"hidden": 768, "layers": 12}, strict=True).graph
+    captured = load_workload("vit_base_patch16_224").graph
+    assert graph.params == captured.params
+    assert graph.forward_flops == captured.forward_flops
+    assert graph.saved_elems == pytest.approx(captured.saved_elems, rel=0.01)
+
+
+def test_patches_of_a_stated_vision_transformer() -> None:
+    sizes = {"hidden": 384, "layers": 12, "patch_size": 8, "num_classes": 10}
+    graph = load_workload("vit-mine", sizes=sizes, image_size=96, strict=True).graph
+    per_layer = 12 * 384**2 + 13 * 384
+    tables = (3 * 64 + 1) * 384 + (144 + 2) * 384 + 2 * 384 + 385 * 10
+    assert graph.params == 12 * per_layer + tables
+    assert graph.image_size == 96
+
+
+def test_a_shape_said_in_part_says_what_is_missing() -> None:
+    with pytest.raises(ConfigError, match="both hidden and layers"):
+        load_workload("vit-b", sizes={"layers": 6}, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "like"),
+    [("bert-mine", "bert-base"), ("modernbert-mine", "modernbert-base"), ("esm2-mine", "esm2-150m")],
+)
+def test_an_encoder_of_ones_own_is_of_its_family(name: str, like: str) -> None:
+    entry = model_table()[like].sizes
+    sizes = {key: entry[key] for key in ("hidden", "layers", "heads", "ffn") if key in entry}
+    assert load_workload(name, sizes=sizes).graph.params == load_workload(like).graph.params

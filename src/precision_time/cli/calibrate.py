@@ -11,13 +11,13 @@ from .options import JsonOption, complete_device, output_file
 from .output import message, progress, write_json, write_rows
 
 if TYPE_CHECKING:
-    from ..corpus.measurement import Measurement
     from ..learn.calibration.fit import Calibrated
 
 EXAMPLES = """\b
 Examples:
   precision-time calibrate own.csv --out cluster.json
-  precision-time calibrate campaign.sqlite --device CPU-Xeon-Platinum-8380H --out cluster.json
+  precision-time calibrate measured/own-cpu-my-laptop.csv --out laptop.json
+  precision-time calibrate campaign.sqlite --out cluster.json
   precision-time predict resnet50 -d A100-SXM4-80GB -g 8 --calibration cluster.json
 """
 
@@ -31,7 +31,8 @@ def calibrate(
             metavar="DATA",
             exists=True,
             dir_okay=False,
-            help="Measured points: CSV (docs/reference/corpus.md), measurement store, or a campaign.",
+            help="Measured steps: CSV (columns named as the options of predict, or as in "
+            "docs/reference/corpus.md), measurement store, or the store of a campaign.",
         ),
     ],
     *,
@@ -47,6 +48,9 @@ def calibrate(
             autocompletion=complete_device,
         ),
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write a calibration even if it does not help on held-out points.")
+    ] = False,
     json_output: JsonOption = False,
 ) -> None:
     """Calibrate the predictor to your own cluster.
@@ -55,48 +59,32 @@ def calibrate(
     what they leave over; how far, and to which other jobs, is what the corpus says of such errors. Errors
     before and after are of configurations that their calibration has not seen.
     """
+    from ..hardware.custom import copy_hardware
     from ..learn.artifact import shipped_predictor
-    from ..learn.calibration.fit import calibrate as fit
+    from ..learn.calibration.fit import calibrate_file
+    from ..measure.campaign_steps import steps_file
 
-    with progress("Calibrating") as show:
-        show("reading")
-        measurements = _measurements(data, device)
-        show(f"{len(measurements)} points")
-        result = fit(measurements, shipped_predictor(), origin=data.name)
-    if out is not None:
-        result.calibration.save(out)
+    with progress("Calibrating"), steps_file(data) as steps:
+        result = calibrate_file(steps, shipped_predictor(), device=device, origin=data.name)
+    written = out if result.helps or force else None
+    if written is not None:
+        result.calibration.save(written)
+        copy_hardware(data, written)
     if json_output:
-        write_json(_to_dict(result, out))
+        write_json(_to_dict(result, written))
     else:
         _write(result)
     for reason, count in result.points.rejected.items():
         message(f"Left out {count} rows: {reason}")
     if not result.helps:
         message("These points do not help: held out, they are predicted no better than without them.")
-    message(f"Wrote {out}" if out is not None else "Nothing was written. To keep it: --out FILE.")
-
-
-def _measurements(data: Path, device: str | None) -> list[Measurement]:
-    """The measurements of a file; points of a campaign become rows of the corpus first."""
-    from tempfile import TemporaryDirectory
-
-    from ..learn.calibration.reading import header_of, is_database, read_own
-
-    of_campaign = (
-        not is_database(data, of_measurements=True)
-        if is_database(data)
-        else {"num_workers", "batch_per_worker"} <= {*header_of(data)}
-    )
-    if not of_campaign:
-        return read_own(data, device=device)
-    from ..measure.rows import corpus_csv
-    from ..measure.store import read_store
-
-    text, _ = corpus_csv(read_store(data), source="own")
-    with TemporaryDirectory() as folder:
-        rows = Path(folder) / f"{data.stem}-rows.csv"
-        rows.write_text(text, encoding="utf-8")
-        return read_own(rows, device=device)
+    if written is not None:
+        message(f"Wrote {written}")
+    elif out is not None:
+        message(f"{out} was not written. To fix: measure more, or other steps; or --force.")
+        raise typer.Exit(1)
+    else:
+        message("Nothing was written. To keep it: --out FILE.")
 
 
 def _factors(result: Calibrated) -> list[tuple[str, float]]:

@@ -12,7 +12,7 @@ from ..errors import ConfigError
 from ..io import write_atomically
 from ..units import format_duration
 from .measure import interrupted, show_report
-from .options import JsonOption, complete_words, words_of
+from .options import JsonOption, complete_words, numbers_of, words_of
 from .output import message, progress_bar, write_json, write_rows
 
 if TYPE_CHECKING:
@@ -122,12 +122,12 @@ def run(
         sweep = {
             "models": words_of(models),
             "data": _data(data, samples),
-            "fractions": _numbers("--fractions", fractions),
-            "workers": _numbers("--workers", workers),
-            "cpus_per_worker": _numbers("--cpus", cpus),
-            "gpus_per_worker": _numbers("--gpus", gpus),
-            "nodes": _numbers("--nodes", nodes),
-            "batch_sizes": _numbers("--batch-sizes", batch_sizes),
+            "fractions": numbers_of("--fractions", fractions),
+            "workers": numbers_of("--workers", workers),
+            "cpus_per_worker": numbers_of("--cpus", cpus),
+            "gpus_per_worker": numbers_of("--gpus", gpus),
+            "nodes": numbers_of("--nodes", nodes),
+            "batch_sizes": numbers_of("--batch-sizes", batch_sizes),
             "precisions": words_of(precisions),
         }
         common = {"repeats": repeats, "epochs": epochs, "seconds": seconds, "time_limit": time_limit}
@@ -146,6 +146,8 @@ def _run(
     retry_failed: bool,
     json_output: bool,
 ) -> None:
+    from ..corpus.own import STEPS
+    from ..measure.campaign_steps import describe_workers, write_steps
     from ..measure.launchers.ray import run_campaign
 
     try:
@@ -164,6 +166,9 @@ def _run(
             )
     except KeyboardInterrupt:
         interrupted(store)
+    if report.measured:
+        describe_workers(store)
+        write_steps(store, store.with_suffix(STEPS))
     if json_output:
         write_json(report.to_dict())
     else:
@@ -175,7 +180,11 @@ def _run(
             "time": format_duration(report.seconds),
         }
         show_report(f"{campaign.name}: {len(campaign.trials)} trials", counts, report)
-        message(f"Wrote {store}")
+        message(
+            f"Wrote {store} and {store.with_suffix(STEPS).name} beside it"
+            if report.measured
+            else f"Wrote {store}"
+        )
     if report.failed and not report.measured:
         first = " ".join(next(iter(report.failed.values())).split())
         message(f"Error: No trial could be measured, {len(report.failed)} failed; the first: {first}")
@@ -244,32 +253,25 @@ def export(
     """Write the results of a store to a CSV file."""
     from io import StringIO
 
+    from ..measure.campaign_steps import write_steps
     from ..measure.result import write_results
-    from ..measure.rows import corpus_csv
     from ..measure.store import read_store
 
+    left_out: dict[str, int] = {}
     results = read_store(store)
     if corpus:
-        text, count = corpus_csv(results, source=source)
+        count, left_out = write_steps(store, csv, source=source)
     else:
         file = StringIO()
         count = write_results(results, file)
-        text = file.getvalue()
-    write_atomically(csv, text)
+        write_atomically(csv, file.getvalue())
     if json_output:
-        write_json({"csv": str(csv), "rows": count, "points": len(results)})
+        answer = {"csv": str(csv), "rows": count, "points": len(results)}
+        write_json({**answer, "left_out": dict(left_out)} if corpus else answer)
     else:
         message(f"Wrote {count} rows of {len(results)} trials to {csv}")
-
-
-def _numbers(option: str, text: str) -> list[float]:
-    try:
-        numbers = [float(word) for word in words_of(text)]
-    except ValueError:
-        raise ConfigError(
-            f"{option} {text!r} is not a list of numbers. To fix: write it like 1,2,4."
-        ) from None
-    return [int(number) if number.is_integer() else number for number in numbers]
+        for reason, number in left_out.items():
+            message(f"Left out {number}: {reason}")
 
 
 def _data(name: str, samples: int | None) -> dict[str, Any]:

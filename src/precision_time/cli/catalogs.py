@@ -26,6 +26,7 @@ MODELS_EXAMPLES = """\b
 Examples:
   precision-time models --family cnn
   precision-time models --search llama --json
+  precision-time models --search vit-l
 """
 PRECISIONS_EXAMPLES = """\b
 Examples:
@@ -45,7 +46,9 @@ _PEAKS = ("fp32", "tf32", "fp16", "bf16", "fp8")
 def devices(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[NAME]", help="One device in full.", autocompletion=complete_device),
+        typer.Argument(
+            metavar="[NAME]", help="One device in full, or one host.", autocompletion=complete_device
+        ),
     ] = None,
     *,
     node_types: Annotated[bool, typer.Option("--node-types", help="List the node types instead.")] = False,
@@ -53,11 +56,26 @@ def devices(
     **fields: Any,
 ) -> None:
     """List the devices, or one with all its figures."""
-    from ..hardware.catalog import Custom, get_device, known_devices, known_node_types, load_custom
+    from ..hardware.catalog import (
+        Custom,
+        device_assumption,
+        get_device,
+        get_node_type,
+        known_devices,
+        known_node_types,
+        load_custom,
+    )
+    from ..hardware.words import with_cluster_words
 
     own = load_custom(fields["custom"]) if fields.get("custom") else Custom()
-    if node_types:
+    host = None
+    if name is not None:
+        said = with_cluster_words({"device": name, **fields})
+        name, host = said.get("device"), said.get("node_type")
+    if node_types or host is not None:
         nodes = [*own.node_types.values(), *known_node_types()]
+        if host is not None:
+            nodes = [own.find_node_type(host) or get_node_type(host)]
         rows: Iterable[tuple[str, ...]] = (
             (
                 node.name,
@@ -84,39 +102,46 @@ def devices(
         columns = ("device", "architecture", ">memory", ">bandwidth", *(f">{dtype}" for dtype in _PEAKS))
         _write("devices", map(asdict, found), columns, rows, json_output, title="Dense peaks in FLOP/s")
     else:
-        _write_device(asdict(own.find_device(name) or get_device(name)), json_output)
+        found_own = own.find_device(name)
+        if found_own is None and (assumption := device_assumption(name)) is not None:
+            message(f"Assumed: {assumption}")
+        _write_device(asdict(found_own or get_device(name)), json_output)
 
 
 def models(
     *,
     family: Annotated[str | None, typer.Option("--family", help="Only this architecture family.")] = None,
-    search: Annotated[str | None, typer.Option("--search", help="Only names that contain this.")] = None,
+    search: Annotated[
+        str | None, typer.Option("--search", help="Only models one of whose names contains this.")
+    ] = None,
     json_output: JsonOption = False,
 ) -> None:
     """List the models that answer without torch.
 
+    Names are read as people write them: `meta-llama/Llama-3.1-8B-Instruct` is `llama3.1-8b`.
     Any other model is captured from its code, which needs the extra `capture`.
     """
-    from ..workload.resolve import known_models
+    from ..workload.resolve import known_models, search_models
 
-    found = [
-        info
-        for info in known_models()
-        if (family is None or info.family == family.lower())
-        and (search is None or search.lower() in info.name.lower())
-    ]
+    named = known_models() if search is None else search_models(search)
+    found = [info for info in named if family is None or info.family == family.lower()]
     rows = (
         (
             *(info.name, info.family, format_si(info.params, "")),
-            *(format_si(info.forward_flops, "FLOP"), info.source),
+            *(format_si(info.forward_flops, "FLOP"), _shortened(info.aliases), info.source),
         )
         for info in found
     )
-    columns = ("model", "family", ">parameters", ">forward per sample", "source")
+    columns = ("model", "family", ">parameters", ">forward per sample", "also called", "source")
     _write("models", map(asdict, found), columns, rows, json_output)
     if not json_output:
         families = sorted({info.family for info in known_models()})
         message(f"{len(found)} models. Families: {', '.join(families)}")
+
+
+def _shortened(names: Sequence[str], most: int = 3) -> str:
+    """The first of several names."""
+    return ", ".join([*names[:most], *(["..."] if len(names) > most else [])])
 
 
 def precisions(*, json_output: JsonOption = False) -> None:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .options import JsonOption
+from ..errors import ConfigError
+from .options import JsonOption, complete_device
 from .output import message, progress, write_json, write_rows
 
 if TYPE_CHECKING:
@@ -15,25 +16,39 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\b
 Examples:
-  precision-time evaluate --measurements runs.csv
-  precision-time evaluate --measurements runs.csv --group-by precision --group-by device --json
-  precision-time evaluate --measurements runs.csv --rows scored.csv
+  precision-time evaluate runs.csv
+  precision-time evaluate runs.csv --group-by precision --group-by device --json
+  precision-time evaluate runs.csv --rows scored.csv
 """
 
 _SCORES = ("mape_percent", "median_ape_percent", "p90_ape_percent", "interval_coverage")
 
 
 def evaluate(
-    *,
-    measurements: Annotated[
-        Path,
-        typer.Option(
-            "--measurements",
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="FILE",
             exists=True,
             dir_okay=False,
-            help="CSV of measured runs (columns: docs/reference/corpus.md).",
+            help="Measured steps: CSV (columns named as the options of predict, or as in "
+            "docs/reference/corpus.md), measurement store, or the store of a campaign.",
         ),
-    ],
+    ] = None,
+    *,
+    measurements: Annotated[
+        Path | None,
+        typer.Option("--measurements", exists=True, dir_okay=False, help="The same as FILE."),
+    ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            "--device",
+            "-d",
+            help="What the steps ran on, where the file spells it otherwise.",
+            autocompletion=complete_device,
+        ),
+    ] = None,
     group_by: Annotated[
         list[str] | None,
         typer.Option(
@@ -52,13 +67,19 @@ def evaluate(
     predicted are counted with their reason, never dropped.
     """
     from ..evaluation.own_measurements import evaluate_csv
+    from ..measure.campaign_steps import steps_file
 
-    with progress(f"Predicting the rows of {measurements}"):
-        report = evaluate_csv(measurements, group_by=tuple(group_by or ()), rows_out=rows).to_dict()
+    given = [path for path in (file, measurements) if path is not None]
+    if len(given) != 1:
+        raise ConfigError("Name one FILE of measured steps. To fix: precision-time evaluate runs.csv.")
+    with progress(f"Predicting the rows of {given[0]}"), steps_file(given[0]) as steps:
+        report = evaluate_csv(steps, device=device, group_by=tuple(group_by or ()), rows_out=rows).to_dict()
     if json_output:
         write_json(report)
     else:
         _write_report(report)
+    for remedy in report["remedies"]:
+        message(f"To fix: {remedy}")
     if rows is not None:
         message(f"Wrote {rows}")
 

@@ -44,6 +44,10 @@ COMMANDS: Mapping[str, Place] = {
     ),
     "precisions": Place("catalogs", "precisions", "List the precision policies.", "PRECISIONS_EXAMPLES"),
     "stacks": Place("catalogs", "stacks", "List the software profiles.", "STACKS_EXAMPLES"),
+    "init": Place("init", "init", "Write a commented file to start from: a cluster of your own, or a job."),
+    "schema": Place(
+        "init", "schema", "Write the JSON schema of a file of clusters or jobs.", "SCHEMA_EXAMPLES"
+    ),
     "glossary": Place("glossary", "glossary", "Define the words that an answer prints."),
     "env": Place("env", "env", "Show versions, the corpus, packages and GPUs."),
     "architectures": Place(

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from .options import JsonOption, words_of
+from ..errors import ConfigError
+from .options import JsonOption, numbers_of, words_of
 from .output import message, progress_bar, write_json, write_rows
+from .request_options import sizes_of
 
 if TYPE_CHECKING:
     from ..measure.plan import MeasurePlan
     from ..measure.report import TrialReport
-    from ..measure.trial import LocalTrial
+    from ..measure.trial import LocalTrial, ModelSpec, StepTrial
+    from ..workload.graph import OpGraph
 
 EXAMPLES = """\b
 Examples:
   precision-time measure --list
   precision-time measure --what all --out measured --budget 540
   precision-time measure --what steps --models resnet50,gpt2 --precisions fp32,bf16-mixed
-  precision-time measure --what steps --models my_package.models:small --out measured
+  precision-time measure my.py:build -b 8,32
+  precision-time measure my.py --input ids:int64[B,128] -p fp32,bf16-mixed
 """
 
 _SHOWN_FAILURES = 10
@@ -30,19 +34,60 @@ _INTERRUPTED = 130
 
 
 def measure(
+    model: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[MODEL]...",
+            help="Only steps of these: your own (net.py, net.py:function, package.module:function), those of "
+            "the plan, or timm's. Without any: the plan.",
+        ),
+    ] = None,
     *,
     what: Annotated[str, typer.Option("--what", help="ops, steps or all.")] = "all",
     out: Annotated[
         Path, typer.Option("--out", file_okay=False, help="Folder for the CSV files; what they hold is kept.")
     ] = Path("measured"),
     precisions: Annotated[
-        str | None, typer.Option("--precisions", metavar="NAME,...", help="Only these precisions.")
+        str | None, typer.Option("--precisions", "-p", metavar="NAME,...", help="Only these precisions.")
     ] = None,
     models: Annotated[
         str | None,
+        typer.Option("--models", metavar="NAME,...", help="Steps: only these models; the same as MODEL."),
+    ] = None,
+    batch_sizes: Annotated[
+        str | None,
         typer.Option(
-            "--models", metavar="NAME,...", help="Steps: only these models; timm's, or module:function."
+            "--batch-size",
+            "--batch-sizes",
+            "-b",
+            metavar="N,...",
+            help="MODEL: samples per step. Default: the "
+            "plan's usual ones; what its function gives, where it gives inputs.",
         ),
+    ] = None,
+    seq_len: Annotated[int | None, typer.Option("--seq-len", min=1, help="MODEL: tokens per sample.")] = None,
+    image_size: Annotated[
+        int | None, typer.Option("--image-size", min=1, help="MODEL: side of the images [pixels].")
+    ] = None,
+    sizes: Annotated[
+        list[str] | None,
+        typer.Option("--size", metavar="NAME=VALUE", help="MODEL: an argument of its function."),
+    ] = None,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input", metavar="NAME:TYPE[SIZES]", help="MODEL: an input, such as ids:int64[B,512]."
+        ),
+    ] = None,
+    forward: Annotated[
+        str | None, typer.Option("--forward", metavar="NAME", help="MODEL: the method that a step calls.")
+    ] = None,
+    loss: Annotated[
+        str | None,
+        typer.Option("--loss", metavar="MODULE:FUNCTION", help="MODEL: loss function of what it returns."),
+    ] = None,
+    optimizer: Annotated[
+        str | None, typer.Option("--optimizer", help="MODEL: sgd, sgd_with_momentum, adam or adamw.")
     ] = None,
     ops: Annotated[
         str | None, typer.Option("--ops", metavar="NAME,...", help="Operators: only these.")
@@ -80,17 +125,54 @@ def measure(
     Every result is stored at once: an interrupted run goes on where it stopped.
     """
     from ..measure.device import find_device
-    from ..measure.plan import load_plan, select
+    from ..measure.plan import is_own, load_plan, select
+    from ..measure.trial import StepTrial
 
     found = None if list_trials and plan else find_device(kind=on, name=device)
     chosen = load_plan(plan or (found.kind if found else "cuda"))
-    filters = {"precisions": words_of(precisions), "models": words_of(models), "ops": words_of(ops)}
-    trials = select(chosen, what=what, **filters)
+    named = [*(model or ()), *words_of(models)]
+    asked = {
+        "inputs": tuple(inputs or ()),
+        "seq_len": seq_len,
+        "image_size": image_size,
+        "sizes": sizes_of(sizes or ()),
+        "forward": forward,
+        "loss": loss,
+    }
+    own = [name for name in named if is_own(name)]
+    if not own and any((*asked.values(), optimizer)):
+        raise ConfigError(
+            "Inputs, sizes, forward, loss and optimizer are of a model of your own. To fix: name one, such "
+            "as precision-time measure my.py:build."
+        )
+    specs: dict[str, ModelSpec] = {}
+    operators: dict[str, OpGraph] = {}
+    if own:
+        from ..measure.own import own_spec
+
+        for name in own:
+            specs[name], graph = own_spec(name, optimizer=optimizer or "", **asked)
+            operators[graph.name] = graph
+    trials = select(
+        chosen,
+        what="steps" if model else what,
+        precisions=words_of(precisions),
+        models=named,
+        ops=words_of(ops),
+        specs=specs,
+        batch_sizes=[int(number) for number in numbers_of("--batch-size", batch_sizes or "")],
+    )
     if list_trials or found is None:
         _list(chosen, trials, json_output)
         return
+    from ..corpus.own import write_graphs
+    from ..measure.describe import describe
     from ..measure.launchers.local import measurer, run_trials
 
+    steps = out / f"{found.source}.csv"
+    out.mkdir(parents=True, exist_ok=True)
+    hardware = describe(found, steps)
+    write_graphs(steps, operators)
     message(f"{found.name}: {found.software}")
     try:
         with progress_bar(lines=True) as update:
@@ -120,6 +202,28 @@ def measure(
     }
     show_report(f"{answer['source']} on {answer['device']}", counts, report)
     message(f"Wrote {', '.join(answer['files'].values())}")
+    if hardware is not None:
+        message(f"{found.name} is in no catalog: {hardware} describes it, as measured.")
+    if answer["measured_steps"] or report.skipped:
+        first = next((trial for trial in trials if isinstance(trial, StepTrial)), None)
+        if first is not None:
+            name = next((name for name in own if specs[name] is first.model), first.model.name)
+            message(f"To ask with it: {_question(name, first, found.name, steps, asked)}")
+
+
+def _question(model: str, trial: StepTrial, device: str, steps: Path, asked: Mapping[str, Any]) -> str:
+    """The command that asks what was measured."""
+    batch = f" -b {trial.batch_size}" if trial.batch_size else ""
+    for name, value in asked.items():
+        flag = {"inputs": "input", "sizes": "size"}.get(name, name.replace("_", "-"))
+        several = [f"{key}={item}" for key, item in value.items()] if isinstance(value, Mapping) else value
+        for item in several if isinstance(several, list | tuple) else [several] if several else []:
+            batch += f" --{flag} {item}"
+    stack = "pytorch-compiled" if trial.compiled else "pytorch-eager"
+    return (
+        f"precision-time predict {model} -d {device}{batch} -p {trial.precision} --stack {stack} "
+        f"--calibration {steps}"
+    )
 
 
 def interrupted(where: Path) -> NoReturn:

@@ -22,10 +22,11 @@ def complete_model(prefix: str) -> list[str]:
 
 
 def complete_device(prefix: str) -> list[str]:
-    """Known device names that start with `prefix`."""
-    from ..hardware.catalog import known_devices
+    """Known devices and hosts whose names start with `prefix`."""
+    from ..hardware.catalog import known_device_names, known_node_types
 
-    return [device.name for device in known_devices() if device.name.startswith(prefix)]
+    names = (*known_device_names(), *(node.name for node in known_node_types()))
+    return [name for name in names if name.startswith(prefix)]
 
 
 def complete_precision(prefix: str) -> list[str]:
@@ -81,6 +82,21 @@ def complete_words(*words: str) -> Callable[[str], list[str]]:
 def words_of(text: str | None) -> list[str]:
     """The words of an option that takes several, separated by commas."""
     return [word for part in (text or "").split(",") if (word := part.strip())]
+
+
+def numbers_of(option: str, text: str) -> list[float]:
+    """The numbers of an option that takes several.
+
+    Raises:
+        ConfigError: If one is none.
+    """
+    try:
+        numbers = [float(word) for word in words_of(text)]
+    except ValueError:
+        raise ConfigError(
+            f"{option} {text!r} is not a list of numbers. To fix: write it like 1,2,4."
+        ) from None
+    return [int(number) if number.is_integer() else number for number in numbers]
 
 
 COMPLETIONS: Mapping[str, Callable[[str], list[str]]] = {

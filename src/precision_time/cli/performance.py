@@ -98,7 +98,7 @@ def performance_predict(
     Values outside the measured range are extrapolated, and the answer says so.
     """
     from ..errors import ConfigError
-    from ..papers.ray_models.model import PerformanceModel
+    from ..papers.ray_models.model import COVERAGE, PerformanceModel
     from ..papers.ray_models.points import read_csv
 
     if (csv is None) == (not set_):
@@ -109,15 +109,28 @@ def performance_predict(
         raise ConfigError(f"{csv} has no rows. To fix: write one row per prediction.")
     times = fitted.predict(rows)
     notes = fitted.remarks(rows)
+    unit = "s" if fitted.target.endswith("_s") else ""
+    ends = fitted.interval(times)
+    bounds = None if ends is None else [*zip(*(end.tolist() for end in ends), strict=True)]
     if json_output:
         answers = [{**row, fitted.target: float(value)} for row, value in zip(rows, times, strict=True)]
-        write_json({"target": fitted.target, "predictions": answers, "remarks": list(notes)})
+        if bounds is not None:
+            answers = [
+                {**answer, "interval": {"low": low, "high": high, "coverage": COVERAGE}}
+                for answer, (low, high) in zip(answers, bounds, strict=True)
+            ]
+        write_json({"target": fitted.target, "unit": unit, "predictions": answers, "remarks": list(notes)})
         return
     names = [*rows[0]]
+    said = [f"{value:.4g} {unit}".strip() for value in times]
+    between = [""] * len(rows) if bounds is None else [f"{a:.4g} - {b:.4g} {unit}".strip() for a, b in bounds]
     cells = [
-        (*(str(row[name]) for name in names), f"{value:.6g}") for row, value in zip(rows, times, strict=True)
+        (*(str(row[name]) for name in names), *told)
+        for row, told in zip(rows, zip(said, between, strict=True), strict=True)
     ]
-    write_rows("", (*names, f">{fitted.target}"), cells)
+    write_rows("", (*names, f">{fitted.target}", f">{COVERAGE:.0%} interval"), cells)
+    if bounds is None:
+        message("No interval: too few points were held out. To fix: measure more.")
     for line in notes:
         message(line)
 

@@ -1,18 +1,21 @@
-"""`precision-time predict`: the time of a training job, at one precision or several side by side."""
+"""`precision-time predict`: the time of a training job, of one at several precisions, or of many jobs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from .options import NOTHING_FITS, JsonOption, ModelArgument
+from ..errors import ConfigError
+from .options import NOTHING_FITS, JsonOption, ModelArgument, output_file
 from .output import message, page_width, progress, write_json, write_renderable
-from .request_options import request_options, requests_of
+from .request_options import request_options, requests_of, requests_of_jobs
 
 if TYPE_CHECKING:
-    from ..predict.prediction import Prediction
+    from ..predict.predictions import Predictions
+    from ..predict.table import Row
 
 EXAMPLES = """\b
 Examples:
@@ -21,13 +24,49 @@ Examples:
   precision-time predict llama3-8b -d H100-SXM5-80GB -g 64 --nodes 8 -p bf16-mixed,fp8-mixed --zero 3
   precision-time predict llama3-70b -d H100-SXM5-80GB -g 64 -p bf16-mixed --tp 8 --pp 4 --grad-accum 16
   precision-time predict job.yaml --gpus 16 --json
+  precision-time predict resnet50 -d A100,H100 -g 8..64 -b 64..256 --sort throughput --plot sweep.svg
+  precision-time predict --jobs jobs.csv --out answers.csv
 """
+_BROKEN_ROWS = 2
+"""Exit code where rows of a file could not be answered."""
 
 
-@request_options(precisions=True)
+@request_options(several=True)
 def predict(
-    model: ModelArgument,
+    model: Annotated[str | None, *get_args(ModelArgument)[1:]] = None,
     *,
+    jobs: Annotated[
+        Path | None,
+        typer.Option(
+            "--jobs",
+            metavar="FILE",
+            help="Many jobs: .csv with a column per field, .jsonl, .yaml or .json. What is wrong with one is "
+            "said in its row.",
+        ),
+    ] = None,
+    sort: Annotated[
+        str | None,
+        typer.Option(
+            "--sort",
+            metavar="FIGURE",
+            help="Rows of a table by time, throughput, epoch, run, memory, mfu, speed-up, efficiency or a "
+            "field. Default: as asked.",
+        ),
+    ] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            "--baseline",
+            metavar="NAME=VALUE,...",
+            help="What speed-ups are relative to, such as precision=fp32. Default: the first job.",
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None, output_file("--plot", text="Draw time and throughput to this .svg or .png file.")
+    ] = None,
+    out: Annotated[
+        Path | None, output_file("--out", "-o", text="Write the table to this .csv or .jsonl file.")
+    ] = None,
     brief: Annotated[bool, typer.Option("--brief", help="One line for each answer.")] = False,
     why: Annotated[
         bool,
@@ -38,41 +77,76 @@ def predict(
 ) -> None:
     """Predict the time of a step, an epoch, a run.
 
-    Exits with 3 where the job does not fit in memory.
-    """
-    from ..predict.compare import compare_requests
+    Options take several values, and a job is predicted for each combination: 8,16,64; 16..256 doubles;
+    8..64:8 goes in steps of 8.
 
-    requests = requests_of(model, fields)
-    with progress(f"Predicting {model}"):
-        comparison = compare_requests(requests)
+    Exits with 3 where no job fits in memory, with 2 where a line of --jobs has no answer.
+    """
+    if (model is None) == (jobs is None):
+        raise ConfigError("predict takes a MODEL or --jobs FILE. To fix: precision-time predict resnet50.")
+    from ..predict.compare import answer_all
+    from ..predict.table import check_table_path, is_page, render_table, rows_of, sorted_rows, write_table
+    from ..request.fields import pairs_of
+
+    if out is not None:
+        check_table_path(out)
+    if plot is not None:
+        from ..predict.sweep_plot import check_plot_path, write_plot
+
+        check_plot_path(plot)
+    asked = requests_of(str(model), fields) if jobs is None else requests_of_jobs(jobs, fields)
+    with progress(f"Predicting {model or jobs}"):
+        found = answer_all(asked, strict=jobs is None)
+    rows = rows_of(found, baseline=pairs_of(baseline) if baseline else None)
+    if sort is not None:
+        rows = sorted_rows(rows, sort)
+    if out is not None:
+        write_table(rows, out)
+        message(f"Wrote {out}")
+    if plot is not None:
+        write_plot(found, plot)
+        message(f"Wrote {plot}")
     if json_output:
-        write_json(comparison.to_dict())
+        write_json(found.to_dict())
+    elif brief:
+        _write_lines(rows)
+    elif is_page(found) and sort is None and baseline is None:
+        _write_page(found, why=why)
     else:
-        _write_page(comparison.predictions, brief=brief, why=why)
-        for left in comparison.skipped:
-            message(f"Left out {left.request['precision']}: {left.reason}")
-    if not any(prediction.fits for prediction in comparison.predictions):
+        write_renderable(render_table(rows, varied=found.varied, width=page_width()))
+    if jobs is not None and found.skipped:
+        raise typer.Exit(_BROKEN_ROWS)
+    if not any(answer.fits for answer in found.predictions):
         raise typer.Exit(NOTHING_FITS)
 
 
-def _write_page(predictions: Sequence[Prediction], *, brief: bool, why: bool) -> None:
-    """The answers as lines or as a page; assumptions are weighed for the page only."""
-    from ..predict.page import in_one_line, leading, render
-
-    if brief:
-        typer.echo("\n".join(map(in_one_line, predictions)))
-        return
+def _write_page(found: Predictions, *, why: bool) -> None:
+    """The page of one job, perhaps at several precisions; assumptions are weighed for it."""
+    from ..predict.page import leading, render
+    from ..predict.table import skipped_words
     from ..predict.what_matters import what_matters
     from ..request.request import Request
     from .glossary import entries_of, glossary_text
 
-    best = leading(predictions)
+    best = leading(found.predictions)
     request = Request.of(best.request) if best.request else None
     page = render(
-        predictions,
+        found.predictions,
         width=page_width(),
         matters=what_matters(best, request=request),
         why=why,
         definitions=entries_of(glossary_text()) if why else None,
     )
     write_renderable(page)
+    for left in found.skipped:
+        message(f"Left out {skipped_words(left.request, found.varied)}: {left.reason}")
+
+
+def _write_lines(rows: Sequence[Row]) -> None:
+    """One line for each answer, or why there is none."""
+    from ..predict.page import in_one_line
+    from ..predict.predictions import Skipped
+
+    for row in rows:
+        answer = row.answer
+        typer.echo(f"left out: {answer.reason}" if isinstance(answer, Skipped) else in_one_line(answer))

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import inspect
 import json
-import types
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 from pydantic.fields import FieldInfo
 
-from ..errors import ConfigError
-from ..request.fields import Option
-from ..request.files import is_request_file, read_requests
+from ..errors import ConfigError, PrecisionTimeError
+from ..predict.predictions import Skipped, plain_fields
+from ..request.fields import Option, plain_type
+from ..request.files import is_request_file, read_jobs
 from ..request.request import Request
 from ..request.schema import option_of, request_fields
+from ..request.sweep import combinations_of
 from .options import COMPLETIONS, complete_words
 
 PREFIX = "--"
@@ -26,7 +27,7 @@ _SHOWN_TYPES = {int: "INTEGER", float: "NUMBER", Path: "FILE"}
 
 
 def request_options(
-    *, only: Iterable[str] = (), without: Iterable[str] = (), precisions: bool = False
+    *, only: Iterable[str] = (), without: Iterable[str] = (), several: bool = False
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command that ends in `**fields` an option for every field of a request.
 
@@ -35,7 +36,7 @@ def request_options(
     Args:
         only: Fields to take; all when empty.
         without: Fields to leave out.
-        precisions: Whether `--precision` takes several.
+        several: Whether options take several values, separated by commas.
     """
     kept, left_out = set(only), {"model", *without}
 
@@ -44,7 +45,7 @@ def request_options(
         own = [item for item in signature.parameters.values() if item.kind is not item.VAR_KEYWORD]
         names = {item.name for item in own}
         fields = [
-            _parameter(name, info, option, precisions)
+            _parameter(name, info, option, several)
             for name, info in request_fields()
             if name not in left_out | names and (not kept or name in kept) and (option := option_of(info))
         ]
@@ -59,7 +60,9 @@ def request_options(
 
 
 def requests_of(model: str, fields: Mapping[str, Any]) -> list[Request]:
-    """What a command line asks: one request, or those of a job file with the options in their place.
+    """What a command line asks: one request, or one for each combination where an option has several values.
+
+    The same of a job file, with the options in the place of its fields.
 
     Args:
         model: The argument of the command.
@@ -68,15 +71,46 @@ def requests_of(model: str, fields: Mapping[str, Any]) -> list[Request]:
     Raises:
         ConfigError: If a value breaks the rule of its field.
     """
+    given = _given(fields)
+    if not is_request_file(model):
+        return combinations_of({"model": model, **given}, prefix=PREFIX)
+    found = []
+    for job in read_jobs(model):
+        try:
+            found += job.requests(**given)
+        except ConfigError as error:
+            raise ConfigError(f"{model}, {job.place}: {error}") from None
+    return found
+
+
+def requests_of_jobs(path: Path, fields: Mapping[str, Any]) -> list[Request | Skipped]:
+    """What a file of many jobs asks, in its order; a job that breaks a rule is passed on with the reason.
+
+    Args:
+        path: The file.
+        fields: Values of the options, in the place of those in the file; None where one was not given.
+
+    Raises:
+        ConfigError: If the file cannot be read.
+    """
+    given = _given(fields)
+    found: list[Request | Skipped] = []
+    for job in read_jobs(path):
+        try:
+            found += job.requests(**given)
+        except PrecisionTimeError as error:
+            asked = plain_fields({**job.fields, **given})
+            found.append(Skipped(request=asked, reason=f"{path.name}, {job.place}: {error}"))
+    return found
+
+
+def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that were given, as fields of a request."""
     given = {name: value for name, value in fields.items() if value is not None}
     if "sizes" in given:
-        given["sizes"] = _sizes(given["sizes"])
-    for several in ("sizes", "anchors", "inputs"):
-        if not given.get(several):
-            given.pop(several, None)
-    if is_request_file(model):
-        return [request.with_(**given) if given else request for request in read_requests(model)]
-    return [Request.of({"model": model, **given}, prefix=PREFIX)]
+        given["sizes"] = sizes_of(given["sizes"])
+    several = ("sizes", "anchors", "inputs")
+    return {name: value for name, value in given.items() if name not in several or value}
 
 
 def requests_in_words(words: Iterable[str]) -> list[Request]:
@@ -129,14 +163,14 @@ def _size_text(size: Any) -> str:
     """A size as `_sizes` reads it: text in quotes only where it would be read as something else."""
     if not isinstance(size, str):
         return json.dumps(size)
-    plain = size.strip() and _sizes([f"name={size}"]) == {"name": size}
+    plain = size.strip() and sizes_of([f"name={size}"]) == {"name": size}
     return size if plain else json.dumps(size)
 
 
-def _parameter(name: str, info: FieldInfo, option: Option, precisions: bool) -> inspect.Parameter:
-    kind = _plain_type(info.annotation)
-    several = precisions and name == "precision"
-    text = _SEVERAL_PRECISIONS if several else option.help
+def _parameter(name: str, info: FieldInfo, option: Option, several: bool) -> inspect.Parameter:
+    kind = plain_type(info.annotation)
+    precisions = several and name == "precision"
+    text = _SEVERAL_PRECISIONS if precisions else option.help
     default = option.default or _shown(info.get_default(call_default_factory=True))
     choices = _choices(info.annotation)
     shown: dict[str, Any] = {
@@ -152,7 +186,7 @@ def _parameter(name: str, info: FieldInfo, option: Option, precisions: bool) -> 
         typed = list[str] | None if kind in (dict, list) else str | None
         declared = _flags(name, option)
         shown["metavar"] = option.metavar or "|".join(choices) or _SHOWN_TYPES.get(kind, "TEXT")
-        if several:
+        if precisions:
             shown["metavar"] = "P[,P2...]|all"
         if option.complete or choices:
             shown["autocompletion"] = COMPLETIONS.get(option.complete) or complete_words(*choices)
@@ -168,16 +202,6 @@ def _flags(name: str, option: Option) -> tuple[str, ...]:
     if any(flag.startswith(PREFIX) for flag in option.flags):
         return option.flags
     return (f"{PREFIX}{name.replace('_', '-')}", *option.flags)
-
-
-def _plain_type(annotation: Any) -> Any:
-    """The one type that a field holds, None and constraints aside."""
-    origin = get_origin(annotation)
-    if origin is Annotated:
-        return _plain_type(get_args(annotation)[0])
-    if origin in (Union, types.UnionType):
-        return _plain_type(next(item for item in get_args(annotation) if item is not type(None)))
-    return origin or annotation
 
 
 def _choices(annotation: Any) -> tuple[str, ...]:
@@ -197,7 +221,7 @@ def _shown(default: Any) -> str:
     return str(default.value if isinstance(default, Enum) else default)
 
 
-def _sizes(pairs: Iterable[str]) -> dict[str, Any]:
+def sizes_of(pairs: Iterable[str]) -> dict[str, Any]:
     """`["hidden=2048"]` as `{"hidden": 2048}`; a value that is no JSON is a word."""
     sizes: dict[str, Any] = {}
     for pair in pairs:

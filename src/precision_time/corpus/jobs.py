@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from ..cost.job import Job
@@ -18,6 +19,7 @@ from ..request.applies import length_applies
 from ..request.layout import options_of
 from ..request.request import Request
 from ..request.resolve import cluster_of, precision_of, workload_of
+from ..workload.graph import OpGraph
 from ..workload.resolve import sizes_that_apply
 from ..workload.workload import Workload
 from .measurement import Measurement
@@ -42,8 +44,15 @@ class UnsupportedRow(CorpusError):  # noqa: N818 - the row is what is unsupporte
         super().__init__(f"{reason}: {detail}" if detail else reason)
 
 
-def request_of(measurement: Measurement) -> Request:
+def request_of(
+    measurement: Measurement, *, hardware: Path | None = None, graph: OpGraph | None = None
+) -> Request:
     """The configuration that `measurement` timed, as a request.
+
+    Args:
+        measurement: One row.
+        hardware: File that describes its device, where the catalog lacks it.
+        graph: Operators of its model, where the catalog lacks it.
 
     Raises:
         UnsupportedRow: If the row has no step of a known batch, or its degrees do not fill its devices.
@@ -59,6 +68,8 @@ def request_of(measurement: Measurement) -> Request:
     request = Request.of(
         {
             **_model_fields({name: getattr(measurement, name) for name in _OF_MODEL}),
+            **({} if graph is None else {"model": graph, "sizes": None}),
+            "custom": hardware,
             "samples": measurement.dataset_samples,
             "device": measurement.device,
             "gpus": measurement.num_devices,
@@ -88,18 +99,18 @@ def request_of(measurement: Measurement) -> Request:
     return _without_lengths_of_the_run(request)
 
 
-def job_of(measurement: Measurement) -> Job:
-    """The configuration that `measurement` timed, ready to be priced.
+def job_of(measurement: Measurement, *, hardware: Path | None = None, graph: OpGraph | None = None) -> Job:
+    """The configuration that `measurement` timed, ready to be priced; arguments as `request_of`.
 
     Raises:
         UnsupportedRow: If the row has no step of a known batch, its model or device is unknown, or
             its device cannot run its precision.
     """
-    request = request_of(measurement)
+    request = request_of(measurement, hardware=hardware, graph=graph)
     try:
         job = request.resolve(named_only=True)
     except PrecisionTimeError as error:
-        raise _unsupported(request, error) from error
+        raise unsupported(request, error) from error
     found = Diagnostics()
     notes = (*_optimizer(measurement.optimizer)[1], *_understood_links(measurement)[2])
     found.assume("row", *measurement.assumptions, *notes)
@@ -175,8 +186,8 @@ def _understood_links(measurement: Measurement) -> tuple[str, str, tuple[str, ..
     return intra_node, inter_node, tuple(notes)
 
 
-def _unsupported(request: Request, error: PrecisionTimeError) -> UnsupportedRow:
-    """Which part of a request an error is of."""
+def unsupported(request: Request, error: PrecisionTimeError) -> UnsupportedRow:
+    """Which part of a request of the catalogs an error is of."""
     found = Diagnostics()
     try:
         workload_of(request, named_only=True)

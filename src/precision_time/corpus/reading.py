@@ -170,6 +170,8 @@ def infer_stack(
         family: The family of the row's model: decides where no rule does, as for any request.
     """
     rule = first_match("stack", row.text) or {}
+    if row.text("stack"):
+        rule = {"profile": row.text("stack")}
     profile = stack_profile(rule.get("profile"), None, family() if "profile" not in rule else "")
     assumptions = []
     if not rule.get("sure", True):

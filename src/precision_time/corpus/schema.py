@@ -17,6 +17,10 @@ from ..request.schema import ALIASES
 _TABLE = packaged_toml(__package__, "data/columns.toml")
 COLUMNS: list[str] = _TABLE["columns"]
 REQUIRED: list[str] = _TABLE["required"]
+OPTION_OF: dict[str, str] = {column: ALIASES[column] for column in COLUMNS if column in ALIASES}
+"""Column -> the field of a request that is the same."""
+OPTION_COLUMNS: list[str] = [OPTION_OF.get(column, column) for column in COLUMNS]
+"""The columns under the names of options, as this package writes what it measures."""
 _TIME_COLUMNS: list[str] = _TABLE["time"]
 _CSV_FIELD_LIMIT = 2**20
 _BY_FIELD = {ALIASES.get(column, column): column for column in COLUMNS}
@@ -104,19 +108,40 @@ class Row:
 
 
 def read_rows(path: str | Path) -> Iterator[Row]:
-    """The rows of a measurement CSV, in file order.
+    """The rows of a measurement CSV, in file order, under the names of the corpus.
 
     Raises:
         CorpusError: If the file cannot be read, is not UTF-8 text, is no CSV, lacks a required
             column, or ends in the middle of a row.
+    """
+    for row in read_raw_rows(path, required=True):
+        yield in_corpus_columns(row)
+
+
+def in_corpus_columns(row: Row) -> Row:
+    """The row with every column under its name in the corpus."""
+    return replace(row, cells={column_of(name): text for name, text in row.cells.items()})
+
+
+def read_raw_rows(path: str | Path, *, required: bool = False) -> Iterator[Row]:
+    """The rows of a CSV under the names of its own header.
+
+    Args:
+        path: Of the file.
+        required: Refuse a file without the columns that a row of the corpus needs.
+
+    Raises:
+        CorpusError: As `read_rows`.
     """
     name = str(path)
     csv.field_size_limit(_CSV_FIELD_LIMIT)
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True)
-            header = [column_of(column.strip()) for column in next(reader, [])]
+            header = [column.strip() for column in next(reader, [])]
             _check_header(name, header)
+            if required:
+                check_required(name, header, [*map(column_of, header)])
             for cells in reader:
                 if not cells:
                     continue
@@ -148,14 +173,28 @@ def _check_header(name: str, header: list[str]) -> None:
             f"{name}, line 1: the whole header is one cell ({header[0][:60]!r}); columns must be "
             "separated by commas. To fix: save the file with a comma as its delimiter."
         )
-    repeated = sorted({column for column in header if column and header.count(column) > 1})
+    known = [*map(column_of, header)]
+    repeated = sorted({column for column in known if column and known.count(column) > 1})
     if repeated:
         raise CorpusError(
             f"{name}, line 1: column {repeated[0]!r} occurs twice, perhaps under "
             "two of its names. To fix: remove one of them."
         )
-    wanted = [column for column in REQUIRED if column not in header]
-    if not any(column in header for column in _TIME_COLUMNS):
+
+
+def check_required(name: str, header: list[str], known: list[str]) -> None:
+    """Refuse a table that lacks what every row of the corpus has.
+
+    Args:
+        name: Of the file.
+        header: As it is written.
+        known: The same under the names of the corpus.
+
+    Raises:
+        CorpusError: Names the first column that is missing.
+    """
+    wanted = [column for column in REQUIRED if column not in known]
+    if not any(column in known for column in _TIME_COLUMNS):
         wanted.append(" or ".join(_TIME_COLUMNS))
     if wanted:
         near = nearest_names(wanted[0], [column for column in header if column not in COLUMNS])

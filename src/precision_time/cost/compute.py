@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
-from ..arrays import Bools, Floats, Indices, Number
+from ..arrays import Bools, Floats, Indices, Number, Same
 from ..parallel.layout import Checkpointing, Layout
 from ..precision.lowered import LoweredStep
 from ..precision.lowering import DTYPES, IS_PRODUCT, OP_CLASSES
@@ -77,10 +77,36 @@ def compute_costs(step: LoweredStep, group: JobGroup, model: KernelModel) -> Com
         group: C jobs.
         model: Calibrated utilizations.
     """
-    layout, device, stack = group.layout, group.cluster.device, group.stack
-    traffic = traffic_of(group.workload.graph)
+    layout, single = group.layout, group.layout.data_parallel_engine == "dataparallel"
+    return _compute_costs(
+        step,
+        replace(layout, dp=1, shard_size=0, micro_batch_size=1.0, zero_stage=layout.zero_stage // 3 * 3),
+        group.stack,
+        Same(group.cluster.device),
+        Same(group.workload.graph),
+        Same(model),
+        group.micro_batch_size.tobytes(),
+        group.cluster.num_devices if single else 1,
+    )
+
+
+@lru_cache(maxsize=32)
+def _compute_costs(
+    step: LoweredStep,
+    layout: Layout,
+    stack: Stack,
+    device_key: Same,
+    graph_key: Same,
+    model_key: Same,
+    batches: bytes,
+    process_devices: int,
+) -> ComputeCosts:
+    """The same for any number of replicas: what is asked on few devices and on many is worked out once."""
+    device, model = device_key.value, model_key.value
+    micro_batch_size = np.frombuffer(batches)
+    traffic = traffic_of(graph_key.value)
     unpadded = float(constants("memory")["unpadded_share"]) if stack.unpadded_sequences else 1.0
-    samples = group.micro_batch_size[:, None] * (unpadded / layout.cp)
+    samples = micro_batch_size[:, None] * (unpadded / layout.cp)
     compiler = compiler_rates(stack.compiler)
     local = shard(step, _shard_spec(layout, stack, float(traffic.boundary_elems)))
     shares = stage_shares(local, round(float(traffic.num_layers)), layout.pp, layout.stage_layers)
@@ -103,12 +129,12 @@ def compute_costs(step: LoweredStep, group: JobGroup, model: KernelModel) -> Com
     again_layers = float(again.max(initial=0.0)) if layout.checkpointing is Checkpointing.FULL else 0.0
     host_s += stack.host_per_layer_s * np.outer([1.0, 1.0 + again_layers], shares.layers)
     if layout.data_parallel_engine == "dataparallel":
-        host_s *= 1.0 + constants("host")["single_process_share"] * (group.cluster.num_devices - 1)
+        host_s *= 1.0 + constants("host")["single_process_share"] * (process_devices - 1)
     busy = stage_s.sum(axis=0)
     longer = longer_of(busy, host_s.sum(axis=0)) / np.maximum(busy, _TINY_S)
     forward_s, backward_s = stage_s[0] * longer, (stage_s[1] + stage_s[2]) * longer
     slowest = first_slowest(forward_s + backward_s)
-    rows = np.arange(len(group))
+    rows = np.arange(len(micro_batch_size))
     kernels_s = whole_s * shares.kernels[slowest]
     busy_s, host_slowest_s = stage_s[:, rows, slowest], host_s.sum(axis=0)[slowest]
     terms = {term: kernels_s[:, mask].sum(axis=1) for term, mask in _term_masks(local).items()}

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Floats, Indices
+from ..arrays import Floats, Indices, Same
 from ..hardware.device import Device
 from ..precision.lowered import LoweredStep
 from ..precision.lowering import DTYPES, IS_PRODUCT, OP_CLASSES
@@ -132,6 +132,12 @@ def peak_flops_per_s(device: Device, dtype: DType) -> float:
 
 def rates_of(devices: Sequence[Device]) -> DeviceRates:
     """Rates of the devices, one row each, as power and clocks sustain them."""
+    return _rates(tuple(map(Same, devices)))
+
+
+@lru_cache(maxsize=256)
+def _rates(keys: tuple[Same, ...]) -> DeviceRates:
+    devices: list[Device] = [key.value for key in keys]
     return DeviceRates(
         peak=np.array([_sustained(device) for device in devices]),
         column=np.array([[COLUMN[computed_as(device, dtype)] for dtype in DTYPES] for device in devices]),

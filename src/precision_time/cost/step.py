@@ -8,7 +8,7 @@ from functools import lru_cache, reduce
 
 import numpy as np
 
-from ..arrays import Floats, Number
+from ..arrays import Floats, Number, Same
 from ..parallel.layout import Layout, Offload
 from ..parallel.schedules.contract import StageTimes
 from ..parallel.schedules.registry import schedule_of
@@ -104,6 +104,12 @@ class LocalParameters:
 
 def local_parameters(compute: ComputeCosts) -> LocalParameters:
     """Parameters of the stage that holds most of them, read off the kernels that make their gradients."""
+    return _local_parameters(Same(compute))
+
+
+@lru_cache(maxsize=32)
+def _local_parameters(key: Same) -> LocalParameters:
+    compute: ComputeCosts = key.value
     step, shares = compute.step, compute.shares
     elements = step.param_elems * step.repeat
     dense, experts = elements * ~step.expert, elements * step.expert

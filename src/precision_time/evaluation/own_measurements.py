@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from io import StringIO
 from pathlib import Path
@@ -12,12 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from ..corpus.importer import measurement_of
-from ..corpus.jobs import UnsupportedRow, job_of
-from ..corpus.measurement import Rejected
-from ..corpus.schema import Row, column_of, read_rows
-from ..cost.job import Job
-from ..errors import ConfigError, PrecisionTimeError
+from ..corpus.own import OwnStep, read_own_steps
+from ..corpus.schema import Row, column_of
+from ..errors import ConfigError
 from ..io import write_atomically
 from ..learn.artifact import TrainedPredictor, shipped_predictor
 from ..learn.metrics import ErrorSummary
@@ -44,6 +41,7 @@ class ScoredRow:
     low_s: float | None = None
     high_s: float | None = None
     reason: str = ""
+    remedy: str = ""
 
     @property
     def supported(self) -> bool:
@@ -66,6 +64,8 @@ class EvaluationReport:
     unsupported_reasons: dict[str, int]
     coverage: float
     groups: dict[str, dict[str, ErrorSummary]]
+    remedies: tuple[str, ...] = ()
+    """What to do about rows that are not supported."""
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready dictionary; the scores are null where no row could be scored."""
@@ -77,12 +77,14 @@ class EvaluationReport:
             "n_unsupported": self.n_unsupported,
             "unsupported_reasons": self.unsupported_reasons,
             "groups": asdict(self)["groups"],
+            "remedies": list(self.remedies),
         }
 
 
 def evaluate_csv(
     path: Path,
     *,
+    device: str | None = None,
     group_by: Sequence[str] = (),
     rows_out: Path | None = None,
     predictor: TrainedPredictor | None = None,
@@ -91,7 +93,8 @@ def evaluate_csv(
     """Score a predictor on a measurement file.
 
     Args:
-        path: CSV in the schema of docs/reference/corpus.md.
+        path: Measured steps, as for `read_own_steps`.
+        device: What the steps ran on, where the file spells it otherwise.
         group_by: Columns of the file to score by, too.
         rows_out: Where to write every input row with ADDED_COLUMNS, atomically.
         predictor: The predictor; the shipped one when None.
@@ -101,58 +104,47 @@ def evaluate_csv(
         CorpusError: If the file is not a valid measurement file.
         ConfigError: If a column of `group_by` is not in the file.
     """
-    rows = list(read_rows(path))
-    header = list(rows[0].cells) if rows else []
+    steps = read_own_steps(path, device=device)
+    header = list(steps[0].row.cells) if steps else []
+    spelled = {column_of(name): name for name in header}
     for column in group_by:
-        if column_of(column) not in header:
+        if column_of(column) not in spelled:
             raise ConfigError(
                 f"--group-by {column}: {path} has no such column. It has: {', '.join(header)}. "
                 "To fix: name one of them."
             )
-    scored = score_rows(rows, predictor or shipped_predictor(), coverage=coverage)
+    scored = score_steps(steps, predictor or shipped_predictor(), coverage=coverage)
     if rows_out is not None:
         _write_rows(rows_out, header, scored)
-    return _report(scored, group_by, coverage)
+    return _report(scored, {column: spelled[column_of(column)] for column in group_by}, coverage)
 
 
-def score_rows(rows: Sequence[Row], predictor: TrainedPredictor, *, coverage: float) -> list[ScoredRow]:
+def score_steps(steps: Sequence[OwnStep], predictor: TrainedPredictor, *, coverage: float) -> list[ScoredRow]:
     """Every row with its prediction or the reason why it has none, in order."""
-    parsed = [_parse(row) for row in rows]
-    jobs = [job for job, _ in parsed if job is not None]
+    scored = [
+        ScoredRow(row=step.row, measured_s=step.measured_s, reason=step.reason, remedy=step.remedy)
+        for step in steps
+    ]
+    jobs = [step.job for step in steps if step.job is not None]
     if not jobs:
-        return [scored for _, scored in parsed]
+        return scored
     times = predict_step_times(jobs, predictor, coverage=coverage)
     predicted = iter(np.stack([times.step_time_s, times.low_s, times.high_s], axis=1).tolist())
     names = ("predicted_s", "low_s", "high_s")
     return [
-        scored if job is None else replace(scored, **dict(zip(names, next(predicted), strict=True)))
-        for job, scored in parsed
+        item if step.job is None else replace(item, **dict(zip(names, next(predicted), strict=True)))
+        for step, item in zip(steps, scored, strict=True)
     ]
 
 
-def _parse(row: Row) -> tuple[Job | None, ScoredRow]:
-    """Job and measured step time of one row; without a job the reason says why."""
-    measurement = measurement_of(row)
-    if isinstance(measurement, Rejected):
-        return None, ScoredRow(row=row, measured_s=None, reason=measurement.reason)
-    measured_s = measurement.measured_step_time_s
-    if not measurement.usable:
-        reason = measurement.quality_reason or "no step time"
-        return None, ScoredRow(row=row, measured_s=measured_s, reason=reason)
-    try:
-        return job_of(measurement), ScoredRow(row=row, measured_s=measured_s)
-    except PrecisionTimeError as error:
-        reason = error.reason if isinstance(error, UnsupportedRow) else str(error)
-        return None, ScoredRow(row=row, measured_s=measured_s, reason=reason)
-
-
-def _report(scored: Sequence[ScoredRow], group_by: Sequence[str], coverage: float) -> EvaluationReport:
+def _report(scored: Sequence[ScoredRow], group_by: Mapping[str, str], coverage: float) -> EvaluationReport:
+    """Errors over all rows and by columns, each with its name in the file."""
     supported = [item for item in scored if item.supported]
     groups: dict[str, dict[str, ErrorSummary]] = {}
-    for column in group_by:
+    for column, name in group_by.items():
         members: dict[str, list[ScoredRow]] = defaultdict(list)
         for item in supported:
-            members[item.row.text(column_of(column))].append(item)
+            members[item.row.text(name)].append(item)
         groups[column] = {value: _summary(items) for value, items in sorted(members.items())}
     return EvaluationReport(
         overall=_summary(supported) if supported else None,
@@ -160,6 +152,7 @@ def _report(scored: Sequence[ScoredRow], group_by: Sequence[str], coverage: floa
         unsupported_reasons=dict(Counter(i.reason for i in scored if not i.supported).most_common()),
         coverage=coverage,
         groups=groups,
+        remedies=tuple(dict.fromkeys(item.remedy for item in scored if item.remedy)),
     )
 
 

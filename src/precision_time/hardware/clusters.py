@@ -17,6 +17,7 @@ from .links import (
     default_fabric,
     fabric_link,
     fabric_name,
+    in_adapters,
     is_kind_of,
     known_fabrics,
     known_networks,
@@ -31,6 +32,10 @@ _MOST_DEVICES = 10_000_000
 _SWITCHED_BOARD = 8
 _BARE_NVLINK = frozenset({"nvlink3", "nvlink4", "nvlink5"})
 _TORUS = "ici"
+_NETWORK_WORDS = {
+    False: "technology, Gbit/s of an adapter, adapters (ib-ndr-400g x8, ethernet-25g)",
+    True: "Gbit/s of a host and technology (400g-ib, 8x400g-ib, 100g-tcp, efa-400g)",
+}
 
 
 def get_cluster(
@@ -149,6 +154,11 @@ class _Said:
     def named_node(self, name: str) -> NodeType:
         """The node type of that name: the user's own comes first."""
         return self.own.find_node_type(name) or get_node_type(name)
+
+    @property
+    def network_field(self) -> str:
+        """The argument that stated the network."""
+        return "network" if self.of_node else "inter_node"
 
     def own_network(self, spelling: str) -> OwnLink | None:
         """The user's own network of a spelling, with or without words on its wiring."""
@@ -307,10 +317,11 @@ def _inter(node: NodeType, per_host: float, nodes: int, said: _Said) -> Link:
             kind="network",
             name=spelling,
             known=known_networks(),
-            hint="To fix: write technology, Gbit/s of an adapter, adapters (ib-ndr-400g x8, ethernet-25g), "
-            f"or leave {'network' if said.of_node else 'inter_node'} away for that of {node.name} "
-            f"({node.inter_node}).",
+            hint=f"To fix: write {_NETWORK_WORDS[said.of_node]}, or leave {said.network_field} away for "
+            f"that of {node.name} ({node.inter_node}).",
         )
+    if said.of_node and network.speed_stated:
+        network = in_adapters(network, parse_network(node.inter_node))
     if not says_adapters(spelling):
         network = _as_usual(network, node, explicit=said.node_type is not None)
     if nodes > 1:

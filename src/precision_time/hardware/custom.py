@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CatalogError
+from ..io import write_atomically
 from ..units import GIGA
 from .device import Device, Fabric, Link
 from .device_table import canonical_device, folded, get_device
@@ -16,6 +17,8 @@ from .fabrics import family_fabric
 from .links import Network, known_networks, network_of_node, parse_network, usual_latency_s
 from .nodes import NodeType
 
+BESIDE = ".hardware.toml"
+"""Ending of the file that `measure` writes beside its rows: the device they ran on."""
 _BITS_PER_BYTE = 8.0
 
 
@@ -73,6 +76,19 @@ class Custom:
     def default_for(self, device: Device) -> NodeType | None:
         """The first node type of the file that holds the device, or None."""
         return next((node for node in self.node_types.values() if node.device == device.name), None)
+
+
+def hardware_beside(path: str | Path) -> Path | None:
+    """The description of the devices of a file of measurements: NAME.hardware.toml beside it."""
+    found = Path(path).with_suffix(BESIDE)
+    return found if found.is_file() else None
+
+
+def copy_hardware(measured: Path, to: Path) -> None:
+    """Keep the description of the devices of measured steps beside what was made of them."""
+    beside = hardware_beside(measured)
+    if beside is not None and beside != to.with_suffix(BESIDE):
+        write_atomically(to.with_suffix(BESIDE), beside.read_text(encoding="utf-8"))
 
 
 def load_custom(path: str | Path) -> Custom:
@@ -179,7 +195,7 @@ def _node_type(
 def _device(name: str, row: Any, path: Path) -> Device:
     """A user's device: the fields of `base`, replaced by those the file gives."""
     given = row.si_fields()
-    sources = dict.fromkeys(given, f"{path.name}, device {name}")
+    sources = dict.fromkeys(given, row.source or f"{path.name}, device {name}")
     if row.base is not None:
         base = get_device(row.base)
         peaks = {**base.peak_flops_per_s, **given.pop("peak_flops_per_s", {})}

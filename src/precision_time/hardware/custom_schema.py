@@ -75,6 +75,8 @@ class CustomDevice(_Sheet):
     pcie_gb_per_s: Positive | None = Field(None, description="Host link, one direction, per device [GB/s].")
     launch_overhead_us: NotNegative | None = Field(None, description="Between two dependent kernel launches.")
     release_year: Annotated[int, Field(ge=2006, le=2100)] | None = None
+    source: str | None = None
+    """Where the figures come from."""
 
     SCALES: ClassVar[dict[str, tuple[str, float]]] = {
         **SCALED,
@@ -94,7 +96,7 @@ class CustomDevice(_Sheet):
 
     def si_fields(self) -> dict[str, Any]:
         """The fields that are given, under their names in `Device`, in SI units."""
-        given = self.model_dump(exclude_none=True, exclude={"base", "tflops"})
+        given = self.model_dump(exclude_none=True, exclude={"base", "tflops", "source"})
         fields: dict[str, Any] = {}
         for key, value in given.items():
             field, factor = self.SCALES.get(key, (key, None))

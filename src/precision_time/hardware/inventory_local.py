@@ -37,7 +37,7 @@ def collect_local(*, custom: str = "") -> ClusterResources:
         device_memory_bytes=memory,
         cores=os.cpu_count(),
         clock_hz=clock_hz,
-        memory_bytes=_memory_bytes(),
+        memory_bytes=memory_bytes(),
     )
     return resources([node], source="this machine", notes=notes, custom=custom)
 
@@ -78,7 +78,8 @@ def processor() -> tuple[str, float | None]:
     return name, float(clock) * MEGA if clock.replace(".", "", 1).isdecimal() else None
 
 
-def _memory_bytes() -> float | None:
+def memory_bytes() -> float | None:
+    """Of the host [B]; None where the system does not say."""
     names = getattr(os, "sysconf_names", {})
     if not {"SC_PAGE_SIZE", "SC_PHYS_PAGES"} <= set(names):
         return None

@@ -324,10 +324,23 @@ def per_node(spelling: str) -> str:
     return spelling if counted else f"1x {spelling}"
 
 
+def in_adapters(network: Network, usual: Network | None = None) -> Network:
+    """The network of a host that was stated in all, in the adapters of its node type or usual ones."""
+    whole = network.gbit_per_s * network.adapters
+    same = usual is not None and is_kind_of(usual.family, network.family)
+    if usual is not None and same and whole == usual.gbit_per_s * usual.adapters:
+        return usual
+    if network.gbit_per_s <= _file()["fastest_adapter"]["gbit_per_s"]:
+        return network
+    each = _file()["network"][network.family]["gbit_per_s"]
+    adapters = math.ceil(whole / each)
+    return replace(network, adapters=adapters, gbit_per_s=whole / adapters)
+
+
 def network_of_node(kind: str, gbit_per_s: float) -> Network:
     """A network of a family by what a node has in all; one of no family for an empty kind."""
     if kind:
-        return _of_family(kind, gbit_per_s, 1)
+        return in_adapters(_of_family(kind, gbit_per_s, 1))
     return Network(family="", gbit_per_s=gbit_per_s, adapters=1, latency_s=_UNKNOWN_LATENCY_S)
 
 

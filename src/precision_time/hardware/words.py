@@ -59,19 +59,21 @@ def _said(words: str, own: Custom) -> dict[str, Any]:
     node = _node_type(words, own)
     if node is not None:
         return {"node_type": words}
-    found = _BEFORE.fullmatch(words.strip()) or _AFTER.fullmatch(words.strip())
-    if found is None:
-        return {}
-    name, count = found["name"], int(found["count"])
-    nodes = int(found["nodes"]) if "nodes" in found.groupdict() and found["nodes"] else None
-    for singular in (name, name.removesuffix("s")):
-        if _is_device(singular, own):
-            return {"device": singular, "gpus": count * (nodes or 1), **({"nodes": nodes} if nodes else {})}
-        node = _node_type(singular, own)
-        if node is not None and nodes is None:
-            # Hosts of a larger domain (NVL72, TPU pods) are counted by the network, not by the user.
-            hosts = {} if node.domain else {"nodes": count}
-            return {"node_type": singular, "gpus": count * (node.domain or node.devices), **hosts}
+    for rule in (_BEFORE, _AFTER):
+        found = rule.fullmatch(words.strip())
+        if found is None:
+            continue
+        counts = found.groupdict()
+        name, count, nodes = counts["name"], int(counts["count"]), int(counts.get("nodes") or 0)
+        for singular in (name, name.removesuffix("s")):
+            if _is_device(singular, own):
+                hosts = {"nodes": nodes} if nodes else {}
+                return {"device": singular, "gpus": count * (nodes or 1), **hosts}
+            node = _node_type(singular, own)
+            if node is not None and not nodes:
+                # Hosts of a larger domain (NVL72, TPU pods) are counted by the network, not by the user.
+                hosts = {} if node.domain else {"nodes": count}
+                return {"node_type": singular, "gpus": count * (node.domain or node.devices), **hosts}
     return {}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -16,6 +17,11 @@ from .stages import Corrected
 from .table import JobTable, group_table
 
 Floats = NDArray[np.float64]
+
+_MEASURED = 0.01
+"""Novelty up to which a job is a measured one: positions are rounded, and differ by a last digit."""
+_FILL = "memory_fill"
+"""The feature that says how full the memory is."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -149,8 +155,8 @@ def bounded_times(
     The cost model grows with the batch, the learned factors need not: where a smaller batch of the same job
     is answered with a longer step, this one takes as long.
 
-    Copies of a model that wait for each other are not faster than fewer of them. Where measured runs are like
-    the job in every kind, they have the word instead.
+    Copies of a model that wait for each other are not faster than fewer of them, but for what the cost model
+    says that they share. Where measured runs are like the job in every kind, they have the word instead.
 
     Args:
         priced: `price_jobs` of the jobs.
@@ -175,19 +181,37 @@ def bounded_times(
         ),
     )
     least_s = priced.longest(corrected.step_time_s)
-    new = novelty.max(axis=1, initial=0.0) > 0.0
-    return _raised(times, np.maximum(least_s, _longest_of_fewer(jobs, new, predictor)))
+    new = novelty.max(axis=1, initial=0.0) > _MEASURED
+    return _raised(times, np.maximum(least_s, _longest_of_fewer(jobs, times.jobs, new, predictor)))
 
 
-def _longest_of_fewer(jobs: Sequence[Job], wanted: NDArray[np.bool_], predictor: TrainedPredictor) -> Floats:
-    """Step time of jobs on fewer devices: the longest of each, 0 where there are none or none are wanted."""
+def _longest_of_fewer(
+    jobs: Sequence[Job], table: JobTable, wanted: NDArray[np.bool_], predictor: TrainedPredictor
+) -> Floats:
+    """The least that jobs take by what the same takes on fewer devices, 0 where none are wanted.
+
+    Where the cost model says that a step is shorter on more devices, as with an optimizer that is spread over
+    them, the bound is as much shorter. Devices so few that the job does not fit say nothing.
+
+    Args:
+        jobs: n jobs.
+        table: Of the jobs.
+        wanted: Those that are looked at, shape (n,).
+        predictor: The trained predictor.
+    """
     longest = np.zeros(len(jobs))
-    smaller = _Fewer()
-    found = [(index, job) for index in np.flatnonzero(wanted).tolist() for job in smaller.of(jobs[index])]
-    if found:
-        priced = price_jobs([job for _, job in found])
-        seconds = priced.longest(_corrected(priced, predictor)[1].step_time_s)
-        np.maximum.at(longest, [index for index, _ in found], seconds)
+    fewer = _Fewer()
+    found = [(index, job) for index in np.flatnonzero(wanted).tolist() for job in fewer.of(jobs[index])]
+    if not found:
+        return longest
+    priced = price_jobs([job for _, job in found])
+    seconds = priced.longest(_corrected(priced, predictor)[1].step_time_s)
+    own = np.array([index for index, _ in found], dtype=np.intp)
+    small = priced.table.take(priced.own)
+    filled, fill = (each.features[:, each.names.index(_FILL)] for each in (small, table))
+    shorter = np.minimum(table.analytical_s[own] / small.analytical_s, 1.0)
+    fits = filled <= np.maximum(fill[own], 1.0)
+    np.maximum.at(longest, own, np.where(fits, seconds * shorter, 0.0))
     return longest
 
 
@@ -249,11 +273,20 @@ class _Fewer:
         self._clusters: dict[Hashable, Cluster] = {}
 
     def of(self, job: Job) -> list[Job]:
-        """One device of a job whose devices all hold the whole model; none for any other job."""
+        """The same with fewer copies of the model, powers of two of them, on as many nodes as they fill."""
         layout, cluster = job.layout, job.cluster
-        if layout.dp != cluster.num_devices or layout.dp == 1 or layout.zero_stage:
-            return []
-        return [replace(job, cluster=self._with(cluster, 1, 1), layout=replace(layout, dp=1, ep=1))]
+        whole = cluster.num_devices // layout.dp
+        found = []
+        for power in range(max(layout.dp - 1, 0).bit_length()):
+            dp = 2**power
+            devices = dp * whole
+            nodes = max(math.ceil(devices / cluster.devices_per_node), 1)
+            ep = layout.ep if dp * layout.tp * layout.cp % layout.ep == 0 else 1
+            spread = dp * layout.cp % max(layout.shard_size, 1) == 0
+            if spread and (ep == layout.ep or devices == 1):
+                smaller = self._with(cluster, devices, nodes)
+                found.append(replace(job, cluster=smaller, layout=replace(layout, dp=dp, ep=ep)))
+        return found
 
     def _with(self, cluster: Cluster, devices: int, nodes: int) -> Cluster:
         key = (

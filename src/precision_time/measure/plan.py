@@ -37,6 +37,11 @@ class MeasurePlan:
     """The `[[step]]` table for models that the file does not name."""
 
 
+def is_own(name: str) -> bool:
+    """Whether a model is of the user's own: a file, or a function of a package."""
+    return ":" in name or name.endswith(".py")
+
+
 def load_plan(source: str | Path) -> MeasurePlan:
     """The plan in a file, or one of PLANS.
 
@@ -107,6 +112,8 @@ def select(
     precisions: Sequence[str] = (),
     models: Sequence[str] = (),
     ops: Sequence[str] = (),
+    specs: Mapping[str, ModelSpec] | None = None,
+    batch_sizes: Sequence[int] = (),
 ) -> list[LocalTrial]:
     """The trials of a plan that pass every filter, those of low rank first.
 
@@ -116,6 +123,8 @@ def select(
         precisions: Any spelling; an operator passes under each precision that multiplies in its type.
         models: Names of the plan, names of timm models, or package.module:function.
         ops: Names of operators.
+        specs: Of models of one's own, by the name they are given in `models`.
+        batch_sizes: Of models that the plan does not name; the plan's usual ones if empty.
 
     Raises:
         ConfigError: If `what` is none of the three, or the filters leave nothing.
@@ -132,7 +141,11 @@ def select(
             )
     trials: list[LocalTrial] = []
     if what != "ops":
-        trials += [p for p in _of_models(plan, models) if not wanted or p.precision in wanted]
+        trials += [
+            p
+            for p in _of_models(plan, models, specs or {}, batch_sizes)
+            if not wanted or p.precision in wanted
+        ]
     if what != "steps":
         types = {word.removesuffix("-mixed") for word in wanted}
         trials += [p for p in plan.ops if (not types or p.dtype in types) and (not ops or p.op in ops)]
@@ -150,13 +163,19 @@ def _precision(word: str) -> str:
     return name
 
 
-def _of_models(plan: MeasurePlan, models: Sequence[str]) -> list[StepTrial]:
+def _of_models(
+    plan: MeasurePlan,
+    models: Sequence[str],
+    specs: Mapping[str, ModelSpec],
+    batch_sizes: Sequence[int],
+) -> list[StepTrial]:
     if not models:
         return list(plan.steps)
     chosen: list[StepTrial] = []
     for name in models:
-        planned = [trial for trial in plan.steps if trial.model.name == name]
-        chosen += planned or list(_steps({**plan.usual, "models": [name]}, {name: _unplanned(plan, name)}))
+        planned = [trial for trial in plan.steps if trial.model.name == name and not batch_sizes]
+        usual = {**plan.usual, "models": [name]} | ({"batch_sizes": batch_sizes} if batch_sizes else {})
+        chosen += planned or list(_steps(usual, {name: specs.get(name) or _unplanned(plan, name)}))
     return list(_unique(chosen))
 
 
@@ -164,6 +183,6 @@ def _unplanned(plan: MeasurePlan, name: str) -> ModelSpec:
     """A model that no `[[step]]` names: one of the file, user-defined, or timm's."""
     if name in plan.specs:
         return plan.specs[name]
-    if ":" in name:
+    if is_own(name):
         return ModelSpec(name=name, library="own", optimizer="adamw")
     return ModelSpec(name=name, library="timm", task="imagenet-train", unit="images/s")

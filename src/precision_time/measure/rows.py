@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from io import StringIO
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
-from ..corpus.schema import COLUMNS
+from ..corpus.schema import OPTION_COLUMNS, OPTION_OF
 from ..units import GIBI
 from .device import MeasuredDevice
 from .precisions import MODES
@@ -79,7 +80,8 @@ def _common(precision: str, framework_version: str) -> dict[str, Any]:
 
 def _configuration(trial: StepTrial, device: MeasuredDevice, batch_size: int) -> dict[str, Any]:
     spec = trial.model
-    sizes = {**spec.sizes, **({"image_size": spec.image_size} if spec.image_size else {})}
+    image_size = {"image_size": spec.image_size} if spec.image_size else {}
+    sizes = {**spec.sizes, **image_size, **spec.build.get("sizes", {})}
     layout = {"dp": 1, **({"activation_checkpointing": "full"} if trial.checkpointing else {})}
     fused = _FUSED_NAMES.get(spec.optimizer, spec.optimizer)
     return {
@@ -97,6 +99,7 @@ def _configuration(trial: StepTrial, device: MeasuredDevice, batch_size: int) ->
         "memory_format": "nhwc" if trial.channels_last else "nchw" if spec.image_size else "",
         "compiler": "torch.compile" if trial.compiled else "none",
         "parallelism": _json(layout),
+        "stack": "pytorch-compiled" if trial.compiled else "pytorch-eager",
         "optimizer": fused if trial.fused_optimizer else spec.optimizer,
         "batch_per_device": batch_size or None,
         "grad_accum": trial.grad_accum,
@@ -136,30 +139,55 @@ def _json(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def corpus_rows(results: Iterable[TrialResult], *, source: str) -> Iterator[dict[str, Any]]:
+def corpus_rows(
+    results: Iterable[TrialResult], *, source: str, known: Container[str] = ()
+) -> Iterator[dict[str, Any]]:
     """Results of a campaign in the schema of docs/reference/corpus.md.
 
-    Results without a time, or without a model of the catalog, are left out. On a CPU a device is what one
-    worker has: the row names it by processor and cores ("CPU-X-1-core"). Results that are not valid are rows
-    of quality suspect.
+    Results without a time, or without a model of the catalog, are left out (`why_left_out`). On a CPU a
+    device is what one worker has: the row names it by processor and cores ("CPU-X-1-core"). Results
+    that are not valid are rows of quality suspect.
 
     Args:
         results: From a store.
         source: `source` column.
+        known: Models (`own_name`) whose operators lie beside the rows.
     """
     for result in results:
-        named = _catalog_model(result)
-        if named is not None and result.step_time_s is not None:
+        if not why_left_out(result, known):
+            named = _catalog_model(result) or (own_name(result), {}, result.sizes.get("seq_len"))
             yield _corpus_row(result, source, *named)
 
 
-def corpus_csv(results: Iterable[TrialResult], *, source: str) -> tuple[str, int]:
-    """The rows as a CSV, and how many there are."""
-    rows = list(corpus_rows(results, source=source))
+def own_name(result: TrialResult) -> str:
+    """What a model that no catalog has is called in rows: with the sizes it was given and what it read."""
+    sizes = ",".join(f"{name}={value:g}" for name, value in sorted(result.sizes.items()))
+    data = "" if result.dataset == "synthetic" else f"@{PurePath(result.dataset).name}"
+    return f"{result.model}{f'({sizes})' if sizes else ''}{data}"
+
+
+def why_left_out(result: TrialResult, known: Container[str] = ()) -> str:
+    """Why a result is no row; empty if it is one."""
+    if result.step_time_s is None:
+        return f"no step time: {_short(result.error)}" if result.error else "no step time"
+    if _catalog_model(result) is None and own_name(result) not in known:
+        return f"no operators known of the model {own_name(result)}"
+    return ""
+
+
+def device_name(result: TrialResult) -> str:
+    """The device of a row: on a CPU what one worker has, by processor and cores."""
+    cores = f"{result.cpus_per_worker:g}"
+    return result.device if result.gpus_per_worker else f"{result.device}-{cores}-core{'s' * (cores != '1')}"
+
+
+def corpus_csv(results: Iterable[TrialResult], *, source: str, known: Container[str] = ()) -> tuple[str, int]:
+    """The rows as a CSV with columns named as options, and how many there are."""
+    rows = list(corpus_rows(results, source=source, known=known))
     text = StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer = csv.DictWriter(text, OPTION_COLUMNS, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({OPTION_OF.get(name, name): cell for name, cell in row.items()} for row in rows)
     return text.getvalue(), len(rows)
 
 
@@ -184,7 +212,6 @@ def _corpus_row(
 ) -> dict[str, Any]:
     gpus = int(result.gpus_per_worker)
     devices = result.num_workers * max(gpus, 1)
-    cores = f"{result.cpus_per_worker:g}"
     return {
         **_common(result.precision, result.framework_version),
         "source": source,
@@ -194,10 +221,11 @@ def _corpus_row(
         "model_config": _json(sizes) if sizes else "",
         "dataset": result.dataset if result.dataset in ("synthetic", "digits") else "imagefolder",
         "dataset_samples": result.num_samples,
-        "device": result.device if gpus else f"{result.device}-{cores}-core{'s' * (cores != '1')}",
+        "device": device_name(result),
         "devices": devices,
         "nodes": result.num_hosts,
         "compiler": "none",
+        "stack": "pytorch-eager",
         "parallelism": _json({"dp": devices}),
         "optimizer": result.optimizer,
         "batch_per_device": result.batch_per_worker,

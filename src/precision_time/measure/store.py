@@ -19,7 +19,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from ..corpus.schema import COLUMNS as STEP_COLUMNS
+from ..corpus.schema import OPTION_COLUMNS, OPTION_OF
 from ..errors import CorpusError
 from .result import COLUMNS, SCHEMA_VERSION, TrialResult, read_results_csv
 
@@ -46,8 +46,8 @@ class NotStoredError(CorpusError):
 class CsvTable:
     """A CSV file that grows by whole rows. What it held before is never deleted."""
 
-    def __init__(self, path: Path, columns: Sequence[str]) -> None:
-        """Open `path`, or start it.
+    def __init__(self, path: Path, columns: Sequence[str], names: Mapping[str, str] | None = None) -> None:
+        """Open `path`, or start it; `names` are what cells are called that are called otherwise here.
 
         A last row without its line end is completed where it has all columns; a line that a crash cut off is
         moved to the file `path` + ".torn".
@@ -57,6 +57,7 @@ class CsvTable:
         """
         self.path = path
         self.columns = tuple(columns)
+        self._names = names or {}
         with self._errors():
             path.parent.mkdir(parents=True, exist_ok=True)
             content = path.read_bytes() if path.exists() else b""
@@ -109,6 +110,7 @@ class CsvTable:
             ValueError: If a cell belongs to no column.
             NotStoredError: If it cannot be written. The message holds the row, so that it is not lost.
         """
+        cells = {self._names.get(name, name): cell for name, cell in cells.items()}
         unknown = cells.keys() - set(self.columns)
         if unknown:
             raise ValueError(f"No column for {sorted(unknown)}.")
@@ -160,7 +162,7 @@ class CsvStore:
     """The three tables of one source below a folder, laid out like the published measurements."""
 
     def __init__(self, folder: Path, source: str) -> None:
-        self.steps = CsvTable(folder / f"{source}.csv", STEP_COLUMNS)
+        self.steps = CsvTable(folder / f"{source}.csv", OPTION_COLUMNS, OPTION_OF)
         self.ops = CsvTable(folder / "ops" / f"{source}.csv", OP_COLUMNS)
         self.failures = CsvTable(folder / "failures" / f"{source}.csv", FAILURE_COLUMNS)
 

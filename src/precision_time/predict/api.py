@@ -149,5 +149,12 @@ def _calibration(given: Any) -> Calibration | None:
 
 @lru_cache(maxsize=16)
 def _calibration_of(path: Path, changed_ns: int) -> Calibration | None:
+    """Of a calibration, or of a file of measured steps."""
     del changed_ns
-    return as_calibration(path)
+    from ..corpus.own import is_measured_file
+
+    if not is_measured_file(path):
+        return as_calibration(path)
+    from ..learn.calibration.fit import calibrate_file
+
+    return calibrate_file(path, shipped_predictor()).calibration

@@ -1,81 +1,65 @@
-"""One request at several precisions: the same job side by side, at the same batch."""
+"""Many requests at once: lists, all combinations of several values, one job at several precisions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..diagnostics import Diagnostic, Severity
-from ..errors import ConfigError, PrecisionTimeError
-from ..precision.catalog import known_precisions
+from ..errors import ConfigError, PrecisionTimeError, UnknownNameError
 from ..request.request import Request
 from ..request.signature import takes_request_fields
+from ..request.sweep import ALL, combinations_of
 from .anchors import check_precision_named
-from .api import as_request, predict
+from .api import predict_each
 from .prediction import Prediction
+from .predictions import Predictions, Skipped, plain_fields
 
-ALL = "all"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Skipped:
-    """A request that was left out of a comparison."""
-
-    request: Mapping[str, Any]
-    """Its fields, as `Prediction.request` has them."""
-    reason: str
+_SAME_BATCH = ("precision", "gpus", "nodes")
+"""Fields in which jobs may differ and are still compared at one batch per device."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PrecisionComparison:
-    """The answers in the order asked, and the requests that have none."""
+def predict_many(requests: Iterable[Request | Mapping[str, Any] | Skipped]) -> Predictions:
+    """The answers to many requests; what they share is priced and looked up once.
 
-    predictions: tuple[Prediction, ...]
-    skipped: tuple[Skipped, ...] = ()
+    Args:
+        requests: Requests, or mappings of their fields. One that cannot be answered is in `skipped` of the
+            result with its reason; the others are answered.
+    """
+    asked = [each if isinstance(each, Request | Skipped) else _read(each) for each in requests]
+    found = iter(predict_each([each for each in asked if isinstance(each, Request)]))
+    return Predictions(
+        answers=tuple(each if isinstance(each, Skipped) else _answer(each, next(found)) for each in asked)
+    )
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready dictionary, of one shape however many there are."""
-        return {
-            "predictions": [prediction.to_dict() for prediction in self.predictions],
-            "skipped": [asdict(each) for each in self.skipped],
-        }
 
-    def plot(self, axes: Any = None) -> Any:
-        """The steps as bars side by side, with intervals; see `Prediction.plot`."""
-        from .plot import plot
+@takes_request_fields()
+def sweep(model: Any, **options: Any) -> Predictions:
+    """The answers to all combinations of the values given.
 
-        return plot(self.predictions, axes=axes)
+    A field that holds a number, a name, a choice or a switch takes a list of them or a text such as
+    "8,16,64", and a number a range: "16..256" doubles, "16..256:16" goes in steps of 16. `precision="all"`
+    stands for every policy. Where no batch is given, jobs that differ in precision and number of devices
+    alone are compared at the largest default that fits all of them.
 
-    def __repr__(self) -> str:
-        """One line for each prediction; `str` is the page, `to_dict` has every field."""
-        from .page import in_one_line
+    Args:
+        model: As `predict_time` takes it; a list for several.
+        options: Fields of `Request`, all optional.
 
-        lines = [f"  {in_one_line(each)}" for each in self.predictions]
-        left_out = f", {len(self.skipped)} left out" if self.skipped else ""
-        return "\n".join([f"<{type(self).__name__} of {len(lines)} predictions{left_out}:", *lines]) + ">"
+    Returns:
+        The answers; combinations that cannot be are in `skipped` with the reason.
 
-    def __str__(self) -> str:
-        """The page that `precision-time predict` prints."""
-        from .page import to_text
-
-        return to_text(self.predictions)
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows."""
-        from .html import to_html
-
-        return to_html(self.predictions)
+    Raises:
+        UnknownNameError: Model, device, precision or stack that no catalog holds.
+        ConfigError: If a value breaks its rule, or no combination can be answered.
+    """
+    return answer_all(combinations_of({"model": model, **options}))
 
 
 @takes_request_fields(without=("precision",))
-def compare_precisions(
-    model: Any, precisions: str | Sequence[str] = ALL, **options: Any
-) -> PrecisionComparison:
-    """Predictions of one job at several precisions.
-
-    Where no batch is given, the largest default that fits at every precision is taken for all of them:
-    step times of different batches would say nothing about the precisions.
+def compare_precisions(model: Any, precisions: str | Sequence[str] = ALL, **options: Any) -> Predictions:
+    """Predictions of one job at several precisions: `sweep` over `precision` alone.
 
     Args:
         model: As `predict_time` takes it, or a `Request`.
@@ -83,60 +67,97 @@ def compare_precisions(
         options: Fields of `Request`, all optional.
 
     Raises:
-        ConfigError: If no precision is named, or a named one is invalid; as `predict_time` otherwise.
+        ConfigError: If no precision is named or none can be run; as `predict_time` otherwise.
     """
-    every = precisions == ALL
-    names = known_precisions() if every else tuple(precisions)
-    if not names:
+    if not precisions:
         raise ConfigError("No precision is named. To fix: name at least one, such as fp16-mixed, or 'all'.")
-    request = as_request(model, options)
-    if len(names) > 1:
-        check_precision_named(request.anchors)
-    answers, skipped = _answers(request, names, every)
-    if len({answer.batch_size for answer in answers}) > 1:
-        common = min(answer.batch_size for answer in answers)
-        answers, _ = _answers(request.with_(batch_size=common), [a.precision for a in answers], every)
-        text = f"Batch size not given: {common:g} per device, the largest that fits at every precision."
-        assumed = Diagnostic("default-batch", Severity.ASSUMPTION, text)
-        answers = [replace(answer, diagnostics=(*answer.diagnostics, assumed)) for answer in answers]
-    return PrecisionComparison(predictions=tuple(answers), skipped=skipped)
+    given = {**model.given(), **options} if isinstance(model, Request) else {"model": model, **options}
+    named = precisions if isinstance(precisions, str) else list(precisions)
+    return answer_all(combinations_of({**given, "precision": named}))
 
 
-def compare_requests(requests: Sequence[Request]) -> PrecisionComparison:
-    """Predictions of requests whose `precision` may name several, separated by commas, or "all"."""
-    found = [_compared(request) for request in requests]
-    return PrecisionComparison(
-        predictions=tuple(answer for each in found for answer in each.predictions),
-        skipped=tuple(left for each in found for left in each.skipped),
+def answer_all(asked: Sequence[Request | Skipped], *, strict: bool = True) -> Predictions:
+    """The answers to requests that are compared with each other.
+
+    Args:
+        asked: The requests; those that broke a rule are passed on.
+        strict: Refuse names that no catalog holds, and a question without a single answer.
+
+    Raises:
+        UnknownNameError: Model, device, precision or stack that no catalog holds.
+        ConfigError: If no request can be answered.
+    """
+    requests = [each for each in asked if isinstance(each, Request)]
+    if strict:
+        _check_anchors(requests)
+    found = _at_one_batch(requests, predict_each(requests))
+    errors = [each for each in found if isinstance(each, PrecisionTimeError)]
+    unknown = [each for each in errors if isinstance(each, UnknownNameError)]
+    if strict and (unknown or (errors and len(errors) == len(found))):
+        raise (unknown or errors)[0]
+    answers = iter(found)
+    return Predictions(
+        answers=tuple(each if isinstance(each, Skipped) else _answer(each, next(answers)) for each in asked)
     )
 
 
-def _compared(request: Request) -> PrecisionComparison:
-    given = request.precision
-    names = None if given is None else [name.strip() for name in given.split(",") if name.strip()]
-    if names is not None and [name.lower() for name in names] == [ALL]:
-        return compare_precisions(request)
-    if names is not None and len(names) != 1:
-        return compare_precisions(request, names)
-    return PrecisionComparison(predictions=(predict(request),))
+def _check_anchors(requests: Sequence[Request]) -> None:
+    """Anchors that go with jobs of several precisions must say which was measured."""
+    precisions: dict[str, set[str | None]] = {}
+    for request in requests:
+        if request.anchors:
+            asked = precisions.setdefault(repr(request.anchors), set())
+            asked.add(request.precision)
+            if len(asked) > 1:
+                check_precision_named(request.anchors)
 
 
-def _answers(
-    request: Request, names: Sequence[str], every: bool
-) -> tuple[list[Prediction], tuple[Skipped, ...]]:
-    """One prediction per name; with `every`, names that fail are left out unless all of them do."""
-    answers: list[Prediction] = []
-    skipped: list[Skipped] = []
-    first_error: PrecisionTimeError | None = None
-    for name in names:
-        asked = request.with_(precision=name)
-        try:
-            answers.append(predict(asked))
-        except PrecisionTimeError as error:
-            if not every:
-                raise
-            first_error = first_error or error
-            skipped.append(Skipped(request=asked.to_dict(), reason=str(error)))
-    if not answers and first_error is not None:
-        raise first_error
-    return answers, tuple(skipped)
+def _at_one_batch(
+    requests: Sequence[Request], found: list[Prediction | PrecisionTimeError]
+) -> list[Prediction | PrecisionTimeError]:
+    """The same, where no batch was given at the largest default that fits all that are compared.
+
+    Step times of different batches would say nothing about the precisions.
+    """
+    alike: dict[str, list[int]] = {}
+    for index, (request, answer) in enumerate(zip(requests, found, strict=True)):
+        if isinstance(answer, Prediction) and not _says_batch(request):
+            rest = {name: value for name, value in answer.request.items() if name not in _SAME_BATCH}
+            alike.setdefault(repr(rest), []).append(index)
+    smaller: dict[int, tuple[Request, Diagnostic]] = {}
+    for rows in alike.values():
+        batches = {row: answer.batch_size for row in rows if isinstance(answer := found[row], Prediction)}
+        common = min(batches.values())
+        counts = {requests[row].gpus for row in rows}
+        where = "at every precision" if len(counts) == 1 else "in every case that is compared"
+        text = f"Batch size not given: {common:g} per device, the largest that fits {where}."
+        assumed = Diagnostic("default-batch", Severity.ASSUMPTION, text)
+        if len({*batches.values()}) > 1:
+            smaller |= {row: (requests[row].with_(batch_size=common), assumed) for row in rows}
+    if not smaller:
+        return found
+    again = predict_each([request for request, _ in smaller.values()])
+    changed = list(found)
+    for (row, (_, assumed)), answer in zip(smaller.items(), again, strict=True):
+        changed[row] = answer
+        if isinstance(answer, Prediction):
+            changed[row] = replace(answer, diagnostics=(*answer.diagnostics, assumed))
+    return changed
+
+
+def _says_batch(request: Request) -> bool:
+    given = request.given()
+    return any(
+        given.get(name) is not None for name in ("batch_size", "global_batch_size", "global_batch_tokens")
+    )
+
+
+def _answer(request: Request, found: Prediction | PrecisionTimeError) -> Prediction | Skipped:
+    return found if isinstance(found, Prediction) else Skipped(request=request.to_dict(), reason=str(found))
+
+
+def _read(given: Mapping[str, Any]) -> Request | Skipped:
+    try:
+        return Request.of(given)
+    except PrecisionTimeError as error:
+        return Skipped(request=plain_fields(given), reason=str(error))

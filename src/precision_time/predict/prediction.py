@@ -87,6 +87,8 @@ class Prediction:
     """The fields of the request that was asked, as a job file holds them; empty where none was."""
     diagnostics: tuple[Diagnostic, ...] = ()
     """What was filled in because the request does not say it, and what to act on."""
+    params: float = 0.0
+    """Parameters of the model, trained or not."""
 
     @property
     def assumptions(self) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from ..cost.roofline import peak_flops_per_s
 from ..cost.step import StepCosts
 from ..cost.terms import DATA_STALL, EXPOSED_TERMS, HOST_STALL
 from ..diagnostics import Diagnostics
+from ..hardware.device_table import catalog_name
 from ..learn.artifact import TrainedPredictor
 from ..learn.calibration.calibration import WIDTH_COVERAGE, Calibration
 from ..learn.novelty import new_kinds
@@ -27,6 +28,7 @@ from ..request.resolve import tokens_per_sample
 from ..workload.graph import OpGraph
 from ..workload.method import Method
 from .method import method_seconds
+from .plausible import implausible
 from .prediction import Interval, NearestMeasurement, Prediction
 from .remedies import holds, memory_of_job, shortfall, tightness
 
@@ -134,6 +136,8 @@ def _answer(
     _name_bound(job, terms, step_time_s, found)
     _warn_of_weak_answer(job, new_kinds(times.corrected.novelty[0]), predictor, found)
     fits = holds(job, memory)
+    for code, text in implausible(job, step_time_s, run.epoch_time_s):
+        found.warn(code, text)
     if needed > job.cluster.device.memory_bytes:
         found.warn("memory", tightness(job, memory) if fits else shortfall(job))
     workload, layout, device = job.workload, job.layout, job.cluster.device
@@ -169,6 +173,7 @@ def _answer(
         if run.total_time_s is None
         else run.total_time_s * job.cluster.num_devices / _SECONDS_PER_HOUR,
         total_time_missing=run.missing,
+        params=workload.graph.params,
     )
 
 
@@ -220,8 +225,8 @@ def _input_bound(job: Job) -> str:
 def model_flops_utilization(job: Job, step_time_s: float) -> float | None:
     """Useful FLOPs (forward and backward once) over the dense peak of the matmul type, 0..1.
 
-    None where the matmul type has no peak of its own on the device. Reference: PaLM, appendix B (three times the
-    forward pass); gradients by frozen weights are not computed and not counted.
+    None where the matmul type has no peak of its own on the device. Reference: PaLM, appendix B (three times
+    the forward pass); gradients by frozen weights are not computed and not counted.
     """
     dtype, device = job.precision.matmul, job.cluster.device
     sample_flops = _training_flops(job.workload.graph)
@@ -307,7 +312,7 @@ def _warn_of_weak_answer(
             f"Outside the training data: the nearest measured run differs in its {' and '.join(new)} "
             "(interval widened).",
         )
-    device = job.cluster.device.name
+    device = catalog_name(job.cluster.device) or job.cluster.device.name
     if device not in frozenset(predictor.model_card["devices"]):
         found.warn("unmeasured-device", f"No measured run on {device}: predicted from its data sheet alone.")
     unpriced = job.workload.graph.unpriced

@@ -42,6 +42,9 @@ _COVERAGE = 0.9
 Change = Mapping[str, Any]
 """Fields of a request that take other values."""
 
+_AS_FAST = 0.5
+"""Least memory bandwidth of a device that is offered in the place of another: a processor has more memory."""
+
 
 def memory_of_job(job: Job) -> dict[str, float]:
     """Named bytes on the fullest device."""
@@ -337,6 +340,7 @@ def _other_devices(request: Request, job: Job) -> Iterator[Change | tuple[Change
         if device.vendor == here.vendor
         and device.memory_bytes >= needed
         and device.release_year >= here.release_year
+        and device.memory_bandwidth_bytes_per_s >= _AS_FAST * here.memory_bandwidth_bytes_per_s
     ]
     larger.sort(key=lambda device: (device.memory_bytes, device.release_year, device.name))
     yield tuple({"device": device.name} for device in larger[:3])

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from typing import Annotated, Any
+from enum import Enum
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
 
 from ..errors import ConfigError
 
@@ -18,6 +21,9 @@ MAX_COUNT = 10_000_000
 MAX_BATCH = 10**9
 """Recommenders take tens of millions of samples a step."""
 MAX_VALUE = 10**15
+MAX_VALUES = 10_000
+"""Of a range: a guard against typing errors."""
+_RANGE = re.compile(r"\s*(?P<low>\S+?)\s*\.\.\s*(?P<high>[^\s:]+)\s*(?::\s*(?P<step>\S+)\s*)?")
 _SUFFIXES = ("", "k", "m", "b", "t")
 _AMOUNT = re.compile(r"([+-]?[\d._]+(?:e[+-]?\d{1,3})?)\s*([kmbt]?)", re.IGNORECASE)
 _BINARY, _DECIMAL = 1024, 1000
@@ -98,6 +104,78 @@ def pairs_of(text: str) -> dict[str, Any]:
     return pairs
 
 
+class _OneValue:
+    """Marks text that is a list by itself: a comma in it does not separate values to compare."""
+
+
+def takes_several(info: FieldInfo) -> bool:
+    """Whether several values of a field can be compared: it holds a number, a name, a choice or a switch.
+
+    Fields that hold lists, mappings, files or objects are taken as they are.
+    """
+    kind = plain_type(info.annotation)
+    marks = [*info.metadata, *(mark for part in get_args(info.annotation) for mark in get_args(part)[1:])]
+    if _OneValue in marks:
+        return False
+    return kind in (int, float, str, bool, Literal) or (isinstance(kind, type) and issubclass(kind, Enum))
+
+
+def values_of(name: str, info: FieldInfo, given: Any) -> list[Any]:
+    """The values that were given for a field: those of a list, of `8,16,64`, or of a range of numbers.
+
+    `16..256` doubles from 16 up to 256, `16..256:16` goes in steps of 16. A field that cannot be compared,
+    and one value, are a list of one.
+
+    Raises:
+        ConfigError: If a range has no end, or a list nothing in it.
+    """
+    if not takes_several(info):
+        return [given]
+    if isinstance(given, list | tuple | range):
+        parts = list(given)
+    elif isinstance(given, str) and given and plain_type(info.annotation) is not bool:
+        parts = [part.strip() for part in given.split(",") if part.strip()]
+    else:
+        return [given]
+    if plain_type(info.annotation) in (int, float):
+        parts = [value for part in parts for value in _range_of(name, info, part)]
+    if not parts:
+        raise ConfigError(f"{name}={given!r} names no value. To fix: name one, or several such as 8,16,64.")
+    return list(dict.fromkeys(parts))
+
+
+def _range_of(name: str, info: FieldInfo, part: Any) -> list[Any]:
+    found = _RANGE.fullmatch(part) if isinstance(part, str) else None
+    if found is None:
+        return [part]
+    rule = f"{name}={part}: a range is low..high, which doubles, or low..high:step"
+    annotated: Any = Annotated[info.annotation, *info.metadata]
+    kind = TypeAdapter[Any](annotated)
+    try:
+        low, high = (kind.validate_python(found[end]) for end in ("low", "high"))
+        step = None if found["step"] is None else kind.validate_python(found["step"])
+    except ValidationError as error:
+        raise ConfigError(f"{rule}. To fix: use numbers, as in {name}=16..256.") from error
+    if high < low or low <= 0 or (step is not None and step <= 0):
+        raise ConfigError(f"{rule}; this one holds nothing. To fix: {name}=16..256.")
+    values = [low]
+    while (above := values[-1] * 2 if step is None else values[-1] + step) <= high:
+        values.append(above)
+        if len(values) > MAX_VALUES:
+            raise ConfigError(f"{rule}; this one holds more than {MAX_VALUES:,} values. To fix: shorten it.")
+    return values
+
+
+def plain_type(annotation: Any) -> Any:
+    """The one type that a field holds, None and constraints aside."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return plain_type(get_args(annotation)[0])
+    if origin in (Union, types.UnionType):
+        return plain_type(next(item for item in get_args(annotation) if item is not type(None)))
+    return origin or annotation
+
+
 NUMBER = BeforeValidator(_number)
 COUNT = BeforeValidator(_amount(_BINARY))
 """Batches, devices, tokens of a sample: `8k` is 8192, as everybody means it."""
@@ -112,4 +190,4 @@ ZeroStage = Annotated[int, NUMBER, Field(ge=0, le=3)]
 PositiveNumber = Annotated[float, TOTAL, Field(gt=0, le=MAX_VALUE, allow_inf_nan=False)]
 BatchSize = Annotated[float, COUNT, Field(gt=0, le=MAX_BATCH, allow_inf_nan=False)]
 BatchTokens = Annotated[int, COUNT, Field(ge=1, le=10**12)]
-ListText = Annotated[str, BeforeValidator(_list_text)]
+ListText = Annotated[str, BeforeValidator(_list_text), _OneValue]

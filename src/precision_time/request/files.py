@@ -7,6 +7,7 @@ import io
 import json
 import tomllib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from ..errors import ConfigError
 from ..io import read_yaml
 from ..workload.resolve import check_named_in_data
 from .request import Request
+from .schema import ALIASES
+from .sweep import combinations_of
 
 _DOCUMENTS = (".yaml", ".yml", ".toml", ".json")
 _TABLES = (".csv", ".jsonl")
@@ -37,15 +40,39 @@ def is_request_file(source: str) -> bool:
     return suffix in (*_DOCUMENTS[:3], *_TABLES)
 
 
-def read_requests(path: str | Path) -> list[Request]:
-    """The requests of a file.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileJob:
+    """One job of a file: the fields as they stand there, unchecked."""
+
+    place: str
+    """Line or number."""
+    fields: Mapping[str, Any]
+
+    def requests(self, **options: Any) -> list[Request]:
+        """What the job asks: one request, or one for each combination where a field has several values.
+
+        Args:
+            options: Fields in the place of those in the file.
+
+        Raises:
+            ConfigError: If a field breaks its rule.
+        """
+        found = combinations_of({**self.fields, **options})
+        for model in {id(request.model): request.model for request in found}.values():
+            if not isinstance(model, Mapping):
+                check_named_in_data(model)
+        return found
+
+
+def read_jobs(path: str | Path) -> list[FileJob]:
+    """The jobs of a file, in its order; at least one.
 
     A document is one job (a mapping with `model`), a list of jobs, or `jobs:` with a list, next to fields
-    that all of them share. Tables have one job per line, with the fields as columns or keys. Paths are
-    relative to the file.
+    that all of them share. Tables have one job per line, with the fields as columns or keys. A list for a
+    field that holds one value asks for each of them. Paths are relative to the file.
 
     Raises:
-        ConfigError: If the file is none of these or a field breaks its rule; names file, job and field.
+        ConfigError: If the file is none of these.
     """
     file = Path(path)
     try:
@@ -65,20 +92,33 @@ def read_requests(path: str | Path) -> list[Request]:
         ) from error
     if not jobs:
         raise ConfigError(f"{file} holds no job. To fix: give at least `model: NAME`.")
-    requests = []
-    for number, (place, fields) in enumerate(jobs, start=1):
-        named = {
-            name: str(file.parent / value) if name in _PATHS and isinstance(value, str) else value
-            for name, value in fields.items()
-        }
+    return [
+        FileJob(
+            place=place or f"job {number}",
+            fields={
+                ALIASES.get(name, name): str(file.parent / value)
+                if name in _PATHS and isinstance(value, str)
+                else value
+                for name, value in fields.items()
+            },
+        )
+        for number, (place, fields) in enumerate(jobs, start=1)
+    ]
+
+
+def read_requests(path: str | Path) -> list[Request]:
+    """The requests of a file, those of all combinations where a job gives several values.
+
+    Raises:
+        ConfigError: As `read_jobs`, or if a field breaks its rule; names file, job and field.
+    """
+    found = []
+    for job in read_jobs(path):
         try:
-            request = Request.of(named)
-            if not isinstance(request.model, Mapping):
-                check_named_in_data(request.model)
-            requests.append(request)
+            found += job.requests()
         except ConfigError as error:
-            raise ConfigError(f"{file}, {place or f'job {number}'}: {error}") from None
-    return requests
+            raise ConfigError(f"{path}, {job.place}: {error}") from None
+    return found
 
 
 def _jobs(file: Path, text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -25,7 +25,8 @@ from ..cost.stacks import (
 )
 from ..diagnostics import LAYOUT_CHOSEN, Diagnostics
 from ..errors import CaptureError, ConfigError, LayoutError, MissingExtraError, UnknownNameError
-from ..hardware.catalog import devices_in_name, get_cluster
+from ..hardware.catalog import devices_in_name, get_cluster, load_custom
+from ..hardware.custom import hardware_beside
 from ..hardware.device import Cluster, Device
 from ..hardware.inventory import ClusterResources
 from ..parallel.degrees import nearest_multiple
@@ -41,7 +42,7 @@ from ..workload.workload import Workload
 from .applies import check_applies
 from .layout import layout_of, layout_remarks, layout_words
 from .lengths import with_lengths
-from .method import check_group, say_method, with_method
+from .method import check_group, degrees_of_method, say_method, with_method
 from .schema import RequestFields
 from .space import powers_of_two
 from .training import stated_adapter, with_frozen_parts
@@ -117,7 +118,7 @@ def job_of_request(
 
 
 def workload_of(request: RequestFields, *, named_only: bool = False) -> Workload:
-    """The workload of a known name, of a configuration, or of a model captured now, and what of it is trained."""
+    """The workload of a known name, of a configuration or of a model captured now, as it is trained."""
     adapter, said = stated_adapter(request)
     workload = _model_of(request, adapter, named_only=named_only)
     workload = with_frozen_parts(workload, request, adapter, said)
@@ -197,9 +198,10 @@ def _sizes_with_a_field(request: RequestFields) -> dict[str, Any]:
     if sizes and isinstance(request.model, str):
         for name in sizes.keys() - sizes_that_apply(request.model, sizes).keys():
             raise ConfigError(
-                f"{name}={sizes[name]} does not apply to {request.model}. The rule: frames are of video models "
-                "(wan2.1-1.3b ...), audio_seconds of models of raw audio (wav2vec2-base ...); Whisper pads all "
-                f"audio to 30 s. To fix: leave out {name}."
+                f"{name}={sizes[name]} does not apply to {request.model}. The rule: frames are of video "
+                "models "
+                "(wan2.1-1.3b ...), audio_seconds of models of raw audio (wav2vec2-base ...); Whisper pads "
+                f"all audio to 30 s. To fix: leave out {name}."
             )
     return sizes
 
@@ -241,8 +243,8 @@ def captured_workload(graph: OpGraph, request: RequestFields, adapter: Adapter |
     sequences = graph.seq_len is not None
     for name, value in _sizes_with_a_field(request).items():
         raise ConfigError(
-            f"{name}={value} does not apply to {graph.name}: a captured model has the size of its example input. "
-            f"To fix: leave out {name} and change the input."
+            f"{name}={value} does not apply to {graph.name}: a captured model has the size of its example "
+            f"input. To fix: leave out {name} and change the input."
         )
     if adapter is not None:
         graph = with_adapter(graph, adapter)
@@ -260,6 +262,7 @@ def captured_workload(graph: OpGraph, request: RequestFields, adapter: Adapter |
         units_per_sample=float(graph.seq_len or 1),
         throughput_unit="tokens/s" if sequences else "samples/s",
         dataset=request.dataset or "",
+        adapter=adapter.kind if adapter is not None else "",
         assumptions=tuple(filter(None, (*graph.notes.splitlines(), assumed))),
         warnings=tuple(graph.warnings.splitlines()),
     )
@@ -300,6 +303,13 @@ def cluster_of(request: RequestFields, found: Diagnostics) -> Cluster:
             return given
         found.assume("inventory", *given.notes)
         return given.cluster() if given.custom else _inventory_cluster(given)
+    custom = request.custom or _measured_hardware(request)
+    if device is None and request.node_type is None and custom is not None and request.custom is None:
+        device = next(iter(load_custom(custom).devices.values())).name
+        found.assume(
+            "default-device",
+            f"Device not given: {device} assumed, on which {request.calibration} was measured.",
+        )
     if device is None and request.node_type is None:
         found.assume("default-device", f"Device not given: {DEFAULT_DEVICE} assumed.")
         device = DEFAULT_DEVICE
@@ -308,10 +318,22 @@ def cluster_of(request: RequestFields, found: Diagnostics) -> Cluster:
         gpus = devices_in_name(device) or gpus
     links = (request.intra_node, request.inter_node, request.network)
     named = (device, gpus, request.nodes, request.node_type, *links)
-    cluster = _catalog_cluster(*named) if request.custom is None else _cluster(*named, request.custom)
+    cluster = _catalog_cluster(*named) if custom is None else _cluster(*named, custom)
     if cluster.num_nodes == 1 and (stated := request.network or request.inter_node) and stated != "none":
         found.warn("network", f"The network {stated!r} is not used: the devices are on one node.")
     return cluster
+
+
+def _measured_hardware(request: RequestFields) -> Path | None:
+    """The device description beside the measured steps of a request, where it is of the device asked."""
+    given = request.calibration
+    beside = hardware_beside(given) if isinstance(given, str | Path) else None
+    if beside is None:
+        return None
+    own = load_custom(beside)
+    named = [name for name in (request.device, request.node_type) if name is not None]
+    known = own.devices and (not named or any(own.find_device(n) or own.find_node_type(n) for n in named))
+    return beside if known else None
 
 
 @lru_cache(maxsize=256)
@@ -554,6 +576,7 @@ def _chosen_layout(
         fixed["micro_batch_size"] = (request.batch_size * rows,)
     elif rows > 1:
         fixed["micro_batch_size"] = tuple(rows * size for size in powers_of_two(int(global_batch)))
+    fixed = {**degrees_of_method(job.workload), **fixed}
     # A model is cut up only where one sample per device does not fit: else a smaller batch is the way out.
     smallest = request.batch_size is None or request.batch_size <= 1
     choice = None

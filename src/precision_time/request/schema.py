@@ -43,9 +43,9 @@ ALIASES: Mapping[str, str] = {
     "micro_batch_size": "batch_size",
     "batch_per_device": "batch_size",
     "batch": "batch_size",
-    "input": "inputs",
     "global_batch": "global_batch_size",
     "dataset_samples": "samples",
+    "model_config": "sizes",
     "timing_scope": "scope",
     "system": "node_type",
     "zero_stage": "zero",
@@ -61,6 +61,7 @@ GLOBAL_BATCHES = ("global_batch_size", "global_batch_tokens")
 """Fields of which a request has one at most."""
 STEP_TIME_S, SAMPLES_PER_S = "step_time_s", "samples_per_s"
 ANCHOR_TIMES = (STEP_TIME_S, SAMPLES_PER_S)
+_ANCHOR_ALIASES = {"step": STEP_TIME_S, "step_time": STEP_TIME_S}
 """What an anchor says that was measured: seconds per step, or samples per second over all devices."""
 
 
@@ -89,7 +90,7 @@ def _anchor(given: Any) -> dict[str, Any]:
     fields = pairs_of(given) if isinstance(given, str) else given
     if not isinstance(fields, Mapping):
         raise ConfigError(f"The anchor {given!r} is no mapping of fields to values. {_ANCHOR_REMEDY}")
-    anchor = {str(name): value for name, value in fields.items()}
+    anchor = {_ANCHOR_ALIASES.get(str(name), str(name)): value for name, value in fields.items()}
     times = [name for name in ANCHOR_TIMES if name in anchor]
     if len(times) != 1:
         raise ConfigError(
@@ -221,9 +222,9 @@ class RequestFields(BaseModel):
     model: Annotated[
         Any,
         Option(
-            help="A known name (`precision-time models`), a timm or Hugging Face name, your own model "
-            "(net.py, net.py:function, package.module:function), a config.json, an .onnx or "
-            ".pt2 file, or a job file (.yaml, .toml, .json).",
+            help="A known name (`precision-time models`), a timm or Hugging Face name, your own net.py, "
+            "net.py:function or module:function, a config.json, .onnx, .pt2 or job file (.yaml, .toml, "
+            ".json).",
             complete="model",
         ),
     ]
@@ -302,12 +303,14 @@ class RequestFields(BaseModel):
     ] = None
     mean_seq_len: Annotated[
         PositiveNumber | None,
-        Option(help="Mean tokens of a sample, where samples are shorter than --seq-len.", default="--seq-len"),
+        Option(
+            help="Mean tokens of a sample, where samples are shorter than --seq-len.", default="--seq-len"
+        ),
     ] = None
     packing: Annotated[
         bool | None,
         Option(
-            help="Samples share a row of --seq-len tokens; without, they are padded to the longest of a batch.",
+            help="Samples share a row of --seq-len tokens, instead of padding to the longest of a batch.",
             default="no",
         ),
     ] = None

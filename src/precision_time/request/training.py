@@ -24,8 +24,8 @@ def stated_adapter(request: RequestFields) -> tuple[Adapter | None, str]:
     in_name = adapter_in_name(request.model) if isinstance(request.model, str) else ""
     if request.adapter is not None and in_name not in ("", request.adapter):
         raise ConfigError(
-            f"adapter={request.adapter} and the model {request.model} contradict each other. To fix: leave out one "
-            "of them."
+            f"adapter={request.adapter} and the model {request.model} contradict each other. To fix: leave "
+            "out one of them."
         )
     options = {"lora_rank": request.lora_rank, "lora_targets": request.lora_targets}
     given = [name for name, value in options.items() if value is not None]
@@ -33,8 +33,8 @@ def stated_adapter(request: RequestFields) -> tuple[Adapter | None, str]:
     if not kind:
         if given:
             raise ConfigError(
-                f"{given[0]}={options[given[0]]} changes nothing without adapters. The rule: adapter says which are "
-                "trained. To fix: adapter=lora, qlora, dora or qdora."
+                f"{given[0]}={options[given[0]]} changes nothing without adapters. The rule: adapter says "
+                "which are trained. To fix: adapter=lora, qlora, dora or qdora."
             )
         return None, ""
     return adapter_of(kind, int(rank) if rank else None, targets)

@@ -24,8 +24,8 @@ from .families.tables import (
     dataset_table,
     find_entry,
     model_table,
-    normalize,
     model_table_names,
+    normalize,
     preset,
     preset_of,
     task_rule,
@@ -35,8 +35,8 @@ from .families.tables import (
 )
 from .graph import OpGraph
 from .hf_config import entry_of_config, is_config_source
-from .spellings import by_spelling, respelled, squashed
-from .tuning import Adapter, target_roles, with_adapter
+from .spellings import by_spelling, nearest_models, respelled, squashed
+from .tuning import Adapter, adapter_of, target_roles, with_adapter
 from .workload import Workload
 
 if TYPE_CHECKING:
@@ -53,7 +53,8 @@ _FILE_SUFFIXES = (".json", ".onnx", ".pt2", ".py")
 _ADAPTED = re.compile(r"(?P<base>.+)-(?P<kind>q?lora|q?dora)")
 _BY_TASK = frozenset({"decoder", "vision-language"})
 """Builders of models whose task may say that adapters are trained."""
-_ADAPTER_SIZES: Mapping[str, str] = {"lora_rank": "int", "lora_targets": "tuple", "qlora": "bool"}
+ADAPTER_SIZES: Mapping[str, str] = {"lora_rank": "int", "lora_targets": "tuple", "qlora": "bool"}
+"""Sizes that say which adapters are trained, and their types."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,6 +68,8 @@ class ModelInfo:
     """Per sample, at the model's default image size or sequence length."""
     source: str
     """Where the shape comes from."""
+    aliases: tuple[str, ...] = ()
+    """Other names that it answers to; separators and suffixes such as `-instruct` need none."""
 
 
 def load_workload(
@@ -106,7 +109,9 @@ def load_workload(
     """
     if is_config_source(model):
         stated = _stated(dict(sizes or {}), seq_len, image_size)
-        return _from_entry(entry_of_config(model), stated, _Training(task, dataset, optimizer, strict, adapter))
+        return _from_entry(
+            entry_of_config(model), stated, _Training(task, dataset, optimizer, strict, adapter)
+        )
     try:
         key = json.dumps(dict(sizes), sort_keys=True) if sizes else ""
     except (TypeError, ValueError) as error:
@@ -150,11 +155,18 @@ def _load(
 ) -> Workload:
     sizes = _stated(json.loads(sizes_json) if sizes_json else {}, seq_len, image_size)
     entry = _find_entry(model, sizes)
+    if entry is None and training.strict and preset_of(canonical_name(model)):
+        entry = _from_sizes(model, canonical_name(model), sizes)  # a captured model in another shape
     if entry is None:
         entry, kind = _adapted(model, sizes)
         training = training._replace(task=training.task or (f"finetune-{kind}" if kind else ""))
     if entry is not None:
         return _from_entry(entry, sizes, training)
+    kind = adapter_in_name(model)
+    base = canonical_name(model).removesuffix(f"-{kind}") if kind else ""
+    if base and _zoo_name(base):
+        usual = training.adapter or adapter_of(kind, None, None)[0]
+        return _from_zoo(base, sizes, training._replace(adapter=usual))
     return _from_zoo(model, sizes, training)
 
 
@@ -200,7 +212,7 @@ def _adapted(model: str, sizes: Mapping[str, Any]) -> tuple[ModelEntry | None, s
 
 
 def adapter_in_name(model: str) -> str:
-    """The adapters that a model's name says (`llama3-70b-qlora`: qlora); empty where none, or a model has it."""
+    """The adapters that a name says (`llama3-70b-qlora`: qlora); empty where a model has the name."""
     name = canonical_name(model)
     found = _ADAPTED.fullmatch(name)
     return found["kind"] if found and find_entry(name) is None and not _zoo_name(name) else ""
@@ -212,7 +224,7 @@ def _adapter_of(
     """Adapters as the caller states, else as sizes and task say, and in words what was assumed."""
     if training.adapter is not None:
         return training.adapter, ""
-    stated = {name: value for name, value in {**entry.sizes, **sizes}.items() if name in _ADAPTER_SIZES}
+    stated = {name: value for name, value in {**entry.sizes, **sizes}.items() if name in ADAPTER_SIZES}
     suffix = _ADAPTED.fullmatch(entry.name)
     by_task = (training.task, "qlora" if stated.get("qlora") else None)
     rule = task_rule("adapters", *by_task) if entry.builder in _BY_TASK or suffix else {}
@@ -250,7 +262,7 @@ def _is_known(name: str) -> bool:
     """Whether a normalized name needs no other spelling."""
     if find_entry(name) is not None or any(pattern.fullmatch(name) for pattern, _ in _SELF_DESCRIBING):
         return True
-    return name in unsupported_table() or _zoo_name(name) is not None
+    return _zoo_name(name) is not None or name in unsupported_table()
 
 
 @lru_cache(maxsize=4096)
@@ -285,7 +297,7 @@ def _from_entry(entry: ModelEntry, sizes: Mapping[str, Any], training: _Training
         _check_names(entry.name, sizes, _entry_sizes(entry, sizes))
     rules = task_rule(entry.builder, task, dataset)
     adapter, said = _adapter_of(entry, sizes, training)
-    bare = {name: value for name, value in entry.sizes.items() if name not in _ADAPTER_SIZES}
+    bare = {name: value for name, value in entry.sizes.items() if name not in ADAPTER_SIZES}
     chosen, assumptions = choose_sizes(replace(entry, sizes=bare), builder, sizes, rules=rules)
     try:
         config = builder.config_type(**chosen)
@@ -313,6 +325,7 @@ def _from_entry(entry: ModelEntry, sizes: Mapping[str, Any], training: _Training
         throughput_unit=unit,
         dataset=data,
         dataset_samples=samples_of(data, graph.seq_len),
+        adapter=adapter.kind if adapter is not None else "",
         assumptions=tuple(assumptions),
     )
 
@@ -349,15 +362,15 @@ def _zoo_names() -> Mapping[str, str]:
     return {normalize(name): name for name in zoo_index()}
 
 
-def _check_names(model: str, sizes: Mapping[str, Any], known: Mapping[str, str]) -> None:
+def _check_names(model: str, sizes: Mapping[str, Any], known: Mapping[str, str], way_out: str = "") -> None:
     """`check_size_names` of what has no argument of its own."""
-    check_size_names(model, {name: sizes[name] for name in sizes if name not in _LENGTHS}, known)
+    check_size_names(model, {name: sizes[name] for name in sizes if name not in _LENGTHS}, known, way_out)
 
 
 def _entry_sizes(entry: ModelEntry, sizes: Mapping[str, Any]) -> Mapping[str, str]:
     """Sizes that an entry has, with their types."""
     target = {"params": "int"} if "target_params" in entry.facts and "params" in sizes else {}
-    return {**family_builder(entry.builder).size_names, **_ADAPTER_SIZES, **target}
+    return {**family_builder(entry.builder).size_names, **ADAPTER_SIZES, **target}
 
 
 def sizes_that_apply(model: str, sizes: Mapping[str, Any]) -> dict[str, Any]:
@@ -375,17 +388,11 @@ def _from_zoo(model: str, sizes: Mapping[str, Any], training: _Training) -> Work
     variant = variant_of(usual, {**sizes, "task": task, "dataset": dataset or ""})
     name = variant if variant in zoo_index() else _zoo_name(usual)
     if name is None:
-        reason = unsupported_table().get(canonical_name(model), "")
-        raise UnknownNameError(
-            kind="model",
-            name=model,
-            known=model_names(),
-            hint=(f"It cannot be built: {reason} " if reason else "")
-            + "To fix: `precision-time models` lists the known ones; or pass sizes (hidden, layers, "
-            "heads) for a language model, or your own module.",
-        )
+        raise _unknown(model)
     if strict:
-        _check_names(name, sizes, dict.fromkeys(variant_sizes(usual), "word"))
+        known = dict.fromkeys(variant_sizes(usual), "word")
+        way_out = "or say its shape by both hidden and layers" if preset_of(usual) else ""
+        _check_names(name, sizes, known, way_out)
     entry = zoo_index()[name]
     meanings = {"image_size": entry.image_size, "seq_len": entry.seq_len}
     left_out = [
@@ -397,6 +404,7 @@ def _from_zoo(model: str, sizes: Mapping[str, Any], training: _Training) -> Work
     graph = load_zoo_graph(name, image_size=wanted if isinstance(wanted, int) else None)
     if adapter is not None:
         graph = with_adapter(graph, adapter, train_heads=entry.family != "diffusion")
+        name = f"{name}-{adapter.kind}"
     data = dataset or entry.dataset
     return Workload(
         name=name,
@@ -409,7 +417,26 @@ def _from_zoo(model: str, sizes: Mapping[str, Any], training: _Training) -> Work
         throughput_unit=entry.throughput_unit,
         dataset=data,
         dataset_samples=_zoo_samples(entry, data, graph.seq_len),
+        adapter=adapter.kind if adapter is not None else "",
         assumptions=tuple(left_out),
+    )
+
+
+def _unknown(model: str) -> UnknownNameError:
+    """What is known of the same kind, and why a model that was met cannot be built."""
+    usual = canonical_name(model)
+    reason = unsupported_table().get(usual, "")
+    meant = {normalize(name): normalize(alias_table().get(normalize(name), name)) for name in model_names()}
+    spelled = {normalize(name): name for name in reversed(model_names())}
+    kind, nearest = nearest_models(usual, meant)
+    return UnknownNameError(
+        kind="model",
+        name=model,
+        known=(),
+        nearest=tuple(spelled[name] for name in nearest),
+        hint=(f"It cannot be built: {reason} " if reason else "")
+        + f"To fix: `precision-time models{f' --search {kind}' if kind else ''}` lists the known ones; or "
+        "pass sizes (hidden, layers, heads) for a language model, or your own module.",
     )
 
 
@@ -425,6 +452,9 @@ def known_models() -> tuple[ModelInfo, ...]:
     """Every model that resolves by name: parametric ones first, then the captured zoo."""
     from .zoo import zoo_index
 
+    aliases: dict[str, list[str]] = {}
+    for alias, meant in alias_table().items():
+        aliases.setdefault(normalize(meant), []).append(alias)
     infos = []
     for entry in model_table().values():
         work = load_workload(entry.name)
@@ -435,6 +465,7 @@ def known_models() -> tuple[ModelInfo, ...]:
                 params=work.graph.params,
                 forward_flops=work.graph.forward_flops,
                 source=entry.source,
+                aliases=tuple(aliases.get(normalize(entry.name), ())),
             )
         )
     for name, zoo in zoo_index().items():
@@ -447,9 +478,24 @@ def known_models() -> tuple[ModelInfo, ...]:
                 params=zoo.params,
                 forward_flops=zoo.forward_flops,
                 source=zoo.source_library,
+                aliases=tuple(aliases.get(normalize(name), ())),
             )
         )
     return tuple(infos)
+
+
+def search_models(words: str) -> tuple[ModelInfo, ...]:
+    """Known models of whose names one holds `words`, however separated; the nearest ones where none does."""
+    wanted = squashed(normalize(words))
+    found = [
+        info
+        for info in known_models()
+        if any(wanted in squashed(normalize(name)) for name in (info.name, *info.aliases))
+    ]
+    if found:
+        return tuple(found)
+    near = {canonical_name(name) for name in _unknown(words).nearest}
+    return tuple(info for info in known_models() if normalize(info.name) in near)
 
 
 @cache

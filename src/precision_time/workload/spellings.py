@@ -1,4 +1,4 @@
-"""Names as people type them: other spellings of a known model, found by rules instead of one entry each.
+"""Names as people type them: other spellings of a known model, and what is nearest to an unknown one.
 
 A rule of `[[rewrites]]` in `data/aliases.toml` changes a part that says nothing of the shape (`-instruct`, a
 release date); what is left may differ from a known name in its separators only (`resnet-50`, `llama-3.1-8b`).
@@ -8,12 +8,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from difflib import SequenceMatcher
 from functools import cache
 
 from .families.tables import read_toml
 
 _SEPARATOR = re.compile(r"(?<!\d)[-_]|[-_](?!\d)")
 """A separator that is not between two digits: without it a name reads the same."""
+
+_WORD = re.compile(r"[a-z]+|[\d.]*\d[bmk]?(?![a-z])|\d+")
+_SIZE_WORDS = frozenset({"base", "big", "huge", "large", "medium", "mini", "small", "tiny", "giant", "net"})
+_OFFERED = 4
+_ALIKE = 0.8
+"""Of a misspelled name or word: share of its letters that are in place."""
+_LONGEST_NAME = 100
+"""Characters of a name that are compared with known ones."""
 
 
 def squashed(name: str) -> str:
@@ -54,3 +63,64 @@ def respelled(name: str, find: Callable[[str], str | None]) -> str | None:
 @cache
 def _rewrites() -> tuple[tuple[re.Pattern[str], str], ...]:
     return tuple((re.compile(rule["from"]), rule["to"]) for rule in read_toml("aliases.toml")["rewrites"])
+
+
+def nearest_models(name: str, known: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
+    """The kind of a normalized, unknown name, and the known names of that kind that are nearest to it.
+
+    The kind is the first word that known names begin with (`llama5-8b` is a llama), or nearly so. Of a name
+    of no known kind only what is spelled nearly the same is offered.
+
+    Args:
+        name: What was given, normalized.
+        known: Every normalized name, and what it stands for: one name is offered for each.
+    """
+    name = name[:_LONGEST_NAME]
+    by_kind: dict[str, list[str]] = {}
+    for candidate in known:
+        by_kind.setdefault(next(iter(_WORD.findall(candidate)), ""), []).append(candidate)
+    kinds = _kinds(name, by_kind)
+    candidates = [candidate for kind in kinds for candidate in by_kind[kind]]
+    ranked = sorted(candidates, key=lambda candidate: -_likeness(name, candidate))
+    if not candidates:
+        alike = ((SequenceMatcher(None, name, candidate).ratio(), candidate) for candidate in known)
+        ranked = [candidate for ratio, candidate in sorted(alike, reverse=True) if ratio >= _ALIKE]
+    offered: dict[str, str] = {}
+    for candidate in ranked:
+        offered.setdefault(known[candidate], candidate)
+    return next(iter(kinds), ""), tuple(offered.values())[:_OFFERED]
+
+
+def _kinds(name: str, known: Iterable[str]) -> list[str]:
+    """Known first words that the first word of a name is, or nearly is; else those that another word is."""
+    words = _WORD.findall(name)
+    if not words:
+        return []
+    first = words[0]
+    if first in known:
+        return [first, *(kind for kind in known if kind != first and _grown(first, kind))]
+    near = [kind for kind in known if _same_kind(first, kind)]
+    later = (word for word in words[1:] if word.isalpha() and len(word) >= 3 and word not in _SIZE_WORDS)
+    return near or [word for word in later if word in known][:1]
+
+
+def _same_kind(word: str, other: str) -> bool:
+    """Whether a word is another with a letter more or less at its end, or misspelled."""
+    if min(len(word), len(other)) < 3 or word[0] != other[0]:
+        return False
+    misspelled = min(len(word), len(other)) >= 4 and SequenceMatcher(None, word, other).ratio() >= _ALIKE
+    return _grown(word, other) or misspelled
+
+
+def _grown(word: str, other: str) -> bool:
+    """Whether one of two words is the other and one letter more (yolo, yolov)."""
+    short, long = sorted((word, other), key=len)
+    return len(short) >= 3 and long.startswith(short) and len(long) == len(short) + 1
+
+
+def _likeness(name: str, candidate: str) -> float:
+    """Share of the letters in place and of common words, and whether the candidate goes on from `name`."""
+    words, others = set(_WORD.findall(name)), set(_WORD.findall(candidate))
+    common = len(words & others) / max(len(words | others), 1)
+    starts = squashed(candidate).startswith(squashed(name))
+    return SequenceMatcher(None, squashed(name), squashed(candidate)).ratio() + common + starts

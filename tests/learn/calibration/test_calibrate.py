@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 from precision_time import predict_time
 from precision_time.cli.calibrate import calibrate as command
 from precision_time.corpus.measurement import Measurement
+from precision_time.corpus.own import read_own_steps
 from precision_time.corpus.store import write_store
 from precision_time.cost.stacks import get_stack_profile
 from precision_time.errors import ConfigError, CorpusError, UnknownNameError
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.learn.calibration.calibration import Calibration, as_calibration
 from precision_time.learn.calibration.fit import Calibrated, calibrate
-from precision_time.learn.calibration.reading import read_own
 from precision_time.measure.result import TrialResult, write_results
 from precision_time.parallel.layout import Layout
 
@@ -161,7 +161,7 @@ def test_files_without_points_say_so(tmp_path: Path) -> None:
         raise CliRunner().invoke(APP, [str(path)]).exception or AssertionError
     path.write_text("a,b\n1,2\n", encoding="utf-8")
     with pytest.raises(CorpusError, match="To fix"):
-        read_own(path)
+        read_own_steps(path)
 
 
 def test_the_command_shows_errors_before_and_after(tmp_path: Path) -> None:

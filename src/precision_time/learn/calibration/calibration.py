@@ -121,6 +121,14 @@ class Calibration:
             f"Conditioned on {count} measured step{'s' * (count > 1)} of your own: step time x "
             f"{factor:.3g}, interval x {width:.2g} (as logarithm)."
         ]
+        before_percent, after_percent = (
+            self.card.get(f"{when}_mape_percent") for when in ("before", "after")
+        )
+        if before_percent is not None and after_percent is not None and after_percent >= before_percent:
+            lines.append(
+                f"They help little: held out in turn, they are predicted to {after_percent:.3g} % with the "
+                f"others and to {before_percent:.3g} % without."
+            )
         if device not in self.devices:
             lines.append(
                 f"None of them is on {device}: only what devices have in common is taken over from them."

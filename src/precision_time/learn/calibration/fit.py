@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,9 @@ from numpy.typing import NDArray
 
 from ...corpus.jobs import job_of
 from ...corpus.measurement import Measurement
-from ...errors import ConfigError
+from ...corpus.own import read_own_steps
+from ...cost.job import Job
+from ...errors import ConfigError, CorpusError
 from ..artifact import TrainedPredictor
 from ..metrics import ErrorSummary, summarize
 from ..serving import predict_step_times
@@ -79,7 +82,51 @@ def calibrate(
     Raises:
         ConfigError: If no measurement can be priced.
     """
-    points = own_points(measurements, predictor)
+    return _calibrated(own_points(measurements, predictor), predictor, origin)
+
+
+def calibrate_file(
+    path: str | Path, predictor: TrainedPredictor, *, device: str | None = None, origin: str = ""
+) -> Calibrated:
+    """The predictor conditioned on the measured steps of a file.
+
+    Args:
+        path: As for `read_own_steps`.
+        predictor: The shipped predictor.
+        device: What the steps ran on, where the file spells it otherwise.
+        origin: Where they came from, if not from that file.
+
+    Raises:
+        CorpusError: If the file is none of measured steps, or holds none.
+        ConfigError: If no step of it can be priced.
+    """
+    steps = read_own_steps(path, device=device)
+    rejected = Counter(step.reason for step in steps if step.job is None)
+    priced = [(step.job, step.measured_s, step.key) for step in steps if step.job and step.measured_s]
+    name = origin or Path(path).name
+    if not any(step.measured_s for step in steps):
+        reasons = "; ".join(f"{reason} ({count})" for reason, count in rejected.most_common(3))
+        raise CorpusError(
+            f"{name} holds no measured step{reasons and ': ' + reasons}. To fix: measure some, or name "
+            "another file; its columns are model, device, gpus, batch_size, precision ..., and step_time_s."
+        )
+    if not priced:
+        reasons = "; ".join(f"{reason} ({count})" for reason, count in rejected.most_common(3))
+        remedies = dict.fromkeys(step.remedy for step in steps if step.remedy)
+        raise ConfigError(
+            f"None of {len(steps)} measured rows can be priced: {reasons}. To fix: "
+            + (
+                " ".join(remedies)
+                or "state model, device and batch in words that `precision-time models` and `devices` know."
+            )
+        )
+    jobs, measured_s, keys = zip(*priced, strict=True)
+    points = _points(jobs, np.array(measured_s), keys, rejected, predictor)
+    return _calibrated(points, predictor, name)
+
+
+def _calibrated(points: OwnPoints, predictor: TrainedPredictor, origin: str) -> Calibrated:
+    """What points move, and what that is worth on those that are held out."""
     held_out_s, left_out = _cross_validate(points, predictor.process)
     before = summarize(points.measured_s, points.predicted_s)
     after = None if held_out_s is None else summarize(points.measured_s, held_out_s)
@@ -91,6 +138,7 @@ def calibrate(
         "held_out": left_out,
         "before_mape_percent": None if before is None else before.mape_percent,
         "after_mape_percent": None if after is None else after.mape_percent,
+        "rejected": dict(points.rejected),
     }
     calibration = Calibration(
         places=points.places,
@@ -111,19 +159,31 @@ def own_points(measurements: Sequence[Measurement], predictor: TrainedPredictor)
             f"None of {len(measurements)} measured rows can be priced: {reasons or 'there are none'}. "
             "To fix: state model, device and batch in words that `precision-time models` and `devices` know."
         )
+    jobs = [job_of(row) for row in table.measurements]
+    keys = [row.configuration_key for row in table.measurements]
+    return _points(jobs, table.measured_s, keys, table.rejected, predictor)
+
+
+def _points(
+    jobs: Sequence[Job],
+    measured_s: Floats,
+    keys: Sequence[str],
+    rejected: Mapping[str, int],
+    predictor: TrainedPredictor,
+) -> OwnPoints:
+    """One entry per configuration of priced rows."""
     rows: dict[str, list[int]] = defaultdict(list)
-    for index, row in enumerate(table.measurements):
-        rows[row.configuration_key or str(index)].append(index)
-    first = np.array([group[0] for group in rows.values()])
-    jobs = [job_of(table.measurements[index]) for index in first]
-    times = predict_step_times(jobs, predictor, coverage=WIDTH_COVERAGE)
+    for index, key in enumerate(keys):
+        rows[key or str(index)].append(index)
+    chosen = [jobs[group[0]] for group in rows.values()]
+    times = predict_step_times(chosen, predictor, coverage=WIDTH_COVERAGE)
     return OwnPoints(
         places=places_of_times(times),
-        devices=frozenset(job.cluster.device.name for job in jobs),
-        measured_s=np.array([np.median(table.measured_s[group]) for group in rows.values()]),
+        devices=frozenset(job.cluster.device.name for job in chosen),
+        measured_s=np.array([np.median(measured_s[group]) for group in rows.values()]),
         predicted_s=times.step_time_s,
-        rows=len(table),
-        rejected=dict(table.rejected),
+        rows=len(jobs),
+        rejected=dict(rejected),
     )
 
 

@@ -12,7 +12,6 @@ from torch import nn
 
 from ...errors import CaptureError, ConfigError
 from ...workload.capture.huggingface import import_transformers
-from ...workload.capture.own import load_function
 from ...workload.capture.sources import split_inputs
 from ...workload.capture.timm_models import import_timm
 from ..trial import ModelSpec
@@ -306,17 +305,11 @@ def _torch(spec: ModelSpec, batch_size: int, kind: str) -> BuiltModel:
 
 
 def _user_defined(spec: ModelSpec, batch_size: int, kind: str) -> BuiltModel:
-    """What package.module:function returns: a module and one batch of inputs."""
-    del batch_size
-    function = load_function(spec.name)
-    try:
-        made = function()
-    except TypeError as error:
-        raise CaptureError(
-            f"{spec.name!r} cannot be called without arguments: {error}. The rule: a function without "
-            "arguments that returns (module, inputs). To fix: give its arguments defaults."
-        ) from error
-    return built_from(made, spec.name, kind)
+    """A module of the user's own, and one batch for it."""
+    from ..own import built_own
+
+    module, batch, size = built_own(spec, batch_size, kind)
+    return BuiltModel(module=module, batch=batch, batch_size=size)
 
 
 def built_from(made: Any, name: str, kind: str = "cpu") -> BuiltModel:

@@ -176,11 +176,13 @@ class DescribedCluster(_Described):
     devices_per_node: Annotated[Count, Field(le=65536)] = 1
     intra_node: str | None = None
     inter_node: str | None = None
+    network: str | None = None
     custom: str | None = None
 
     def fields(self) -> dict[str, Any]:
         """The same as fields of a request."""
-        links = {"intra_node": self.intra_node, "inter_node": self.inter_node, "custom": self.custom}
+        names = ("intra_node", "inter_node", "network", "custom")
+        links = {name: getattr(self, name) for name in names}
         return {
             "device": self.device,
             "gpus": self.num_nodes * self.devices_per_node,

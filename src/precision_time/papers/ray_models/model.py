@@ -29,6 +29,8 @@ from .tuning import require_sklearn
 Floats = NDArray[np.float64]
 
 FORMAT = "precision-time performance model"
+COVERAGE = 0.9
+"""Of the intervals of predicted times."""
 SCHEMA_VERSION = 2
 _CARD, _ESTIMATORS = "model.json", "estimators.skops"
 _MOST_BYTES = 512 * 2**20
@@ -101,6 +103,11 @@ class PerformanceModel(BaseModel):
                 1.0 / len(self.estimators)
             )
         return times
+
+    def interval(self, times: Floats) -> tuple[Floats, Floats] | None:
+        """Between which times COVERAGE of the points lie, as of those that were held out; None of too few."""
+        factors = self.card.get("held_out_factors")
+        return None if factors is None else (times * factors[0], times * factors[1])
 
     def remarks(self, rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
         """Which values of rows are outside of what was measured, in words."""

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ...errors import ConfigError
 from .features import Feature, feature_name, feature_table, overlap_features, without_duplicates
 from .grey import GreyBox
-from .model import PerformanceModel
+from .model import COVERAGE, PerformanceModel
 from .points import Points
 from .splits import LEAST_INNER_TRAIN, Split, SplitRule, inner_rule, largest_held_out, splits_of
 from .techniques import FeaturePool, Technique
@@ -27,6 +27,8 @@ from .tuning import FeatureSelection, Search, TunedTechnique, mape_percent, tune
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
+_LEAST_FOR_INTERVAL = 10
+"""Points that must have been held out for the edges of an interval."""
 Progress = Callable[[str], None]
 
 
@@ -159,6 +161,7 @@ def run_study(
         "validation": plan.validation.method,
         "validation_mape_percent": _mean_error(points, test, "blend_s"),
         "scores": [score.to_dict() for score in scores],
+        "held_out_factors": _factors(points, test),
     }
     return Study(
         plan=plan,
@@ -363,6 +366,15 @@ def _scores(workbench: _Workbench, rounds: Sequence[_ValidationRound]) -> tuple[
 
 def _mean_error(points: Points, test: Sequence[SplitPredictions], name: str) -> float:
     return float(np.mean([mape_percent(points.measured[item.rows], getattr(item, name)) for item in test]))
+
+
+def _factors(points: Points, test: Sequence[SplitPredictions]) -> list[float] | None:
+    """Measured over predicted time of held-out points: within these lie COVERAGE of them; None of too few."""
+    ratios = np.concatenate([points.measured[item.rows] / item.blend_s for item in test])
+    if len(ratios) < _LEAST_FOR_INTERVAL:
+        return None
+    edges = np.quantile(ratios, [0.5 - COVERAGE / 2.0, 0.5 + COVERAGE / 2.0])
+    return [float(edge) for edge in edges]
 
 
 def _card(item: TunedTechnique, pool: FeaturePool) -> dict[str, Any]:

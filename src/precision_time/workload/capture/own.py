@@ -152,10 +152,20 @@ def _models_of(module: ModuleType) -> dict[str, Any]:
     own = {name: item for name, item in vars(module).items() if not name.startswith("_")}
     found = {name: own[name] for name in _BUILDERS if inspect.isfunction(own.get(name))}
     for name, item in own.items():
+        if inspect.isfunction(item) and item.__module__ == module.__name__ and _says_module(item):
+            found.setdefault(name, item)
         is_class = inspect.isclass(item) and issubclass(item, torch.nn.Module)
         if (is_class and item.__module__ == module.__name__) or isinstance(item, torch.nn.Module):
             found.setdefault(name, item)
     return found
+
+
+def _says_module(function: Any) -> bool:
+    """Whether a function is annotated to return a module."""
+    said = inspect.signature(function).return_annotation
+    if isinstance(said, str):
+        return said.rpartition(".")[2] == "Module"
+    return inspect.isclass(said) and issubclass(said, torch.nn.Module)
 
 
 def _only_candidate(module: ModuleType, file: str, arguments: Mapping[str, Any]) -> str:

@@ -116,18 +116,23 @@ class OwnStep:
         Raises:
             ConfigError: If a name is of neither.
         """
-        names = list(inspect.signature(self.method).parameters)
+        parameters = inspect.signature(self.method).parameters
+        names = list(parameters)
         taken = [item for item in tensors if not item.name or item.name in names]
         rest = [item for item in tensors if item not in taken]
-        if rest and self.loss is None:
+        needed = [name for name, item in parameters.items() if item.default is item.empty]
+        if rest and (self.loss is None or len(taken) < len(needed)):
             raise ConfigError(
                 f"forward of {self.name} has no argument {rest[0].name!r}: it takes {', '.join(names)}. "
                 "To fix: use one of these, or give the loss function that takes it (loss)."
             )
-        self.for_loss = len(rest)
         placed = [item for item in taken if not item.name]
         named = sorted((item for item in taken if item.name), key=lambda item: names.index(item.name))
-        return Guess(inputs=(*placed, *named, *rest), assumed=False)
+        guess = Guess(inputs=(*placed, *named, *rest), assumed=False)
+        if not rest:
+            return _with_target(self, guess)
+        self.for_loss = len(rest)
+        return guess
 
     def captured(self, guess: Guess, *, told: int | None = None, side: int | None = None) -> OpGraph:
         """The graph of a step on some inputs.

@@ -1,4 +1,4 @@
-"""Encoder-only transformers: BERT, RoBERTa, DistilBERT, ALBERT, ELECTRA, DeBERTa, ModernBERT, ESM, and their heads."""
+"""Encoder-only transformers: BERT, RoBERTa, ALBERT, ELECTRA, DeBERTa, ModernBERT, ESM, and their heads."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from ...errors import ConfigError
 from ..builder import GraphBuilder, Tensor
 from ..graph import OpClass
 
+
 def rotary(b: GraphBuilder, x: Tensor, width: float) -> Tensor:
     """Rotary positions on `width` of the columns of `x`: rotate half, two products, a sum."""
     part = b.reshape(x, x.rows, width)

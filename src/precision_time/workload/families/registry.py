@@ -57,6 +57,7 @@ _FAMILIES: Mapping[str, tuple[str, str, str, Mapping[str, str]]] = {
     "transformer-xl": ("transformer_xl", "TransformerXLConfig", "transformer-decoder", _ONE_SIDED),
     "wav2vec2": ("speech", "Wav2Vec2Config", "speech", {"audio_seconds": "seconds"}),
     "patch-classifier": ("vision", "PatchClassifierConfig", "vit", {}),
+    "vit": ("vision", "VitConfig", "vit", {"patch_size": "patch", "num_classes": "classes"}),
     "image-text": ("vision", "ImageTextConfig", "other", {}),
     "vision-language": ("vision_language", "VisionLanguageConfig", "transformer-decoder", {}),
     "diffusion-transformer": ("diffusion_transformer", "DiffusionTransformerConfig", "diffusion", {}),

@@ -63,13 +63,16 @@ def choose_sizes(
     return chosen, assumptions
 
 
-def check_size_names(model: str, sizes: Mapping[str, Any], known: Mapping[str, str]) -> None:
+def check_size_names(
+    model: str, sizes: Mapping[str, Any], known: Mapping[str, str], way_out: str = ""
+) -> None:
     """Refuse sizes that would change nothing: a name that the model has no size of, or not a number.
 
     Args:
         model: Name of the model, for the message.
         sizes: What the caller states, without `seq_len` and `image_size`.
         known: Every name that sets a size, and the type of the field it sets.
+        way_out: What else can be done, "or ...".
 
     Raises:
         ConfigError: If a name is not known, or its value is of a type that the field does not hold.
@@ -81,7 +84,8 @@ def check_size_names(model: str, sizes: Mapping[str, Any], known: Mapping[str, s
             rule = f"its sizes are {names}" if names else "it has none that can be set"
             raise ConfigError(
                 f"{shown(model)} has no size {shown(name)}. The rule: {rule}. To fix: leave {shown(name)} out"
-                + (", or use one of these." if names else ".")
+                + (", or use one of these" if names else "")
+                + (f", {way_out}." if way_out else ".")
             )
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         holds = {

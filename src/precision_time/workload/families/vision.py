@@ -9,6 +9,9 @@ from ..graph import OpGraph
 from .encoder import EncoderConfig, encoder_trunk
 from .layers import LayerSizes, divides, encoder_layer
 
+HEAD = 64
+"""Width of a head where their number is not given (Dosovitskiy et al. 2021, table 1)."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tower:
@@ -22,6 +25,7 @@ class Tower:
     heads: int
     ffn: int
     class_tokens: int = 1
+    fused_qkv: bool = False
 
 
 def vision_tower(b: GraphBuilder, tower: Tower) -> Tensor:
@@ -32,7 +36,7 @@ def vision_tower(b: GraphBuilder, tower: Tower) -> Tensor:
     if tower.class_tokens:
         x = b.move("cat", x, rows=tokens, width=tower.hidden)
     x = b.elementwise("add", x, weight=(tokens + tower.class_tokens) * tower.hidden, tensors=2)
-    sizes = LayerSizes(hidden=tower.hidden, heads=tower.heads, ffn=tower.ffn)
+    sizes = LayerSizes(hidden=tower.hidden, heads=tower.heads, ffn=tower.ffn, fused_qkv=tower.fused_qkv)
     with b.block(tower.layers):
         x = encoder_layer(b, b.carry(x), sizes)
     return b.norm(x)
@@ -57,6 +61,44 @@ def build_patch_classifier(name: str, config: PatchClassifierConfig) -> OpGraph:
     b.cross_entropy(b.linear(b.norm(b.reshape(x, 1, config.hidden)), config.classes))
     elems = config.input_elems or config.patches * config.patch_elems
     return b.build(input_bytes=4.0 * elems, seq_len=config.patches + config.class_tokens)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VitConfig:
+    """A vision transformer over the square patches of an image (Dosovitskiy et al. 2021). Sides in pixels."""
+
+    layers: int
+    hidden: int
+    heads: int = 0
+    """0: heads of 64."""
+    ffn: int = 0
+    """0: 4 x hidden."""
+    image_size: int
+    patch: int
+    channels: int = 3
+    classes: int
+
+    def __post_init__(self) -> None:
+        divides("patch", self.patch, "image_size", self.image_size)
+        divides("heads", self.heads or max(1, self.hidden // HEAD), "hidden", self.hidden)
+
+
+def build_vit(name: str, config: VitConfig) -> OpGraph:
+    """The graph of one forward pass with cross entropy over the classes, read off the class token."""
+    b = GraphBuilder(name)
+    tower = Tower(
+        patches=(config.image_size // config.patch) ** 2,
+        patch_elems=config.channels * config.patch**2,
+        layers=config.layers,
+        hidden=config.hidden,
+        heads=config.heads or max(1, config.hidden // HEAD),
+        ffn=config.ffn or 4 * config.hidden,
+        fused_qkv=True,
+    )
+    x = vision_tower(b, tower)
+    b.cross_entropy(b.linear(b.reshape(x, 1, config.hidden), config.classes))
+    pixels = 4.0 * config.channels * config.image_size**2
+    return b.build(input_bytes=pixels, image_size=config.image_size)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

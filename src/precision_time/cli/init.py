@@ -1,0 +1,79 @@
+"""`precision-time init` and `schema`: files to start from, and what an editor checks them by."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from ..errors import OutputError
+from ..io import write_atomically
+from .options import JsonOption
+from .output import message, write_json
+
+EXAMPLES = """\b
+Examples:
+  precision-time init cluster.yaml
+  precision-time init job.yaml
+"""
+SCHEMA_EXAMPLES = """\b
+Examples:
+  precision-time schema cluster > cluster.schema.json
+  precision-time schema job > job.schema.json
+"""
+_KINDS = ("cluster", "job")
+_ENDINGS = (".yaml", ".yml")
+
+
+def init(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="cluster.yaml or job.yaml, in any folder.")],
+    *,
+    kind: Annotated[
+        Literal["cluster", "job"] | None,
+        typer.Option("--kind", help="What is written, if the name does not say."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file.")] = False,
+    json_output: JsonOption = False,
+) -> None:
+    """Write a commented file to start from: a cluster of your own, or a job."""
+    found: str | None = kind or next((word for word in _KINDS if word in path.stem.lower()), None)
+    if found is None or path.suffix.lower() not in _ENDINGS:
+        raise OutputError(
+            f"{path} does not say what to write: a cluster or a job, as YAML. To fix: name it cluster.yaml "
+            "or job.yaml, or give --kind cluster or --kind job and an ending .yaml."
+        )
+    if path.exists() and not force:
+        raise OutputError(f"{path} exists. To fix: give another name, or --force to replace it.")
+    write_atomically(path, template(found))
+    use = f"predict MODEL --custom {path}" if found == "cluster" else f"predict {path}"
+    if json_output:
+        write_json({"path": str(path), "kind": found})
+    message(f"Wrote {path}. Use: precision-time {use}")
+
+
+def template(kind: str) -> str:
+    """The file that `init` writes."""
+    return files(__package__).joinpath(f"data/{kind}.yaml").read_text(encoding="utf-8")
+
+
+def schema(
+    kind: Annotated[Literal["cluster", "job"], typer.Argument(help="Which file.")],
+    *,
+    json_output: JsonOption = True,
+) -> None:
+    """Write the JSON schema of a file of clusters or jobs."""
+    del json_output  # There is nothing else to write.
+    write_json(schema_of(kind))
+
+
+def schema_of(kind: str) -> dict[str, Any]:
+    """JSON schema of a kind of file."""
+    if kind == "cluster":
+        from ..hardware.custom_schema import CustomFile
+
+        return CustomFile.model_json_schema()
+    from ..request.json_schema import job_file_schema
+
+    return job_file_schema()

@@ -1,0 +1,270 @@
+"""Steps that a user measured, as jobs: tables of requests, rows of the corpus, stores of measurements.
+
+A table whose columns are fields of a request (and `step_time_s` or `samples_per_s`) is read as those
+requests: what it leaves open is filled in as for `predict`. Any other table is read by the importer of the
+corpus. Beside a file may lie what its names mean: `NAME.hardware.toml` describes its devices,
+`NAME.models.json` holds the operator graphs of models that no catalog has, `NAME.steps.csv` the steps of a
+campaign's store.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ..cost.job import Job
+from ..errors import ConfigError, CorpusError, PrecisionTimeError
+from ..hardware.catalog import get_device
+from ..hardware.custom import BESIDE, hardware_beside
+from ..io import write_atomically
+from ..request.request import Request
+from ..request.schema import ALIASES, ANCHOR_TIMES, LayoutOptions, RequestFields
+from ..workload.graph import OpGraph, graph_from_json, graph_to_json
+from ..workload.resolve import check_named_in_data
+from .importer import measurement_of
+from .jobs import UnsupportedRow, job_of, unsupported
+from .measurement import Measurement, Rejected
+from .schema import Row, check_required, in_corpus_columns, read_raw_rows
+from .store import MeasurementStore
+
+MODELS, STEPS = ".models.json", ".steps.csv"
+_SQLITE = b"SQLite format 3\x00"
+_APPLICATION, _MEASUREMENTS = slice(68, 72), b"PTME"
+"""Where SQLite keeps the application of a file (fileformat2, 1.3), and that of a measurement store."""
+_FIELDS = {*RequestFields.model_fields, *LayoutOptions.model_fields, *ALIASES} - {
+    "layout", "cluster", "anchors", "calibration", "custom", "example_inputs", "coverage", "trust",
+}  # fmt: skip
+_BESIDES = frozenset({"source", "source_ref", "run_id", "notes", "quality", "sync_time_s", "dataset"})
+"""Columns that a table of requests may have, and that are not part of one."""
+_OF_A_CAMPAIGN = frozenset({"num_workers", "batch_per_worker"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Beside:
+    """What the names in a file of measurements mean, where the catalogs lack them."""
+
+    hardware: Path | None = None
+    graphs: Mapping[str, OpGraph] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, path: Path) -> Beside:
+        """What lies beside a file.
+
+        Raises:
+            CorpusError: If the graphs cannot be read.
+        """
+        return cls(hardware=hardware_beside(path), graphs=read_graphs(path))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OwnStep:
+    """One row, its job and measured step time, or why it has none."""
+
+    row: Row
+    job: Job | None = None
+    measured_s: float | None = None
+    reason: str = ""
+    remedy: str = ""
+    """What to do about it, where that is known."""
+    key: str = ""
+    """Equal for repeats of one configuration."""
+
+
+def read_own_steps(path: str | Path, *, device: str | None = None) -> list[OwnStep]:
+    """Every row of a file of measured steps, in order.
+
+    Args:
+        path: A CSV, a measurement store, or the store of a campaign.
+        device: What the rows ran on, where the file spells it otherwise.
+
+    Raises:
+        CorpusError: If the file is none of these, or a cell breaks its rule; names line and column.
+        UnknownNameError: If the device is unknown.
+    """
+    file = Path(path)
+    name = None if device is None else get_device(device).name
+    if is_database(file, of_measurements=True):
+        beside = Beside.of(file)
+        with MeasurementStore(file, read_only=True) as store:
+            found = store.measurements()
+        rows = [_row_of(item, file, number) for number, item in enumerate(found)]
+        return [_of_measurement(row, item, name, beside) for row, item in zip(rows, found, strict=True)]
+    if is_database(file):
+        steps = file.with_suffix(STEPS)
+        if not steps.is_file():
+            raise CorpusError(
+                f"{file} is the store of a campaign, and {steps.name} with its steps is not beside it. "
+                f"To fix: precision-time campaign export {file} --corpus --csv {steps}."
+            )
+        file = steps
+    beside = Beside.of(file)
+    rows = list(read_raw_rows(file))
+    header = list(rows[0].cells) if rows else []
+    if set(header) >= _OF_A_CAMPAIGN:
+        raise CorpusError(
+            f"{file} is the table of a campaign's trials. To fix: precision-time campaign export STORE "
+            "--corpus --csv FILE, and name that file; or name the store."
+        )
+    if _is_of_requests(header):
+        return [_of_request(row, name, beside) for row in rows]
+    canonical = [in_corpus_columns(row) for row in rows]
+    if canonical:
+        check_required(str(file), header, [*canonical[0].cells])
+    pairs = zip(rows, canonical, strict=True)
+    return [_of_measurement(raw, measurement_of(row), name, beside) for raw, row in pairs]
+
+
+def is_measured_file(path: Path) -> bool:
+    """Whether a file holds measured steps, as opposed to a calibration, which is JSON."""
+    return path.suffix.lower() == ".csv" or (path.is_file() and is_database(path))
+
+
+def is_database(path: Path, *, of_measurements: bool = False) -> bool:
+    """Whether a file is an SQLite database, or one of measurements.
+
+    Raises:
+        CorpusError: If it cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            head = file.read(_APPLICATION.stop)
+            kind = head[_APPLICATION] == _MEASUREMENTS or not of_measurements
+            return head.startswith(_SQLITE) and kind
+    except OSError as error:
+        raise CorpusError(f"{path} cannot be read: {error}. To fix: check the path.") from error
+
+
+def header_of(path: Path) -> list[str]:
+    """The first line of a CSV.
+
+    Raises:
+        CorpusError: If it is none.
+    """
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            return next(csv.reader(file), [])
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise CorpusError(f"{path} is not a CSV file: {error}. To fix: name a CSV or a store.") from error
+
+
+def read_graphs(path: Path) -> dict[str, OpGraph]:
+    """The operator graphs that lie beside a file of measurements, by model.
+
+    Raises:
+        CorpusError: If they cannot be read.
+    """
+    file = path.with_suffix(MODELS)
+    if not file.is_file():
+        return {}
+    try:
+        stated = json.loads(file.read_text(encoding="utf-8"))
+        return {str(name): graph_from_json(graph) for name, graph in stated.items()}
+    except (OSError, ValueError, AttributeError, PrecisionTimeError) as error:
+        raise CorpusError(f"{file} cannot be read: {error}. To fix: measure again, or remove it.") from error
+
+
+def write_graphs(path: Path, graphs: Mapping[str, OpGraph]) -> None:
+    """Add operator graphs to those beside a file of measurements."""
+    if graphs:
+        together = {**read_graphs(path), **graphs}
+        content = {name: graph_to_json(graph) for name, graph in together.items()}
+        write_atomically(path.with_suffix(MODELS), json.dumps(content, separators=(",", ":")) + "\n")
+
+
+def _is_of_requests(header: list[str]) -> bool:
+    """Whether all columns of a table are fields of a request, one of them the time of a step."""
+    names = {name for name in header if name}
+    return (
+        "model" in names
+        and any(name in names for name in ANCHOR_TIMES)
+        and names <= (_FIELDS | _BESIDES | {*ANCHOR_TIMES})
+    )
+
+
+def _of_request(row: Row, device: str | None, beside: Beside) -> OwnStep:
+    """A row whose columns are the fields of a request."""
+    stated = {
+        name: json.loads(text) if text.startswith(("{", "[")) else text
+        for name, text in row.cells.items()
+        if text and name in _FIELDS
+    }
+    measured_s = row.positive_or_none(ANCHOR_TIMES[0])
+    rate = row.positive_or_none(ANCHOR_TIMES[1])
+    if row.text("quality").startswith("unusable"):
+        return OwnStep(row=row, reason=row.text("quality"))
+    if device is not None:
+        stated["device"] = device
+    if "model" not in stated:
+        return OwnStep(row=row, measured_s=measured_s, reason="model not stated")
+    model = str(stated["model"])
+    try:
+        if model not in beside.graphs and (":" in model or model.endswith(".py")):
+            return _unpriced(row, measured_s, UnsupportedRow("model not known"), "", model)
+        if model not in beside.graphs:
+            check_named_in_data(model)
+        request = Request.of({**stated, "model": beside.graphs.get(model, model), "custom": beside.hardware})
+    except ConfigError as error:
+        raise CorpusError(f"{row.path}, line {row.number}: {error}") from None
+    if measured_s is None and rate is None:
+        return OwnStep(row=row, reason="no step time")
+    try:
+        job = request.resolve(named_only=True)
+    except PrecisionTimeError as error:
+        return _unpriced(row, measured_s, unsupported(request, error), str(stated.get("device")), model)
+    if measured_s is None:
+        samples = job.layout.global_batch_size / job.workload.rows_per_sample
+        measured_s = float(samples / rate) if rate else None
+    key = json.dumps({name: str(value) for name, value in sorted(stated.items())})
+    return OwnStep(row=row, job=job, measured_s=measured_s, key=key)
+
+
+def _of_measurement(row: Row, found: Measurement | Rejected, device: str | None, beside: Beside) -> OwnStep:
+    """A row of the corpus."""
+    if isinstance(found, Rejected):
+        return OwnStep(row=row, reason=found.reason)
+    measured_s = found.measured_step_time_s
+    if not found.usable:
+        return OwnStep(row=row, measured_s=measured_s, reason=found.quality_reason or "no step time")
+    if device is not None:
+        found = replace(found, device=device)
+    try:
+        job = job_of(found, hardware=beside.hardware, graph=beside.graphs.get(found.model))
+    except PrecisionTimeError as error:
+        return _unpriced(row, measured_s, error, found.device, found.model)
+    return OwnStep(row=row, job=job, measured_s=measured_s, key=found.configuration_key)
+
+
+def _unpriced(
+    row: Row, measured_s: float | None, error: PrecisionTimeError, device: str, model: str
+) -> OwnStep:
+    """A row without a job, and the way out where a name of it is unknown."""
+    reason, remedy = error.reason if isinstance(error, UnsupportedRow) else str(error), ""
+    if reason == "device not known":
+        remedy = (
+            f"{device} is in no catalog: name one that is (--device), or keep beside the file the "
+            f"NAME{BESIDE} that precision-time measure writes."
+        )
+    elif reason == "model not known" and (":" in model or model.endswith(".py")):
+        remedy = (
+            f"{model} is in no catalog: keep beside the file the NAME{MODELS} that precision-time measure "
+            "writes."
+        )
+    return OwnStep(row=row, measured_s=measured_s, reason=reason, remedy=remedy)
+
+
+def _row_of(found: Measurement, path: Path, number: int) -> Row:
+    """The cells of a stored measurement that a table shows."""
+    cells: Iterator[tuple[str, Any]] = iter(
+        {
+            "model": found.model,
+            "device": found.device,
+            "gpus": found.num_devices,
+            "precision": found.precision,
+            "source": found.source,
+        }.items()
+    )
+    return Row(number=number, path=str(path), cells={name: str(value) for name, value in cells})

@@ -1,0 +1,124 @@
+"""The measured steps of a campaign as a table that predict, calibrate and evaluate read.
+
+Beside the table lie the operators of models that no catalog has and a description of the device.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from ..corpus.own import STEPS, header_of, is_database, write_graphs
+from ..errors import CaptureError, PrecisionTimeError
+from ..hardware.custom import copy_hardware
+from ..io import write_atomically
+from ..workload.graph import OpGraph
+from .describe import describe
+from .device import find_device, import_torch
+from .result import TrialResult
+from .rows import corpus_csv, device_name, own_name, why_left_out
+from .steps.catalog import built_in_models
+from .store import read_store
+
+_OF_A_CAMPAIGN = {"num_workers", "batch_per_worker"}
+_SAMPLES = 2
+"""Of the batch that a user's function is asked for."""
+
+
+def write_steps(store: Path, to: Path, *, source: str = "own") -> tuple[int, Counter[str]]:
+    """Write the steps of a campaign's store, and what their names mean beside them.
+
+    Returns:
+        How many rows there are, and why results are none.
+    """
+    results = read_store(store)
+    graphs = graphs_of(results)
+    text, count = corpus_csv(results, source=source, known=graphs)
+    write_atomically(to, text)
+    write_graphs(to, graphs)
+    if to != store:
+        copy_hardware(store, to)
+    return count, Counter(reason for result in results if (reason := why_left_out(result, graphs)))
+
+
+def describe_workers(store: Path) -> None:
+    """Describe what one CPU worker of a campaign has, where it ran on this machine."""
+    results = [result for result in read_store(store) if not result.gpus_per_worker]
+    named = {device_name(result): result for result in results if result.step_time_s is not None}
+    if not named:
+        return
+    torch, here = import_torch(), find_device(kind="cpu")
+    threads = torch.get_num_threads()
+    try:
+        for name, result in named.items():
+            if result.device == here.name:
+                torch.set_num_threads(max(1, int(result.cpus_per_worker)))
+                describe(replace(here, name=name), store)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def graphs_of(results: Sequence[TrialResult]) -> dict[str, OpGraph]:
+    """Operators of the models that no catalog has, as far as torch is here and they can be captured."""
+    graphs: dict[str, OpGraph] = {}
+    for result in results:
+        name = own_name(result)
+        if result.step_time_s is None or name in graphs or not why_left_out(result):
+            continue
+        try:
+            graphs[name] = replace(_captured(result), name=name)
+        except (PrecisionTimeError, ImportError):
+            continue
+    return graphs
+
+
+def _captured(result: TrialResult) -> OpGraph:
+    """The operators of the model of a trial.
+
+    Raises:
+        CaptureError: If it is a training loop, or cannot be captured.
+    """
+    from ..workload.capture.own import load_function
+    from ..workload.capture.sources import capture_model
+
+    built_in = built_in_models().get(result.model)
+    if built_in is not None:
+        from .steps.models import INPUTS, MODULES
+
+        sizes = {**built_in.sizes, **result.sizes}
+        return capture_model(
+            MODULES[result.model](sizes), example_inputs=INPUTS[built_in.inputs](_SAMPLES, sizes)
+        )
+    if ":" not in result.model:
+        return capture_model(result.model)
+    function = load_function(result.model)
+    if inspect.isgeneratorfunction(function):
+        raise CaptureError(f"{result.model} is a training loop.")
+    made: Any = function(
+        {"batch_size": result.batch_per_worker, "num_samples": result.num_samples, **result.sizes}
+    )
+    if not (isinstance(made, tuple) and len(made) > 1):
+        raise CaptureError(f"{result.model} is a training loop.")
+    return capture_model(made[0], example_inputs=made[1] if len(made) == 2 else made[1:])  # noqa: PLR2004
+
+
+@contextmanager
+def steps_file(data: Path) -> Iterator[Path]:
+    """A file of measured steps as it is; of a campaign's store or table of trials one that is made now."""
+    if is_database(data):
+        of_campaign = not is_database(data, of_measurements=True) and not data.with_suffix(STEPS).is_file()
+    else:
+        of_campaign = {*header_of(data)} >= _OF_A_CAMPAIGN
+    if not of_campaign:
+        yield data
+        return
+    with TemporaryDirectory() as folder:
+        made = Path(folder) / f"{data.stem}.csv"
+        write_steps(data, made)
+        yield made

@@ -1,0 +1,135 @@
+"""The answers to several requests, in the order asked, as a sequence, a table, JSON or a data frame."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from typing import Any, Literal
+
+from ..errors import MissingExtraError, required_module
+from .prediction import Prediction
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Skipped:
+    """A request that has no answer."""
+
+    request: Mapping[str, Any]
+    """Its fields, as `Prediction.request` has them."""
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Predictions:
+    """The answers to several requests."""
+
+    answers: tuple[Prediction | Skipped, ...]
+    """One for each request, in the order asked."""
+
+    @property
+    def predictions(self) -> tuple[Prediction, ...]:
+        """Those that could be given."""
+        return tuple(each for each in self.answers if isinstance(each, Prediction))
+
+    @property
+    def skipped(self) -> tuple[Skipped, ...]:
+        """The requests that have none."""
+        return tuple(each for each in self.answers if isinstance(each, Skipped))
+
+    def __len__(self) -> int:
+        return len(self.predictions)
+
+    def __iter__(self) -> Iterator[Prediction]:
+        return iter(self.predictions)
+
+    def __getitem__(self, index: int) -> Prediction:
+        return self.predictions[index]
+
+    @property
+    def varied(self) -> tuple[str, ...]:
+        """The fields in which the requests differ."""
+        values: dict[str, set[str]] = {}
+        for each in self.answers:
+            for name, value in each.request.items():
+                values.setdefault(name, set()).add(repr(value))
+        answered = [each.request for each in self.predictions]
+        return tuple(
+            name
+            for name, found in values.items()
+            if len(found) > 1 or 0 < sum(name in request for request in answered) < len(answered)
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready dictionary, of one shape however many there are."""
+        return {
+            "predictions": [prediction.to_dict() for prediction in self.predictions],
+            "skipped": [asdict(each) for each in self.skipped],
+        }
+
+    def columns(self, *, baseline: Mapping[str, Any] | None = None) -> dict[str, list[Any]]:
+        """One list for each column, a row for each request; see `table.columns_of`."""
+        from .table import columns_of, rows_of
+
+        return columns_of(rows_of(self, baseline=baseline))
+
+    def to_frame(self, backend: Literal["pandas", "polars"] | None = None) -> Any:
+        """The columns as a data frame.
+
+        Args:
+            backend: pandas or polars; None for the one that is installed, pandas first.
+
+        Raises:
+            MissingExtraError: If neither is installed, or the one that is asked for is not.
+        """
+        names = [backend] if backend else ["pandas", "polars"]
+        for name in names:
+            if find_spec(name) is not None:
+                module = required_module(name, package=name, extra="frames", purpose="make data frames")
+                return module.DataFrame(self.columns())
+        package = " or ".join(names)
+        raise MissingExtraError(package=package, extra="frames", purpose="make data frames")
+
+    def plot(self, axes: Any = None) -> Any:
+        """The steps as bars side by side, with intervals; see `Prediction.plot`."""
+        from .plot import plot
+
+        return plot(self.predictions, axes=axes)
+
+    def __repr__(self) -> str:
+        """One line for each prediction; `str` is the page, `to_dict` has every field."""
+        from .page import in_one_line
+
+        lines = [f"  {in_one_line(each)}" for each in self.predictions[:_SHOWN]]
+        more = [f"  ... and {len(self) - _SHOWN} more"] if len(self) > _SHOWN else []
+        left_out = f", {len(self.skipped)} left out" if self.skipped else ""
+        return (
+            "\n".join([f"<{type(self).__name__} of {len(self)} predictions{left_out}:", *lines, *more]) + ">"
+        )
+
+    def __str__(self) -> str:
+        """The page that `precision-time predict` prints."""
+        from .page import to_text
+        from .table import is_page, table_text
+
+        return to_text(self.predictions) if is_page(self) else table_text(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from .html import rows_to_html, to_html
+        from .table import cells_of, is_page, rows_of
+
+        if is_page(self):
+            return to_html(self.predictions)
+        headers, cells = cells_of(rows_of(self), varied=self.varied)
+        return rows_to_html("", [header.removeprefix(">") for header in headers], cells)
+
+
+_SHOWN = 20
+"""Lines of a `repr`."""
+
+
+def plain_fields(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields that broke a rule, ready for JSON."""
+    plain = (str, int, float, bool, list, dict, type(None))
+    return {str(name): value if isinstance(value, plain) else str(value) for name, value in given.items()}

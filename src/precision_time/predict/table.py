@@ -1,0 +1,477 @@
+"""Answers as rows of a table: what differs, time, throughput, speed-up, scaling efficiency, memory."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ConfigError
+from ..io import write_atomically
+from ..rendering import TEXT_WIDTH, grouped, new_table, plain_text
+from ..units import format_bytes, format_duration
+from .prediction import Prediction
+from .predictions import Predictions, Skipped
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+_SCALED = ("gpus", "nodes")
+"""Fields in which jobs differ whose scaling is looked at."""
+_SAID = ("model", "device", "gpus", "nodes", "precision", "stack", "batch_size", "global_batch_size")
+"""Fields of a request that an answer repeats as it understood them."""
+_FIGURES = (
+    *("step_time_s", "throughput", "throughput_unit", "mfu", "epoch_time_s", "total_time_s"),
+    *("memory_bytes_per_device", "fits"),
+)
+_DISPENSABLE = (">MFU", ">epoch", ">run")
+"""Columns that are left out where the page is too narrow, in this order."""
+_NAMED = 3
+_ABOVE = 1.005
+"""Requests that have no answer, named for each reason."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """One request and what is said of it in a table."""
+
+    number: int
+    """Its place among those asked, from 1."""
+    answer: Prediction | Skipped
+    speed_up: float | None = None
+    """Throughput over that of the baseline; None without one of the same model."""
+    efficiency: float | None = None
+    """Throughput of a device over that with the fewest devices of the same job; None without any other."""
+    scaling: str = ""
+    """weak (the same batch per device), strong (the same global batch), or neither."""
+
+
+Key = Callable[[Row, Prediction], float | None]
+SORTS: Mapping[str, tuple[Key, bool]] = {
+    "time": (lambda _, found: found.step_time_s, False),
+    "throughput": (lambda _, found: found.throughput, True),
+    "epoch": (lambda _, found: found.epoch_time_s, False),
+    "run": (lambda _, found: found.total_time_s, False),
+    "memory": (lambda _, found: found.memory_bytes_per_device, False),
+    "mfu": (lambda _, found: found.mfu, True),
+    "speed-up": (lambda row, _: row.speed_up, True),
+    "efficiency": (lambda row, _: row.efficiency, True),
+}
+"""What rows can be sorted by, and whether the largest comes first."""
+
+
+def is_page(found: Predictions) -> bool:
+    """Whether the answers are one job, perhaps at several precisions: these have a page, others a table."""
+    return bool(found.predictions) and {*found.varied} <= {"precision"}
+
+
+def rows_of(found: Predictions, *, baseline: Mapping[str, Any] | None = None) -> list[Row]:
+    """A row for each request, in the order asked.
+
+    Args:
+        found: The answers.
+        baseline: Fields of what speed-ups are relative to: of the jobs that are equal but for these, else of
+            all. None: the first answer.
+
+    Raises:
+        ConfigError: If no answer is the baseline.
+    """
+    answered = {
+        number: answer for number, answer in enumerate(found.answers) if isinstance(answer, Prediction)
+    }
+    bases = _bases(answered, baseline)
+    scaled = _scaled(answered)
+    rows = []
+    for number, answer in enumerate(found.answers):
+        row = Row(number=number + 1, answer=answer)
+        if isinstance(answer, Prediction):
+            base = bases[number]
+            alike = base is not None and (base.model, base.throughput_unit) == (
+                answer.model,
+                answer.throughput_unit,
+            )
+            efficiency, scaling = scaled.get(number, (None, ""))
+            row = replace(
+                row,
+                speed_up=answer.throughput / base.throughput if base is not None and alike else None,
+                efficiency=efficiency,
+                scaling=scaling,
+            )
+        rows.append(row)
+    return rows
+
+
+def _bases(
+    answered: Mapping[int, Prediction], baseline: Mapping[str, Any] | None
+) -> dict[int, Prediction | None]:
+    """What the speed-up of each answer is relative to."""
+    if not answered:
+        return {}
+    if baseline is None:
+        return dict.fromkeys(answered, next(iter(answered.values())))
+    named = [answer for answer in answered.values() if _is(answer, baseline)]
+    if not named:
+        said = ",".join(f"{name}={value}" for name, value in baseline.items())
+        raise ConfigError(f"No answer has {said}, the baseline. To fix: name one of the jobs that are asked.")
+    by_rest = {_rest(answer, tuple(baseline)): answer for answer in reversed(named)}
+    alone = named[0] if len(named) == 1 else None
+    return {number: by_rest.get(_rest(answer, tuple(baseline)), alone) for number, answer in answered.items()}
+
+
+def _is(answer: Prediction, named: Mapping[str, Any]) -> bool:
+    """Whether an answer has these values, as they were asked or as they were understood."""
+    return all(
+        str(value).lower() in (_word(answer.request.get(name)), _word(getattr(answer, name, None)))
+        for name, value in named.items()
+    )
+
+
+def _word(value: Any) -> str:
+    return (
+        f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value).lower()
+    )
+
+
+def _rest(answer: Prediction, without: Sequence[str]) -> str:
+    return repr(sorted((name, str(value)) for name, value in answer.request.items() if name not in without))
+
+
+def _scaled(answered: Mapping[int, Prediction]) -> dict[int, tuple[float, str]]:
+    """Efficiency and kind of scaling of answers to jobs that were asked at several numbers of devices."""
+    alike: dict[str, list[int]] = {}
+    for number, answer in answered.items():
+        alike.setdefault(_rest(answer, _SCALED), []).append(number)
+    scaled = {}
+    for numbers in alike.values():
+        if len({answered[number].gpus for number in numbers}) < 2:
+            continue
+        fewest = min((answered[number] for number in numbers), key=lambda answer: answer.gpus)
+        kinds = {_kind(answered[number], fewest) for number in numbers if answered[number].gpus > fewest.gpus}
+        kind = kinds.pop() if len(kinds) == 1 else ""
+        for number in numbers:
+            answer = answered[number]
+            per_device = answer.throughput / answer.gpus
+            scaled[number] = (per_device / (fewest.throughput / fewest.gpus), kind)
+    return scaled
+
+
+def _kind(answer: Prediction, fewest: Prediction) -> str:
+    if answer.global_batch_size == fewest.global_batch_size:
+        return "strong"
+    alike = answer.global_batch_size * fewest.gpus == fewest.global_batch_size * answer.gpus
+    return "weak" if alike else ""
+
+
+def sorted_rows(rows: Sequence[Row], by: str) -> list[Row]:
+    """The rows by a figure or a field, the best first; those that do not fit, and those without it, last.
+
+    Raises:
+        ConfigError: If there is nothing of that name.
+    """
+    if by in SORTS:
+        key, largest_first = SORTS[by]
+    elif by in {field.name for field in fields(Prediction)} or any(by in row.answer.request for row in rows):
+        key, largest_first = (lambda _, found: found.request.get(by, getattr(found, by, None))), False
+    else:
+        raise ConfigError(f"--sort {by}: there is nothing of that name. To fix: one of {', '.join(SORTS)}.")
+
+    def place(row: Row) -> tuple[Any, ...]:
+        if isinstance(row.answer, Skipped):
+            return (3, 0.0)
+        value = key(row, row.answer)
+        if value is None:
+            return (2, 0.0)
+        return (int(not row.answer.fits), -value if largest_first else value)
+
+    return sorted(rows, key=place)
+
+
+def columns_of(rows: Sequence[Row]) -> dict[str, list[Any]]:
+    """One list for each column: request, answer, interval and terms; None where there is none.
+
+    Fields of the request have their own names, as the answer understood them; `error` says why one has none.
+    """
+    records = [_record(row) for row in rows]
+    names = dict.fromkeys(name for record in records for name in record)
+    return {name: [record.get(name) for record in records] for name in names}
+
+
+def _record(row: Row) -> dict[str, Any]:
+    asked = {name: value for name, value in row.answer.request.items() if not isinstance(value, list | dict)}
+    if isinstance(row.answer, Skipped):
+        return {"job": row.number, **asked, "error": row.answer.reason}
+    found = row.answer
+    said = {name: getattr(found, name) for name in _SAID}
+    figures = {name: getattr(found, name) for name in _FIGURES}
+    return {
+        "job": row.number,
+        **{name: value for name, value in asked.items() if name not in said},
+        **said,
+        **figures,
+        "interval_low_s": found.interval.low_s,
+        "interval_high_s": found.interval.high_s,
+        "speed_up": row.speed_up,
+        "scaling_efficiency": row.efficiency,
+        "scaling": row.scaling or None,
+        **{f"terms.{name}": seconds for name, seconds in found.terms.items()},
+        "error": None,
+    }
+
+
+def write_table(rows: Sequence[Row], path: Path) -> None:
+    """Write the columns as .csv, or the rows as .jsonl, atomically.
+
+    Raises:
+        ConfigError: If the file is neither.
+    """
+    columns = columns_of(rows)
+    records = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    check_table_path(path)
+    if path.suffix.lower() == ".jsonl":
+        write_atomically(path, "".join(json.dumps(record, default=str) + "\n" for record in records))
+        return
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [*columns], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records)
+    write_atomically(path, text.getvalue())
+
+
+def check_table_path(path: Path) -> None:
+    """Refuse a file that `write_table` does not know, before anything is computed.
+
+    Raises:
+        ConfigError: If it is neither .csv nor .jsonl.
+    """
+    if path.suffix.lower() not in (".csv", ".jsonl"):
+        raise ConfigError(f"{path} is neither .csv nor .jsonl. To fix: end its name in one of these.")
+
+
+def table_text(found: Predictions, *, width: int = TEXT_WIDTH) -> str:
+    """`render_table` as plain text without colors."""
+    return plain_text(render_table(rows_of(found), varied=found.varied, width=width), width=width)
+
+
+def render_table(rows: Sequence[Row], *, varied: Sequence[str], width: int = TEXT_WIDTH) -> Group:
+    """The rows as a table, the fastest in a sentence before it, and what is said of the answers after it.
+
+    Args:
+        rows: In the order in which they are shown.
+        varied: The fields in which the requests differ.
+        width: Columns of the page [characters].
+
+    Returns:
+        A rich renderable.
+    """
+    from rich.console import Group
+    from rich.text import Text
+
+    headers, cells = _fitting(*cells_of(rows, varied=varied), width)
+    table = new_table(*headers)
+    table.padding = (0, 1, 0, 0)
+    for row in cells:
+        table.add_row(*row)
+    parts: list[Any] = [Text(line, style="bold") for line in _best(rows)]
+    parts += [Text(_headline(rows, varied), style="dim"), "", table, ""]
+    parts += [Text(line) for line in (*_meanings(rows), *_left_out(rows, varied))]
+    parts += [Text(f"Warning: {line}", style="yellow") for line in _warnings(rows)]
+    return Group(*parts)
+
+
+def _fitting(headers: list[str], cells: list[list[str]], width: int) -> tuple[list[str], list[list[str]]]:
+    """The columns that fit on a page, as far as others can be left out."""
+    for name in _DISPENSABLE:
+        widths = [
+            max(len(header.removeprefix(">")), *(len(row[index]) for row in cells), 0)
+            for index, header in enumerate(headers)
+        ]
+        if sum(widths) + 2 * len(widths) <= width:
+            break
+        if name in headers:
+            at = headers.index(name)
+            headers = [*headers[:at], *headers[at + 1 :]]
+            cells = [[*row[:at], *row[at + 1 :]] for row in cells]
+    return headers, cells
+
+
+def cells_of(rows: Sequence[Row], *, varied: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+    """Headers, of which a ">" aligns a column to the right, and cells as text; of what was answered."""
+    from .page import range_of
+
+    found = [row.answer for row in rows if isinstance(row.answer, Prediction)]
+    shown = [name for name in varied if name != "nodes" or "gpus" not in varied]
+    if "batch_size" not in shown and len({answer.batch_size for answer in found}) > 1:
+        shown.append("batch_size")
+    coverages = {answer.interval.coverage for answer in found}
+    interval = f"{coverages.pop():.0%} interval" if len(coverages) == 1 else "interval"
+    units = {answer.throughput_unit for answer in found}
+    alike = len(units) == 1
+    columns: dict[str, Callable[[Row, Prediction], str]] = {
+        ">step time": lambda _, answer: format_duration(answer.step_time_s),
+        f">{interval}": lambda _, answer: range_of(answer.interval.low_s, answer.interval.high_s),
+        f">{units.pop() if len(units) == 1 else 'throughput'}": (
+            (lambda _, answer: grouped(answer.throughput))
+            if alike
+            else (lambda _, answer: f"{grouped(answer.throughput)} {answer.throughput_unit}")
+        ),
+    }
+    if sum(row.speed_up is not None for row in rows) > 1:
+        columns[">speed-up"] = lambda row, _: "-" if row.speed_up is None else f"{row.speed_up:.3g}"
+    if any(row.efficiency is not None for row in rows):
+        columns[">scaling"] = _efficiency
+    if any(answer.mfu is not None for answer in found):
+        columns[">MFU"] = lambda _, answer: "-" if answer.mfu is None else f"{answer.mfu:.1%}"
+    for title, name in (("epoch", "epoch_time_s"), ("run", "total_time_s")):
+        values = [getattr(answer, name) for answer in found]
+        if any(value is not None for value in values) and not (
+            title == "run" and values == [answer.epoch_time_s for answer in found]
+        ):
+            columns[f">{title}"] = _duration_of(name)
+    columns[">memory"] = lambda _, answer: (
+        f"{format_bytes(answer.memory_bytes_per_device)}{'' if answer.fits else ' does not fit'}"
+    )
+    numbered = [*range(1, len(rows) + 1)] != [row.number for row in rows] or _warnings(rows)
+    headers = [">row"] * bool(numbered)
+    headers += [f"{'>' if _is_number(rows, name) else ''}{name.replace('_', ' ')}" for name in shown]
+    cells = [
+        [str(row.number)] * bool(numbered)
+        + [_asked(row, name) for name in shown]
+        + [column(row, row.answer) for column in columns.values()]
+        for row in rows
+        if isinstance(row.answer, Prediction)
+    ]
+    return [*headers, *columns], cells
+
+
+def _efficiency(row: Row, answer: Prediction) -> str:
+    del answer
+    return "-" if row.efficiency is None else f"{row.efficiency:.0%}"
+
+
+def _duration_of(name: str) -> Callable[[Row, Prediction], str]:
+    def duration(row: Row, answer: Prediction) -> str:
+        del row
+        seconds = getattr(answer, name)
+        return "-" if seconds is None else format_duration(seconds)
+
+    return duration
+
+
+def _asked(row: Row, name: str) -> str:
+    """A field as the answer understood it, else as it was asked."""
+    asked = row.answer.request.get(name)
+    value = getattr(row.answer, name, asked) if name in _SAID else asked
+    if value is None:
+        return "-"
+    return f"{value:,.10g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+
+
+def _is_number(rows: Sequence[Row], name: str) -> bool:
+    return all(isinstance(row.answer.request.get(name, 0), int | float) for row in rows)
+
+
+def _best(rows: Sequence[Row]) -> list[str]:
+    found = [row for row in rows if isinstance(row.answer, Prediction)]
+    fitting = [row for row in found if isinstance(row.answer, Prediction) and row.answer.fits]
+    from .page import in_one_line
+
+    if not found:
+        return ["Nothing could be answered."]
+    units = {row.answer.throughput_unit for row in found if isinstance(row.answer, Prediction)}
+    if not fitting or len(units) > 1:
+        return ["None of them fits in the memory of its devices."] if not fitting else []
+    best = sorted_rows(fitting, "throughput")[0].answer
+    assert isinstance(best, Prediction)
+    return [f"Most throughput{' of those that fit' * (len(fitting) < len(found))}: {in_one_line(best)}"]
+
+
+def _headline(rows: Sequence[Row], varied: Sequence[str]) -> str:
+    """What all answers share."""
+    found = [row.answer for row in rows if isinstance(row.answer, Prediction)]
+    count = f"{len(rows)} jobs over {', '.join(name.replace('_', ' ') for name in varied)}"
+    words = []
+    for name in ("model", "device", "gpus", "precision", "stack", "batch_size"):
+        values = {getattr(answer, name) for answer in found}
+        if len(values) == 1:
+            [value] = values
+            form = {"gpus": "{:g} devices", "batch_size": "batch {:g} per device"}.get(name, "{}")
+            words.append(form.format(value))
+    return ", ".join([*words, count])
+
+
+def _meanings(rows: Sequence[Row]) -> list[str]:
+    """What speed-up and scaling are relative to."""
+    lines = []
+    bases = {row.number for row in rows if row.speed_up == 1.0}
+    if bases and sum(row.speed_up is not None for row in rows) > 1:
+        which = f"row {min(bases)}" if len(bases) == 1 else "the baseline of each"
+        lines.append(f"Speed-up: throughput relative to {which}.")
+    kinds = sorted({row.scaling for row in rows if row.efficiency is not None})
+    said = {
+        "weak": "weak scaling, at the same batch per device",
+        "strong": "strong scaling, at the same global batch",
+        "": "neither at the same batch per device nor at the same global batch",
+    }
+    if kinds:
+        which = "; ".join(said[kind] for kind in kinds)
+        lines.append(f"Scaling: throughput per device relative to the fewest devices of the job ({which}).")
+    if any((row.efficiency or 0.0) > _ABOVE for row in rows):
+        lines.append(
+            "Above 100%: a run measured on so many devices, or memory and work that more devices share, make "
+            "a device faster than is predicted for few."
+        )
+    return lines
+
+
+def _left_out(rows: Sequence[Row], varied: Sequence[str]) -> list[str]:
+    """The reasons why requests have no answer, each once."""
+    by_reason: dict[str, list[Row]] = {}
+    for row in rows:
+        if isinstance(row.answer, Skipped):
+            by_reason.setdefault(row.answer.reason, []).append(row)
+    lines = []
+    for reason, some in by_reason.items():
+        names = [skipped_words(row.answer.request, varied) for row in some[:_NAMED]]
+        more = f" and {len(some) - _NAMED} more" if len(some) > _NAMED else ""
+        lines.append(f"Left out {'; '.join(names)}{more}: {reason}")
+    return lines
+
+
+def skipped_words(request: Mapping[str, Any], varied: Sequence[str]) -> str:
+    """A request by the fields in which it differs from the others."""
+    return ", ".join(f"{request[name]}" if name == "precision" else f"{name}={request[name]}"
+                     for name in varied if name in request) or str(request.get("model", ""))  # fmt: skip
+
+
+def _warnings(rows: Sequence[Row]) -> list[str]:
+    """What to act on, each once, and for which rows; what does not fit is a column."""
+    said: dict[str, list[int]] = {}
+    for row in rows:
+        if isinstance(row.answer, Prediction):
+            for item in row.answer.diagnostics:
+                if item.severity.value == "warning" and item.code != "memory":
+                    said.setdefault(item.text, []).append(row.number)
+    answered = sum(isinstance(row.answer, Prediction) for row in rows)
+    return [
+        text if len(numbers) == answered else f"row{'s' * (len(numbers) > 1)} {_ranges(numbers)}: {text}"
+        for text, numbers in said.items()
+    ]
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Numbers as people write them.
+
+    >>> _ranges([1, 2, 3, 7])
+    '1-3, 7'
+    """
+    parts: list[list[int]] = []
+    for number in sorted(numbers):
+        if parts and parts[-1][-1] == number - 1:
+            parts[-1][-1:] = [number] if len(parts[-1]) > 1 else [parts[-1][0], number]
+        else:
+            parts.append([number])
+    return ", ".join("-".join(map(str, part)) for part in parts)

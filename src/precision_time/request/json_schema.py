@@ -1,0 +1,47 @@
+"""The JSON schema of a job file, out of the fields of a request."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import TypeAdapter
+
+from .schema import ALIASES, option_of, request_fields
+
+_BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
+"""What pydantic calls a bound that it checks behind a validator."""
+
+
+def job_file_schema() -> dict[str, Any]:
+    """What `files.read_requests` takes: a job, a list of jobs, or fields beside a list of `jobs`."""
+    fields: dict[str, Any] = {}
+    definitions: dict[str, Any] = {}
+    for name, info in request_fields():
+        option = option_of(info)
+        if option is None:
+            continue
+        typed: Any = Annotated.__class_getitem__((info.annotation, *info.metadata))  # type: ignore[attr-defined]
+        shape = _bounded(TypeAdapter(typed).json_schema(ref_template="#/$defs/{model}"))
+        definitions |= shape.pop("$defs", {})
+        default = f" Default: {option.default}." if option.default else ""
+        # Every value may be text as well: numbers with a suffix, lists in one line.
+        fields[name] = {"anyOf": [shape, {"type": "string"}], "description": option.help + default}
+    others = {alias: {**fields[name], "description": f"Same as {name}."} for alias, name in ALIASES.items()}
+    known: dict[str, Any] = {**fields, **others}
+    listed = {"type": "array", "items": {"$ref": "#/$defs/Job"}, "minItems": 1}
+    job = {"type": "object", "properties": known, "additionalProperties": False}
+    shared = {**job, "properties": {**known, "jobs": listed}, "required": ["jobs"]}
+    one = {"allOf": [{"$ref": "#/$defs/Job"}], "required": ["model"]}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Jobs of precision-time",
+        "anyOf": [one, listed, shared],
+        "$defs": {**definitions, "Job": job},
+    }
+
+
+def _bounded(shape: Any) -> Any:
+    """The same with bounds in the words of JSON schema."""
+    if isinstance(shape, dict):
+        return {_BOUNDS.get(key, key): _bounded(value) for key, value in shape.items()}
+    return [_bounded(item) for item in shape] if isinstance(shape, list) else shape

@@ -1,0 +1,78 @@
+"""Several values of a field ask for several jobs: all combinations of all fields that have more than one.
+
+The same for options (`-g 8,16,64`), job files (a list where a field holds one value) and Python calls.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from ..errors import ConfigError
+from ..precision.catalog import known_precisions
+from .fields import values_of
+from .request import Request
+from .schema import ALIASES, request_fields
+
+MOST = 10_000
+"""Combinations of one question; so many take seconds."""
+ALL = "all"
+_MODEL, _PRECISION = "model", "precision"
+
+
+def combinations_of(given: Mapping[str, Any], *, prefix: str = "") -> list[Request]:
+    """One request for each combination of the values given, the last of the fields varying fastest.
+
+    Args:
+        given: Field to value or values, as `fields.values_of` reads them.
+        prefix: What stands before a field where the user wrote it: `--` for options.
+
+    Raises:
+        ConfigError: If there are more than MOST, a field is unknown or a value breaks its rule.
+    """
+    values = {name: _values(name, value) for name, value in _flat(given).items()}
+    count = math.prod(map(len, values.values()))
+    if count > MOST:
+        counted = " x ".join(f"{name} ({len(found)})" for name, found in values.items() if len(found) > 1)
+        raise ConfigError(
+            f"{counted} are {count:,} combinations; at most {MOST:,} are answered at once. To fix: name "
+            "fewer values, or ask in parts."
+        )
+    order = {name: index for index, (name, _) in enumerate(request_fields())}
+    names = sorted(values, key=lambda name: order.get(ALIASES.get(name, name), len(order)))
+    return [
+        Request.of(dict(zip(names, chosen, strict=True)), prefix=prefix)
+        for chosen in product(*(values[name] for name in names))
+    ]
+
+
+def _flat(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Layout options beside the others."""
+    layout = given.get("layout")
+    if not isinstance(layout, Mapping):
+        return dict(given)
+    return {**layout, **{name: value for name, value in given.items() if name != "layout"}}
+
+
+def _values(name: str, given: Any) -> list[Any]:
+    field = ALIASES.get(name, name)
+    info = dict(request_fields()).get(field)
+    if info is None or given is None:
+        return [given]
+    if field == _MODEL:
+        return _models(given)
+    if field == _PRECISION and isinstance(given, str) and given.strip().lower() == ALL:
+        return list(known_precisions())
+    return values_of(name, info, given)
+
+
+def _models(given: Any) -> list[Any]:
+    """Models in a list, or named in a text that is no file."""
+    if isinstance(given, list | tuple):
+        return list(given)
+    if isinstance(given, str) and "," in given and not Path(given).exists():
+        return list(dict.fromkeys(part.strip() for part in given.split(",") if part.strip()))
+    return [given]

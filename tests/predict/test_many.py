@@ -1,0 +1,188 @@
+"""Many requests at once: the answers of `predict`, comparisons between them, and tables of them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from precision_time import Request, predict_many, sweep
+from precision_time.errors import ConfigError, MissingExtraError, PrecisionTimeError, UnknownNameError
+from precision_time.learn.artifact import shipped_predictor
+from precision_time.learn.serving import predict_step_times
+from precision_time.predict.api import predict
+from precision_time.predict.predictions import Predictions
+from precision_time.predict.remedies import needed_bytes
+from precision_time.predict.sweep_plot import write_plot
+from precision_time.predict.table import columns_of, rows_of, sorted_rows
+from precision_time.request.files import read_requests
+from precision_time.request.sweep import combinations_of
+
+questions = st.fixed_dictionaries(
+    {
+        "model": st.sampled_from(["resnet50", "bert-base", "gpt2"]),
+        "device": st.sampled_from(["A100-SXM4-80GB", "V100-SXM2-16GB", "L40S"]),
+        "gpus": st.sampled_from([1, 8, 24, 64]),
+        "precision": st.sampled_from(["fp32", "fp16-mixed", "fp8-mixed"]),
+    },
+    optional={
+        "batch_size": st.integers(1, 100),
+        "global_batch_size": st.sampled_from([64, 192]),
+        "zero": st.sampled_from([0, 3]),
+        "coverage": st.sampled_from([0.5, 0.9]),
+        "input_rate": st.sampled_from([100.0, 1e9]),
+        "steps": st.just(7),
+        "anchors": st.just([{"gpus": 1, "batch_size": 4, "step_time_s": 1.0}]),
+    },
+)
+
+
+@settings(max_examples=8)
+@given(st.lists(questions, min_size=1, max_size=8))
+def test_many_at_once_are_answered_as_each_alone(asked: list[dict]) -> None:
+    for fields, answer in zip(asked, predict_many(asked).answers, strict=True):
+        try:
+            alone = predict(Request.of(fields))
+        except PrecisionTimeError as error:
+            assert answer.reason == str(error)
+            continue
+        assert answer.step_time_s == pytest.approx(alone.step_time_s, rel=1e-12)
+        assert answer.interval.low_s == pytest.approx(alone.interval.low_s, rel=1e-12)
+        assert answer.interval.high_s == pytest.approx(alone.interval.high_s, rel=1e-12)
+        assert answer.terms == pytest.approx(dict(alone.terms), rel=1e-9, abs=1e-12)
+        assert answer.memory_terms == alone.memory_terms
+        assert answer.diagnostics == alone.diagnostics
+        assert [run.source_ref for run in answer.nearest_measurements] == [
+            run.source_ref for run in alone.nearest_measurements
+        ]
+        assert answer.request == alone.request
+
+
+@settings(max_examples=12)
+@given(
+    model=st.sampled_from(["resnet50", "bert-large", "gpt2", "vit_base_patch16_224", "dlrm", "llama3-8b"]),
+    device=st.sampled_from(["A100-SXM4-80GB", "H100-SXM5-80GB", "L40S", "MI300X"]),
+    batch=st.sampled_from([1, 8, 64]),
+    precision=st.sampled_from(["fp32", "bf16-mixed"]),
+)
+def test_throughput_per_device_does_not_rise_with_devices(model, device, batch, precision) -> None:
+    """But for what the cost model says that devices share, and where a run on as many was measured."""
+    fields = {
+        "model": model,
+        "device": device,
+        "precision": precision,
+        "batch_size": batch,
+        "gpus": "1..1024",
+    }
+    jobs = [request.resolve() for request in combinations_of(fields)]
+    times = predict_step_times(jobs, shipped_predictor(), coverage=0.9)
+    measured = times.corrected.novelty.max(axis=1) < 0.01
+    needed = [needed_bytes(job) / job.cluster.device.memory_bytes for job in jobs]
+    for many in range(len(jobs)):
+        for few in range(many):
+            if not measured[many] and needed[few] <= max(needed[many], 1.0):
+                shared = min(times.jobs.analytical_s[many] / times.jobs.analytical_s[few], 1.0)
+                assert times.step_time_s[many] >= times.step_time_s[few] * shared * (1.0 - 1e-9)
+
+
+def test_a_sweep_leaves_out_what_cannot_be_and_refuses_what_is_unknown() -> None:
+    found = sweep("resnet50", device=["V100-SXM2-16GB", "H100-SXM5-80GB"], precision="bf16-mixed, fp8-mixed")
+    assert [(answer.device, answer.precision) for answer in found] == [
+        ("V100-SXM2-16GB", "bf16-mixed"),
+        ("H100-SXM5-80GB", "bf16-mixed"),
+        ("H100-SXM5-80GB", "fp8-mixed"),
+    ]
+    assert {left.request["device"] for left in found.skipped} == {"V100-SXM2-16GB"}
+    assert found.varied == ("device", "precision")
+    with pytest.raises(UnknownNameError):
+        sweep("resnet50", device=["V100", "V100000"])
+    with pytest.raises(ConfigError, match="cannot compute"):
+        sweep("resnet50", device="V100", gpus=[1, 2], precision="fp8-mixed")
+
+
+def test_without_a_batch_all_counts_of_devices_are_compared_at_the_same() -> None:
+    found = sweep("gpt2-xl", device="A100-SXM4-40GB", gpus=[8, 64], precision=["fp32", "bf16"], zero=3)
+    assert len({answer.batch_size for answer in found}) == 1
+    assert any("in every case" in line for line in found[0].assumptions)
+
+
+def test_speed_up_and_scaling() -> None:
+    weak = rows_of(sweep("bert-base", gpus=[16, 8, 64], batch_size=8, precision=["fp32", "bf16-mixed"]))
+    assert [row.speed_up for row in weak][0] == 1.0
+    assert {row.scaling for row in weak} == {"weak"}
+    assert [row.efficiency for row in weak if row.answer.gpus == 8] == [1.0, 1.0]
+    strong = sweep("bert-base", gpus=[8, 16], global_batch_size=256, precision=["fp32", "bf16-mixed"])
+    rows = rows_of(strong, baseline={"precision": "fp32"})
+    assert {row.scaling for row in rows} == {"strong"}
+    for row in rows:
+        assert (row.speed_up == 1.0) == (row.answer.precision == "fp32")
+    eight, sixteen = (row for row in rows if row.answer.precision == "fp32")
+    assert sixteen.efficiency == pytest.approx(eight.answer.step_time_s / (2.0 * sixteen.answer.step_time_s))
+    rates = [row.answer.throughput for row in sorted_rows(rows, "throughput")]
+    assert rates == sorted(rates, reverse=True)
+
+
+def test_columns_and_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = predict_many([{"model": "resnet50", "gpus": 8}, {"model": "resnet50", "gpus": 0}])
+    columns = found.columns()
+    assert columns == columns_of(rows_of(found))
+    assert {len(values) for values in columns.values()} == {2}
+    assert columns["gpus"] == [8, 0]
+    assert columns["step_time_s"] == [found[0].step_time_s, None]
+    assert columns["error"][0] is None and "gpus" in columns["error"][1]
+    pytest.importorskip("pandas")
+    frame = found.to_frame()
+    assert list(frame.columns) == list(columns)
+    assert frame["step_time_s"][0] == found[0].step_time_s
+    monkeypatch.setitem(sys.modules, "polars", None)
+    with pytest.raises(MissingExtraError, match="polars"):
+        found.to_frame("polars")
+
+
+def test_one_shape_of_json() -> None:
+    for asked in ([{"model": "resnet50"}], [{"model": "resnet50"}, {"model": "no-such"}]):
+        document = json.loads(json.dumps(predict_many(asked).to_dict()))
+        assert document.keys() == {"predictions", "skipped"}
+        assert [each["request"] for each in document["predictions"]] == [{"model": "resnet50"}]
+        assert all(each.keys() == {"request", "reason"} for each in document["skipped"])
+
+
+def test_lists_in_a_job_file_ask_for_every_combination(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.yaml"
+    path.write_text(
+        "gpus: [8, 16]\nchannels_last: [true, false]\nrank_order: [tp, cp, dp, pp]\njobs:\n"
+        "- {model: resnet50, batch_size: 16..64}\n- {model: vgg16, batch_size: 8}\n"
+    )
+    requests = read_requests(path)
+    assert [request.model for request in requests] == ["resnet50"] * 12 + ["vgg16"] * 4
+    assert {request.layout.rank_order for request in requests} == {"tp,cp,dp,pp"}
+    assert len({json.dumps(request.to_dict()) for request in requests}) == 16
+
+
+def test_combinations_keep_single_requests_as_they_are() -> None:
+    fields = {"model": "resnet50", "num_devices": 8, "layout": {"tp": 2}, "sizes": {"a": [1, 2]}, "task": ""}
+    assert combinations_of(fields) == [Request.of(fields)]
+
+
+def test_a_plot_has_a_line_for_each_job(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    found = sweep("bert-base", gpus="8..64", batch_size=8, precision=["fp32", "bf16-mixed"])
+    write_plot(found, tmp_path / "sweep.svg")
+    text = (tmp_path / "sweep.svg").read_text()
+    assert all(word in text for word in ("fp32", "bf16-mixed", "devices", "90% interval", "step time [s]"))
+    write_plot(found, tmp_path / "sweep.png")
+    assert (tmp_path / "sweep.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(ConfigError, match="--gpus"):
+        write_plot(Predictions(answers=found.answers[:1]), tmp_path / "one.svg")
+
+
+def test_nearest_runs_do_not_depend_on_what_else_is_asked() -> None:
+    alone = sweep("vit_base_patch16_224", device="H100-SXM5-80GB", gpus=[1], batch_size=[1], precision="tf32")
+    together = sweep(
+        "vit_base_patch16_224", device="H100-SXM5-80GB", gpus=[1, 8, 64], batch_size="1..64", precision="tf32"
+    )
+    assert together[0].nearest_measurements == alone[0].nearest_measurements

@@ -1,0 +1,33 @@
+"""Jobs of a size that nobody runs are told so in a line, and others are not."""
+
+import pytest
+
+from precision_time import predict_time
+from precision_time.io import packaged_toml
+from precision_time.learn.features import FAMILIES
+
+
+@pytest.mark.parametrize(
+    ("asked", "codes"),
+    [
+        ({"model": "resnet50", "gpus": 1024, "batch_size": 256}, {"short-epoch", "huge-batch"}),
+        ({"model": "resnet50", "gpus": 8, "batch_size": 256}, set()),
+        ({"model": "gpt2", "gpus": 4096, "batch_size": 64, "steps": 9}, {"huge-batch"}),
+        ({"model": "gpt2", "gpus": 64, "batch_size": 8, "steps": 9}, set()),
+        (
+            {"model": "alexnet", "gpus": 8, "batch_size": 1024, "stack": "ngc-pytorch", "samples": 10**8},
+            {"data-rate"},
+        ),
+    ],
+)
+def test_only_what_nobody_runs_is_remarked(asked: dict, codes: set[str]) -> None:
+    answer = predict_time(device="H100-SXM5-80GB", precision="fp16-mixed", **asked)
+    found = {item.code for item in answer.diagnostics}
+    assert found & {"short-epoch", "huge-batch", "data-rate"} == codes
+
+
+def test_every_figure_has_a_source_and_every_family_is_one() -> None:
+    figures = packaged_toml("precision_time.predict", "data/plausible.toml")
+    assert set(figures["batch"]) <= set(FAMILIES)
+    assert all(row["most"] > 0 and row["unit"] in ("samples", "tokens") and row["source"]
+               for row in figures["batch"].values())  # fmt: skip
