@@ -177,6 +177,7 @@ def test_teacher_runs_forward_on_the_samples_of_the_student() -> None:
         ({"mean_seq_len": 2000}, "exceeds seq_len"),
         ({"packing": True, "padding_share": 0.5}, "contradict"),
         ({"model": "resnet50", "seq_len": None, "mean_seq_len": 100}, "sequences of tokens"),
+        ({"model": "bert-large", "unpadded_sequences": True, "mean_seq_len": 100}, "kernels skip padding"),
         ({"frames": 16}, "frames are of video models"),
         ({"audio_seconds": 3}, "audio_seconds of models of raw audio"),
     ],

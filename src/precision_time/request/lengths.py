@@ -50,6 +50,12 @@ def with_lengths(
             f"{name}={stated[name]} does not apply to {workload.name}. The rule: it is for models whose "
             "samples are sequences of tokens. To fix: leave it out."
         )
+    if job.stack.unpadded_sequences:
+        raise ConfigError(
+            f"{name}={stated[name]} does not apply where kernels skip padding, as on {job.stack.profile}. "
+            "The rule: the mean share of padding that they skip is known there. To fix: leave it out, or "
+            "unpadded_sequences=false."
+        )
     mean = request.mean_seq_len
     if mean is not None and mean > longest:
         raise ConfigError(
