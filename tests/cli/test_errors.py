@@ -63,7 +63,7 @@ BAD_INPUT = {
     f"{LLAMA} --checkpointing full:99": "full:1 to full:32",
     f"{LLAMA} --checkpointing full:2.5": "'full:2.5' must name a share",
     f"{LLAMA} --checkpointing full:": "'full:' must name a share",
-    f"{LLAMA} --batch-size 2 --global-batch-size 64": "or grad_accum=4",
+    f"{LLAMA} --batch-size 2 --grad-accum 2 --global-batch-size 64": "or grad_accum=4",
     f"{LLAMA} --zero 5": "5",
     f"{LLAMA} --grad-accum 0": "0",
     f"{LLAMA} --checkpointing some": "selective",

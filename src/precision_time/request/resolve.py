@@ -577,7 +577,13 @@ def _chosen_layout(
     elif rows > 1:
         fixed["micro_batch_size"] = tuple(rows * size for size in powers_of_two(int(global_batch)))
     fixed = {**degrees_of_method(job.workload), **fixed}
-    choice = usual_layout(job, global_batch * rows, fixed, degrees=degrees)
+    # A model is cut up only where one sample per device does not fit: else a smaller batch is the way out.
+    smallest = request.batch_size is None or request.batch_size <= 1
+    choice = None
+    if request.batch_size is not None or not degrees:
+        choice = usual_layout(job, global_batch * rows, fixed, degrees=False)
+    if choice is None and degrees and smallest:
+        choice = usual_layout(job, global_batch * rows, fixed, degrees=True)
     if choice is None:
         return None
     layout = choice.layout
