@@ -21,10 +21,10 @@ from precision_time.hardware.catalog import get_cluster
 from precision_time.learn.stages import DEFAULT_SETTINGS
 from precision_time.learn.table import JobTable, MeasuredTable
 from precision_time.learn.training import out_of_fold_by_stage
-from precision_time.request.problem import Problem
 from precision_time.plan.search import search_layouts
 from precision_time.precision.catalog import get_policy
 from precision_time.ray_executor import _not_connected, import_ray, open_executor, ray_map, ray_session
+from precision_time.request.problem import Problem
 from precision_time.workload.resolve import load_workload
 
 # Before LightGBM is loaded, as in tests/learn: its threads must sleep, not spin, while they wait.

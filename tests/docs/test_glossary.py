@@ -15,6 +15,7 @@ from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.store import load_corpus
 from precision_time.cost.job import Job, group_of_jobs
 from precision_time.cost.memory import memory_of
+from precision_time.cost.terms import METHOD_TERMS
 
 GLOSSARY = Path(__file__).resolve().parents[2] / "docs" / "glossary.md"
 ENTRIES = entries_of(glossary_text())
@@ -50,6 +51,11 @@ def test_every_term_of_the_memory_has_an_entry(jobs: list[Any]) -> None:
     names = {name for job in jobs for name in memory_of(group_of_jobs([job]))}
     [best, *_] = find_layouts("llama3-8b", device="H100-SXM5-80GB", gpus=8, top=1, fix=["tp=2"]).ranked
     names |= set(best.prediction.memory_terms)
+    assert {words(name) for name in names} - set(ENTRIES) == set()
+
+
+def test_every_part_of_a_training_method_has_an_entry() -> None:
+    names = {term.name for term in METHOD_TERMS} | {"other_models", "generation"}
     assert {words(name) for name in names} - set(ENTRIES) == set()
 
 

@@ -30,6 +30,9 @@ OTHER: dict[str, Any] = {
     "model": "resnet18", "device": "A100-SXM4-40GB", "gpus": 2, "nodes": 2, "node_type": "HGX-H20",
     "intra_node": "pcie4", "inter_node": "ethernet-10g", "precision": "fp32", "batch_size": 2,
     "global_batch_size": 64, "global_batch_tokens": 262144, "seq_len": 512, "image_size": 160,
+    "adapter": "lora", "lora_rank": 64, "lora_targets": "all-linear", "freeze": "backbone", "method": "dpo",
+    "reference": "gpt2", "teacher": "gpt2", "generate_tokens": 64, "group_size": 4, "mean_seq_len": 100,
+    "packing": True, "padding_share": 0.3, "frames": 16, "audio_seconds": 3.0,
     "sizes": {"layers": 4}, "task": "squad-finetune", "dataset": "mydata", "samples": 12345, "epochs": 3,
     "steps": 77, "tokens": 10**9, "optimizer": "adafactor", "framework": "mxnet", "stack": "ngc-pytorch",
     "software": 2019.5, "compiler": "cudagraphs", "channels_last": True, "fused_optimizer": True,
@@ -43,10 +46,7 @@ OTHER: dict[str, Any] = {
     "data_parallel_engine": "parameter-server", "grad_accum": 2, "checkpointing": "full",
     "sequence_parallel": True, "context_method": "ulysses", "schedule": "gpipe", "virtual_pp": 2,
     "stage_layers": "7,9,9,7", "uneven": True,
-    "adapter": "lora", "lora_rank": 64, "lora_targets": "all-linear", "freeze": "embeddings",
-    "method": "dpo", "reference": "gpt2-medium", "teacher": "gpt2-large", "generate_tokens": 64,
-    "group_size": 4, "mean_seq_len": 300, "packing": True, "padding_share": 0.2, "frames": 33,
-    "audio_seconds": 3.0, "inputs": ["x:float32[2,3]"], "forward": "f", "loss": "f", "network": "100g-tcp",
+    "inputs": ["x:float32[2,3]"], "forward": "f", "loss": "f", "network": "100g-tcp",
 }  # fmt: skip
 PERMISSIONS = {"uneven"}
 """What only allows: `test_axis_rules` has what it allows."""

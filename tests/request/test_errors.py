@@ -18,6 +18,12 @@ SWITCH = ("maybe", "true or false")
 POSITIVE = (-1.5, "a number above 0")
 BROKEN: dict[str, tuple[Any, str]] = {
     **dict.fromkeys(("gpus", "nodes", "seq_len", "image_size", "samples", "steps", "cpus"), COUNT),
+    **dict.fromkeys(("frames", "lora_rank", "generate_tokens", "group_size"), COUNT),
+    **dict.fromkeys(("audio_seconds", "mean_seq_len"), POSITIVE),
+    "packing": SWITCH,
+    "padding_share": (1.0, "below 1"),
+    "adapter": ("lokr", "one of lora, qlora, dora or qdora"),
+    "method": ("kto", "one of sft, dpo, reward, distill, grpo or ppo"),
     **dict.fromkeys(("tokens", "global_batch_tokens"), COUNT),
     **dict.fromkeys(("tp", "pp", "cp", "ep", "expert_tp", "virtual_pp", "grad_accum"), COUNT),
     **dict.fromkeys(("batch_size", "global_batch_size", "epochs", "software", "input_rate"), POSITIVE),
@@ -53,6 +59,10 @@ FOUND_LATER: dict[str, tuple[Any, str]] = {
     "checkpointing": ("some", "checkpointing='some' is none of none, selective, full"),
     "custom": ("missing.toml", "missing.toml"),
     "calibration": ("missing.json", "missing.json"),
+    "lora_targets": ("q", "lora_targets=q changes nothing without adapters"),
+    "freeze": ("tower", "freeze='tower' names nothing"),
+    "reference": ("gpt2", "reference=gpt2 does not apply"),
+    "teacher": ("gpt2", "teacher=gpt2 does not apply"),
     "forward": ("train", "forward does not apply to "),
     "loss": ("mine:loss", "loss does not apply to "),
     "anchors": ("gpus=1", "The anchor 'gpus=1' must state one of step_time_s and samples_per_s"),

@@ -276,6 +276,6 @@ def usual_profile(family: str, vendor: str = "", arch: str = "") -> StackProfile
     """
     data = constants("stacks")
     of_arch = (stacks for start, stacks in data["arch"].items() if arch.startswith(start))
-    own: Mapping[str, str] = next(of_arch, None) or data["vendor"].get(vendor, {})
+    own: Mapping[str, str] = next(of_arch, {}) or data["vendor"].get(vendor, {})
     usual = own.get("other", DEFAULT_PROFILE)
     return get_stack_profile(own.get(family) or (usual if own else data["family"].get(family, usual)))

@@ -13,6 +13,8 @@ from ..learn.artifact import shipped_predictor
 from ..predict.api import as_request
 from ..predict.remedies import at_layout, suggest_fit
 from ..ray_executor import open_executor
+from ..request.lengths import check_full_rows
+from ..request.method import degrees_of_method
 from ..request.problem import Problem
 from ..request.request import Request
 from ..request.resolve import cluster_of, precision_of, stack_of, workload_of
@@ -86,6 +88,7 @@ def find_layouts(
     if "gpus" not in request.model_fields_set:
         request = request.with_(gpus=DEFAULT_GPUS)
     problem = _problem(request)
+    fixed = {**degrees_of_method(problem.workload), **fixed}
     with open_executor(ray, workers) as over:
         search = search_layouts(
             problem, fixed=fixed, top=top, over=over, coverage=request.coverage, progress=progress
@@ -105,7 +108,8 @@ def _problem(request: Request) -> Problem:
     cluster = cluster_of(request, found)
     stack = stack_of(request, workload.family, cluster.device, found)
     precision = precision_of(request.precision, cluster.device, found, stack)
-    batch = _batch(request.global_batch_size, workload, request.gpus, found)
+    check_full_rows(request)
+    batch = _batch(request.global_batch_size, workload, request.gpus, found) * workload.rows_per_sample
     first = Diagnostics()
     first.assume("model", *workload.assumptions)
     first.warn("model", *workload.warnings)

@@ -97,7 +97,7 @@ def search_layouts(
         nodes=problem.cluster.num_nodes,
         precision=problem.precision.name,
         stack=problem.stack.profile,
-        global_batch_size=problem.global_batch_size,
+        global_batch_size=problem.global_batch_size // problem.workload.rows_per_sample,
         ranked=ranked,
         counts=SearchCounts(
             enumerated=len(kept.layouts) + kept.too_large + kept.recomputing,

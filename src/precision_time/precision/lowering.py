@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
+from ..workload.blocks import split_ends
 from ..workload.graph import PRODUCT_CLASSES, Node, OpClass, OpGraph
 from ..workload.packing import UNPACKING
 from .autocast import autocast_class
@@ -40,7 +41,6 @@ from .rows import (
     memory_row,
     weight_gradient_row,
 )
-from ..workload.blocks import split_ends
 
 __all__ = ["DTYPES", "IS_PRODUCT", "OP_CLASSES", "lower"]
 

@@ -16,12 +16,12 @@ import numpy as np
 
 from ..errors import UnknownNameError
 from ..io import packaged_toml
+from ..workload.blocks import split_ends
 from ..workload.graph import Node, OpClass, OpGraph
 from ..workload.packing import PACKED_BYTES
 from .lowered import LoweredStep
 from .policy import NARROW, DType, PrecisionPolicy
 from .rows import DTYPES, is_vocabulary
-from ..workload.blocks import split_ends
 
 AMAX_BYTES = 4.0
 """A maximum is one fp32 value."""

@@ -20,6 +20,7 @@ from .api import as_request
 _DEFAULT_BATCH = 32.0
 EXPLAINED_FIELDS = (
     *("device", "precision", "batch_size", "seq_len", "image_size", "sizes", "task", "custom"),
+    *("frames", "audio_seconds", "adapter", "lora_rank", "lora_targets", "freeze"),
     "example_inputs",
 )
 """Fields of a request that an explanation depends on."""

@@ -1,4 +1,4 @@
-"""Seconds of what a training method does beside the update, as named terms outside of the learned correction."""
+"""Seconds of what a training method does beside the update, as terms outside of the learned correction."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from ..cost.job import Job, TimingScope, group_of_jobs
 from ..cost.step import price
+from ..parallel.layout import Checkpointing, Offload
 from ..precision.catalog import get_policy
 from ..precision.policy import DType
 from ..workload.graph import OpGraph
@@ -37,7 +38,11 @@ def method_seconds(job: Job, correction: float) -> dict[str, float]:
 
 
 def _with_graph(job: Job, graph: OpGraph) -> Job:
-    return replace(job, workload=replace(job.workload, graph=graph, method=None, largest=None))
+    """The job of another model; without a backward pass nothing is recomputed."""
+    workload = replace(job.workload, graph=graph, method=None, largest=None)
+    if graph.trainable_params:
+        return replace(job, workload=workload)
+    return replace(job, workload=workload, layout=replace(job.layout, checkpointing=Checkpointing.NONE))
 
 
 def _step_s(job: Job) -> float:
@@ -53,7 +58,7 @@ def _generation_seconds(job: Job, generation: Generation) -> dict[str, float]:
     answers = layout.micro_batch_size * layout.num_micro_batches
     whole = replace(
         layout, zero_stage=0, num_micro_batches=1, data_parallel_engine="none", micro_batch_size=answers,
-        checkpointing=type(layout.checkpointing)("none"), offload=type(layout.offload)("none"),
+        checkpointing=Checkpointing.NONE, offload=Offload.NONE,
     )  # fmt: skip
     served = replace(
         job,

@@ -22,6 +22,8 @@ _MAX_BAR_CELLS, _MIN_BAR_CELLS = 16, 5
 _NAME_CELLS, _DURATION_CELLS = 20, 16
 """Space that the name of a term and a duration beside its bar need [characters]."""
 _SHOWN_ALONE, _SHOWN_EACH, _MOST_RUNS = 5, 2, 5
+_ALWAYS_TOLD = (LAYOUT_CHOSEN, "method", "lengths")
+"""Codes of assumptions that say what an answer is the sum of."""
 _MOST_ASSUMPTIONS = 3
 _SMALL_SHARE = 0.005
 """Terms below this share of every step shown are summed up as `other`."""
@@ -340,9 +342,9 @@ def _assumptions(
     if most:
         yield _alternatives_table(predictions, labels, most)
         yield ""
-    # A layout that was chosen is what a user would type next, whatever else was assumed.
-    chosen = list(_shared_lines(predictions, labels, Severity.ASSUMPTION, only=(LAYOUT_CHOSEN,)))
-    shown = lines if why else chosen if most else list(dict.fromkeys([*chosen, *lines]))[:_MOST_ASSUMPTIONS]
+    # What the answer is the sum of, and a layout that was chosen, are told whatever else was assumed.
+    told = list(_shared_lines(predictions, labels, Severity.ASSUMPTION, only=_ALWAYS_TOLD))
+    shown = lines if why else told if most else list(dict.fromkeys([*told, *lines]))[:_MOST_ASSUMPTIONS]
     for line in shown:
         yield Text(f"Assumed: {line}")
     if len(lines) > len(shown):

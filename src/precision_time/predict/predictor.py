@@ -225,8 +225,8 @@ def _input_bound(job: Job) -> str:
 def model_flops_utilization(job: Job, step_time_s: float) -> float | None:
     """Useful FLOPs (forward and backward once) over the dense peak of the matmul type, 0..1.
 
-    None where the matmul type has no peak of its own on the device. Reference: PaLM, appendix B (three times the
-    forward pass); gradients by frozen weights are not computed and not counted.
+    None where the matmul type has no peak of its own on the device. Reference: PaLM, appendix B (three times
+    the forward pass); gradients by frozen weights are not computed and not counted.
     """
     dtype, device = job.precision.matmul, job.cluster.device
     sample_flops = _training_flops(job.workload.graph)

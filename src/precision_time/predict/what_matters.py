@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from ..io import packaged_toml
 from ..learn.artifact import TrainedPredictor, shipped_predictor
 from ..learn.serving import predict_step_times
 from ..request.request import Request
+from .method import method_seconds
 from .prediction import Prediction
 from .remedies import at_layout, needed_bytes
 
@@ -88,7 +90,11 @@ def what_matters(
     tried = [(row, value, job) for row in _rows() for value, job in _jobs(row, asked, base, prediction)]
     jobs = [base, *(job for *_, job in tried)]
     times = predict_step_times(jobs, predictor or shipped_predictor(), coverage=prediction.interval.coverage)
-    each_s = [_seconds_each(job, s, asked) for job, s in zip(jobs, times.step_time_s, strict=True)]
+    whole_s = [
+        seconds + math.fsum(method_seconds(job, seconds / analytical_s).values())
+        for job, seconds, analytical_s in zip(jobs, times.step_time_s, times.jobs.analytical_s, strict=True)
+    ]
+    each_s = [_seconds_each(job, s, asked) for job, s in zip(jobs, whole_s, strict=True)]
     found: dict[str, Alternative] = {}
     for (row, value, job), unit_s in zip(tried, each_s[1:], strict=True):
         fits = needed_bytes(job) <= job.cluster.device.memory_bytes

@@ -8,6 +8,7 @@ does not have) is an error that names what would apply; what changes nothing bec
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,6 +40,8 @@ def check_applies(request: RequestFields, job: Job, found: Diagnostics) -> None:
         ConfigError: Of the first field that does not apply; names what would.
     """
     workload = job.workload
+    if workload.largest is not None:
+        workload = replace(workload, graph=workload.largest)
     for field, says in (*of_model(request, workload), *_of_layout(request, job)):
         value = getattr(request, field, None) if field in type(request).model_fields else None
         value = getattr(request.layout, field) if field in type(request.layout).model_fields else value

@@ -42,7 +42,7 @@ from ..workload.workload import Workload
 from .applies import check_applies
 from .layout import layout_of, layout_remarks, layout_words
 from .lengths import with_lengths
-from .method import check_group, say_method, with_method
+from .method import check_group, degrees_of_method, say_method, with_method
 from .schema import RequestFields
 from .space import powers_of_two
 from .training import stated_adapter, with_frozen_parts
@@ -118,7 +118,7 @@ def job_of_request(
 
 
 def workload_of(request: RequestFields, *, named_only: bool = False) -> Workload:
-    """The workload of a known name, of a configuration, or of a model captured now, and what of it is trained."""
+    """The workload of a known name, of a configuration or of a model captured now, as it is trained."""
     adapter, said = stated_adapter(request)
     workload = _model_of(request, adapter, named_only=named_only)
     workload = with_frozen_parts(workload, request, adapter, said)
@@ -198,9 +198,10 @@ def _sizes_with_a_field(request: RequestFields) -> dict[str, Any]:
     if sizes and isinstance(request.model, str):
         for name in sizes.keys() - sizes_that_apply(request.model, sizes).keys():
             raise ConfigError(
-                f"{name}={sizes[name]} does not apply to {request.model}. The rule: frames are of video models "
-                "(wan2.1-1.3b ...), audio_seconds of models of raw audio (wav2vec2-base ...); Whisper pads all "
-                f"audio to 30 s. To fix: leave out {name}."
+                f"{name}={sizes[name]} does not apply to {request.model}. The rule: frames are of video "
+                "models "
+                "(wan2.1-1.3b ...), audio_seconds of models of raw audio (wav2vec2-base ...); Whisper pads "
+                f"all audio to 30 s. To fix: leave out {name}."
             )
     return sizes
 
@@ -242,8 +243,8 @@ def captured_workload(graph: OpGraph, request: RequestFields, adapter: Adapter |
     sequences = graph.seq_len is not None
     for name, value in _sizes_with_a_field(request).items():
         raise ConfigError(
-            f"{name}={value} does not apply to {graph.name}: a captured model has the size of its example input. "
-            f"To fix: leave out {name} and change the input."
+            f"{name}={value} does not apply to {graph.name}: a captured model has the size of its example "
+            f"input. To fix: leave out {name} and change the input."
         )
     if adapter is not None:
         graph = with_adapter(graph, adapter)
@@ -261,6 +262,7 @@ def captured_workload(graph: OpGraph, request: RequestFields, adapter: Adapter |
         units_per_sample=float(graph.seq_len or 1),
         throughput_unit="tokens/s" if sequences else "samples/s",
         dataset=request.dataset or "",
+        adapter=adapter.kind if adapter is not None else "",
         assumptions=tuple(filter(None, (*graph.notes.splitlines(), assumed))),
         warnings=tuple(graph.warnings.splitlines()),
     )
@@ -574,6 +576,7 @@ def _chosen_layout(
         fixed["micro_batch_size"] = (request.batch_size * rows,)
     elif rows > 1:
         fixed["micro_batch_size"] = tuple(rows * size for size in powers_of_two(int(global_batch)))
+    fixed = {**degrees_of_method(job.workload), **fixed}
     choice = usual_layout(job, global_batch * rows, fixed, degrees=degrees)
     if choice is None:
         return None

@@ -303,12 +303,14 @@ class RequestFields(BaseModel):
     ] = None
     mean_seq_len: Annotated[
         PositiveNumber | None,
-        Option(help="Mean tokens of a sample, where samples are shorter than --seq-len.", default="--seq-len"),
+        Option(
+            help="Mean tokens of a sample, where samples are shorter than --seq-len.", default="--seq-len"
+        ),
     ] = None
     packing: Annotated[
         bool | None,
         Option(
-            help="Samples share a row of --seq-len tokens; without, they are padded to the longest of a batch.",
+            help="Samples share a row of --seq-len tokens, instead of padding to the longest of a batch.",
             default="no",
         ),
     ] = None

@@ -224,7 +224,10 @@ class Space:
 
     def _batches(self, per_replica: int) -> Iterator[tuple[float, int]]:
         """Micro batches that divide a replica's samples: powers of two, and all of them at once."""
-        usual = (*powers_of_two(per_replica), per_replica)
+        rows = self.problem.workload.rows_per_sample
+        usual = tuple(
+            rows * size for size in (*powers_of_two(per_replica // rows), per_replica // rows) if size
+        )
         for size in sorted(set(self._pick("micro_batch_size", usual))):
             count = per_replica / size
             if count != int(count):

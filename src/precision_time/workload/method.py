@@ -1,8 +1,8 @@
 """What a training method does beside the update of the policy: forward passes of other models, generation.
 
-References: Rafailov et al. 2023 (DPO: policy and reference on a chosen and a rejected answer); Ouyang et al. 2022
-(reward model, PPO with critic, reference and reward model); Shao et al. 2024 (GRPO: a group of answers per prompt,
-no critic); Hinton et al. 2015 (distillation from a teacher's forward pass).
+References: Rafailov et al. 2023 (DPO: policy and reference on a chosen and a rejected answer); Ouyang et al.
+2022 (reward model, PPO with critic, reference and reward model); Shao et al. 2024 (GRPO: a group of answers
+per prompt, no critic); Hinton et al. 2015 (distillation from a teacher's forward pass).
 """
 
 from __future__ import annotations
@@ -51,30 +51,37 @@ class Method:
 def with_scalar_head(graph: OpGraph) -> OpGraph:
     """`graph` with one number per token in the place of the vocabulary: a reward model, a critic."""
     heads = {index for index in heads_of(graph) if is_vocabulary_head(graph, index)}
-    behind: set[int] = set()
+    behind = set(heads)
     nodes: list[Node] = []
-    change = 0.0
     for index, node in enumerate(graph.nodes):
         if index in heads:
-            own = node.k if node.weight_grad else 0.0
-            change += node.k - node.param_elems
-            node = replace(
-                node, n=1.0, out_elems=node.m, weight_elems=node.k, param_elems=own, param_tensors=int(own > 0.0)
-            )  # fmt: skip
-            behind.add(index)
-        elif behind & set(node.inputs):
+            nodes.append(_scalar(node))
+            continue
+        nodes.append(node)
+        if behind & set(node.inputs):
             behind.add(index)
             rows = max(nodes[source].out_elems for source in node.inputs if source in behind)
-            node = replace(
-                node, in_elems=rows, out_elems=min(rows, node.out_elems), saved_elems=min(rows, node.saved_elems)
-            )
-        nodes.append(node)
+            kept = min(rows, node.saved_elems)
+            nodes[-1] = replace(node, in_elems=rows, out_elems=min(rows, node.out_elems), saved_elems=kept)
+    change = sum(nodes[index].weight_elems - graph.nodes[index].param_elems for index in heads)
     return replace(
         graph,
         nodes=tuple(nodes),
         params=graph.params + change,
         trainable_params=sum(node.param_elems * node.repeat for node in nodes),
         param_tensors=sum(node.param_tensors * node.repeat for node in nodes),
+    )
+
+
+def _scalar(head: Node) -> Node:
+    own = head.k if head.weight_grad else 0.0
+    return replace(
+        head,
+        n=1.0,
+        out_elems=head.m,
+        weight_elems=head.k,
+        param_elems=own,
+        param_tensors=int(own > 0.0),
     )
 
 
@@ -99,21 +106,21 @@ def one_token(graph: OpGraph, context: int) -> OpGraph:
         if not node.scales_with_batch:
             nodes.append(node)
             continue
-        scaled = {"in_elems": node.in_elems / length, "out_elems": node.out_elems / length}
+        one = replace(node, in_elems=node.in_elems / length, out_elems=node.out_elems / length)
         if node.op_class is OpClass.ATTENTION:
             keys = min(node.n, float(context)) if node.n < length else float(context)
-            query = node.count * node.k
-            scaled["in_elems"] = query + _cached(node) * keys
-            nodes.append(replace(node, **scaled, m=1.0, n=keys, causal=False))
+            read = node.count * node.k + _cached(node) * keys
+            one = replace(one, m=1.0, n=keys, causal=False, in_elems=read)
         elif node.batch_in_count:
-            nodes.append(replace(node, **scaled, count=node.count / length))
+            one = replace(one, count=node.count / length)
         else:
-            nodes.append(replace(node, **scaled, m=node.m / length))
+            one = replace(one, m=node.m / length)
+        nodes.append(one)
     return replace(graph, nodes=tuple(nodes), seq_len=1)
 
 
 def cached_elems(graph: OpGraph, length: int) -> float:
-    """Elements of the keys and values of `length` tokens, over all layers; windowed layers keep their window."""
+    """Elements of the keys and values of `length` tokens over all layers; windowed ones keep a window."""
     return sum(
         _cached(node) * min(node.n if node.n < node.m else length, length) * node.repeat
         for node in graph.nodes

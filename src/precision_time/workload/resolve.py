@@ -36,7 +36,7 @@ from .families.tables import (
 from .graph import OpGraph
 from .hf_config import entry_of_config, is_config_source
 from .spellings import by_spelling, nearest_models, respelled, squashed
-from .tuning import Adapter, target_roles, with_adapter
+from .tuning import Adapter, adapter_of, target_roles, with_adapter
 from .workload import Workload
 
 if TYPE_CHECKING:
@@ -53,7 +53,8 @@ _FILE_SUFFIXES = (".json", ".onnx", ".pt2", ".py")
 _ADAPTED = re.compile(r"(?P<base>.+)-(?P<kind>q?lora|q?dora)")
 _BY_TASK = frozenset({"decoder", "vision-language"})
 """Builders of models whose task may say that adapters are trained."""
-_ADAPTER_SIZES: Mapping[str, str] = {"lora_rank": "int", "lora_targets": "tuple", "qlora": "bool"}
+ADAPTER_SIZES: Mapping[str, str] = {"lora_rank": "int", "lora_targets": "tuple", "qlora": "bool"}
+"""Sizes that say which adapters are trained, and their types."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -161,6 +162,11 @@ def _load(
         training = training._replace(task=training.task or (f"finetune-{kind}" if kind else ""))
     if entry is not None:
         return _from_entry(entry, sizes, training)
+    kind = adapter_in_name(model)
+    base = canonical_name(model).removesuffix(f"-{kind}") if kind else ""
+    if base and _zoo_name(base):
+        usual = training.adapter or adapter_of(kind, None, None)[0]
+        return _from_zoo(base, sizes, training._replace(adapter=usual))
     return _from_zoo(model, sizes, training)
 
 
@@ -206,7 +212,7 @@ def _adapted(model: str, sizes: Mapping[str, Any]) -> tuple[ModelEntry | None, s
 
 
 def adapter_in_name(model: str) -> str:
-    """The adapters that a model's name says (`llama3-70b-qlora`: qlora); empty where none, or a model has it."""
+    """The adapters that a name says (`llama3-70b-qlora`: qlora); empty where a model has the name."""
     name = canonical_name(model)
     found = _ADAPTED.fullmatch(name)
     return found["kind"] if found and find_entry(name) is None and not _zoo_name(name) else ""
@@ -218,7 +224,7 @@ def _adapter_of(
     """Adapters as the caller states, else as sizes and task say, and in words what was assumed."""
     if training.adapter is not None:
         return training.adapter, ""
-    stated = {name: value for name, value in {**entry.sizes, **sizes}.items() if name in _ADAPTER_SIZES}
+    stated = {name: value for name, value in {**entry.sizes, **sizes}.items() if name in ADAPTER_SIZES}
     suffix = _ADAPTED.fullmatch(entry.name)
     by_task = (training.task, "qlora" if stated.get("qlora") else None)
     rule = task_rule("adapters", *by_task) if entry.builder in _BY_TASK or suffix else {}
@@ -291,7 +297,7 @@ def _from_entry(entry: ModelEntry, sizes: Mapping[str, Any], training: _Training
         _check_names(entry.name, sizes, _entry_sizes(entry, sizes))
     rules = task_rule(entry.builder, task, dataset)
     adapter, said = _adapter_of(entry, sizes, training)
-    bare = {name: value for name, value in entry.sizes.items() if name not in _ADAPTER_SIZES}
+    bare = {name: value for name, value in entry.sizes.items() if name not in ADAPTER_SIZES}
     chosen, assumptions = choose_sizes(replace(entry, sizes=bare), builder, sizes, rules=rules)
     try:
         config = builder.config_type(**chosen)
@@ -319,6 +325,7 @@ def _from_entry(entry: ModelEntry, sizes: Mapping[str, Any], training: _Training
         throughput_unit=unit,
         dataset=data,
         dataset_samples=samples_of(data, graph.seq_len),
+        adapter=adapter.kind if adapter is not None else "",
         assumptions=tuple(assumptions),
     )
 
@@ -363,7 +370,7 @@ def _check_names(model: str, sizes: Mapping[str, Any], known: Mapping[str, str],
 def _entry_sizes(entry: ModelEntry, sizes: Mapping[str, Any]) -> Mapping[str, str]:
     """Sizes that an entry has, with their types."""
     target = {"params": "int"} if "target_params" in entry.facts and "params" in sizes else {}
-    return {**family_builder(entry.builder).size_names, **_ADAPTER_SIZES, **target}
+    return {**family_builder(entry.builder).size_names, **ADAPTER_SIZES, **target}
 
 
 def sizes_that_apply(model: str, sizes: Mapping[str, Any]) -> dict[str, Any]:
@@ -397,6 +404,7 @@ def _from_zoo(model: str, sizes: Mapping[str, Any], training: _Training) -> Work
     graph = load_zoo_graph(name, image_size=wanted if isinstance(wanted, int) else None)
     if adapter is not None:
         graph = with_adapter(graph, adapter, train_heads=entry.family != "diffusion")
+        name = f"{name}-{adapter.kind}"
     data = dataset or entry.dataset
     return Workload(
         name=name,
@@ -409,6 +417,7 @@ def _from_zoo(model: str, sizes: Mapping[str, Any], training: _Training) -> Work
         throughput_unit=entry.throughput_unit,
         dataset=data,
         dataset_samples=_zoo_samples(entry, data, graph.seq_len),
+        adapter=adapter.kind if adapter is not None else "",
         assumptions=tuple(left_out),
     )
 

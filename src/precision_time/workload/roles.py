@@ -14,8 +14,22 @@ ROLES = ("q", "k", "v", "o", "gate", "up", "down")
 OTHER = "other"
 """The role of a linear layer that is none of `ROLES`: poolers, projections between parts."""
 _ACTIVATIONS = frozenset(
-    {"gelu", "silu", "relu", "pow", "tanh", "sigmoid", "hardswish", "leaky_relu", "elu", "mul", "silu_", "relu_"}
-)  # fmt: skip
+    {
+        "gelu",
+        "silu",
+        "silu_",
+        "relu",
+        "relu_",
+        "pow",
+        "tanh",
+        "sigmoid",
+        "hardswish",
+        "leaky_relu",
+        "elu",
+        "mul",
+    }
+)
+_CHOICE = 2.0
 _ADDS = frozenset({"add", "add_"})
 
 
@@ -57,15 +71,20 @@ def heads_of(graph: OpGraph) -> frozenset[int]:
 
 
 def is_vocabulary_head(graph: OpGraph, index: int) -> bool:
-    """Whether a head is as large as the largest embedding table: that of a language model."""
+    """Whether a head has the shape of an embedding table: that of a language model.
+
+    Two columns are a choice of two, though segment tables have two rows as well.
+    """
     node = graph.nodes[index]
-    tables = [table.weight_elems for table in graph.nodes if table.op_class is OpClass.EMBEDDING]
-    return node.layer == "head" or node.n * node.k == max(tables, default=0.0)
+    tables = {table.weight_elems for table in graph.nodes if table.op_class is OpClass.EMBEDDING}
+    return node.n > _CHOICE and node.n * node.k in tables
 
 
 @lru_cache(maxsize=256)
 def roles_of(graph: OpGraph) -> Mapping[int, Mapping[str, float]]:
     """Columns of each linear layer by what they are for; fused projections have several parts.
+
+    Of equal layers in a row that stand once, each part has all columns.
 
     Heads, experts and their routers have no role: nobody adapts them.
     """
@@ -138,9 +157,7 @@ def _sources(index: int, nodes: Sequence[Node], *, through_act: bool = False) ->
 def _same_product(node: Node, nodes: Sequence[Node]) -> bool:
     """Whether a sum is of pieces of one tensor, such as rotary positions, and not a residual one."""
     return all(
-        source >= 0
-        and nodes[source].op_class is OpClass.ELEMENTWISE
-        and nodes[source].op in ("mul", "neg")
+        source >= 0 and nodes[source].op_class is OpClass.ELEMENTWISE and nodes[source].op in ("mul", "neg")
         for source in node.inputs
     )
 
@@ -165,7 +182,9 @@ def _attention_roles(
                 )
     query_width = nodes[index].out_elems / max(nodes[index].m, 1.0)
     for product, parts in reached.items():
-        found[product] = _parts(nodes[product].n, parts, query_width)
+        folded = nodes[product].repeat == len(parts) * nodes[index].repeat > nodes[index].repeat
+        alike = dict.fromkeys(parts, nodes[product].n)
+        found[product] = alike if folded else _parts(nodes[product].n, parts, query_width)
     _output_role(index, nodes, readers, linear, found)
 
 

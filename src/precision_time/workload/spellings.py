@@ -16,7 +16,7 @@ from .families.tables import read_toml
 _SEPARATOR = re.compile(r"(?<!\d)[-_]|[-_](?!\d)")
 """A separator that is not between two digits: without it a name reads the same."""
 
-_WORD = re.compile(r"[a-z]+|[\d.]*\d[bmk]?(?![a-z])|\d+")
+_WORD = re.compile(r"[^\W\d_]+|[\d.]*\d[bmk]?(?![a-z])|\d+")
 _SIZE_WORDS = frozenset({"base", "big", "huge", "large", "medium", "mini", "small", "tiny", "giant", "net"})
 _OFFERED = 4
 _ALIKE = 0.8

@@ -1,15 +1,16 @@
-"""What of a model is trained: adapters beside a frozen base, frozen parts, and what follows for the backward pass.
+"""What of a model is trained: adapters beside a frozen base, frozen parts, what follows for the backward.
 
 One transformation of operator graphs, whatever they come from: parametric families, the zoo, captures. Frozen
 weights get no gradient; below the lowest trained weight nothing runs backward and nothing is kept for it.
 
-References: Hu et al. 2021 (LoRA): y = Wx + (alpha/r)·B·A·x with A of r x in, B of out x r. Dettmers et al. 2023
-(QLoRA): W in four bits, unpacked before each use. Liu et al. 2024 (DoRA, section 4.3): W + BA scaled to a trained
-norm per output, the norm itself taken as a constant in the backward pass.
+References: Hu et al. 2021 (LoRA): y = Wx + (alpha/r)·B·A·x with A of r x in, B of out x r. Dettmers et al.
+2023 (QLoRA): W in four bits, unpacked before each use. Liu et al. 2024 (DoRA, section 4.3): W + BA scaled to
+a trained norm per output, the norm itself taken as a constant in the backward pass.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -29,6 +30,9 @@ _ALL = (*ROLES, OTHER)
 _KEEPS_PARAMETERS = frozenset({OpClass.GEMM, OpClass.CONV, OpClass.GROUPED_CONV, OpClass.DEPTHWISE_CONV})
 _KEEPS_OPERANDS = frozenset({OpClass.BMM, OpClass.ATTENTION, OpClass.NORM, OpClass.RNN})
 _LAYERS = "layers:"
+_PARTS = ("backbone", "all-but-head", "embeddings", "encoder", "head")
+_NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
+"""The number of a layer in the name of a module."""
 _UNPACKED_AGAIN = "dequantize_4bit_for_norm"
 """Not `UNPACKING`, which says how many weights are held packed."""
 
@@ -41,7 +45,7 @@ class Adapter:
     """One of `ADAPTERS`."""
     rank: int = 8
     targets: tuple[str, ...] = ("q", "v")
-    """Roles of linear layers, or names of the model's own modules."""
+    """Roles of linear layers, or names of the model's own modules; none for the frozen base alone."""
 
     @property
     def packed(self) -> bool:
@@ -55,7 +59,7 @@ class Adapter:
 
 
 def adapter_of(kind: str, rank: int | None, targets: str | Sequence[str] | None) -> tuple[Adapter, str]:
-    """An adapter as stated, with the usual rank and targets where they are not, and in words what was assumed."""
+    """An adapter as stated, usual values where nothing is said, and in words what was assumed."""
     usual = read_toml("adapters.toml")["default"]
     words = [word.strip() for word in targets.split(",")] if isinstance(targets, str) else targets
     chosen = Adapter(
@@ -82,7 +86,8 @@ def with_adapter(graph: OpGraph, adapter: Adapter, *, train_heads: bool = True) 
     """`graph` with adapters beside its targeted linear layers and everything else frozen.
 
     Heads of a task stay trained (unless `train_heads` is false), as fine-tuning adds them anew; those of a
-    language model are frozen. No head is packed. Experts, their routers and parts that were frozen before carry no adapters.
+    language model are frozen. No head is packed. Experts, their routers and parts that were frozen before
+    carry no adapters.
 
     Raises:
         ConfigError: If no linear layer of the model is a target.
@@ -125,6 +130,8 @@ def _is_packable(node: Node) -> bool:
 def _targeted(graph: OpGraph, adapter: Adapter) -> dict[int, list[float]]:
     """Columns of the factors of each linear layer that carries some."""
     wanted = set(adapter.targets)
+    if not wanted:
+        return {}
     found: dict[int, list[float]] = {}
     present: set[str] = set()
     for index, parts in roles_of(graph).items():
@@ -135,6 +142,8 @@ def _targeted(graph: OpGraph, adapter: Adapter) -> dict[int, list[float]]:
         present |= {*parts, *([module] if module else ())}
         named = any(target == module or node.layer.endswith(f".{target}") for target in wanted if node.layer)
         widths = [node.n] if named else [width for part, width in parts.items() if part in wanted]
+        if sum(parts.values()) > node.n and widths:  # equal layers that stand once carry factors together
+            widths = [node.n * len(widths) / len(parts)]
         if widths:
             found[index] = widths
     unknown = sorted(wanted - present - {*ROLES, OTHER})
@@ -143,8 +152,8 @@ def _targeted(graph: OpGraph, adapter: Adapter) -> dict[int, list[float]]:
         have = ", ".join(sorted(present)) if present else "none, so that it cannot carry adapters"
         fix = "name some of these, or all-linear" if present else "freeze='backbone' trains its head alone"
         raise ConfigError(
-            f"lora_targets={shown(what)} is not a projection of {graph.name}. The rule: targets are among its "
-            f"linear layers ({have}). To fix: {fix}."
+            f"lora_targets={shown(what)} is not a projection of {graph.name}. The rule: targets are among "
+            f"its linear layers ({have}). To fix: {fix}."
         )
     return found
 
@@ -220,21 +229,26 @@ def with_frozen(graph: OpGraph, patterns: tuple[str, ...]) -> OpGraph:
 
     Args:
         graph: What is trained in it now.
-        patterns: `backbone` (or all-but-head), `embeddings`, `encoder`, `layers:N` (the first N and what stands
-            before them), `head`, or names of modules with * where the graph has names.
+        patterns: `backbone` (or all-but-head), `embeddings`, `encoder`, `layers:N` (the first N and what
+            stands before them), `head`, or names of modules with * where the graph has names.
 
     Raises:
         ConfigError: If a pattern names nothing in this model, or nothing is left to train.
     """
-    nodes, frozen = graph.nodes, [False] * len(graph.nodes)
+    names = tuple(pattern for pattern in patterns if not _is_part(pattern))
+    counts = [_first_layers(graph, pattern) for pattern in patterns if pattern.startswith(_LAYERS)]
+    nodes = graph.nodes
+    for count in sorted({*counts, *_boundaries(graph, names)}):
+        nodes, _ = split_ends(nodes, (count, 0))
+    cut = replace(graph, nodes=nodes)
+    frozen = _named(graph, nodes, names)
     for pattern in patterns:
         if pattern.startswith(_LAYERS):
-            nodes, first = _first_layers(replace(graph, nodes=nodes), pattern)
-            if len(nodes) != len(frozen):  # a block was cut: what was frozen before is found again
-                frozen = _again(replace(graph, nodes=nodes), patterns[: patterns.index(pattern)])
-            chosen = first
+            chosen = _before(nodes, _first_layers(graph, pattern))
+        elif _is_part(pattern):
+            chosen = _part(cut, pattern)
         else:
-            chosen = _named(replace(graph, nodes=nodes), pattern)
+            continue
         frozen = [one or other for one, other in zip(frozen, chosen, strict=True)]
     trained = [node.weight_grad and not cold for node, cold in zip(nodes, frozen, strict=True)]
     if not any(trained):
@@ -251,64 +265,117 @@ def without_training(graph: OpGraph) -> OpGraph:
     return _settled(graph, list(graph.nodes), [False] * len(graph.nodes), packed=graph.packed_params)
 
 
-def _again(graph: OpGraph, patterns: Sequence[str]) -> list[bool]:
-    frozen = [False] * len(graph.nodes)
-    for pattern in patterns:
-        chosen = _first_layers(graph, pattern)[1] if pattern.startswith(_LAYERS) else _named(graph, pattern)
-        frozen = [one or other for one, other in zip(frozen, chosen, strict=True)]
-    return frozen
+def _is_part(pattern: str) -> bool:
+    return pattern in _PARTS or pattern.startswith(_LAYERS)
 
 
-def _first_layers(graph: OpGraph, pattern: str) -> tuple[tuple[Node, ...], list[bool]]:
-    """The nodes with the first layers as blocks of their own, and which are to be frozen."""
-    text = pattern.removeprefix(_LAYERS)
-    depth = _depth(graph)
+def _first_layers(graph: OpGraph, pattern: str) -> int:
+    """How many layers `layers:N` freezes."""
+    text, depth = pattern.removeprefix(_LAYERS), _depth(graph)
     if not text.isdecimal() or not 0 < int(text) <= depth:
-        rule = f"it has {depth} repeated layers" if depth else "it has no repeated layers that its graph names"
+        rule = (
+            f"it has {depth} repeated layers" if depth else "its layers differ, so that they have no number"
+        )
         raise ConfigError(
-            f"freeze={shown(pattern)} is not possible for {graph.name}. The rule: layers:N freezes the first N "
-            f"layers, and {rule}. To fix: freeze=backbone, embeddings"
+            f"freeze={shown(pattern)} is not possible for {graph.name}. The rule: layers:N freezes the first "
+            f"N layers, and {rule}. To fix: freeze=backbone, embeddings"
             + (f" or layers:{max(depth // 2, 1)}." if depth else ".")
         )
-    nodes, first = split_ends(graph.nodes, (int(text), 0))
-    last = max(index for index, cut in enumerate(first) if cut)
-    return nodes, [index <= last for index in range(len(nodes))]
+    return int(text)
+
+
+def _before(nodes: Sequence[Node], count: int) -> list[bool]:
+    """What stands before the end of the first `count` layers, which blocks do not cross."""
+    end = max(run[-1] for run, start in _layer_runs(nodes) if start < count)
+    return [index <= end for index in range(len(nodes))]
+
+
+def _layer_runs(nodes: Sequence[Node]) -> Iterator[tuple[range, int]]:
+    """Blocks with the number of layers before them."""
+    count = 0
+    for run in _runs(nodes):
+        if nodes[run[0]].segment:
+            yield run, count
+            count += nodes[run[0]].repeat
+
+
+def _matched(node: Node, patterns: Sequence[str], repeat: int) -> bool:
+    """Whether a pattern names the module of a node, as it is called in one repeat of its block."""
+    name = (
+        _NUMBER.sub(lambda found: str(int(found[0]) + repeat), node.layer, count=1) if repeat else node.layer
+    )
+    return bool(name) and any(
+        fnmatchcase(name, pattern) or f"{name}.".startswith(f"{pattern.rstrip('.*')}.")
+        for pattern in patterns
+    )
+
+
+def _boundaries(graph: OpGraph, patterns: Sequence[str]) -> set[int]:
+    """Numbers of layers at which blocks are cut, as a pattern names some of their repeats alone."""
+    found: set[int] = set()
+    for run, start in _layer_runs(graph.nodes) if patterns else ():
+        for index in run:
+            named = [_matched(graph.nodes[index], patterns, r) for r in range(graph.nodes[index].repeat)]
+            found |= {start + r for r in range(1, len(named)) if named[r] != named[r - 1]}
+    return found
+
+
+def _named(graph: OpGraph, nodes: Sequence[Node], patterns: Sequence[str]) -> list[bool]:
+    """Which of the cut nodes the names of modules freeze.
+
+    Raises:
+        ConfigError: If a pattern names none.
+    """
+    offsets = [0] * len(nodes)
+    starts = [start for _, start in _layer_runs(graph.nodes)]
+    for run, start in _layer_runs(nodes):
+        for index in run:
+            offsets[index] = start - max(first for first in starts if first <= start)
+    for pattern in patterns:
+        if not any(_matched(node, [pattern], r) for node in graph.nodes for r in range(node.repeat)):
+            raise ConfigError(_names_nothing(graph, pattern))
+    return [_matched(node, patterns, offset) for node, offset in zip(nodes, offsets, strict=True)]
+
+
+def _names_nothing(graph: OpGraph, pattern: str) -> str:
+    modules = list(dict.fromkeys(node.layer.split(".", 1)[0] for node in graph.nodes if node.layer))
+    depth = _depth(graph)
+    parts = ["backbone", "embeddings", *([f"layers:{depth // 2 or 1}"] if depth else [])]
+    return (
+        f"freeze={shown(pattern)} names nothing in {graph.name}. The rule: {', '.join(parts)}, or modules of "
+        f"the model, of which its graph names {', '.join(modules[:8]) or 'none'}. To fix: use one of these."
+    )
 
 
 def _depth(graph: OpGraph) -> int:
-    depth, segment = 0, 0
-    for node in graph.nodes:
-        if node.segment and node.segment != segment:
-            depth += node.repeat
-        segment = node.segment
-    return depth
+    """Layers that stand as repeated blocks; 0 where others stand between them, which leaves no count."""
+    nodes = graph.nodes
+    inside = [index for index, node in enumerate(nodes) if node.segment]
+    if not inside:
+        return 0
+    between = nodes[inside[0] : inside[-1]]
+    if any(node.flops and node.weight_elems and not node.segment for node in between):
+        return 0
+    return sum(nodes[block[0]].repeat for block in _runs(nodes) if nodes[block[0]].segment)
 
 
-def _named(graph: OpGraph, pattern: str) -> list[bool]:
-    """Which nodes one pattern freezes."""
+def _part(graph: OpGraph, pattern: str) -> list[bool]:
+    """Which nodes a part that every model may have consists of."""
     nodes, heads = graph.nodes, heads_of(graph)
-    if pattern in ("backbone", "all-but-head"):
-        return [index not in heads for index in range(len(nodes))]
     if pattern == "head":
         return [index in heads for index in range(len(nodes))]
     if pattern == "embeddings":
         first = next((index for index, node in enumerate(nodes) if node.repeat > 1), 0)
         return [node.op_class is OpClass.EMBEDDING or index < first for index, node in enumerate(nodes)]
-    chosen = _encoder(nodes) if pattern == "encoder" else [_matches(node, pattern) for node in nodes]
-    if not any(chosen):
-        layers = list(dict.fromkeys(node.layer.split(".", 1)[0] for node in nodes if node.layer))
-        names = ["backbone", "embeddings", *([f"layers:{_depth(graph) // 2 or 1}"] if _depth(graph) else [])]
-        raise ConfigError(
-            f"freeze={shown(pattern)} names nothing in {graph.name}. The rule: {', '.join(names)}, or modules of "
-            f"the model, of which its graph names {', '.join(layers[:8]) or 'none'}. To fix: use one of these."
-        )
-    return chosen
-
-
-def _matches(node: Node, pattern: str) -> bool:
-    return bool(node.layer) and (
-        fnmatchcase(node.layer, pattern) or f".{node.layer}.".startswith(f".{pattern.rstrip('.*')}.")
-    )
+    if pattern != "encoder":
+        return [index not in heads for index in range(len(nodes))]
+    chosen = _encoder(nodes)
+    if any(chosen):
+        return chosen
+    named = [_matched(node, [pattern], 0) for node in nodes]  # a module of that name
+    if not any(named):
+        raise ConfigError(_names_nothing(graph, pattern))
+    return named
 
 
 def _encoder(nodes: Sequence[Node]) -> list[bool]:
@@ -328,14 +395,18 @@ def _encoder(nodes: Sequence[Node]) -> list[bool]:
     return chosen
 
 
-def _blocks(nodes: Sequence[Node]) -> Iterator[range]:
-    """Runs of nodes that repeat together."""
+def _runs(nodes: Sequence[Node]) -> Iterator[range]:
+    """Neighbors of one segment."""
     start = 0
     for index in range(1, len(nodes) + 1):
         if index == len(nodes) or nodes[index].segment != nodes[start].segment:
-            if nodes[start].repeat > 1:
-                yield range(start, index)
+            yield range(start, index)
             start = index
+
+
+def _blocks(nodes: Sequence[Node]) -> Iterator[range]:
+    """Runs of nodes that repeat together."""
+    return (run for run in _runs(nodes) if nodes[run[0]].repeat > 1)
 
 
 def _settled(graph: OpGraph, nodes: list[Node], trained: Sequence[bool], *, packed: float) -> OpGraph:
@@ -427,7 +498,7 @@ def _still(index: int, nodes: Sequence[Node], trained: Sequence[bool], alive: Se
 
 
 def _tied_heads(graph: OpGraph, nodes: Sequence[Node], trained: Sequence[bool]) -> dict[int, float]:
-    """Heads that are trained while the embedding whose table they share is frozen: the table is theirs then."""
+    """Trained heads that share the table of a frozen embedding: the table is theirs then."""
     frozen = {
         node.weight_elems
         for node, on in zip(nodes, trained, strict=True)

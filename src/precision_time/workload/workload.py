@@ -29,6 +29,8 @@ class Workload:
     dataset: str = ""
     dataset_samples: int | None = None
     """Samples per epoch; None where it is unknown."""
+    adapter: str = ""
+    """Kind of adapters that are trained beside a frozen base; empty where none."""
     largest: OpGraph | None = None
     """Where samples differ in length, the graph of the longest, for which memory must do."""
     samples_per_row: float = 1.0

@@ -49,8 +49,8 @@ def memory_of(group: JobGroup) -> dict[str, Number]:
     Returns:
         `parameters`, `expert_parameters`, `cast_weights`, `gradients`, `gradient_buckets`,
         `master_weights`, `optimizer_states`, `gathered`, `activations`, `logits`, `temporary`,
-        `fragmentation`, `framework`, in bytes; those that grow with the batch of shape (C,). A training method
-        adds `other_models` and `generation`.
+        `fragmentation`, `framework`, in bytes; those that grow with the batch of shape (C,). A training
+        method adds `other_models` and `generation`.
 
     Assumes: layers are equal; of the stages in the middle the one with most layers, nearest to the first,
     is the fullest.
@@ -79,7 +79,7 @@ def _fullest_of(group: JobGroup) -> dict[str, Number]:
 
 
 def with_method_memory(found: dict[str, Number], group: JobGroup) -> dict[str, Number]:
-    """The terms of a step with what its training method holds: other models, and answers while they are written."""
+    """The terms of a step with what its method holds: other models, and answers while they are written."""
     method, layout, policy = group.workload.method, group.layout, group.precision
     if method is None:
         return found

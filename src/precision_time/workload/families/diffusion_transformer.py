@@ -59,8 +59,8 @@ class DiffusionTransformerConfig:
         divides("heads", self.heads, "hidden", self.hidden)
         if self.frames and not self.frame_tokens:
             raise ConfigError(
-                f"frames={self.frames} does not apply: the model draws single images. The rule: frames are of "
-                "video models. To fix: leave out frames."
+                f"frames={self.frames} does not apply: the model draws single images. The rule: frames are "
+                "of video models. To fix: leave out frames."
             )
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..builder import GraphBuilder, Tensor
 from ..graph import OpGraph
@@ -26,6 +26,29 @@ class Tower:
     ffn: int
     class_tokens: int = 1
     fused_qkv: bool = False
+    gated: bool = False
+    rotary: bool = False
+    """Positions turn queries and keys; otherwise there is a table of them."""
+    window: int = 0
+    """Patches that a query sees in most layers; 0: all."""
+    full_layers: int = 0
+    """Layers that see all patches in spite of `window`."""
+
+    @property
+    def layer_groups(self) -> list[tuple[int, LayerSizes]]:
+        """(how many, sizes) of the layers that are identical."""
+        whole = LayerSizes(
+            hidden=self.hidden,
+            heads=self.heads,
+            ffn=self.ffn,
+            fused_qkv=self.fused_qkv,
+            gated=self.gated,
+            activation="silu" if self.gated else "gelu",
+            rotary=self.rotary,
+        )
+        full = self.full_layers if self.window else self.layers
+        groups = [(full, whole), (self.layers - full, replace(whole, window=self.window))]
+        return [group for group in groups if group[0]]
 
 
 def vision_tower(b: GraphBuilder, tower: Tower) -> Tensor:
@@ -35,10 +58,11 @@ def vision_tower(b: GraphBuilder, tower: Tower) -> Tensor:
     tokens = tower.patches + tower.class_tokens
     if tower.class_tokens:
         x = b.move("cat", x, rows=tokens, width=tower.hidden)
-    x = b.elementwise("add", x, weight=(tokens + tower.class_tokens) * tower.hidden, tensors=2)
-    sizes = LayerSizes(hidden=tower.hidden, heads=tower.heads, ffn=tower.ffn, fused_qkv=tower.fused_qkv)
-    with b.block(tower.layers):
-        x = encoder_layer(b, b.carry(x), sizes)
+    if not tower.rotary:
+        x = b.elementwise("add", x, weight=(tokens + tower.class_tokens) * tower.hidden, tensors=2)
+    for count, sizes in tower.layer_groups:
+        with b.block(count):
+            x = encoder_layer(b, b.carry(x), sizes)
     return b.norm(x)
 
 

@@ -1,4 +1,4 @@
-"""Vision-language decoders: LLaVA, Idefics2, Llama 3.2 Vision, usually trained by low-rank adapters."""
+"""Vision-language decoders: LLaVA, Idefics2, Llama 3.2 Vision, Qwen-VL; usually adapters are trained."""
 
 from __future__ import annotations
 
@@ -21,6 +21,13 @@ class VisionLanguageConfig(DecoderConfig):
     vision_hidden: int
     vision_heads: int
     vision_ffn: int
+    vision_gated: bool = False
+    vision_rotary: bool = False
+    vision_window: int = 0
+    """Patches that a query of the tower sees in most layers (Qwen2.5-VL); 0: all."""
+    vision_full_layers: int = 0
+    merged_patches: int = 1
+    """Neighboring patches that become one token of the language model (Qwen-VL)."""
     class_tokens: int = 1
     tiles: int = 1
     """Crops of one image that go through the tower."""
@@ -48,7 +55,9 @@ def build_vision_language(name: str, config: VisionLanguageConfig) -> OpGraph:
     if config.resampler_layers:
         image = _resample(b, image, config)
     else:
-        image = b.linear(image, config.hidden)
+        joined = config.merged_patches
+        image = b.reshape(image, image.rows / joined, image.width * joined)
+        image = b.linear(image, image.width if joined > 1 else config.hidden)
         if config.connector_mlp:
             image = b.linear(b.elementwise("gelu", image), config.hidden)
     x = text
@@ -71,6 +80,10 @@ def _tower(config: VisionLanguageConfig) -> Tower:
         heads=config.vision_heads,
         ffn=config.vision_ffn,
         class_tokens=config.class_tokens,
+        gated=config.vision_gated,
+        rotary=config.vision_rotary,
+        window=config.vision_window,
+        full_layers=config.vision_full_layers,
     )
 
 
