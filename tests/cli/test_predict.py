@@ -187,6 +187,7 @@ SHAPE = {
     "device_hours": float | None,
     "total_time_missing": str,
     "device_memory_bytes": float,
+    "params": float,
 }
 RUN_SHAPE = {
     **dict.fromkeys(("model", "device", "precision", "stack", "source", "source_ref"), str),

@@ -157,7 +157,7 @@ def test_another_batch_does_not_capture_again(nets: str, monkeypatch: pytest.Mon
     assert len(calls) == 4
 
 
-@pytest.mark.parametrize("model", ["net.py", "net:build", "net.onnx", "net.pt2", "efficientvit_b1"])
+@pytest.mark.parametrize("model", ["net.py", "net:build", "net.onnx", "net.pt2", "starnet_s1"])
 def test_without_torch_one_line_says_what_to_install(model: str, tmp_path: Path) -> None:
     code = "import sys; sys.modules['torch'] = None\nfrom precision_time.cli.main import main; main()"
     (tmp_path / "net.py").write_text(CONVS)

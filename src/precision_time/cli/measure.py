@@ -203,7 +203,7 @@ def measure(
     show_report(f"{answer['source']} on {answer['device']}", counts, report)
     message(f"Wrote {', '.join(answer['files'].values())}")
     if hardware is not None:
-        message(f"{found.name} is in no catalog: {hardware} describes it, as measured.")
+        message(f"{hardware} describes {found.name} as it was measured, which no catalog does.")
     if answer["measured_steps"] or report.skipped:
         first = next((trial for trial in trials if isinstance(trial, StepTrial)), None)
         if first is not None:

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ..corpus.own import STEPS, header_of, is_database, write_graphs
-from ..errors import CaptureError, PrecisionTimeError
+from ..errors import CaptureError, MissingExtraError, PrecisionTimeError
 from ..hardware.custom import copy_hardware
 from ..io import write_atomically
 from ..workload.graph import OpGraph
@@ -53,7 +53,10 @@ def describe_workers(store: Path) -> None:
     named = {device_name(result): result for result in results if result.step_time_s is not None}
     if not named:
         return
-    torch, here = import_torch(), find_device(kind="cpu")
+    try:
+        torch, here = import_torch(), find_device(kind="cpu")
+    except MissingExtraError:  # the workers have it
+        return
     threads = torch.get_num_threads()
     try:
         for name, result in named.items():

@@ -14,7 +14,7 @@ from typing import Any
 
 from .. import __version__
 from ..errors import UnknownNameError
-from ..hardware.catalog import get_device, known_devices
+from ..hardware.catalog import device_assumption, get_device, known_devices
 from ..hardware.custom import BESIDE
 from ..hardware.device import Device
 from ..hardware.inventory_local import memory_bytes, processor
@@ -35,7 +35,9 @@ _LEVEL_3 = Path("/sys/devices/system/cpu/cpu0/cache/index3/size")
 
 
 def describe(device: MeasuredDevice, measured: Path) -> Path | None:
-    """Write what a device is beside its rows, unless a catalog or that file has it.
+    """Write what a device is beside its rows, unless the catalog or that file has it.
+
+    A processor of the catalog is described, too, where fewer threads compute than it has cores.
 
     Args:
         device: What measures; on a CPU with the threads that torch uses now.
@@ -44,11 +46,7 @@ def describe(device: MeasuredDevice, measured: Path) -> Path | None:
     Returns:
         The file that describes the device; None where the catalog has it.
     """
-    try:
-        get_device(device.name)
-    except UnknownNameError:
-        pass
-    else:
+    if _in_catalog(device):
         return None
     path = measured.with_suffix(BESIDE)
     known: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
@@ -57,6 +55,16 @@ def describe(device: MeasuredDevice, measured: Path) -> Path | None:
         devices[device.name] = _figures(device)
         write_atomically(path, "".join(_lines({**known, "device": devices})))
     return path
+
+
+def _in_catalog(device: MeasuredDevice) -> bool:
+    try:
+        found = get_device(device.name)
+    except UnknownNameError:
+        return False
+    if device_assumption(device.name) is not None:
+        return False
+    return device.kind != "cpu" or import_torch().get_num_threads() >= found.sm_count
 
 
 def _figures(device: MeasuredDevice) -> dict[str, Any]:

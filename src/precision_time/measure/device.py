@@ -118,7 +118,9 @@ def catalog_name(spelling: str) -> str:
     """
     prefix = "CPU-" if spelling.startswith("CPU-") else ""
     reported = spelling.removeprefix(prefix)
-    known, _ = map_device(reported)
+    known, note = map_device(reported)
+    # A processor that hides its model is not the usual one of its family, as a request would have it.
+    known = "" if prefix and note else known
     return known or re.sub(r"[\s,;]+", "-", prefix + plain_name(reported)) or spelling
 
 

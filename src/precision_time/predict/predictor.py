@@ -173,7 +173,7 @@ def _answer(
         if run.total_time_s is None
         else run.total_time_s * job.cluster.num_devices / _SECONDS_PER_HOUR,
         total_time_missing=run.missing,
-        params=workload.graph.params,
+        params=float(workload.graph.params),
     )
 
 

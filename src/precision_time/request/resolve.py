@@ -24,7 +24,7 @@ from ..cost.stacks import (
     usual_variant,
 )
 from ..diagnostics import LAYOUT_CHOSEN, Diagnostics
-from ..errors import CaptureError, ConfigError, LayoutError, MissingExtraError, UnknownNameError
+from ..errors import CaptureError, ConfigError, LayoutError, UnknownNameError
 from ..hardware.catalog import devices_in_name, get_cluster, load_custom
 from ..hardware.custom import hardware_beside
 from ..hardware.device import Cluster, Device
@@ -34,12 +34,13 @@ from ..parallel.layout import Layout
 from ..precision.catalog import get_policy, known_variants, parse_precision
 from ..precision.policy import PrecisionPolicy
 from ..precision.support import check_support, natural_precision
-from ..workload.graph import OpClass, OpGraph
+from ..workload.graph import OpGraph
 from ..workload.hf_config import is_config_source
-from ..workload.resolve import check_named_in_data, load_workload, sizes_that_apply
-from ..workload.tuning import Adapter, with_adapter
+from ..workload.resolve import check_named_in_data, load_workload
+from ..workload.tuning import Adapter
 from ..workload.workload import Workload
 from .applies import check_applies
+from .captured import capture_by_name, captured, captured_workload, sizes_with_a_field
 from .layout import layout_of, layout_remarks, layout_words
 from .lengths import with_lengths
 from .method import check_group, degrees_of_method, say_method, with_method
@@ -56,13 +57,9 @@ _NOT_A_LAYOUT = frozenset({"expert_capacity", "expert_nodes", "expert_overlap", 
 _FIELD_OF = {"zero": "zero_stage", "grad_accum": "num_micro_batches"}
 _SUPPORTED_AFTER_YEARS = 0.5
 """Software that supports a device well comes out this long after it."""
-_CONVOLUTIONS = (OpClass.CONV, OpClass.GROUPED_CONV, OpClass.DEPTHWISE_CONV)
 _TIMM_PREFIX = "timm:"
 _FILE_SUFFIXES = (".json", ".onnx", ".pt2", ".py")
 _OF_MODULES = ("example_inputs", "inputs", "forward", "loss")
-_INSTALL_TO_CAPTURE = (
-    "More names (timm, Hugging Face) are known with torch: pip install 'precision-time[capture]'."
-)
 _CLUSTER_FIELDS = {"device", "gpus", "nodes", "node_type", "intra_node", "inter_node", "network", "custom"}
 
 
@@ -141,7 +138,7 @@ def _model_of(request: RequestFields, adapter: Adapter | None, *, named_only: bo
     catalog: dict[str, Any] = {
         "seq_len": request.seq_len,
         "image_size": request.image_size,
-        "sizes": {**request.sizes, **_sizes_with_a_field(request)} or None,
+        "sizes": {**request.sizes, **sizes_with_a_field(request)} or None,
         "task": request.task,
         "dataset": request.dataset,
         "optimizer": request.optimizer,
@@ -167,43 +164,8 @@ def _model_of(request: RequestFields, adapter: Adapter | None, *, named_only: bo
             try:
                 return _known_workload(request, model, catalog)
             except UnknownNameError as unknown:
-                return captured_workload(_capture_by_name(model, request, unknown), request, adapter)
-    return captured_workload(_captured(model, request), request, adapter)
-
-
-def _captured(model: Any, request: RequestFields) -> OpGraph:
-    from ..workload.capture.remembered import capture_remembered
-
-    return capture_remembered(
-        model,
-        example_inputs=request.example_inputs,
-        inputs=tuple(request.inputs),
-        seq_len=request.seq_len,
-        image_size=request.image_size,
-        sizes=request.sizes,
-        forward=request.forward,
-        loss=request.loss,
-        trust=request.trust,
-    )
-
-
-def _sizes_with_a_field(request: RequestFields) -> dict[str, Any]:
-    """Sizes of a sample that are fields of a request.
-
-    Raises:
-        ConfigError: If the model does not have them.
-    """
-    sizes = {"frames": request.frames, "audio_seconds": request.audio_seconds}
-    sizes = {name: value for name, value in sizes.items() if value is not None}
-    if sizes and isinstance(request.model, str):
-        for name in sizes.keys() - sizes_that_apply(request.model, sizes).keys():
-            raise ConfigError(
-                f"{name}={sizes[name]} does not apply to {request.model}. The rule: frames are of video "
-                "models "
-                "(wan2.1-1.3b ...), audio_seconds of models of raw audio (wav2vec2-base ...); Whisper pads "
-                f"all audio to 30 s. To fix: leave out {name}."
-            )
-    return sizes
+                return captured_workload(capture_by_name(model, request, unknown), request, adapter)
+    return captured_workload(captured(model, request), request, adapter)
 
 
 def _known_workload(request: RequestFields, model: Any, catalog: Mapping[str, Any]) -> Workload:
@@ -220,70 +182,6 @@ def _known_workload(request: RequestFields, model: Any, catalog: Mapping[str, An
                 f"module of your own (file.py, module:function, an nn.Module) has it. To fix: leave it out."
             )
     return workload
-
-
-def _capture_by_name(name: str, request: RequestFields, unknown: UnknownNameError) -> OpGraph:
-    """A model that does not ship, captured if timm or transformers are installed and know it.
-
-    Raises:
-        UnknownNameError: `unknown`, if they are not or do not.
-    """
-    if importlib.util.find_spec("torch") is None:
-        raise unknown.with_hint(_INSTALL_TO_CAPTURE)
-    try:
-        return _captured(name, request)
-    except UnknownNameError:
-        raise unknown from None
-    except MissingExtraError:
-        raise unknown.with_hint(_INSTALL_TO_CAPTURE) from None
-
-
-def captured_workload(graph: OpGraph, request: RequestFields, adapter: Adapter | None = None) -> Workload:
-    """A workload around the graph of a user's own model."""
-    sequences = graph.seq_len is not None
-    for name, value in _sizes_with_a_field(request).items():
-        raise ConfigError(
-            f"{name}={value} does not apply to {graph.name}: a captured model has the size of its example "
-            f"input. To fix: leave out {name} and change the input."
-        )
-    if adapter is not None:
-        graph = with_adapter(graph, adapter)
-    optimizer = "adamw" if sequences else "momentum-sgd"
-    assumed = (
-        "" if request.optimizer else f"Optimizer not given: {optimizer} assumed, as usual for its inputs."
-    )
-    return Workload(
-        name=graph.name,
-        graph=graph,
-        family=family_of(graph),
-        task=request.task,
-        optimizer=request.optimizer or optimizer,
-        sample_unit="sequence" if sequences else "sample",
-        units_per_sample=float(graph.seq_len or 1),
-        throughput_unit="tokens/s" if sequences else "samples/s",
-        dataset=request.dataset or "",
-        adapter=adapter.kind if adapter is not None else "",
-        assumptions=tuple(filter(None, (*graph.notes.splitlines(), assumed))),
-        warnings=tuple(graph.warnings.splitlines()),
-    )
-
-
-def family_of(graph: OpGraph) -> str:
-    """The family whose kernels do most of the graph's work."""
-    work: dict[OpClass, float] = {}
-    for node in graph.nodes:
-        work[node.op_class] = work.get(node.op_class, 0.0) + node.flops
-    total = sum(work.values()) or 1.0
-    if sum(work.get(op_class, 0.0) for op_class in _CONVOLUTIONS) > total / 2.0:
-        return "cnn"
-    if work.get(OpClass.RNN, 0.0) > total / 3.0:
-        return "rnn"
-    attention = [node for node in graph.nodes if node.op_class is OpClass.ATTENTION]
-    if not attention:
-        return "other"
-    if graph.seq_len is None:
-        return "vit"
-    return "transformer-decoder" if any(node.causal for node in attention) else "transformer-encoder"
 
 
 def cluster_of(request: RequestFields, found: Diagnostics) -> Cluster:

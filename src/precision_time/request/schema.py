@@ -464,7 +464,11 @@ class RequestFields(BaseModel):
         Option(help="YAML or TOML file with user-defined devices or clusters.", metavar="FILE"),
     ] = None
     calibration: Annotated[
-        Any, Option(help="Your measured steps: a file of `precision-time calibrate`.", metavar="FILE")
+        Any,
+        Option(
+            help="Your measured steps: a table or store of them, or what `calibrate` made of it.",
+            metavar="FILE",
+        ),
     ] = None
     anchors: Annotated[
         list[dict[str, Any]],
