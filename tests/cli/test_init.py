@@ -46,7 +46,7 @@ def test_the_job_file_predicts(tmp_path: Path) -> None:
     path.write_text(template("job"), encoding="utf-8")
     (request,) = read_requests(path)
     given = {name: value for name, value in request.given().items() if name != "model"}
-    assert predict_time("gpt2", **given).num_devices == 8
+    assert predict_time("gpt2", **given).gpus == 8
 
 
 @pytest.mark.parametrize("kind", ["cluster", "job"])

@@ -182,7 +182,6 @@ SHAPE = {
     **dict.fromkeys(("terms", "memory_terms", "interval", "link_seconds", "request"), dict),
     **dict.fromkeys(("nearest_measurements", "diagnostics"), list),
     "fits": bool,
-    "params": int | float,
     "total_interval": dict | None,
     "device_hours": float | None,
     "total_time_missing": str,

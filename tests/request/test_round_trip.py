@@ -25,6 +25,8 @@ SUFFIXES = (".yaml", ".toml", ".json", ".jsonl", ".csv")
 WORDS = st.text("abcXYZ019éß .:_/+-=,'\"#", min_size=1, max_size=12).filter(
     lambda text: text == text.strip() and not text.startswith("-")
 )
+NAMES = WORDS.filter(lambda text: "," not in text)
+"""A comma stands between several values."""
 SIZES = st.dictionaries(
     st.from_regex(r"[a-z][a-z_]{0,8}", fullmatch=True),
     st.one_of(st.integers(-(2**40), 2**40), st.floats(-1e9, 1e9), WORDS, st.lists(st.integers(1, 99))),
@@ -76,7 +78,7 @@ def values_of(annotation: Any, metadata: Sequence[Any]) -> st.SearchStrategy[Any
     if annotation is float:
         return st.floats(low, high, exclude_min=Gt in bounds, exclude_max=Lt in bounds, allow_subnormal=False)
     assert annotation is str, annotation
-    return WORDS
+    return NAMES
 
 
 FIELDS = {

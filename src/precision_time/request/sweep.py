@@ -13,6 +13,7 @@ from typing import Any
 
 from ..errors import ConfigError
 from ..precision.catalog import known_precisions
+from ..workload.resolve import is_known_model
 from .fields import values_of
 from .request import Request
 from .schema import ALIASES, request_fields
@@ -73,6 +74,6 @@ def _models(given: Any) -> list[Any]:
     """Models in a list, or named in a text that is no file."""
     if isinstance(given, list | tuple):
         return list(given)
-    if isinstance(given, str) and "," in given and not Path(given).exists():
+    if isinstance(given, str) and "," in given and not (Path(given).exists() or is_known_model(given)):
         return list(dict.fromkeys(part.strip() for part in given.split(",") if part.strip()))
     return [given]

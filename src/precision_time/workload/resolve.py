@@ -258,6 +258,11 @@ def canonical_name(model: str) -> str:
     return _respelled(name) or name
 
 
+def is_known_model(model: str) -> bool:
+    """Whether a table or the zoo holds `model` in any spelling."""
+    return _is_known(canonical_name(model))
+
+
 def _is_known(name: str) -> bool:
     """Whether a normalized name needs no other spelling."""
     if find_entry(name) is not None or any(pattern.fullmatch(name) for pattern, _ in _SELF_DESCRIBING):

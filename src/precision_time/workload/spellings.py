@@ -18,6 +18,8 @@ _SEPARATOR = re.compile(r"(?<!\d)[-_]|[-_](?!\d)")
 
 _WORD = re.compile(r"[^\W\d_]+|[\d.]*\d[bmk]?(?![a-z])|\d+")
 _SIZE_WORDS = frozenset({"base", "big", "huge", "large", "medium", "mini", "small", "tiny", "giant", "net"})
+_ONE_OFF = 0.85
+"""Share of the letters in place from which a name is a slip of the keyboard."""
 _OFFERED = 4
 _ALIKE = 0.8
 """Of a misspelled name or word: share of its letters that are in place."""
@@ -119,8 +121,9 @@ def _grown(word: str, other: str) -> bool:
 
 
 def _likeness(name: str, candidate: str) -> float:
-    """Share of the letters in place and of common words, and whether the candidate goes on from `name`."""
+    """Share of the letters in place and of common words; more for a slip, and for what goes on from `name`."""
     words, others = set(_WORD.findall(name)), set(_WORD.findall(candidate))
     common = len(words & others) / max(len(words | others), 1)
     starts = squashed(candidate).startswith(squashed(name))
-    return SequenceMatcher(None, squashed(name), squashed(candidate)).ratio() + common + starts
+    letters = SequenceMatcher(None, squashed(name), squashed(candidate)).ratio()
+    return letters + common + starts + (letters >= _ONE_OFF)
