@@ -18,7 +18,7 @@ _SEPARATOR = re.compile(r"(?<!\d)[-_]|[-_](?!\d)")
 
 _WORD = re.compile(r"[^\W\d_]+|[\d.]*\d[bmk]?(?![a-z])|\d+")
 _SIZE_WORDS = frozenset({"base", "big", "huge", "large", "medium", "mini", "small", "tiny", "giant", "net"})
-_ONE_OFF = 0.85
+_ONE_OFF = 0.87
 """Share of the letters in place from which a name is a slip of the keyboard."""
 _OFFERED = 4
 _ALIKE = 0.8
