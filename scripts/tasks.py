@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import argparse
 import io
+import os
 import re
 import shlex
+import subprocess
 import sys
 import tomllib
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,9 +98,8 @@ def outcomes(task: Task) -> list[Outcome]:
         Path(name).write_text(text.lstrip(), encoding="utf-8")
     if task.prepare:
         _snippet(task.prepare)
-    with _hidden(task.without):
-        done = [_command(line) for line in task.run]
-        done += [_snippet(task.python)] if task.python else []
+    done = [_command(line) if not task.without else _command_without(task.without, line) for line in task.run]
+    done += [_snippet(task.python)] if task.python else []
     exits = task.exits * (len(done) if len(task.exits) == 1 else 1)
     for outcome, code in zip(done, exits, strict=True):
         if outcome.exit != code or not re.search(task.says, outcome.printed, re.MULTILINE):
@@ -129,21 +130,17 @@ def _snippet(code: str) -> Outcome:
     return Outcome(words=code.strip(), exit=0, printed=out.getvalue())
 
 
-@contextmanager
-def _hidden(package: str) -> Iterator[None]:
-    """Imports of a package fail while the block runs."""
-    if not package:
-        yield
-        return
-    kept = {name: module for name, module in sys.modules.items() if name.split(".")[0] == package}
-    for name in kept:
-        del sys.modules[name]
-    sys.modules[package] = None  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        del sys.modules[package]
-        sys.modules.update(kept)
+def _command_without(package: str, line: str) -> Outcome:
+    """A command in a process in which a package cannot be imported."""
+    code = f"import sys; sys.modules[{package!r}] = None; from precision_time.cli.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *shlex.split(line)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    return Outcome(words=f"precision-time {line}", exit=done.returncode, printed=done.stdout + done.stderr)
 
 
 def row(task: Task, done: Sequence[Outcome]) -> tuple[str, ...]:

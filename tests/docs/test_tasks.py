@@ -1,0 +1,37 @@
+"""What new users try works as the page says: every line of `scripts/tasks.toml` is run."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TASKS = tomllib.loads((ROOT / "scripts" / "tasks.toml").read_text(encoding="utf-8"))["task"]
+MOST_FRICTION, MOST_DETOURS = 2, 5
+OPEN = {36}
+"""Prices and deadlines are not built yet."""
+
+
+@pytest.mark.parametrize("number", [task["number"] for task in TASKS if not task.get("slow")])
+def test_a_task_does_what_the_page_says(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    tasks = importlib.import_module("tasks")
+    (task,) = (each for each in tasks.tasks() if each.number == number)
+    if task.needs and importlib.util.find_spec(task.needs) is None:
+        pytest.skip(f"{task.needs} is not installed")
+    with tasks.sandbox() as folder:
+        monkeypatch.syspath_prepend(str(folder))
+        sys.modules.pop("mynet", None)
+        assert len(tasks.outcomes(task)) == len(task.run) + bool(task.python)
+
+
+def test_few_tasks_need_a_detour_and_none_more() -> None:
+    now = {task["number"]: task["now"] for task in TASKS}
+    assert {number for number, friction in now.items() if friction > MOST_FRICTION} == OPEN
+    assert sum(friction == MOST_FRICTION for friction in now.values()) <= MOST_DETOURS
+    assert len(now) == len(TASKS), "a number stands twice"
