@@ -36,6 +36,11 @@ on an early version without being told the syntax. Friction: 1 none, 2 a detour,
 measurement. {summary}
 
 """
+DEFECTS = """
+## The defects that were found
+
+"""
+DEFECT_COLUMNS = (">#", "defect", "what became of it", "tests")
 COLUMNS = (">#", "task", "what to type", "what it says", ">friction before", ">now")
 
 
@@ -173,7 +178,16 @@ def page(rows: Sequence[tuple[str, ...]], found: Sequence[Task]) -> str:
         f"Now {sum(each > 2 for each in now)} are above 2 and {sum(each == 2 for each in now)} at 2; before, "
         f"{sum(task.was > 2 for task in found)} were above 2."
     )
-    return HEADER.format(count=len(found), summary=summary) + "\n".join(table_lines(COLUMNS, rows)) + "\n"
+    defects = [(str(each["number"]), each["found"], each["fix"], each["tests"]) for each in _toml()["defect"]]
+    return "\n".join(
+        [
+            HEADER.format(count=len(found), summary=summary),
+            *table_lines(COLUMNS, rows),
+            DEFECTS,
+            *table_lines(DEFECT_COLUMNS, defects),
+            "",
+        ]
+    )
 
 
 def main() -> None:

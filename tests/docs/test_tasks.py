@@ -35,3 +35,10 @@ def test_few_tasks_need_a_detour_and_none_more() -> None:
     assert {number for number, friction in now.items() if friction > MOST_FRICTION} == OPEN
     assert sum(friction == MOST_FRICTION for friction in now.values()) <= MOST_DETOURS
     assert len(now) == len(TASKS), "a number stands twice"
+
+
+def test_every_defect_names_tests_that_exist() -> None:
+    table = tomllib.loads((ROOT / "scripts" / "tasks.toml").read_text(encoding="utf-8"))
+    assert [each["number"] for each in table["defect"]] == list(range(1, 21))
+    named = [name for each in table["defect"] for name in each["tests"].split(", ")]
+    assert [name for name in named if not (ROOT / "tests" / name).is_file()] == []

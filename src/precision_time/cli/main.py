@@ -124,7 +124,22 @@ class Commands(typer.core.TyperGroup):
 
 
 class OneCommand(typer.core.TyperCommand):
-    """A command that knows what other tools call its options."""
+    """A command whose options stand in sections, and that knows what other tools call them."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """The parameters by section: those of a request as `SECTIONS` has them, the command's own last."""
+        own = "Options"
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for item in self.get_params(ctx):
+            kind = "Arguments" if item.param_type_name == "argument" else own
+            record = item.get_help_record(ctx)
+            if record is not None:
+                sections.setdefault(getattr(item, "rich_help_panel", None) or kind, []).append(record)
+        last = sections.pop(own, [])
+        for title, rows in [*sections.items(), (own, last)]:
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """The arguments as usual; an option that is not there says what stands in its place.

@@ -17,7 +17,7 @@ from ..predict.predictions import Skipped, plain_fields
 from ..request.fields import Option, plain_type
 from ..request.files import is_request_file, read_jobs
 from ..request.request import Request
-from ..request.schema import option_of, request_fields
+from ..request.schema import option_of, request_fields, sections_of_fields
 from ..request.sweep import combinations_of
 from .options import COMPLETIONS, complete_words
 
@@ -177,6 +177,7 @@ def _parameter(name: str, info: FieldInfo, option: Option, several: bool) -> ins
     shown: dict[str, Any] = {
         "help": f"{text} Default: {default}." if default else text,
         "show_default": False,
+        "rich_help_panel": sections_of_fields()[name] or None,
     }
     if kind is bool:
         flag = f"{PREFIX}{name.replace('_', '-')}"

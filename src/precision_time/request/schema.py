@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -544,6 +545,20 @@ class RequestFields(BaseModel):
         return self
 
 
+SECTIONS: Mapping[str, str] = {
+    "device": "Devices and network",
+    "precision": "Precision and batch",
+    "seq_len": "Samples and sizes",
+    "adapter": "What is trained",
+    "dataset": "Length of the run",
+    "optimizer": "Optimizer and software",
+    "tp": "Layout",
+    "input_rate": "Input, own measurements, assumptions",
+    "inputs": "A model of your own",
+}
+"""The first field of every section of the help; a section lasts up to the next one."""
+
+
 def request_fields() -> Iterator[tuple[str, FieldInfo]]:
     """Every field by name in the order of the class, layout options in their place."""
     for name, info in RequestFields.model_fields.items():
@@ -551,6 +566,15 @@ def request_fields() -> Iterator[tuple[str, FieldInfo]]:
             yield from LayoutOptions.model_fields.items()
         else:
             yield name, info
+
+
+@cache
+def sections_of_fields() -> dict[str, str]:
+    """The section of the help that each field stands in; empty before the first."""
+    found, section = {}, ""
+    for name, _ in request_fields():
+        found[name] = section = SECTIONS.get(name, section)
+    return found
 
 
 def option_of(info: FieldInfo) -> Option | None:

@@ -121,7 +121,7 @@ def _grown(word: str, other: str) -> bool:
 
 
 def _likeness(name: str, candidate: str) -> float:
-    """Share of the letters in place and of common words; more for a slip, and for what goes on from `name`."""
+    """Share of letters in place and of common words; more for a slip, and for what goes on from `name`."""
     words, others = set(_WORD.findall(name)), set(_WORD.findall(candidate))
     common = len(words & others) / max(len(words | others), 1)
     starts = squashed(candidate).startswith(squashed(name))
