@@ -21,6 +21,8 @@ Floats = NDArray[np.float64]
 
 _MEASURED = 0.01
 """Novelty up to which a job is a measured one: positions are rounded, and differ by a last digit."""
+_HOST_DEVICES = 8
+"""Devices of a host as most runs have them."""
 _FILL = "memory_fill"
 """The feature that says how full the memory is."""
 _OF_THE_SIZE = ("num_devices", "num_nodes", "assumptions")
@@ -161,7 +163,8 @@ def bounded_times(
     is answered with a longer step, this one takes as long.
 
     Copies of a model that wait for each other are not faster than fewer of them, but for what the cost model
-    says that they share. Where measured runs are like the job in every kind, they have the word instead.
+    says that they share. Where measured runs are like the job in every kind, they have the word instead;
+    where they are like the same job on a full host, fewer devices take no longer than that.
 
     Args:
         priced: `price_jobs` of the jobs.
@@ -189,8 +192,11 @@ def bounded_times(
     new = novelty.max(axis=1, initial=0.0) > _MEASURED
     as_measured = like.take(own)
     measured_s = step_time_s * as_measured.analytical_s / times.jobs.analytical_s
-    fewer_s = _longest_of_fewer([on_reference(job) for job in jobs], as_measured, new, predictor)
-    return _raised(times, np.maximum(least_s, step_time_s * np.maximum(fewer_s / measured_s, 1.0)))
+    references = [on_reference(job) for job in jobs]
+    fewer_s = _longest_of_fewer(references, as_measured, new, predictor)
+    host_s = _measured_host(references, as_measured, new, predictor)
+    least_s = np.maximum(least_s, step_time_s * np.maximum(fewer_s / measured_s, 1.0))
+    return _raised(times, np.minimum(least_s, step_time_s * host_s / measured_s))
 
 
 def _longest_of_fewer(
@@ -211,17 +217,57 @@ def _longest_of_fewer(
     found = [(index, job) for index in np.flatnonzero(wanted).tolist() for job in _fewer(jobs[index])]
     if not found:
         return longest
-    seconds, analytical_s, filled = _known_times([job for _, job in found], predictor)
+    seconds, analytical_s, filled, novelty = _known_times([job for _, job in found], predictor)
     own = np.array([index for index, _ in found], dtype=np.intp)
     fill = table.features[:, table.names.index(_FILL)]
     shorter = np.minimum(table.analytical_s[own] / analytical_s, 1.0)
     fits = filled <= np.maximum(fill[own], 1.0)
-    np.maximum.at(longest, own, np.where(fits, seconds * shorter, 0.0))
+    bounds = np.where(fits, seconds * shorter, 0.0)
+    known = fits & (novelty <= _MEASURED)
+    most = math.inf
+    for row in range(len(found) - 1, -1, -1):  # of each job from most devices to fewest
+        if row + 1 < len(found) and own[row] != own[row + 1]:
+            most = math.inf
+        bounds[row] = min(bounds[row], most)
+        most = min(most, bounds[row]) if known[row] else most
+    np.maximum.at(longest, own, bounds)
     return longest
 
 
+def _measured_host(
+    jobs: Sequence[Job], table: JobTable, wanted: NDArray[np.bool_], predictor: TrainedPredictor
+) -> Floats:
+    """The most that jobs on a part of a host take: what was measured of the whole; infinite without that.
+
+    Args:
+        jobs: n jobs, as measured runs are (`on_reference`).
+        table: Of the jobs.
+        wanted: Those that are looked at, shape (n,).
+        predictor: The trained predictor.
+    """
+    most = np.full(len(jobs), math.inf)
+    found = [(index, host) for index in np.flatnonzero(wanted).tolist() if (host := _on_host(jobs[index]))]
+    if not found:
+        return most
+    seconds, analytical_s, filled, novelty = _known_times([job for _, job in found], predictor)
+    own = np.array([index for index, _ in found], dtype=np.intp)
+    longer = np.maximum(table.analytical_s[own] / analytical_s, 1.0)
+    most[own] = np.where((novelty <= _MEASURED) & (filled <= 1.0), seconds * longer, math.inf)
+    return most
+
+
+def _on_host(job: Job) -> Job | None:
+    """The same on all devices of a host, with more copies of the model; None where that is no larger job."""
+    layout, cluster = job.layout, job.cluster
+    times, rest = divmod(_HOST_DEVICES, cluster.num_devices)
+    if rest or times < 2 or cluster.num_nodes > 1 or layout.ep > 1:
+        return None
+    host = _part_of(cluster, _HOST_DEVICES, 1)
+    return replace(job, cluster=host, layout=replace(layout, dp=layout.dp * times))
+
+
 def _known_times(jobs: Sequence[Job], predictor: TrainedPredictor) -> Floats:
-    """Step time with the smaller batches in mind, analytical one, and how full the memory is, shape (3, n).
+    """Step time with the smaller batches in mind, analytical one, how full the memory is, novelty; (4, n).
 
     What was asked before is remembered: one job and the next are looked at on the same fewer devices.
     """
@@ -230,9 +276,12 @@ def _known_times(jobs: Sequence[Job], predictor: TrainedPredictor) -> Floats:
     found = {key: _TIMES[key][0] for key in keys if key not in new}
     if new:
         priced = price_jobs([*new.values()])
-        seconds = priced.longest(_corrected(priced, predictor)[1].step_time_s)
+        corrected = _corrected(priced, predictor)[1]
+        seconds = priced.longest(corrected.step_time_s)
         table = priced.table.take(priced.own)
-        rows = np.stack([seconds, table.analytical_s, table.features[:, table.names.index(_FILL)]], axis=1)
+        fill = table.features[:, table.names.index(_FILL)]
+        novelty = corrected.novelty[priced.own].max(axis=1, initial=0.0)
+        rows = np.stack([seconds, table.analytical_s, fill, novelty], axis=1)
         found |= dict(zip(new, rows, strict=True))
         if len(_TIMES) > _MOST_KEPT:
             _TIMES.clear()
