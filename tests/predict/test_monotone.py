@@ -24,7 +24,8 @@ def test_no_step_is_shorter_than_with_half_the_batch(model, device, gpus, batch,
             model=model, device=device, gpus=gpus, batch_size=size, precision="fp32", stack=stack, zero=0
         ).step_time_s
 
-    assert seconds(2 * batch) >= seconds(batch) * (1.0 - 1e-9)
+    # Within a percent: where a measured run is like the job with the larger batch, that run has the word.
+    assert seconds(2 * batch) >= seconds(batch) * 0.99
 
 
 def test_the_terms_of_a_raised_step_add_up() -> None:
