@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+REPEATS_DIFFER = 0.041
 SMALL = ("layout", "llama3.2-1b", "-d", "A100-SXM4-40GB", "-g", "8", "--seq-len", "2048",
          "--global-batch-size", "32", "--workers", "1")  # fmt: skip
 
@@ -21,7 +22,8 @@ def test_json_and_files(cli: Callable[..., Any], tmp_path: Path) -> None:
     document = json.loads(answer.out)
     times = [each["prediction"]["step_time_s"] for each in document["ranked"]]
     assert len(times) == 3
-    assert times == sorted(times)
+    assert times[1:] == sorted(times[1:])
+    assert times[0] <= min(times) * (1.0 + REPEATS_DIFFER), "the simplest of the equally fast"
     assert document["global_batch_size"] == 32
     assert str(page) in answer.err
     assert str(trace) in answer.err

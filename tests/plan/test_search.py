@@ -61,7 +61,8 @@ def test_all_of_a_replicated_model_are_priced() -> None:
     search = search_layouts(problem, top=100, exhaustive=True)
     expected = brute_force(problem)
     assert search.counts.priced == len(search.ranked) == len(expected)
-    assert [each.step_time_s for each in search.ranked] == pytest.approx([s for s, _ in expected], rel=_ALIKE)
+    found = sorted(each.step_time_s for each in search.ranked)  # the simplest of the fastest stands first
+    assert found == pytest.approx([s for s, _ in expected], rel=_ALIKE)
 
 
 def test_bounds_lie_below_what_they_bound(small: Problem) -> None:

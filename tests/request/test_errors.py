@@ -123,7 +123,7 @@ def _no_capture(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(name: str, request: Request, unknown: PrecisionTimeError) -> None:
         raise unknown
 
-    monkeypatch.setattr("precision_time.request.resolve._capture_by_name", refuse)
+    monkeypatch.setattr("precision_time.request.resolve.capture_by_name", refuse)
 
 
 @pytest.mark.usefixtures("_no_capture")

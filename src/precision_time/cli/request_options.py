@@ -177,7 +177,7 @@ def _parameter(name: str, info: FieldInfo, option: Option, several: bool) -> ins
     shown: dict[str, Any] = {
         "help": f"{text} Default: {default}." if default else text,
         "show_default": False,
-        "rich_help_panel": sections_of_fields()[name] or None,
+        "rich_help_panel": sections_of_fields().get(name) or None,
     }
     if kind is bool:
         flag = f"{PREFIX}{name.replace('_', '-')}"

@@ -23,6 +23,7 @@ from ...hardware.inventory_file import read_inventory
 from ...io import read_yaml
 from ...request.fields import Count
 from ...request.request import Request
+from ...workload.graph import OpGraph
 from ...workload.resolve import check_named_in_data
 from .contract import FIELDS, Refusal
 from .datasets import (
@@ -104,7 +105,8 @@ def resolve(request: PredictDDLRequest) -> Resolved:
     facts, wanted = _dataset(request)
     changes: dict[str, Any] = {"zero": 0} | ({"dataset": facts.name} if facts is not None else {})
     is_small = facts is not None and facts.side is not None and facts.side <= _SMALL_SIDE
-    if is_small and facts is not None and request.image_size is None and not request.sizes:
+    own = isinstance(request.model, OpGraph)
+    if is_small and facts is not None and not own and request.image_size is None and not request.sizes:
         changes["image_size"] = facts.side
         notes.append(f"image size not given: {facts.side} pixels of {facts.name} assumed")
     job = request.with_(**changes).resolve()
