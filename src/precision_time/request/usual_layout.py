@@ -7,11 +7,11 @@ their times.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..cost.job import Job
+from ..cost.job import Job, group_key
 from ..cost.step import price
 from ..parallel.layout import EQUAL_WITHIN, Checkpointing, Layout, PipelineSchedule, simplicity
 from ..parallel.shape import ModelShape, model_shape
@@ -55,8 +55,15 @@ def usual_batch(workload: Workload, gpus: int) -> int:
     return gpus // shares if shares > 1 else math.ceil(usual / gpus) * gpus
 
 
+_MOST_KEPT = 512
+_CHOICES: dict[Hashable, tuple[Choice | None, Job]] = {}
+"""What was chosen before, and for which job: keys name objects by where they are, so the job is kept."""
+
+
 def usual_layout(job: Job, batch: float, fixed: Fixed, *, degrees: bool) -> Choice | None:
     """The fastest usual layout that fits, by the cost model; the simplest of those that are equal.
+
+    A search takes a tenth of a second and more, so that what was chosen for a job is remembered.
 
     Args:
         job: With plain data parallelism, or with the layout of which some fields are fixed.
@@ -69,12 +76,21 @@ def usual_layout(job: Job, batch: float, fixed: Fixed, *, degrees: bool) -> Choi
     """
     if batch != int(batch):
         return None
+    key = (group_key(job), job.layout, batch, repr(sorted(fixed.items())), degrees)
+    if key not in _CHOICES:
+        if len(_CHOICES) >= _MOST_KEPT:
+            _CHOICES.clear()
+        _CHOICES[key] = (_searched(job, int(batch), fixed, degrees), job)
+    return _CHOICES[key][0]
+
+
+def _searched(job: Job, batch: int, fixed: Fixed, degrees: bool) -> Choice | None:
     problem = Problem(
         workload=job.workload,
         cluster=job.cluster,
         precision=job.precision,
         stack=job.stack,
-        global_batch_size=int(batch),
+        global_batch_size=batch,
         stragglers=job.stragglers,
     )
     search = _Search(problem=problem)
