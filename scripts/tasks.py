@@ -81,10 +81,12 @@ class Outcome:
 
 def tasks() -> list[Task]:
     """The tasks in the order of their numbers."""
-    rows = [
-        Task(**{key: tuple(value) if isinstance(value, list) else value for key, value in row.items()})
-        for row in _toml()["task"]
-    ]
+    rows = []
+    for row in _toml()["task"]:
+        fields: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in row.items()
+        }
+        rows.append(Task(**fields))
     return sorted(rows, key=lambda task: task.number)
 
 
