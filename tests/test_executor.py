@@ -78,8 +78,10 @@ def test_an_interrupted_run_ends_at_once_without_a_word_of_its_workers(tmp_path:
     script.write_text(
         textwrap.dedent(
             """
-            import sys, time
+            import signal, sys, time
             from precision_time.executor import process_map
+
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 
             def slow(number):
                 time.sleep(30)
