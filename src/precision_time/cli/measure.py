@@ -14,6 +14,7 @@ from .output import message, progress_bar, write_json, write_rows
 from .request_options import sizes_of
 
 if TYPE_CHECKING:
+    from ..measure.device import MeasuredDevice
     from ..measure.plan import MeasurePlan
     from ..measure.report import TrialReport
     from ..measure.trial import LocalTrial, ModelSpec, StepTrial
@@ -190,6 +191,16 @@ def measure(
     if json_output:
         write_json(report.to_dict())
         return
+    _say(report, found, hardware)
+    if report.to_dict()["measured_steps"] or report.skipped:
+        first = next((trial for trial in trials if isinstance(trial, StepTrial)), None)
+        if first is not None:
+            name = next((name for name in own if specs[name] is first.model), first.model.name)
+            message(f"To ask with it: {_question(name, first, found.name, steps, asked)}")
+
+
+def _say(report: TrialReport, found: MeasuredDevice, hardware: Path | None) -> None:
+    """What was measured and where it was written."""
     answer = report.to_dict()
     counts = {
         "steps measured": answer["measured_steps"],
@@ -204,11 +215,6 @@ def measure(
     message(f"Wrote {', '.join(answer['files'].values())}")
     if hardware is not None:
         message(f"{hardware} describes {found.name} as it was measured, which no catalog does.")
-    if answer["measured_steps"] or report.skipped:
-        first = next((trial for trial in trials if isinstance(trial, StepTrial)), None)
-        if first is not None:
-            name = next((name for name in own if specs[name] is first.model), first.model.name)
-            message(f"To ask with it: {_question(name, first, found.name, steps, asked)}")
 
 
 def _question(model: str, trial: StepTrial, device: str, steps: Path, asked: Mapping[str, Any]) -> str:

@@ -52,7 +52,7 @@ class Beside:
 
     @classmethod
     def of(cls, path: Path) -> Beside:
-        """What lies beside a file.
+        """The files that belong to a file of measured steps.
 
         Raises:
             CorpusError: If the graphs cannot be read.
@@ -241,7 +241,7 @@ def _of_measurement(row: Row, found: Measurement | Rejected, device: str | None,
 def _unpriced(
     row: Row, measured_s: float | None, error: PrecisionTimeError, device: str, model: str
 ) -> OwnStep:
-    """A row without a job, and the way out where a name of it is unknown."""
+    """A row without a job, and the remedy where a name of it is unknown."""
     reason, remedy = error.reason if isinstance(error, UnsupportedRow) else str(error), ""
     if reason == "device not known":
         remedy = (

@@ -22,7 +22,7 @@ _ASKED = ("inputs", "seq_len", "image_size", "sizes", "forward", "loss")
 
 
 def own_spec(source: str, *, optimizer: str = "", **asked: Any) -> tuple[ModelSpec, OpGraph]:
-    """A model of one's own as `measure` builds it, and its operators as `predict` sees them.
+    """A user's own model as `measure` builds it, and its operators as `predict` sees them.
 
     Args:
         source: file.py, file.py:function or package.module:function.
@@ -46,7 +46,7 @@ def own_spec(source: str, *, optimizer: str = "", **asked: Any) -> tuple[ModelSp
 
 
 class OwnLoss(nn.Module):  # type: ignore[misc]
-    """A module of one's own that is called with a batch and returns a scalar to differentiate."""
+    """A user's own module that is called with a batch and returns a scalar to differentiate."""
 
     def __init__(self, step: OwnStep, *, num_args: int, names: Sequence[str]) -> None:
         """Wrap the module of a step.

@@ -123,7 +123,7 @@ def select(
         precisions: Any spelling; an operator passes under each precision that multiplies in its type.
         models: Names of the plan, names of timm models, or package.module:function.
         ops: Names of operators.
-        specs: Of models of one's own, by the name they are given in `models`.
+        specs: Of users' own models, by the name they are given in `models`.
         batch_sizes: Of models that the plan does not name; the plan's usual ones if empty.
 
     Raises:

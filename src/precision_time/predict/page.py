@@ -202,7 +202,7 @@ def _cost(prediction: Prediction) -> float:
 
 
 def headline(predictions: Sequence[Prediction]) -> str:
-    """The job in a line, with the parameters of its model where they have room."""
+    """The job in a line, with the parameters of its model where they fit."""
     first = predictions[0]
     nodes = "1 node" if first.nodes == 1 else f"{first.nodes} nodes"
     precision = f"{first.precision}, " if len(predictions) == 1 else ""

@@ -24,7 +24,7 @@ from ..learn.calibration.calibration import WIDTH_COVERAGE, Calibration
 from ..learn.novelty import new_kinds
 from ..learn.serving import StepTimes, bounded_times, price_jobs
 from ..learn.table import JobTable
-from ..request.resolve import tokens_per_sample
+from ..request.batch import tokens_per_sample
 from ..workload.graph import OpGraph
 from ..workload.method import Method
 from .method import method_seconds

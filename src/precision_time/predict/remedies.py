@@ -18,9 +18,9 @@ from ..learn.artifact import TrainedPredictor
 from ..learn.serving import predict_step_times
 from ..parallel.layout import Checkpointing, Offload
 from ..parallel.shape import model_shape
+from ..request.batch import says_no_layout
 from ..request.layout import option_words, options_of, said_options
 from ..request.request import Request
-from ..request.resolve import says_no_layout
 from ..request.schema import GLOBAL_BATCHES, LayoutOptions
 from ..units import GIBI, format_duration
 
@@ -61,13 +61,13 @@ def holds(job: Job, memory: Mapping[str, float]) -> bool:
     """Whether a device may hold what a job needs.
 
     Not counted is what the caching allocator cannot hand out: it is assumed (cost/data/memory.toml), and
-    expandable segments bring it down to next to nothing. A layout that is chosen must have room for it.
+    expandable segments bring it down to next to nothing. A layout that is chosen must hold it too.
     """
     return sum(memory.values()) - memory.get("fragmentation", 0.0) <= job.cluster.device.memory_bytes
 
 
 def tightness(job: Job, memory: Mapping[str, float]) -> str:
-    """What to say of a job that a device holds if its allocator wastes nothing; empty with room to spare."""
+    """What to say of a job that a device holds if its allocator wastes nothing; empty where it holds all."""
     needed, capacity = sum(memory.values()), job.cluster.device.memory_bytes
     if needed <= capacity or not holds(job, memory):
         return ""

@@ -9,29 +9,22 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..cost.constants import constants
 from ..cost.input import SYNTHETIC
-from ..cost.job import Job, Stack, group_of_jobs
-from ..cost.memory import memory_of, total_bytes
+from ..cost.job import Job, Stack
 from ..cost.stacks import (
     StackProfile,
     framework_profile,
     get_stack_profile,
-    policy_under,
     usual_profile,
-    usual_variant,
 )
-from ..diagnostics import LAYOUT_CHOSEN, Diagnostics
-from ..errors import CaptureError, ConfigError, LayoutError, UnknownNameError
+from ..diagnostics import Diagnostics
+from ..errors import CaptureError, ConfigError, UnknownNameError
 from ..hardware.catalog import devices_in_name, get_cluster, load_custom
 from ..hardware.custom import hardware_beside
 from ..hardware.device import Cluster, Device
 from ..hardware.inventory import ClusterResources
-from ..parallel.degrees import nearest_multiple
-from ..parallel.layout import Layout
-from ..precision.catalog import get_policy, known_variants, parse_precision
+from ..precision.catalog import get_policy, parse_precision
 from ..precision.policy import PrecisionPolicy
 from ..precision.support import check_support, natural_precision
 from ..workload.graph import OpGraph
@@ -40,21 +33,15 @@ from ..workload.resolve import check_named_in_data, load_workload
 from ..workload.tuning import Adapter
 from ..workload.workload import Workload
 from .applies import check_applies
+from .batch import held_weights, tokens_per_sample, with_batch
 from .captured import capture_by_name, captured, captured_workload, sizes_with_a_field
-from .layout import layout_of, layout_remarks, layout_words
+from .layout import layout_of, layout_remarks
 from .lengths import with_lengths
-from .method import check_group, degrees_of_method, say_method, with_method
+from .method import check_group, say_method, with_method
 from .schema import RequestFields
-from .space import powers_of_two
 from .training import stated_adapter, with_frozen_parts
-from .usual_layout import usual_batch, usual_layout
 
 DEFAULT_DEVICE = "A100-SXM4-80GB"
-_DEFAULT_BATCHES = (256, 128, 64, 32, 16, 8, 4, 2, 1)
-"""Tried in this order when no batch size is given: the first that fits in memory."""
-_NOT_A_LAYOUT = frozenset({"expert_capacity", "expert_nodes", "expert_overlap", "uneven"})
-"""Options of the layout that say how experts or frameworks behave, but not how the job is cut up."""
-_FIELD_OF = {"zero": "zero_stage", "grad_accum": "num_micro_batches"}
 _SUPPORTED_AFTER_YEARS = 0.5
 """Software that supports a device well comes out this long after it."""
 _TIMM_PREFIX = "timm:"
@@ -93,7 +80,7 @@ def job_of_request(
         scope=request.scope,
         stragglers=request.stragglers,
     )
-    job = _with_batch(job, request, found)
+    job = with_batch(job, request, found)
     job = with_lengths(
         job,
         request,
@@ -289,22 +276,10 @@ def precision_of(
         found.assume("precision", choice.assumption)
     variant = choice.variant
     if variant is None and stack is not None:
-        variant = _held_weights(choice.name, stack, zero_stage, found)
+        variant = held_weights(choice.name, stack, zero_stage, found)
     policy = get_policy(choice.name, variant=variant)
     found.warn("precision", *check_support(policy, device))
     return policy
-
-
-def _held_weights(policy: str, stack: Stack, zero_stage: int, found: Diagnostics) -> str | None:
-    variant = usual_variant(get_stack_profile(stack.profile), policy, zero_stage)
-    if variant is not None:
-        sharded = f" with zero={zero_stage}" if zero_stage else ""
-        found.assume(
-            "default-weights",
-            f"{policy} on {stack.profile}{sharded} read as {policy}:{variant}"
-            + (f" ({policy}:autocast: fp32 weights)." if "autocast" in known_variants(policy) else "."),
-        )
-    return variant
 
 
 def stack_of(request: RequestFields, family: str, device: Device, found: Diagnostics) -> Stack:
@@ -389,220 +364,6 @@ def stack_profile(
 def usual_year(profile: StackProfile, device: Device) -> float:
     """Decimal year of the software where nothing says it."""
     return max(profile.framework_year, device.release_year + _SUPPORTED_AFTER_YEARS)
-
-
-def _with_batch(job: Job, request: RequestFields, found: Diagnostics) -> Job:
-    """The job with its batch; with another layout where that is open and plain data parallelism does not fit.
-
-    Raises:
-        LayoutError: A batch that does not divide among the replicas, of which no layout makes fewer.
-    """
-    asked = _global_batch(job, request, found)
-    refused: LayoutError | None = None
-    plain: Job | None = None
-    said = Diagnostics()
-    try:
-        plain = _plain_job(job, request, asked, said)
-    except LayoutError as error:
-        refused = error
-        if asked is None or asked >= job.cluster.num_devices:
-            raise
-    if _is_open(job, request, asked) and (plain is None or job.layout.pp > 1 or not _fits(plain)):
-        chosen = _chosen_layout(job, request, asked, found)
-        if chosen is not None:
-            return chosen
-    if plain is None:
-        assert refused is not None
-        raise refused
-    found.items.extend(said.items)
-    return plain
-
-
-def _plain_job(job: Job, request: RequestFields, global_batch: float | None, found: Diagnostics) -> Job:
-    """The job as it is stated, with the batch of a device, fully sharded where it does not fit otherwise."""
-    batch_size, layout = _stated_batch(job.layout, request, global_batch, found)
-    job = replace(job, layout=layout)
-    if batch_size is not None:
-        return _sharded_if_needed(_batched(job, batch_size), request.layout.zero, found)
-    for candidate in _batches_of(job):
-        trial = _sharded_if_needed(_batched(job, candidate), request.layout.zero, Diagnostics())
-        if _fits(trial):
-            break
-    fits = ", the largest that fits up to 256" if _fits(trial) else ", which does not fit either"
-    found.assume("default-batch", f"Batch size not given: {candidate} per device{fits}.")
-    return _sharded_if_needed(_batched(job, candidate), request.layout.zero, found)
-
-
-def says_no_layout(request: RequestFields) -> bool:
-    """Whether a request leaves it open how the job is spread over its devices."""
-    return not request.layout.model_fields_set - _NOT_A_LAYOUT
-
-
-def _is_open(job: Job, request: RequestFields, global_batch: float | None) -> bool:
-    """Whether a layout may be chosen: none is stated, or a global batch without how it is cut up.
-
-    Not where answers are generated: all answers to a prompt belong together.
-    """
-    method = job.workload.method
-    if method is not None and method.generation is not None:
-        return False
-    cut_up = request.batch_size is not None or "grad_accum" in request.layout.model_fields_set
-    return says_no_layout(request) or (global_batch is not None and not cut_up)
-
-
-def _chosen_layout(
-    job: Job, request: RequestFields, global_batch: float | None, found: Diagnostics
-) -> Job | None:
-    """The job under the fastest usual layout that fits; None where none does.
-
-    Of a request without a word about the layout all of it is open; else how a global batch is cut up,
-    sharding and recomputation, as far as they are not stated.
-    """
-    stated = request.layout.model_fields_set
-    degrees = says_no_layout(request)
-    said = Diagnostics()
-    if global_batch is None and request.batch_size is not None:
-        global_batch = request.batch_size * job.layout.dp
-    elif global_batch is None:
-        gpus = job.cluster.num_devices
-        global_batch = float(min(gpus, usual_batch(job.workload, gpus)))
-        said.assume("default-batch", f"Batch not given: {global_batch:,.0f} samples per step assumed.")
-    names = [_FIELD_OF.get(name, name) for name in stated - {"uneven"}]
-    fixed: dict[str, tuple[Any, ...]] = {name: (getattr(job.layout, name),) for name in names}
-    rows = job.workload.rows_per_sample
-    if request.batch_size is not None:
-        fixed["micro_batch_size"] = (request.batch_size * rows,)
-    elif rows > 1:
-        fixed["micro_batch_size"] = tuple(rows * size for size in powers_of_two(int(global_batch)))
-    fixed = {**degrees_of_method(job.workload), **fixed}
-    # A model is cut up only where one sample per device does not fit: else a smaller batch is the way out.
-    smallest = request.batch_size is None or request.batch_size <= 1
-    choice = None
-    if request.batch_size is not None or not degrees:
-        choice = usual_layout(job, global_batch * rows, fixed, degrees=False)
-    if choice is None and degrees and smallest:
-        choice = usual_layout(job, global_batch * rows, fixed, degrees=True)
-    if choice is None:
-        return None
-    layout = choice.layout
-    words = layout_words(layout, job.workload, without=stated)
-    fastest = f"the fastest of {choice.fitting} tried that fit" if choice.fitting > 1 else "the one that fits"
-    what = "Layout not given" if degrees else "Not all of the layout given"
-    found.items.extend(said.items)
-    found.assume(LAYOUT_CHOSEN, f"{what}: {words} assumed, {fastest} (`precision-time layout` tries all).")
-    precision = policy_under(job.precision, job.stack.profile, job.layout.zero_stage, layout.zero_stage)
-    if precision is not job.precision:
-        _held_weights(precision.name, job.stack, layout.zero_stage, found)
-    return replace(job, layout=layout, precision=precision)
-
-
-def _global_batch(job: Job, request: RequestFields, found: Diagnostics) -> float | None:
-    """Samples per step as given, or the nearest whole number of samples to the tokens given.
-
-    Raises:
-        ConfigError: Tokens of a model that takes none.
-    """
-    tokens = request.global_batch_tokens
-    if tokens is None:
-        return request.global_batch_size
-    length = tokens_per_sample(job.workload)
-    if length is None:
-        raise ConfigError(
-            f"global_batch_tokens={tokens}: {job.workload.name} takes no tokens. To fix: global_batch_size=, "
-            "in samples."
-        )
-    shares = job.layout.dp * job.layout.num_micro_batches * int(request.batch_size or 1)
-    samples = nearest_multiple(shares, round(tokens / length)) if tokens >= shares * length else 0
-    samples = samples or max(round(tokens / length), 1)
-    if samples * length != tokens:
-        found.assume(
-            "default-batch",
-            f"{tokens:,} tokens per step read as {samples:,} samples of {length:g}: {samples * length:,.0f}.",
-        )
-    return float(samples)
-
-
-def tokens_per_sample(workload: Workload) -> float | None:
-    """Tokens of a sample; None of a model that takes none."""
-    return workload.units_per_sample if workload.throughput_unit == "tokens/s" else None
-
-
-def _stated_batch(
-    layout: Layout, request: RequestFields, global_batch_size: float | None, found: Diagnostics
-) -> tuple[float | None, Layout]:
-    """Samples per device and forward pass as the request says, None where it does not, and the layout.
-
-    Both batches together say how many micro batches are accumulated.
-
-    Raises:
-        LayoutError: If both batches are given and do not divide, or the global one does not.
-    """
-    batch_size = request.batch_size
-    shares = layout.dp * layout.num_micro_batches
-    if global_batch_size is None:
-        return batch_size, layout
-    if batch_size is not None:
-        if batch_size * shares == global_batch_size:
-            return batch_size, layout
-        steps = global_batch_size / (batch_size * layout.dp)
-        whole = steps >= 1 and steps == int(steps)
-        if whole and "grad_accum" not in request.layout.model_fields_set:
-            found.assume(
-                "default-accumulation",
-                f"{steps:g} micro batches accumulated (--grad-accum {steps:g}): {global_batch_size:g} "
-                f"samples per step are {batch_size:g} x {layout.dp} replicas x {steps:g}.",
-            )
-            return batch_size, replace(layout, num_micro_batches=int(steps))
-        accumulated = f", or grad_accum={steps:g}" if whole else ""
-        raise LayoutError(
-            f"batch_size({batch_size:g}) * dp({layout.dp}) * grad_accum({layout.num_micro_batches}) = "
-            f"{batch_size * shares:g}, but global_batch_size={global_batch_size:g}. To fix: give only one of "
-            f"them{accumulated}."
-        )
-    if global_batch_size % shares:
-        raise LayoutError(
-            f"global_batch_size={global_batch_size:g} does not divide by dp({layout.dp}) * "
-            f"grad_accum({layout.num_micro_batches}) = {shares}. To fix: use "
-            f"{max(global_batch_size // shares, 1) * shares:g}."
-        )
-    return global_batch_size / shares, layout
-
-
-def _sharded_if_needed(job: Job, zero: int | None, found: Diagnostics) -> Job:
-    """The job as it is, or sharded where no stage was given and it does not fit; pipelines shard less."""
-    if zero is not None or job.layout.zero_stage or job.layout.data_ranks == 1 or _fits(job):
-        return job
-    if job.layout.pp > 1:
-        stage, words = 1, "optimizer states sharded (zero=1)"
-    else:
-        stage, words = 3, "full sharding (zero=3, FSDP)"
-    found.assume("default-sharding", f"Plain data parallelism does not fit: {words} assumed.")
-    precision = policy_under(job.precision, job.stack.profile, job.layout.zero_stage, stage)
-    if precision is not job.precision:
-        _held_weights(precision.name, job.stack, stage, found)
-    return replace(job, layout=replace(job.layout, zero_stage=stage), precision=precision)
-
-
-def _batches_of(job: Job) -> tuple[int, ...]:
-    """Batches to try, which the answers to one prompt fill."""
-    method = job.workload.method
-    if method is None or method.generation is None:
-        return _DEFAULT_BATCHES
-    ranks = job.layout.dp * job.layout.num_micro_batches
-    whole = method.generation.answers_per_prompt
-    fitting = tuple(batch for batch in _DEFAULT_BATCHES if batch * ranks % whole == 0)
-    return fitting or (whole,)
-
-
-def _batched(job: Job, batch_size: float) -> Job:
-    """The job with so many samples per device, each of one row or more."""
-    rows = float(batch_size) * job.workload.rows_per_sample
-    return replace(job, layout=replace(job.layout, micro_batch_size=rows))
-
-
-def _fits(job: Job) -> bool:
-    needed = float(np.max(total_bytes(memory_of(group_of_jobs([job])))))
-    return needed <= job.cluster.device.memory_bytes
 
 
 def _report_length(request: RequestFields, workload: Workload, found: Diagnostics) -> None:

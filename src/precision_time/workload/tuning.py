@@ -85,7 +85,7 @@ def target_roles(words: Sequence[str]) -> tuple[str, ...]:
 def with_adapter(graph: OpGraph, adapter: Adapter, *, train_heads: bool = True) -> OpGraph:
     """`graph` with adapters beside its targeted linear layers and everything else frozen.
 
-    Heads of a task stay trained (unless `train_heads` is false), as fine-tuning adds them anew; those of a
+    Heads of a task stay trained (unless `train_heads` is false), as fine-tuning adds new ones; those of a
     language model are frozen. No head is packed. Experts, their routers and parts that were frozen before
     carry no adapters.
 

@@ -27,7 +27,7 @@ def is_own(source: str) -> bool:
 
 
 def own_label(source: str) -> str:
-    """What a model of one's own is called: its file without the folder, or its module; and its function."""
+    """What a user's own model is called: its file without the folder, or its module; and its function."""
     file, attribute = _parts(source)
     if not file.endswith(".py"):
         return source

@@ -120,7 +120,7 @@ def capture_model(
 
 
 def _refuse_unused(own: bool, **given: Any) -> None:
-    """Refuse what only a module of one's own has.
+    """Refuse what only a user's own module has.
 
     Raises:
         ConfigError: Names the first that was given.

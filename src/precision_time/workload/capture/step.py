@@ -1,4 +1,4 @@
-"""One training step of a module of one's own: which of its methods runs, on what, and what its loss is."""
+"""One training step of a user's own module: which of its methods runs, on what, and what its loss is."""
 
 from __future__ import annotations
 
