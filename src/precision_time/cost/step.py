@@ -8,7 +8,7 @@ from functools import lru_cache, reduce
 
 import numpy as np
 
-from ..arrays import Floats, Number, Same
+from ..arrays import Floats, Number
 from ..parallel.layout import Layout, Offload
 from ..parallel.schedules.contract import StageTimes
 from ..parallel.schedules.registry import schedule_of
@@ -19,7 +19,7 @@ from ..precision.quantization import amax_exchange, gathered_bytes
 from .axes import PassTimes, StepContext, as_seen, group_of, lines_of
 from .collectives import all_reduce_lines, min_time_s
 from .communication import AXES, MODEL_AXES, communication
-from .compute import MOST_KEPT, ComputeCosts, compute_costs, first_slowest, longer_of
+from .compute import ComputeCosts, compute_costs, first_slowest, longer_of
 from .constants import constants
 from .data_axis import ParameterPart
 from .input import input_s
@@ -28,6 +28,7 @@ from .memory import memory_of, total_bytes
 from .optimizer import MatrixWeights, OptimizerForm, offload_s, optimizer_terms, optimizer_work
 from .overlap import GradientSchedule, fully_exposed, gradient_schedule
 from .roofline import kernel_model_of, product_flops_per_s
+from .sharding import StageShares
 from .stragglers import straggler_share
 from .terms import DATA_STALL, EXPOSED_TERMS, HOST_STALL, TERMS
 from .traffic import traffic_of
@@ -104,14 +105,11 @@ class LocalParameters:
 
 def local_parameters(compute: ComputeCosts) -> LocalParameters:
     """Parameters of the stage that holds most of them, read off the kernels that make their gradients."""
-    kept = len(compute.forward_s) <= MOST_KEPT
-    return (_local_parameters if kept else _local_parameters.__wrapped__)(Same(compute))
+    return _local_parameters(compute.step, compute.shares)
 
 
-@lru_cache(maxsize=16)
-def _local_parameters(key: Same) -> LocalParameters:
-    compute: ComputeCosts = key.value
-    step, shares = compute.step, compute.shares
+@lru_cache(maxsize=512)
+def _local_parameters(step: LoweredStep, shares: StageShares) -> LocalParameters:
     elements = step.param_elems * step.repeat
     dense, experts = elements * ~step.expert, elements * step.expert
     by_stage = shares.kernels @ (dense + experts)
