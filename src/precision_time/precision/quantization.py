@@ -124,6 +124,7 @@ def gathered_bytes(graph: OpGraph, policy: PrecisionPolicy) -> float:
     return total - weights * (policy.gathered.num_bytes - recipe_of(policy).weight_bytes(policy.gather))
 
 
+@lru_cache(maxsize=512)
 def amax_exchange(step: LoweredStep, policy: PrecisionPolicy) -> AmaxExchange:
     """How often maxima are all-reduced, and how much each time.
 
