@@ -6,7 +6,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,7 @@ def read_toml(file: str) -> dict[str, Any]:
     return tomllib.loads(_text(file))
 
 
+@lru_cache(maxsize=8192)
 def normalize(name: str) -> str:
     """A name without case, organisation, and the difference between `_`, blank and `-`.
 
