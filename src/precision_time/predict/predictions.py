@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from typing import Any, Literal
 
-from ..errors import MissingExtraError, required_module
+from ..errors import required_module
 from .prediction import Prediction
 
 
@@ -82,13 +82,10 @@ class Predictions:
         Raises:
             MissingExtraError: If neither is installed, or the one that is asked for is not.
         """
-        names = [backend] if backend else ["pandas", "polars"]
-        for name in names:
-            if find_spec(name) is not None:
-                module = required_module(name, package=name, extra="frames", purpose="make data frames")
-                return module.DataFrame(self.columns())
-        package = " or ".join(names)
-        raise MissingExtraError(package=package, extra="frames", purpose="make data frames")
+        name = backend or ("polars" if not find_spec("pandas") and find_spec("polars") else "pandas")
+        extra = _FRAMES[name]
+        module = required_module(name, package=name, extra=extra, purpose="make data frames")
+        return module.DataFrame(self.columns())
 
     def plot(self, axes: Any = None) -> Any:
         """The steps as bars side by side, with intervals; see `Prediction.plot`."""
@@ -127,6 +124,8 @@ class Predictions:
         )
 
 
+_FRAMES = {"pandas": "frames", "polars": "polars"}
+"""Extra of this project that brings each library of data frames."""
 _SHOWN = 20
 """Lines of a `repr`."""
 
