@@ -32,7 +32,6 @@ from precision_time.hardware.device import Link
 
 Floats = NDArray[np.float64]
 DATA = Path(link.__file__).parents[1] / "data" / "collectives.toml"
-ACCURACY = DATA.with_stem("collectives_accuracy")
 PRIORS = Path(__file__).with_name("collectives_priors.toml")
 PRIOR_SPREAD = {
     "efficiency": 0.15,
@@ -357,7 +356,7 @@ def held_out(rows: Sequence[Row], priors: Mapping[str, Any]) -> Floats:
 
 
 def write(table: Mapping[str, Any], skipped: Mapping[str, int], errors: list[dict[str, Any]]) -> None:
-    """Write collectives.toml, and its accuracy to a file that no prediction reads."""
+    """Write collectives.toml."""
 
     def value(item: Any) -> str:
         if isinstance(item, list):
@@ -399,10 +398,8 @@ def write(table: Mapping[str, Any], skipped: Mapping[str, int], errors: list[dic
     lines.append("# Rows of the table that the fit did not use, and why.")
     lines.append("[skipped]")
     lines += [f"{json.dumps(reason)} = {count}" for reason, count in sorted(skipped.items())]
-    DATA.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    lines = [
-        "# Written by scripts/calibrate_collectives.py with collectives.toml; do not edit.",
-        "#",
+    lines += [
+        "",
         "# Mean absolute percentage error of the seconds, every decade of sizes of a system counting once,",
         "# one under 64 KiB a tenth:",
         "# prior = NCCL's constants, fitted = these constants, held_out = constants fitted without the",
@@ -411,7 +408,7 @@ def write(table: Mapping[str, Any], skipped: Mapping[str, int], errors: list[dic
     for entry in errors:
         lines.append("[[accuracy]]")
         lines += [f"{name} = {value(item)}" for name, item in entry.items()]
-    ACCURACY.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    DATA.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def main() -> None:

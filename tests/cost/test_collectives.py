@@ -1,5 +1,7 @@
+import tomllib
 from dataclasses import replace
 from functools import partial
+from importlib.resources import files
 
 import numpy as np
 import pytest
@@ -22,7 +24,6 @@ from precision_time.cost.collectives.gather_scatter import parameter_server, roo
 from precision_time.cost.collectives.nvls import nvls_all_reduce
 from precision_time.cost.collectives.ring import ring_all_gather, ring_all_reduce
 from precision_time.cost.collectives.tree import tree_all_reduce
-from precision_time.cost.constants import constants
 from precision_time.hardware.device import Link
 from precision_time.units import GIBI
 
@@ -186,15 +187,14 @@ def test_a_missing_link_costs_nothing_until_it_is_used():
 
 
 def test_calibration_stays_within_what_links_can_do():
-    table = constants("collectives")
+    text = files("precision_time.cost").joinpath("data/collectives.toml").read_text(encoding="utf-8")
+    table = tomllib.loads(text)
     assert {entry["kind"] for entry in table["patterns"]} <= set(table["kinds"])
     for facts in table["kinds"].values():
         shares = [facts["efficiency"], facts["in_switch_efficiency"], *facts["protocol_efficiency"]]
         assert all(0.05 < share <= 1.0 for share in shares)
     overall = next(
-        e
-        for e in constants("collectives_accuracy")["accuracy"]
-        if e["link"] == e["collective"] == e["message_bytes"] == "all"
+        e for e in table["accuracy"] if e["link"] == e["collective"] == e["message_bytes"] == "all"
     )
     assert overall["fitted_mape_percent"] < overall["prior_mape_percent"]
     assert overall["held_out_mape_percent"] < 25.0

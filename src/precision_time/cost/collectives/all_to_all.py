@@ -33,7 +33,7 @@ def pairwise_all_to_all(
         ConfigError: If `num_devices < 1`.
 
     Assumes: equal shares (balanced experts); no contention but for oversubscribed pods.
-    Accuracy: see `cost/data/collectives_accuracy.toml`.
+    Accuracy: see `cost/data/collectives.toml`, table `accuracy`.
 
     Reference: Bruck et al., IEEE TPDS 8(11), 1997 (pairwise exchange); NCCL sends and receives.
     """
@@ -76,7 +76,7 @@ def send(crosses_nodes: Number, intra: LinkParams, inter: LinkParams) -> Lines:
         Lines for LL, LL128, Simple.
 
     Assumes: the receiver waits for it; nothing else is on the link.
-    Accuracy: see `cost/data/collectives_accuracy.toml`.
+    Accuracy: see `cost/data/collectives.toml`, table `accuracy`.
     """
     base = base_latency_s("send")
     across = np.asarray(crosses_nodes) > 0

@@ -97,6 +97,6 @@ def collective_s(
         ConfigError: If a size is negative or there is no participant.
 
     Assumes: as the algorithms; all participants start together.
-    Accuracy: see `cost/data/collectives_accuracy.toml`.
+    Accuracy: see `cost/data/collectives.toml`, table `accuracy`.
     """
     return min_time_s(lines_of(num_devices, num_nodes, intra, inter), message_bytes)

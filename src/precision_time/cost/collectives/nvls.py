@@ -38,7 +38,7 @@ def nvls_all_reduce(num_devices: Number, num_nodes: Number, intra: LinkParams, i
         ConfigError: If `num_devices < 1`.
 
     Assumes: at least 2 devices share a switch; stages are pipelined.
-    Accuracy: see `cost/data/collectives_accuracy.toml`.
+    Accuracy: see `cost/data/collectives.toml`, table `accuracy`.
     """
     nodes = np.asarray(num_nodes, dtype=np.float64)
     per_node = ranks(num_devices) / nodes

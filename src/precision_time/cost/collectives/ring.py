@@ -51,7 +51,7 @@ def ring_all_reduce(num_devices: Number, num_nodes: Number, intra: LinkParams, i
         ConfigError: If `num_devices < 1`.
 
     Assumes: ranks start together; reduction arithmetic hides behind the wire; a rail per device.
-    Accuracy: see `cost/data/collectives_accuracy.toml`.
+    Accuracy: see `cost/data/collectives.toml`, table `accuracy`.
     """
     return _ring(2, 2 * (ranks(num_devices) - 1) / num_devices, num_devices, num_nodes, intra, inter)
 
@@ -63,7 +63,7 @@ def ring_all_gather(num_devices: Number, num_nodes: Number, intra: LinkParams, i
 
     Args, Returns, Raises and Assumes as for `ring_all_reduce`.
 
-    Accuracy: see `cost/data/collectives_accuracy.toml`.
+    Accuracy: see `cost/data/collectives.toml`, table `accuracy`.
     """
     return _ring(1, (ranks(num_devices) - 1) / num_devices, num_devices, num_nodes, intra, inter)
 
@@ -75,6 +75,6 @@ def ring_broadcast(num_devices: Number, num_nodes: Number, intra: LinkParams, in
 
     Args, Returns, Raises and Assumes as for `ring_all_reduce`.
 
-    Accuracy: see `cost/data/collectives_accuracy.toml`.
+    Accuracy: see `cost/data/collectives.toml`, table `accuracy`.
     """
     return _ring(1, 1.0, num_devices, num_nodes, intra, inter)

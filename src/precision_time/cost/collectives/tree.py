@@ -35,7 +35,7 @@ def tree_all_reduce(num_devices: Number, num_nodes: Number, intra: LinkParams, i
         ConfigError: If `num_devices < 1`.
 
     Assumes: chunks are pipelined, so that the slowest stage sets the rate; ranks start together.
-    Accuracy: see `cost/data/collectives_accuracy.toml`.
+    Accuracy: see `cost/data/collectives.toml`, table `accuracy`.
     """
     nodes = np.asarray(num_nodes, dtype=np.float64)
     return _tree(2 * (nodes - 1) / nodes, num_devices, num_nodes, intra, inter)
