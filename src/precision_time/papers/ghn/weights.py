@@ -6,17 +6,17 @@ One table of names serves the inference in numpy and the training in torch, so t
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from math import prod, sqrt
+from math import sqrt
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...array_file import packed, unpacked
 from ...errors import NotFittedError
 from ...io import write_atomically
 from .vocabulary import Ints, vocabulary
@@ -35,12 +35,6 @@ _DECODER = (64, 128)
 DIGITS = 10
 SHIPPED = "ghn2-digits.safetensors"
 _CARD_KEY = "card"
-_DTYPES = {
-    "F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1",
-    "U8": "|u1", "BOOL": "|b1",
-}  # fmt: skip
-"""Types of safetensors that numpy has."""
-_METADATA = "__metadata__"
 _SMOOTH = 24
 """Smooth functions of the logarithm of a size that a shape table starts from."""
 
@@ -161,25 +155,9 @@ def version_of(arrays: Mapping[str, Floats32]) -> str:
 
 
 def write_safetensors(path: Path, arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> None:
-    """Write arrays and texts to a safetensors file atomically; its folder is created.
-
-    Format: length of the header [8 bytes], header in JSON, arrays one after the other, the widest type first.
-    Source: https://huggingface.co/docs/safetensors
-    """
-    codes = {dtype: code for code, dtype in _DTYPES.items()}
-    ordered = sorted(arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))
-    header: dict[str, Any] = {_METADATA: dict(metadata)} if metadata else {}
-    parts: list[bytes] = []
-    end = 0
-    for name, array in ordered:
-        parts.append(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes())
-        start, end = end, end + len(parts[-1])
-        code = codes[array.dtype.newbyteorder("<").str]
-        header[name] = {"dtype": code, "shape": array.shape, "data_offsets": (start, end)}
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
+    """Write arrays and texts to a safetensors file atomically; its folder is created."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, b"".join((len(text).to_bytes(8, "little"), text, *parts)))
+    write_atomically(path, packed(arrays, metadata))
 
 
 def read_safetensors(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
@@ -190,32 +168,11 @@ def read_safetensors(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str
     """
     remedy = "To fix: train it again with `precision-time train-ghn`, or reinstall the package."
     try:
-        return _parsed(path.read_bytes())
+        return unpacked(path.read_bytes())
     except OSError as error:
         raise NotFittedError(f"{path} cannot be read: {error}. {remedy}") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise NotFittedError(f"{path} is damaged or not a safetensors file ({error}). {remedy}") from error
-
-
-def _parsed(data: bytes) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
-    """Arrays and texts of a safetensors file; a ValueError or the like for any other bytes."""
-    body = 8 + int.from_bytes(data[:8], "little")
-    if not 8 < body <= len(data):
-        raise ValueError(f"{len(data)} bytes are shorter than the header says")
-    header = json.loads(data[8:body])
-    metadata: dict[str, str] = header.pop(_METADATA, {})
-    arrays: dict[str, NDArray[Any]] = {}
-    size = 0
-    for name, entry in header.items():
-        dtype, shape, (start, end) = np.dtype(_DTYPES[entry["dtype"]]), entry["shape"], entry["data_offsets"]
-        count = prod(shape)
-        if not 0 <= start <= end <= len(data) - body or end - start != count * dtype.itemsize:
-            raise ValueError(f"{name} does not lie where the header says")
-        arrays[name] = np.frombuffer(data, dtype, count, body + start).reshape(shape)
-        size += end - start
-    if size != len(data) - body:
-        raise ValueError(f"{len(data) - body} bytes of arrays where the header says {size}")
-    return arrays, metadata
 
 
 def save_weights(path: Path, weights: GhnWeights) -> None:
