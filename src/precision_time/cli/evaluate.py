@@ -73,7 +73,9 @@ def evaluate(
     if len(given) != 1:
         raise ConfigError("Name one FILE of measured steps. To fix: precision-time evaluate runs.csv.")
     with progress(f"Predicting the rows of {given[0]}"), steps_file(given[0]) as steps:
-        report = evaluate_csv(steps, device=device, group_by=tuple(group_by or ()), rows_out=rows).to_dict()
+        report = evaluate_csv(
+            steps, device=device, group_by=tuple(group_by or ()), rows_out=rows, workers=None
+        ).to_dict()
     if json_output:
         write_json(report)
     else:

@@ -116,7 +116,7 @@ def train(
     if table is None:
         progress("pricing the corpus")
         rows = load_corpus() if measurements is None else measurements
-        table = measured_table([row for row in rows if row.usable])
+        table = measured_table([row for row in rows if row.usable], over=map_fn)
     settings = fewer_trees(_QUICK_SHARE) if quick else DEFAULT_SETTINGS
     weights = row_weights(table)
     folds = 2 if quick else _FOLDS
