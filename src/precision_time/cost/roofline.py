@@ -25,7 +25,7 @@ from ..hardware.device import Device
 from ..precision.lowered import LoweredStep
 from ..precision.lowering import DTYPES, IS_PRODUCT, OP_CLASSES
 from ..precision.policy import DType
-from ..precision.support import multiplied_as
+from ..precision.support import computed_as, multiplied_as
 from ..workload.graph import OpClass
 from .constants import constants
 from .job import JobGroup, Stack
@@ -161,14 +161,6 @@ def _sustained(device: Device) -> Floats:
     convolutions = products * np.array(_share("sustained_conv", device))[columns]
     vector = products[DTYPES.index(DType.FP32)]
     return np.stack([products, convolutions, dense, np.full(len(DTYPES), vector)])
-
-
-def computed_as(device: Device, dtype: DType) -> DType:
-    """The type whose units multiply `dtype` on `device`; the next wider one where it does not run."""
-    word = multiplied_as(dtype, device.arch)
-    while word.value not in device.peak_flops_per_s and word.runs_as is not None:
-        word = word.runs_as
-    return word
 
 
 def accumulates_at_half(device: Device) -> bool:

@@ -200,7 +200,7 @@ def _product_dtype(node: Node, policy: PrecisionPolicy, quantized: bool) -> DTyp
         # the ratio of their fp32 peaks, where TF32 would make it 19 (pollux and sia, fp32 settings).
         return DType.FP32
     if node.op_class in (OpClass.BMM, OpClass.ATTENTION, OpClass.RNN):
-        return policy.activation if policy.matmul.num_bytes < policy.activation.num_bytes else policy.matmul
+        return policy.activation if policy.matmul in NARROW else policy.matmul
     return None
 
 
@@ -309,4 +309,7 @@ def _forward_flops(node: Node) -> float:
 
 
 def _weight_num_bytes(types: Typed, policy: PrecisionPolicy) -> float:
-    return min(types.compute.num_bytes, policy.param.num_bytes) if policy.autocast else policy.param.num_bytes
+    """Bytes per weight that a kernel reads: under autocast as it was cast, which emulation widens inside."""
+    if not policy.autocast:
+        return policy.param.num_bytes
+    return min(types.compute.num_bytes, types.out.num_bytes, policy.param.num_bytes)

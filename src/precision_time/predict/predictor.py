@@ -228,7 +228,7 @@ def model_flops_utilization(job: Job, step_time_s: float) -> float | None:
     None where the matmul type has no peak of its own on the device. Reference: PaLM, appendix B (three times
     the forward pass); gradients by frozen weights are not computed and not counted.
     """
-    dtype, device = job.precision.matmul, job.cluster.device
+    dtype, device = job.runs.matmul, job.cluster.device
     sample_flops = _training_flops(job.workload.graph)
     if dtype.value not in device.peak_flops_per_s or sample_flops == 0.0:
         return None
