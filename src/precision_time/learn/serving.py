@@ -14,6 +14,7 @@ from ..cost.job import Job, group_key, group_of_jobs
 from ..cost.step import StepCosts, price
 from ..hardware.device import Cluster
 from .artifact import TrainedPredictor
+from .bounds import between, powers_around
 from .stages import Corrected
 from .table import JobTable, group_table
 
@@ -70,8 +71,8 @@ class PricedJobs:
     """Of all that was priced, one row each."""
     reference: JobTable | None
     """The same as measured runs are (`on_reference`), if some are not."""
-    rows: tuple[list[int], ...]
-    """Of each job: its row, then those of the same job with smaller batches."""
+    rows: tuple[tuple[int, list[int], list[int]], ...]
+    """Of each job: its row, those of the same job with smaller batches, those at `powers_around` its batch."""
     costs: tuple[StepCosts, ...]
     """By group."""
     places: NDArray[np.intp]
@@ -82,14 +83,16 @@ class PricedJobs:
         """The row of each job itself, shape (n,)."""
         return np.array([rows[0] for rows in self.rows], dtype=np.intp)
 
-    def longest(self, step_time_s: Floats) -> Floats:
-        """The longest of each job's rows, shape (n,)."""
-        if not self.rows:
-            return np.zeros(0)
-        flat = [row for rows in self.rows for row in rows]
-        starts = np.cumsum([0, *(len(rows) for rows in self.rows[:-1])])
-        longest: Floats = np.maximum.reduceat(step_time_s[flat], starts)
-        return longest
+    def along_batch(self, step_time_s: Floats, analytical_s: Floats, novelty: Floats) -> Floats:
+        """Step time of each job as its batch allows it, shape (n,)."""
+        measured = novelty.max(axis=1, initial=0.0) <= _MEASURED
+        found = np.zeros(len(self.rows))
+        for index, (own, smaller, powers) in enumerate(self.rows):
+            if measured[own] or not powers:
+                found[index] = step_time_s[[own, *smaller]].max()
+            else:
+                found[index] = between(analytical_s[own], step_time_s[powers], analytical_s[powers])
+        return found
 
     def costs_of(self, job: int) -> StepCosts:
         """The analytical costs of one job alone, arrays of shape (1,)."""
@@ -103,17 +106,22 @@ class PricedJobs:
 
 
 def price_jobs(jobs: Sequence[Job]) -> PricedJobs:
-    """Price jobs and the same at a half, a quarter ... of their micro batch, groups of like jobs at once.
+    """Price jobs and the same with other micro batches, which bound them, groups of like jobs at once.
 
     Args:
         jobs: Any jobs.
     """
     groups: dict[Hashable, tuple[Job, dict[float, int]]] = {}
-    asked: list[tuple[Hashable, list[int]]] = []
+    asked: list[tuple[Hashable, tuple[int, list[int], list[int]]]] = []
     for job in jobs:
         micro, key = job.layout.micro_batch_size, group_key(job)
         _, known = groups.setdefault(key, (job, {}))
-        asked.append((key, [known.setdefault(size, len(known)) for size in (micro, *_smaller(micro))]))
+
+        def places_of(sizes: Sequence[float], known: dict[float, int] = known) -> list[int]:
+            return [known.setdefault(size, len(known)) for size in sizes]
+
+        [own] = places_of((micro,))
+        asked.append((key, (own, places_of(_smaller(micro)), places_of(powers_around(micro)))))
     tables: list[JobTable] = []
     references: list[JobTable] = []
     costs: list[StepCosts] = []
@@ -135,7 +143,14 @@ def price_jobs(jobs: Sequence[Job]) -> PricedJobs:
     return PricedJobs(
         table=JobTable.together(tables),
         reference=None if same else JobTable.together(references),
-        rows=tuple([starts[key] + place for place in found] for key, found in asked),
+        rows=tuple(
+            (
+                starts[key] + own,
+                [starts[key] + place for place in smaller],
+                [starts[key] + place for place in powers],
+            )
+            for key, (own, smaller, powers) in asked
+        ),
         costs=tuple(costs),
         places=np.array(places, dtype=np.intp),
     )
@@ -188,14 +203,14 @@ def bounded_times(
             novelty=novelty,
         ),
     )
-    least_s = priced.longest(corrected.step_time_s)
+    least_s = priced.along_batch(corrected.step_time_s, priced.table.analytical_s, corrected.novelty)
     new = novelty.max(axis=1, initial=0.0) > _MEASURED
     as_measured = like.take(own)
     measured_s = step_time_s * as_measured.analytical_s / times.jobs.analytical_s
     references = [on_reference(job) for job in jobs]
     fewer_s = _longest_of_fewer(references, as_measured, new, predictor)
     host_s = _measured_host(references, as_measured, new, predictor)
-    least_s = np.maximum(least_s, step_time_s * np.maximum(fewer_s / measured_s, 1.0))
+    least_s = np.maximum(least_s, step_time_s * fewer_s / measured_s)
     return _raised(times, np.minimum(least_s, step_time_s * host_s / measured_s))
 
 
@@ -277,7 +292,9 @@ def _known_times(jobs: Sequence[Job], predictor: TrainedPredictor) -> Floats:
     if new:
         priced = price_jobs([*new.values()])
         corrected = _corrected(priced, predictor)[1]
-        seconds = priced.longest(corrected.step_time_s)
+        seconds = priced.along_batch(
+            corrected.step_time_s, priced.table.analytical_s, corrected.novelty
+        )
         table = priced.table.take(priced.own)
         fill = table.features[:, table.names.index(_FILL)]
         novelty = corrected.novelty[priced.own].max(axis=1, initial=0.0)
