@@ -7,7 +7,8 @@ order the two by its formulas; the learned answer must as well, but where both j
 from __future__ import annotations
 
 import argparse
-from collections import Counter, defaultdict
+import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,9 +22,12 @@ from precision_time.cost.memory.terms import memory_of, total_bytes
 from precision_time.errors import PrecisionTimeError
 from precision_time.hardware.catalog import known_devices
 from precision_time.hardware.device import Device
+from precision_time.io import packaged_toml
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.learn.serving import predict_step_times
+from precision_time.precision.policy import DType
 from precision_time.precision.support import supported_precisions
+from precision_time.predict.predictor import model_flops_utilization
 from precision_time.request.request import Request
 
 IMAGE = (
@@ -37,13 +41,33 @@ TEXT = {
 }  # fmt: skip
 OTHER = ("dlrm", "ncf", "unet-industrial", "lstm-lm", "deepspeech2", "sd-v1.5")
 BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
-NETWORKS = ("ethernet-10g", "ethernet-25g", "ethernet-100g", "infiniband-edr", "infiniband-hdr", "infiniband-ndr")
+NETWORKS = (
+    "ethernet-10g",
+    "ethernet-25g",
+    "ethernet-100g",
+    "infiniband-edr",
+    "infiniband-hdr",
+    "infiniband-ndr",
+)
 STACKS = (None, None, "pytorch-eager", "ngc-pytorch", "megatron", "deepspeed", "jax", "tf-graph")
+ALIASES = packaged_toml("precision_time.precision", "data/aliases.toml")["alias"]
+SHARDED = 3
 BETTER = 1.5
 """Times the rate that better hardware has."""
+SMALL = 0.01
 EXACT = 1e-9
 MEASURED = 0.01
 """Novelty up to which a job was measured (`learn/serving.py`)."""
+
+
+DEVICES, MEMORY, WORDS, RATE = (
+    "more devices, same batch on each",
+    "memory: ",
+    "the same in other words",
+    "rate above peak",
+)
+ALIKE = ("larger batch", "more layers")
+"""What also takes more memory."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,14 +135,28 @@ def pairs_of(fields: Mapping[str, Any], job: Job, rng: np.random.Generator) -> I
             yield Pair(rule=rule, less=job, more=other)
 
     grown = float(rng.choice([1.25, 1.5, 2.0, 3.0]))
-    yield from changed("larger batch", batch_size=max(int(fields["batch_size"] * grown), fields["batch_size"] + 1))
+    yield from changed(
+        "larger batch", batch_size=max(int(fields["batch_size"] * grown), fields["batch_size"] + 1)
+    )
     if "seq_len" in fields:
         yield from changed("longer sequence", seq_len=int(fields["seq_len"] * grown))
         depth = TEXT[fields["model"]]
-        yield from changed("more layers", sizes={"num_layers": depth + int(rng.integers(1, depth))})
+        yield from changed(ALIKE[1], sizes={"num_layers": depth + int(rng.integers(1, depth))})
     if "image_size" in fields:
         yield from changed("larger image", image_size=fields["image_size"] + 32 * int(rng.integers(1, 4)))
-    yield from changed("more devices, each with its batch", gpus=2 * fields["gpus"])
+    if not fields["zero"]:  # else more devices share the update
+        yield from changed(DEVICES, gpus=2 * fields["gpus"])
+    mixed = f"{fields['precision']}-mixed:autocast"
+    if mixed in ("fp16-mixed:autocast", "bf16-mixed:autocast"):
+        yield from changed("mixed instead of pure 16 bits", precision=mixed)
+    if fields["zero"] == SHARDED:
+        sharded = {"precision": str(fields["precision"]).replace("-mixed", "-mixed:megatron")}
+        whole, less = (_resolved({**fields, **sharded, "zero": stage}) for stage in (SHARDED - 1, SHARDED))
+        if whole is not None and less is not None:
+            yield Pair(rule=f"{MEMORY}ZeRO 2 instead of 3", less=less, more=whole)
+    other = _resolved(_other_words(fields, job)[int(rng.integers(4))])
+    if other is not None:
+        yield Pair(rule=WORDS, less=job, more=other)
     if "network" in fields:
         at = NETWORKS.index(fields["network"])
         if at:
@@ -127,8 +165,23 @@ def pairs_of(fields: Mapping[str, Any], job: Job, rng: np.random.Generator) -> I
         yield Pair(rule=rule, less=better, more=job)
 
 
+def _other_words(fields: Mapping[str, Any], job: Job) -> list[dict[str, Any]]:
+    """The request as others would say it; the last one went through a job file."""
+    rest = {name: value for name, value in fields.items() if name not in ("gpus", "batch_size")}
+    device, gpus, batch = fields["device"], fields["gpus"], fields["batch_size"]
+    micro_batches = fields.get("grad_accum", 1)
+    of_all = {"global_batch_size": batch * gpus * micro_batches, "grad_accum": micro_batches}
+    alias = ALIASES[fields["precision"]][0]
+    return [
+        {**fields, "device": device.lower().replace("-", " "), "model": fields["model"].upper()},
+        {**rest, "device": f"{gpus}x{device}", "batch": f"{batch}"},
+        {**rest, "num_devices": str(gpus), "nodes": job.cluster.num_nodes, **of_all},
+        json.loads(json.dumps({**fields, "precision": alias})),
+    ]
+
+
 def _better(job: Job) -> Iterator[tuple[str, Job]]:
-    """The job on hardware of a user that has more of one thing than the catalog's, which stays its reference."""
+    """The job on a user's hardware that has more of one thing than the catalog's, which is its reference."""
     cluster, device = job.cluster, job.cluster.device
 
     def custom(rule: str, **changes: Any) -> tuple[str, Job]:
@@ -174,27 +227,62 @@ def check(jobs: Iterable[tuple[Mapping[str, Any], Job]], rng: np.random.Generato
     times = predict_step_times(asked, shipped_predictor(), coverage=0.9)
     new = times.corrected.novelty.max(axis=1) > MEASURED
     for index, (fields, pair) in enumerate(rows):
-        less, more = 2 * index, 2 * index + 1
-        found.checks[pair.rule] += 1
-        for name, seconds, where in (
-            ("formulas", times.jobs.analytical_s, found.formulas),
-            ("learned", times.step_time_s, found.learned),
-        ):
-            share = float(seconds[less] / seconds[more] - 1.0)
-            if share > EXACT:
-                measured = name == "learned" and not (new[less] or new[more])
-                where.append(Broken(rule=pair.rule, share=share, fields=fields, measured=measured))
-        if pair.rule in ("larger batch", "more layers"):
-            rule = f"memory: {pair.rule}"
+        at = slice(2 * index, 2 * index + 2)
+        analytical_s, learned_s = times.jobs.analytical_s[at], times.step_time_s[at]
+        measured = not new[at].any()
+
+        def count(
+            rule: str, formulas: float, learned: float = 0.0, fields: Any = fields, measured: bool = measured
+        ) -> None:
             found.checks[rule] += 1
-            held = [_needed(job) for job in (pair.less, pair.more)]
-            if held[0] >= held[1]:
-                found.formulas.append(Broken(rule=rule, share=held[0] / held[1] - 1.0, fields=fields))
+            if formulas > EXACT:
+                found.formulas.append(Broken(rule=rule, share=formulas, fields=fields))
+            if learned > EXACT:
+                found.learned.append(Broken(rule=rule, share=learned, fields=fields, measured=measured))
+
+        ratio, formulas = learned_s[0] / learned_s[1], analytical_s[0] / analytical_s[1]
+        if pair.rule == WORDS:
+            memory = _needed(pair.less) / _needed(pair.more)
+            count(WORDS, max(abs(formulas - 1.0), abs(memory - 1.0)), abs(ratio - 1.0))
+        elif pair.rule == DEVICES:
+            # Where devices are wired to each other, more of them have more links.
+            wired = formulas > 1.0 and _wired(pair.more)
+            count(DEVICES, 0.0 if wired else formulas - 1.0, ratio / max(formulas, 1.0) - 1.0)
+        elif not pair.rule.startswith(MEMORY):
+            count(pair.rule, formulas - 1.0, ratio - 1.0)
+        if pair.rule.startswith(MEMORY) or pair.rule in ALIKE:
+            rule = f"{MEMORY}{pair.rule.removeprefix(MEMORY)}"
+            count(rule, _needed(pair.less) / _needed(pair.more) - 1.0)
+        # Winograd's convolutions in fp32 do with fewer products than are counted.
+        if pair.rule == ALIKE[0] and pair.more.runs.conv is not DType.FP32:
+            rates = [
+                model_flops_utilization(pair.more, float(s[1])) or 0.0 for s in (analytical_s, learned_s)
+            ]
+            count(RATE, rates[0] - 1.0, rates[1] - 1.0)
     return found
 
 
+def _count(
+    found: Found, fields: Mapping[str, Any], measured: bool, rule: str, formulas: float, learned: float = 0.0
+) -> None:
+    """Note a check, and by how much the formulas and the learned answer break it."""
+    found.checks[rule] += 1
+    if formulas > EXACT:
+        found.formulas.append(Broken(rule=rule, share=formulas, fields=fields))
+    if learned > EXACT:
+        found.learned.append(Broken(rule=rule, share=learned, fields=fields, measured=measured))
+
+
+def _wired(job: Job) -> bool:
+    """Whether devices reach each other over links of their own instead of a switch."""
+    return bool(job.cluster.fabric.torus) or "mesh" in job.cluster.intra_node.name
+
+
 def _needed(job: Job) -> float:
-    return float(np.max(total_bytes(memory_of(group_of_jobs([job])))))
+    """Bytes of a device but for gathered parameters, which only sharding brings."""
+    memory = dict(memory_of(group_of_jobs([job])))
+    memory.pop("gathered", None)
+    return float(np.max(total_bytes(memory)))
 
 
 def main() -> None:
@@ -215,21 +303,35 @@ def main() -> None:
         total.checks += found.checks
         total.formulas += found.formulas
         total.learned += found.learned
+    table = table_of(total)
     print(f"{done} jobs, {sum(total.checks.values())} checks, {process_time() - start:.0f} s of a core")
-    by_rule: dict[str, list[list[Broken]]] = defaultdict(lambda: [[], [], []])
-    for broken in total.formulas:
-        by_rule[broken.rule][0].append(broken)
-    for broken in total.learned:
-        by_rule[broken.rule][2 if broken.measured else 1].append(broken)
-    for rule, count in total.checks.items():
-        cells = [
-            f"{len(some)} (worst {100 * max((item.share for item in some), default=0.0):.3g} %)"
-            for some in by_rule[rule]
-        ]
-        print(f"{rule:36} {count:6} formulas {cells[0]:24} learned {cells[1]:24} measured {cells[2]}")
-        for some in by_rule[rule]:
-            for item in sorted(some, key=lambda item: -item.share)[: given.show]:
-                print(f"    {100 * item.share:8.3f} % {dict(item.fields)}")
+    for rule, row in table.items():
+        print(f"{rule:34}" + "".join(f" {name} {value:g}" for name, value in row.items()))
+        broken = [item for item in (*total.formulas, *total.learned) if item.rule == rule]
+        for item in sorted(broken, key=lambda item: -item.share)[: given.show]:
+            print(f"    {100 * item.share:8.3f} % {dict(item.fields)}")
+    if given.out:
+        text = json.dumps({"jobs": done, "seed": given.seed, "rules": table}, indent=2)
+        given.out.write_text(text + "\n", encoding="utf-8")
+
+
+def table_of(found: Found) -> dict[str, dict[str, float]]:
+    """Of each rule: checks, broken by the formulas, by the learned answer, and by how much at most [%]."""
+    table = {}
+    for rule, checks in sorted(found.checks.items()):
+        formulas = [item.share for item in found.formulas if item.rule == rule]
+        learned = [item.share for item in found.learned if item.rule == rule and not item.measured]
+        told = sum(item.rule == rule and item.measured for item in found.learned)
+        table[rule] = {
+            "checks": checks,
+            "formulas_broken": len(formulas),
+            "formulas_worst_percent": round(100.0 * max(formulas, default=0.0), 3),
+            "learned_broken": len(learned),
+            "learned_worst_percent": round(100.0 * max(learned, default=0.0), 3),
+            "learned_above_1_percent": sum(share > SMALL for share in learned),
+            "as_measured": told,
+        }
+    return table
 
 
 if __name__ == "__main__":

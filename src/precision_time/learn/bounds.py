@@ -1,8 +1,8 @@
-"""The learned answer along the batch: never shorter for more samples, without asking the trees for every batch.
+"""The learned answer along the batch: never shorter for more samples, with no more trees asked.
 
-The cost model grows with the batch, the learned factors need not: in a step that waits for its host they are all
-that differs between two batches. Powers of two are the batches that all jobs share: each takes at least as long
-as those below it. Any other batch takes what lies between its neighbors, where the cost model puts it.
+The cost model grows with the batch, the learned factors need not: in a step that waits for its host they are
+all that differs between two batches. Powers of two are the batches that all jobs share: each takes at least
+as long as those below it. Any other takes what lies between its neighbors, where the cost model puts it.
 """
 
 from __future__ import annotations
@@ -39,6 +39,10 @@ def between(analytical_s: float, power_s: Floats, power_analytical_s: Floats) ->
     12.0
     """
     low_s = float(power_s[1:].max())
-    high_s, low, high = max(float(power_s[0]), low_s), float(power_analytical_s[1]), float(power_analytical_s[0])
+    high_s, low, high = (
+        max(float(power_s[0]), low_s),
+        float(power_analytical_s[1]),
+        float(power_analytical_s[0]),
+    )
     share = (analytical_s - low) / (high - low) if high > low else 0.0
     return low_s + (high_s - low_s) * min(max(float(share), 0.0), 1.0)

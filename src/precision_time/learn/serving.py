@@ -72,7 +72,7 @@ class PricedJobs:
     reference: JobTable | None
     """The same as measured runs are (`on_reference`), if some are not."""
     rows: tuple[tuple[int, list[int], list[int]], ...]
-    """Of each job: its row, those of the same job with smaller batches, those at `powers_around` its batch."""
+    """Of each job: its row, those of the same with smaller batches, those at `powers_around` its batch."""
     costs: tuple[StepCosts, ...]
     """By group."""
     places: NDArray[np.intp]
@@ -292,9 +292,7 @@ def _known_times(jobs: Sequence[Job], predictor: TrainedPredictor) -> Floats:
     if new:
         priced = price_jobs([*new.values()])
         corrected = _corrected(priced, predictor)[1]
-        seconds = priced.along_batch(
-            corrected.step_time_s, priced.table.analytical_s, corrected.novelty
-        )
+        seconds = priced.along_batch(corrected.step_time_s, priced.table.analytical_s, corrected.novelty)
         table = priced.table.take(priced.own)
         fill = table.features[:, table.names.index(_FILL)]
         novelty = corrected.novelty[priced.own].max(axis=1, initial=0.0)
