@@ -81,6 +81,7 @@ _FAMILY = np.zeros(len(OP_CLASSES), dtype=np.intp)
 _FAMILY[[_CONV, _GROUPED, _ATTENTION, _DEPTHWISE]] = [1, 1, 2, 3]
 """Products, convolutions, attention, vector units."""
 _NARROW = np.array([COLUMN[dtype] == 0 for dtype in DTYPES])
+_FP32, _TF32 = DTYPES.index(DType.FP32), DTYPES.index(DType.TF32)
 _TRANSPOSES = np.zeros((len(OP_CLASSES), len(DTYPES)))
 _TRANSPOSES[np.ix_([_CONV, _GROUPED, _DEPTHWISE], [DTYPES.index(DType.FP16), DTYPES.index(DType.BF16)])] = 1.0
 
@@ -234,14 +235,26 @@ def kernel_parts(
     scaled = kernels.m_scales | kernels.k_scales | kernels.count_scales
     flops = kernels.flops * np.where(scaled, micro_batch_size, 1.0)
     moved_s = (kernels.bytes_per_sample * micro_batch_size + kernels.bytes_fixed) / rates.bandwidth
-    efficiency = model.compute[kind, rates.column[:, kernels.dtype]]
+    rate = _rate(rates, model, family, kind, kernels.dtype)
+    tf32 = kernels.dtype == _TF32
+    if tf32.any():
+        # TF32 is allowed, not ordered: libraries keep to fp32 where that is faster, as convolutions after
+        # Winograd are on chips whose TF32 units are no faster than their fp32 ones.
+        wide = np.full_like(kernels.dtype, _FP32)
+        rate = np.where(tf32, np.maximum(rate, _rate(rates, model, family, kind, wide)), rate)
     shape = _shape_share(kernels, micro_batch_size, rates, model)
     return KernelParts(
-        compute_s=flops / (rates.peak[:, family, kernels.dtype] * efficiency * shape),
+        compute_s=flops / (rate * shape),
         memory_s=moved_s / model.memory[kernels.op_class],
         transpose_s=moved_s * (model.transposed * _TRANSPOSES[kernels.op_class, kernels.dtype]),
         latency_s=model.latency_s * kernels.launches,
     )
+
+
+def _rate(rates: DeviceRates, model: KernelModel, family: Indices, kind: Indices, dtype: Indices) -> Floats:
+    """FLOP/s that large products of each kernel reach in a type, shape (C, N)."""
+    rate: Floats = rates.peak[:, family, dtype] * model.compute[kind, rates.column[:, dtype]]
+    return rate
 
 
 @lru_cache(maxsize=1024)
