@@ -34,10 +34,10 @@ COMMANDS: Mapping[str, Place] = {
     "predict": Place("predict", "predict", "Predict the time of a step, an epoch, a run."),
     "layout": Place("layout", "layout", "Rank the ways to spread a model over devices."),
     "explain": Place("explain", "explain", "Show what a precision changes, per op class."),
-    "evaluate": Place("evaluate", "evaluate", "Score the shipped predictor on measured runs."),
+    "evaluate": Place("evaluate", "evaluate", "Score the predictor on measured runs."),
     "report": Place("report", "report", "Score the predictor on runs it has not seen.", "REPORT_EXAMPLES"),
     "measure": Place("measure", "measure", "Time kernels and training steps on this device."),
-    "train": Place("train", "train", "Fit the predictor on the shipped corpus."),
+    "train": Place("train", "train", "Fit a predictor of your own."),
     "models": Place("catalogs", "models", "List the models that answer without torch.", "MODELS_EXAMPLES"),
     "devices": Place(
         "catalogs", "devices", "List the devices, or one with all its figures.", "DEVICES_EXAMPLES"
