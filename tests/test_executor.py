@@ -134,7 +134,7 @@ def test_an_interrupted_run_ends_at_once_without_a_word_of_its_workers(tmp_path:
             if __name__ == "__main__":
                 try:
                     with process_map(2) as map_fn:
-                        answers = map_fn(slow, range(4))
+                        answers = map_fn(slow, range(12))
                         print("started", flush=True)
                         list(answers)
                 except KeyboardInterrupt:

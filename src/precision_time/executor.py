@@ -102,30 +102,27 @@ class _Pool:
     def map(self, function: Callable[[_Item], _Answer], chunks: Iterable[_Item], /) -> Iterator[_Answer]:
         """The function of each chunk, in order; chunks that a lost worker took with it are handed out again.
 
-        Chunks are taken from their iterator as answers are taken, `_IN_FLIGHT` for each process.
+        Chunks are taken from their iterator as answers are taken, `_IN_FLIGHT` for each process. None is
+        canceled by itself: a pool that is ended right after would never end (CPython 3.11).
         """
         source, running, losses = iter(chunks), deque[_Task[_Item, _Answer]](), 0
-        try:
-            while True:
-                for chunk in islice(source, self._count * _IN_FLIGHT - len(running)):
-                    running.append(_Task(chunk, self._submit(function, chunk)))
-                if not running:
-                    return
-                try:
-                    answer = running[0].future.result()
-                except BrokenProcessPool:
-                    losses += 1
-                    self._start_again(losses)
-                    for task in running:
-                        if task.lost:
-                            task.future = self._submit(function, task.chunk)
-                else:
-                    running.popleft()
-                    losses = 0
-                    yield answer
-        finally:
-            for task in running:
-                task.future.cancel()
+        while True:
+            for chunk in islice(source, self._count * _IN_FLIGHT - len(running)):
+                running.append(_Task(chunk, self._submit(function, chunk)))
+            if not running:
+                return
+            try:
+                answer = running[0].future.result()
+            except BrokenProcessPool:
+                losses += 1
+                self._start_again(losses)
+                for task in running:
+                    if task.lost:
+                        task.future = self._submit(function, task.chunk)
+            else:
+                running.popleft()
+                losses = 0
+                yield answer
 
     def _submit(self, function: Callable[[_Item], _Answer], chunk: _Item) -> Future[_Answer]:
         try:
