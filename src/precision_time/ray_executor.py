@@ -88,8 +88,7 @@ def ray_session(address: str | None = None, *, num_cpus: int | None = None) -> I
     else:
         options["address"] = address
     try:
-        with warnings.catch_warnings(), _loopback(ray) if address in (None, LOCAL) else nullcontext():
-            warnings.simplefilter("ignore")
+        with _quiet(ray), _loopback(ray) if address in (None, LOCAL) else nullcontext():
             ray.init(**options)
     except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
         raise _not_connected(address or LOCAL, error) from error
@@ -130,6 +129,28 @@ def _not_connected(address: str, error: BaseException) -> ConfigError:
         f"No Ray answers at {address!r}: {error}. To fix: start one with `ray start --head` and give its "
         f"address, or {LOCAL!r} to start one on this machine."
     )
+
+
+@contextmanager
+def _quiet(ray: Any) -> Iterator[None]:
+    """Whether a Ray that is connected inside the block prints nothing.
+
+    Whatever `log_to_driver` says, a thread prints on stdout what the raylets report, such as workers that
+    were lost. Those are replaced, and where they cannot be, the error says so.
+    """
+    module, name = ray._private.worker, "listen_error_messages"
+    listen = getattr(module, name, None)
+    setattr(module, name, _say_nothing)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        setattr(module, name, listen)
+
+
+def _say_nothing(*_: Any) -> None:
+    """In the place of a thread that prints."""
 
 
 @contextmanager
