@@ -7,6 +7,10 @@ import os
 import subprocess
 import sys
 
+import pytest
+
+from precision_time.__main__ import run
+
 PROGRAM = """
 import os, subprocess, sys
 from precision_time.cli import env, main
@@ -21,6 +25,22 @@ env._version_of = loud
 sys.argv = ["precision-time", "env", "--json"]
 main.main()
 """
+
+
+def test_an_interrupt_before_the_command_line_is_loaded_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Loading:
+        """In the place of a module."""
+
+        @property
+        def main(self) -> None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "precision_time.cli.main", Loading())  # type: ignore[arg-type]
+    with pytest.raises(SystemExit) as ended:
+        run()
+    assert (ended.value.code, capsys.readouterr().err) == (130, "Interrupted.\n")
 
 
 def test_stdout_is_what_a_command_writes() -> None:
