@@ -83,6 +83,8 @@ def test_measured_steps_move_the_answers_near_them_and_are_shown(mine: Path) -> 
     [said] = [each.text for each in after.diagnostics if each.code == "predictor"]
     assert f"Predictor of {mine}" in said
     assert "3 of your own" in said
+    assert "per step, by your predictor" in " ".join(str(after).split())
+    assert "your predictor" not in str(before)
 
 
 def test_every_way_to_name_a_predictor_asks_the_same(

@@ -167,7 +167,7 @@ def shipped_card() -> Mapping[str, Any]:
 
 def _load(folder: Path, *, own: bool) -> TrainedPredictor:
     remedy = f"To fix: train it again, precision-time train --out {folder}" if own else "To fix: reinstall"
-    remedy += "; or leave out --predictor." if own else " the package."
+    remedy += f"; or leave out --predictor and {PREDICTOR_VARIABLE}." if own else " the package."
     try:
         card = json.loads((folder / _CARD).read_text(encoding="utf-8"))
         _check_versions(card, own=own)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..cost.job import Job
-from ..diagnostics import Diagnostic, Severity
+from ..diagnostics import OWN_PREDICTOR, Diagnostic, Severity
 from ..errors import PrecisionTimeError
 from ..learn.artifact import TrainedPredictor, chosen_predictor
 from ..learn.calibration.calibration import Calibration, as_calibration
@@ -150,7 +150,7 @@ def diagnostics_of(
         text = (
             f"Predictor of {predictor.origin}: fitted on {card['rows']:,} measured runs, {own:,} of your own."
         )
-        found.append(Diagnostic("predictor", Severity.ASSUMPTION, text))
+        found.append(Diagnostic(OWN_PREDICTOR, Severity.ASSUMPTION, text))
     made_with = "" if calibration is None else calibration.card.get("predictor", "")
     if made_with and made_with != card["corpus"]:
         text = "The calibration was made with another predictor, and moves answers away from that one's. To "
