@@ -167,10 +167,9 @@ class _Pool:
 
     def terminate(self) -> None:
         """End the processes, whatever they compute; nothing where the pool was closed."""
-        processes = self._processes()
-        self._executor.shutdown(wait=False, cancel_futures=True)
-        for process in processes:
+        for process in self._processes():
             process.terminate()
+        self._executor.shutdown(wait=True, cancel_futures=True)
 
 
 def _killed_for_memory() -> int:
