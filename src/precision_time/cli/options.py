@@ -128,4 +128,13 @@ RayOption = Annotated[
         autocompletion=complete_words("local", "auto"),
     ),
 ]
+PredictorOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--predictor",
+        metavar="DIR",
+        help="Folder of a predictor of your own (`precision-time train`). Default: PRECISION_TIME_PREDICTOR, "
+        "else the one that ships.",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Pure JSON on stdout.")]

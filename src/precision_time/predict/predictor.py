@@ -276,7 +276,8 @@ def _nearest_of(
     for row, alike in zip(rows, similarity, strict=True):
         if alike < _LEAST_SIMILARITY or len(shown) == _SHOWN:
             break
-        run = _measured_run(int(index.measurement_ids[row]))
+        identity = int(index.measurement_ids[row])
+        run = index.own.get(identity) or _measured_run(identity)
         key = (
             run.model,
             run.device,

@@ -105,7 +105,7 @@ def _chosen_layout(
         gpus = job.cluster.num_devices
         global_batch = float(min(gpus, usual_batch(job.workload, gpus)))
         said.assume("default-batch", f"Batch not given: {global_batch:,.0f} samples per step assumed.")
-    names = [_FIELD_OF.get(name, name) for name in stated - {"uneven"}]
+    names = [_FIELD_OF.get(name, name) for name in sorted(stated - {"uneven"})]
     fixed: dict[str, tuple[Any, ...]] = {name: (getattr(job.layout, name),) for name in names}
     rows = job.workload.rows_per_sample
     if request.batch_size is not None:

@@ -20,7 +20,7 @@ from .sweep import combinations_of
 _DOCUMENTS = (".yaml", ".yml", ".toml", ".json")
 _TABLES = (".csv", ".jsonl")
 _JOBS = "jobs"
-_PATHS = ("custom", "calibration")
+_PATHS = ("custom", "calibration", "predictor")
 _MAX_BYTES = 64 * 2**20
 
 
