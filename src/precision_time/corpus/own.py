@@ -187,11 +187,7 @@ def _is_of_requests(header: list[str]) -> bool:
 
 def _of_request(row: Row, device: str | None, beside: Beside) -> OwnStep:
     """A row whose columns are the fields of a request."""
-    stated = {
-        name: json.loads(text) if text.startswith(("{", "[")) else text
-        for name, text in row.cells.items()
-        if text and name in _FIELDS
-    }
+    stated = {name: row.value(name) for name, text in row.cells.items() if text and name in _FIELDS}
     measured_s = row.positive_or_none(ANCHOR_TIMES[0])
     rate = row.positive_or_none(ANCHOR_TIMES[1])
     if row.text("quality").startswith("unusable"):

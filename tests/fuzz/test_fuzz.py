@@ -1,0 +1,38 @@
+"""A few inputs of every kind; `scripts/fuzz.py` sends thousands (docs/reference/limits.md has the counts)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fuzz_targets import Target, fresh, targets
+from hypothesis import HealthCheck, Phase, given, settings
+
+INPUTS = int(os.environ.get("PRECISION_TIME_FUZZ", "200"))
+"""Over all targets; set it for a longer run."""
+TARGETS = [target for target in targets() if not target.heavy]
+TOTAL = sum(target.share for target in TARGETS)
+
+
+@pytest.fixture
+def examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    folder = fresh(tmp_path / "examples")
+    monkeypatch.chdir(folder)
+    yield folder
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+def test_whatever_comes_in_is_answered_or_refused(target: Target, examples: Path) -> None:
+    @settings(
+        max_examples=max(round(INPUTS * target.share / TOTAL), 3),
+        phases=[Phase.generate],
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+    )
+    @given(target.inputs)
+    def run(given_input: object) -> None:
+        target.try_(given_input, examples)
+
+    run()
