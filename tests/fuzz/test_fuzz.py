@@ -7,10 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fuzz_inputs import requests
 from fuzz_targets import Target, fresh, targets
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, assume, given, settings
 
-INPUTS = int(os.environ.get("PRECISION_TIME_FUZZ", "200"))
+from precision_time.errors import PrecisionTimeError
+from precision_time.hardware.device_table import known_device_names
+from precision_time.predict.api import predict_time
+
+INPUTS = int(os.environ.get("PRECISION_TIME_FUZZ", "120"))
 """Over all targets; set it for a longer run."""
 TARGETS = [target for target in targets() if not target.heavy]
 TOTAL = sum(target.share for target in TARGETS)
@@ -36,3 +41,17 @@ def test_whatever_comes_in_is_answered_or_refused(target: Target, examples: Path
         target.try_(given_input, examples)
 
     run()
+
+
+@settings(max_examples=8, phases=[Phase.generate], suppress_health_check=[HealthCheck.filter_too_much])
+@given(requests())
+def test_what_an_answer_says_of_its_job_asks_it_again(fields: dict[str, object]) -> None:
+    device = fields.get("device", "A100-SXM4-80GB")
+    assume(device in known_device_names())  # others stand for hosts, or for several devices
+    try:
+        answer = predict_time(**fields)
+    except PrecisionTimeError:
+        assume(False)
+    for names in (("gpus", "nodes"), ("device", "precision", "stack"), ("model",)):
+        again = predict_time(**fields | {name: getattr(answer, name) for name in names})
+        assert again.step_time_s == answer.step_time_s, names

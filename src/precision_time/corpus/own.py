@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -120,7 +121,7 @@ def read_own_steps(path: str | Path, *, device: str | None = None) -> list[OwnSt
 
 def is_measured_file(path: Path) -> bool:
     """Whether a file holds measured steps, as opposed to a calibration, which is JSON."""
-    return path.suffix.lower() == ".csv" or (path.is_file() and is_database(path))
+    return path.suffix.lower() == ".csv" or (os.path.isfile(path) and is_database(path))
 
 
 def is_database(path: Path, *, of_measurements: bool = False) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -144,7 +145,7 @@ def _calibration(given: Any) -> Calibration | None:
     if not isinstance(given, str | Path):
         return as_calibration(given)
     path = Path(given)
-    return _calibration_of(path, path.stat().st_mtime_ns) if path.is_file() else as_calibration(path)
+    return _calibration_of(path, path.stat().st_mtime_ns) if os.path.isfile(path) else as_calibration(path)
 
 
 @lru_cache(maxsize=16)
