@@ -90,10 +90,10 @@ def predict_jobs(
         for job, length in zip(jobs, lengths, strict=True)
     ]
     priced = price_jobs(jobs)
-    times = shipped = bounded_times(priced, jobs, predictor, coverage=np.array(coverages))
+    times = shipped = bounded_times(priced, predictor, coverage=np.array(coverages))
     if calibration is not None:
         # The answer must not depend on the coverage asked.
-        times = calibration.apply(shipped, bounded_times(priced, jobs, predictor, coverage=WIDTH_COVERAGE))
+        times = calibration.apply(shipped, bounded_times(priced, predictor, coverage=WIDTH_COVERAGE))
     nearest = nearest_measurements(times.jobs, predictor)
     answers = []
     for index, (job, length, coverage) in enumerate(zip(jobs, lengths, coverages, strict=True)):
@@ -185,6 +185,10 @@ def _answer(
     )
 
 
+_ROUNDING = 1e-12
+"""Share of a step below which a term is none."""
+
+
 def corrected_terms(costs: StepCosts, times: StepTimes) -> dict[str, float]:
     """The analytical terms after the correction of their stage and the points; they add up to the step."""
     corrected, factors = times.corrected, times.term_factors
@@ -201,7 +205,9 @@ def corrected_terms(costs: StepCosts, times: StepTimes) -> dict[str, float]:
         for name, seconds in moved.items()
         if seconds > 0.0
     }
-    terms = {name: seconds for name, seconds in terms.items() if seconds > 0.0}
+    # What is left of a difference of equal sums is rounding: whether it is there depends on the version of numpy.
+    least_s = _ROUNDING * float(times.step_time_s[0])
+    terms = {name: seconds for name, seconds in terms.items() if seconds > least_s}
     largest = max(terms, key=lambda name: terms[name])
     terms[largest] += float(times.step_time_s[0]) - math.fsum(terms.values())
     return terms

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import os
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -152,6 +151,8 @@ def _jobs(file: Path, text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 def _document(suffix: str, text: str) -> Any:
     if suffix == ".toml":
+        import tomllib
+
         return tomllib.loads(text)
     if suffix == ".json":
         return json.loads(text)
