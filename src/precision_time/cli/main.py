@@ -102,6 +102,11 @@ class Commands(typer.core.TyperGroup):
         except (KeyboardInterrupt, BrokenPipeError) as stop:
             raise _Stopped(interrupted=isinstance(stop, KeyboardInterrupt)) from stop
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The arguments as usual; what the parser quotes of wrong ones is made printable."""
+        with _printable_errors():
+            return super().parse_args(ctx, args)
+
     def list_commands(self, ctx: Any) -> list[str]:
         """Names in the order of the help."""
         del ctx
@@ -162,13 +167,25 @@ class OneCommand(typer.core.TyperCommand):
             ConfigError: If the option has another name here.
         """
         try:
-            return super().parse_args(ctx, args)
+            with _printable_errors():
+                return super().parse_args(ctx, args)
         except Exception as error:
             given = getattr(error, "option_name", "")  # of the parser's NoSuchOption
             ours = other_options().get(str(given).lower().replace("_", "-"))
             if ours is None or ours.split()[0] not in {flag for item in self.params for flag in item.opts}:
                 raise
             raise ConfigError(f"No such option: {given}. To fix: {ours}.") from None
+
+
+@contextlib.contextmanager
+def _printable_errors() -> Iterator[None]:
+    """The parser quotes what was typed: control characters in it would reach the terminal."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(getattr(error, "message", None), str):
+            error.message = printable(error.message)  # type: ignore[attr-defined]
+        raise
 
 
 def _as_given(item: Any) -> Any:

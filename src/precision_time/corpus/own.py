@@ -12,6 +12,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -202,7 +203,7 @@ def own_measurements(steps: Sequence[PricedStep], origin: str, *, first_id: int 
 
 def is_measured_file(path: Path) -> bool:
     """Whether a file holds measured steps, as opposed to a calibration, which is JSON."""
-    return path.suffix.lower() == ".csv" or (path.is_file() and is_database(path))
+    return path.suffix.lower() == ".csv" or (os.path.isfile(path) and is_database(path))
 
 
 def is_database(path: Path, *, of_measurements: bool = False) -> bool:
@@ -269,11 +270,7 @@ def _is_of_requests(header: list[str]) -> bool:
 
 def _of_request(row: Row, device: str | None, beside: Beside) -> OwnStep:
     """A row whose columns are the fields of a request."""
-    stated = {
-        name: json.loads(text) if text.startswith(("{", "[")) else text
-        for name, text in row.cells.items()
-        if text and name in _FIELDS
-    }
+    stated = {name: row.value(name) for name, text in row.cells.items() if text and name in _FIELDS}
     measured_s = row.positive_or_none(ANCHOR_TIMES[0])
     rate = row.positive_or_none(ANCHOR_TIMES[1])
     if row.text("quality").startswith("unusable"):

@@ -294,7 +294,7 @@ def read_store(path: str | Path) -> list[TrialResult]:
         CorpusError: If there is no such file, or it is neither, or a newer version wrote it.
     """
     path = Path(path)
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise CorpusError(f"There is no campaign store {path}. To fix: check the path.")
     with _store_errors(path):
         if not _is_sqlite(path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -171,7 +172,7 @@ def _calibration(given: Any, predictor: TrainedPredictor) -> Calibration | None:
     if not isinstance(given, str | Path):
         return as_calibration(given)
     path = Path(given)
-    if not path.is_file():
+    if not os.path.isfile(path):
         return as_calibration(path)
     return _calibration_of(path, path.stat().st_mtime_ns, predictor)
 

@@ -149,7 +149,7 @@ def _global_batch(job: Job, request: RequestFields, found: Diagnostics) -> float
             f"global_batch_tokens={tokens}: {job.workload.name} takes no tokens. To fix: global_batch_size=, "
             "in samples."
         )
-    shares = job.layout.dp * job.layout.num_micro_batches * int(request.batch_size or 1)
+    shares = job.layout.dp * job.layout.num_micro_batches * max(int(request.batch_size or 1), 1)
     samples = nearest_multiple(shares, round(tokens / length)) if tokens >= shares * length else 0
     samples = samples or max(round(tokens / length), 1)
     if samples * length != tokens:
