@@ -70,7 +70,7 @@ def _fullest_of(group: JobGroup) -> dict[str, Number]:
     components, layout = _components(group), group.layout
     leading = components.kinds[0].count if len(components.kinds) > 1 else 0.0
     stages = _fullest_stages(components.num_layers, layout.pp, layout.stage_layers, leading)
-    found = [_stage_terms(stage, components, group) for stage in stages]
+    found = [_stage_memory(stage, components, group).terms() for stage in stages]
     if len(found) == 1:
         return found[0]
     needed = np.stack([np.broadcast_to(total_bytes(terms), (len(group),)) for terms in found])
@@ -107,11 +107,16 @@ def with_method_memory(found: dict[str, Number], group: JobGroup) -> dict[str, N
     return {**found, "generation": np.maximum(cache + gathered - free, 0.0)}
 
 
-def memory_by_stage(group: JobGroup) -> tuple[dict[str, Number], ...]:
-    """Named bytes of every pipeline stage, first to last; one entry without a pipeline."""
+def memory_of_stages(group: JobGroup) -> tuple[StageMemory, ...]:
+    """What every pipeline stage holds when, first to last; one entry without a pipeline."""
     components, layout = _components(group), group.layout
     stages = _stages(components.num_layers, layout.pp, layout.stage_layers)
-    return tuple(_stage_terms(stage, components, group) for stage in stages)
+    return tuple(_stage_memory(stage, components, group) for stage in stages)
+
+
+def memory_by_stage(group: JobGroup) -> tuple[dict[str, Number], ...]:
+    """Named bytes of every pipeline stage, first to last; one entry without a pipeline."""
+    return tuple(stage.terms() for stage in memory_of_stages(group))
 
 
 def total_bytes(terms: Mapping[str, Number]) -> Number:
@@ -167,36 +172,73 @@ def _fullest_stages(
     return tuple(dict.fromkeys(found))
 
 
-def _stage_terms(stage: _Stage, components: ModelComponents, group: JobGroup) -> dict[str, Number]:
-    """All terms of one stage."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageMemory:
+    """Bytes on one device of a pipeline stage, by when in a step they live."""
+
+    index: int
+    layers: float
+    last: bool
+    states: Mapping[str, float]
+    """From step to step; those in `passing` only until the last backward pass."""
+    activations: Number
+    """For the backward passes of all micro batches in flight."""
+    logits: Number
+    """And their gradients, from the loss to the head's backward pass."""
+    layer: Number
+    """Recomputed activations of a layer and the gradients under way in it, in its backward pass."""
+    update: float
+    """Copies in the optimizer step."""
+    passing: frozenset[str]
+    """States that are gone by then."""
+    fragmentation: Number
+    framework: float
+
+    def terms(self) -> dict[str, Number]:
+        """Named bytes at the fullest of three moments: the loss, a layer's backward pass, the optimizer step."""
+        freed = sum(self.states[name] for name in self.passing)
+        peak = np.maximum(np.maximum(self.logits, self.layer), self.update - freed - self.activations)
+        at_loss = self.logits >= peak
+        return {
+            **self.states,
+            "activations": self.activations,
+            "logits": np.where(at_loss, self.logits, 0.0),
+            "temporary": np.where(at_loss, 0.0, peak),
+            "fragmentation": self.fragmentation,
+            "framework": self.framework,
+        }
+
+
+def _stage_memory(stage: _Stage, components: ModelComponents, group: JobGroup) -> StageMemory:
     layout, framework = group.layout, framework_memory(group.stack)
     components = components.of_layers(stage.start, stage.layers)
     local = local_elements(components, layout, stage.layers, first=stage.first, last=stage.last)
     moving = _moving_bytes(stage, components, group)
     batch = group.micro_batch_size
-    update = update_bytes(local, layout, framework, fused=group.stack.fused_optimizer)
     placeholders, of_head = _placeholder_bytes(stage, components, group, local)
-    saved, layer = moving.saved * batch, moving.layer * batch
-    logits = np.maximum(moving.logits * batch, moving.logit_gradient * batch + of_head)
-    # Three moments may be the fullest: the loss, the backward pass of a layer, the optimizer step.
-    largest = np.maximum(logits, layer)
-    peak = np.maximum(largest, update - saved)
-    at_loss = logits >= peak
     states = state_terms(local, layout, group.precision, framework, group.workload.optimizer)
     states["gradients"] += placeholders
-    return {
-        **states,
-        "activations": saved,
-        "logits": np.where(at_loss, logits, 0.0),
-        "temporary": np.where(at_loss, 0.0, peak),
-        "fragmentation": framework.fragmentation * (sum(states.values()) + saved + largest),
-        "framework": framework_bytes(
+    saved, layer = moving.saved * batch, moving.layer * batch
+    logits = np.maximum(moving.logits * batch, moving.logit_gradient * batch + of_head)
+    cached = group.precision.autocast and not group.precision.fp8_recipe
+    return StageMemory(
+        index=stage.index,
+        layers=stage.layers,
+        last=stage.last,
+        states=states,
+        activations=saved,
+        logits=logits,
+        layer=layer,
+        update=update_bytes(local, layout, framework, fused=group.stack.fused_optimizer),
+        passing=frozenset({"gathered", "cast_weights"} if cached else {"gathered"}),
+        fragmentation=framework.fragmentation * (sum(states.values()) + saved + np.maximum(logits, layer)),
+        framework=framework_bytes(
             layout,
             group.cluster,
             group.stack.framework_year,
             framework.pipeline_communicators,
         ),
-    }
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
