@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
+from ..cost.job import Job
+from ..cost.stacks import get_stack_profile
 from ..diagnostics import Diagnostics
 from ..errors import ConfigError, LayoutError
 from ..hardware.device import Cluster
@@ -16,9 +18,9 @@ from ..parallel.placement import placement_in_words, placement_warnings
 from ..parallel.shape import ModelShape, model_shape
 from ..parallel.validation import check_model_layout, degrees_in_words, layout_warnings
 from ..workload.workload import Workload
-from .schema import LayoutOptions
+from .schema import LayoutOptions, RequestFields
 
-_SEQUENCE_PARALLEL_FAMILIES = frozenset({"transformer-decoder", "moe"})
+_LANGUAGE_FAMILIES = frozenset({"transformer-decoder", "moe"})
 _FULL_SHARDING = 3
 _TRANSLATED = ("checkpointing", "schedule", "sequence_parallel", "stage_layers", "rank_order")
 """Fields of both that the options spell otherwise, or leave to a default that depends on the job."""
@@ -62,6 +64,22 @@ def layout_of(options: LayoutOptions, workload: Workload, gpus: int, found: Diag
     if not options.uneven:
         check_model_layout(layout, shape, num_devices=gpus)
     return layout
+
+
+def sharded_as_usual(layout: Layout, request: RequestFields, job: Job, found: Diagnostics) -> Layout:
+    """The layout, sharded as language models on the named stack are where the request does not say it."""
+    left_open = request.stack is not None and request.layout.zero is None
+    usual = job.workload.family in _LANGUAGE_FAMILIES
+    if not (left_open and usual) or layout.zero_stage or layout.data_ranks == 1:
+        return layout
+    profile = get_stack_profile(job.stack.profile)
+    stage = profile.usual_zero_stage(job.stack.framework_year, pipeline=layout.pp > 1)
+    if not stage:
+        return layout
+    found.assume(
+        "default-sharding", f"ZeRO stage not given: zero={stage} assumed, as usual on {profile.name}."
+    )
+    return replace(layout, zero_stage=stage)
 
 
 def options_of(layout: Layout) -> dict[str, Any]:
@@ -236,7 +254,7 @@ def _sequence_parallel(options: LayoutOptions, workload: Workload) -> bool:
 
 
 def _usually_sequence_parallel(tp: int, cp: int, workload: Workload) -> bool:
-    usual = tp > 1 and workload.family in _SEQUENCE_PARALLEL_FAMILIES
+    usual = tp > 1 and workload.family in _LANGUAGE_FAMILIES
     return usual and (workload.graph.seq_len or 0) % (tp * cp) == 0
 
 

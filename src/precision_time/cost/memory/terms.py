@@ -195,7 +195,7 @@ class StageMemory:
     framework: float
 
     def terms(self) -> dict[str, Number]:
-        """Named bytes at the fullest of three moments: the loss, a layer's backward pass, the optimizer step."""
+        """Named bytes at the fullest moment: of the loss, a layer's backward pass, or the optimizer step."""
         freed = sum(self.states[name] for name in self.passing)
         peak = np.maximum(np.maximum(self.logits, self.layer), self.update - freed - self.activations)
         at_loss = self.logits >= peak
