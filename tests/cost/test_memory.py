@@ -394,6 +394,26 @@ def test_what_megatron_allocates_is_met_on_every_stage(published):
     assert np.mean(list(map(abs, errors.values()))) <= 0.015
 
 
+def test_named_operators_that_run_again_are_not_kept():
+    # Multi-head latent attention: of 128 heads queries and keys of 192; keys without positions and values.
+    policy = get_policy("bf16-mixed", variant="megatron")
+    stack = get_stack_profile("megatron").stack()
+
+    def kept(*names: str, mode: Checkpointing = Checkpointing.SELECTIVE) -> float:
+        layout = Layout(ep=8, dp=8, checkpointing=mode, recomputed=names)
+        asked = {"policy": policy, "stack": stack, "model": "deepseek-v3", "sizes": None, "seq_len": 4096}
+        return terms(layout, **asked)["activations"]
+
+    whole = kept(mode=Checkpointing.NONE)
+    assert whole - kept("mla_up_proj") == pytest.approx(61 * 4096 * 128 * (192 + 192 + 256) * 2)
+    # The input of the second product of each of eight routed experts, 2,048 wide, in 58 layers.
+    assert whole - kept("moe_act") == pytest.approx(58 * 4096 * 8 * 2048 * 2)
+    # Norms keep their inputs; what they put out is read by products: two of 7,168 and two latents.
+    assert whole - kept("layernorm") == pytest.approx(61 * 4096 * (2 * 7168 + 1536 + 512) * 2, rel=1e-3)
+    every = kept("layernorm", "mla_up_proj", "moe_act")
+    assert kept(mode=Checkpointing.FULL) < every < kept("mla_up_proj")
+
+
 def test_a_stage_of_dense_layers_holds_no_experts():
     # DeepSeek-V3: 3 dense layers before 58 with experts. Sixteen stages of 4: the first has one expert layer.
     layout = Layout(pp=16, ep=8, dp=8, num_micro_batches=16, stage_layers=(4, *[4] * 14, 1))

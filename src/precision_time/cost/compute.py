@@ -13,9 +13,10 @@ from ..parallel.layout import Checkpointing, Layout
 from ..precision.lowered import LoweredStep
 from ..precision.lowering import DTYPES, IS_PRODUCT, OP_CLASSES
 from ..precision.policy import DType
-from ..workload.graph import OpClass
+from ..workload.graph import OpClass, OpGraph
 from .constants import constants
 from .job import JobGroup, Stack
+from .recompute import recomputed_shares
 from .roofline import KernelModel, compiler_rates, kernel_seconds, rates_of, stack_shortfall
 from .sharding import ShardSpec, StageShares, shard, stage_shares
 from .terms import CASTS, HOST_STALL, KERNEL_TERMS, REST, TERM_OF_CLASS
@@ -122,7 +123,7 @@ def _compute_costs(
     whole_s = whole_s * np.where(_FUSIBLE[local.op_class] | local.is_cast, fusion, 1.0)
     if layout.zero_stage < 3:  # noqa: PLR2004
         whole_s = whole_s * np.where(local.once_per_step, 1.0 / layout.num_micro_batches, 1.0)
-    forward, again = local.phase == 0, _recomputed(local, shares, layout)
+    forward, again = local.phase == 0, _recomputed(local, shares, layout, graph_key.value)
     launches = local.launches * local.repeat * local.sequential_steps
     per_launch_s = device.launch_overhead_s * compiler.host
     stage_s = np.stack([whole_s @ (shares.kernels * part).T for part in (forward, ~forward, again)])
@@ -203,11 +204,15 @@ def _term_masks(step: LoweredStep) -> dict[str, Bools]:
     return {term: names == term for term in KERNEL_TERMS if term != "recompute_s"}
 
 
-def _recomputed(step: LoweredStep, shares: StageShares, layout: Layout) -> Floats:
+def _recomputed(step: LoweredStep, shares: StageShares, layout: Layout, graph: OpGraph) -> Floats:
     """Share of each kernel that the backward pass runs again under activation checkpointing."""
     again = step.phase == 0
     if layout.checkpointing is Checkpointing.NONE:
         return np.zeros(len(again))
+    if layout.checkpointing is Checkpointing.SELECTIVE and layout.recomputed:
+        named = recomputed_shares(graph, layout.recomputed)
+        shares_by_class = np.array([named.get(op_class, 0.0) for op_class in OP_CLASSES])
+        return np.asarray(shares_by_class[step.op_class] * again, dtype=np.float64)
     if layout.checkpointing is Checkpointing.SELECTIVE:
         return np.asarray(again & _SELECTIVE[step.op_class], dtype=np.float64)
     return np.where(again & shares.in_layers, layout.checkpointed_share, 0.0)

@@ -16,6 +16,7 @@ from ...precision.autocast import autocast_class
 from ...precision.policy import PrecisionPolicy
 from ...workload.graph import EXPERT_PRODUCT, PRODUCT_CLASSES, Node, OpClass, OpGraph
 from ...workload.packing import UNPACKING
+from ..recompute import recomputed_nodes
 from ..traffic import traffic_of
 
 _DROPOUT = "native_dropout"
@@ -68,8 +69,17 @@ class SavedReader:
     fp8_saves_fp8: bool
     composed_norms: bool = False
 
-    def saved(self, span: range, share: float, *, scores: bool = True) -> SavedBytes:
-        """Bytes that the nodes of a span save, times `share`; `scores`: those of attention are saved too."""
+    def saved(
+        self, span: range, share: float, *, scores: bool = True, again: frozenset[int] = frozenset()
+    ) -> SavedBytes:
+        """Bytes that the nodes of a span save, times `share`.
+
+        Args:
+            span: The nodes.
+            share: What the bytes are multiplied by.
+            scores: Those of attention are saved, too.
+            again: Nodes that the backward pass runs again: what they put out is not saved.
+        """
         split = whole = 0.0
         has_dropout = any(node.op == _DROPOUT for node in self.nodes)
         for index in span:
@@ -81,11 +91,29 @@ class SavedReader:
                 source = node.inputs[0] if node.inputs else -1
                 by_input = node.op_class in PRODUCT_CLASSES or node.op_class in _CHEAP
                 is_split = self.split[source] if by_input and source >= 0 else self.split[index]
-                size = self._saved_bytes(node) * times
+                size = self._saved_bytes(node) * self._kept(index, again) * times
                 split, whole = (split + size, whole) if is_split else (split, whole + size)
-            if scores and node.op_class is OpClass.ATTENTION and not self.fused_attention:
+            unfused = node.op_class is OpClass.ATTENTION and not self.fused_attention
+            if scores and unfused and index not in again:
                 split += node.m * node.n * node.count * self._score_bytes(has_dropout) * times
         return SavedBytes(split=split, whole=whole)
+
+    def _kept(self, index: int, again: frozenset[int]) -> float:
+        """Share of what a node saves that is no output of nodes that run again."""
+        node = self.nodes[index]
+        saved = node.saved_elems * self._unfused(node)
+        if not again or not saved:
+            return 1.0
+        fused = self._unfused(node) < 1.0
+        outputs = {
+            source: self.nodes[source].out_elems
+            for source in node.inputs
+            if source >= 0 and not (fused and self.nodes[source].op_class is OpClass.ELEMENTWISE)
+        }
+        of_inputs = min(sum(outputs.values()), saved)
+        dropped = min(sum(elems for source, elems in outputs.items() if source in again), of_inputs)
+        own = saved - of_inputs if index in again else 0.0
+        return 1.0 - (dropped + own) / saved
 
     def working(self, span: range) -> float:
         """Largest pair of gradients in the backward pass, beyond the activations freed before it [B]."""
@@ -143,12 +171,16 @@ class SavedReader:
         if self.composed_norms and node.op == _RMS_NORM:
             # Its input in fp32, and what the weight multiplies.
             return elems * (_FP32_BYTES + self.policy.activation.num_bytes)
+        return elems * self._unfused(node) * self._width(node)
+
+    def _unfused(self, node: Node) -> float:
+        """Share of what a node saves that no fused or compiled kernel computes again."""
         if self.compiled and node.op_class is not OpClass.ATTENTION:
-            elems *= 1.0 - self._recomputable(node)
-        elif self.fused_kernels and node.op_class is OpClass.ELEMENTWISE:
+            return 1.0 - self._recomputable(node)
+        if self.fused_kernels and node.op_class is OpClass.ELEMENTWISE:
             # SiLU and its product are one kernel that keeps what the first product puts out.
-            elems *= 1.0 - self._recomputable(node, norms=False)
-        return elems * self._width(node)
+            return 1.0 - self._recomputable(node, norms=False)
+        return 1.0
 
     def _keeps_nothing(self, node: Node) -> bool:
         """In place over a norm's output, which the next operator keeps; or a product with a number."""
@@ -235,9 +267,10 @@ class ModelComponents:
     boundary: float
     """Between two layers, what full checkpointing keeps of a layer."""
     products: SavedBytes
-    """What a layer keeps where every second product and attention is kept, the rest recomputed."""
+    """What a layer keeps where every second product and attention is kept, the rest recomputed; or, where
+    operators that run again are named, all but what they put out."""
     without_scores: SavedBytes
-    """What a layer keeps where attention scores alone are recomputed."""
+    """What a layer keeps where attention scores alone are recomputed, or the named operators."""
     working: float
     """Gradients by output and input of an operator, beyond what the backward pass freed before it."""
     logits: float
@@ -303,6 +336,7 @@ def model_components(
     fused_kernels: bool = False,
     fp8_saves_fp8: bool = False,
     composed_norms: bool = False,
+    recomputed: tuple[str, ...] = (),
 ) -> ModelComponents:
     """Parts of a model under a precision policy.
 
@@ -314,6 +348,7 @@ def model_components(
         fused_kernels: Pointwise operators that follow each other are one kernel, which keeps its inputs.
         fp8_saves_fp8: Linear layers keep their input in the type they multiply in.
         composed_norms: Root-mean-square norms are pointwise operators, each of which keeps its input.
+        recomputed: Operators that selective checkpointing runs again; empty: as the framework does.
 
     Returns:
         Parameters and kept bytes by part.
@@ -340,13 +375,16 @@ def model_components(
     boundary = float(traffic.boundary_elems) * _residual_bytes(policy, nodes, body)
     frozen_scale = _frozen_scale(graph)
 
+    again = recomputed_nodes(graph, recomputed)
+
     def kind(span: range, count: float) -> LayerKind:
         saved, products = reader.saved(span, 1.0 / count), reader.products(span, boundary, count)
+        named = reader.saved(span, 1.0 / count, again=again) if recomputed else None
         return LayerKind(
             count=count,
             component=_component(nodes, span, 1.0 / count, frozen_scale, saved),
-            products=products if products.total < saved.total else saved,
-            without_scores=reader.saved(span, 1.0 / count, scores=False),
+            products=named or (products if products.total < saved.total else saved),
+            without_scores=named or reader.saved(span, 1.0 / count, scores=False),
             shapes=_weight_shapes(nodes, span),
         )
 

@@ -136,6 +136,7 @@ def _components(group: JobGroup) -> ModelComponents:
         fp8_saves_fp8=framework.fp8_saves_fp8,
         composed_norms=not (compiled or stack.fused_kernels)
         and stack.framework_year < framework.fused_norms_from,
+        recomputed=group.layout.recomputed,
     )
 
 
