@@ -25,6 +25,8 @@ from .timeline import Bar, StepTimeline, tasks_of
 
 _OF_METHOD = ("other_models", "generation")
 """Terms of a training method, which are there beside the update."""
+_ROUNDING = 1e-12
+"""Of the step: what is nearer than that is at the same time."""
 _MOST_LAYERS = 256
 """Steps in which the activations of a pass come or go, at most."""
 
@@ -112,7 +114,7 @@ def memory_of_step(job: Job, step: StepTimeline) -> MemoryTimeline:
         "logits": [_first(stage.logits) * piece.logits for piece in pieces],
         "temporary": [_first(stage.layer) * piece.layer + stage.update * piece.update for piece in pieces],
     }
-    at_work = np.array([piece.start_s < until_s for piece in pieces])
+    at_work = np.array([piece.start_s < until_s - _ROUNDING * step.step_time_s for piece in pieces])
     held = {
         name: size * (at_work if name in stage.passing else np.ones(len(pieces)))
         for name, size in stage.states.items()
@@ -148,7 +150,7 @@ def _pieces(bars: Sequence[Bar], layout: Layout, stage: StageMemory, step_s: flo
     works = iter(order)
     updated = False
     for bar in tasks_of(bars):
-        if bar.start_s > clock:
+        if bar.start_s > clock + _ROUNDING * step_s:
             yield _Piece(start_s=clock, end_s=bar.start_s, held=held)
         if bar.micro_batch is None:
             update = bar.kind == "optimizer"
@@ -160,7 +162,7 @@ def _pieces(bars: Sequence[Bar], layout: Layout, stage: StageMemory, step_s: flo
             yield from _task_pieces(task, bar, layers, held, 1.0 / chunks, head=head, deferred=deferred)
             held += _change(task, deferred) / chunks
         clock = bar.end_s
-    if clock < step_s or not updated:
+    if clock < (1.0 - _ROUNDING) * step_s or not updated:
         yield _Piece(start_s=clock, end_s=step_s, held=held, update=not updated)
 
 
