@@ -137,4 +137,11 @@ PredictorOption = Annotated[
         "else the one that ships.",
     ),
 ]
+MemoryTimelineOption = Annotated[
+    Path | None,
+    output_file(
+        "--memory-timeline",
+        text="Draw what the fullest device holds over the step: .svg, .html, or .json with every figure.",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Pure JSON on stdout.")]

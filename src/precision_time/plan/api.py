@@ -10,7 +10,8 @@ from typing import Any
 from ..diagnostics import Diagnostics
 from ..errors import ConfigError
 from ..learn.artifact import chosen_predictor
-from ..predict.api import as_request, diagnostics_of
+from ..predict.api import as_request, diagnostics_of, predict
+from ..predict.prediction import Prediction
 from ..predict.remedies import at_layout, suggest_fit
 from ..ray_executor import open_executor
 from ..request.lengths import check_full_rows
@@ -23,8 +24,10 @@ from ..request.signature import takes_request_fields
 from ..request.space import parse_fixed
 from ..request.usual_layout import usual_batch
 from ..workload.workload import Workload
+from .memory_timeline import MemoryTimeline, memory_of_step
 from .result import LayoutSearch
 from .search import Progress, search_layouts
+from .timeline import step_timeline
 
 _OF_ONE_LAYOUT = frozenset(
     {
@@ -108,6 +111,32 @@ def find_layouts(
     nearest = problem.job(missing.layout)
     remedy = suggest_fit(at_layout(request, nearest), nearest, predictor)
     return replace(search, shortfall=replace(missing, advice=(*missing.advice, remedy)))
+
+
+@takes_request_fields()
+def memory_timeline(model: Any, **options: Any) -> MemoryTimeline:
+    """What the fullest device holds over one step: bytes by term, over time.
+
+    Args:
+        model: As `predict_time` takes it, or a `Request`.
+        options: Fields of `Request`, all optional.
+
+    Returns:
+        The memory over the step; its peak is the memory per device that `predict_time` gives, term by term.
+
+    Raises:
+        UnknownNameError: Model, device, precision or stack that no catalog holds.
+        ConfigError: Counts, batches, lengths or a precision that do not fit together.
+        CaptureError: A model that cannot be turned into an operator graph.
+    """
+    request = as_request(model, options)
+    return memory_of_answer(predict(request), request)
+
+
+def memory_of_answer(answer: Prediction, request: Request | None = None) -> MemoryTimeline:
+    """The memory over the step of an answer, whose request is its own unless given."""
+    job = (request or Request.of(answer.request or {})).resolve()
+    return memory_of_step(job, step_timeline(job, answer))
 
 
 def _problem(request: Request) -> Problem:

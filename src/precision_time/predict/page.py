@@ -340,7 +340,7 @@ def _assumptions(
     from rich.text import Text
 
     lines = list(_shared_lines(predictions, labels, Severity.ASSUMPTION))
-    most = matters if why else matters[:_MOST_ASSUMPTIONS]
+    most = matters if why else _most(matters)
     if most:
         yield _alternatives_table(predictions, labels, most)
         yield ""
@@ -355,15 +355,24 @@ def _assumptions(
         yield ""
 
 
+def _most(matters: Sequence[Alternative]) -> list[Alternative]:
+    """Those that move the time most, and the one that moves the memory most."""
+    shown = [*matters[:_MOST_ASSUMPTIONS]]
+    fullest = max(matters, key=lambda each: abs(each.memory_change), default=None)
+    return [*shown, fullest] if fullest is not None and fullest.memory and fullest not in shown else shown
+
+
 def _alternatives_table(
     predictions: Sequence[Prediction], labels: Sequence[str], alternatives: Sequence[Alternative]
 ) -> Table:
     best = leading(predictions)
     unit = best.throughput_unit.removesuffix("/s").removesuffix("s")
     whose = f" ({labels[list(predictions).index(best)]})" if len(predictions) > 1 else ""
-    table = new_table("assumed, most important first", "otherwise", f">time per {unit}{whose}")
+    memory = [">memory"] if any(each.memory for each in alternatives) else []
+    table = new_table("assumed, most important first", "otherwise", f">time per {unit}{whose}", *memory)
     for each in alternatives:
-        table.add_row(each.assumed, f"{each.words} ({each.option})", each.change)
+        cells = (each.assumed, f"{each.words} ({each.option})", each.change, each.memory or "-")
+        table.add_row(*cells[: 3 + len(memory)])
     return table
 
 

@@ -27,6 +27,8 @@ _SIZES = ("seq_len", "image_size")
 """Fields that change the model itself."""
 _LEAST_CHANGE = 0.02
 """Of the time, from which an assumption matters: less than repeats of a run differ by."""
+LEAST_MEMORY_CHANGE = 0.1
+"""Of the memory: twice what published peaks are missed by (scripts/memory_accuracy.py)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,6 +45,8 @@ class Alternative:
     """The alternative, in words."""
     time_change: float
     """Of the time per sample (image, token), relative: -0.18 for 18 % less."""
+    memory_change: float = 0.0
+    """Of the memory per device, relative."""
     fits: bool = True
 
     @property
@@ -57,14 +61,25 @@ class Alternative:
         moved = f"{self.time_change:+.0%}" if self.time_change < 1.0 else f"{1.0 + self.time_change:.1f} x"
         return moved if self.fits else f"{moved}, does not fit"
 
+    @property
+    def memory(self) -> str:
+        """By how much the memory per device moves, in words; empty where it hardly does."""
+        more = self.memory_change
+        if abs(more) < LEAST_MEMORY_CHANGE:
+            return ""
+        return f"{more:+.0%}" if more < 1.0 else f"{1.0 + more:.1f} x"
+
     def __str__(self) -> str:
-        return f"{self.assumed} assumed; {self.words} ({self.option}): time {self.change}"
+        memory = f", memory {self.memory}" if self.memory else ""
+        return f"{self.assumed} assumed; {self.words} ({self.option}): time {self.change}{memory}"
 
 
 def what_matters(
     prediction: Prediction, *, request: Request | None = None, predictor: TrainedPredictor | None = None
 ) -> tuple[Alternative, ...]:
-    """The assumptions whose usual alternative moves the answer by two percent or more, the most first.
+    """The assumptions whose usual alternative moves the time by two percent or the memory by ten, or more.
+
+    Those that move the time most come first.
 
     One alternative stands for each field, the one that moves the answer most. The changes are those of the
     predictor; a calibration moves both sides alike.
@@ -97,13 +112,15 @@ def what_matters(
         for job, seconds, analytical_s in zip(jobs, times.step_time_s, times.jobs.analytical_s, strict=True)
     ]
     each_s = [_seconds_each(job, s, asked) for job, s in zip(jobs, whole_s, strict=True)]
+    base_bytes = needed_bytes(base)
     found: dict[str, Alternative] = {}
     for (row, value, job), unit_s in zip(tried, each_s[1:], strict=True):
-        fits = needed_bytes(job) <= job.cluster.device.memory_bytes
-        change = unit_s / each_s[0] - 1.0
+        held = needed_bytes(job)
+        fits = held <= job.cluster.device.memory_bytes
+        change, more = unit_s / each_s[0] - 1.0, held / base_bytes - 1.0
         known = found.get(row["field"])
         if (
-            abs(change) < _LEAST_CHANGE
+            (abs(change) < _LEAST_CHANGE and abs(more) < LEAST_MEMORY_CHANGE)
             or (prediction.fits and not fits and not row.get("told_if_too_large"))
             or (known is not None and abs(known.time_change) >= abs(change))
         ):
@@ -114,6 +131,7 @@ def what_matters(
             assumed=row["assumed"].format(job=base, request=asked),
             words=row["words"].format(value=value),
             time_change=change,
+            memory_change=more,
             fits=fits or not prediction.fits,
         )
     return tuple(sorted(found.values(), key=lambda item: -abs(np.log1p(item.time_change))))

@@ -181,8 +181,8 @@ class LayoutOptions(BaseModel):
     checkpointing: Annotated[
         str,
         Option(
-            help="Activations recomputed: none, selective, full, full:0.5 (share of the layers) or full:16 "
-            "(layers).",
+            help="Activations recomputed: none, selective, full, full:0.5 (share of the layers), full:16 "
+            "(layers), or operators: selective:core_attn+layernorm+moe_act+mla_up_proj.",
             metavar="MODE",
         ),
     ] = "none"
