@@ -24,8 +24,8 @@ from .traffic import traffic_of
 _EQUAL = 1e-9
 """Relative difference below which the times of two stages are the same."""
 _TINY_S = 1e-12
-MOST_KEPT = 64
-"""Jobs of a group whose costs are remembered: arrays of more would fill the memory."""
+_KEPT_JOBS, _KEPT_ELEMENTS = 64, 2**17
+"""Jobs of a group, or jobs times kernels, whose costs are remembered: arrays of more would fill the memory."""
 _FUSIBLE = np.array(
     [
         op_class in (OpClass.ELEMENTWISE, OpClass.NORM, OpClass.SOFTMAX, OpClass.REDUCTION, OpClass.MOVE)
@@ -80,7 +80,7 @@ def compute_costs(step: LoweredStep, group: JobGroup, model: KernelModel) -> Com
         model: Calibrated utilizations.
     """
     layout, single = group.layout, group.layout.data_parallel_engine == "dataparallel"
-    kept = len(group) <= MOST_KEPT
+    kept = is_kept(len(group), step)
     return (_compute_costs if kept else _compute_costs.__wrapped__)(
         step,
         replace(layout, dp=1, shard_size=0, micro_batch_size=1.0, zero_stage=layout.zero_stage // 3 * 3),
@@ -156,6 +156,11 @@ def _compute_costs(
         stage_backward_s=backward_s,
         facts={**_facts(step, samples * layout.cp, whole_s), "host_s": host_slowest_s},
     )
+
+
+def is_kept(jobs: int, step: LoweredStep) -> bool:
+    """Whether what is worked out for so many jobs of a group is remembered."""
+    return jobs <= _KEPT_JOBS or jobs * len(step.op_class) <= _KEPT_ELEMENTS
 
 
 def longer_of(one_s: Floats, other_s: Number) -> Floats:

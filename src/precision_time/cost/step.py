@@ -19,7 +19,7 @@ from ..precision.quantization import amax_exchange, gathered_bytes
 from .axes import PassTimes, StepContext, as_seen, group_of, lines_of
 from .collectives import all_reduce_lines, min_time_s
 from .communication import AXES, MODEL_AXES, communication
-from .compute import MOST_KEPT, ComputeCosts, compute_costs, first_slowest, longer_of
+from .compute import ComputeCosts, compute_costs, first_slowest, is_kept, longer_of
 from .constants import constants
 from .data_axis import ParameterPart
 from .input import input_s
@@ -104,7 +104,7 @@ class LocalParameters:
 
 def local_parameters(compute: ComputeCosts) -> LocalParameters:
     """Parameters of the stage that holds most of them, read off the kernels that make their gradients."""
-    kept = len(compute.forward_s) <= MOST_KEPT
+    kept = is_kept(len(compute.forward_s), compute.step)
     return (_local_parameters if kept else _local_parameters.__wrapped__)(Same(compute))
 
 

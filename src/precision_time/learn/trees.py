@@ -26,6 +26,10 @@ _THREADS = 2
 _FEW_ROWS = 16_384
 """Up to here the arrays are walked, about 60 us a row; above, LightGBM is faster, its import and reading the
 trees, about 2 s, included."""
+_BLOCKS = (512, 64, 8)
+"""Rows that are decided together; each divides the one before."""
+_ALIKE = 2048
+"""Rows that are walked in blocks at a time."""
 _CHUNK = 128
 """Rows that are walked together: their nodes stay in the cache."""
 
@@ -68,7 +72,7 @@ class TreeEnsemble:
         if len(x) <= _CHUNK:
             return self._walk(x)
         if len(x) <= _FEW_ROWS:
-            return np.concatenate([self._walk(x[at : at + _CHUNK]) for at in range(0, len(x), _CHUNK)])
+            return np.concatenate([self._in_blocks(x[at : at + _ALIKE]) for at in range(0, len(x), _ALIKE)])
         bulk, parts = (self._boosted, _THREADS) if self.text else (self._walk, len(x) // _CHUNK)
         with ThreadPoolExecutor(_THREADS) as pool:
             # LightGBM's own threads would not survive the fork of a process that used them.
@@ -84,6 +88,44 @@ class TreeEnsemble:
             node = self.children.take(2 * node + goes_left)
         total: Floats = self.value.take(node).sum(axis=1)
         return total
+
+    def _in_blocks(self, x: Floats) -> Floats:
+        """As `_walk`, faster where neighboring rows are alike, as those of a sweep.
+
+        What all rows of a block decide alike is decided once for the block, first for large blocks, then in
+        those trees that are left for smaller ones, down to single rows.
+        """
+        padded = np.concatenate([x, np.repeat(x[-1:], -len(x) % _BLOCKS[0], axis=0)])
+        node = np.tile(self.roots.astype(np.intp), (len(padded) // _BLOCKS[0], 1))
+        for size, smaller in zip(_BLOCKS, (*_BLOCKS[1:], 1), strict=True):
+            blocks = padded.reshape(-1, size, padded.shape[1])
+            open_ = np.flatnonzero(self.left.take(node) != node)
+            self._decide(node, open_, blocks.min(axis=1), blocks.max(axis=1))
+            if smaller > 1:
+                node = np.repeat(node, size // smaller, axis=0)
+        values = np.repeat(self.value.take(node), _BLOCKS[-1], axis=0)
+        block, tree = np.nonzero(self.left.take(node) != node)
+        rows = (block * _BLOCKS[-1])[:, None] + np.arange(_BLOCKS[-1])
+        flat, offset, below = padded.ravel(), rows * padded.shape[1], node[block, tree][:, None]
+        for _ in range(self.depth):
+            goes_left = flat.take(self.feature.take(below) + offset) <= self.threshold.take(below)
+            below = self.children.take(2 * below + goes_left)
+        values.ravel()[rows * len(self.roots) + tree[:, None]] = self.value.take(below)
+        total: Floats = values[: len(x)].sum(axis=1)
+        return total
+
+    def _decide(self, node: NDArray[np.intp], open_: NDArray[np.intp], low: Floats, high: Floats) -> None:
+        """Go down as far as the least and the most of every feature in a block go the same way."""
+        offset, here = open_ // node.shape[1] * low.shape[1], node.ravel()[open_]
+        low, high = low.ravel(), high.ravel()
+        for _ in range(self.depth):
+            at, threshold = self.feature.take(here) + offset, self.threshold.take(here)
+            left = high.take(at) <= threshold
+            further = np.where(left | (low.take(at) > threshold), self.children.take(2 * here + left), here)
+            if (further == here).all():
+                break
+            here = further
+        node.ravel()[open_] = here
 
     def _boosted(self, x: Floats) -> Floats:
         if not self._boosters:

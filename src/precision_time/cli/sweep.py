@@ -1,0 +1,109 @@
+"""`precision-time sweep`: a grid or a table of jobs of any size, answered into a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..errors import ConfigError
+from .options import NOTHING_FITS, JsonOption, RayOption
+from .output import message, progress_bar, write_json
+
+EXAMPLES = """\b
+Examples:
+  precision-time sweep grid.yaml --out grid.csv
+  precision-time sweep grid.yaml --out grid.parquet --workers 8
+  precision-time sweep jobs.csv --out answers.jsonl --ray auto
+"""
+_SHOWN_REASONS = 5
+
+
+def _complete_grid(prefix: str) -> list[str]:
+    """Grids and tables in the folder that is being typed."""
+    from ..request.files import is_request_file
+
+    folder = Path(prefix).parent if not prefix.endswith("/") else Path(prefix)
+    found = sorted(folder.glob(f"{Path(prefix).name if not prefix.endswith('/') else ''}*"))
+    return [str(path) for path in found if path.is_dir() or is_request_file(str(path))]
+
+
+def sweep(
+    grid: Annotated[
+        Path,
+        typer.Argument(
+            metavar="GRID",
+            help="A .yaml, .toml or .json file in which fields hold lists or ranges, or a .csv or .jsonl of jobs.",
+            autocompletion=_complete_grid,
+            show_default=False,
+        ),
+    ],
+    *,
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            "-o",
+            dir_okay=False,
+            help="Write the answers to this .csv, .jsonl or .parquet file (parquet: the extra `parquet`).",
+            show_default=False,
+        ),
+    ],
+    ray: RayOption = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            "--workers",
+            min=1,
+            metavar="N",
+            help="Processes; with --ray local, CPUs. Default: the cores, at most 8.",
+            show_default=False,
+        ),
+    ] = None,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Drop the rows that a sweep which was ended has left.")
+    ] = False,
+    json_output: JsonOption = False,
+) -> None:
+    """Predict a grid of jobs of any size into a file.
+
+    Every field takes a list or a range, and every combination is a row: numbers of devices, then batches vary
+    fastest. A combination that cannot be has its reason in the column `error`. Memory stays the same however
+    long the grid is. A sweep that was ended, even by a kill, goes on when the same command is given again.
+
+    Exits with 2 where no row has an answer, with 3 where no job fits in memory.
+    """
+    from ..predict.streaming import check_sweep_path, write_sweep
+    from ..request.grid import grid_of_file
+
+    check_sweep_path(out)
+    if not out.absolute().parent.is_dir():
+        raise ConfigError(f"--out {out}: its folder does not exist. To fix: create it, or name another.")
+    asked = grid_of_file(grid)
+    with progress_bar(f"rows of {asked.name}", lines=True, remaining=True) as show:
+        try:
+            swept = write_sweep(
+                asked,
+                out,
+                ray=ray,
+                workers=workers,
+                restart=restart,
+                progress=lambda done, total: show(done, total, f"rows of {asked.name}"),
+            )
+        except KeyboardInterrupt:
+            message(f"The rows so far are kept in {out}.part: the same command goes on behind them.")
+            raise
+    counts = swept.counts
+    if json_output:
+        write_json({"path": str(out), "rows": counts.rows, "refused": counts.refused, "unfit": counts.unfit,
+                    "kept": swept.kept, "reasons": counts.reasons})  # fmt: skip
+    else:
+        kept = f" ({swept.kept:,} of them before it was ended)" if swept.kept else ""
+        message(f"Wrote {counts.rows:,} rows to {out}{kept}: {counts.unfit:,} do not fit, {counts.refused:,} have no answer.")
+        for reason, count in [*counts.reasons.items()][:_SHOWN_REASONS]:
+            message(f"{count:,} x {reason}")
+    if counts.refused == counts.rows:
+        raise typer.Exit(2)
+    if counts.refused + counts.unfit == counts.rows:
+        raise typer.Exit(NOTHING_FITS)
