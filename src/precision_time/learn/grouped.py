@@ -7,13 +7,13 @@ figures are those of `serving` (tests/predict/test_sweep.py); a job of a sweep c
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from ..arrays import Floats, Indices
+from ..arrays import Bools, Floats, Indices
 from ..cost.job import Job, group_key, group_of_jobs
 from ..cost.step import StepCosts, price
 from ..precision.lowering import lower
@@ -39,7 +39,6 @@ class GroupTimes:
     low_s: Floats
     high_s: Floats
     compute_s: Floats
-    analytical_s: Floats
     novelty: Floats
     """Distance to the nearest measured run by kind, shape (n, kinds)."""
     terms: Mapping[str, Floats]
@@ -83,67 +82,85 @@ def grouped_times(
         predictor: The trained predictor.
         coverages: Probability that the intervals of each group hold, 0..1.
     """
+    if not groups:
+        return []
     sizes = [_sizes_of(micro) for _, micro in groups]
     priced = [_priced(job, each.all, predictor) for (job, _), each in zip(groups, sizes, strict=True)]
     corrected = _corrected(priced, predictor)
-    new = [
-        bool((found.novelty[each.own].max(axis=1) > _MEASURED).any())
-        for found, each in zip(corrected, sizes, strict=True)
-    ]
-    references = [on_reference(job) for job, _ in groups]
-    fewest = [_fewer(job) if is_new else [] for job, is_new in zip(references, new, strict=True)]
-    hosts = [_on_host(job) if is_new else None for job, is_new in zip(references, new, strict=True)]
-    known = _known(
-        [
-            (job, each)
-            for jobs, host, each in zip(fewest, hosts, sizes, strict=True)
-            for job in (*jobs, *((host,) if host is not None else ()))
-        ],
-        predictor,
+    own = [_own(*each) for each in zip(priced, corrected, sizes, strict=True)]
+    low, high = predictor.intervals.factors(
+        np.concatenate([each.like.features for each in own]),
+        np.concatenate([each.novelty for each in own]),
+        np.repeat(np.array(coverages), [len(each.step_time_s) for each in own]),
     )
-    times = []
-    for index, (each, coverage) in enumerate(zip(sizes, coverages, strict=True)):
-        below = [next(known) for _ in fewest[index]]
-        host = None if hosts[index] is None else next(known)
-        times.append(_bounded(priced[index], corrected[index], each, below, host, predictor, coverage))
+    bounding: list[list[Job]] = []
+    hosts: list[bool] = []
+    for (job, _), each in zip(groups, own, strict=True):
+        reference = on_reference(job)
+        host = _on_host(reference) if each.is_new.any() else None
+        hosts.append(host is not None)
+        fewer = _fewer(reference) if each.is_new.any() else []
+        bounding.append(fewer if host is None else [*fewer, host])
+    known = _known(
+        [(job, each) for jobs, each in zip(bounding, sizes, strict=True) for job in jobs], predictor
+    )
+    times, start = [], 0
+    for index, each in enumerate(own):
+        end = start + len(each.step_time_s)
+        found = [next(known) for _ in bounding[index]]
+        of_host = found.pop() if hosts[index] else None
+        longest_s = sizes[index].longest(corrected[index].step_time_s)
+        factor = _bounds(each, longest_s, found, of_host) / each.step_time_s
+        step_time_s = each.step_time_s * factor
+        times.append(
+            GroupTimes(
+                step_time_s=step_time_s,
+                low_s=each.step_time_s * low[start:end] * factor,
+                high_s=each.step_time_s * high[start:end] * factor,
+                compute_s=each.compute_s * factor,
+                novelty=each.novelty,
+                terms={name: seconds[sizes[index].own] for name, seconds in priced[index].terms.items()},
+            )
+        )
+        start = end
     return times
 
 
-def _bounded(
-    priced: _Priced,
-    corrected: Corrected,
-    sizes: _Sizes,
-    below: Sequence[Floats],
-    host: Floats | None,
-    predictor: TrainedPredictor,
-    coverage: float,
-) -> GroupTimes:
-    own = sizes.own
-    step_time_s, novelty = corrected.step_time_s[own], corrected.novelty[own]
-    like, analytical_s = priced.like.take(own), priced.table.analytical_s[own]
-    low, high = predictor.intervals.factors(like.features, novelty, coverage)
-    new = novelty.max(axis=1, initial=0.0) > _MEASURED
-    measured_s = step_time_s * like.analytical_s / analytical_s
-    least_s = sizes.longest(corrected.step_time_s)
-    fewer_s = np.where(new, _longest_of_fewer(below, like), 0.0)
-    least_s = np.maximum(least_s, step_time_s * np.maximum(fewer_s / measured_s, 1.0))
-    most_s = np.full(len(own), math.inf)
-    if host is not None:
-        seconds, host_s, filled, far = host
-        longer = np.maximum(like.analytical_s / host_s, 1.0)
-        known = new & (far <= _MEASURED) & (filled <= 1.0)
-        most_s = np.where(known, seconds * longer, math.inf)
-    raised_s = np.minimum(least_s, step_time_s * most_s / measured_s)
-    factor = raised_s / step_time_s
-    return GroupTimes(
-        step_time_s=raised_s,
-        low_s=step_time_s * low * factor,
-        high_s=step_time_s * high * factor,
-        compute_s=corrected.compute_s[own] * factor,
-        analytical_s=analytical_s,
-        novelty=novelty,
-        terms={name: seconds[own] for name, seconds in priced.terms.items()},
+class _Own(NamedTuple):
+    """What is asked itself, without the smaller batches, shape (n,) each."""
+
+    step_time_s: Floats
+    compute_s: Floats
+    novelty: Floats
+    analytical_s: Floats
+    like: JobTable
+    is_new: Bools
+
+
+def _own(priced: _Priced, corrected: Corrected, sizes: _Sizes) -> _Own:
+    rows = sizes.own
+    return _Own(
+        step_time_s=corrected.step_time_s[rows],
+        compute_s=corrected.compute_s[rows],
+        novelty=corrected.novelty[rows],
+        analytical_s=priced.table.analytical_s[rows],
+        like=priced.like.take(rows),
+        is_new=corrected.novelty[rows].max(axis=1, initial=0.0) > _MEASURED,
     )
+
+
+def _bounds(own: _Own, longest_s: Floats, below: Sequence[Floats], host: Floats | None) -> Floats:
+    """The step times as smaller batches, fewer devices and a measured host bound them."""
+    measured_s = own.step_time_s * own.like.analytical_s / own.analytical_s
+    fewer_s = np.where(own.is_new, _longest_of_fewer(below, own.like), 0.0)
+    least_s = np.maximum(longest_s, own.step_time_s * np.maximum(fewer_s / measured_s, 1.0))
+    if host is None:
+        return least_s
+    seconds, analytical_s, filled, far = host
+    longer = np.maximum(own.like.analytical_s / analytical_s, 1.0)
+    known = own.is_new & (far <= _MEASURED) & (filled <= 1.0)
+    most_s = np.where(known, seconds * longer, math.inf)
+    return np.asarray(np.minimum(least_s, own.step_time_s * most_s / measured_s))
 
 
 def _longest_of_fewer(below: Sequence[Floats], like: JobTable) -> Floats:
@@ -164,17 +181,7 @@ def _longest_of_fewer(below: Sequence[Floats], like: JobTable) -> Floats:
     return longest
 
 
-class _Answers:
-    """Hands out what is known, in the order asked."""
-
-    def __init__(self, found: Sequence[Floats]) -> None:
-        self._found = iter(found)
-
-    def __next__(self) -> Floats:
-        return next(self._found)
-
-
-def _known(asked: Sequence[tuple[Job, _Sizes]], predictor: TrainedPredictor) -> _Answers:
+def _known(asked: Sequence[tuple[Job, _Sizes]], predictor: TrainedPredictor) -> Iterator[Floats]:
     """Step time with the smaller batches in mind, analytical one, how full the memory is, novelty; (4, n) each."""
     keys = [(id(predictor), group_key(job), each.all.tobytes(), each.own.tobytes()) for job, each in asked]
     found = {key: _KNOWN[key][0] for key in keys if key in _KNOWN}
@@ -190,7 +197,7 @@ def _known(asked: Sequence[tuple[Job, _Sizes]], predictor: TrainedPredictor) -> 
         if len(_KNOWN) >= _MOST_KNOWN:
             _KNOWN.clear()
         _KNOWN[key] = (found[key], job, predictor)
-    return _Answers([found[key] for key in keys])
+    return iter([found[key] for key in keys])
 
 
 def _sizes_of(micro: Floats) -> _Sizes:
