@@ -6,10 +6,9 @@ import contextlib
 import io
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -17,6 +16,7 @@ import typer.core
 
 from .. import __version__
 from ..errors import ConfigError, PrecisionTimeError, in_one_line, nearest_names, printable, shown
+from ..io import packaged_toml
 from .output import message
 
 
@@ -142,6 +142,12 @@ class OneCommand(typer.core.TyperCommand):
                 with formatter.section(title):
                     formatter.write_dl(rows)
 
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        for item in self.params:
+            if item.default is None and item.callback is None and not item.required:
+                vars(item)["process_value"] = _unless_missing(item.process_value)
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """The arguments as usual; an option that is not there says what stands in its place.
 
@@ -158,13 +164,16 @@ class OneCommand(typer.core.TyperCommand):
             raise ConfigError(f"No such option: {given}. To fix: {ours}.") from None
 
 
+def _unless_missing(process: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Leave alone what was not given: typer builds a validator for each of a hundred options otherwise."""
+    return lambda ctx, value: None if value is None else process(ctx, value)
+
+
 @cache
 def other_options() -> dict[str, str]:
     """Options of other tools and scripts, and what to type here for each."""
-    import tomllib
-
-    path = Path(__file__).parent / "data" / "other_options.toml"
-    return tomllib.loads(path.read_text(encoding="utf-8"))
+    found: dict[str, str] = dict(packaged_toml(__package__, "data/other_options.toml"))
+    return found
 
 
 @cache
