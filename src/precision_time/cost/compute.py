@@ -24,7 +24,7 @@ from .traffic import traffic_of
 _EQUAL = 1e-9
 """Relative difference below which the times of two stages are the same."""
 _TINY_S = 1e-12
-_KEPT_JOBS, _KEPT_ELEMENTS = 64, 2**17
+_KEPT_JOBS, _KEPT_ELEMENTS = 64, 2**18
 """Jobs of a group, or jobs times kernels, whose costs are remembered: arrays of more would fill the memory."""
 _FUSIBLE = np.array(
     [

@@ -235,6 +235,14 @@ def _known(key: Hashable, job: Job, predictor: TrainedPredictor) -> _Known:
     return found
 
 
+def forget_bounds() -> None:
+    """Forget what was found of other jobs, so that answers do not depend on what was asked before.
+
+    By a last digit they do: of a group that is priced in two parts, sums are rounded otherwise.
+    """
+    _KNOWN.clear()
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Others:
     """The same job on other numbers of devices, which bound what it takes."""

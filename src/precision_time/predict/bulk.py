@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from ..cost.terms import DATA_STALL, EXPOSED_TERMS, HOST_STALL
 from ..diagnostics import Diagnostics, Severity
 from ..errors import ConfigError, PrecisionTimeError
 from ..learn.artifact import TrainedPredictor, shipped_predictor
-from ..learn.grouped import GroupTimes, grouped_times
+from ..learn.serving import LikeJobs, bounded_times, forget_bounds, price_groups
 from ..request.batch import tokens_per_sample
 from ..request.batches import BATCH_FIELDS, SharedJob, jobs_at_batches
 from ..request.fields import plain_type
@@ -98,6 +98,19 @@ class _Shared:
     micro_batch_size: Floats
 
 
+class _Times(NamedTuple):
+    """Predicted seconds of n jobs that differ in the micro batch alone, shape (n,) each."""
+
+    step_time_s: Floats
+    low_s: Floats
+    high_s: Floats
+    compute_s: Floats
+    novelty: Floats
+    """Distance to the nearest measured run by kind, shape (n, kinds)."""
+    terms: Mapping[str, Floats]
+    """Of the cost model."""
+
+
 class _Answers:
     def __init__(
         self, asked: Sequence[Asked], kinds: Mapping[str, type], predictor: TrainedPredictor
@@ -113,23 +126,47 @@ class _Answers:
 
     def table(self) -> Table:
         """All columns."""
-        groups: dict[Any, list[_Shared]] = {}
+        groups: list[_Shared] = []
         for each, start in zip(self._asked, self._starts, strict=False):
             self._table["job"][start : start + len(each)] = range(each.first, each.first + len(each))
-            for shared in self._resolved(each, start):
-                # What is asked one by one shares a group where the jobs do.
-                key = id(shared) if each.axis else (group_key(shared.job), _beside(shared))
-                groups.setdefault(key, []).append(shared)
-        joined = [_joined(some) for some in groups.values()]
-        times = grouped_times(
-            [(each.job, each.micro_batch_size) for each in joined],
-            self._predictor,
-            coverages=[each.request.coverage for each in joined],
-        )
-        for each, found in zip(joined, times, strict=True):
-            self._set(each.rows, _figures_of(each, found, self._predictor))
+            groups += self._resolved(each, start)
+        if groups:
+            self._answer(groups)
         self._answer_alone()
         return self._table
+
+    def _answer(self, groups: Sequence[_Shared]) -> None:
+        """Price and predict groups together, those with one job once."""
+        alike: dict[Any, tuple[Job, dict[float, int]]] = {}
+        asked: list[tuple[Any, list[int]]] = []
+        for each in groups:
+            key = group_key(each.job)
+            _, places = alike.setdefault(key, (each.job, {}))
+            sizes = each.micro_batch_size.tolist()
+            asked.append((key, [places.setdefault(size, len(places)) for size in sizes]))
+        like = [LikeJobs(job=job, key=key, batches=tuple(places)) for key, (job, places) in alike.items()]
+        ends = np.cumsum([len(each.batches) for each in like])
+        first = {each.key: int(end) - len(each.batches) for each, end in zip(like, ends, strict=True)}
+        number = {each.key: index for index, each in enumerate(like)}
+        rows = np.concatenate([np.array(places) + first[key] for key, places in asked])
+        sizes = [len(places) for _, places in asked]
+        forget_bounds()
+        priced = price_groups(like, rows)
+        coverages = np.repeat([each.request.coverage for each in groups], sizes)
+        times = bounded_times(priced, self._predictor, coverage=coverages)
+        start = 0
+        for each, (key, places) in zip(groups, asked, strict=True):
+            here = slice(start, start + len(places))
+            start += len(places)
+            found = _Times(
+                step_time_s=times.step_time_s[here],
+                low_s=times.low_s[here],
+                high_s=times.high_s[here],
+                compute_s=times.corrected.compute_s[here],
+                novelty=times.corrected.novelty[here],
+                terms={name: seconds[places] for name, seconds in priced.costs[number[key]].terms.items()},
+            )
+            self._set(each.rows, _figures_of(each, found, self._predictor))
 
     def _set(self, rows: Any, values: Mapping[str, Any]) -> None:
         for name, value in values.items():
@@ -196,30 +233,7 @@ def _one(request: Request) -> tuple[list[SharedJob], dict[int, PrecisionTimeErro
     return [SharedJob(job=job, rows=np.zeros(1, dtype=np.intp), micro_batch_size=micro)], {}
 
 
-def _beside(shared: _Shared) -> tuple[Any, ...]:
-    """What an answer depends on besides the job."""
-    request = shared.request
-    remarks = tuple(item.code for item in shared.job.diagnostics if item.severity is Severity.WARNING)
-    return (*_length(request), request.coverage, remarks)
-
-
-def _joined(some: Sequence[_Shared]) -> _Shared:
-    if len(some) == 1:
-        return some[0]
-    return replace(
-        some[0],
-        rows=np.concatenate([each.rows for each in some]),
-        micro_batch_size=np.concatenate([each.micro_batch_size for each in some]),
-    )
-
-
-def _length(request: Request) -> tuple[Any, ...]:
-    return (
-        request.dataset, request.samples, request.epochs, request.steps, request.tokens, request.input_rate
-    )  # fmt: skip
-
-
-def _figures_of(shared: _Shared, times: GroupTimes, predictor: TrainedPredictor) -> dict[str, Any]:
+def _figures_of(shared: _Shared, times: _Times, predictor: TrainedPredictor) -> dict[str, Any]:
     """The columns of a group: `predictor._answer` by arrays."""
     job, request, micro = shared.job, shared.request, shared.micro_batch_size
     workload, layout, device = job.workload, job.layout, job.cluster.device
@@ -293,7 +307,7 @@ def _steps(job: Job, length: RunLength, batch: Floats) -> tuple[Floats | None, F
 def _warned(
     job: Job,
     length: RunLength,
-    times: GroupTimes,
+    times: _Times,
     batch: Floats,
     step_s: Floats,
     wait_s: Floats,

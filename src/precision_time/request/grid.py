@@ -25,9 +25,9 @@ from .request import Request
 from .schema import ALIASES, request_fields
 from .sweep import axes_of
 
-BLOCK_ROWS = 2048
+BLOCK_ROWS = 8192
 """Rows of a block, about."""
-_MOST_BATCHES = 1024
+_MOST_BATCHES = 256
 """Batches of one request that are answered together."""
 _TABLES = (".csv", ".jsonl")
 _INNERMOST = ("nodes", "gpus", *reversed(BATCH_FIELDS))
