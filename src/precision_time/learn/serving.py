@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from itertools import accumulate
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Floats, Indices
+from ..arrays import Bools, Floats, Indices
 from ..cost.job import Job, JobGroup, group_key, group_of_jobs
 from ..cost.step import StepCosts, price
 from ..hardware.device import Cluster
@@ -211,6 +211,8 @@ class _Known:
     """Step time, analytical one, how full the memory is, novelty."""
     longest: dict[float, float]
     """Step time, no shorter than of smaller batches."""
+    arrays: dict[tuple[float, ...], Floats]
+    """What `at` said of some batches."""
 
     def longest_s(self, batch: float) -> float:
         """Step time at a batch, no shorter than at those that `_smaller` names."""
@@ -219,9 +221,12 @@ class _Known:
             found = self.longest[batch] = max(self.rows[batch][0], *below, 0.0)
         return found
 
-    def at(self, batches: Sequence[float]) -> Floats:
+    def at(self, batches: tuple[float, ...]) -> Floats:
         """Longest step time, analytical one, how full the memory is, novelty; shape (4, batches)."""
-        return np.array([(self.longest_s(batch), *self.rows[batch][1:]) for batch in batches]).T
+        if (found := self.arrays.get(batches)) is None:
+            rows = [(self.longest_s(batch), *self.rows[batch][1:]) for batch in batches]
+            found = self.arrays[batches] = np.array(rows).T
+        return found
 
 
 _KNOWN: dict[Hashable, _Known] = {}
@@ -231,7 +236,7 @@ def _known(key: Hashable, job: Job, predictor: TrainedPredictor) -> _Known:
     """What is known of the jobs of a group, to be added to."""
     whole = (id(predictor), key)
     if (found := _KNOWN.get(whole)) is None:
-        found = _KNOWN[whole] = _Known(job=job, predictor=predictor, rows={}, longest={})
+        found = _KNOWN[whole] = _Known(job=job, predictor=predictor, rows={}, longest={}, arrays={})
     return found
 
 
@@ -289,24 +294,20 @@ def _with_bounds(
     others: list[_Others | None] = []
     missing: dict[Hashable, tuple[_Known, dict[float, None]]] = {}
 
-    def look_at(key: Hashable, job: Job, batches: Iterable[float], given: Collection[float] = ()) -> _Known:
+    def look_at(key: Hashable, job: Job, sizes: frozenset[float]) -> _Known:
         known = _known(key, job, predictor)
-        sizes = dict.fromkeys(size for batch in batches for size in _smaller(batch))
-        wanted = {size: None for size in sizes if size not in known.rows and size not in given}
-        if wanted:
-            missing.setdefault(key, (known, {}))[1].update(wanted)
+        if wanted := sizes - known.rows.keys():
+            missing.setdefault(key, (known, {}))[1].update(dict.fromkeys(sorted(wanted)))
         return known
 
     for number, group in enumerate(priced.groups):
         is_new = new[starts[number] : starts[number + 1]]
-        smaller = (size for batch in group.batches for size in _next_smaller(batch))
-        known = look_at(group.key, group.job, smaller, set(group.batches))
-        own.append(known)
+        own.append(look_at(group.key, group.job, _with_smaller(group.batches).difference(group.batches)))
         others.append(_others_of(group.job) if is_new.any() else None)
         if others[-1] is not None:
-            batches = [batch for batch, wanted in zip(group.batches, is_new, strict=True) if wanted]
+            sizes = _with_smaller(_some_of(group.batches, is_new))
             for key, job in (*others[-1].fewer, *others[-1].host):
-                look_at(key, job, batches)
+                look_at(key, job, sizes)
     further = price_groups(
         [
             LikeJobs(job=known.job, key=key, batches=tuple(batches))
@@ -326,7 +327,7 @@ def _with_bounds(
         least_s[here] = [known.longest_s(batch) for batch in group.batches]
         if other is not None:
             at = np.flatnonzero(new[here]) + here.start
-            batches = [group.batches[place - here.start] for place in at.tolist()]
+            batches = _some_of(group.batches, new[here])
             # On the hardware that was measured; the job's own takes as many times as long.
             as_measured = corrected.step_time_s[at] * like.analytical_s[at] / priced.table.analytical_s[at]
             fewer_s = _longest_of_fewer(other, batches, like.analytical_s[at], fill[at], predictor)
@@ -381,7 +382,7 @@ def _rows(
 
 
 def _longest_of_fewer(
-    others: _Others, batches: Sequence[float], analytical_s: Floats, fill: Floats, predictor: TrainedPredictor
+    others: _Others, batches: tuple[float, ...], analytical_s: Floats, fill: Floats, predictor: TrainedPredictor
 ) -> Floats:
     """The least that jobs take by what the same takes on fewer devices, 0 where there are none.
 
@@ -408,7 +409,7 @@ def _longest_of_fewer(
 
 
 def _measured_host(
-    others: _Others, batches: Sequence[float], analytical_s: Floats, predictor: TrainedPredictor
+    others: _Others, batches: tuple[float, ...], analytical_s: Floats, predictor: TrainedPredictor
 ) -> Floats:
     """The most that jobs on a part of a host take: what was measured of the whole; infinite without that.
 
@@ -485,6 +486,16 @@ def _next_smaller(batch: float) -> tuple[float, ...]:
     power = 2.0 ** math.floor(math.log2(batch)) if batch >= 1.0 else 0.0
     power = power / 2.0 if power == batch else power
     return tuple({size: None for size in (half, power) if size >= 1.0 and size == int(size)})
+
+
+def _some_of(batches: tuple[float, ...], wanted: Bools) -> tuple[float, ...]:
+    return batches if wanted.all() else tuple(np.array(batches)[wanted].tolist())
+
+
+@lru_cache(maxsize=64)
+def _with_smaller(batches: tuple[float, ...]) -> frozenset[float]:
+    """Micro batches and all that they are compared with."""
+    return frozenset(size for batch in batches for size in _smaller(batch))
 
 
 @lru_cache(maxsize=65_536)
