@@ -6,11 +6,13 @@ import contextlib
 import io
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from typing import Annotated, Any, NamedTuple
 
+# Else pydantic searches every installed package for plugins.
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 import typer
 import typer.core
 
@@ -86,6 +88,10 @@ class _Stopped(BaseException):
 class Commands(typer.core.TyperGroup):
     """The group of all commands, each loaded when it is used: help and completion stay fast."""
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The parameters, which leave alone what needs no check."""
+        return [_as_given(item) for item in super().get_params(ctx)]
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command; interrupts and closed pipes reach `main`."""
         try:
@@ -142,11 +148,9 @@ class OneCommand(typer.core.TyperCommand):
                 with formatter.section(title):
                     formatter.write_dl(rows)
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
-        for item in self.params:
-            if item.default is None and item.callback is None and not item.required:
-                vars(item)["process_value"] = _unless_missing(item.process_value)
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The parameters, which leave alone what needs no check."""
+        return [_as_given(item) for item in super().get_params(ctx)]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """The arguments as usual; an option that is not there says what stands in its place.
@@ -164,9 +168,20 @@ class OneCommand(typer.core.TyperCommand):
             raise ConfigError(f"No such option: {given}. To fix: {ours}.") from None
 
 
-def _unless_missing(process: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Leave alone what was not given: typer builds a validator for each of a hundred options otherwise."""
-    return lambda ctx, value: None if value is None else process(ctx, value)
+def _as_given(item: Any) -> Any:
+    """A parameter that leaves text, and what was not given, as it is: typer builds a validator for each."""
+    if "process_value" in vars(item):
+        return item
+    process, described = item.process_value, getattr(item, "type_descriptor", None)
+    is_text = getattr(described, "annotation", None) is str and item.nargs == 1 and not item.multiple
+
+    def processed(ctx: Any, value: Any) -> Any:
+        if (value is None and not item.required) or (is_text and isinstance(value, str)):
+            return value if item.callback is None else item.callback(ctx, item, value)
+        return process(ctx, value)
+
+    vars(item)["process_value"] = processed
+    return item
 
 
 @cache

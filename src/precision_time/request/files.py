@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -183,6 +182,8 @@ def _table_jobs(file: Path, lines: Iterable[str]) -> Iterator[tuple[str, Mapping
 
 def _document(suffix: str, text: str) -> Any:
     if suffix == ".toml":
+        import tomllib
+
         return tomllib.loads(text)
     if suffix == ".json":
         return json.loads(text)
