@@ -209,23 +209,21 @@ class _Known:
     """Kept, as the job is: keys name objects by where they are."""
     rows: dict[float, tuple[float, float, float, float]]
     """Step time, analytical one, how full the memory is, novelty."""
-    longest: dict[float, float]
-    """Step time, no shorter than of smaller batches."""
     arrays: dict[tuple[float, ...], Floats]
     """What `at` said of some batches."""
 
-    def longest_s(self, batch: float) -> float:
-        """Step time at a batch, no shorter than at those that `_smaller` names."""
-        if (found := self.longest.get(batch)) is None:
-            below = [self.longest_s(smaller) for smaller in _next_smaller(batch)]
-            found = self.longest[batch] = max(self.rows[batch][0], *below, 0.0)
-        return found
+    def longest_s(self, batches: tuple[float, ...]) -> Floats:
+        """Step times at batches, no shorter than at those that `_smaller` names."""
+        sizes, chains, starts = _chains(batches)
+        seconds = np.array([self.rows[size][0] for size in sizes])
+        longest: Floats = np.maximum.reduceat(seconds[chains], starts)
+        return longest
 
     def at(self, batches: tuple[float, ...]) -> Floats:
         """Longest step time, analytical one, how full the memory is, novelty; shape (4, batches)."""
         if (found := self.arrays.get(batches)) is None:
-            rows = [(self.longest_s(batch), *self.rows[batch][1:]) for batch in batches]
-            found = self.arrays[batches] = np.array(rows).T
+            rows = np.array([self.rows[batch] for batch in batches]).T
+            found = self.arrays[batches] = np.stack([self.longest_s(batches), *rows[1:]])
         return found
 
 
@@ -236,7 +234,7 @@ def _known(key: Hashable, job: Job, predictor: TrainedPredictor) -> _Known:
     """What is known of the jobs of a group, to be added to."""
     whole = (id(predictor), key)
     if (found := _KNOWN.get(whole)) is None:
-        found = _KNOWN[whole] = _Known(job=job, predictor=predictor, rows={}, longest={}, arrays={})
+        found = _KNOWN[whole] = _Known(job=job, predictor=predictor, rows={}, arrays={})
     return found
 
 
@@ -324,7 +322,7 @@ def _with_bounds(
                 group.batches, corrected.step_time_s[here], priced.table.take(here), fill[here], novelty[here]
             )
         )
-        least_s[here] = [known.longest_s(batch) for batch in group.batches]
+        least_s[here] = known.longest_s(group.batches)
         if other is not None:
             at = np.flatnonzero(new[here]) + here.start
             batches = _some_of(group.batches, new[here])
@@ -492,7 +490,17 @@ def _some_of(batches: tuple[float, ...], wanted: Bools) -> tuple[float, ...]:
     return batches if wanted.all() else tuple(np.array(batches)[wanted].tolist())
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
+def _chains(batches: tuple[float, ...]) -> tuple[tuple[float, ...], Indices, Indices]:
+    """Micro batches with all that they are compared with, which of these each one is, and where it begins."""
+    places: dict[float, int] = {}
+    chains = [[places.setdefault(size, len(places)) for size in _smaller(batch)] for batch in batches]
+    starts = [0, *accumulate(map(len, chains))][:-1]
+    flat = [place for chain in chains for place in chain]
+    return tuple(places), np.array(flat, dtype=np.intp), np.array(starts, dtype=np.intp)
+
+
+@lru_cache(maxsize=256)
 def _with_smaller(batches: tuple[float, ...]) -> frozenset[float]:
     """Micro batches and all that they are compared with."""
     return frozenset(size for batch in batches for size in _smaller(batch))

@@ -386,7 +386,7 @@ def _of_another(path: Path, changed: str) -> ConfigError:
 
 
 def _lock(log: BinaryIO, path: Path) -> None:
-    """Keep others out while this process lives; a kill opens it.
+    """Keep others out while this process lives; neither a kill nor its own workers hold it any longer.
 
     Raises:
         ConfigError: If another process holds it.
@@ -396,7 +396,7 @@ def _lock(log: BinaryIO, path: Path) -> None:
     except ImportError:  # no such locks on Windows
         return
     try:
-        fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.lockf(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise ConfigError(
             f"Another process writes {path} now. To fix: wait for it, or another --out."
