@@ -34,7 +34,7 @@ def sweep(
         Path,
         typer.Argument(
             metavar="GRID",
-            help="A .yaml, .toml or .json file in which fields hold lists or ranges, or a .csv or .jsonl of jobs.",
+            help="A .yaml, .toml or .json file with lists or ranges, or a .csv or .jsonl of jobs.",
             autocompletion=_complete_grid,
             show_default=False,
         ),
@@ -100,7 +100,8 @@ def sweep(
                     "kept": swept.kept, "reasons": counts.reasons})  # fmt: skip
     else:
         kept = f" ({swept.kept:,} of them before it was ended)" if swept.kept else ""
-        message(f"Wrote {counts.rows:,} rows to {out}{kept}: {counts.unfit:,} do not fit, {counts.refused:,} have no answer.")
+        left_out = f"{counts.unfit:,} do not fit, {counts.refused:,} have no answer"
+        message(f"Wrote {counts.rows:,} rows to {out}{kept}: {left_out}.")
         for reason, count in [*counts.reasons.items()][:_SHOWN_REASONS]:
             message(f"{count:,} x {reason}")
     if counts.refused == counts.rows:

@@ -33,7 +33,7 @@ _EQUAL = 1e-9
 """Relative difference below which the times of two stages are the same."""
 _TINY_S = 1e-12
 _KEPT_JOBS, _KEPT_ELEMENTS = 64, 2**18
-"""Jobs of a group, or jobs times kernels, whose costs are remembered: arrays of more would fill the memory."""
+"""Jobs of a group, or jobs times kernels, whose costs are remembered: more would fill the memory."""
 _FUSIBLE = np.array(
     [
         op_class in (OpClass.ELEMENTWISE, OpClass.NORM, OpClass.SOFTMAX, OpClass.REDUCTION, OpClass.MOVE)

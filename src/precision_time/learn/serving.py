@@ -380,7 +380,11 @@ def _rows(
 
 
 def _longest_of_fewer(
-    others: _Others, batches: tuple[float, ...], analytical_s: Floats, fill: Floats, predictor: TrainedPredictor
+    others: _Others,
+    batches: tuple[float, ...],
+    analytical_s: Floats,
+    fill: Floats,
+    predictor: TrainedPredictor,
 ) -> Floats:
     """The least that jobs take by what the same takes on fewer devices, 0 where there are none.
 

@@ -1,13 +1,14 @@
 """Answers to many requests as columns: no object for each, and one resolved request for many batches.
 
-Each row says what `predict` says of its request alone (tests/predict/test_sweep.py), but for the nearest runs and
-what to ask for instead. How many rows are answered together changes no digit.
+Each row says what `predict` says of its request alone (tests/predict/test_sweep.py), but for the nearest runs
+and what to ask for instead.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ from ..errors import ConfigError, PrecisionTimeError
 from ..learn.artifact import TrainedPredictor, shipped_predictor
 from ..learn.serving import LikeJobs, bounded_times, forget_bounds, price_groups
 from ..request.batch import tokens_per_sample
-from ..request.batches import BATCH_FIELDS, SharedJob, jobs_at_batches
+from ..request.batches import SharedJob, jobs_at_batches
 from ..request.fields import plain_type
 from ..request.grid import Asked
 from ..request.layout import option_words, said_options
@@ -43,7 +44,9 @@ from .table import FIGURES, SAID
 
 _SECONDS_PER_HOUR = 3600.0
 _RANGES = ("interval_low_s", "interval_high_s", "total_low_s", "total_high_s")
-_WORDS = frozenset({"model", "device", "precision", "stack", "throughput_unit", "layout", "warnings", "error"})
+_WORDS = frozenset(
+    {"model", "device", "precision", "stack", "throughput_unit", "layout", "warnings", "error"}
+)
 _WHOLE = frozenset({"job", "gpus", "nodes"})
 _NEW_STEPS = 1.0
 """Distance to the measured runs from which an answer is an extrapolation, as in `learn.novelty.new_kinds`."""
@@ -141,30 +144,27 @@ class _Answers:
         asked: list[tuple[Any, list[int]]] = []
         for each in groups:
             key = group_key(each.job)
-            _, places = alike.setdefault(key, (each.job, {}))
-            sizes = each.micro_batch_size.tolist()
-            asked.append((key, [places.setdefault(size, len(places)) for size in sizes]))
-        like = [LikeJobs(job=job, key=key, batches=tuple(places)) for key, (job, places) in alike.items()]
-        ends = np.cumsum([len(each.batches) for each in like])
-        first = {each.key: int(end) - len(each.batches) for each, end in zip(like, ends, strict=True)}
-        number = {each.key: index for index, each in enumerate(like)}
-        rows = np.concatenate([np.array(places) + first[key] for key, places in asked])
-        sizes = [len(places) for _, places in asked]
+            _, known = alike.setdefault(key, (each.job, {}))
+            asked.append(
+                (key, [known.setdefault(size, len(known)) for size in each.micro_batch_size.tolist()])
+            )
+        like = [LikeJobs(job=job, key=key, batches=tuple(known)) for key, (job, known) in alike.items()]
+        starts = dict(zip(alike, accumulate((len(one.batches) for one in like), initial=0), strict=False))
         forget_bounds()
-        priced = price_groups(like, rows)
-        coverages = np.repeat([each.request.coverage for each in groups], sizes)
+        priced = price_groups(like, np.concatenate([np.array(own) + starts[key] for key, own in asked]))
+        coverages = np.repeat([each.request.coverage for each in groups], [len(own) for _, own in asked])
         times = bounded_times(priced, self._predictor, coverage=coverages)
-        start = 0
-        for each, (key, places) in zip(groups, asked, strict=True):
-            here = slice(start, start + len(places))
-            start += len(places)
+        costs = dict(zip(alike, priced.costs, strict=True))
+        end = 0
+        for each, (key, own) in zip(groups, asked, strict=True):
+            here = slice(end, end := end + len(own))
             found = _Times(
                 step_time_s=times.step_time_s[here],
                 low_s=times.low_s[here],
                 high_s=times.high_s[here],
                 compute_s=times.corrected.compute_s[here],
                 novelty=times.corrected.novelty[here],
-                terms={name: seconds[places] for name, seconds in priced.costs[number[key]].terms.items()},
+                terms={name: seconds[own] for name, seconds in costs[key].terms.items()},
             )
             self._set(each.rows, _figures_of(each, found, self._predictor))
 
@@ -194,8 +194,8 @@ class _Answers:
             shared, refused = jobs_at_batches(request, each.axis, each.batches)
         else:
             shared, refused = _one(request)
-        for place, error in refused.items():
-            self._refuse(rows[place : place + 1], each, error, place)
+        for place, reason in refused.items():
+            self._refuse(rows[place : place + 1], each, reason, place)
         for one in shared:
             job = one.job
             if request.input_rate is not None:  # a known rate takes the place of the modeled feed
@@ -210,7 +210,7 @@ class _Answers:
         self._set(rows, {name: _as(self._kinds[name], said[name]) for name in self._kinds if name in said})
         if each.axis and len(rows) == len(each):
             self._set(rows, {each.axis: each.batches})
-        self._set(rows, {"error": f"{each.place}: {error}" if each.place else str(error)})
+        self._set(rows, {"error": str(error)})
 
     def _answer_alone(self) -> None:
         """Requests with own measurements or several models, by `predict_each`."""
@@ -278,9 +278,7 @@ def _figures_of(shared: _Shared, times: _Times, predictor: TrainedPredictor) -> 
         "mfu": np.nan if mfu is None else mfu * (batch / layout.global_batch_size) / step_s,
         "epoch_time_s": np.nan if epoch_s is None else epoch_s,
         "total_time_s": np.nan if total_s is None else total_s,
-        "device_hours": np.nan
-        if total_s is None
-        else total_s * job.cluster.num_devices / _SECONDS_PER_HOUR,
+        "device_hours": np.nan if total_s is None else total_s * job.cluster.num_devices / _SECONDS_PER_HOUR,
         "memory_bytes_per_device": needed,
         "fits": fits,
         "interval_low_s": low_s,

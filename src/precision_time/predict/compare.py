@@ -36,15 +36,19 @@ def predict_many(
     workers: int | None = None,
 ) -> Swept: ...
 def predict_many(
-    requests: Iterable[Any], *, out: str | Path | None = None, ray: str | None = None, workers: int | None = None
+    requests: Iterable[Any],
+    *,
+    out: str | Path | None = None,
+    ray: str | None = None,
+    workers: int | None = None,
 ) -> Predictions | Swept:
     """The answers to many requests; what they share is priced and looked up once.
 
     Args:
         requests: Requests, or mappings of their fields. One that cannot be answered is in `skipped` of the
             result with its reason; the others are answered.
-        out: Write the answers to this .csv, .jsonl or .parquet file instead: as many as there are, in constant
-            memory. A call that was ended goes on when it is made again.
+        out: Write the answers to this .csv, .jsonl or .parquet file instead, in constant memory. A call that
+            was ended goes on when it is made again.
         ray: With `out`: None, "local", or the address of a Ray cluster.
         workers: With `out`: processes; None for one per core, at most 8.
     """
@@ -78,7 +82,8 @@ def sweep(
     Args:
         model: As `predict_time` takes it; a list for several.
         out: Write the answers to this .csv, .jsonl or .parquet file: any number of them, in constant memory,
-            each as if it were asked alone. A call that was ended goes on when it is made again.
+            each as if it were asked alone. A call that
+            was ended goes on when it is made again.
         ray: With `out`: None, "local", or the address of a Ray cluster.
         workers: With `out`: processes; None for one per core, at most 8.
         options: Fields of `Request`, all optional.
@@ -102,9 +107,9 @@ def sweep(
 def sweep_tables(
     model: Any, *, ray: str | None = None, workers: int | None = 1, **options: Any
 ) -> Iterator[dict[str, Any]]:
-    """`sweep` of any size as tables, one after another: columns by name, about 2,048 rows each.
+    """`sweep` of any size as tables, one after another: columns by name, some thousand rows each.
 
-    None of them is kept. Each row is answered as if it were asked alone; one that cannot be says why in `error`.
+    None of them is kept. Each row is answered as if it were asked alone, or says in `error` why it cannot be.
 
     Args:
         model: As `predict_time` takes it; a list for several; or a list of requests or mappings.

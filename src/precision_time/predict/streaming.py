@@ -1,7 +1,7 @@
-"""Sweeps of any size into a file, or table by table: in constant memory, over processes or Ray, resumed after a kill.
+"""Sweeps of any size into a file or table by table, in constant memory, over processes or Ray.
 
-Rows are appended to `OUT.part` as they are answered, and `OUT.part.log` says which chunks are whole; when all are,
-the file takes its name. A sweep that was ended goes on behind the last whole chunk.
+Rows are appended to `OUT.part` as they are answered, and `OUT.part.log` says which chunks are whole; when all
+are, the file takes its name. A sweep that was ended, even by a kill, goes on behind the last whole chunk.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def sweep_tables(
         grid: What is asked.
         ray: None, "local", or the address of a Ray cluster.
         workers: Processes; None for one per core.
-        blocks_per_chunk: Blocks of about 2,048 rows in each table.
+        blocks_per_chunk: Blocks of some thousand rows in each table.
     """
     shipped_predictor()  # before processes are forked, which then share it
     work = _Tables(kinds=column_types(grid.fields))
@@ -125,7 +125,7 @@ def write_sweep(
         path: .csv, .jsonl or .parquet.
         ray: None, "local", or the address of a Ray cluster.
         workers: Processes; None for one per core, at most 8.
-        blocks_per_chunk: Blocks of about 2,048 rows that a worker takes at a time, and that are kept or lost
+        blocks_per_chunk: Blocks of about 8,000 rows that a worker takes at a time, and that are kept or lost
             together when the sweep is ended.
         restart: Drop what a run that was ended has left, and begin anew.
         progress: Told where the sweep stands.
@@ -163,8 +163,8 @@ def write_sweep(
         if isinstance(error, ConfigError):
             raise
         raise OutputError(
-            f"{path} cannot be written: {error.strerror or error}. The rule: rows are kept beside it until all "
-            "are answered. To fix: check folder, permissions and free space, then run the same again."
+            f"{path} cannot be written: {error.strerror or error}. The rule: rows are kept beside it until "
+            "all are answered. To fix: check folder, permissions and free space, then run the same again."
         ) from error
 
 
@@ -273,9 +273,7 @@ class _Parts:
 
     @classmethod
     @contextlib.contextmanager
-    def opened(
-        cls, path: Path, head: Mapping[str, Any], header: bytes, *, restart: bool
-    ) -> Iterator[_Parts]:
+    def opened(cls, path: Path, head: Mapping[str, Any], header: bytes, *, restart: bool) -> Iterator[_Parts]:
         """What a run that was ended has left of the same sweep, or a new beginning.
 
         Raises:
@@ -380,8 +378,9 @@ def _of_another(path: Path, changed: str) -> ConfigError:
         "chunk": "chunks of another size",
     }[changed]
     return ConfigError(
-        f"{path.name}.part holds rows of {what}: a sweep into {path.name} that was ended. The rule: only the same "
-        "sweep goes on where it ended. To fix: the same as before, another --out, or --restart to drop those rows."
+        f"{path.name}.part holds rows of {what}: a sweep into {path.name} that was ended. The rule: only "
+        "the same sweep goes on where it ended. To fix: the same as before, another --out, or --restart to "
+        "drop those rows."
     )
 
 
@@ -397,8 +396,7 @@ def _lock(log: BinaryIO, path: Path) -> None:
         return
     try:
         fcntl.lockf(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except (BlockingIOError, PermissionError):
         raise ConfigError(
             f"Another process writes {path} now. To fix: wait for it, or another --out."
         ) from None
-

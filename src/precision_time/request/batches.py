@@ -1,8 +1,8 @@
-"""One request at many batches: the jobs that differ in the batch alone, found by arrays instead of one by one.
+"""One request at many batches: the jobs that differ in nothing else, found by arrays.
 
-A request at n batches is n jobs. Most of them differ in nothing else, so that one is resolved as `Request.resolve`
-does and speaks for all. A batch can also change the sharding or the layout that is assumed where none is
-stated; the ones of which memory decides it are told apart at once, the others are resolved alone.
+A request at n batches is n jobs. Most differ in the batch alone: one of them is resolved as `Request.resolve`
+does, and speaks for all. A batch can also change the sharding or the layout that is assumed where none is
+stated: where memory alone decides they are told apart at once, else they are resolved one by one.
 """
 
 from __future__ import annotations
@@ -93,9 +93,7 @@ class _Batches:
                 break
         return shared, refused
 
-    def _add(
-        self, shared: list[SharedJob], refused: Refused, rows: Indices, micro: Floats | None
-    ) -> None:
+    def _add(self, shared: list[SharedJob], refused: Refused, rows: Indices, micro: Floats | None) -> None:
         """Resolve the first of some rows, which speaks for all."""
         request = self.request.model_copy(update={self.name: float(self.values[rows[0]])})
         found = Diagnostics([*self.found.items])

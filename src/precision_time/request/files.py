@@ -91,7 +91,9 @@ def read_jobs(path: str | Path) -> list[FileJob]:
         ) from error
     if not jobs:
         raise ConfigError(f"{file} holds no job. To fix: give at least `model: NAME`.")
-    return [_file_job(file, place or f"job {number}", fields) for number, (place, fields) in enumerate(jobs, 1)]
+    return [
+        _file_job(file, place or f"job {number}", fields) for number, (place, fields) in enumerate(jobs, 1)
+    ]
 
 
 def iter_jobs(path: str | Path) -> Iterator[FileJob]:

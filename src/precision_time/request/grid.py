@@ -1,7 +1,7 @@
-"""Sweeps of any size: the requests of a file, a mapping or a list, made block by block when they are answered.
+"""Sweeps of any size: the requests of a file, a mapping or a list, made when they are answered.
 
-A block is what is answered together: always the same requests, whatever a chunk of work holds, so that no digit
-depends on how the work is cut up.
+A block is what is answered together: always the same requests, however many blocks a chunk of work holds, so
+that no digit depends on how the work is cut up.
 """
 
 from __future__ import annotations
@@ -48,8 +48,6 @@ class Asked:
     axis: str = ""
     """Which of BATCH_FIELDS has several values; empty for one request."""
     batches: tuple[float, ...] = ()
-    place: str = ""
-    """Where it stands in its table."""
     refused: str = ""
     """Why it cannot even be read."""
 
@@ -95,14 +93,12 @@ class Grid:
     def _asked(self) -> Iterator[Asked]:
         first = 1
         for job in self.jobs():
-            place = job.place if self.is_table else ""
             try:
-                axes = _ordered(job.fields)
-                some = _asked_of(axes, first, place)
+                some = _asked_of(_ordered(job.fields), first)
             except ConfigError as error:
                 if not self.is_table:
                     raise
-                some = iter([Asked(first=first, fields=job.fields, place=place, refused=str(error))])
+                some = iter([Asked(first=first, fields=job.fields, refused=str(error))])
             for asked in some:
                 yield asked
                 first += len(asked)
@@ -156,7 +152,9 @@ def _grid(name: str, jobs: Callable[[], Iterable[FileJob]], *, is_table: bool, f
             rows += math.prod(map(len, axes.values()))
         except ConfigError as error:
             if not is_table:
-                raise type(error)(f"{name}, {job.place}: {error}") if job.place else error from None
+                if isinstance(error, UnknownNameError) or not job.place:
+                    raise
+                raise ConfigError(f"{name}, {job.place}: {error}") from None
             rows += 1
             axes = {field: [value] for field, value in job.fields.items()}
         fields |= dict.fromkeys(axes)
@@ -177,7 +175,7 @@ def _ordered(given: Mapping[str, Any]) -> dict[str, list[Any]]:
     return axes | last
 
 
-def _asked_of(axes: Mapping[str, Sequence[Any]], first: int, place: str) -> Iterator[Asked]:
+def _asked_of(axes: Mapping[str, Sequence[Any]], first: int) -> Iterator[Asked]:
     """All combinations, those of several batches together."""
     axis = next((name for name in BATCH_FIELDS if len(axes.get(name, ())) > 1), "")
     batches = tuple(_number(axis, value) for value in axes.get(axis, ()))
@@ -189,7 +187,7 @@ def _asked_of(axes: Mapping[str, Sequence[Any]], first: int, place: str) -> Iter
             fields = dict(zip(others, chosen, strict=True))
             for start in range(0, len(batches) or 1, _MOST_BATCHES):
                 some = batches[start : start + _MOST_BATCHES]
-                yield Asked(first=number, fields=fields, axis=axis, batches=some, place=place)
+                yield Asked(first=number, fields=fields, axis=axis, batches=some)
                 number += len(some) or 1
 
     return combinations()
@@ -244,4 +242,3 @@ def _check(job: FileJob, axes: Mapping[str, Sequence[Any]]) -> None:
                 raise
             except PrecisionTimeError:  # of a combination: its row says so
                 continue
-
