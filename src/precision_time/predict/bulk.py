@@ -285,7 +285,7 @@ def _figures_of(shared: _Shared, times: _Times, predictor: TrainedPredictor) -> 
         "interval_high_s": high_s,
         "total_low_s": np.nan if steps is None else low_s * steps,
         "total_high_s": np.nan if steps is None else high_s * steps,
-        "warnings": _codes(warned),
+        "warnings": _codes(warned, len(micro)),
     }
 
 
@@ -333,16 +333,17 @@ def _warnings(items: Sequence[Any]) -> list[str]:
     return [item.code for item in items if item.severity is Severity.WARNING]
 
 
-def _codes(warned: Mapping[str, Any]) -> NDArray[Any]:
+def _codes(warned: Mapping[str, Any], count: int) -> NDArray[Any]:
     """The codes of each row, separated by blanks; empty where there are none."""
-    held = np.stack(np.broadcast_arrays(*warned.values(), subok=False))
-    kinds, which = np.unique(held, axis=1, return_inverse=True)
     names = [*warned]
-    texts = np.array(
-        [" ".join(name for name, said in zip(names, kind, strict=True) if said) for kind in kinds.T],
-        dtype=object,
-    )
-    return texts[which.reshape(-1)]
+    held = np.zeros(count, dtype=np.int64)
+    for place, said in enumerate(warned.values()):
+        held += np.asarray(said, dtype=np.int64) << place
+    texts = {
+        bits: " ".join(name for place, name in enumerate(names) if bits >> place & 1)
+        for bits in {*held.tolist()}
+    }
+    return np.array([texts[bits] for bits in held.tolist()], dtype=object)
 
 
 def _figures_alone(answer: Prediction) -> dict[str, Any]:

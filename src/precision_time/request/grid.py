@@ -25,8 +25,8 @@ from .request import Request
 from .schema import ALIASES, request_fields
 from .sweep import axes_of
 
-BLOCK_ROWS = 8192
-"""Rows of a block, about."""
+BLOCK_ROWS, _BLOCK_REQUESTS = 8192, 256
+"""Rows of a block, about, and requests at one or several batches, so that it fits in memory."""
 _MOST_BATCHES = 256
 """Batches of one request that are answered together."""
 _TABLES = (".csv", ".jsonl")
@@ -84,7 +84,7 @@ class Grid:
         for asked in self._asked():
             block.append(asked)
             rows += len(asked)
-            if rows >= BLOCK_ROWS:
+            if rows >= BLOCK_ROWS or len(block) >= _BLOCK_REQUESTS:
                 yield tuple(block)
                 block, rows = [], 0
         if block:
