@@ -20,22 +20,12 @@ Examples:
 _SHOWN_REASONS = 5
 
 
-def _complete_grid(prefix: str) -> list[str]:
-    """Grids and tables in the folder that is being typed."""
-    from ..request.files import is_request_file
-
-    folder = Path(prefix).parent if not prefix.endswith("/") else Path(prefix)
-    found = sorted(folder.glob(f"{Path(prefix).name if not prefix.endswith('/') else ''}*"))
-    return [str(path) for path in found if path.is_dir() or is_request_file(str(path))]
-
-
 def sweep(
     grid: Annotated[
         Path,
         typer.Argument(
             metavar="GRID",
             help="A .yaml, .toml or .json file with lists or ranges, or a .csv or .jsonl of jobs.",
-            autocompletion=_complete_grid,
             show_default=False,
         ),
     ],
@@ -80,6 +70,8 @@ def sweep(
     check_sweep_path(out)
     if not out.absolute().parent.is_dir():
         raise ConfigError(f"--out {out}: its folder does not exist. To fix: create it, or name another.")
+    if out.exists() and grid.exists() and out.samefile(grid):
+        raise ConfigError(f"--out {out} is what is asked. To fix: name another file.")
     asked = grid_of_file(grid)
     with progress_bar(f"rows of {asked.name}", lines=True, remaining=True) as show:
         try:

@@ -135,6 +135,7 @@ def write_sweep(
         OutputError: If the file cannot be written.
         MissingExtraError: If pyarrow is missing for a .parquet.
     """
+    path = Path(os.path.realpath(path))  # of a link, what it points to
     check_sweep_path(path)
     trained = shipped_predictor()  # before processes are forked, which then share it
     kinds = column_types(grid.fields)
@@ -287,7 +288,12 @@ class _Parts:
             if restart:
                 log.truncate(0)
             parts._resume(head, header)
-            yield parts
+            try:
+                yield parts
+            finally:
+                if not parts.chunks and not parts.sizes:
+                    for each in beside:
+                        each.unlink(missing_ok=True)
 
     def _resume(self, head: Mapping[str, Any], header: bytes) -> None:
         """Go on behind the last chunk whose bytes are those that were logged."""
