@@ -5,8 +5,8 @@
     python benchmarks/compare.py --against before=../before --peer calculon=CHECKOUT --peer-python PYTHON
 
 Every case runs in a fresh interpreter of each tree in turn (now, before, now, before ...), and the ratio is
-taken pair by pair: a machine that is busy slows down both. Figures are CPU seconds of the process, of its start
-as well where a whole command is timed.
+taken pair by pair: a machine that is busy slows down both. Figures are CPU seconds of the process, its start
+included where a whole command is timed.
 """
 
 from __future__ import annotations
