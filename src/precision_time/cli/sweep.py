@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ..errors import ConfigError
+from ..units import format_duration
 from .options import NOTHING_FITS, JsonOption, RayOption
 from .output import message, progress_bar, write_json
 
@@ -73,7 +75,8 @@ def sweep(
     if out.exists() and grid.exists() and out.samefile(grid):
         raise ConfigError(f"--out {out} is what is asked. To fix: name another file.")
     asked = grid_of_file(grid)
-    with progress_bar(f"rows of {asked.name}", lines=True, remaining=True) as show:
+    with progress_bar(f"rows of {asked.name}", lines=True) as show:
+        left = _Remaining()
         try:
             swept = write_sweep(
                 asked,
@@ -81,7 +84,7 @@ def sweep(
                 ray=ray,
                 workers=workers,
                 restart=restart,
-                progress=lambda done, total: show(done, total, f"rows of {asked.name}"),
+                progress=lambda done, total: show(done, total, "", left.words(done, total)),
             )
         except KeyboardInterrupt:
             message(f"The rows so far are kept in {out}.part: the same command goes on behind them.")
@@ -100,3 +103,19 @@ def sweep(
         raise typer.Exit(2)
     if counts.refused + counts.unfit == counts.rows:
         raise typer.Exit(NOTHING_FITS)
+
+
+class _Remaining:
+    """The time left, from the rows answered since the first report."""
+
+    def __init__(self) -> None:
+        self._start_s = time.monotonic()
+        self._kept: int | None = None
+
+    def words(self, done: int, total: int) -> str:
+        """Such as "about 2 min left"; nothing before a row was answered."""
+        kept = self._kept = done if self._kept is None else self._kept
+        if done == kept:
+            return ""
+        seconds = (time.monotonic() - self._start_s) / (done - kept) * (total - done)
+        return f"about {format_duration(seconds)} left"
