@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .predict.compare import compare_precisions as compare_precisions
     from .predict.compare import predict_many as predict_many
     from .predict.compare import sweep as sweep
+    from .predict.compare import sweep_tables as sweep_tables
     from .predict.prediction import Interval as Interval
     from .predict.prediction import NearestMeasurement as NearestMeasurement
     from .predict.prediction import Prediction as Prediction
@@ -45,6 +46,7 @@ _HOMES = {
     "predict_many": ".predict.compare",
     "predict_time": ".predict.api",
     "sweep": ".predict.compare",
+    "sweep_tables": ".predict.compare",
     "what_matters": ".predict.what_matters",
 }
 """Public names and their homes, imported on first use, so that `import precision_time` stays fast."""
@@ -66,6 +68,7 @@ __all__ = [
     "predict_many",
     "predict_time",
     "sweep",
+    "sweep_tables",
     "what_matters",
 ]
 
