@@ -128,6 +128,15 @@ RayOption = Annotated[
         autocompletion=complete_words("local", "auto"),
     ),
 ]
+PredictorOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--predictor",
+        metavar="DIR",
+        help="Folder of a predictor of your own (`precision-time train`). Default: PRECISION_TIME_PREDICTOR, "
+        "else the one that ships.",
+    ),
+]
 MemoryTimelineOption = Annotated[
     Path | None,
     output_file(

@@ -9,8 +9,8 @@ from typing import Any
 
 from ..diagnostics import Diagnostics
 from ..errors import ConfigError
-from ..learn.artifact import shipped_predictor
-from ..predict.api import as_request, predict
+from ..learn.artifact import chosen_predictor
+from ..predict.api import as_request, diagnostics_of, predict
 from ..predict.prediction import Prediction
 from ..predict.remedies import at_layout, suggest_fit
 from ..ray_executor import open_executor
@@ -90,18 +90,26 @@ def find_layouts(
     request = as_request(model, options)
     if "gpus" not in request.model_fields_set:
         request = request.with_(gpus=DEFAULT_GPUS)
+    predictor = chosen_predictor(request.predictor)
     problem = _problem(request)
+    problem = replace(problem, diagnostics=(*diagnostics_of(predictor), *problem.diagnostics))
     fixed = {**degrees_of_method(problem.workload), **fixed}
     with open_executor(ray, workers) as over:
         search = search_layouts(
-            problem, fixed=fixed, top=top, over=over, coverage=request.coverage, progress=progress
+            problem,
+            fixed=fixed,
+            top=top,
+            over=over,
+            predictor=predictor,
+            coverage=request.coverage,
+            progress=progress,
         )
     missing = search.shortfall
     if missing is None:
         return search
     # What to ask for beside more devices: from the layout that needs the least.
     nearest = problem.job(missing.layout)
-    remedy = suggest_fit(at_layout(request, nearest), nearest, shipped_predictor())
+    remedy = suggest_fit(at_layout(request, nearest), nearest, predictor)
     return replace(search, shortfall=replace(missing, advice=(*missing.advice, remedy)))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..diagnostics import LAYOUT_CHOSEN, Diagnostic, Severity
+from ..diagnostics import LAYOUT_CHOSEN, OWN_PREDICTOR, Diagnostic, Severity
 from ..rendering import TEXT_WIDTH, format_field, grouped, in_words, new_table, plain_text
 from ..units import GIBI, format_bytes, format_duration, format_si
 from .prediction import NearestMeasurement, Prediction
@@ -205,11 +205,13 @@ def headline(predictions: Sequence[Prediction]) -> str:
     """The job in a line, with the parameters of its model where they fit."""
     first = predictions[0]
     nodes = "1 node" if first.nodes == 1 else f"{first.nodes} nodes"
+    own = any(item.code == OWN_PREDICTOR for item in first.diagnostics)
+    predictor = ", by your predictor" if own else ""
     precision = f"{first.precision}, " if len(predictions) == 1 else ""
     params = f" ({format_si(first.params, '')} parameters)" if first.params else ""
     job = (
         f" on {first.gpus} x {first.device} ({nodes}), {precision}{first.stack}, "
-        f"batch {first.batch_size:g} per device, {first.global_batch_size:g} per step"
+        f"batch {first.batch_size:g} per device, {first.global_batch_size:g} per step{predictor}"
     )
     line = f"{first.model}{params}{job}"
     return line if len(line) <= TEXT_WIDTH else f"{first.model}{job}"

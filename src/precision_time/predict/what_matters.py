@@ -16,7 +16,7 @@ from ..diagnostics import LAYOUT_CHOSEN
 from ..errors import PrecisionTimeError
 from ..hardware.catalog import device_assumption, known_devices
 from ..io import packaged_toml
-from ..learn.artifact import TrainedPredictor, shipped_predictor
+from ..learn.artifact import TrainedPredictor, chosen_predictor
 from ..learn.serving import predict_step_times
 from ..request.request import Request
 from .method import method_seconds
@@ -82,12 +82,12 @@ def what_matters(
     Those that move the time most come first.
 
     One alternative stands for each field, the one that moves the answer most. The changes are those of the
-    shipped predictor; a calibration moves both sides alike.
+    predictor; a calibration moves both sides alike.
 
     Args:
         prediction: An answer.
         request: What it answers; None: as the prediction has it, if its model is in a catalog.
-        predictor: The trained predictor; None for the one that ships.
+        predictor: The trained predictor; None for the one that the request names, else the one that ships.
     """
     if request is None and not prediction.request:
         return ()
@@ -104,7 +104,9 @@ def what_matters(
         base = asked.resolve(workload=base.workload)
     tried = [(row, value, job) for row in _rows() for value, job in _jobs(row, asked, base, prediction)]
     jobs = [base, *(job for *_, job in tried)]
-    times = predict_step_times(jobs, predictor or shipped_predictor(), coverage=prediction.interval.coverage)
+    times = predict_step_times(
+        jobs, predictor or chosen_predictor(asked.predictor), coverage=prediction.interval.coverage
+    )
     whole_s = [
         seconds + math.fsum(method_seconds(job, seconds / analytical_s).values())
         for job, seconds, analytical_s in zip(jobs, times.step_time_s, times.jobs.analytical_s, strict=True)

@@ -106,7 +106,7 @@ def _chosen_layout(
         gpus = job.cluster.num_devices
         global_batch = float(min(gpus, usual_batch(job.workload, gpus)))
         said.assume("default-batch", f"Batch not given: {global_batch:,.0f} samples per step assumed.")
-    names = [_FIELD_OF.get(name, name) for name in stated - {"uneven"}]
+    names = [_FIELD_OF.get(name, name) for name in sorted(stated - {"uneven"})]
     fixed: dict[str, tuple[Any, ...]] = {name: (getattr(job.layout, name),) for name in names}
     rows = job.workload.rows_per_sample
     if request.batch_size is not None:
@@ -150,7 +150,7 @@ def _global_batch(job: Job, request: RequestFields, found: Diagnostics) -> float
             f"global_batch_tokens={tokens}: {job.workload.name} takes no tokens. To fix: global_batch_size=, "
             "in samples."
         )
-    shares = job.layout.dp * job.layout.num_micro_batches * int(request.batch_size or 1)
+    shares = job.layout.dp * job.layout.num_micro_batches * max(int(request.batch_size or 1), 1)
     samples = nearest_multiple(shares, round(tokens / length)) if tokens >= shares * length else 0
     samples = samples or max(round(tokens / length), 1)
     if samples * length != tokens:
