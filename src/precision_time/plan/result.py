@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..cost.job import Job
 from ..diagnostics import Diagnostic, Severity, texts_of
-from ..parallel.layout import Checkpointing, Layout, PipelineSchedule
+from ..parallel.layout import Checkpointing, Layout, Offload, PipelineSchedule
 from ..predict.html import rows_to_html
 from ..predict.page import range_of
 from ..predict.prediction import Prediction
@@ -29,6 +29,8 @@ _LEGEND = (
     (r"\bhsdp(\d+)\b", "{0}: sharded within groups of {1} ranks"),
     (r"\bkept\b", "{0}: parameters stay gathered after the forward pass"),
     (r"\binterleaved(\d+)\b", "{0}: {1} model chunks per stage"),
+    (r"\bfull:([\d.]+)", "{0}: {1} of the layers are recomputed"),
+    (r"\boffload-(\w+)\b", "{0}: {1} in host memory"),
 )
 """Words of a layout's name, and what they mean."""
 
@@ -63,7 +65,7 @@ class SearchCounts:
     too_large: int
     """Left out as they do not fit in memory."""
     recomputing: int
-    """Left out as the same layout fits with less recomputation."""
+    """Left out as the same layout fits with less recomputation, or without host memory."""
     outrun: int
     """Left out as their kernels and their bubble alone take longer than the best whole steps."""
     priced: int
@@ -171,7 +173,10 @@ def layout_name(layout: Layout) -> str:
         words.append(f"{layout.schedule.value}{chunks}")
     words.append(f"{layout.micro_batch_size:g}x{layout.num_micro_batches}")
     if layout.checkpointing is not Checkpointing.NONE:
-        words.append(layout.checkpointing.value)
+        partly = layout.checkpointing is Checkpointing.FULL and layout.checkpointed_share < 1.0
+        words.append(f"full:{layout.checkpointed_share:.3g}" if partly else layout.checkpointing.value)
+    if layout.offload is not Offload.NONE:
+        words.append(f"offload-{layout.offload.value}")
     return " ".join(words)
 
 
