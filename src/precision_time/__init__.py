@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .errors import PrecisionTimeError as PrecisionTimeError
+    from .launch.api import launch_config as launch_config
+    from .launch.emit import LaunchConfig as LaunchConfig
+    from .launch.emit import layout_of_config as layout_of_config
     from .plan.api import find_layouts as find_layouts
     from .plan.result import LayoutSearch as LayoutSearch
     from .predict.api import predict_time as predict_time
@@ -30,6 +33,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Alternative": ".predict.what_matters",
     "Interval": ".predict.prediction",
+    "LaunchConfig": ".launch.emit",
     "LayoutSearch": ".plan.result",
     "NearestMeasurement": ".predict.prediction",
     "PrecisionTimeError": ".errors",
@@ -38,6 +42,8 @@ _HOMES = {
     "Request": ".request.request",
     "compare_precisions": ".predict.compare",
     "find_layouts": ".plan.api",
+    "launch_config": ".launch.api",
+    "layout_of_config": ".launch.emit",
     "predict_many": ".predict.compare",
     "predict_time": ".predict.api",
     "sweep": ".predict.compare",
@@ -48,6 +54,7 @@ _HOMES = {
 __all__ = [
     "Alternative",
     "Interval",
+    "LaunchConfig",
     "LayoutSearch",
     "NearestMeasurement",
     "PrecisionTimeError",
@@ -57,6 +64,8 @@ __all__ = [
     "__version__",
     "compare_precisions",
     "find_layouts",
+    "launch_config",
+    "layout_of_config",
     "predict_many",
     "predict_time",
     "sweep",

@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..plan.api import SEARCHED_FIELDS, find_layouts
-from .options import NOTHING_FITS, JsonOption, ModelArgument, RayOption
-from .output import message, page_width, progress_bar, write_json, write_renderable
+from .options import NOTHING_FITS, EmitOption, JsonOption, ModelArgument, RayOption
+from .output import (
+    message,
+    page_width,
+    progress_bar,
+    write_json,
+    write_launch_config,
+    write_renderable,
+)
 from .request_options import one_request, request_options
 
 if TYPE_CHECKING:
@@ -20,6 +27,7 @@ Examples:
   precision-time layout llama3-70b -d H100-SXM5-80GB -g 512 --global-batch-size 1024
   precision-time layout mixtral-8x7b -d H100-SXM5-80GB -g 128 -p fp8-mixed --fix zero=1 --fix tp=4,8
   precision-time layout llama3-8b -d A100-SXM4-80GB -g 64 --timeline step.html --trace step.json --json
+  precision-time layout llama3-70b -d H100-SXM5-80GB -g 64 --emit megatron > pretrain.sh
 """
 
 
@@ -50,6 +58,8 @@ def layout(
             "--trace", dir_okay=False, help="Write the best step as a Chrome/Perfetto trace (.json)."
         ),
     ] = None,
+    emit: EmitOption = None,
+    pick: Annotated[int, typer.Option("--pick", help="Layout of the ranking that --emit writes.")] = 1,
     json_output: JsonOption = False,
     **fields: Any,
 ) -> None:
@@ -60,6 +70,10 @@ def layout(
     """
     from ..plan.picture import check_picture_path
 
+    if emit is not None:
+        from ..launch.emit import known_launcher
+
+        known_launcher(emit)
     if timeline is not None:
         check_picture_path(timeline)
     request = one_request(model, fields)
@@ -67,12 +81,14 @@ def layout(
         search = find_layouts(
             request,
             fix=tuple(fix or ()),
-            top=top,
+            top=max(top, pick),
             workers=workers,
             ray=ray,
             progress=lambda what, done, total: update(done, total, f"Searching: {what}"),
         )
-    if json_output:
+    if emit is not None and search.ranked:
+        write_launch_config(search.launch_config(emit, pick), json_output=json_output)
+    elif json_output:
         write_json(search.to_dict())
     else:
         from ..plan.result import render

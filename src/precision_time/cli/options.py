@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import ConfigError
+from ..launch import LAUNCHERS
 
 NOTHING_FITS = 3
 """Exit status of a command whose every answer is that the job does not fit in memory."""
@@ -126,6 +127,15 @@ RayOption = Annotated[
         help="Spread the work over Ray: a local one, or a cluster (host:port, auto). The answers are "
         "the same.",
         autocompletion=complete_words("local", "auto"),
+    ),
+]
+EmitOption = Annotated[
+    str | None,
+    typer.Option(
+        "--emit",
+        metavar="LAUNCHER",
+        help=f"Print the flags or the configuration file of the layout instead: {', '.join(LAUNCHERS)}.",
+        autocompletion=complete_words(*LAUNCHERS),
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Pure JSON on stdout.")]

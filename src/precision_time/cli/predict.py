@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from ..errors import ConfigError
-from .options import NOTHING_FITS, JsonOption, ModelArgument, output_file
-from .output import message, page_width, progress, write_json, write_renderable
+from .options import NOTHING_FITS, EmitOption, JsonOption, ModelArgument, output_file
+from .output import message, page_width, progress, write_json, write_launch_config, write_renderable
 from .request_options import request_options, requests_of, requests_of_jobs
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ Examples:
   precision-time predict job.yaml --gpus 16 --json
   precision-time predict resnet50 -d A100,H100 -g 8..64 -b 64..256 --sort throughput --plot sweep.svg
   precision-time predict --jobs jobs.csv --out answers.csv
+  precision-time predict llama3-8b -d H100-SXM5-80GB -g 64 --zero 3 -b 1 --emit torchtitan > train.sh
 """
 _BROKEN_ROWS = 2
 """Exit code where rows of a file could not be answered."""
@@ -72,6 +73,7 @@ def predict(
         bool,
         typer.Option("--why", help="Everything that was assumed, all evidence, and what the words mean."),
     ] = False,
+    emit: EmitOption = None,
     json_output: JsonOption = False,
     **fields: Any,
 ) -> None:
@@ -106,7 +108,9 @@ def predict(
     if plot is not None:
         write_plot(found, plot)
         message(f"Wrote {plot}")
-    if json_output:
+    if emit is not None:
+        _write_launch_config(found, emit, json_output=json_output)
+    elif json_output:
         write_json(found.to_dict())
     elif brief:
         _write_lines(rows)
@@ -118,6 +122,17 @@ def predict(
         raise typer.Exit(_BROKEN_ROWS)
     if not any(answer.fits for answer in found.predictions):
         raise typer.Exit(NOTHING_FITS)
+
+
+def _write_launch_config(found: Predictions, launcher: str, *, json_output: bool) -> None:
+    """What a launcher is started with for the one answer."""
+    from ..launch.api import launch_config
+
+    if len(found.predictions) != 1:
+        raise ConfigError(
+            f"--emit writes one layout, got {len(found.predictions)}. To fix: one value per option."
+        )
+    write_launch_config(launch_config(found.predictions[0], launcher=launcher), json_output=json_output)
 
 
 def _write_page(found: Predictions, *, why: bool) -> None:

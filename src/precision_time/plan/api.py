@@ -93,6 +93,7 @@ def find_layouts(
         search = search_layouts(
             problem, fixed=fixed, top=top, over=over, coverage=request.coverage, progress=progress
         )
+    search = replace(search, request=request)
     missing = search.shortfall
     if missing is None:
         return search

@@ -30,7 +30,7 @@ _MOST_STAGES = 64
 _ROUNDING = 1e-9
 _SMALL_SHARE = 0.25
 """Where selective recomputation of all layers fits, full recomputation of some is tried up to this share of
-them: of 330 pairs (Llama 3 8B and 70B, GPT-3 6.7B on H100 and A100) it was predicted faster in 42, all below."""
+them: of 330 pairs (Llama 3 8B and 70B, GPT-3 6.7B on H100 and A100) 42 were predicted faster, all below."""
 _HYBRID_DOMAINS = (1, 8)
 """Hybrid sharding keeps a copy of the model within so many nodes."""
 _ALIASES = {
@@ -59,7 +59,7 @@ class Frame:
     checkpointing: tuple[Checkpointing, ...]
     """From the least recomputation to the most."""
     layers: int = 1
-    """Layers of a model chunk, of which full recomputation covers as few as memory asks for; 1: all of them."""
+    """Layers of a model chunk: full recomputation covers as few as memory asks for; 1: all."""
 
     def __len__(self) -> int:
         return len(self.batches) * len(self.checkpointing)
