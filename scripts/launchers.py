@@ -19,6 +19,7 @@ import contextlib
 import importlib
 import importlib.metadata
 import json
+import os
 import re
 import shlex
 import sys
@@ -56,6 +57,11 @@ JOBS: tuple[dict[str, Any], ...] = (
     {"model": "resnet50", "device": "A100-SXM4-80GB", "gpus": 8, "batch_size": 64, "zero": 0},
 )  # fmt: skip
 """Layouts that together use every key of every table, where the launcher can run them."""
+_FURTHER = shlex.split(
+    "--train-iters 10 --lr 1e-4 --tokenizer-type NullTokenizer --mock-data --no-gradient-accumulation-fusion "
+    "--transformer-impl local --no-persist-layer-norm --no-masked-softmax-fusion"
+)
+"""What Megatron's checks want beside a layout, and kernels that need no GPU to be imported."""
 Schema = dict[str, dict[str, Any]]
 
 
@@ -102,15 +108,26 @@ def keys_of(launcher: str) -> list[str]:
 
 
 def megatron(repository: Path) -> tuple[str, Schema, int]:
-    """Megatron-LM's own parser reads all flags."""
+    """Megatron-LM's own parser reads all flags, and its own checks take them."""
     sys.path.insert(0, str(repository))
-    from megatron.training.arguments import add_megatron_arguments
+    from megatron.training.arguments import add_megatron_arguments, validate_args
 
     parser = argparse.ArgumentParser(allow_abbrev=False)
     add_megatron_arguments(parser)
     found = of_parser(parser, keys_of("megatron"))
-    read = [parser.parse_args(words(text, "pretrain_gpt.py")) for text in texts("megatron")]
-    return _commit(repository), found, len(read)
+    read = 0
+    for text in texts("megatron"):
+        given = parser.parse_args([*words(text, "pretrain_gpt.py"), *_FURTHER])
+        os.environ.pop("CUDA_DEVICE_MAX_CONNECTIONS", None)
+        if "CUDA_DEVICE_MAX_CONNECTIONS=1" in text:
+            os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"
+        given.rank, given.local_rank = 0, 0
+        given.world_size = int(words(text, "--nnodes")[0]) * int(words(text, "--nproc-per-node")[0])
+        if given.num_layers is not None:
+            with contextlib.redirect_stdout(None):
+                validate_args(given)
+        read += 1
+    return _commit(repository), found, read
 
 
 def _commit(repository: Path) -> str:
@@ -319,6 +336,8 @@ def _stub_triton() -> None:
     import torch._inductor.select_algorithm  # noqa: F401
     import typing_extensions
 
+    torch.cuda.get_device_properties = lambda *_: MagicMock(major=9, minor=0)  # type: ignore[assignment]
+    torch.cuda.get_device_capability = lambda *_: (9, 0)
     typing.override = typing_extensions.override  # type: ignore[attr-defined]
     for name in (
         "triton",

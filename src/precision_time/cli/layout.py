@@ -81,7 +81,7 @@ def layout(
         search = find_layouts(
             request,
             fix=tuple(fix or ()),
-            top=max(top, pick),
+            top=top if emit is None else max(top, pick),
             workers=workers,
             ray=ray,
             progress=lambda what, done, total: update(done, total, f"Searching: {what}"),

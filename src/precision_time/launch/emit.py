@@ -75,6 +75,11 @@ def launch_config_of(job: Job, launcher: str, *, sizes: Any = None, said: Sequen
             f"{table.title} {table.version} cannot run this layout: {'; '.join(errors)}. To fix: a layout "
             "with those fields as it can run them (`precision-time layout` takes them with --fix)."
         )
+    if table.stacks and job.stack.profile not in table.stacks:
+        notes += (
+            f"priced on the stack {job.stack.profile}: --stack {table.stacks[0]} has the times and "
+            f"the memory of {table.title}.",
+        )
     words = option_words(said_options(job.layout, job.workload))
     head = (
         f"{table.title} {table.version} ({table.source})",

@@ -85,6 +85,8 @@ class Launcher:
     format: Literal["flags", "overrides", "json", "yaml"]
     file: str
     """Usual name of the file."""
+    stacks: tuple[str, ...]
+    """Software stacks that it runs, the usual one first; none where it runs any."""
     command: str
     """How it is started, with facts in braces; the first lines of flags, a note elsewhere."""
     settings: tuple[Setting, ...]
@@ -142,6 +144,7 @@ def launcher_of(name: str) -> Launcher:
         limits=limits,
         models=table.pop("model", {}),
         unnamed=table.pop("unnamed", {}),
+        stacks=tuple(table.pop("stacks", ())),
         ending=table.pop("ending", ""),
         implied=tuple(table.pop("implied", ())),
         choices={fact: tuple(rules) for fact, rules in table.pop("choice", {}).items()},
