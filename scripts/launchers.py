@@ -238,13 +238,9 @@ def deepspeed() -> tuple[str, Schema, int]:
             info = next(
                 each for field, each in models[section].model_fields.items() if name in (field, each.alias)
             )
-            choices = (
-                [each.value for each in info.annotation] if isinstance(info.annotation, EnumType) else None
-            )
-            found[key] = {
-                "type": getattr(info.annotation, "__name__", str(info.annotation)),
-                "choices": choices,
-            }
+            kind: Any = info.annotation
+            choices = [each.value for each in kind] if isinstance(kind, EnumType) else None
+            found[key] = {"type": getattr(kind, "__name__", str(kind)), "choices": choices}
         elif f'"{name}"' in source or f"'{name}'" in source:
             found[key] = {"type": "int" if "." not in key else "bool", "choices": None}
         else:
@@ -314,7 +310,7 @@ def main() -> None:
         "megatron": lambda: megatron(given.megatron),
         "nemo": lambda: nemo(given.bridge, given.megatron),
     }
-    schemas = {}
+    schemas: dict[str, dict[str, Any]] = {}
     for name, step in steps.items():
         version, options, read = step()
         schemas[name] = {"version": version, "options": options}
@@ -336,7 +332,7 @@ def _stub_triton() -> None:
     import torch._inductor.select_algorithm  # noqa: F401
     import typing_extensions
 
-    torch.cuda.get_device_properties = lambda *_: MagicMock(major=9, minor=0)  # type: ignore[assignment]
+    torch.cuda.get_device_properties = lambda *_: MagicMock(major=9, minor=0)
     torch.cuda.get_device_capability = lambda *_: (9, 0)
     typing.override = typing_extensions.override  # type: ignore[attr-defined]
     for name in (
