@@ -1,7 +1,7 @@
-"""Seconds that another predictor takes for one job again and again: GPT-3 175B on 1,024 A100, each way its own.
+"""Seconds that another predictor takes for one job again and again: GPT-3 175B on 1,024 A100, in its own way.
 
-Runs in the environment of that predictor: `python speed_worker.py NAME FOLDER`, where FOLDER is its checkout. Nothing
-of the project is imported. Prints JSON: the seconds per job, and what it says of the step.
+Runs in the environment of that predictor: `python speed_worker.py NAME FOLDER`, where FOLDER is its checkout.
+Nothing of the project is imported. Prints JSON: the seconds per job.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ REPEATS = 30
 TP, PP, DP, MICRO, ROUNDS = 8, 8, 16, 1, 96
 
 
-def llm_analysis(folder: Path) -> Callable[[int], float]:
+def llm_analysis(folder: Path) -> Callable[[int], Any]:
     """Its analysis object, made anew for each job as its command does."""
     del folder
-    from llm_analysis_worker import seconds_per_step
+    from llm_analysis_worker import seconds_per_step  # type: ignore[import-not-found]
 
     job: dict[str, Any] = {
         **{"layers": 96, "hidden": 12288, "heads": 96, "vocab": 51200, "seq_len": 2048},
@@ -34,7 +34,7 @@ def llm_analysis(folder: Path) -> Callable[[int], float]:
     return lambda rounds: seconds_per_step({**job, "num_micro_batches": rounds}, 0.5)
 
 
-def calculon(folder: Path) -> Callable[[int], float]:
+def calculon(folder: Path) -> Callable[[int], Any]:
     """Its shipped model and system."""
     sys.path.insert(0, str(folder))
     from calculon.io import read_json_file  # type: ignore[import-not-found]
@@ -48,17 +48,17 @@ def calculon(folder: Path) -> Callable[[int], float]:
     execution |= {"microbatch_size": MICRO}
     logger = logging.getLogger()
 
-    def price(rounds: int) -> float:
+    def price(rounds: int) -> Any:
         job = Llm(Llm.Application(model), logger)
         described = System(system)
         job.compile(described, Llm.Execution.from_json({**execution, "batch_size": DP * MICRO * rounds}))
         job.run(described)
-        return float(job.get_total_time())
+        return job.get_total_time()
 
     return price
 
 
-def simumax(folder: Path) -> Callable[[int], float]:
+def simumax(folder: Path) -> Callable[[int], Any]:
     """Its shipped model and A100 system."""
     sys.path.insert(0, str(folder))
     from simumax.core.config import (  # type: ignore[import-not-found]
@@ -70,7 +70,7 @@ def simumax(folder: Path) -> Callable[[int], float]:
 
     configs = folder / "configs"
 
-    def price(rounds: int) -> float:
+    def price(rounds: int) -> Any:
         strategy = StrategyConfig.init_from_config_file(str(configs / "strategy/tp8_pp1_dp1_mbs1.json"))
         strategy.seq_len, strategy.micro_batch_size, strategy.micro_batch_num = 2048, MICRO, rounds
         strategy.world_size, strategy.tp_size, strategy.pp_size = TP * PP * DP, TP, PP
@@ -81,8 +81,7 @@ def simumax(folder: Path) -> Callable[[int], float]:
             system_config=SystemConfig.init_from_config_file(str(configs / "system/a100_pcie.json")),
         )
         job.run_estimate()
-        found = job.analysis_cost()
-        return float(getattr(found, "data", found).get("metrics", {}).get("step_ms", 0.0)) / 1e3
+        return job.analysis_cost()
 
     return price
 
@@ -96,13 +95,13 @@ def main() -> None:
     logging.disable(logging.CRITICAL)
     with contextlib.redirect_stdout(io.StringIO()):
         price = WAYS[name](folder)
-        step_time_s = price(ROUNDS)
+        price(ROUNDS)
         seconds = []
         for extra in range(REPEATS):
             start = time.process_time()
             price(ROUNDS + 8 * extra)
             seconds.append(time.process_time() - start)
-    print(json.dumps({"seconds": statistics.median(seconds), "step_time_s": step_time_s}))
+    print(json.dumps({"seconds": statistics.median(seconds)}))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from ..cost.job import Job, JobGroup, group_key, group_of_jobs
 from ..cost.step import StepCosts, price
 from ..hardware.device import Cluster
 from .artifact import TrainedPredictor
+from .bounds import between, powers_beside
 from .stages import Corrected
 from .table import JobTable, group_table
 
@@ -197,7 +198,7 @@ def bounded_times(priced: PricedJobs, predictor: TrainedPredictor, *, coverage: 
         jobs=priced.table.take(rows),
         corrected=own,
     )
-    return _raised(times, np.minimum(np.maximum(own.step_time_s, least_s[rows]), most_s[rows]))
+    return _raised(times, np.minimum(least_s[rows], most_s[rows]))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -209,19 +210,27 @@ class _Known:
     """Kept, as the job is: keys name objects by where they are."""
     rows: dict[float, tuple[float, float, float, float]]
     """Step time, analytical one, how full the memory is, novelty."""
-    longest: dict[float, float]
-    """Step time, no shorter than of smaller batches."""
+    allowed: dict[float, float]
+    """Step time as the batch allows it."""
 
-    def longest_s(self, batch: float) -> float:
-        """Step time at a batch, no shorter than at those that `_smaller` names."""
-        if (found := self.longest.get(batch)) is None:
-            below = [self.longest_s(smaller) for smaller in _next_smaller(batch)]
-            found = self.longest[batch] = max(self.rows[batch][0], *below, 0.0)
+    def allowed_s(self, batch: float) -> float:
+        """Step time at a batch, no shorter than at a half, a quarter ... of it.
+
+        Where no such job was measured, one between two powers of two is answered by those (`bounds.py`).
+        """
+        if (found := self.allowed.get(batch)) is None:
+            own_s, analytical_s, _, novelty = self.rows[batch]
+            if novelty > _MEASURED and (powers := powers_beside(batch)):
+                low, high = ((self.allowed_s(power), self.rows[power][1]) for power in powers)
+                found = between(analytical_s, low, high)
+            else:
+                found = max([own_s, *(self.allowed_s(half) for half in _half(batch))])
+            self.allowed[batch] = found
         return found
 
     def at(self, batches: Sequence[float]) -> Floats:
-        """Longest step time, analytical one, how full the memory is, novelty; shape (4, batches)."""
-        return np.array([(self.longest_s(batch), *self.rows[batch][1:]) for batch in batches]).T
+        """Step time as allowed, analytical one, how full the memory is, novelty; shape (4, batches)."""
+        return np.array([(self.allowed_s(batch), *self.rows[batch][1:]) for batch in batches]).T
 
 
 _KNOWN: dict[Hashable, _Known] = {}
@@ -231,7 +240,7 @@ def _known(key: Hashable, job: Job, predictor: TrainedPredictor) -> _Known:
     """What is known of the jobs of a group, to be added to."""
     whole = (id(predictor), key)
     if (found := _KNOWN.get(whole)) is None:
-        found = _KNOWN[whole] = _Known(job=job, predictor=predictor, rows={}, longest={})
+        found = _KNOWN[whole] = _Known(job=job, predictor=predictor, rows={}, allowed={})
     return found
 
 
@@ -283,7 +292,7 @@ def _with_bounds(
 
     def look_at(key: Hashable, job: Job, batches: Iterable[float], given: Collection[float] = ()) -> _Known:
         known = _known(key, job, predictor)
-        sizes = dict.fromkeys(size for batch in batches for size in _smaller(batch))
+        sizes = dict.fromkeys(size for batch in batches for size in _beside(batch))
         wanted = {size: None for size in sizes if size not in known.rows and size not in given}
         if wanted:
             missing.setdefault(key, (known, {}))[1].update(wanted)
@@ -291,8 +300,8 @@ def _with_bounds(
 
     for number, group in enumerate(priced.groups):
         is_new = new[starts[number] : starts[number + 1]]
-        smaller = (size for batch in group.batches for size in _next_smaller(batch))
-        known = look_at(group.key, group.job, smaller, set(group.batches))
+        beside = (size for batch in group.batches for size in _beside(batch))
+        known = look_at(group.key, group.job, beside, set(group.batches))
         own.append(known)
         others.append(_others_of(group.job) if is_new.any() else None)
         if others[-1] is not None:
@@ -315,7 +324,7 @@ def _with_bounds(
                 group.batches, corrected.step_time_s[here], priced.table.take(here), fill[here], novelty[here]
             )
         )
-        least_s[here] = [known.longest_s(batch) for batch in group.batches]
+        least_s[here] = [known.allowed_s(batch) for batch in group.batches]
         if other is not None:
             at = np.flatnonzero(new[here]) + here.start
             batches = [group.batches[place - here.start] for place in at.tolist()]
@@ -324,7 +333,7 @@ def _with_bounds(
             fewer_s = _longest_of_fewer(other, batches, like.analytical_s[at], fill[at], predictor)
             host_s = _measured_host(other, batches, like.analytical_s[at], predictor)
             own_s = corrected.step_time_s[at]
-            least_s[at] = np.maximum(least_s[at], own_s * np.maximum(fewer_s / as_measured, 1.0))
+            least_s[at] = np.maximum(least_s[at], own_s * fewer_s / as_measured)
             most_s[at] = own_s * host_s / as_measured
     for key, known in [*_KNOWN.items()] if len(novelty) > _MOST_BATCHES else ():
         if len(known.rows) > _MOST_BATCHES:
@@ -466,25 +475,18 @@ def step_times(
     )
 
 
-@lru_cache(maxsize=65_536)
-def _next_smaller(batch: float) -> tuple[float, ...]:
-    """Smaller micro batches that a batch is compared with: its half, and the next power of two.
-
-    Through them it is compared with a quarter and so on as long as they are whole, and with all smaller
-    powers of two, which all batches share.
-    """
+def _half(batch: float) -> tuple[float, ...]:
+    """Half a micro batch, where that is whole."""
     half = batch / 2.0
-    power = 2.0 ** math.floor(math.log2(batch)) if batch >= 1.0 else 0.0
-    power = power / 2.0 if power == batch else power
-    return tuple({size: None for size in (half, power) if size >= 1.0 and size == int(size)})
+    return (half,) if half >= 1.0 and half == int(half) else ()
 
 
 @lru_cache(maxsize=65_536)
-def _smaller(batch: float) -> tuple[float, ...]:
+def _beside(batch: float) -> tuple[float, ...]:
     """A micro batch and all that it is compared with."""
     found = {batch: None}
-    for size in _next_smaller(batch):
-        found |= dict.fromkeys(_smaller(size))
+    for size in (*_half(batch), *powers_beside(batch)):
+        found |= dict.fromkeys(_beside(size))
     return tuple(found)
 
 

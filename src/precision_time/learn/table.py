@@ -105,6 +105,16 @@ class MeasuredTable:
     def __len__(self) -> int:
         return len(self.measured_s)
 
+    def with_own(self, jobs: Sequence[Job], measurements: Sequence[Measurement]) -> MeasuredTable:
+        """The table with further runs after its own, of which no waits are known."""
+        return replace(
+            self,
+            jobs=JobTable.together([self.jobs, job_table(jobs)] if len(self) else [job_table(jobs)]),
+            measurements=(*self.measurements, *measurements),
+            measured_s=np.concatenate([self.measured_s, [item.step_time_s for item in measurements]]),
+            sync_s=np.concatenate([self.sync_s, np.full(len(measurements), np.nan)]),
+        )
+
     def take(self, rows: NDArray[np.intp]) -> MeasuredTable:
         """The table of some of the rows."""
         return replace(
@@ -123,18 +133,34 @@ def job_table(jobs: Sequence[Job], progress: Callable[[int], None] | None = None
         jobs: Any jobs.
         progress: Called with the number of jobs done after every group.
     """
-    groups: dict[Hashable, list[int]] = defaultdict(list)
-    for index, job in enumerate(jobs):
-        groups[group_key(job)].append(index)
+    groups = groups_of(jobs)
     tables: list[JobTable] = []
-    for indices in groups.values():
+    for indices in groups:
         group = group_of_jobs([jobs[index] for index in indices])
         tables.append(group_table(group, price(group)))
         if progress:
             progress(len(indices))
     if not tables:
         return JobTable.together(tables)
-    return JobTable.together(tables).take(np.argsort(np.concatenate([*groups.values()])))
+    return JobTable.together(tables).take(np.argsort(np.concatenate(groups)))
+
+
+def groups_of(jobs: Sequence[Job]) -> list[list[int]]:
+    """Positions of the jobs that are priced together; groups that share a graph follow each other.
+
+    What is worked out for a graph, and for it in one precision and on one device, is kept only so long.
+    """
+    groups: dict[Hashable, list[int]] = defaultdict(list)
+    for index, job in enumerate(jobs):
+        groups[group_key(job)].append(index)
+    seen: dict[Hashable, int] = {}
+
+    def place(members: list[int]) -> tuple[int, ...]:
+        job = jobs[members[0]]
+        keys = (id(job.workload.graph), job.precision, id(job.cluster.device), job.stack)
+        return tuple(seen.setdefault(key, len(seen)) for key in keys)
+
+    return sorted(groups.values(), key=place)
 
 
 def group_table(group: JobGroup, costs: StepCosts) -> JobTable:
