@@ -205,7 +205,7 @@ def corrected_terms(costs: StepCosts, times: StepTimes) -> dict[str, float]:
         for name, seconds in moved.items()
         if seconds > 0.0
     }
-    # What is left of a difference of equal sums is rounding: whether it is there depends on the version of numpy.
+    # What is left of a difference of equal sums is rounding: it depends on the version of numpy.
     least_s = _ROUNDING * float(times.step_time_s[0])
     terms = {name: seconds for name, seconds in terms.items() if seconds > least_s}
     largest = max(terms, key=lambda name: terms[name])
