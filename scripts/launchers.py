@@ -236,7 +236,7 @@ def deepspeed() -> tuple[str, Schema, int]:
         section, _, name = key.rpartition(".")
         if section in models:
             info = next(
-                each for field, each in models[section].model_fields.items() if name in (field, each.alias)
+                one for field, one in models[section].model_fields.items() if name in (field, one.alias)
             )
             kind: Any = info.annotation
             choices = [each.value for each in kind] if isinstance(kind, EnumType) else None
