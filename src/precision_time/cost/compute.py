@@ -33,8 +33,8 @@ from .traffic import traffic_of
 _EQUAL = 1e-9
 """Relative difference below which the times of two stages are the same."""
 _TINY_S = 1e-12
-MOST_KEPT = 64
-"""Jobs of a group whose costs are remembered: arrays of more would fill the memory."""
+_KEPT_JOBS, _KEPT_ELEMENTS = 64, 2**18
+"""Jobs of a group, or jobs times kernels, whose costs are remembered: more would fill the memory."""
 _FUSIBLE = np.array(
     [
         op_class in (OpClass.ELEMENTWISE, OpClass.NORM, OpClass.SOFTMAX, OpClass.REDUCTION, OpClass.MOVE)
@@ -109,7 +109,7 @@ def compute_costs(step: LoweredStep, group: JobGroup, model: KernelModel) -> Com
         recomputed=layout.recomputed,
     )
     kernels = _device_kernels(step, cut, group.stack, Same(group.cluster.device), group.workload.graph, model)
-    kept = len(group) <= MOST_KEPT
+    kept = len(group) <= _KEPT_JOBS or len(group) * len(step.op_class) <= _KEPT_ELEMENTS
     return (_compute_costs if kept else _compute_costs.__wrapped__)(
         kernels,
         np.asarray(group.micro_batch_size, dtype=np.float64).tobytes(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from io import StringIO
@@ -203,4 +204,6 @@ def _write_rows(path: Path, header: Sequence[str], scored: Sequence[ScoredRow]) 
     for item in scored:
         cells = [*(item.row.cells.get(column, "") for column in kept), *item.added()]
         writer.writerow(map(table_cell, cells))
+    with suppress(OSError):  # the next line says what is wrong
+        path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, text.getvalue())

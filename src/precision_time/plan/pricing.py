@@ -16,7 +16,7 @@ from ..cost.job import Job, group_of_jobs
 from ..cost.step import price
 from ..cost.terms import TERMS
 from ..executor import Executor, in_chunks
-from ..learn.serving import on_reference
+from ..learn.priced import on_reference
 from ..learn.table import JobTable, group_table
 from ..parallel.layout import Layout, PipelineSchedule
 from ..parallel.schedules.contract import StageTimes
@@ -34,6 +34,7 @@ _PLAIN: Mapping[str, Any] = {
     "prefetch": 1,
     "virtual_pp": 1,
     "schedule": PipelineSchedule.ONE_F_ONE_B,
+    "checkpointed_share": 1.0,
 }
 """What layouts of one family may differ in."""
 
@@ -128,11 +129,15 @@ def _joined_tables(tables: Sequence[JobTable]) -> JobTable:
 
 
 def families_of(problem: Problem, layouts: Sequence[Layout]) -> list[list[Layout]]:
-    """Layouts that run the same kernels, whatever they shard and in whatever order, together."""
+    """Layouts that run the same kernels, whatever they shard and in whatever order, together.
+
+    They may recompute a different number of layers: the first of a family the fewest, so that what it takes
+    bounds the others.
+    """
     families: dict[Hashable, list[Layout]] = defaultdict(list)
     for layout in layouts:
         families[replace(layout, **_PLAIN), problem.precision_under(layout)].append(layout)
-    return list(families.values())
+    return [sorted(members, key=attrgetter("checkpointed_share")) for members in families.values()]
 
 
 @dataclass(slots=True)
