@@ -15,11 +15,14 @@ if TYPE_CHECKING:
     from .launch.emit import LaunchConfig as LaunchConfig
     from .launch.emit import layout_of_config as layout_of_config
     from .plan.api import find_layouts as find_layouts
+    from .plan.api import memory_timeline as memory_timeline
+    from .plan.memory_timeline import MemoryTimeline as MemoryTimeline
     from .plan.result import LayoutSearch as LayoutSearch
     from .predict.api import predict_time as predict_time
     from .predict.compare import compare_precisions as compare_precisions
     from .predict.compare import predict_many as predict_many
     from .predict.compare import sweep as sweep
+    from .predict.compare import sweep_tables as sweep_tables
     from .predict.prediction import Interval as Interval
     from .predict.prediction import NearestMeasurement as NearestMeasurement
     from .predict.prediction import Prediction as Prediction
@@ -35,6 +38,7 @@ _HOMES = {
     "Interval": ".predict.prediction",
     "LaunchConfig": ".launch.emit",
     "LayoutSearch": ".plan.result",
+    "MemoryTimeline": ".plan.memory_timeline",
     "NearestMeasurement": ".predict.prediction",
     "PrecisionTimeError": ".errors",
     "Prediction": ".predict.prediction",
@@ -44,9 +48,11 @@ _HOMES = {
     "find_layouts": ".plan.api",
     "launch_config": ".launch.api",
     "layout_of_config": ".launch.emit",
+    "memory_timeline": ".plan.api",
     "predict_many": ".predict.compare",
     "predict_time": ".predict.api",
     "sweep": ".predict.compare",
+    "sweep_tables": ".predict.compare",
     "what_matters": ".predict.what_matters",
 }
 """Public names and their homes, imported on first use, so that `import precision_time` stays fast."""
@@ -56,6 +62,7 @@ __all__ = [
     "Interval",
     "LaunchConfig",
     "LayoutSearch",
+    "MemoryTimeline",
     "NearestMeasurement",
     "PrecisionTimeError",
     "Prediction",
@@ -66,9 +73,11 @@ __all__ = [
     "find_layouts",
     "launch_config",
     "layout_of_config",
+    "memory_timeline",
     "predict_many",
     "predict_time",
     "sweep",
+    "sweep_tables",
     "what_matters",
 ]
 

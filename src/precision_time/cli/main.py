@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
+# Else pydantic searches every installed package for plugins.
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 import typer
 import typer.core
 
 from .. import __version__
 from ..errors import ConfigError, PrecisionTimeError, in_one_line, nearest_names, printable, shown
+from ..io import packaged_toml
 from .output import message
 
 
@@ -32,12 +35,13 @@ class Place(NamedTuple):
 
 COMMANDS: Mapping[str, Place] = {
     "predict": Place("predict", "predict", "Predict the time of a step, an epoch, a run."),
+    "sweep": Place("sweep", "sweep", "Predict a grid of jobs of any size into a file."),
     "layout": Place("layout", "layout", "Rank the ways to spread a model over devices."),
     "explain": Place("explain", "explain", "Show what a precision changes, per op class."),
-    "evaluate": Place("evaluate", "evaluate", "Score the shipped predictor on measured runs."),
+    "evaluate": Place("evaluate", "evaluate", "Score the predictor on measured runs."),
     "report": Place("report", "report", "Score the predictor on runs it has not seen.", "REPORT_EXAMPLES"),
     "measure": Place("measure", "measure", "Time kernels and training steps on this device."),
-    "train": Place("train", "train", "Fit the predictor on the shipped corpus."),
+    "train": Place("train", "train", "Fit a predictor of your own."),
     "models": Place("catalogs", "models", "List the models that answer without torch.", "MODELS_EXAMPLES"),
     "devices": Place(
         "catalogs", "devices", "List the devices, or one with all its figures.", "DEVICES_EXAMPLES"
@@ -75,6 +79,9 @@ COMMANDS: Mapping[str, Place] = {
 }
 
 
+_MEASURING = frozenset({"measure", "campaign"})
+
+
 class _Stopped(BaseException):
     """What ended a command from outside, by a name that typer does not turn into exit code 1."""
 
@@ -85,12 +92,21 @@ class _Stopped(BaseException):
 class Commands(typer.core.TyperGroup):
     """The group of all commands, each loaded when it is used: help and completion stay fast."""
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The parameters, which leave alone what needs no check."""
+        return [_as_given(item) for item in super().get_params(ctx)]
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command; interrupts and closed pipes reach `main`."""
         try:
             return super().invoke(ctx)
         except (KeyboardInterrupt, BrokenPipeError) as stop:
             raise _Stopped(interrupted=isinstance(stop, KeyboardInterrupt)) from stop
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The arguments as usual; what the parser quotes of wrong ones is made printable."""
+        with _printable_errors():
+            return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Names in the order of the help."""
@@ -141,6 +157,10 @@ class OneCommand(typer.core.TyperCommand):
                 with formatter.section(title):
                     formatter.write_dl(rows)
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The parameters, which leave alone what needs no check."""
+        return [_as_given(item) for item in super().get_params(ctx)]
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """The arguments as usual; an option that is not there says what stands in its place.
 
@@ -148,7 +168,8 @@ class OneCommand(typer.core.TyperCommand):
             ConfigError: If the option has another name here.
         """
         try:
-            return super().parse_args(ctx, args)
+            with _printable_errors():
+                return super().parse_args(ctx, args)
         except Exception as error:
             given = getattr(error, "option_name", "")  # of the parser's NoSuchOption
             ours = other_options().get(str(given).lower().replace("_", "-"))
@@ -157,13 +178,39 @@ class OneCommand(typer.core.TyperCommand):
             raise ConfigError(f"No such option: {given}. To fix: {ours}.") from None
 
 
+@contextlib.contextmanager
+def _printable_errors() -> Iterator[None]:
+    """The parser quotes what was typed: control characters in it would reach the terminal."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(getattr(error, "message", None), str):
+            error.message = printable(error.message)  # type: ignore[attr-defined]
+        raise
+
+
+def _as_given(item: Any) -> Any:
+    """A parameter that leaves text, and what was not given, as it is: typer builds a validator for each."""
+    described = getattr(item, "type_descriptor", None)
+    if described is None or "process_value" in vars(item):  # older typer converts, and builds none
+        return item
+    process = item.process_value
+    is_text = getattr(described, "annotation", None) is str and item.nargs == 1 and not item.multiple
+
+    def processed(ctx: Any, value: Any) -> Any:
+        if (value is None and not item.required) or (is_text and isinstance(value, str)):
+            return value if item.callback is None else item.callback(ctx, item, value)
+        return process(ctx, value)
+
+    vars(item)["process_value"] = processed
+    return item
+
+
 @cache
 def other_options() -> dict[str, str]:
     """Options of other tools and scripts, and what to type here for each."""
-    import tomllib
-
-    path = Path(__file__).parent / "data" / "other_options.toml"
-    return tomllib.loads(path.read_text(encoding="utf-8"))
+    found: dict[str, str] = dict(packaged_toml(__package__, "data/other_options.toml"))
+    return found
 
 
 @cache
@@ -226,6 +273,10 @@ def root(
     """How long a training step or run takes, at every precision, before a GPU is rented."""
 
 
+_OBJECTS = 200_000
+"""New objects before a search for cycles: 158 searches were a tenth of the CPU time of one answer."""
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; errors end in a traceback with --debug only.
 
@@ -235,9 +286,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Args:
         arguments: Words after the program name; `sys.argv` if None.
     """
+    gc.set_threshold(_OBJECTS, 10, 10)
     sys.stdout = sys.stdout or io.StringIO()  # None where the shell closed it
     sys.stderr = sys.stderr or io.StringIO()
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None:
+        _prepare_process(measures=not _MEASURING.isdisjoint(words[:1]))
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     try:
@@ -254,6 +308,29 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 message(" ".join(line.split()))
         _silence()
         raise SystemExit(code) from None
+
+
+def _prepare_process(*, measures: bool) -> None:
+    """Settle what holds for a process that is this program alone.
+
+    Stdout is for what commands write: what libraries and the processes they start (Ray's) print there goes to
+    stderr. One BLAS thread, as in the workers: products are small, more threads are slower on a busy machine,
+    and sums do not depend on the number of cores. It counts where NumPy is not loaded yet.
+
+    Args:
+        measures: What users' code takes is measured: its threads are its own.
+    """
+    if not measures:
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    with contextlib.suppress(OSError, ValueError):
+        if sys.stdout.fileno() == 1:
+            sys.stdout.flush()
+            kept = os.dup(1)
+            os.dup2(2, 1)
+            encoding, errors = sys.stdout.encoding, sys.stdout.errors
+            buffering = 1 if os.isatty(kept) else -1
+            sys.stdout = os.fdopen(kept, "w", buffering, encoding=encoding, errors=errors)
+            sys.__stdout__ = sys.stdout  # type: ignore[misc]  # asked for the size of the terminal
 
 
 def _last_words(error: BaseException) -> tuple[int, str]:

@@ -16,7 +16,7 @@ from ..cost.job import Job, group_of_jobs
 from ..cost.step import price
 from ..cost.terms import TERMS
 from ..executor import Executor, in_chunks
-from ..learn.serving import on_reference
+from ..learn.priced import on_reference
 from ..learn.table import JobTable, group_table
 from ..parallel.layout import Layout, PipelineSchedule
 from ..parallel.schedules.contract import StageTimes
@@ -52,6 +52,15 @@ class Priced:
     bubble_s: Floats
     """Idle time of their pipelines."""
 
+    def take(self, rows: Indices) -> Priced:
+        """Some of the layouts."""
+        return Priced(
+            table=self.table.take(rows),
+            reference=None if self.reference is None else self.reference.take(rows),
+            shared_s=self.shared_s[rows],
+            bubble_s=self.bubble_s[rows],
+        )
+
 
 def price_layouts(problem: Problem, layouts: Sequence[Layout]) -> Priced:
     """Analytical times and features of some layouts, one after the other."""
@@ -80,7 +89,7 @@ def _table_of(job: Job) -> JobTable:
 def priced_by(
     problem: Problem, layouts: Sequence[Layout], over: Executor, progress: Callable[[int], None]
 ) -> Priced:
-    """Analytical times of layouts, chunk by chunk.
+    """Analytical times of layouts, chunk by chunk: those that run the same kernels one after the other.
 
     Args:
         problem: What the layouts are for.
@@ -90,11 +99,12 @@ def priced_by(
     """
     found: list[Priced] = []
     done = 0
-    for part in over(partial(price_layouts, problem), in_chunks(layouts, _CHUNK)):
+    order = sorted(range(len(layouts)), key=[_kernels(layout) for layout in layouts].__getitem__)
+    for part in over(partial(price_layouts, problem), in_chunks([layouts[row] for row in order], _CHUNK)):
         found.append(part)
         done += len(part.shared_s)
         progress(done)
-    return joined(found)
+    return joined(found).take(np.argsort(order))
 
 
 def joined(parts: Sequence[Priced]) -> Priced:
@@ -106,6 +116,10 @@ def joined(parts: Sequence[Priced]) -> Priced:
         shared_s=np.concatenate([part.shared_s for part in parts]),
         bubble_s=np.concatenate([part.bubble_s for part in parts]),
     )
+
+
+_kernels = attrgetter("tp", "pp", "cp", "ep", "tensor_degree_of_experts", "checkpointing", "micro_batch_size")
+"""What decides which kernels a device runs, for how many samples."""
 
 
 def _joined_tables(tables: Sequence[JobTable]) -> JobTable:

@@ -245,7 +245,8 @@ def _ranked(pricing: _Pricing, top: int, coverage: float) -> tuple[RankedLayout,
     """
     problem, predictor = pricing.problem, pricing.predictor
     order = np.argsort(pricing.corrected_s, kind="stable").tolist()
-    equal = [index for index in order if pricing.corrected_s[index] <= _EQUAL * pricing.best_s(1)]
+    equal_s = _EQUAL * pricing.best_s(1) if order else 0.0
+    equal = [index for index in order if pricing.corrected_s[index] <= equal_s]
     simplest = min((pricing.layouts[index] for index in equal), key=simplicity, default=None)
     best = [pricing.layouts[index] for index in order[:top]]
     if simplest is not None and simplest not in best:
