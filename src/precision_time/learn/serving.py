@@ -17,6 +17,7 @@ from ..cost.job import Job, JobGroup, group_key, group_of_jobs
 from ..cost.step import StepCosts, price
 from ..hardware.device import Cluster
 from .artifact import TrainedPredictor
+from .bounds import between, powers_beside
 from .stages import Corrected
 from .table import JobTable, group_table
 
@@ -197,7 +198,7 @@ def bounded_times(priced: PricedJobs, predictor: TrainedPredictor, *, coverage: 
         jobs=priced.table.take(rows),
         corrected=own,
     )
-    return _raised(times, np.minimum(np.maximum(own.step_time_s, least_s[rows]), most_s[rows]))
+    return _raised(times, np.minimum(least_s[rows], most_s[rows]))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -209,21 +210,31 @@ class _Known:
     """Kept, as the job is: keys name objects by where they are."""
     rows: dict[float, tuple[float, float, float, float]]
     """Step time, analytical one, how full the memory is, novelty."""
+    allowed: dict[float, float]
+    """Step time as the batch allows it."""
     arrays: dict[tuple[float, ...], Floats]
     """What `at` said of some batches."""
 
-    def longest_s(self, batches: tuple[float, ...]) -> Floats:
-        """Step times at batches, no shorter than at those that `_smaller` names."""
-        sizes, chains, starts = _chains(batches)
-        seconds = np.array([self.rows[size][0] for size in sizes])
-        longest: Floats = np.maximum.reduceat(seconds[chains], starts)
-        return longest
+    def allowed_s(self, batch: float) -> float:
+        """Step time at a batch, no shorter than at a half, a quarter ... of it.
+
+        Where no such job was measured, one between two powers of two is answered by those (`bounds.py`).
+        """
+        if (found := self.allowed.get(batch)) is None:
+            own_s, analytical_s, _, novelty = self.rows[batch]
+            if novelty > _MEASURED and (powers := powers_beside(batch)):
+                low, high = ((self.allowed_s(power), self.rows[power][1]) for power in powers)
+                found = between(analytical_s, low, high)
+            else:
+                found = max([own_s, *(self.allowed_s(half) for half in _half(batch))])
+            self.allowed[batch] = found
+        return found
 
     def at(self, batches: tuple[float, ...]) -> Floats:
-        """Longest step time, analytical one, how full the memory is, novelty; shape (4, batches)."""
+        """Step time as allowed, analytical one, how full the memory is, novelty; shape (4, batches)."""
         if (found := self.arrays.get(batches)) is None:
-            rows = np.array([self.rows[batch] for batch in batches]).T
-            found = self.arrays[batches] = np.stack([self.longest_s(batches), *rows[1:]])
+            rows = [(self.allowed_s(batch), *self.rows[batch][1:]) for batch in batches]
+            found = self.arrays[batches] = np.array(rows).T
         return found
 
 
@@ -234,7 +245,7 @@ def _known(key: Hashable, job: Job, predictor: TrainedPredictor) -> _Known:
     """What is known of the jobs of a group, to be added to."""
     whole = (id(predictor), key)
     if (found := _KNOWN.get(whole)) is None:
-        found = _KNOWN[whole] = _Known(job=job, predictor=predictor, rows={}, arrays={})
+        found = _KNOWN[whole] = _Known(job=job, predictor=predictor, rows={}, allowed={}, arrays={})
     return found
 
 
@@ -300,10 +311,10 @@ def _with_bounds(
 
     for number, group in enumerate(priced.groups):
         is_new = new[starts[number] : starts[number + 1]]
-        own.append(look_at(group.key, group.job, _with_smaller(group.batches).difference(group.batches)))
+        own.append(look_at(group.key, group.job, _all_beside(group.batches).difference(group.batches)))
         others.append(_others_of(group.job) if is_new.any() else None)
         if others[-1] is not None:
-            sizes = _with_smaller(_some_of(group.batches, is_new))
+            sizes = _all_beside(_some_of(group.batches, is_new))
             for key, job in (*others[-1].fewer, *others[-1].host):
                 look_at(key, job, sizes)
     further = price_groups(
@@ -322,7 +333,7 @@ def _with_bounds(
                 group.batches, corrected.step_time_s[here], priced.table.take(here), fill[here], novelty[here]
             )
         )
-        least_s[here] = known.longest_s(group.batches)
+        least_s[here] = known.at(group.batches)[0]
         if other is not None:
             at = np.flatnonzero(new[here]) + here.start
             batches = _some_of(group.batches, new[here])
@@ -331,7 +342,7 @@ def _with_bounds(
             fewer_s = _longest_of_fewer(other, batches, like.analytical_s[at], fill[at], predictor)
             host_s = _measured_host(other, batches, like.analytical_s[at], predictor)
             own_s = corrected.step_time_s[at]
-            least_s[at] = np.maximum(least_s[at], own_s * np.maximum(fewer_s / as_measured, 1.0))
+            least_s[at] = np.maximum(least_s[at], own_s * fewer_s / as_measured)
             most_s[at] = own_s * host_s / as_measured
     for key, known in [*_KNOWN.items()] if len(novelty) > _MOST_BATCHES else ():
         if len(known.rows) > _MOST_BATCHES:
@@ -477,17 +488,10 @@ def step_times(
     )
 
 
-@lru_cache(maxsize=65_536)
-def _next_smaller(batch: float) -> tuple[float, ...]:
-    """Smaller micro batches that a batch is compared with: its half, and the next power of two.
-
-    Through them it is compared with a quarter and so on as long as they are whole, and with all smaller
-    powers of two, which all batches share.
-    """
+def _half(batch: float) -> tuple[float, ...]:
+    """Half a micro batch, where that is whole."""
     half = batch / 2.0
-    power = 2.0 ** math.floor(math.log2(batch)) if batch >= 1.0 else 0.0
-    power = power / 2.0 if power == batch else power
-    return tuple({size: None for size in (half, power) if size >= 1.0 and size == int(size)})
+    return (half,) if half >= 1.0 and half == int(half) else ()
 
 
 def _some_of(batches: tuple[float, ...], wanted: Bools) -> tuple[float, ...]:
@@ -495,27 +499,17 @@ def _some_of(batches: tuple[float, ...], wanted: Bools) -> tuple[float, ...]:
 
 
 @lru_cache(maxsize=256)
-def _chains(batches: tuple[float, ...]) -> tuple[tuple[float, ...], Indices, Indices]:
-    """Micro batches with all that they are compared with, which of these each one is, and where it begins."""
-    places: dict[float, int] = {}
-    chains = [[places.setdefault(size, len(places)) for size in _smaller(batch)] for batch in batches]
-    starts = [0, *accumulate(map(len, chains))][:-1]
-    flat = [place for chain in chains for place in chain]
-    return tuple(places), np.array(flat, dtype=np.intp), np.array(starts, dtype=np.intp)
-
-
-@lru_cache(maxsize=256)
-def _with_smaller(batches: tuple[float, ...]) -> frozenset[float]:
+def _all_beside(batches: tuple[float, ...]) -> frozenset[float]:
     """Micro batches and all that they are compared with."""
-    return frozenset(size for batch in batches for size in _smaller(batch))
+    return frozenset(size for batch in batches for size in _beside(batch))
 
 
 @lru_cache(maxsize=65_536)
-def _smaller(batch: float) -> tuple[float, ...]:
+def _beside(batch: float) -> tuple[float, ...]:
     """A micro batch and all that it is compared with."""
     found = {batch: None}
-    for size in _next_smaller(batch):
-        found |= dict.fromkeys(_smaller(size))
+    for size in (*_half(batch), *powers_beside(batch)):
+        found |= dict.fromkeys(_beside(size))
     return tuple(found)
 
 
