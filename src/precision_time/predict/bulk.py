@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -133,9 +134,9 @@ class _Answers:
         for each, start in zip(self._asked, self._starts, strict=False):
             self._table["job"][start : start + len(each)] = range(each.first, each.first + len(each))
             groups += self._resolved(each, start)
-        named: dict[str | None, list[_Shared]] = {}
-        for each in groups:
-            named.setdefault(each.request.predictor, []).append(each)
+        named: dict[Path | None, list[_Shared]] = {}
+        for group in groups:
+            named.setdefault(group.request.predictor, []).append(group)
         for folder, some in named.items():
             self._answer(some, self._predictor if folder is None else chosen_predictor(folder))
         self._answer_alone()

@@ -170,7 +170,7 @@ def _grid(name: str, jobs: Callable[[], Iterable[FileJob]], *, is_table: bool, f
 
 
 def _content(named: Path) -> bytes:
-    """Of a file that a value names, or of the card in the folder of a predictor; nothing where it names none."""
+    """Of a file that a value names, or of the card in the folder of a predictor; else nothing."""
     file = named / "predictor.json" if os.path.isdir(named) else named
     return file.read_bytes() if os.path.isfile(file) else b""
 
