@@ -15,7 +15,7 @@ from ..cost.job import Job, group_of_jobs
 from ..cost.step import price
 from ..cost.terms import TERMS
 from ..executor import Executor, in_chunks
-from ..learn.serving import on_reference
+from ..learn.priced import on_reference
 from ..learn.table import JobTable, group_table
 from ..parallel.layout import Layout, PipelineSchedule
 from ..parallel.schedules.contract import StageTimes

@@ -22,7 +22,9 @@ from ..cost.terms import DATA_STALL, EXPOSED_TERMS, HOST_STALL
 from ..diagnostics import Diagnostics, Severity
 from ..errors import ConfigError, PrecisionTimeError
 from ..learn.artifact import TrainedPredictor, chosen_predictor
-from ..learn.serving import LikeJobs, bounded_times, forget_bounds, price_groups
+from ..learn.bounds import forget_bounds
+from ..learn.priced import LikeJobs, price_groups
+from ..learn.serving import bounded_times
 from ..request.batch import tokens_per_sample
 from ..request.batches import SharedJob, jobs_at_batches
 from ..request.fields import plain_type

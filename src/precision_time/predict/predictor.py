@@ -23,7 +23,8 @@ from ..hardware.device_table import catalog_name
 from ..learn.artifact import TrainedPredictor
 from ..learn.calibration.calibration import WIDTH_COVERAGE, Calibration
 from ..learn.novelty import new_kinds
-from ..learn.serving import StepTimes, bounded_times, price_jobs
+from ..learn.priced import price_jobs
+from ..learn.serving import StepTimes, bounded_times
 from ..learn.table import JobTable
 from ..precision.policy import NARROW
 from ..request.batch import tokens_per_sample
