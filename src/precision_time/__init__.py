@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .errors import PrecisionTimeError as PrecisionTimeError
+    from .launch.api import launch_config as launch_config
+    from .launch.emit import LaunchConfig as LaunchConfig
+    from .launch.emit import layout_of_config as layout_of_config
     from .plan.api import find_layouts as find_layouts
     from .plan.api import memory_timeline as memory_timeline
     from .plan.memory_timeline import MemoryTimeline as MemoryTimeline
@@ -33,6 +36,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Alternative": ".predict.what_matters",
     "Interval": ".predict.prediction",
+    "LaunchConfig": ".launch.emit",
     "LayoutSearch": ".plan.result",
     "MemoryTimeline": ".plan.memory_timeline",
     "NearestMeasurement": ".predict.prediction",
@@ -42,6 +46,8 @@ _HOMES = {
     "Request": ".request.request",
     "compare_precisions": ".predict.compare",
     "find_layouts": ".plan.api",
+    "launch_config": ".launch.api",
+    "layout_of_config": ".launch.emit",
     "memory_timeline": ".plan.api",
     "predict_many": ".predict.compare",
     "predict_time": ".predict.api",
@@ -54,6 +60,7 @@ _HOMES = {
 __all__ = [
     "Alternative",
     "Interval",
+    "LaunchConfig",
     "LayoutSearch",
     "MemoryTimeline",
     "NearestMeasurement",
@@ -64,6 +71,8 @@ __all__ = [
     "__version__",
     "compare_precisions",
     "find_layouts",
+    "launch_config",
+    "layout_of_config",
     "memory_timeline",
     "predict_many",
     "predict_time",

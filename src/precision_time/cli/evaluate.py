@@ -75,7 +75,9 @@ def evaluate(
         raise ConfigError("Name one FILE of measured steps. To fix: precision-time evaluate runs.csv.")
     scored, groups = chosen_predictor(predictor), tuple(group_by or ())
     with progress(f"Predicting the rows of {given[0]}"), steps_file(given[0]) as steps:
-        found = evaluate_csv(steps, device=device, group_by=groups, rows_out=rows, predictor=scored)
+        found = evaluate_csv(
+            steps, device=device, group_by=groups, rows_out=rows, predictor=scored, workers=None
+        )
     report = found.to_dict()
     if json_output:
         write_json(report)

@@ -191,9 +191,10 @@ def _printable_errors() -> Iterator[None]:
 
 def _as_given(item: Any) -> Any:
     """A parameter that leaves text, and what was not given, as it is: typer builds a validator for each."""
-    if "process_value" in vars(item):
+    described = getattr(item, "type_descriptor", None)
+    if described is None or "process_value" in vars(item):  # older typer converts, and builds none
         return item
-    process, described = item.process_value, getattr(item, "type_descriptor", None)
+    process = item.process_value
     is_text = getattr(described, "annotation", None) is str and item.nargs == 1 and not item.multiple
 
     def processed(ctx: Any, value: Any) -> Any:
