@@ -49,7 +49,6 @@ from precision_time.cost.roofline import (
     SHARES,
     UNALIGNED,
     chip_of,
-    computed_as,
     kernel_kinds,
     kernel_model_of,
     kernel_parts,
@@ -62,6 +61,7 @@ from precision_time.cost.terms import EXPOSED_TERMS
 from precision_time.errors import PrecisionTimeError
 from precision_time.precision.lowered import LoweredStep
 from precision_time.precision.lowering import DTYPES, IS_PRODUCT, OP_CLASSES, lower
+from precision_time.precision.support import computed_as
 from precision_time.workload.graph import OpClass
 
 Floats = NDArray[np.float64]

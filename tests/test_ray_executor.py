@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import fields, replace
@@ -13,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from precision_time.cli.main import main
 from precision_time.corpus.splits import Fold
 from precision_time.cost.stacks import usual_profile
 from precision_time.errors import LayoutError, MissingExtraError
@@ -23,7 +26,11 @@ from precision_time.learn.table import JobTable, MeasuredTable
 from precision_time.learn.training import out_of_fold_by_stage
 from precision_time.plan.search import search_layouts
 from precision_time.precision.catalog import get_policy
+from precision_time.predict.bulk import column_types
+from precision_time.predict.streaming import _Encoded
 from precision_time.ray_executor import _not_connected, import_ray, open_executor, ray_map, ray_session
+from precision_time.request import grid as grids
+from precision_time.request.grid import grid_of
 from precision_time.request.problem import Problem
 from precision_time.workload.resolve import load_workload
 
@@ -46,6 +53,16 @@ def map_fn() -> Iterator[Executor]:
 
 
 needs_ray = pytest.mark.slow
+
+
+@needs_ray
+def test_a_sweep_is_the_same_bit_for_bit(map_fn: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grids, "BLOCK_ROWS", 8)
+    grid = grid_of({"model": "resnet50", "gpus": "1..8", "tp": [1, 2], "batch_size": [1, 24, 4096]})
+    chunks = [(block,) for block in grid.blocks()]
+    work = _Encoded(kinds=column_types(grid.fields), suffix=".csv")
+    assert len(chunks) > 2
+    assert list(map_fn(work, chunks)) == list(map(work, chunks))
 
 
 @needs_ray
@@ -104,6 +121,31 @@ def test_a_lost_worker_is_replaced(map_fn: Executor, tmp_path: Path) -> None:
 
     assert list(map_fn(dies_once, range(3))) == [0, 10, 20]
     assert mark.exists()
+
+
+@needs_ray
+def test_stdout_is_what_a_command_writes(
+    map_fn: Executor, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    mark = tmp_path / "tried"
+
+    def loud(number: int) -> int:
+        import os
+
+        os.write(1, b"chatter of a worker")
+        if not mark.exists():
+            mark.touch()
+            os._exit(1)
+        return number
+
+    assert list(map_fn(loud, range(3))) == [0, 1, 2]
+    asked = ("llama3.2-1b", "-d", "A100-SXM4-80GB", "-g", "8", "--ray", "local", "--json")
+    with pytest.raises(SystemExit) as ended:
+        main(["layout", *asked])
+    assert not ended.value.code
+    assert json.loads(capfd.readouterr().out)["gpus"] == 8
+    # It would print later, too.
+    assert "ray_listen_error_messages" not in {thread.name for thread in threading.enumerate()}
 
 
 def made_up_table(models: int = 6, rows_each: int = 30) -> MeasuredTable:

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from dataclasses import replace
+
 import pytest
 
+from precision_time import predict_time
+from precision_time.cost.job import group_key
 from precision_time.cost.roofline import peak_flops_per_s, rates_of
 from precision_time.errors import ConfigError
 from precision_time.hardware.catalog import get_device, known_devices
-from precision_time.precision.catalog import get_policy, known_policies
+from precision_time.precision.catalog import get_policy, known_policies, known_variants
 from precision_time.precision.lowering import DTYPES
 from precision_time.precision.policy import DType
-from precision_time.precision.support import check_support, effective_dtype, supported_precisions
+from precision_time.precision.support import (
+    check_support,
+    computed_as,
+    effective_dtype,
+    on_device,
+    supported_precisions,
+)
+from precision_time.request.request import Request
 
 
 def test_fp8_on_v100_says_what_the_device_can_do() -> None:
@@ -96,3 +108,76 @@ def test_products_are_priced_in_the_type_that_they_run_in(name: str, taken: DTyp
     assert peak_flops_per_s(device, DType.FP32) == peak_flops_per_s(device, taken)
     rates = rates_of([device]).peak[0, 0]
     assert rates[DTYPES.index(DType.FP32)] == rates[DTYPES.index(taken)]
+
+
+POLICIES = [
+    get_policy(policy.name, variant=variant)
+    for policy in known_policies()
+    for variant in (None, *known_variants(policy.name))
+]
+
+
+def test_what_runs_is_multiplied_in_a_type_that_the_device_has_and_stored_as_wide_as_asked() -> None:
+    """Every device and every policy that it does not refuse; what runs, asked again, is itself."""
+    for device in known_devices():
+        for policy in POLICIES:
+            try:
+                check_support(policy, device)
+            except ConfigError:
+                continue
+            runs = on_device(policy, device)
+            assert on_device(runs, device) == runs
+            for dtype in (runs.matmul, runs.conv):
+                assert dtype.value in device.peak_flops_per_s or dtype is DType.FP64
+                assert computed_as(device, dtype) is dtype
+            for name in ("activation", "param", "grad", "reduce", "optimizer_state"):
+                assert getattr(runs, name).num_bytes == getattr(policy, name).num_bytes
+            assert (runs.master is None) == (policy.master is None)
+
+
+def test_policies_that_differ_in_nothing_a_device_does_are_one_job_on_every_device() -> None:
+    """One key is one price, one row of features, one distance: what is computed of it cannot differ."""
+    base = Request.of({"model": "gpt2", "device": "A100", "precision": "fp32", "zero": 0}).resolve()
+    alike = 0
+    for device in known_devices():
+        cluster = replace(base.cluster, device=device)
+        kinds = defaultdict(set)
+        for policy in POLICIES:
+            job = replace(base, cluster=cluster, precision=policy)
+            kinds[job.runs].add(group_key(job))
+        assert all(len(keys) == 1 for keys in kinds.values())
+        alike += len(POLICIES) - len(kinds)
+        same = on_device(get_policy("tf32"), device) == on_device(get_policy("fp32"), device)
+        assert same is (effective_dtype(DType.TF32, device) is effective_dtype(DType.FP32, device))
+    assert alike > len(known_devices())  # apex O1 is autocast, everywhere
+
+
+@pytest.mark.parametrize(
+    ("device", "one", "other"),
+    [
+        *((name, "fp32", "tf32") for name in ("V100", "T4", "P100", "RTX2080Ti", "TPUv4", "Gaudi1")),
+        ("TPUv4", "bf16", "fp16"),
+        ("V100", "fp32", "fp32:tf32-conv"),
+        ("A100", "fp16-mixed:autocast", "fp16-mixed:apex-o1"),
+    ],
+)
+@pytest.mark.parametrize("model", ["resnet50", "bert-base"])
+def test_a_type_that_a_device_lacks_is_answered_as_what_runs(
+    device: str, one: str, other: str, model: str
+) -> None:
+    asked = {"model": model, "device": device, "batch_size": 16, "gpus": 2, "zero": 0}
+    a, b = (predict_time(**asked, precision=name) for name in (one, other))
+    assert (a.precision, b.precision) == (one.partition(":")[0], other.partition(":")[0])
+    for name in (
+        "step_time_s", "terms", "interval", "mfu", "memory_terms", "nearest_measurements", "fits",
+        "analytical_step_time_s", "total_time_s",
+    ):  # fmt: skip
+        assert getattr(a, name) == getattr(b, name), name
+
+
+@pytest.mark.parametrize("device", ["V100", "GTX1080Ti", "EPYC-7763"])
+def test_emulation_computes_at_the_rate_of_the_wider_type_and_moves_half(device: str) -> None:
+    """PyTorch multiplies bf16 in fp32 before Ampere, fp16 on Pascal and on processors (support.toml)."""
+    chip = get_device(device)
+    runs = on_device(get_policy("bf16-mixed"), chip)
+    assert (runs.matmul, runs.conv, runs.activation) == (DType.FP32, DType.FP32, DType.BF16)

@@ -35,12 +35,13 @@ class Place(NamedTuple):
 
 COMMANDS: Mapping[str, Place] = {
     "predict": Place("predict", "predict", "Predict the time of a step, an epoch, a run."),
+    "sweep": Place("sweep", "sweep", "Predict a grid of jobs of any size into a file."),
     "layout": Place("layout", "layout", "Rank the ways to spread a model over devices."),
     "explain": Place("explain", "explain", "Show what a precision changes, per op class."),
-    "evaluate": Place("evaluate", "evaluate", "Score the shipped predictor on measured runs."),
+    "evaluate": Place("evaluate", "evaluate", "Score the predictor on measured runs."),
     "report": Place("report", "report", "Score the predictor on runs it has not seen.", "REPORT_EXAMPLES"),
     "measure": Place("measure", "measure", "Time kernels and training steps on this device."),
-    "train": Place("train", "train", "Fit the predictor on the shipped corpus."),
+    "train": Place("train", "train", "Fit a predictor of your own."),
     "models": Place("catalogs", "models", "List the models that answer without torch.", "MODELS_EXAMPLES"),
     "devices": Place(
         "catalogs", "devices", "List the devices, or one with all its figures.", "DEVICES_EXAMPLES"
@@ -76,6 +77,9 @@ COMMANDS: Mapping[str, Place] = {
     ),
     "calibrate": Place("calibrate", "calibrate", "Calibrate the predictor to your own cluster."),
 }
+
+
+_MEASURING = frozenset({"measure", "campaign"})
 
 
 class _Stopped(BaseException):
@@ -187,9 +191,10 @@ def _printable_errors() -> Iterator[None]:
 
 def _as_given(item: Any) -> Any:
     """A parameter that leaves text, and what was not given, as it is: typer builds a validator for each."""
-    if "process_value" in vars(item):
+    described = getattr(item, "type_descriptor", None)
+    if described is None or "process_value" in vars(item):  # older typer converts, and builds none
         return item
-    process, described = item.process_value, getattr(item, "type_descriptor", None)
+    process = item.process_value
     is_text = getattr(described, "annotation", None) is str and item.nargs == 1 and not item.multiple
 
     def processed(ctx: Any, value: Any) -> Any:
@@ -285,6 +290,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.stdout = sys.stdout or io.StringIO()  # None where the shell closed it
     sys.stderr = sys.stderr or io.StringIO()
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None:
+        _prepare_process(measures=not _MEASURING.isdisjoint(words[:1]))
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     try:
@@ -301,6 +308,29 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 message(" ".join(line.split()))
         _silence()
         raise SystemExit(code) from None
+
+
+def _prepare_process(*, measures: bool) -> None:
+    """Settle what holds for a process that is this program alone.
+
+    Stdout is for what commands write: what libraries and the processes they start (Ray's) print there goes to
+    stderr. One BLAS thread, as in the workers: products are small, more threads are slower on a busy machine,
+    and sums do not depend on the number of cores. It counts where NumPy is not loaded yet.
+
+    Args:
+        measures: What users' code takes is measured: its threads are its own.
+    """
+    if not measures:
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    with contextlib.suppress(OSError, ValueError):
+        if sys.stdout.fileno() == 1:
+            sys.stdout.flush()
+            kept = os.dup(1)
+            os.dup2(2, 1)
+            encoding, errors = sys.stdout.encoding, sys.stdout.errors
+            buffering = 1 if os.isatty(kept) else -1
+            sys.stdout = os.fdopen(kept, "w", buffering, encoding=encoding, errors=errors)
+            sys.__stdout__ = sys.stdout  # type: ignore[misc]  # asked for the size of the terminal
 
 
 def _last_words(error: BaseException) -> tuple[int, str]:

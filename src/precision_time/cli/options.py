@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import ConfigError
+from ..launch import LAUNCHERS
 
 NOTHING_FITS = 3
 """Exit status of a command whose every answer is that the job does not fit in memory."""
@@ -126,6 +127,31 @@ RayOption = Annotated[
         help="Spread the work over Ray: a local one, or a cluster (host:port, auto). The answers are "
         "the same.",
         autocompletion=complete_words("local", "auto"),
+    ),
+]
+PredictorOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--predictor",
+        metavar="DIR",
+        help="Folder of a predictor of your own (`precision-time train`). Default: PRECISION_TIME_PREDICTOR, "
+        "else the one that ships.",
+    ),
+]
+MemoryTimelineOption = Annotated[
+    Path | None,
+    output_file(
+        "--memory-timeline",
+        text="Draw what the fullest device holds over the step: .svg, .html, or .json with every figure.",
+    ),
+]
+EmitOption = Annotated[
+    str | None,
+    typer.Option(
+        "--emit",
+        metavar="LAUNCHER",
+        help=f"Print the flags or the configuration file of the layout instead: {', '.join(LAUNCHERS)}.",
+        autocompletion=complete_words(*LAUNCHERS),
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Pure JSON on stdout.")]

@@ -10,10 +10,13 @@ campaign's store.
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ from ..cost.job import Job
 from ..errors import ConfigError, CorpusError, PrecisionTimeError
 from ..hardware.catalog import get_device
 from ..hardware.custom import BESIDE, hardware_beside
+from ..hardware.device_table import catalog_name
 from ..io import write_atomically
 from ..request.request import Request
 from ..request.schema import ALIASES, ANCHOR_TIMES, LayoutOptions, RequestFields
@@ -38,6 +42,7 @@ _APPLICATION, _MEASUREMENTS = slice(68, 72), b"PTME"
 """Where SQLite keeps the application of a file (fileformat2, 1.3), and that of a measurement store."""
 _FIELDS = {*RequestFields.model_fields, *LayoutOptions.model_fields, *ALIASES} - {
     "layout", "cluster", "anchors", "calibration", "custom", "example_inputs", "coverage", "trust",
+    "predictor",
 }  # fmt: skip
 _BESIDES = frozenset({"source", "source_ref", "run_id", "notes", "quality", "sync_time_s", "dataset"})
 """Columns that a table of requests may have, and that are not part of one."""
@@ -75,8 +80,21 @@ class OwnStep:
     """Equal for repeats of one configuration."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UnresolvedStep:
+    """One row whose job is not looked up yet: that may be done in another process."""
+
+    row: Row
+    resolved: Callable[[], OwnStep]
+
+
 def read_own_steps(path: str | Path, *, device: str | None = None) -> list[OwnStep]:
-    """Every row of a file of measured steps, in order.
+    """Every row of a file of measured steps, in order; arguments and errors as `unresolved_steps`."""
+    return [step.resolved() for step in unresolved_steps(path, device=device)]
+
+
+def unresolved_steps(path: str | Path, *, device: str | None = None) -> list[UnresolvedStep]:
+    """Every row of a file of measured steps, in order, before names are looked up.
 
     Args:
         path: A CSV, a measurement store, or the store of a campaign.
@@ -93,7 +111,7 @@ def read_own_steps(path: str | Path, *, device: str | None = None) -> list[OwnSt
         with MeasurementStore(file, read_only=True) as store:
             found = store.measurements()
         rows = [_row_of(item, file, number) for number, item in enumerate(found)]
-        return [_of_measurement(row, item, name, beside) for row, item in zip(rows, found, strict=True)]
+        return [_later(_of_measurement, *pair, name, beside) for pair in zip(rows, found, strict=True)]
     if is_database(file):
         steps = file.with_suffix(STEPS)
         if not steps.is_file():
@@ -111,12 +129,94 @@ def read_own_steps(path: str | Path, *, device: str | None = None) -> list[OwnSt
             "--corpus --csv FILE, and name that file; or name the store."
         )
     if _is_of_requests(header):
-        return [_of_request(row, name, beside) for row in rows]
+        return [_later(_of_request, row, name, beside) for row in rows]
     canonical = [in_corpus_columns(row) for row in rows]
     if canonical:
         check_required(str(file), header, [*canonical[0].cells])
     pairs = zip(rows, canonical, strict=True)
-    return [_of_measurement(raw, measurement_of(row), name, beside) for raw, row in pairs]
+    return [_later(_of_measurement, raw, measurement_of(row), name, beside) for raw, row in pairs]
+
+
+def _later(read: Callable[..., OwnStep], row: Row, *more: Any) -> UnresolvedStep:
+    return UnresolvedStep(row=row, resolved=partial(read, row, *more))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PricedStep:
+    """A measured step with its job."""
+
+    row: Row
+    job: Job
+    measured_s: float
+    key: str
+
+
+def read_priced_steps(
+    path: str | Path, *, device: str | None = None, origin: str = ""
+) -> tuple[list[PricedStep], Counter[str]]:
+    """The measured steps of a file that can be priced, at least one, and why others cannot.
+
+    Args:
+        path: As for `read_own_steps`.
+        device: What the rows ran on, where the file spells it otherwise.
+        origin: What the file is called, if not by its name.
+
+    Raises:
+        CorpusError: If the file is none of measured steps, or holds none.
+        ConfigError: If no step of it can be priced.
+    """
+    steps = read_own_steps(path, device=device)
+    rejected = Counter(step.reason for step in steps if step.job is None)
+    priced = [
+        PricedStep(row=step.row, job=step.job, measured_s=step.measured_s, key=step.key)
+        for step in steps
+        if step.job and step.measured_s
+    ]
+    reasons = "; ".join(f"{reason} ({count})" for reason, count in rejected.most_common(3))
+    if not any(step.measured_s for step in steps):
+        raise CorpusError(
+            f"{origin or Path(path).name} holds no measured step{reasons and ': ' + reasons}. To fix: "
+            "measure some, or name another file; its columns are model, device, gpus, batch_size, precision "
+            "..., and step_time_s."
+        )
+    if not priced:
+        remedies = dict.fromkeys(step.remedy for step in steps if step.remedy)
+        raise ConfigError(
+            f"None of {len(steps)} measured rows can be priced: {reasons}. To fix: "
+            + (
+                " ".join(remedies)
+                or "state model, device and batch in words that `precision-time models` and `devices` know."
+            )
+        )
+    return priced, rejected
+
+
+def own_measurements(steps: Sequence[PricedStep], origin: str, *, first_id: int = 1) -> list[Measurement]:
+    """The steps as rows to learn from; their ids are negative, which those of the corpus are not.
+
+    Args:
+        steps: What was measured.
+        origin: Name of the file.
+        first_id: Of the first row, without its sign.
+    """
+    return [
+        Measurement(
+            source=origin,
+            source_ref=f"{origin}, line {step.row.number}",
+            model=step.job.workload.name,
+            device=catalog_name(step.job.cluster.device) or step.job.cluster.device.name,
+            num_devices=step.job.cluster.num_devices,
+            num_nodes=step.job.cluster.num_nodes,
+            precision=step.job.precision.name,
+            layout=step.job.layout,
+            global_batch_size=step.job.layout.global_batch_size / step.job.workload.rows_per_sample,
+            measured_step_time_s=step.measured_s,
+            stack=step.job.stack,
+            configuration_key=hashlib.blake2b(step.key.encode(), digest_size=16).hexdigest(),
+            row_id=-(first_id + index),
+        )
+        for index, step in enumerate(steps)
+    ]
 
 
 def is_measured_file(path: Path) -> bool:

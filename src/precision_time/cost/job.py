@@ -18,6 +18,7 @@ from ..errors import LayoutError
 from ..hardware.device import Cluster
 from ..parallel.layout import Layout
 from ..precision.policy import PrecisionPolicy
+from ..precision.support import on_device
 from ..workload.workload import Workload
 
 _SHARED_LAYOUT = attrgetter(*(item.name for item in fields(Layout) if item.name != "micro_batch_size"))
@@ -88,6 +89,7 @@ class Job:
     workload: Workload
     cluster: Cluster
     precision: PrecisionPolicy
+    """As asked; `runs` is what the device makes of it."""
     layout: Layout
     stack: Stack
     scope: TimingScope = TimingScope.FULL_STEP
@@ -105,6 +107,11 @@ class Job:
                 "To fix: make the product equal the number of devices."
             )
 
+    @property
+    def runs(self) -> PrecisionPolicy:
+        """The precision that the device runs (`on_device`): what is priced, learned from and compared."""
+        return on_device(self.precision, self.cluster.device)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobGroup:
@@ -113,6 +120,7 @@ class JobGroup:
     workload: Workload
     cluster: Cluster
     precision: PrecisionPolicy
+    """As the device runs it (`Job.runs`)."""
     layout: Layout
     """Of every job of the group; its micro batch is the first job's."""
     stack: Stack
@@ -131,7 +139,7 @@ def group_of_jobs(jobs: Sequence[Job]) -> JobGroup:
     return JobGroup(
         workload=first.workload,
         cluster=first.cluster,
-        precision=first.precision,
+        precision=first.runs,
         layout=first.layout,
         stack=first.stack,
         scope=first.scope,
@@ -148,7 +156,7 @@ def group_key(job: Job) -> Hashable:
         job.workload.method,
         job.workload.optimizer,
         id(job.cluster),
-        job.precision,
+        job.runs,
         _SHARED_LAYOUT(job.layout),
         job.stack,
         job.scope,

@@ -25,7 +25,7 @@ from ..hardware.device import Device
 from ..precision.lowered import LoweredStep
 from ..precision.lowering import DTYPES, IS_PRODUCT, OP_CLASSES
 from ..precision.policy import DType
-from ..precision.support import multiplied_as
+from ..precision.support import computed_as, multiplied_as
 from ..workload.graph import OpClass
 from .constants import constants
 from .job import JobGroup, Stack
@@ -81,6 +81,7 @@ _FAMILY = np.zeros(len(OP_CLASSES), dtype=np.intp)
 _FAMILY[[_CONV, _GROUPED, _ATTENTION, _DEPTHWISE]] = [1, 1, 2, 3]
 """Products, convolutions, attention, vector units."""
 _NARROW = np.array([COLUMN[dtype] == 0 for dtype in DTYPES])
+_FP32, _TF32 = DTYPES.index(DType.FP32), DTYPES.index(DType.TF32)
 _TRANSPOSES = np.zeros((len(OP_CLASSES), len(DTYPES)))
 _TRANSPOSES[np.ix_([_CONV, _GROUPED, _DEPTHWISE], [DTYPES.index(DType.FP16), DTYPES.index(DType.BF16)])] = 1.0
 
@@ -164,14 +165,6 @@ def _sustained(device: Device) -> Floats:
     convolutions = products * np.array(_share("sustained_conv", device))[columns]
     vector = products[DTYPES.index(DType.FP32)]
     return np.stack([products, convolutions, dense, np.full(len(DTYPES), vector)])
-
-
-def computed_as(device: Device, dtype: DType) -> DType:
-    """The type whose units multiply `dtype` on `device`; the next wider one where it does not run."""
-    word = multiplied_as(dtype, device.arch)
-    while word.value not in device.peak_flops_per_s and word.runs_as is not None:
-        word = word.runs_as
-    return word
 
 
 def accumulates_at_half(device: Device) -> bool:
@@ -292,7 +285,12 @@ class _Fixed:
 def _fixed(kernels: LoweredStep, rates: DeviceRates, model: KernelModel) -> _Fixed:
     shape = constants("kernels")["shape"]
     kind, family = kernel_kinds(kernels, model.channels_last)
-    efficiency = model.compute[kind, rates.column[:, kernels.dtype]]
+    rate, tf32 = _rate(rates, model, family, kind, kernels.dtype), kernels.dtype == _TF32
+    if tf32.any():
+        # TF32 is allowed, not ordered: libraries keep to fp32 where that is faster, as convolutions after
+        # Winograd are on chips whose TF32 units are no faster than their fp32 ones.
+        wide = np.full_like(kernels.dtype, _FP32)
+        rate = np.where(tf32, np.maximum(rate, _rate(rates, model, family, kind, wide)), rate)
     products = IS_PRODUCT[kernels.op_class] & (kernels.op_class != _DEPTHWISE) & (kernels.flops > 0.0)
     rows = np.flatnonzero(products)
     n = kernels.n[rows]
@@ -300,7 +298,7 @@ def _fixed(kernels: LoweredStep, rates: DeviceRates, model: KernelModel) -> _Fix
     tiles_n = np.ceil(n / tile_n)
     return _Fixed(
         scaled=kernels.m_scales | kernels.k_scales | kernels.count_scales,
-        rate=rates.peak[:, family, kernels.dtype] * efficiency,
+        rate=rate,
         memory=model.memory[kernels.op_class],
         transposes=model.transposed * _TRANSPOSES[kernels.op_class, kernels.dtype],
         latency_s=model.latency_s * kernels.launches,
@@ -317,6 +315,12 @@ def _fixed(kernels: LoweredStep, rates: DeviceRates, model: KernelModel) -> _Fix
         share_n=n / (tiles_n * tile_n),
         k_half=np.where(kernels.op_class[rows] == _ATTENTION, shape["attention_k_half"], model.k_half),
     )
+
+
+def _rate(rates: DeviceRates, model: KernelModel, family: Indices, kind: Indices, dtype: Indices) -> Floats:
+    """FLOP/s that large products of each kernel reach in a type, shape (C, N)."""
+    rate: Floats = rates.peak[:, family, dtype] * model.compute[kind, rates.column[:, dtype]]
+    return rate
 
 
 @lru_cache(maxsize=1024)

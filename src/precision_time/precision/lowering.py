@@ -115,7 +115,7 @@ def _types_of(nodes: NodeColumns, policy: PrecisionPolicy, quantized: Bools) -> 
 def _product_types(nodes: NodeColumns, policy: PrecisionPolicy, quantized: Bools) -> Ints:
     """The type each product multiplies in; of operators that are no product it says nothing."""
     activation, matmul = policy.activation, policy.matmul
-    stored = activation if matmul.num_bytes < activation.num_bytes else matmul
+    stored = activation if matmul in NARROW else matmul
     # Recurrent kernels stay in fp32: deepspeech2 runs 2.4 times faster on an A100 than on a T4,
     # the ratio of their fp32 peaks, where TF32 would make it 19 (pollux and sia, fp32 settings).
     recurrent = DType.FP32 if matmul is DType.TF32 else stored
@@ -215,5 +215,9 @@ def _add_casts(rows: Rows, phase: str, nodes: NodeColumns, types: Typed, policy:
 
 
 def _weight_bytes(types: Typed, policy: PrecisionPolicy) -> Floats:
+    """Bytes per weight that a kernel reads: under autocast as it was cast, which emulation widens inside."""
     held = policy.param.num_bytes
-    return np.minimum(_BYTES[types.compute], held) if policy.autocast else np.full(len(types.out), held)
+    if not policy.autocast:
+        return np.full(len(types.out), held)
+    read: Floats = np.minimum(np.minimum(_BYTES[types.compute], types.out_bytes), held)
+    return read

@@ -1,22 +1,61 @@
 """What a device can do with a precision: errors where it cannot, warnings where it pretends.
 
 A dtype without hardware of its own either runs as a wider one (bf16 on V100 multiplies in fp32) or
-does not run at all (fp8 before Ada and Hopper). Which, is data: `data/support.toml`.
+does not run at all (fp8 before Ada and Hopper). Which, is data: `data/support.toml`. What is priced, and
+compared with measured runs, is what runs: `on_device`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
+from ..arrays import Same
 from ..errors import ConfigError
 from ..hardware.device import Device
 from ..io import packaged_toml
 from .catalog import known_policies
-from .policy import DType, PrecisionPolicy
+from .policy import NARROW, DType, PrecisionPolicy
 
 _MATRIX_UNITS = 3.0
 """Times the fp32 rate: packed fp16 arithmetic reaches two (P100), matrix units eight (V100, T4)."""
+_STORED = ("activation", "param", "grad", "reduce", "optimizer_state")
+
+
+def on_device(policy: PrecisionPolicy, device: Device) -> PrecisionPolicy:
+    """What runs when `policy` is asked of `device`: equal for all policies that differ in nothing it does.
+
+    Products are of the type that multiplies them. What is stored keeps its width: tf32 before Ampere is fp32
+    throughout; bf16 on V100 is held in 2 bytes and multiplied in fp32; fp32 on a TPU is held in 4 bytes and
+    multiplied in bf16; fp16 there is bf16. A policy that runs has no name: it is its types.
+    """
+    return _on_device(policy, Same(device))
+
+
+@lru_cache(maxsize=4096)
+def _on_device(policy: PrecisionPolicy, key: Same) -> PrecisionPolicy:
+    def runs(dtype: DType) -> DType:
+        return dtype if dtype in NARROW else computed_as(key.value, dtype)
+
+    held: dict[str, Any] = {name: getattr(policy, name) for name in _STORED}
+    if policy.master is not None:
+        held["master"] = policy.master
+    same_width: dict[str, Any] = {
+        name: runs(t) for name, t in held.items() if runs(t).num_bytes == t.num_bytes
+    }
+    return replace(
+        policy, name="", summary="", matmul=runs(policy.matmul), conv=runs(policy.conv), **same_width
+    )
+
+
+def computed_as(device: Device, dtype: DType) -> DType:
+    """The type whose units multiply `dtype` on `device`; the next wider one where it does not run."""
+    word = multiplied_as(dtype, device.arch)
+    while word.value not in device.peak_flops_per_s and word.runs_as is not None:
+        word = word.runs_as
+    return word
 
 
 def effective_dtype(dtype: DType, device: Device) -> DType:
@@ -89,7 +128,8 @@ def check_support(policy: PrecisionPolicy, device: Device) -> tuple[str, ...]:
 
 def _warning(dtype: DType, effective: DType, device: Device) -> str:
     texts = _rules()["warning"]
-    word = dtype.value if effective.num_bytes != dtype.num_bytes or dtype is not DType.BF16 else "other"
+    named = effective.num_bytes != dtype.num_bytes or dtype is DType.TF32
+    word = dtype.value if named else "other"
     text: str = texts.get(word, texts["other"])
     return text.format(dtype=dtype.value, device=device.name, effective=effective.value)
 

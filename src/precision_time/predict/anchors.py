@@ -44,7 +44,17 @@ _TOGETHER = {
 }
 """Fields that an anchor does not take over from the request where it names another."""
 _NOT_OF_A_STEP = (
-    *("anchors", "calibration", "samples", "epochs", "steps", "tokens", "input_rate", "coverage"),
+    *(
+        "anchors",
+        "calibration",
+        "predictor",
+        "samples",
+        "epochs",
+        "steps",
+        "tokens",
+        "input_rate",
+        "coverage",
+    ),
 )
 
 
@@ -107,7 +117,7 @@ def least_step_time_s(job: Job) -> float:
     forward and in the backward pass of every micro batch but for what the L2 cache holds. All else only adds.
     Reference: Williams, Waterman, Patterson, Roofline, CACM 52 (2009).
     """
-    graph, cluster, precision, layout = job.workload.graph, job.cluster, job.precision, job.layout
+    graph, cluster, precision, layout = job.workload.graph, job.cluster, job.runs, job.layout
     device = cluster.device
     trained = graph.trainable_params / max(graph.params, 1.0)
     forward = graph.forward_flops
@@ -118,7 +128,11 @@ def least_step_time_s(job: Job) -> float:
     peak = max(peak_flops_per_s(device, dtype) for dtype in (precision.matmul, precision.conv))
     step = lower(graph, precision, device.arch)
     weights = (step.param_elems * step.repeat)[IS_PRODUCT[step.op_class] & ~step.expert].sum()
-    read_bytes = float(weights) / (layout.tp * layout.pp) * precision.matmul.num_bytes
+    read_bytes = (
+        float(weights)
+        / (layout.tp * layout.pp)
+        * min(precision.matmul.num_bytes, precision.activation.num_bytes)
+    )
     passes = 2.0 * layout.num_micro_batches
     memory_s = passes * max(read_bytes - device.l2_bytes, 0.0) / device.memory_bandwidth_bytes_per_s
     return max(flops / (peak * cluster.num_devices), memory_s) / _CLOCK

@@ -13,6 +13,7 @@ from ..hardware.device import Device
 from ..precision.catalog import get_policy
 from ..precision.lowered import PHASES, LoweredStep
 from ..precision.lowering import DTYPES, OP_CLASSES, lower
+from ..precision.support import on_device
 from ..request.resolve import cluster_of, precision_of, workload_of
 from ..request.signature import takes_request_fields
 from .api import as_request
@@ -93,7 +94,7 @@ def explain(model: Any, **options: Any) -> Explanation:
     target = cluster_of(request, found).device
     policy = precision_of(request.precision, target, found)
     batch = float(request.batch_size or _DEFAULT_BATCH)
-    ours = _price(lower(workload.graph, policy), target, batch)
+    ours = _price(lower(workload.graph, on_device(policy, target)), target, batch)
     wide = _price(lower(workload.graph, get_policy("fp32")), target, batch)
     casts = ours.step.is_cast
     product_flops = float(ours.flops.sum())

@@ -23,7 +23,8 @@ from ..hardware.device_table import catalog_name
 from ..learn.artifact import TrainedPredictor
 from ..learn.calibration.calibration import WIDTH_COVERAGE, Calibration
 from ..learn.novelty import new_kinds
-from ..learn.serving import StepTimes, bounded_times, price_jobs
+from ..learn.priced import price_jobs
+from ..learn.serving import StepTimes, bounded_times
 from ..learn.table import JobTable
 from ..precision.policy import NARROW
 from ..request.batch import tokens_per_sample
@@ -205,7 +206,7 @@ def corrected_terms(costs: StepCosts, times: StepTimes) -> dict[str, float]:
         for name, seconds in moved.items()
         if seconds > 0.0
     }
-    # What is left of a difference of equal sums is rounding: it depends on the version of numpy.
+    # What is left of a difference of equal sums is rounding, which depends on the version of numpy.
     least_s = _ROUNDING * float(times.step_time_s[0])
     terms = {name: seconds for name, seconds in terms.items() if seconds > least_s}
     largest = max(terms, key=lambda name: terms[name])
@@ -244,7 +245,7 @@ def model_flops_utilization(job: Job, step_time_s: float) -> float | None:
     device. Reference: PaLM, appendix B (three times the forward pass); gradients by frozen weights are not
     computed and not counted.
     """
-    dtype, device = job.precision.matmul, job.cluster.device
+    dtype, device = job.runs.matmul, job.cluster.device
     sample_flops = _training_flops(job.workload.graph)
     if dtype.value not in device.peak_flops_per_s or sample_flops == 0.0:
         return None
@@ -288,7 +289,8 @@ def _nearest_of(
     for row, alike in zip(rows, similarity, strict=True):
         if alike < _LEAST_SIMILARITY or len(shown) == _SHOWN:
             break
-        run = _measured_run(int(index.measurement_ids[row]))
+        identity = int(index.measurement_ids[row])
+        run = index.own.get(identity) or _measured_run(identity)
         key = (
             run.model,
             run.device,

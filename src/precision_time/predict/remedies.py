@@ -61,8 +61,8 @@ def needed_bytes(job: Job) -> float:
 def holds(job: Job, memory: Mapping[str, float]) -> bool:
     """Whether a device may hold what a job needs.
 
-    Not counted is what the caching allocator cannot hand out: it is assumed (cost/data/memory.toml), and
-    expandable segments bring it down to next to nothing. A layout that is chosen must hold it too.
+    Not counted is what the caching allocator cannot hand out (cost/data/memory.toml): expandable segments
+    bring it down. A layout that is chosen must hold it too.
     """
     return sum(memory.values()) - memory.get("fragmentation", 0.0) <= job.cluster.device.memory_bytes
 

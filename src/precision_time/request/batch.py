@@ -13,10 +13,10 @@ from ..cost.stacks import get_stack_profile, policy_under, usual_variant
 from ..diagnostics import LAYOUT_CHOSEN, Diagnostics
 from ..errors import ConfigError, LayoutError
 from ..parallel.degrees import nearest_multiple
-from ..parallel.layout import Layout
+from ..parallel.layout import Layout, Offload
 from ..precision.catalog import known_variants
 from ..workload.workload import Workload
-from .layout import layout_words
+from .layout import layout_words, sharded_as_usual
 from .method import degrees_of_method
 from .schema import RequestFields
 from .space import powers_of_two
@@ -45,7 +45,7 @@ def with_batch(job: Job, request: RequestFields, found: Diagnostics) -> Job:
         refused = error
         if asked is None or asked >= job.cluster.num_devices:
             raise
-    if _is_open(job, request, asked) and (plain is None or job.layout.pp > 1 or not _fits(plain)):
+    if is_open(job, request, asked) and (plain is None or job.layout.pp > 1 or not _fits(plain)):
         chosen = _chosen_layout(job, request, asked, found)
         if chosen is not None:
             return chosen
@@ -58,17 +58,18 @@ def with_batch(job: Job, request: RequestFields, found: Diagnostics) -> Job:
 
 def _plain_job(job: Job, request: RequestFields, global_batch: float | None, found: Diagnostics) -> Job:
     """The job as it is stated, with the batch of a device, fully sharded where it does not fit otherwise."""
-    batch_size, layout = _stated_batch(job.layout, request, global_batch, found)
+    sharded = sharded_as_usual(job.layout, request, job, found)
+    batch_size, layout = _stated_batch(sharded, request, global_batch, found)
     job = replace(job, layout=layout)
     if batch_size is not None:
-        return _sharded_if_needed(_batched(job, batch_size), request.layout.zero, found)
+        return sharded_if_needed(_batched(job, batch_size), request.layout.zero, found)
     for candidate in _batches_of(job):
-        trial = _sharded_if_needed(_batched(job, candidate), request.layout.zero, Diagnostics())
+        trial = sharded_if_needed(_batched(job, candidate), request.layout.zero, Diagnostics())
         if _fits(trial):
             break
     fits = ", the largest that fits up to 256" if _fits(trial) else ", which does not fit either"
     found.assume("default-batch", f"Batch size not given: {candidate} per device{fits}.")
-    return _sharded_if_needed(_batched(job, candidate), request.layout.zero, found)
+    return sharded_if_needed(_batched(job, candidate), request.layout.zero, found)
 
 
 def says_no_layout(request: RequestFields) -> bool:
@@ -76,7 +77,7 @@ def says_no_layout(request: RequestFields) -> bool:
     return not request.layout.model_fields_set - _NOT_A_LAYOUT
 
 
-def _is_open(job: Job, request: RequestFields, global_batch: float | None) -> bool:
+def is_open(job: Job, request: RequestFields, global_batch: float | None) -> bool:
     """Whether a layout may be chosen: none is stated, or a global batch without how it is cut up.
 
     Not where answers are generated: all answers to a prompt belong together.
@@ -105,7 +106,7 @@ def _chosen_layout(
         gpus = job.cluster.num_devices
         global_batch = float(min(gpus, usual_batch(job.workload, gpus)))
         said.assume("default-batch", f"Batch not given: {global_batch:,.0f} samples per step assumed.")
-    names = [_FIELD_OF.get(name, name) for name in stated - {"uneven"}]
+    names = [_FIELD_OF.get(name, name) for name in sorted(stated - {"uneven"})]
     fixed: dict[str, tuple[Any, ...]] = {name: (getattr(job.layout, name),) for name in names}
     rows = job.workload.rows_per_sample
     if request.batch_size is not None:
@@ -206,15 +207,19 @@ def _stated_batch(
     return global_batch_size / shares, layout
 
 
-def _sharded_if_needed(job: Job, zero: int | None, found: Diagnostics) -> Job:
+def sharded_if_needed(job: Job, zero: int | None, found: Diagnostics) -> Job:
     """The job as it is, or sharded where no stage was given and it does not fit; pipelines shard less."""
-    if zero is not None or job.layout.zero_stage or job.layout.data_ranks == 1 or _fits(job):
+    if zero is not None or job.layout.data_ranks == 1:
         return job
     if job.layout.pp > 1:
         stage, words = 1, "optimizer states sharded (zero=1)"
     else:
         stage, words = 3, "full sharding (zero=3, FSDP)"
-    found.assume("default-sharding", f"Plain data parallelism does not fit: {words} assumed.")
+    usual = job.layout.zero_stage == 1 and job.layout.offload is Offload.NONE
+    if job.layout.zero_stage >= stage or (job.layout.zero_stage and not usual) or _fits(job):
+        return job
+    less = "Sharding the optimizer states alone" if usual else "Plain data parallelism"
+    found.assume("default-sharding", f"{less} does not fit: {words} assumed.")
     precision = policy_under(job.precision, job.stack.profile, job.layout.zero_stage, stage)
     if precision is not job.precision:
         held_weights(precision.name, job.stack, stage, found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
@@ -23,7 +24,7 @@ _NORM_INPUTS = 3
 _RECURRENT_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
-def _operators() -> dict[str, Any]:
+def _operators() -> Mapping[str, Any]:
     return read_toml("onnx_ops.toml")
 
 
