@@ -47,6 +47,10 @@ def test_less_than_a_sample_per_device_is_answered() -> None:
     check_answer(predict_time("gpt2", batch_size=0.1, global_batch_tokens=1, tp=1))
 
 
+def test_the_narrowest_interval_contains_the_step_time() -> None:
+    check_answer(predict_time("t5-small", context_method="ring", coverage=5e-324))
+
+
 def test_a_batch_of_a_billion_is_answered_soon() -> None:
     with limited():
         answer = predict_time("resnet50", batch_size=1e9)

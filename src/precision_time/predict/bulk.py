@@ -256,8 +256,8 @@ def _figures_of(shared: _Shared, times: _Times, predictor: TrainedPredictor) -> 
     busy_s = times.step_time_s
     wait_s = np.maximum(fed_s - busy_s, 0.0)
     step_s = busy_s + wait_s
-    low_s = np.maximum(times.low_s * busy_s / times.step_time_s, fed_s)
-    high_s = np.maximum(times.high_s * busy_s / times.step_time_s, fed_s)
+    low_s = np.minimum(np.maximum(times.low_s * busy_s / times.step_time_s, fed_s), step_s)
+    high_s = np.maximum(times.high_s * busy_s / times.step_time_s, step_s)
     memory = memory_of(replace(group_of_jobs([job]), micro_batch_size=micro))
     needed = np.broadcast_to(np.asarray(sum(memory.values())), micro.shape)
     fits = needed - memory.get("fragmentation", 0.0) <= device.memory_bytes

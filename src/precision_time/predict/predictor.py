@@ -131,9 +131,9 @@ def _answer(
     memory = memory_of_job(job)
     needed = sum(memory.values())
     interval = Interval(
-        # The parts of a method are taken to be as uncertain as the update.
-        low_s=max(float(times.low_s[0]) * busy_s / update_s, fed_s),
-        high_s=max(float(times.high_s[0]) * busy_s / update_s, fed_s),
+        # The parts of a method are taken to be as uncertain as the update; rounding leaves the time inside.
+        low_s=min(max(float(times.low_s[0]) * busy_s / update_s, fed_s), step_time_s),
+        high_s=max(float(times.high_s[0]) * busy_s / update_s, step_time_s),
         coverage=coverage,
     )
     run = run_times(job, length, step_time_s)
@@ -257,7 +257,7 @@ def model_flops_utilization(job: Job, step_time_s: float) -> float | None:
         return None
     sample_flops += _flops_beside(job.workload.method)
     useful = sample_flops * job.workload.real_share * job.layout.global_batch_size
-    types = {dtype, job.precision.activation} if dtype in NARROW else {dtype}
+    types = {dtype, job.runs.activation} if dtype in NARROW else {dtype}
     peak = max(peak_flops_per_s(device, each) for each in types)
     return useful / (step_time_s * job.cluster.num_devices * peak)
 
