@@ -57,7 +57,8 @@ def evaluate(
     ] = None,
     predictor: PredictorOption = None,
     rows: Annotated[
-        Path | None, output_file("--rows", text="Write every input row with its prediction to this CSV.")
+        Path | None,
+        typer.Option("--rows", dir_okay=False, help="Write every input row with its prediction to this CSV."),
     ] = None,
     json_output: JsonOption = False,
 ) -> None:

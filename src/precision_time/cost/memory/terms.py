@@ -60,6 +60,33 @@ def memory_of(group: JobGroup) -> dict[str, Number]:
     is the fullest.
     Accuracy: scripts/memory_accuracy.py.
     """
+    if len(group) > 1:
+        return _memory_of(group)
+    return dict(_memory_of_one(_One(group)))  # one answer asks several times
+
+
+class _One:
+    """A group of one job as a key, equal to others with the same model, cluster, types, layout and batch."""
+
+    __slots__ = ("group", "key")
+
+    def __init__(self, group: JobGroup) -> None:
+        what = (Same(group.workload), Same(group.cluster), group.precision, group.layout, group.stack)
+        self.group, self.key = group, (*what, float(group.micro_batch_size[0]))
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _One) and other.key == self.key
+
+
+@lru_cache(maxsize=64)
+def _memory_of_one(one: _One) -> dict[str, Number]:
+    return _memory_of(one.group)
+
+
+def _memory_of(group: JobGroup) -> dict[str, Number]:
     if group.workload.method is None:
         return _fullest_of(group)
     return with_method_memory(_fullest_of(group), group)
