@@ -141,3 +141,16 @@ def test_ratios_are_of_the_costs_that_they_name():
         "tdp_per_peak": 400.0 / 312.0,
     }
     assert {name: column([one], name)[0] for name in expected} == pytest.approx(expected, abs=1e-8)
+
+
+@pytest.mark.parametrize("device", ["A100-SXM4-80GB", "H100-SXM5-80GB", "MI300X"])
+@pytest.mark.parametrize("model", ["resnet50", "bert-large", "gpt2"])
+def test_mixed_precision_in_fp16_and_bf16_differ_by_the_loss_scaling_alone(device, model):
+    half, brain = (
+        replace(job(model, device, 8, 16), precision=get_policy(f"{name}-mixed")) for name in ("fp16", "bf16")
+    )
+    found = predict_step_times([half, brain], shipped_predictor(), coverage=0.9)
+    costs = price(group_of_jobs([half]))
+    scaler_s = float((costs.terms["unscale_s"] + costs.terms["host_sync_s"])[0])
+    ratio = found.step_time_s[0] / found.step_time_s[1]
+    assert ratio == pytest.approx(1.0 + scaler_s / found.jobs.analytical_s[1], abs=0.02)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..cost.job import JobGroup, Stack, TimingScope
-from ..cost.roofline import peak_flops_per_s
+from ..cost.roofline import KIND, SHARES, peak_flops_per_s
 from ..cost.stacks import kind_names, kind_of_stack, suite_names
 from ..cost.step import StepCosts
 from ..hardware.device import Cluster
@@ -125,7 +125,8 @@ def _workload_features(workload: Workload) -> dict[str, float]:
 
 
 def _policy_features(policy: PrecisionPolicy) -> dict[str, float]:
-    features = {f"matmul.{dtype.value}": float(policy.matmul is dtype) for dtype in DType}
+    # By width, as shares of rates are: fp16 and bf16 are the same work on units that have both.
+    features = {f"matmul.{kind}": float(KIND[policy.matmul] == kind) for kind in SHARES}
     return features | {
         "conv_tf32": float(policy.conv is DType.TF32),
         "activation_bytes": policy.activation.num_bytes,
