@@ -42,7 +42,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 EXAMPLES = DOCS / "examples"
-GLOSSARY = ROOT / "src" / "precision_time" / "cli" / "data" / "glossary.md"
+PACKAGE = ROOT / "src" / "precision_time"
+GLOSSARY = PACKAGE / "cli" / "data" / "glossary.md"
 """`precision-time glossary` prints it; docs/ has a copy."""
 BLOCK = re.compile(
     r"(<!-- (run|silent|fails|python|file|help|list|table): ?(.*?) ?-->\n)(.*?)(<!-- end -->)", re.DOTALL
@@ -358,6 +359,11 @@ _FILLED_BY = {
 
 def outdated() -> Iterator[tuple[Path, str]]:
     """Pages and pictures that differ from what the commands say now, with the new text."""
+    from precision_time.io import COMPILED, compiled
+
+    tables = compiled(PACKAGE)
+    if not (PACKAGE / COMPILED).is_file() or tables != (PACKAGE / COMPILED).read_text(encoding="utf-8"):
+        yield PACKAGE / COMPILED, tables
     for page in pages():
         text = page.read_text(encoding="utf-8")
         if BLOCK.search(text) and (new := filled(text)) != text:

@@ -2,12 +2,15 @@
 
 import os
 import stat
+import zlib
 from pathlib import Path
 
 import pytest
 
+import precision_time
+from precision_time import io
 from precision_time.errors import OutputError, PrecisionTimeError
-from precision_time.io import folder_hash, read_yaml, write_atomically
+from precision_time.io import COMPILED, compiled, folder_hash, read_yaml, write_atomically
 
 
 def names_in(folder: Path) -> list[str]:
@@ -103,3 +106,23 @@ def test_the_cache_key_changes_with_any_file_of_the_package(tmp_path: Path, name
     assert folder_hash(tmp_path) == before
     (tmp_path / name).write_text("one = 2\n")
     assert folder_hash(tmp_path) != before
+
+
+def test_the_compiled_tables_are_those_of_the_files() -> None:
+    """`scripts/update_docs.py` writes them; a file that changed since is read itself."""
+    folder = Path(precision_time.__file__).parent
+    assert (folder / COMPILED).read_text(encoding="utf-8") == compiled(folder), "To fix: make docs"
+
+
+def test_a_file_that_changed_is_read_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "a_package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "some.toml").write_text("x = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    checksum = zlib.crc32(b"x = 1\n")
+    monkeypatch.setattr(io, "_compiled", lambda: {"a_package/some.toml": (checksum, '{"x": "compiled"}')})
+    read = io.packaged_toml.__wrapped__
+    assert read("a_package", "some.toml") == {"x": "compiled"}
+    (package / "some.toml").write_text("x = 2\n")
+    assert read("a_package", "some.toml") == {"x": 2}

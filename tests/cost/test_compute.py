@@ -234,3 +234,15 @@ def test_facts_are_shares_and_work():
     assert costs.facts["launches"][0] == (step.launches * step.repeat).sum()
     for name in ("largest_kernel_share", "short_kernel_share"):
         assert ((costs.facts[name] > 0.0) & (costs.facts[name] < 1.0)).all()
+
+
+@pytest.mark.parametrize("device", ["A100-SXM4-80GB", "RTX3080", "RTX4090", "A10", "L4", "RTX5090"])
+@pytest.mark.parametrize("model", ["vgg16", "resnet50", "gpt2"])
+def test_no_kernel_is_slower_where_tf32_is_allowed(model, device):
+    """Libraries choose: on an RTX 3080 TF32 is no faster than fp32, which has Winograd's convolutions."""
+    cluster = get_cluster(device=device, num_devices=1)
+    tf32, fp32 = (
+        costs_of(group_of(model, policy, batches=(4.0, 64.0), cluster=cluster))[1].kernels_s
+        for policy in ("tf32", "fp32")
+    )
+    assert (tf32 <= fp32 * (1.0 + 1e-12)).all()

@@ -149,6 +149,10 @@ def pairs_of(fields: Mapping[str, Any], job: Job, rng: np.random.Generator) -> I
     mixed = f"{fields['precision']}-mixed:autocast"
     if mixed in ("fp16-mixed:autocast", "bf16-mixed:autocast"):
         yield from changed("mixed instead of pure 16 bits", precision=mixed)
+    if fields["precision"] == "fp32":
+        quicker = _resolved({**fields, "precision": "tf32"})
+        if quicker is not None and quicker.runs != job.runs:
+            yield Pair(rule="fp32 where TF32 is allowed", less=quicker, more=job)
     if fields["zero"] == SHARDED:
         sharded = {"precision": str(fields["precision"]).replace("-mixed", "-mixed:megatron")}
         whole, less = (_resolved({**fields, **sharded, "zero": stage}) for stage in (SHARDED - 1, SHARDED))

@@ -32,6 +32,23 @@ STACKS = features.kind_names()
 JOBS = [job(), job("bert-large", "V100-SXM2-32GB", 1, 8), job("llama3-8b", "H100-SXM5-80GB", 64, 1)]
 
 
+@pytest.fixture(autouse=True)
+def _computed_anew():
+    yield
+    forget()
+
+
+def forget() -> None:
+    """Features are kept per device, stack and so on."""
+    for function in vars(features).values():
+        getattr(function, "cache_clear", lambda: None)()
+
+
+def changed(monkeypatch, kind, replacement) -> None:
+    monkeypatch.setattr(features, kind, replacement)
+    forget()
+
+
 def times(jobs=JOBS):
     found = predict_step_times(jobs, shipped_predictor(), coverage=0.9)
     return np.stack([found.step_time_s, found.low_s, found.high_s, found.corrected.novelty.sum(axis=1)])
@@ -58,7 +75,7 @@ def test_the_shipped_predictor_has_the_columns_that_this_version_computes():
 )
 def test_a_new_vendor_or_stack_leaves_all_other_answers_as_they_were(monkeypatch, kind, replacement):
     before, columns = times(), len(job_table(JOBS).names)
-    monkeypatch.setattr(features, kind, replacement)
+    changed(monkeypatch, kind, replacement)
     assert len(job_table(JOBS).names) == columns + 1
     np.testing.assert_array_equal(times(), before)
 
@@ -66,7 +83,7 @@ def test_a_new_vendor_or_stack_leaves_all_other_answers_as_they_were(monkeypatch
 def test_a_job_of_a_new_stack_is_a_job_of_no_known_stack(monkeypatch):
     unknown = job(profile="nobody-measured-it")
     before = times([unknown])
-    monkeypatch.setattr(features, "kind_names", lambda: (*STACKS, "nobody-measured-it"))
+    changed(monkeypatch, "kind_names", lambda: (*STACKS, "nobody-measured-it"))
     assert column([unknown], "stack.nobody-measured-it")[0] == 1.0
     np.testing.assert_array_equal(times([unknown]), before)
 
@@ -81,12 +98,15 @@ def test_a_job_of_a_new_stack_is_a_job_of_no_known_stack(monkeypatch):
 def test_any_other_difference_is_an_error_that_says_which(monkeypatch, kind, replacement, difference):
     if replacement is None:
         stated = features._layout_features
-        monkeypatch.setattr(
-            features, "_layout_features", lambda layout: {**stated(layout), "log_new_degree": 0.0}
-        )
+
+        def with_another(layout):
+            found = stated(layout)
+            return replace(found, names=(*found.names, "log_new_degree"), values=np.append(found.values, 0.0))
+
+        monkeypatch.setattr(features, "_layout_features", with_another)
         difference += r" \(log_new_degree\)"
     else:
-        monkeypatch.setattr(features, kind, replacement)
+        changed(monkeypatch, kind, replacement)
     with pytest.raises(NotFittedError, match=f"{difference}.*`precision-time train`"):
         times()
 
@@ -145,12 +165,11 @@ def test_ratios_are_of_the_costs_that_they_name():
 
 @pytest.mark.parametrize("device", ["A100-SXM4-80GB", "H100-SXM5-80GB", "MI300X"])
 @pytest.mark.parametrize("model", ["resnet50", "bert-large", "gpt2"])
-def test_mixed_precision_in_fp16_and_bf16_differ_by_the_loss_scaling_alone(device, model):
-    half, brain = (
+def test_mixed_precision_in_fp16_and_bf16_differ_by_what_the_formulas_say(device, model):
+    """Loss scaling, and that softmax reads fp16 but not bf16 without a cast; nothing else is learned of it."""
+    jobs = [
         replace(job(model, device, 8, 16), precision=get_policy(f"{name}-mixed")) for name in ("fp16", "bf16")
-    )
-    found = predict_step_times([half, brain], shipped_predictor(), coverage=0.9)
-    costs = price(group_of_jobs([half]))
-    scaler_s = float((costs.terms["unscale_s"] + costs.terms["host_sync_s"])[0])
-    ratio = found.step_time_s[0] / found.step_time_s[1]
-    assert ratio == pytest.approx(1.0 + scaler_s / found.jobs.analytical_s[1], abs=0.02)
+    ]
+    found = predict_step_times(jobs, shipped_predictor(), coverage=0.9)
+    half, brain = found.step_time_s / found.jobs.analytical_s
+    assert half == pytest.approx(brain, rel=0.03)

@@ -6,6 +6,7 @@ import pytest
 from precision_time.precision.catalog import get_policy, known_precisions, known_variants
 from precision_time.precision.lowered import LoweredStep
 from precision_time.precision.lowering import DTYPES, lower
+from precision_time.precision.nodes import node_columns
 from precision_time.precision.policy import DType, PrecisionPolicy
 from precision_time.precision.quantization import (
     NARROW,
@@ -118,13 +119,14 @@ def test_histories_move_on_once_per_pass() -> None:
     [("fp8", 48, True), ("fp8", 40, False), ("mxfp8", 48, False), ("mxfp8", 64, True), ("nvfp4", 48, True)],
 )
 def test_dimensions_must_be_aligned(spelling: str, dim: float, narrow: bool) -> None:
-    assert narrow_products([product(n=dim), product(k=dim)], get_policy(spelling)) == (narrow, narrow)
+    nodes = node_columns([product(n=dim), product(k=dim)])
+    assert narrow_products(nodes, get_policy(spelling)).tolist() == [narrow, narrow]
 
 
 @pytest.mark.parametrize("model", ["mixtral-8x7b", "deepseek-v3", "qwen3-235b-a22b", "nemotron-3-nano"])
 def test_routers_logits_and_attention_stay_wide(model: str) -> None:
     graph = load_workload(model).graph
-    chosen = narrow_products(graph.nodes, get_policy("fp8-mixed"))
+    chosen = narrow_products(node_columns(graph.nodes), get_policy("fp8-mixed"))
     wide = [n for n, narrow in zip(graph.nodes, chosen, strict=True) if not narrow]
     experts = {n.count for n in graph.nodes if n.op == "_grouped_mm"}
     assert {n.n for n in wide if n.op == "linear" and n.layer == "head"}

@@ -9,14 +9,16 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
+# Else pydantic searches every installed package for plugins.
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 import typer
 import typer.core
 
 from .. import __version__
 from ..errors import ConfigError, PrecisionTimeError, in_one_line, nearest_names, printable, shown
+from ..io import packaged_toml
 from .output import message
 
 
@@ -85,6 +87,10 @@ class _Stopped(BaseException):
 class Commands(typer.core.TyperGroup):
     """The group of all commands, each loaded when it is used: help and completion stay fast."""
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The parameters, which leave alone what needs no check."""
+        return [_as_given(item) for item in super().get_params(ctx)]
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command; interrupts and closed pipes reach `main`."""
         try:
@@ -141,6 +147,10 @@ class OneCommand(typer.core.TyperCommand):
                 with formatter.section(title):
                     formatter.write_dl(rows)
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The parameters, which leave alone what needs no check."""
+        return [_as_given(item) for item in super().get_params(ctx)]
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """The arguments as usual; an option that is not there says what stands in its place.
 
@@ -157,13 +167,27 @@ class OneCommand(typer.core.TyperCommand):
             raise ConfigError(f"No such option: {given}. To fix: {ours}.") from None
 
 
+def _as_given(item: Any) -> Any:
+    """A parameter that leaves text, and what was not given, as it is: typer builds a validator for each."""
+    if "process_value" in vars(item):
+        return item
+    process, described = item.process_value, getattr(item, "type_descriptor", None)
+    is_text = getattr(described, "annotation", None) is str and item.nargs == 1 and not item.multiple
+
+    def processed(ctx: Any, value: Any) -> Any:
+        if (value is None and not item.required) or (is_text and isinstance(value, str)):
+            return value if item.callback is None else item.callback(ctx, item, value)
+        return process(ctx, value)
+
+    vars(item)["process_value"] = processed
+    return item
+
+
 @cache
 def other_options() -> dict[str, str]:
     """Options of other tools and scripts, and what to type here for each."""
-    import tomllib
-
-    path = Path(__file__).parent / "data" / "other_options.toml"
-    return tomllib.loads(path.read_text(encoding="utf-8"))
+    found: dict[str, str] = dict(packaged_toml(__package__, "data/other_options.toml"))
+    return found
 
 
 @cache

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ..arrays import Floats, Number
+from ..arrays import Floats, Number, Same
 from ..errors import LayoutError
 from ..hardware.device import Cluster, Fabric, Link
 from ..hardware.links import loopback
@@ -89,9 +89,15 @@ def as_seen(cluster: Cluster, stack: Stack) -> Cluster:
 
     Hosts with a fabric of their own are handed out whole: there the devices share a container.
     """
-    inside, between = cluster.intra_node, cluster.inter_node
-    if not stack.device_containers or not inside.name.startswith(("pcie", "none")):
+    if not stack.device_containers or not cluster.intra_node.name.startswith(("pcie", "none")):
         return cluster
+    return _in_containers(Same(cluster))
+
+
+@lru_cache(maxsize=512)
+def _in_containers(key: Same) -> Cluster:
+    cluster: Cluster = key.value
+    inside, between = cluster.intra_node, cluster.inter_node
     if inside.bandwidth_bytes_per_s > loopback().bandwidth_bytes_per_s:
         inside = loopback()
     stream = between.stream_bytes_per_s
@@ -120,10 +126,18 @@ def group_of(size: Number, stride: Number, cluster: Cluster) -> Group:
 
     Assumes: jobs fill pods one after the other; the numbering follows the wiring.
     """
-    links = (cluster.intra_node, cluster.inter_node, cluster.fabric)
     if isinstance(size, int) and isinstance(stride, int):
-        return _placed(size, stride, cluster.devices_per_node, *links)
+        return _group_of(size, stride, Same(cluster))
+    links = (cluster.intra_node, cluster.inter_node, cluster.fabric)
     return _place(size, stride, cluster.devices_per_node, *links)
+
+
+@lru_cache(maxsize=512)
+def _group_of(size: int, stride: int, key: Same) -> Group:
+    """Clusters of the same links share their groups, and so the lines of collectives."""
+    cluster: Cluster = key.value
+    links = (cluster.intra_node, cluster.inter_node, cluster.fabric)
+    return _placed(size, stride, cluster.devices_per_node, *links)
 
 
 def _place(

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
 from ..arrays import Bools, Floats, Indices, Number, Same
-from ..parallel.layout import Checkpointing, Layout
+from ..parallel.layout import Checkpointing
 from ..precision.lowered import LoweredStep
 from ..precision.lowering import DTYPES, IS_PRODUCT, OP_CLASSES
 from ..precision.policy import DType
-from ..workload.graph import OpClass
+from ..workload.graph import OpClass, OpGraph
 from .constants import constants
 from .job import JobGroup, Stack
-from .roofline import KernelModel, compiler_rates, kernel_seconds, rates_of, stack_shortfall
+from .roofline import (
+    DeviceRates,
+    KernelModel,
+    compiler_rates,
+    kernel_seconds_once,
+    rates_of,
+    stack_shortfall,
+)
 from .sharding import ShardSpec, StageShares, shard, stage_shares
 from .terms import CASTS, HOST_STALL, KERNEL_TERMS, REST, TERM_OF_CLASS
 from .traffic import traffic_of
@@ -32,6 +40,11 @@ _FUSIBLE = np.array(
         for op_class in OP_CLASSES
     ]
 )
+_OF_KERNELS = tuple(term for term in KERNEL_TERMS if term != "recompute_s")
+_TIME_SHARES = tuple(f"time_share.{op_class.value}" for op_class in OP_CLASSES)
+_MEANS = {"mean_inner": "k", "mean_outer": "n", "mean_kernel_area": "kernel"}
+"""Facts that are geometric means of a column of the products."""
+_SHORT_S = 1e-5
 _NARROW = np.array([dtype.num_bytes <= DType.BF16.num_bytes or dtype is DType.TF32 for dtype in DTYPES])
 _SELECTIVE = np.array(
     [op_class in (OpClass.BMM, OpClass.SOFTMAX, OpClass.ATTENTION) for op_class in OP_CLASSES]
@@ -80,81 +93,159 @@ def compute_costs(step: LoweredStep, group: JobGroup, model: KernelModel) -> Com
         model: Calibrated utilizations.
     """
     layout, single = group.layout, group.layout.data_parallel_engine == "dataparallel"
+    narrowed_once = layout.zero_stage < 3 and bool(step.once_per_step.any())  # noqa: PLR2004
+    cut = _Cut(
+        tp=layout.tp,
+        ep=layout.ep,
+        expert_tp=layout.tensor_degree_of_experts,
+        sequence_parallel=layout.sequence_parallel,
+        expert_capacity=layout.expert_capacity,
+        cp=layout.cp,
+        pp=layout.pp,
+        stage_layers=layout.stage_layers,
+        checkpointing=layout.checkpointing,
+        checkpointed_share=layout.checkpointed_share,
+        narrowed_every=layout.num_micro_batches if narrowed_once else 1,
+    )
+    kernels = _device_kernels(step, cut, group.stack, Same(group.cluster.device), group.workload.graph, model)
     kept = len(group) <= MOST_KEPT
     return (_compute_costs if kept else _compute_costs.__wrapped__)(
-        step,
-        replace(layout, dp=1, shard_size=0, micro_batch_size=1.0, zero_stage=layout.zero_stage // 3 * 3),
-        group.stack,
-        Same(group.cluster.device),
-        Same(group.workload.graph),
-        Same(model),
+        kernels,
         np.asarray(group.micro_batch_size, dtype=np.float64).tobytes(),
+        layout.num_micro_batches,
         group.cluster.num_devices if single else 1,
     )
 
 
-@lru_cache(maxsize=16)
-def _compute_costs(
-    step: LoweredStep,
-    layout: Layout,
-    stack: Stack,
-    device_key: Same,
-    graph_key: Same,
-    model_key: Same,
-    batches: bytes,
-    process_devices: int,
-) -> ComputeCosts:
-    """The same for any number of replicas: what is asked on few devices and on many is worked out once."""
-    device, model = device_key.value, model_key.value
-    micro_batch_size = np.frombuffer(batches)
-    traffic = traffic_of(graph_key.value)
+class _Cut(NamedTuple):
+    """What of a layout decides which kernels a device runs, and how often; fields as of `Layout`."""
+
+    tp: int
+    ep: int
+    expert_tp: int
+    sequence_parallel: bool
+    expert_capacity: float
+    cp: int
+    pp: int
+    stage_layers: tuple[int, ...]
+    checkpointing: Checkpointing
+    checkpointed_share: float
+    narrowed_every: int
+    """Weights are made narrow in one of so many micro batches."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class _DeviceKernels:
+    """Kernels of one device, and all of their times and sums that the batch does not change."""
+
+    step: LoweredStep
+    """Of this device, N kernels; S kinds of stages, T terms."""
+    whole: LoweredStep
+    shares: StageShares
+    rates: DeviceRates
+    model: KernelModel
+    samples: float
+    """Share of a micro batch's samples that the kernels see."""
+    samples_of_work: float
+    """The same before context ranks share them."""
+    scale: Floats
+    """Repeats and time steps, and what compilers and stacks make of a kernel, shape (N,)."""
+    sums: Floats
+    """What kernels are summed by, shape (N, columns): the three passes of each stage, the terms of each
+    stage, the operator classes, all."""
+    host_s: Floats
+    """Host time of both passes on each kind of stage, shape (2, S)."""
+
+
+@lru_cache(maxsize=64)
+def _device_kernels(
+    step: LoweredStep, cut: _Cut, stack: Stack, device_key: Same, graph: OpGraph, model: KernelModel
+) -> _DeviceKernels:
+    """The same for any number of replicas."""
+    device = device_key.value
+    traffic = traffic_of(graph)
     unpadded = float(constants("memory")["unpadded_share"]) if stack.unpadded_sequences else 1.0
-    samples = micro_batch_size[:, None] * (unpadded / layout.cp)
     compiler = compiler_rates(stack.compiler)
-    local = shard(step, _shard_spec(layout, stack, float(traffic.boundary_elems)))
-    shares = stage_shares(local, round(float(traffic.num_layers)), layout.pp, layout.stage_layers)
-    whole_s = kernel_seconds(local, samples, rates_of([device]), model) * stack_shortfall(stack.profile)
+    local = shard(step, _shard_spec(cut, stack, float(traffic.boundary_elems)))
+    shares = stage_shares(local, round(float(traffic.num_layers)), cut.pp, cut.stage_layers)
     fusion = (
         min(compiler.fusion, constants("kernels")["fused_kernels"])
         if stack.fused_kernels
         else compiler.fusion
     )
-    whole_s = whole_s * np.where(_FUSIBLE[local.op_class] | local.is_cast, fusion, 1.0)
-    if layout.zero_stage < 3:  # noqa: PLR2004
-        whole_s = whole_s * np.where(local.once_per_step, 1.0 / layout.num_micro_batches, 1.0)
-    forward, again = local.phase == 0, _recomputed(local, shares, layout)
+    scale = local.sequential_steps * local.repeat * stack_shortfall(stack.profile)
+    scale = scale * np.where(_FUSIBLE[local.op_class] | local.is_cast, fusion, 1.0)
+    scale = scale * np.where(local.once_per_step, 1.0 / cut.narrowed_every, 1.0)
+    forward, again = local.phase == 0, _recomputed(local, shares, cut)
+    passes = np.stack([forward, ~forward, again])
+    terms = np.stack([*_term_masks(local).values()])
+    classes = step.op_class == np.arange(len(OP_CLASSES))[:, None]
     launches = local.launches * local.repeat * local.sequential_steps
     per_launch_s = device.launch_overhead_s * compiler.host
-    stage_s = np.stack([whole_s @ (shares.kernels * part).T for part in (forward, ~forward, again)])
     host_s = np.stack(
         [per_launch_s * shares.kernels @ (launches * part) for part in (forward, ~forward + again)]
     )
-    again_layers = float(again.max(initial=0.0)) if layout.checkpointing is Checkpointing.FULL else 0.0
+    again_layers = float(again.max(initial=0.0)) if cut.checkpointing is Checkpointing.FULL else 0.0
     host_s += stack.host_per_layer_s * np.outer([1.0, 1.0 + again_layers], shares.layers)
-    if layout.data_parallel_engine == "dataparallel":
-        host_s *= 1.0 + constants("host")["single_process_share"] * (process_devices - 1)
+    return _DeviceKernels(
+        step=local,
+        whole=step,
+        shares=shares,
+        rates=rates_of([device]),
+        model=model,
+        samples=unpadded / cut.cp,
+        samples_of_work=unpadded,
+        scale=scale,
+        sums=np.concatenate(
+            [(part[:, None] * shares.kernels).reshape(-1, len(scale)) for part in (passes, terms)]
+            + [classes, np.ones((1, len(scale)))]
+        ).T,
+        host_s=host_s,
+    )
+
+
+@lru_cache(maxsize=16)
+def _compute_costs(
+    kernels: _DeviceKernels, batches: bytes, num_micro_batches: int, process_devices: int
+) -> ComputeCosts:
+    """What is asked on few devices and on many is worked out once."""
+    micro_batch_size = np.frombuffer(batches)
+    jobs, stages = len(micro_batch_size), len(kernels.shares.stages)
+    samples = micro_batch_size[:, None] * kernels.samples
+    once_s = kernel_seconds_once(kernels.step, samples, kernels.rates, kernels.model)
+    whole_s = once_s * kernels.scale
+    sums = whole_s @ kernels.sums
+    first, last = 3 * stages, sums.shape[1] - len(OP_CLASSES) - 1
+    stage_s = sums[:, :first].reshape(jobs, 3, stages).transpose(1, 0, 2)
+    host_s = kernels.host_s
+    if process_devices > 1:
+        host_s = host_s * (1.0 + constants("host")["single_process_share"] * (process_devices - 1))
     busy = stage_s.sum(axis=0)
     longer = longer_of(busy, host_s.sum(axis=0)) / np.maximum(busy, _TINY_S)
     forward_s, backward_s = stage_s[0] * longer, (stage_s[1] + stage_s[2]) * longer
     slowest = first_slowest(forward_s + backward_s)
-    rows = np.arange(len(micro_batch_size))
-    kernels_s = whole_s * shares.kernels[slowest]
+    rows = np.arange(jobs)
     busy_s, host_slowest_s = stage_s[:, rows, slowest], host_s.sum(axis=0)[slowest]
-    terms = {term: kernels_s[:, mask].sum(axis=1) for term, mask in _term_masks(local).items()}
+    term_s = sums[:, first:last].reshape(jobs, -1, stages)[rows, :, slowest].T
+    terms = dict(zip(_OF_KERNELS, term_s, strict=True))
     terms["recompute_s"] = busy_s[2]
-    terms[HOST_STALL] = longer_of(busy_s.sum(axis=0), host_slowest_s) - busy_s.sum(axis=0)
+    all_s = busy_s.sum(axis=0)
+    terms[HOST_STALL] = longer_of(all_s, host_slowest_s) - all_s
     return ComputeCosts(
-        terms={term: values * layout.num_micro_batches for term, values in terms.items()},
+        terms={term: values * num_micro_batches for term, values in terms.items()},
         forward_s=busy_s[0],
         backward_s=busy_s[1],
         recompute_s=busy_s[2],
         host_s=host_slowest_s,
-        kernels_s=kernels_s,
-        step=local,
-        shares=shares,
+        kernels_s=whole_s if stages == 1 else whole_s * kernels.shares.kernels[slowest],
+        step=kernels.step,
+        shares=kernels.shares,
         stage_forward_s=forward_s,
         stage_backward_s=backward_s,
-        facts={**_facts(step, samples * layout.cp, whole_s), "host_s": host_slowest_s},
+        facts={
+            **_facts(kernels.whole, micro_batch_size * kernels.samples_of_work, whole_s, sums[:, last:]),
+            "host_s": host_slowest_s,
+        },
     )
 
 
@@ -184,68 +275,96 @@ def first_slowest(stage_s: Floats) -> Indices:
     return first
 
 
-def _shard_spec(layout: Layout, stack: Stack, boundary_elems: float) -> ShardSpec:
+def _shard_spec(cut: _Cut, stack: Stack, boundary_elems: float) -> ShardSpec:
     return ShardSpec(
-        tp=layout.tp,
-        ep=layout.ep,
-        expert_tp=layout.tensor_degree_of_experts,
-        sequence_parallel=layout.sequence_parallel,
-        expert_capacity=layout.expert_capacity,
+        tp=cut.tp,
+        ep=cut.ep,
+        expert_tp=cut.expert_tp,
+        sequence_parallel=cut.sequence_parallel,
+        expert_capacity=cut.expert_capacity,
         fused_attention=stack.fused_attention,
         boundary_elems=boundary_elems,
     )
 
 
-@lru_cache(maxsize=512)
 def _term_masks(step: LoweredStep) -> dict[str, Bools]:
     names = np.array([TERM_OF_CLASS.get(op_class, REST) for op_class in OP_CLASSES])[step.op_class]
     names = np.where(step.is_cast, CASTS, names)
-    return {term: names == term for term in KERNEL_TERMS if term != "recompute_s"}
+    return {term: names == term for term in _OF_KERNELS}
 
 
-def _recomputed(step: LoweredStep, shares: StageShares, layout: Layout) -> Floats:
+def _recomputed(step: LoweredStep, shares: StageShares, cut: _Cut) -> Floats:
     """Share of each kernel that the backward pass runs again under activation checkpointing."""
     again = step.phase == 0
-    if layout.checkpointing is Checkpointing.NONE:
+    if cut.checkpointing is Checkpointing.NONE:
         return np.zeros(len(again))
-    if layout.checkpointing is Checkpointing.SELECTIVE:
+    if cut.checkpointing is Checkpointing.SELECTIVE:
         return np.asarray(again & _SELECTIVE[step.op_class], dtype=np.float64)
-    return np.where(again & shares.in_layers, layout.checkpointed_share, 0.0)
+    return np.where(again & shares.in_layers, cut.checkpointed_share, 0.0)
 
 
-def _facts(step: LoweredStep, samples: Floats, seconds: Floats) -> dict[str, Floats]:
-    """What the learned stage reads: work, traffic, shares. Shapes (C,)."""
-    scaled = step.m_scales | step.k_scales | step.count_scales
-    repeats = step.repeat * step.sequential_steps
-    flops = step.flops * repeats * np.where(scaled, samples, 1.0)
-    moved = (step.bytes_per_sample * samples + step.bytes_fixed) * repeats
-    narrow = _NARROW[step.dtype] & IS_PRODUCT[step.op_class]
-    total_flops = flops.sum(axis=1)
-    total_bytes = moved.sum(axis=1)
-    total_s = np.maximum(seconds.sum(axis=1), 1e-12)
-    facts = {
-        "flops": total_flops,
-        "bytes": total_bytes,
-        "cast_bytes": moved[:, step.is_cast].sum(axis=1),
-        "launches": np.full(len(samples), (step.launches * repeats).sum()),
-        "tensor_core_share": flops[:, narrow].sum(axis=1) / np.maximum(total_flops, 1.0),
-        "weight_gradient_share": flops[:, step.k_scales].sum(axis=1) / np.maximum(total_flops, 1.0),
+def _facts(step: LoweredStep, samples: Floats, seconds: Floats, sums: Floats) -> dict[str, Floats]:
+    """What the learned stage reads: work, traffic, shares. Shapes (C,).
+
+    Args:
+        step: Kernels of the whole model.
+        samples: Of a micro batch, shape (C,).
+        seconds: Of each kernel, shape (C, N).
+        sums: Seconds by operator class, then of all kernels, shape (C, classes + 1).
+    """
+    work = _work(step)
+    moved = dict(zip(work.names, np.outer(work.per_sample, samples) + work.fixed[:, None], strict=True))
+    total_s = np.maximum(sums[:, -1], 1e-12)
+    flops = np.maximum(moved["flops"], 1.0)
+    weights = np.maximum(moved["flops"], 1e-12)
+    shares = (sums[:, :-1] / total_s[:, None]).T
+    short = np.where(seconds / step.repeat < _SHORT_S, step.repeat, 0.0).sum(axis=1)
+    return {
+        **{name: moved[name] for name in ("flops", "bytes", "cast_bytes")},
+        "launches": np.full(len(samples), work.launches),
+        "tensor_core_share": moved["narrow_flops"] / flops,
+        "weight_gradient_share": moved["weight_flops"] / flops,
+        **dict(zip(_TIME_SHARES, shares, strict=True)),
+        **{name: np.exp(moved[name] / weights) for name in _MEANS},
+        "largest_kernel_share": seconds.max(axis=1) / total_s,
+        "short_kernel_share": short / work.kernels,
     }
-    for op_class in OP_CLASSES:
-        mask = step.op_class == OP_CLASSES.index(op_class)
-        facts[f"time_share.{op_class.value}"] = seconds[:, mask].sum(axis=1) / total_s
-    facts["mean_inner"] = _weighted(step.k, flops)
-    facts["mean_outer"] = _weighted(step.n, flops)
-    facts["mean_kernel_area"] = _weighted(step.kernel, flops)
-    facts["largest_kernel_share"] = seconds.max(axis=1) / total_s
-    facts["short_kernel_share"] = np.where(seconds / step.repeat < 1e-5, step.repeat, 0.0).sum(axis=1) / max(
-        float(step.repeat.sum()), 1.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Work:
+    """Sums over the kernels of a step, each a fixed part and one that grows with the samples."""
+
+    names: tuple[str, ...]
+    fixed: Floats
+    per_sample: Floats
+    launches: float
+    kernels: float
+    """Kernels with their repeats, at least 1."""
+
+
+@lru_cache(maxsize=512)
+def _work(step: LoweredStep) -> _Work:
+    repeats = step.repeat * step.sequential_steps
+    scaled = step.m_scales | step.k_scales | step.count_scales
+    flops = step.flops * repeats
+    narrow = _NARROW[step.dtype] & IS_PRODUCT[step.op_class]
+    of_flops = {
+        "flops": np.ones(len(flops)),
+        "narrow_flops": narrow,
+        "weight_flops": step.k_scales,
+        # Geometric means of what the products are like, weighted with their FLOPs.
+        **{name: np.log(np.maximum(getattr(step, column), 1.0)) for name, column in _MEANS.items()},
+    }
+    fixed = {name: float((flops * ~scaled) @ share) for name, share in of_flops.items()}
+    per_sample = {name: float((flops * scaled) @ share) for name, share in of_flops.items()}
+    for name, share in (("bytes", np.ones(len(flops))), ("cast_bytes", step.is_cast)):
+        fixed[name] = float((step.bytes_fixed * repeats) @ share)
+        per_sample[name] = float((step.bytes_per_sample * repeats) @ share)
+    return _Work(
+        names=tuple(fixed),
+        fixed=np.array([*fixed.values()]),
+        per_sample=np.array([*per_sample.values()]),
+        launches=float((step.launches * repeats).sum()),
+        kernels=max(float(step.repeat.sum()), 1.0),
     )
-    return facts
-
-
-def _weighted(values: Floats, weights: Floats) -> Floats:
-    """Weighted geometric mean of `values` (at least 1) over kernels, shape (C,)."""
-    logs = np.log(np.maximum(values, 1.0))
-    mean: Floats = np.exp((weights * logs).sum(axis=1) / np.maximum(weights.sum(axis=1), 1e-12))
-    return mean

@@ -123,6 +123,8 @@ def _hidden_by_chunks(found: Overlap, pass_s: Number, layout: Layout) -> Overlap
         layout: Stages and chunks per stage.
     """
     chunks = layout.virtual_pp
+    if chunks == 1:
+        return found
     window_s = (chunks - 1) / chunks * (layout.pp - 1) * pass_s
     exposed_s = np.maximum(found.exposed_s - window_s, found.exposed_s / chunks)
     newly_hidden = partly_hidden(found.exposed_s, exposed_s)

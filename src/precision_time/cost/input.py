@@ -6,7 +6,7 @@ Figures and their sources: `data/input.toml`, fitted by scripts/calibrate_host.p
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 
@@ -83,11 +83,17 @@ def _cores(cluster: Cluster, cores_per_host: float) -> float:
     The nodes of a cluster may be more than one host each (NVL72, pods): `NodeType.devices` are a host's.
     """
     table = constants("input")["cores"]
-    node = find_node_type(cluster.node_type) if cluster.node_type else None
-    held = node.devices if node is not None and node.domain else cluster.devices_per_node
+    held = _devices_of_host(cluster.node_type) or cluster.devices_per_node
     hosts = max(cluster.num_nodes, cluster.num_devices / held)
     cores = cores_per_host or table.get(cluster.node_type, table["per_device"] * held)
     return float(hosts * cores)
+
+
+@lru_cache(maxsize=512)
+def _devices_of_host(node_type: str) -> float:
+    """Devices of a host where a node of that type is several hosts, else 0."""
+    node = find_node_type(node_type) if node_type else None
+    return node.devices if node is not None and node.domain else 0.0
 
 
 def input_s(group: JobGroup) -> Floats:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cache, lru_cache
 
 import numpy as np
 
@@ -69,6 +70,7 @@ class OptimizerWork:
     product_dtype: DType = DType.FP32
 
 
+@cache
 def known_optimizers() -> tuple[str, ...]:
     """Canonical optimizer names."""
     return tuple(
@@ -80,6 +82,7 @@ def known_optimizers() -> tuple[str, ...]:
     )
 
 
+@lru_cache(maxsize=512)
 def canonical_optimizer(name: str) -> str:
     """The name under which optimizers.toml lists an optimizer.
 

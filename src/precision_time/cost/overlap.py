@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -27,12 +28,13 @@ FIRST_BUCKET_BYTES = 1 * MEBI
 MAX_GROUPS = 64
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class GradientSchedule:
     """Buckets of the gradient exchange in the order of the backward pass, for any kernel times.
 
     At most `MAX_GROUPS` groups of neighboring buckets; a group is ready when its last bucket is, so
-    that grouping delays the exchange by at most one group's share of the backward pass.
+    that grouping delays the exchange by at most one group's share of the backward pass. Equal only to
+    itself, as a key of caches.
     """
 
     completed: Floats
@@ -198,14 +200,21 @@ def group_s(schedule: GradientSchedule, lines: Lines, scale: Number = 1.0) -> Fl
     Returns:
         Seconds, (G,) or (C, G).
     """
-    wide = tuple(
-        Line(startup_s=np.asarray(x.startup_s)[..., None], s_per_byte=np.asarray(x.s_per_byte)[..., None])
-        for x in lines
-    )
+    if any(np.ndim(x.startup_s) or np.ndim(x.s_per_byte) for x in lines):
+        lines = tuple(
+            Line(startup_s=np.asarray(x.startup_s)[..., None], s_per_byte=np.asarray(x.s_per_byte)[..., None])
+            for x in lines
+        )
     share = np.asarray(scale, dtype=np.float64)[..., None]
     count = np.maximum(schedule.num_buckets * share, np.minimum(schedule.num_buckets, 1.0))
     size = schedule.bucket_bytes * schedule.num_buckets * share / count
-    return np.asarray(count * min_time_s(wide, size))
+    return np.asarray(count * min_time_s(lines, size))
+
+
+@lru_cache(maxsize=512)
+def _group_s(schedule: GradientSchedule, lines: Lines, scale: float) -> Floats:
+    """The same once for all batches."""
+    return group_s(schedule, lines, scale)
 
 
 def exposed_s(ready: Floats, group: Floats, backward_s: Number) -> Number:
@@ -222,10 +231,11 @@ def exposed_s(ready: Floats, group: Floats, backward_s: Number) -> Number:
     Assumes: one communication stream, groups in order.
     Accuracy: exact for the recurrence start_i = max(ready_i, end_{i-1}).
     """
-    before = np.cumsum(group, axis=-1) - group
-    if np.shape(before)[-1] == 0:
-        return np.zeros(np.shape(before)[:-1])
-    end = np.sum(group, axis=-1) + np.max(ready - before, axis=-1)
+    before = group.cumsum(axis=-1) - group
+    left = ready - before
+    if left.shape[-1] == 0:
+        return np.zeros(left.shape[:-1])
+    end = group.sum(axis=-1) + left.max(axis=-1)
     return np.asarray(np.maximum(end - backward_s, 0.0), dtype=np.float64)
 
 
@@ -250,9 +260,9 @@ def overlapped(
     Accuracy: see docs/reference/accuracy.md.
     """
     ready = ready_s(schedule, kernel_s)
-    group = group_s(schedule, lines, scale)
-    group = np.broadcast_to(group, np.broadcast_shapes(group.shape, ready.shape))
-    link = np.sum(group, axis=-1)
+    kept = isinstance(scale, float)
+    group = _group_s(schedule, lines, float(scale)) if kept else group_s(schedule, lines, scale)
+    link = np.zeros(ready.shape[:-1]) + group.sum(axis=-1)
     exposed = exposed_s(ready, group, np.sum(kernel_s, axis=-1))
     return partly_hidden(link, exposed)
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Floats, Indices, Same
+from ..arrays import Bools, Floats, Indices, Same
 from ..hardware.device import Device
 from ..precision.lowered import LoweredStep
 from ..precision.lowering import DTYPES, IS_PRODUCT, OP_CLASSES
@@ -81,13 +81,17 @@ _FAMILY = np.zeros(len(OP_CLASSES), dtype=np.intp)
 _FAMILY[[_CONV, _GROUPED, _ATTENTION, _DEPTHWISE]] = [1, 1, 2, 3]
 """Products, convolutions, attention, vector units."""
 _NARROW = np.array([COLUMN[dtype] == 0 for dtype in DTYPES])
+_FP32, _TF32 = DTYPES.index(DType.FP32), DTYPES.index(DType.TF32)
 _TRANSPOSES = np.zeros((len(OP_CLASSES), len(DTYPES)))
 _TRANSPOSES[np.ix_([_CONV, _GROUPED, _DEPTHWISE], [DTYPES.index(DType.FP16), DTYPES.index(DType.BF16)])] = 1.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class KernelModel:
-    """Calibrated utilizations; arrays are indexed by the position of the class in OpClass or in KINDS."""
+    """Calibrated utilizations; arrays are indexed by the position of the class in OpClass or in KINDS.
+
+    Equal only to itself, as a key of caches; so are the rates of devices.
+    """
 
     compute: Floats
     """Share of the sustained rate that large products reach, shape (kinds, 3): in types of matrix units, in
@@ -104,7 +108,7 @@ class KernelModel:
     """Passes over its operands that the transposes of such a convolution take."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class DeviceRates:
     """Rates of C devices as columns, so that they broadcast against kernels."""
 
@@ -220,9 +224,15 @@ def kernel_seconds(
     Assumes: kernels run one after another; caches keep nothing between kernels.
     Accuracy: docs/reference/accuracy.md, predictor "roofline".
     """
+    return kernel_seconds_once(step, micro_batch_size, rates, model) * (step.sequential_steps * step.repeat)
+
+
+def kernel_seconds_once(
+    step: LoweredStep, micro_batch_size: Floats, rates: DeviceRates, model: KernelModel
+) -> Floats:
+    """As `kernel_seconds`, of one repeat and time step."""
     kernels, which = _distinct(step)
-    once = kernel_parts(kernels, micro_batch_size, rates, model).seconds
-    seconds: Floats = once[:, which] * (step.sequential_steps * step.repeat)
+    seconds: Floats = kernel_parts(kernels, micro_batch_size, rates, model).seconds[:, which]
     return seconds
 
 
@@ -230,18 +240,87 @@ def kernel_parts(
     kernels: LoweredStep, micro_batch_size: Floats, rates: DeviceRates, model: KernelModel
 ) -> KernelParts:
     """What bounds each kernel; arguments as of `kernel_seconds`."""
-    kind, family = kernel_kinds(kernels, model.channels_last)
-    scaled = kernels.m_scales | kernels.k_scales | kernels.count_scales
-    flops = kernels.flops * np.where(scaled, micro_batch_size, 1.0)
+    fixed = _fixed(kernels, rates, model)
+    flops = kernels.flops * np.where(fixed.scaled, micro_batch_size, 1.0)
     moved_s = (kernels.bytes_per_sample * micro_batch_size + kernels.bytes_fixed) / rates.bandwidth
-    efficiency = model.compute[kind, rates.column[:, kernels.dtype]]
     shape = _shape_share(kernels, micro_batch_size, rates, model)
     return KernelParts(
-        compute_s=flops / (rates.peak[:, family, kernels.dtype] * efficiency * shape),
-        memory_s=moved_s / model.memory[kernels.op_class],
-        transpose_s=moved_s * (model.transposed * _TRANSPOSES[kernels.op_class, kernels.dtype]),
-        latency_s=model.latency_s * kernels.launches,
+        compute_s=flops / (fixed.rate * shape),
+        memory_s=moved_s / fixed.memory,
+        transpose_s=moved_s * fixed.transposes,
+        latency_s=fixed.latency_s,
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class _Fixed:
+    """What does not change with the batch in the times of kernels: N kernels, R products of them."""
+
+    scaled: Bools
+    """FLOPs grow with the batch, shape (N,)."""
+    rate: Floats
+    """FLOP/s of a shape that fills the device, shape (C, N)."""
+    memory: Floats
+    """Share of the bandwidth, shape (N,)."""
+    transposes: Floats
+    """Passes over the operands, shape (N,)."""
+    latency_s: Floats
+    rows: Indices
+    """The products, shape (R,); all that follow are of them."""
+    m: Floats
+    n: Floats
+    k: Floats
+    count: Floats
+    m_scales: Bools
+    k_scales: Bools
+    count_scales: Bools
+    tile_n: Floats
+    tiles_n: Floats
+    share_n: Floats
+    """Share of the tiles' columns that is used."""
+    k_half: Floats
+
+
+@lru_cache(maxsize=256)
+def _fixed(kernels: LoweredStep, rates: DeviceRates, model: KernelModel) -> _Fixed:
+    shape = constants("kernels")["shape"]
+    kind, family = kernel_kinds(kernels, model.channels_last)
+    rate, tf32 = _rate(rates, model, family, kind, kernels.dtype), kernels.dtype == _TF32
+    if tf32.any():
+        # TF32 is allowed, not ordered: libraries keep to fp32 where that is faster, as convolutions after
+        # Winograd are on chips whose TF32 units are no faster than their fp32 ones.
+        wide = np.full_like(kernels.dtype, _FP32)
+        rate = np.where(tf32, np.maximum(rate, _rate(rates, model, family, kind, wide)), rate)
+    products = IS_PRODUCT[kernels.op_class] & (kernels.op_class != _DEPTHWISE) & (kernels.flops > 0.0)
+    rows = np.flatnonzero(products)
+    n = kernels.n[rows]
+    tile_n = _tile(n, shape["min_tile"], shape["tile"])
+    tiles_n = np.ceil(n / tile_n)
+    return _Fixed(
+        scaled=kernels.m_scales | kernels.k_scales | kernels.count_scales,
+        rate=rate,
+        memory=model.memory[kernels.op_class],
+        transposes=model.transposed * _TRANSPOSES[kernels.op_class, kernels.dtype],
+        latency_s=model.latency_s * kernels.launches,
+        rows=rows,
+        m=kernels.m[rows],
+        n=n,
+        k=kernels.k[rows],
+        count=kernels.count[rows],
+        m_scales=kernels.m_scales[rows],
+        k_scales=kernels.k_scales[rows],
+        count_scales=kernels.count_scales[rows],
+        tile_n=tile_n,
+        tiles_n=tiles_n,
+        share_n=n / (tiles_n * tile_n),
+        k_half=np.where(kernels.op_class[rows] == _ATTENTION, shape["attention_k_half"], model.k_half),
+    )
+
+
+def _rate(rates: DeviceRates, model: KernelModel, family: Indices, kind: Indices, dtype: Indices) -> Floats:
+    """FLOP/s that large products of each kernel reach in a type, shape (C, N)."""
+    rate: Floats = rates.peak[:, family, dtype] * model.compute[kind, rates.column[:, dtype]]
+    return rate
 
 
 @lru_cache(maxsize=1024)
@@ -268,40 +347,41 @@ def kernel_kinds(step: LoweredStep, channels_last: bool) -> tuple[Indices, Indic
 def _distinct(step: LoweredStep) -> tuple[LoweredStep, Indices]:
     """The kernels of a step that differ in what their time depends on, and which of them each one is."""
     table = np.stack([np.asarray(getattr(step, name), dtype=np.float64) for name in _TIMED], axis=1)
-    _, first, which = np.unique(table, axis=0, return_index=True, return_inverse=True)
+    seen: dict[bytes, int] = {}
+    which = np.array([seen.setdefault(row.tobytes(), len(seen)) for row in table], dtype=np.intp)
+    first = np.empty(len(seen), dtype=np.intp)
+    first[which[::-1]] = np.arange(len(which))[::-1]
     columns = {item.name: getattr(step, item.name)[first] for item in fields(LoweredStep)}
-    return LoweredStep(**columns), which.reshape(-1)
+    return LoweredStep(**columns), which
 
 
 def _shape_share(step: LoweredStep, batch: Floats, rates: DeviceRates, model: KernelModel) -> Floats:
     """Share of the class's rate that the shape of a product allows: tiles, waves, inner length."""
-    shape = constants("kernels")["shape"]
-    rows = np.flatnonzero(IS_PRODUCT[step.op_class] & (step.op_class != _DEPTHWISE) & (step.flops > 0.0))
-    m = step.m[rows] * np.where(step.m_scales[rows], batch, 1.0)
-    n = step.n[rows]
-    k = step.k[rows] * np.where(step.k_scales[rows], batch, 1.0)
-    count = step.count[rows] * np.where(step.count_scales[rows], batch, 1.0)
-    tile_m, tile_n = (_tile(extent, shape["min_tile"], shape["tile"]) for extent in (m, n))
-    tiles = np.ceil(m / tile_m) * np.ceil(n / tile_n) * count
-    split = np.clip(np.floor(rates.units / tiles), 1.0, np.maximum(k / shape["split_k"], 1.0))
+    shape, fixed = constants("kernels")["shape"], _fixed(step, rates, model)
+    m = fixed.m * np.where(fixed.m_scales, batch, 1.0)
+    k = fixed.k * np.where(fixed.k_scales, batch, 1.0)
+    count = fixed.count * np.where(fixed.count_scales, batch, 1.0)
+    tile_m = _tile(m, shape["min_tile"], shape["tile"])
+    tiles_m = np.ceil(m / tile_m)
+    tiles = tiles_m * fixed.tiles_n * count
+    most_splits = np.maximum(k / shape["split_k"], 1.0)
+    split = np.minimum(np.maximum(np.floor(rates.units / tiles), 1.0), most_splits)
     waves = tiles * split / rates.units
     wave_share = np.where(waves >= 1.0, waves / np.ceil(waves), waves)
-    tile_share = (m / (np.ceil(m / tile_m) * tile_m)) * (n / (np.ceil(n / tile_n) * tile_n))
-    tile_area = np.sqrt(tile_m * tile_n / shape["tile"] ** 2)
+    tile_share = (m / (tiles_m * tile_m)) * fixed.share_n
+    tile_area = np.sqrt(tile_m * fixed.tile_n / shape["tile"] ** 2)
     filled = (
-        np.maximum(tile_share * (0.5 + 0.5 * wave_share) * tile_area, _LEAST_SHARE)
-        * k
-        / (k + np.where(step.op_class[rows] == _ATTENTION, shape["attention_k_half"], model.k_half))
+        np.maximum(tile_share * (0.5 + 0.5 * wave_share) * tile_area, _LEAST_SHARE) * k / (k + fixed.k_half)
     )
     share = np.ones((len(batch), len(step.m)))
-    share[:, rows] = np.where(waves < 1.0, filled * np.sqrt(np.maximum(waves, _LEAST_SHARE)), filled)
+    share[:, fixed.rows] = np.where(waves < 1.0, filled * np.sqrt(np.maximum(waves, _LEAST_SHARE)), filled)
     return share
 
 
 def _tile(extent: Floats, least: float, most: float) -> Floats:
     """Tile side that a library would pick: the largest power of two that the extent fills."""
-    side: Floats = np.clip(2.0 ** np.floor(np.log2(np.maximum(extent, 1.0))), least, most)
-    return side
+    side: Floats = 2.0 ** np.floor(np.log2(np.maximum(extent, 1.0)))
+    return np.minimum(np.maximum(side, least), most)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

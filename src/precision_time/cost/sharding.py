@@ -149,9 +149,12 @@ def _with_scores(step: LoweredStep) -> LoweredStep:
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class StageShares:
-    """Shares of the kernels on S kinds of stages: the first, those between, the last."""
+    """Shares of the kernels on S kinds of stages: the first, those between, the last.
+
+    Equal only to itself, as a key of caches.
+    """
 
     kernels: Floats
     """Share of each kernel's repeats, shape (S, N)."""

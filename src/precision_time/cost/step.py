@@ -9,17 +9,20 @@ from functools import lru_cache, reduce
 import numpy as np
 
 from ..arrays import Floats, Number, Same
+from ..hardware.device import Device
 from ..parallel.layout import Layout, Offload
 from ..parallel.schedules.contract import StageTimes
 from ..parallel.schedules.registry import schedule_of
 from ..precision.catalog import get_policy
 from ..precision.lowered import LoweredStep
 from ..precision.lowering import IS_PRODUCT, lower
+from ..precision.policy import PrecisionPolicy
 from ..precision.quantization import amax_exchange, gathered_bytes
+from ..workload.graph import OpGraph
 from .axes import PassTimes, StepContext, as_seen, group_of, lines_of
 from .collectives import all_reduce_lines, min_time_s
 from .communication import AXES, MODEL_AXES, communication
-from .compute import MOST_KEPT, ComputeCosts, compute_costs, first_slowest, longer_of
+from .compute import ComputeCosts, compute_costs, first_slowest, longer_of
 from .constants import constants
 from .data_axis import ParameterPart
 from .input import input_s
@@ -28,6 +31,7 @@ from .memory import memory_of, total_bytes
 from .optimizer import MatrixWeights, OptimizerForm, offload_s, optimizer_terms, optimizer_work
 from .overlap import GradientSchedule, fully_exposed, gradient_schedule
 from .roofline import kernel_model_of, product_flops_per_s
+from .sharding import StageShares
 from .stragglers import straggler_share
 from .terms import DATA_STALL, EXPOSED_TERMS, HOST_STALL, TERMS
 from .traffic import traffic_of
@@ -87,9 +91,9 @@ def price(group: JobGroup) -> StepCosts:
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class LocalParameters:
-    """Trainable elements on one device: its tensor, expert and pipeline share."""
+    """Trainable elements on one device: its tensor, expert and pipeline share. Equal only to itself."""
 
     dense: float
     experts: float
@@ -104,14 +108,11 @@ class LocalParameters:
 
 def local_parameters(compute: ComputeCosts) -> LocalParameters:
     """Parameters of the stage that holds most of them, read off the kernels that make their gradients."""
-    kept = len(compute.forward_s) <= MOST_KEPT
-    return (_local_parameters if kept else _local_parameters.__wrapped__)(Same(compute))
+    return _local_parameters(compute.step, compute.shares)
 
 
-@lru_cache(maxsize=16)
-def _local_parameters(key: Same) -> LocalParameters:
-    compute: ComputeCosts = key.value
-    step, shares = compute.step, compute.shares
+@lru_cache(maxsize=512)
+def _local_parameters(step: LoweredStep, shares: StageShares) -> LocalParameters:
     elements = step.param_elems * step.repeat
     dense, experts = elements * ~step.expert, elements * step.expert
     by_stage = shares.kernels @ (dense + experts)
@@ -157,25 +158,44 @@ def _optimizer_terms(group: JobGroup, local: LocalParameters) -> dict[str, Float
     trainer_s = group.stack.host_per_tensor_s * tensors
     named = {"trainer_s": trainer_s, "offload_s": 0.0}
     if layout.offload is Offload.NONE:
-        work = optimizer_work(
-            group.workload.optimizer,
-            group.precision,
-            params=params,
-            tensors=tensors,
-            form=_optimizer_form(group.stack),
-            matrices=local.matrices.scaled(params / max(local.dense + local.experts, 1.0)),
+        form = _optimizer_form(group.stack)
+        seconds = _update_s(
+            group.workload.optimizer, group.precision, form, local, Same(device), params, tensors
         )
-        seconds = optimizer_terms(
-            work,
-            memory_bytes_per_s=device.memory_bandwidth_bytes_per_s,
-            launch_s=device.launch_overhead_s,
-            flops_per_s=product_flops_per_s(device, work.product_dtype),
-        )
-        named |= {f"{name}_s": float(value) * counted for name, value in seconds.items()}
+        named |= {name: value * counted for name, value in seconds.items()}
     else:
         named |= {"optimizer_s": 0.0, "unscale_s": 0.0, "host_sync_s": 0.0}
         named["offload_s"] = offload_s(layout, device, group.precision, params=params) * counted
     return {name: np.full(len(group), value) for name, value in named.items()}
+
+
+@lru_cache(maxsize=512)
+def _update_s(
+    optimizer: str,
+    policy: PrecisionPolicy,
+    form: OptimizerForm,
+    local: LocalParameters,
+    device_key: Same,
+    params: float,
+    tensors: float,
+) -> dict[str, float]:
+    """Seconds of an update of `params` elements in so many tensors, by term."""
+    device: Device = device_key.value
+    work = optimizer_work(
+        optimizer,
+        policy,
+        params=params,
+        tensors=tensors,
+        form=form,
+        matrices=local.matrices.scaled(params / max(local.dense + local.experts, 1.0)),
+    )
+    seconds = optimizer_terms(
+        work,
+        memory_bytes_per_s=device.memory_bandwidth_bytes_per_s,
+        launch_s=device.launch_overhead_s,
+        flops_per_s=product_flops_per_s(device, work.product_dtype),
+    )
+    return {f"{name}_s": float(value) for name, value in seconds.items()}
 
 
 def _optimizer_form(stack: Stack) -> OptimizerForm:
@@ -197,7 +217,8 @@ def _communication_terms(
         return {name: np.zeros(size) for name in idle}, {axis: np.zeros(size) for axis in AXES}
 
     def column(seconds: Number) -> Floats:
-        return np.broadcast_to(np.asarray(seconds, dtype=np.float64), (size,))
+        whole = isinstance(seconds, np.ndarray) and seconds.shape == (size,)
+        return np.asarray(seconds) if whole else np.full(size, seconds)
 
     context = StepContext(
         layout=layout,
@@ -210,7 +231,9 @@ def _communication_terms(
         stack=group.stack,
     )
     axes = communication(context, _parts(group, compute.step, local))
-    axes["data"] = axes["data"] + fully_exposed(_amax_s(group, compute.step))
+    amax_s = _amax_s(group, compute.step)
+    if amax_s:
+        axes["data"] = axes["data"] + fully_exposed(amax_s)
     exposed = {f"{axis}_exposed_s": column(found.exposed_s) for axis, found in axes.items()}
     sent_s = sum((exposed[f"{axis}_exposed_s"] for axis in MODEL_AXES), np.zeros(size))
     exposed["pipeline_bubble_s"] = pipeline_bubble_s(layout, compute, sent_s / layout.num_micro_batches)
@@ -264,7 +287,7 @@ def _amax_s(group: JobGroup, step: LoweredStep) -> float:
 def _pass_times(compute: ComputeCosts) -> PassTimes:
     """One micro batch, the recomputation spread evenly over the backward pass."""
     backward_s = compute.backward_s + compute.recompute_s
-    kernels_s = compute.kernels_s[:, compute.step.phase == 1]
+    kernels_s = compute.kernels_s[:, int(np.searchsorted(compute.step.phase, 1)) :]
     stretch = backward_s / np.maximum(compute.backward_s, _TINY_S)
     return PassTimes(
         forward_s=compute.forward_s,
@@ -296,15 +319,21 @@ def _parts(group: JobGroup, step: LoweredStep, local: LocalParameters) -> tuple[
 
 def _more_facts(group: JobGroup, compute: ComputeCosts) -> dict[str, Floats]:
     """Facts that need more than the kernels of one policy."""
-    wide = lower(group.workload.graph, get_policy("fp32"))
-    repeats = wide.repeat * wide.sequential_steps
-    moving, fixed = (wide.bytes_per_sample * repeats).sum(), (wide.bytes_fixed * repeats).sum()
+    moving, fixed = _wide_bytes(group.workload.graph)
     needed = total_bytes(memory_of(group))
     return {
         "kernels_s": compute.busy_s,
         "bandwidth_saving": 1.0 - compute.facts["bytes"] / (moving * group.micro_batch_size + fixed + 1.0),
-        "memory_fill": np.broadcast_to(needed / group.cluster.device.memory_bytes, (len(group),)),
+        "memory_fill": np.zeros(len(group)) + needed / group.cluster.device.memory_bytes,
     }
+
+
+@lru_cache(maxsize=4096)
+def _wide_bytes(graph: OpGraph) -> tuple[float, float]:
+    """Bytes that a micro batch moves in fp32, per sample and in all."""
+    wide = lower(graph, get_policy("fp32"))
+    repeats = wide.repeat * wide.sequential_steps
+    return float((wide.bytes_per_sample * repeats).sum()), float((wide.bytes_fixed * repeats).sum())
 
 
 @lru_cache(maxsize=512)

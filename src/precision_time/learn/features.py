@@ -10,9 +10,15 @@ reduced precision, loss-scaling overhead), next to the analytical terms themselv
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from operator import attrgetter
+
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import Same
 from ..cost.job import JobGroup, Stack, TimingScope
 from ..cost.roofline import KIND, SHARES, peak_flops_per_s
 from ..cost.stacks import kind_names, kind_of_stack, suite_names
@@ -20,7 +26,7 @@ from ..cost.step import StepCosts
 from ..hardware.device import Cluster
 from ..parallel.layout import Checkpointing, ContextMethod, Layout, Offload
 from ..precision.policy import DType, PrecisionPolicy
-from ..workload.workload import Workload
+from ..workload.graph import OpGraph
 
 Floats = NDArray[np.float64]
 
@@ -46,35 +52,58 @@ FAMILIES = (
 )
 INDICATORS = ("stack.", "suite.", "vendor.", "framework.", "compiler.", "family.", "matmul.", "scope.")
 """How columns begin of which at most one of a kind is 1: that the device is of a vendor, and so on."""
+_DEGREES = ("num_micro_batches", "dp", "tp", "pp", "cp", "ep")
+_LOG_DEGREES = tuple(f"log_{name}" for name in _DEGREES)
+_LOG_ROUNDS, _LOG_REPLICAS = 0, 1
+_degrees = attrgetter(*_DEGREES)
 _TINY_S = 1e-9
 
 
-def group_features(group: JobGroup, costs: StepCosts) -> dict[str, Floats]:
-    """Named feature columns of a group of jobs.
+def group_features(group: JobGroup, costs: StepCosts) -> tuple[tuple[str, ...], Floats]:
+    """Feature columns of a group of jobs.
 
     Args:
         group: C jobs.
         costs: Their analytical costs.
 
     Returns:
-        Feature name to column of shape (C,); the names are the same for every group.
+        Names, the same for every group, and values of shape (C, features).
     """
-    fixed = {
-        **_workload_features(group.workload),
-        **_policy_features(group.precision),
-        **_cluster_features(group.cluster, group.precision.matmul),
-        **_layout_features(group.layout),
-        **_stack_features(group.stack, group.scope),
-    }
+    layout = group.layout
+    of_layout = _layout_features(layout)
+    parts = (
+        _workload_features(group.workload.graph, group.workload.family),
+        _policy_features(group.precision),
+        _cluster_features(Same(group.cluster), group.precision.matmul),
+        of_layout,
+        _stack_features(group.stack, group.scope),
+    )
     batch = _log(group.micro_batch_size)
-    global_batch = batch + fixed["log_num_micro_batches"] + fixed["log_dp"]
-    return {
+    shared = of_layout.values[_LOG_ROUNDS] + of_layout.values[_LOG_REPLICAS]
+    priced = {
         **_term_features(costs),
         **_fact_features(costs),
         "log_micro_batch_size": batch,
-        "log_global_batch_size": global_batch,
-        **dict(zip(fixed, _repeated([*fixed.values()], len(group)), strict=True)),
+        "log_global_batch_size": batch + shared,
     }
+    fixed = np.concatenate([part.values for part in parts])
+    features = np.empty((len(group), len(priced) + len(fixed)))
+    features[:, : len(priced)] = np.concatenate([*priced.values()]).reshape(len(priced), -1).T
+    features[:, len(priced) :] = fixed
+    return (*priced, *(name for part in parts for name in part.names)), features
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Named:
+    """Features that all jobs of a group have in common."""
+
+    names: tuple[str, ...]
+    values: Floats
+
+    @classmethod
+    def of(cls, features: Mapping[str, float]) -> _Named:
+        """Names and values of a table."""
+        return cls(names=tuple(features), values=np.array([*features.values()], dtype=np.float64))
 
 
 def _term_features(costs: StepCosts) -> dict[str, Floats]:
@@ -112,8 +141,8 @@ def _fact_features(costs: StepCosts) -> dict[str, Floats]:
     }
 
 
-def _workload_features(workload: Workload) -> dict[str, float]:
-    graph = workload.graph
+@lru_cache(maxsize=512)
+def _workload_features(graph: OpGraph, family: str) -> _Named:
     features = {
         "log_params": float(_log(graph.params)),
         "trainable_share": graph.trainable_params / max(graph.params, 1.0),
@@ -121,23 +150,29 @@ def _workload_features(workload: Workload) -> dict[str, float]:
         "log_seq_len": float(_log(graph.seq_len or 1)),
         "unpriced": float(sum(graph.unpriced.values())),
     }
-    return features | {f"family.{name}": float(workload.family == name) for name in FAMILIES}
+    return _Named.of(features | {f"family.{name}": float(family == name) for name in FAMILIES})
 
 
-def _policy_features(policy: PrecisionPolicy) -> dict[str, float]:
+@lru_cache(maxsize=512)
+def _policy_features(policy: PrecisionPolicy) -> _Named:
     # By width, as shares of rates are: fp16 and bf16 are the same work on units that have both.
     features = {f"matmul.{kind}": float(KIND[policy.matmul] == kind) for kind in SHARES}
-    return features | {
-        "conv_tf32": float(policy.conv is DType.TF32),
-        "activation_bytes": policy.activation.num_bytes,
-        "wire_bytes": policy.reduce.num_bytes,
-        "autocast": float(policy.autocast),
-        "loss_scaling": float(policy.loss_scaling),
-        "master_copy": float(policy.master is not None),
-    }
+    return _Named.of(
+        features
+        | {
+            "conv_tf32": float(policy.conv is DType.TF32),
+            "activation_bytes": policy.activation.num_bytes,
+            "wire_bytes": policy.reduce.num_bytes,
+            "autocast": float(policy.autocast),
+            "loss_scaling": float(policy.loss_scaling),
+            "master_copy": float(policy.master is not None),
+        }
+    )
 
 
-def _cluster_features(cluster: Cluster, matmul: DType) -> dict[str, float]:
+@lru_cache(maxsize=512)
+def _cluster_features(cluster_key: Same, matmul: DType) -> _Named:
+    cluster: Cluster = cluster_key.value
     device = cluster.device
     peak = peak_flops_per_s(device, matmul)
     features = {
@@ -159,53 +194,56 @@ def _cluster_features(cluster: Cluster, matmul: DType) -> dict[str, float]:
         "intra_bandwidth": cluster.intra_node.bandwidth_bytes_per_s if cluster.num_devices > 1 else 0.0,
         "inter_bandwidth": cluster.inter_node.bandwidth_bytes_per_s if cluster.num_nodes > 1 else 0.0,
     }
-    return features | {f"vendor.{name}": float(device.vendor == name) for name in VENDORS}
+    return _Named.of(features | {f"vendor.{name}": float(device.vendor == name) for name in VENDORS})
 
 
-def _layout_features(layout: Layout) -> dict[str, float]:
-    degrees = ("num_micro_batches", "dp", "tp", "pp", "cp", "ep")
-    return {f"log_{name}": float(_log(getattr(layout, name))) for name in degrees} | {
-        "virtual_pp": float(layout.virtual_pp),
-        "zero_stage": float(layout.zero_stage),
-        "sequence_parallel": float(layout.sequence_parallel),
-        "checkpointing": float(CHECKPOINTING.index(layout.checkpointing)),
+def _layout_features(layout: Layout) -> _Named:
+    checkpointing, offload = CHECKPOINTING.index(layout.checkpointing), OFFLOAD.index(layout.offload)
+    values = {
+        "virtual_pp": layout.virtual_pp,
+        "zero_stage": layout.zero_stage,
+        "sequence_parallel": layout.sequence_parallel,
+        "checkpointing": checkpointing,
         "checkpointed_share": layout.checkpointed_share,
-        "log_expert_tp": float(_log(layout.tensor_degree_of_experts)),
-        "hybrid_sharding": float(0 < layout.shard_size < layout.data_ranks),
-        "keeps_gathered": float(not layout.reshard_after_forward),
-        "gathers_context": float(layout.context_method is ContextMethod.ALL_GATHER),
-        "offload": float(OFFLOAD.index(layout.offload)),
-        "single_process": float(layout.data_parallel_engine == "dataparallel"),
-        "parameter_server": float(layout.data_parallel_engine == "parameter-server"),
+        "log_expert_tp": layout.tensor_degree_of_experts,
+        "hybrid_sharding": 0 < layout.shard_size < layout.data_ranks,
+        "keeps_gathered": not layout.reshard_after_forward,
+        "gathers_context": layout.context_method is ContextMethod.ALL_GATHER,
+        "offload": offload,
+        "single_process": layout.data_parallel_engine == "dataparallel",
+        "parameter_server": layout.data_parallel_engine == "parameter-server",
     }
+    found = np.array([*_degrees(layout), *values.values()], dtype=np.float64)
+    logs = [*range(len(_DEGREES)), len(_DEGREES) + 5]
+    found[logs] = _log(found[logs])
+    return _Named(names=(*_LOG_DEGREES, *values), values=found)
 
 
-def _stack_features(stack: Stack, scope: TimingScope) -> dict[str, float]:
+@lru_cache(maxsize=512)
+def _stack_features(stack: Stack, scope: TimingScope) -> _Named:
     kind = kind_of_stack(stack.profile)
     features = {f"stack.{name}": float(kind == name) for name in kind_names()}
     features |= {f"suite.{name}": float(stack.profile == name) for name in suite_names()}
     features |= {f"framework.{name}": float(stack.framework == name) for name in FRAMEWORKS}
     features |= {f"compiler.{name}": float(stack.compiler == name) for name in COMPILERS}
     features |= {f"scope.{item.value}": float(scope is item) for item in TimingScope}
-    return features | {
-        "framework_year": stack.framework_year,
-        "channels_last": float(stack.channels_last),
-        "fused_optimizer": float(stack.fused_optimizer),
-        "fused_attention": float(stack.fused_attention),
-        "unpadded": float(stack.unpadded_sequences),
-        "real_input": float(stack.real_input),
-        "fused_kernels": float(stack.fused_kernels),
-        "tuned_attention": float(stack.tuned_attention),
-        "overlap_gradients": float(stack.overlap_gradients),
-        "overlap_parameters": float(stack.overlap_parameters),
-        "overlap_tensor": float(stack.overlap_tensor),
-        "host_per_layer": stack.host_per_layer_s * 1e3,
-    }
-
-
-def _repeated(values: list[float], count: int) -> Floats:
-    """One row per value, `count` times each."""
-    return np.broadcast_to(np.array(values, dtype=np.float64)[:, None], (len(values), count))
+    return _Named.of(
+        features
+        | {
+            "framework_year": stack.framework_year,
+            "channels_last": float(stack.channels_last),
+            "fused_optimizer": float(stack.fused_optimizer),
+            "fused_attention": float(stack.fused_attention),
+            "unpadded": float(stack.unpadded_sequences),
+            "real_input": float(stack.real_input),
+            "fused_kernels": float(stack.fused_kernels),
+            "tuned_attention": float(stack.tuned_attention),
+            "overlap_gradients": float(stack.overlap_gradients),
+            "overlap_parameters": float(stack.overlap_parameters),
+            "overlap_tensor": float(stack.overlap_tensor),
+            "host_per_layer": stack.host_per_layer_s * 1e3,
+        }
+    )
 
 
 def _log(value: Floats | float) -> Floats:

@@ -9,7 +9,7 @@ Units and fading are `data/novelty.toml`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import Floats, Ints
+from ..arrays import Floats, Indices, Ints, Same
 from ..io import packaged_toml
 
 if TYPE_CHECKING:
@@ -34,14 +34,86 @@ _LOCAL_FADE = np.array([_TOML[kind]["local_fade"] for kind in KINDS])
 _WEIGHT = np.array([_TOML[kind]["weight"] for kind in KINDS])
 _DIGITS = 3
 """Positions that agree to so many digits are one."""
-_TIE_DIGITS = 5
-"""Squared distances that agree to so many digits are equal."""
-_CHUNK = 2048
+_EQUAL = 1e-5
+"""Squared distances that are no further apart are equal: of the positions at them, the first is taken."""
 _CANDIDATES = 24
 """Positions whose runs are compared in full when the most similar ones are looked for."""
 _TIE = 1e-3
-"""Squared distances of positions that are no further apart are taken for equal: sums over many jobs at once
-differ in their last digits from those over one."""
+"""Squared distances of weighted positions that are no further apart are taken for equal."""
+_MOST_KEPT = 16_384
+_ALIKE = np.ones(len(KINDS))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PositionIndex:
+    """Positions by what they are made of, to find the nearest ones of a point without looking at all.
+
+    Few models, devices, scales, stacks and precisions make up many positions: squared distances are added up
+    from those of the parts, for the positions of those models alone that are near enough by themselves.
+    """
+
+    parts: tuple[Floats, ...]
+    """Of each kind: its distinct parts, shape (parts, columns)."""
+    which: tuple[Indices, ...]
+    """Of each kind: the part of each position, shape (positions,)."""
+    by_model: Indices
+    """Positions in the order of their first part."""
+    starts: Indices
+    """Where those of each first part begin, shape (parts + 1,)."""
+
+    def near(self, point: Floats, weights: Floats, reach: int) -> tuple[Indices, Floats]:
+        """Positions that hold the `reach` nearest ones to a point and all that are equally near, in order.
+
+        Args:
+            point: Shape (dims,).
+            weights: Of the kinds: factors on their distances.
+            reach: How many are wanted, at most all.
+
+        Returns:
+            The positions, and their squared distances by kind, without weights, shape (kinds, found).
+        """
+        ends = np.cumsum([part.shape[1] for part in self.parts])[:-1]
+        own = zip(self.parts, np.split(point, ends), strict=True)
+        squares = [np.square(part - its).sum(axis=1) for part, its in own]
+        models = squares[0] * weights[0] ** 2
+        order = np.argsort(models, kind="stable")
+        sizes = np.cumsum(np.diff(self.starts)[order])
+        first = int(np.searchsorted(sizes, reach)) + 1
+        found, by_kind, total = self._of_models(order[:first], squares, weights)
+        limit = np.partition(total, reach - 1)[reach - 1] + _TIE
+        wanted = int(np.searchsorted(models[order], limit, side="right"))
+        if wanted > first:
+            found, by_kind, total = self._of_models(order[:wanted], squares, weights)
+            limit = np.partition(total, reach - 1)[reach - 1] + _TIE
+        kept = np.flatnonzero(total <= limit)
+        kept = kept[np.argsort(found[kept])]
+        return found[kept], by_kind[:, kept]
+
+    def _of_models(
+        self, models: Indices, squares: Sequence[Floats], weights: Floats
+    ) -> tuple[Indices, Floats, Floats]:
+        """Positions of some first parts, their squared distances by kind, and the weighted sum of those."""
+        found = np.concatenate([self.by_model[self.starts[one] : self.starts[one + 1]] for one in models])
+        by_kind = np.stack([own[which[found]] for own, which in zip(squares, self.which, strict=True)])
+        return found, by_kind, np.square(weights) @ by_kind
+
+
+@lru_cache(maxsize=16)
+def _index_of(positions: Same, names: tuple[str, ...]) -> PositionIndex:
+    """The index of positions (P, dims) whose columns are those of `names`."""
+    points: Positions = positions.value
+    starts = _columns(names)[2]
+    parts, which = [], []
+    for start, end in zip(starts[:-1], starts[1:], strict=True):
+        part, whose = _distinct(np.ascontiguousarray(points[:, start:end]))
+        parts.append(part.astype(np.float64))
+        which.append(whose)
+    return PositionIndex(
+        parts=tuple(parts),
+        which=tuple(which),
+        by_model=np.argsort(which[0], kind="stable"),
+        starts=np.concatenate([[0], np.cumsum(np.bincount(which[0], minlength=len(parts[0])))]),
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,14 +122,10 @@ class TrainingSet:
 
     positions: Positions
     """Shape (positions, dims)."""
-    exact: Floats = field(init=False, repr=False)
-    """The positions in double precision: of two that are equally near, the first must be found every time."""
-    squares: Floats = field(init=False, repr=False)
-    """Squared length of each position: the search for the nearest is one product."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "exact", self.positions.astype(np.float64))
-        object.__setattr__(self, "squares", np.square(self.exact).sum(axis=1))
+    _known: dict[tuple[tuple[str, ...], bytes], Floats] = field(
+        init=False, repr=False, compare=False, default_factory=dict
+    )
+    """By columns and position: what was found before."""
 
     def novelty(self, jobs: JobTable) -> Floats:
         """Distance of each job to its nearest measured run, by kind, shape (n, len(KINDS)).
@@ -67,18 +135,25 @@ class TrainingSet:
         if not len(jobs.features):
             return np.zeros((0, len(KINDS)))
         points, which = _distinct(positions_of(jobs))
-        starts = _columns(jobs.names)[2]
         found = np.empty((len(points), len(KINDS)))
-        for rows in np.array_split(np.arange(len(points)), max(len(points) // _CHUNK, 1)):
-            asked = points[rows].astype(np.float64)
-            nearest = (self.squares - 2.0 * (asked @ self.exact.T)).round(_TIE_DIGITS).argmin(axis=1)
-            apart = asked - self.exact[nearest]
-            found[rows] = _by_kind(np.square(apart), starts)
-        distances: Floats = np.sqrt(found)[which]
+        if len(self._known) > _MOST_KEPT:
+            self._known.clear()
+        for index, point in enumerate(points):
+            key = (jobs.names, point.tobytes())
+            if (known := self._known.get(key)) is None:
+                known = self._known[key] = self._novelty(point, jobs.names)
+            found[index] = known
+        return found[which]
+
+    def _novelty(self, point: Positions, names: tuple[str, ...]) -> Floats:
+        index = _index_of(Same(self.positions), names)
+        _, squares = index.near(point.astype(np.float64), _ALIKE, 1)
+        total = squares.sum(axis=0)
+        distances: Floats = np.sqrt(squares[:, np.flatnonzero(total <= total.min() + _EQUAL)[0]])
         return distances
 
 
-def training_set(jobs: JobTable, rows: NDArray[np.intp]) -> TrainingSet:
+def training_set(jobs: JobTable, rows: Indices) -> TrainingSet:
     """The distinct positions among some rows of a table."""
     return TrainingSet(positions=_distinct(positions_of(jobs)[rows])[0])
 
@@ -116,7 +191,7 @@ def positions_of(jobs: JobTable) -> Positions:
     return scaled
 
 
-def _distinct(points: Positions) -> tuple[Positions, NDArray[np.intp]]:
+def _distinct(points: Positions) -> tuple[Positions, Indices]:
     """The points without repeats, and which of them each one is."""
     if len(points) == 1:
         return points, np.zeros(1, dtype=np.intp)
@@ -131,16 +206,8 @@ def _mixing(dims: int) -> NDArray[np.int64]:
     return np.random.default_rng(0).integers(-(1 << 62), 1 << 62, size=dims)
 
 
-def _by_kind(squares: Floats, starts: Ints) -> Floats:
-    """Sums over the columns of each kind; a kind without columns has none."""
-    sums = np.zeros((len(squares), len(KINDS)))
-    for index, (start, end) in enumerate(zip(starts[:-1], starts[1:], strict=True)):
-        sums[:, index] = squares[:, start:end].sum(axis=1)
-    return sums
-
-
 @lru_cache(maxsize=8)
-def _columns(names: tuple[str, ...]) -> tuple[NDArray[np.intp], Floats, Ints]:
+def _columns(names: tuple[str, ...]) -> tuple[Indices, Floats, Ints]:
     """Features that positions are made of, their units, and where each kind begins among them."""
     used: list[int] = []
     scale: list[float] = []
@@ -168,12 +235,12 @@ class RunIndex:
     """Where each position's rows begin in `order`, shape (positions + 1,)."""
     configurations: Positions
     """What tells apart the runs of one position, in the order of the rows, shape (n, features)."""
-    _weighted: dict[tuple[str, ...], tuple[Positions, Positions, Positions]] = field(
+    _known: dict[tuple[tuple[str, ...], int, bytes], tuple[Indices, Floats]] = field(
         init=False, repr=False, compare=False, default_factory=dict
     )
-    """By columns: their weights, the positions times them, and the squared length of each."""
+    """By columns, number of runs and position: the runs that may be the nearest, and how far they are."""
 
-    def nearest(self, jobs: JobTable, count: int) -> tuple[NDArray[np.intp], Floats]:
+    def nearest(self, jobs: JobTable, count: int) -> tuple[Indices, Floats]:
         """The runs most like each job, best first, and their similarity exp(-distance / 2).
 
         Returns:
@@ -181,37 +248,32 @@ class RunIndex:
         """
         count = min(count, len(self.order))
         points, shapes = positions_of(jobs), configurations_of(jobs)
-        distinct, which = _distinct(points)
-        weight, placed, squares = self._placed(jobs.names)
-        asked = distinct * weight
-        apart = squares - 2.0 * (asked @ placed.T)
         rows = np.zeros((len(points), count), dtype=np.intp)
         alike = np.zeros((len(points), count))
-        sizes = np.diff(self.starts)
-        # Every position has a run: the best so many hold enough of them.
-        reach = min(count + _CANDIDATES, len(sizes))
-        for index, point in enumerate(asked):
-            furthest = np.partition(apart[index], reach - 1)[reach - 1]
-            cells = np.flatnonzero(apart[index] <= furthest + _TIE)
-            found = np.concatenate([self.order[self.starts[cell] : self.starts[cell + 1]] for cell in cells])
-            away = np.repeat(np.square(placed[cells] - point).sum(axis=1), sizes[cells])
-            configurations = self.configurations[found]
-            for row in np.flatnonzero(which == index):
-                total = away + np.square(configurations - shapes[row]).sum(axis=1)
-                chosen = np.argsort(total, kind="stable")[:count]
-                rows[row], alike[row] = found[chosen], np.exp(-np.sqrt(total[chosen]) / 2.0)
+        for index, (point, shape) in enumerate(zip(points, shapes, strict=True)):
+            found, away = self._candidates(point, jobs.names, count)
+            total = away + np.square(self.configurations[found] - shape).sum(axis=1)
+            chosen = np.argsort(total, kind="stable")[:count]
+            rows[index], alike[index] = found[chosen], np.exp(-np.sqrt(total[chosen]) / 2.0)
         return rows, alike
 
-    def _placed(self, names: tuple[str, ...]) -> tuple[Positions, Positions, Positions]:
-        """Weights of the columns, the positions times them, and the squared length of each."""
-        if names not in self._weighted:
-            weight = np.repeat(_WEIGHT, np.diff(_columns(names)[2])).astype(np.float32)
-            placed = self.positions * weight
-            self._weighted[names] = (weight, placed, np.square(placed).sum(axis=1))
-        return self._weighted[names]
+    def _candidates(self, point: Positions, names: tuple[str, ...], count: int) -> tuple[Indices, Floats]:
+        """Runs at the nearest positions, and their squared distances."""
+        key = (names, count, point.tobytes())
+        if key not in self._known:
+            if len(self._known) > _MOST_KEPT:
+                self._known.clear()
+            # Every position has a run: the best so many hold enough of them.
+            reach = min(count + _CANDIDATES, len(self.positions))
+            index = _index_of(Same(self.positions), names)
+            cells, squares = index.near(point.astype(np.float64), _WEIGHT, reach)
+            sizes = np.diff(self.starts)[cells]
+            found = np.concatenate([self.order[self.starts[cell] : self.starts[cell + 1]] for cell in cells])
+            self._known[key] = found.astype(np.intp), (np.square(_WEIGHT) @ squares).repeat(sizes)
+        return self._known[key]
 
 
-def run_index(jobs: JobTable, rows: NDArray[np.intp]) -> RunIndex:
+def run_index(jobs: JobTable, rows: Indices) -> RunIndex:
     """An index of some rows of a table; the rows that it finds are those of the table."""
     positions, which = _distinct(positions_of(jobs)[rows])
     order = np.argsort(which, kind="stable")

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..cost.job import Job, group_key, group_of_jobs
+from ..arrays import Floats, Indices
+from ..cost.job import Job, JobGroup, group_key, group_of_jobs
 from ..cost.step import StepCosts, price
 from ..hardware.device import Cluster
 from .artifact import TrainedPredictor
-from .bounds import between, powers_around
+from .bounds import between, powers_beside
 from .stages import Corrected
 from .table import JobTable, group_table
-
-Floats = NDArray[np.float64]
 
 _MEASURED = 0.01
 """Novelty up to which a job is a measured one: positions are rounded, and differ by a last digit."""
@@ -27,8 +28,9 @@ _HOST_DEVICES = 8
 _FILL = "memory_fill"
 """The feature that says how full the memory is."""
 _OF_THE_SIZE = ("num_devices", "num_nodes", "assumptions")
-_MOST_KEPT = 16_384
-_TIMES: dict[Hashable, tuple[Floats, Job, TrainedPredictor]] = {}
+_MOST_KEPT = 4096
+_MOST_BATCHES = 1024
+"""Of a group with more micro batches than this, none is kept."""
 _CLUSTERS: dict[Hashable, tuple[Cluster, Cluster]] = {}
 
 
@@ -47,57 +49,61 @@ class StepTimes:
     def row(self, index: int) -> StepTimes:
         """One of the jobs alone."""
         here = slice(index, index + 1)
-        corrected = self.corrected
         return StepTimes(
             step_time_s=self.step_time_s[here],
             low_s=self.low_s[here],
             high_s=self.high_s[here],
             jobs=self.jobs.take(here),
-            corrected=Corrected(
-                compute_s=corrected.compute_s[here],
-                exposed_s=corrected.exposed_s[here],
-                step_time_s=corrected.step_time_s[here],
-                novelty=corrected.novelty[here],
-            ),
+            corrected=self.corrected.take(here),
             term_factors={name: values[here] for name, values in self.term_factors.items()},
         )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PricedJobs:
-    """Jobs and smaller ones of theirs, each priced once however many ask for it."""
+class LikeJobs:
+    """Jobs that differ in their micro batch only."""
 
-    table: JobTable
-    """Of all that was priced, one row each."""
-    reference: JobTable | None
-    """The same as measured runs are (`on_reference`), if some are not."""
-    rows: tuple[tuple[int, list[int], list[int]], ...]
-    """Of each job: its row, those of the same with smaller batches, those at `powers_around` its batch."""
-    costs: tuple[StepCosts, ...]
-    """By group."""
-    places: NDArray[np.intp]
-    """Group and place in it of each row, shape (rows, 2)."""
+    job: Job
+    """One of them, which speaks for all."""
+    key: Hashable
+    """Its `group_key`."""
+    batches: tuple[float, ...]
+    """Their micro batches, each once."""
 
     @property
-    def own(self) -> NDArray[np.intp]:
-        """The row of each job itself, shape (n,)."""
-        return np.array([rows[0] for rows in self.rows], dtype=np.intp)
+    def group(self) -> JobGroup:
+        """What is priced."""
+        return replace(group_of_jobs([self.job]), micro_batch_size=np.array(self.batches, dtype=np.float64))
 
-    def along_batch(self, step_time_s: Floats, analytical_s: Floats, novelty: Floats) -> Floats:
-        """Step time of each job as its batch allows it, shape (n,)."""
-        measured = novelty.max(axis=1, initial=0.0) <= _MEASURED
-        found = np.zeros(len(self.rows))
-        for index, (own, smaller, powers) in enumerate(self.rows):
-            if measured[own] or not powers:
-                found[index] = step_time_s[[own, *smaller]].max()
-            else:
-                found[index] = between(analytical_s[own], step_time_s[powers], analytical_s[powers])
-        return found
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PricedJobs:
+    """Priced jobs, each once however many ask for it: one row each, those of a group side by side."""
+
+    groups: tuple[LikeJobs, ...]
+    costs: tuple[StepCosts, ...]
+    """By group."""
+    table: JobTable
+    reference: JobTable | None
+    """The same as measured runs are (`on_reference`), if some are not."""
+    rows: Indices
+    """The row of each job that was given, shape (n,)."""
+
+    @property
+    def starts(self) -> list[int]:
+        """The first row of each group, and the number of all rows."""
+        return [0, *accumulate(len(group.batches) for group in self.groups)]
+
+    def like(self, predictor: TrainedPredictor) -> JobTable:
+        """What the learned stages read."""
+        table = self.table if self.reference is None else self.reference
+        return table.select(predictor.correction.names)
 
     def costs_of(self, job: int) -> StepCosts:
         """The analytical costs of one job alone, arrays of shape (1,)."""
-        group, place = self.places[self.rows[job][0]]
-        costs = self.costs[group]
+        starts = self.starts
+        group = bisect_right(starts, int(self.rows[job])) - 1
+        costs, place = self.costs[group], int(self.rows[job]) - starts[group]
 
         def taken(named: Mapping[str, Floats]) -> dict[str, Floats]:
             return {name: values[place : place + 1] for name, values in named.items()}
@@ -106,53 +112,48 @@ class PricedJobs:
 
 
 def price_jobs(jobs: Sequence[Job]) -> PricedJobs:
-    """Price jobs and the same with other micro batches, which bound them, groups of like jobs at once.
+    """Price jobs, groups of like ones at once.
 
     Args:
-        jobs: Any jobs.
+        jobs: n jobs.
     """
-    groups: dict[Hashable, tuple[Job, dict[float, int]]] = {}
-    asked: list[tuple[Hashable, tuple[int, list[int], list[int]]]] = []
+    found: dict[Hashable, tuple[Job, dict[float, int]]] = {}
+    asked: list[tuple[Hashable, int]] = []
     for job in jobs:
-        micro, key = job.layout.micro_batch_size, group_key(job)
-        _, known = groups.setdefault(key, (job, {}))
+        key = group_key(job)
+        _, batches = found.setdefault(key, (job, {}))
+        asked.append((key, batches.setdefault(job.layout.micro_batch_size, len(batches))))
+    groups = [LikeJobs(job=job, key=key, batches=tuple(batches)) for key, (job, batches) in found.items()]
+    first = dict(zip(found, accumulate((len(group.batches) for group in groups), initial=0), strict=False))
+    rows = np.array([first[key] + place for key, place in asked], dtype=np.intp)
+    return price_groups(groups, rows)
 
-        def places_of(sizes: Sequence[float], known: dict[float, int] = known) -> list[int]:
-            return [known.setdefault(size, len(known)) for size in sizes]
 
-        [own] = places_of((micro,))
-        asked.append((key, (own, places_of(_smaller(micro)), places_of(powers_around(micro)))))
+def price_groups(groups: Sequence[LikeJobs], rows: Indices | None = None) -> PricedJobs:
+    """Price groups of jobs.
+
+    Args:
+        groups: Each with a key of its own.
+        rows: Rows of the jobs that are wanted, shape (n,); None for all.
+    """
     tables: list[JobTable] = []
     references: list[JobTable] = []
     costs: list[StepCosts] = []
-    places: list[tuple[int, int]] = []
-    starts: dict[Hashable, int] = {}
-    for number, (key, (job, known)) in enumerate(groups.items()):
-        starts[key] = len(places)
-        places += [(number, place) for place in range(len(known))]
-        batches = np.array([*known], dtype=np.float64)
-        group = replace(group_of_jobs([job]), micro_batch_size=batches)
-        costs.append(price(group))
-        tables.append(group_table(group, costs[-1]))
-        reference, learned_on = on_reference(job), tables[-1]
-        if reference is not job:
-            group = replace(group_of_jobs([reference]), micro_batch_size=batches)
-            learned_on = group_table(group, price(group))
+    for each in groups:
+        costs.append(price(each.group))
+        tables.append(group_table(each.group, costs[-1]))
+        learned_on, reference = tables[-1], on_reference(each.job)
+        if reference is not each.job:
+            as_measured = replace(each, job=reference).group
+            learned_on = group_table(as_measured, price(as_measured))
         references.append(learned_on)
     same = all(one is other for one, other in zip(tables, references, strict=True))
     return PricedJobs(
+        groups=tuple(groups),
+        costs=tuple(costs),
         table=JobTable.together(tables),
         reference=None if same else JobTable.together(references),
-        rows=tuple(
-            (
-                starts[key] + own,
-                [starts[key] + place for place in smaller],
-                [starts[key] + place for place in powers],
-            )
-            for key, (own, smaller, powers) in asked
-        ),
-        costs=tuple(costs),
-        places=np.array(places, dtype=np.intp),
+        rows=np.arange(sum(len(each.batches) for each in groups)) if rows is None else rows,
     )
 
 
@@ -162,16 +163,14 @@ def predict_step_times(
     """Step times of many jobs, as physics allows them (`bounded_times`).
 
     Args:
-        jobs: Any jobs; those that share a workload and a precision are priced together.
+        jobs: n jobs; those that share a workload and a precision are priced together.
         predictor: The trained predictor.
         coverage: Probability that each interval holds, 0..1; one for all or shape (n,).
     """
-    return bounded_times(price_jobs(jobs), jobs, predictor, coverage=coverage)
+    return bounded_times(price_jobs(jobs), predictor, coverage=coverage)
 
 
-def bounded_times(
-    priced: PricedJobs, jobs: Sequence[Job], predictor: TrainedPredictor, *, coverage: float | Floats
-) -> StepTimes:
+def bounded_times(priced: PricedJobs, predictor: TrainedPredictor, *, coverage: float | Floats) -> StepTimes:
     """Step times, none shorter than with a smaller batch or on fewer devices.
 
     The cost model grows with the batch, the learned factors need not: where a smaller batch of the same job
@@ -182,92 +181,249 @@ def bounded_times(
     where they are like the same job on a full host, fewer devices take no longer than that.
 
     Args:
-        priced: `price_jobs` of the jobs.
-        jobs: n jobs.
+        priced: `price_jobs` of n jobs.
         predictor: The trained predictor.
         coverage: Probability that each interval holds, 0..1; one for all or shape (n,).
     """
-    own = priced.own
-    like, corrected = _corrected(priced, predictor)
-    step_time_s, novelty = corrected.step_time_s[own], corrected.novelty[own]
-    low, high = predictor.intervals.factors(like.features[own], novelty, coverage)
+    like = priced.like(predictor)
+    novelty = predictor.correction.training_set.novelty(like)
+    corrected, least_s, most_s = _with_bounds(priced, like, novelty, predictor)
+    rows = priced.rows
+    own, features = corrected.take(rows), like.features[rows]
+    low, high = predictor.intervals.factors(features, own.novelty, coverage)
     times = StepTimes(
-        step_time_s=step_time_s,
-        low_s=step_time_s * low,
-        high_s=step_time_s * high,
-        jobs=priced.table.take(own),
-        corrected=Corrected(
-            compute_s=corrected.compute_s[own],
-            exposed_s=corrected.exposed_s[own],
-            step_time_s=step_time_s,
-            novelty=novelty,
-        ),
+        step_time_s=own.step_time_s,
+        low_s=own.step_time_s * low,
+        high_s=own.step_time_s * high,
+        jobs=priced.table.take(rows),
+        corrected=own,
     )
-    least_s = priced.along_batch(corrected.step_time_s, priced.table.analytical_s, corrected.novelty)
+    return _raised(times, np.minimum(least_s[rows], most_s[rows]))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Known:
+    """What a predictor said of like jobs, by their micro batch: one job and the next look at the same."""
+
+    job: Job
+    predictor: TrainedPredictor
+    """Kept, as the job is: keys name objects by where they are."""
+    rows: dict[float, tuple[float, float, float, float]]
+    """Step time, analytical one, how full the memory is, novelty."""
+    allowed: dict[float, float]
+    """Step time as the batch allows it."""
+
+    def allowed_s(self, batch: float) -> float:
+        """Step time at a batch, no shorter than at a half, a quarter ... of it.
+
+        Where no such job was measured, one between two powers of two is answered by those (`bounds.py`).
+        """
+        if (found := self.allowed.get(batch)) is None:
+            own_s, analytical_s, _, novelty = self.rows[batch]
+            if novelty > _MEASURED and (powers := powers_beside(batch)):
+                low, high = ((self.allowed_s(power), self.rows[power][1]) for power in powers)
+                found = between(analytical_s, low, high)
+            else:
+                found = max([own_s, *(self.allowed_s(half) for half in _half(batch))])
+            self.allowed[batch] = found
+        return found
+
+    def at(self, batches: Sequence[float]) -> Floats:
+        """Step time as allowed, analytical one, how full the memory is, novelty; shape (4, batches)."""
+        return np.array([(self.allowed_s(batch), *self.rows[batch][1:]) for batch in batches]).T
+
+
+_KNOWN: dict[Hashable, _Known] = {}
+
+
+def _known(key: Hashable, job: Job, predictor: TrainedPredictor) -> _Known:
+    """What is known of the jobs of a group, to be added to."""
+    whole = (id(predictor), key)
+    if (found := _KNOWN.get(whole)) is None:
+        found = _KNOWN[whole] = _Known(job=job, predictor=predictor, rows={}, allowed={})
+    return found
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Others:
+    """The same job on other numbers of devices, which bound what it takes."""
+
+    job: Job
+    """As measured runs are; kept for its key."""
+    fewer: tuple[tuple[Hashable, Job], ...]
+    """On fewer devices, the fewest first."""
+    host: tuple[tuple[Hashable, Job], ...]
+    """On all devices of a host, where that is a larger job."""
+
+
+_OTHERS: dict[Hashable, _Others] = {}
+
+
+def _others_of(job: Job) -> _Others:
+    reference = on_reference(job)
+    key = group_key(reference)
+    if (found := _OTHERS.get(key)) is None:
+        if len(_OTHERS) > _MOST_KEPT:
+            _OTHERS.clear()
+        host = _on_host(reference)
+        found = _OTHERS[key] = _Others(
+            job=reference,
+            fewer=tuple((group_key(each), each) for each in _fewer(reference)),
+            host=() if host is None else ((group_key(host), host),),
+        )
+    return found
+
+
+def _with_bounds(
+    priced: PricedJobs, like: JobTable, novelty: Floats, predictor: TrainedPredictor
+) -> tuple[Corrected, Floats, Floats]:
+    """Corrected seconds of the priced rows, and the least and the most that bounds allow them.
+
+    All that bounds look at, smaller batches and other numbers of devices, is priced and corrected together
+    with the rows themselves, but for what is known already.
+    """
+    if len(_KNOWN) > _MOST_KEPT:
+        _KNOWN.clear()
+    starts = priced.starts
     new = novelty.max(axis=1, initial=0.0) > _MEASURED
-    as_measured = like.take(own)
-    measured_s = step_time_s * as_measured.analytical_s / times.jobs.analytical_s
-    references = [on_reference(job) for job in jobs]
-    fewer_s = _longest_of_fewer(references, as_measured, new, predictor)
-    host_s = _measured_host(references, as_measured, new, predictor)
-    least_s = np.maximum(least_s, step_time_s * fewer_s / measured_s)
-    return _raised(times, np.minimum(least_s, step_time_s * host_s / measured_s))
+    own: list[_Known] = []
+    others: list[_Others | None] = []
+    missing: dict[Hashable, tuple[_Known, dict[float, None]]] = {}
+
+    def look_at(key: Hashable, job: Job, batches: Iterable[float], given: Collection[float] = ()) -> _Known:
+        known = _known(key, job, predictor)
+        sizes = dict.fromkeys(size for batch in batches for size in _beside(batch))
+        wanted = {size: None for size in sizes if size not in known.rows and size not in given}
+        if wanted:
+            missing.setdefault(key, (known, {}))[1].update(wanted)
+        return known
+
+    for number, group in enumerate(priced.groups):
+        is_new = new[starts[number] : starts[number + 1]]
+        beside = (size for batch in group.batches for size in _beside(batch))
+        known = look_at(group.key, group.job, beside, set(group.batches))
+        own.append(known)
+        others.append(_others_of(group.job) if is_new.any() else None)
+        if others[-1] is not None:
+            batches = [batch for batch, wanted in zip(group.batches, is_new, strict=True) if wanted]
+            for key, job in (*others[-1].fewer, *others[-1].host):
+                look_at(key, job, batches)
+    further = price_groups(
+        [
+            LikeJobs(job=known.job, key=key, batches=tuple(batches))
+            for key, (known, batches) in missing.items()
+        ]
+    )
+    corrected = _learned(priced, like, novelty, further, [known for known, _ in missing.values()], predictor)
+    least_s, most_s = np.zeros(len(novelty)), np.full(len(novelty), math.inf)
+    fill = like.features[:, like.names.index(_FILL)]
+    for number, (group, known, other) in enumerate(zip(priced.groups, own, others, strict=True)):
+        here = slice(starts[number], starts[number + 1])
+        known.rows.update(
+            _rows(
+                group.batches, corrected.step_time_s[here], priced.table.take(here), fill[here], novelty[here]
+            )
+        )
+        least_s[here] = [known.allowed_s(batch) for batch in group.batches]
+        if other is not None:
+            at = np.flatnonzero(new[here]) + here.start
+            batches = [group.batches[place - here.start] for place in at.tolist()]
+            # On the hardware that was measured; the job's own takes as many times as long.
+            as_measured = corrected.step_time_s[at] * like.analytical_s[at] / priced.table.analytical_s[at]
+            fewer_s = _longest_of_fewer(other, batches, like.analytical_s[at], fill[at], predictor)
+            host_s = _measured_host(other, batches, like.analytical_s[at], predictor)
+            own_s = corrected.step_time_s[at]
+            least_s[at] = np.maximum(least_s[at], own_s * fewer_s / as_measured)
+            most_s[at] = own_s * host_s / as_measured
+    for key, known in [*_KNOWN.items()] if len(novelty) > _MOST_BATCHES else ():
+        if len(known.rows) > _MOST_BATCHES:
+            del _KNOWN[key]
+    return corrected, least_s, most_s
+
+
+def _learned(
+    priced: PricedJobs,
+    like: JobTable,
+    novelty: Floats,
+    further: PricedJobs,
+    known: Sequence[_Known],
+    predictor: TrainedPredictor,
+) -> Corrected:
+    """Corrected seconds of the priced rows; those of further groups become known."""
+    count = len(novelty)
+    if further.groups:
+        beside = further.like(predictor)
+        beside_novelty = predictor.correction.training_set.novelty(beside)
+        whole = JobTable.together([like, beside])
+        together = predictor.correction.correct(whole, np.concatenate([novelty, beside_novelty]))
+        other, corrected = together.take(slice(count, None)), together.take(slice(count))
+        if further.reference is not None:
+            other = _transferred(other, beside, further.table)
+        starts = further.starts
+        fill = beside.features[:, beside.names.index(_FILL)]
+        for number, (group, its) in enumerate(zip(further.groups, known, strict=True)):
+            here = slice(starts[number], starts[number + 1])
+            table = further.table.take(here)
+            its.rows.update(
+                _rows(group.batches, other.step_time_s[here], table, fill[here], beside_novelty[here])
+            )
+    else:
+        corrected = predictor.correction.correct(like, novelty)
+    return corrected if priced.reference is None else _transferred(corrected, like, priced.table)
+
+
+def _rows(
+    batches: Sequence[float], step_time_s: Floats, table: JobTable, fill: Floats, novelty: Floats
+) -> dict[float, tuple[float, float, float, float]]:
+    """Rows of `_Known`."""
+    new = novelty.max(axis=1, initial=0.0)
+    columns = (step_time_s.tolist(), table.analytical_s.tolist(), fill.tolist(), new.tolist())
+    return dict(zip(batches, zip(*columns, strict=True), strict=True))
 
 
 def _longest_of_fewer(
-    jobs: Sequence[Job], table: JobTable, wanted: NDArray[np.bool_], predictor: TrainedPredictor
+    others: _Others, batches: Sequence[float], analytical_s: Floats, fill: Floats, predictor: TrainedPredictor
 ) -> Floats:
-    """The least that jobs take by what the same takes on fewer devices, 0 where none are wanted.
+    """The least that jobs take by what the same takes on fewer devices, 0 where there are none.
 
     Where the cost model says that a step is shorter on more devices, as with an optimizer that is spread over
-    them, the bound is as much shorter. Devices so few that the job does not fit say nothing.
+    them, the bound is as much shorter. Devices so few that the job does not fit say nothing. No bound is
+    above what was measured on more devices.
 
     Args:
-        jobs: n jobs, as measured runs are (`on_reference`).
-        table: Of the jobs.
-        wanted: Those that are looked at, shape (n,).
+        others: The job on fewer devices.
+        batches: n micro batches.
+        analytical_s: Of the jobs themselves, as measured runs are, shape (n,).
+        fill: How full their memory is, shape (n,).
         predictor: The trained predictor.
     """
-    longest = np.zeros(len(jobs))
-    found = [(index, job) for index in np.flatnonzero(wanted).tolist() for job in _fewer(jobs[index])]
-    if not found:
-        return longest
-    seconds, analytical_s, filled, novelty = _known_times([job for _, job in found], predictor)
-    own = np.array([index for index, _ in found], dtype=np.intp)
-    fill = table.features[:, table.names.index(_FILL)]
-    shorter = np.minimum(table.analytical_s[own] / analytical_s, 1.0)
-    fits = filled <= np.maximum(fill[own], 1.0)
-    bounds = np.where(fits, seconds * shorter, 0.0)
-    known = fits & (novelty <= _MEASURED)
-    most = math.inf
-    for row in range(len(found) - 1, -1, -1):  # of each job from most devices to fewest
-        if row + 1 < len(found) and own[row] != own[row + 1]:
-            most = math.inf
-        bounds[row] = min(bounds[row], most)
-        most = min(most, bounds[row]) if known[row] else most
-    np.maximum.at(longest, own, bounds)
+    longest, most = np.zeros(len(batches)), np.full(len(batches), math.inf)
+    for key, job in reversed(others.fewer):
+        seconds, analytical, filled, novelty = _known(key, job, predictor).at(batches)
+        shorter = np.minimum(analytical_s / analytical, 1.0)
+        fits = filled <= np.maximum(fill, 1.0)
+        bound = np.minimum(np.where(fits, seconds * shorter, 0.0), most)
+        most = np.where(fits & (novelty <= _MEASURED), np.minimum(most, bound), most)
+        longest = np.maximum(longest, bound)
     return longest
 
 
 def _measured_host(
-    jobs: Sequence[Job], table: JobTable, wanted: NDArray[np.bool_], predictor: TrainedPredictor
+    others: _Others, batches: Sequence[float], analytical_s: Floats, predictor: TrainedPredictor
 ) -> Floats:
     """The most that jobs on a part of a host take: what was measured of the whole; infinite without that.
 
     Args:
-        jobs: n jobs, as measured runs are (`on_reference`).
-        table: Of the jobs.
-        wanted: Those that are looked at, shape (n,).
+        others: The job on a full host.
+        batches: n micro batches.
+        analytical_s: Of the jobs themselves, as measured runs are, shape (n,).
         predictor: The trained predictor.
     """
-    most = np.full(len(jobs), math.inf)
-    found = [(index, host) for index in np.flatnonzero(wanted).tolist() if (host := _on_host(jobs[index]))]
-    if not found:
-        return most
-    seconds, analytical_s, filled, novelty = _known_times([job for _, job in found], predictor)
-    own = np.array([index for index, _ in found], dtype=np.intp)
-    longer = np.maximum(table.analytical_s[own] / analytical_s, 1.0)
-    most[own] = np.where((novelty <= _MEASURED) & (filled <= 1.0), seconds * longer, math.inf)
+    most = np.full(len(batches), math.inf)
+    for key, job in others.host:
+        seconds, analytical, filled, novelty = _known(key, job, predictor).at(batches)
+        longer = np.maximum(analytical_s / analytical, 1.0)
+        most = np.where((novelty <= _MEASURED) & (filled <= 1.0), seconds * longer, most)
     return most
 
 
@@ -279,37 +435,6 @@ def _on_host(job: Job) -> Job | None:
         return None
     host = _part_of(cluster, _HOST_DEVICES, 1)
     return replace(job, cluster=host, layout=replace(layout, dp=layout.dp * times))
-
-
-def _known_times(jobs: Sequence[Job], predictor: TrainedPredictor) -> Floats:
-    """Step time with the smaller batches in mind, analytical one, how full the memory is, novelty; (4, n).
-
-    What was asked before is remembered: one job and the next are looked at on the same fewer devices.
-    """
-    keys = [(id(predictor), group_key(job), job.layout.micro_batch_size) for job in jobs]
-    new = {key: job for key, job in zip(keys, jobs, strict=True) if key not in _TIMES}
-    found = {key: _TIMES[key][0] for key in keys if key not in new}
-    if new:
-        priced = price_jobs([*new.values()])
-        corrected = _corrected(priced, predictor)[1]
-        seconds = priced.along_batch(corrected.step_time_s, priced.table.analytical_s, corrected.novelty)
-        table = priced.table.take(priced.own)
-        fill = table.features[:, table.names.index(_FILL)]
-        novelty = corrected.novelty[priced.own].max(axis=1, initial=0.0)
-        rows = np.stack([seconds, table.analytical_s, fill, novelty], axis=1)
-        found |= dict(zip(new, rows, strict=True))
-        if len(_TIMES) > _MOST_KEPT:
-            _TIMES.clear()
-        # The job and the predictor are kept: keys name objects by where they are.
-        _TIMES.update({key: (found[key], job, predictor) for key, job in new.items()})
-    return np.stack([found[key] for key in keys], axis=1)
-
-
-def _corrected(priced: PricedJobs, predictor: TrainedPredictor) -> tuple[JobTable, Corrected]:
-    """What the learned stages read of priced jobs, and what they make of them."""
-    like = (priced.table if priced.reference is None else priced.reference).select(predictor.correction.names)
-    corrected = predictor.correction.correct(like)
-    return like, corrected if priced.reference is None else _transferred(corrected, like, priced.table)
 
 
 def on_reference(job: Job) -> Job:
@@ -350,10 +475,19 @@ def step_times(
     )
 
 
-def _smaller(micro_batch_size: float) -> list[float]:
-    """A half, a quarter ... of a micro batch, down to one sample."""
-    halvings = range(1, int(np.log2(max(micro_batch_size, 1.0))) + 1)
-    return [micro_batch_size / 2**count for count in halvings]
+def _half(batch: float) -> tuple[float, ...]:
+    """Half a micro batch, where that is whole."""
+    half = batch / 2.0
+    return (half,) if half >= 1.0 and half == int(half) else ()
+
+
+@lru_cache(maxsize=65_536)
+def _beside(batch: float) -> tuple[float, ...]:
+    """A micro batch and all that it is compared with."""
+    found = {batch: None}
+    for size in (*_half(batch), *powers_beside(batch)):
+        found |= dict.fromkeys(_beside(size))
+    return tuple(found)
 
 
 def _fewer(job: Job) -> list[Job]:

@@ -18,7 +18,7 @@ Extremely randomized trees, Machine Learning 63 (2006).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from .novelty import TrainingSet, local_weight, shrinkage, training_set
 from .table import JobTable, MeasuredTable
-from .trees import NO_TREES, TreeEnsemble, trees_of
+from .trees import NO_TREES, Forest, TreeEnsemble, forest_of, trees_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
@@ -104,6 +104,15 @@ class Corrected:
     novelty: Floats
     """Distance of each job to its nearest measured run, by kind, shape (n, len(KINDS))."""
 
+    def take(self, rows: Ints | slice) -> Corrected:
+        """Those of some of the jobs."""
+        return Corrected(
+            compute_s=self.compute_s[rows],
+            exposed_s=self.exposed_s[rows],
+            step_time_s=self.step_time_s[rows],
+            novelty=self.novelty[rows],
+        )
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ByStage:
@@ -125,28 +134,42 @@ class StagedCorrection:
     stages: Mapping[str, TreeEnsemble]
     """The trees of STAGES; `local` may be missing."""
     training_set: TrainingSet
+    _parts: Forest = field(init=False, repr=False, compare=False)
+    """Stages 1 and 2."""
+    _whole: Forest = field(init=False, repr=False, compare=False)
+    """Stages 3 and 4, which see what the first two say."""
 
-    def correct(self, jobs: JobTable) -> Corrected:
-        """Corrected seconds; compute_s + exposed_s = step_time_s."""
-        return self.by_stage(jobs).corrected
+    def __post_init__(self) -> None:
+        joined = {"_parts": STAGES[:2], "_whole": [name for name in STAGES[2:] if name in self.stages]}
+        for name, stages in joined.items():
+            object.__setattr__(self, name, forest_of([self.stages[stage] for stage in stages]))
 
-    def by_stage(self, jobs: JobTable) -> ByStage:
-        """Corrected seconds, and those of fewer stages.
+    def correct(self, jobs: JobTable, novelty: Floats | None = None) -> Corrected:
+        """Corrected seconds; compute_s + exposed_s = step_time_s.
+
+        Args:
+            jobs: n jobs.
+            novelty: Their `training_set.novelty`, where it is known.
+        """
+        return self.by_stage(jobs, novelty).corrected
+
+    def by_stage(self, jobs: JobTable, novelty: Floats | None = None) -> ByStage:
+        """Corrected seconds, and those of fewer stages; arguments as of `correct`.
 
         Raises:
             NotFittedError: If the jobs have other feature columns (`JobTable.select`).
         """
         jobs = _readable(jobs.select(self.names))
-        compute_s = jobs.compute_s * np.exp(self.stages["compute"].predict(jobs.features))
-        exposed_s = jobs.exposed_s * np.exp(self.stages["communication"].predict(jobs.features))
+        factors = np.exp(self._parts.predict(jobs.features))
+        compute_s, exposed_s = jobs.compute_s * factors[:, 0], jobs.exposed_s * factors[:, 1]
         total_s = compute_s + exposed_s
-        seen = _overlap_features(jobs.features, compute_s, exposed_s)
+        found = self._whole.predict(_overlap_features(jobs.features, compute_s, exposed_s))
         parts = np.log(total_s / jobs.analytical_s)
-        smooth = parts + self.stages["overlap"].predict(seen)
-        novelty = self.training_set.novelty(jobs)
-        full = smooth
+        full = smooth = parts + found[:, 0]
+        if novelty is None:
+            novelty = self.training_set.novelty(jobs)
         if "local" in self.stages:
-            full = smooth + local_weight(novelty) * (self.stages["local"].predict(seen) - smooth)
+            full = smooth + local_weight(novelty) * (found[:, 1] - smooth)
         shrunk = shrinkage(novelty)
         step_time_s = jobs.analytical_s * np.exp(shrunk * full)
         corrected = Corrected(

@@ -139,13 +139,12 @@ def job_table(jobs: Sequence[Job], progress: Callable[[int], None] | None = None
 
 def group_table(group: JobGroup, costs: StepCosts) -> JobTable:
     """Features and analytical seconds of a priced group, in its order."""
-    named = group_features(group, costs)
-    features: Floats = np.stack([*named.values()], axis=1)
+    names, features = group_features(group, costs)
     step_s, compute_s = costs.step_time_s, costs.compute_s
     return JobTable(
         # The last digits depend on how many jobs are priced together; trees may split at them.
         features=features.round(_DIGITS),
-        names=tuple(named),
+        names=names,
         analytical_s=step_s,
         compute_s=compute_s,
         exposed_s=step_s - compute_s,

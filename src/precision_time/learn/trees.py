@@ -1,9 +1,10 @@
-"""Boosted trees as plain arrays: what ships, and what one prediction walks through.
+"""Boosted trees as plain arrays: what ships, and what every prediction walks through.
 
-Training uses LightGBM. A single prediction must answer within milliseconds of a cold start, and
-importing LightGBM takes half a second and more; so the trees are stored as arrays and walked here.
-LightGBM's own text of the model is stored with them: thousands of rows at once go to LightGBM, which takes
-half the time. `tests/learn/test_trees.py` compares both.
+Training uses LightGBM, answering does not: the trees are stored as arrays and read here by numpy alone. A few
+rows walk from the roots to the leaves side by side. Many rows go down together: rows in a row are alike (the
+next batch, the next number of devices), so that most splits send a whole block of them the same way, and a
+block is halved only where it parts. Both ways give the same bits, because leaf values are multiples of 2^-40
+whose sums are exact in any order. `tests/learn/test_trees.py` compares them with each other and LightGBM.
 
 Reference: LightGBM `Booster.model_to_string`, model version v4. It states each tree by its splits (numbered
 from 0 in the order of their making) and its leaves (children -1 - leaf).
@@ -11,23 +12,22 @@ from 0 in the order of their making) and its leaves (children -1 - leaf).
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from ..arrays import Floats, Ints
+
 _ARRAYS = ("feature", "threshold", "left", "right", "value", "roots")
-_THREADS = 2
-_FEW_ROWS = 16_384
-"""Up to here the arrays are walked, about 60 us a row; above, LightGBM is faster, its import and reading the
-trees, about 2 s, included."""
-_CHUNK = 128
-"""Rows that are walked together: their nodes stay in the cache."""
+_FEW_ROWS = 16
+"""Up to so many rows, walking each is faster than going down in blocks."""
+_BLOCK = 1024
+"""Rows that go down together: the extremes of their features stay in the cache."""
+_GRID = 2.0**40
+"""Leaf values are multiples of its inverse: sums below 8192 are exact."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,15 +44,11 @@ class TreeEnsemble:
     value: Floats
     roots: NDArray[np.int32]
     depth: int
-    text: bytes = field(default=b"", repr=False)
-    """The same trees as LightGBM writes them, zlib-compressed; without it the arrays serve bulk as well."""
-    children: NDArray[np.int32] = field(init=False)
-    """Right and left of each node in turn, shape (2M,)."""
-    _boosters: list[Any] = field(init=False, repr=False, compare=False, default_factory=list)
-    """The booster read from `text`, when first needed."""
+    _forest: list[Forest] = field(init=False, repr=False, compare=False, default_factory=list)
+    """These trees alone, when first needed."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "children", np.stack([self.right, self.left], axis=1).ravel())
+        object.__setattr__(self, "value", np.round(self.value * _GRID) / _GRID)
 
     def predict(self, x: Floats) -> Floats:
         """Sum of the leaf values.
@@ -63,51 +59,150 @@ class TreeEnsemble:
         Returns:
             Raw score, shape (n_samples,).
         """
-        if len(self.roots) == 0:
-            return np.zeros(len(x))
-        if len(x) <= _CHUNK:
-            return self._walk(x)
-        if len(x) <= _FEW_ROWS:
-            return np.concatenate([self._walk(x[at : at + _CHUNK]) for at in range(0, len(x), _CHUNK)])
-        bulk, parts = (self._boosted, _THREADS) if self.text else (self._walk, len(x) // _CHUNK)
-        with ThreadPoolExecutor(_THREADS) as pool:
-            # LightGBM's own threads would not survive the fork of a process that used them.
-            return np.concatenate([*pool.map(bulk, np.array_split(x, parts))])
-
-    def _walk(self, x: Floats) -> Floats:
-        # Flat takes: a level of all trees and rows at once, without building index pairs.
-        flat = np.ascontiguousarray(x).ravel()
-        offset = (np.arange(len(x)) * x.shape[1])[:, None]
-        node = np.broadcast_to(self.roots, (len(x), len(self.roots))).astype(np.intp)
-        for _ in range(self.depth):
-            goes_left = flat.take(self.feature.take(node) + offset) <= self.threshold.take(node)
-            node = self.children.take(2 * node + goes_left)
-        total: Floats = self.value.take(node).sum(axis=1)
-        return total
-
-    def _boosted(self, x: Floats) -> Floats:
-        if not self._boosters:
-            import lightgbm
-
-            self._boosters.append(lightgbm.Booster(model_str=zlib.decompress(self.text).decode()))
-        score: Floats = self._boosters[0].predict(x, raw_score=True, num_threads=1)
-        return score
+        if not self._forest:
+            self._forest.append(forest_of([self]))
+        return self._forest[0].predict(x)[:, 0]
 
     def to_arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
         """Arrays for one `.npz` file, names led by `prefix`."""
-        named = {f"{prefix}.lightgbm": np.frombuffer(self.text, dtype=np.uint8)} if self.text else {}
-        named |= {f"{prefix}.{name}": getattr(self, name) for name in _ARRAYS}
+        named = {f"{prefix}.{name}": getattr(self, name) for name in _ARRAYS}
         return named | {f"{prefix}.depth": np.array(self.depth)}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], prefix: str) -> TreeEnsemble:
         """The ensemble that `to_arrays` wrote under `prefix`."""
-        text = arrays.get(f"{prefix}.lightgbm")
         return cls(
-            **{name: arrays[f"{prefix}.{name}"] for name in _ARRAYS},
-            depth=int(arrays[f"{prefix}.depth"]),
-            text=b"" if text is None else text.tobytes(),
+            **{name: arrays[f"{prefix}.{name}"] for name in _ARRAYS}, depth=int(arrays[f"{prefix}.depth"])
         )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Forest:
+    """Several ensembles that read the same features, walked at once; M nodes, T trees, E ensembles."""
+
+    feature: Ints
+    threshold: Floats
+    children: Ints
+    """Right and left of each node in turn, shape (2M,)."""
+    is_leaf: NDArray[np.bool_]
+    value: Floats
+    roots: Ints
+    ensemble: Ints
+    """Of each tree, shape (T,)."""
+    starts: Ints
+    """First tree of each ensemble that has trees."""
+    count: int
+    """E."""
+    depth: int
+
+    def predict(self, x: Floats) -> Floats:
+        """Sums of the leaf values, shape (n_samples, E).
+
+        Args:
+            x: Features, shape (n_samples, n_features).
+        """
+        scores = np.zeros((len(x), self.count))
+        if len(self.roots) and len(x):
+            few = len(x) <= _FEW_ROWS
+            for start in range(0, len(x), _BLOCK):
+                block = np.ascontiguousarray(x[start : start + _BLOCK])
+                scores[start : start + _BLOCK] = self._walked(block) if few else self._in_blocks(block)
+        return scores
+
+    def _walked(self, x: Floats) -> Floats:
+        # Flat takes: a level of all trees and rows at once, without building index pairs.
+        flat = x.ravel()
+        offset = (np.arange(len(x)) * x.shape[1])[:, None]
+        node = self.roots[None].repeat(len(x), axis=0)
+        for _ in range(self.depth):
+            at = self.feature.take(node)
+            at += offset
+            goes_left = flat.take(at) <= self.threshold.take(node)
+            node += node
+            node += goes_left
+            node = self.children.take(node)
+        scores = np.zeros((len(x), self.count))
+        scores[:, self.ensemble[self.starts]] = np.add.reduceat(self.value.take(node), self.starts, axis=1)
+        return scores
+
+    def _in_blocks(self, x: Floats) -> Floats:
+        least, most = _extremes(x)
+        flat_least, flat_most, width = least.ravel(), most.ravel(), x.shape[1]
+        node, ensemble = self.roots, self.ensemble
+        block = np.ones(len(node), dtype=np.intp)  # numbered as in a heap: halves of 1 are 2 and 3
+        leaves: list[tuple[Ints, Ints, Ints]] = []
+        while len(node):
+            at = block * width
+            at += self.feature.take(node)
+            threshold = self.threshold.take(node)
+            goes_left = flat_most.take(at) <= threshold
+            parts = flat_least.take(at) <= threshold
+            parts &= ~goes_left
+            below = self.children.take(2 * node + goes_left)
+            if parts.any():
+                together = ~parts
+                again, halves, own = node[parts], 2 * block[parts], ensemble[parts]
+                node = np.concatenate([below[together], again, again])
+                block = np.concatenate([block[together], halves, halves + 1])
+                ensemble = np.concatenate([ensemble[together], own, own])
+            else:
+                node = below
+            ended = self.is_leaf.take(node)
+            leaves.append((ensemble[ended], block[ended], node[ended]))
+            going = ~ended
+            node, block, ensemble = node[going], block[going], ensemble[going]
+        ensembles, blocks, nodes = (np.concatenate(each) for each in zip(*leaves, strict=True))
+        size = len(least) // 2
+        place, values = ensembles * (2 * size) + blocks, self.value.take(nodes)
+        totals: Floats = np.bincount(place, values, self.count * 2 * size).astype(np.float64, copy=False)
+        sums = totals.reshape(self.count, 2 * size)
+        start = 1
+        while start < size:  # what a block was given, its halves have
+            sums[:, 2 * start : 4 * start] += sums[:, start : 2 * start].repeat(2, axis=1)
+            start *= 2
+        scores: Floats = sums[:, size : size + len(x)].T
+        return scores
+
+
+def forest_of(ensembles: Sequence[TreeEnsemble]) -> Forest:
+    """Ensembles that read the same features, as one."""
+    sizes = np.cumsum([0, *(len(each.feature) for each in ensembles)])
+    left, right, roots = (
+        np.concatenate([getattr(each, name) + at for each, at in zip(ensembles, sizes, strict=False)])
+        for name in ("left", "right", "roots")
+    )
+    ensemble = np.repeat(np.arange(len(ensembles)), [len(each.roots) for each in ensembles])
+    return Forest(
+        feature=np.concatenate([each.feature for each in ensembles]).astype(np.intp),
+        threshold=np.concatenate([each.threshold for each in ensembles]),
+        children=np.stack([right, left], axis=1).ravel().astype(np.intp),
+        is_leaf=left == np.arange(len(left)),
+        value=np.concatenate([each.value for each in ensembles]),
+        roots=roots.astype(np.intp),
+        ensemble=ensemble,
+        starts=np.flatnonzero(np.diff(ensemble, prepend=-1)),
+        count=len(ensembles),
+        depth=max((each.depth for each in ensembles), default=0),
+    )
+
+
+def _extremes(x: Floats) -> tuple[Floats, Floats]:
+    """Least and most of each feature in all rows, in each half of them, in each quarter ... down to the rows.
+
+    Shape (2 * size, n_features) each, numbered as a heap from 1, where `size` is a power of two; the last row
+    fills it up.
+    """
+    size = 1 << (len(x) - 1).bit_length()
+    least, most = np.empty((2, 2 * size, x.shape[1]))
+    least[size : size + len(x)], least[size + len(x) :] = x, x[-1]
+    most[size:] = least[size:]
+    end = size
+    while end > 1:
+        start = end // 2
+        np.minimum(least[end : 2 * end : 2], least[end + 1 : 2 * end : 2], out=least[start:end])
+        np.maximum(most[end : 2 * end : 2], most[end + 1 : 2 * end : 2], out=most[start:end])
+        end = start
+    return least, most
 
 
 def trees_of(model: str) -> TreeEnsemble:
@@ -142,7 +237,6 @@ def trees_of(model: str) -> TreeEnsemble:
         value=joined["value"],
         roots=np.array(roots, dtype=np.int32),
         depth=_depth(left, right, np.array(roots, dtype=np.int32)),
-        text=zlib.compress(model.encode()),
     )
 
 

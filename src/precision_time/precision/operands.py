@@ -8,104 +8,134 @@ References: `data/recipes.toml`.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
 
-from ..workload.graph import Node, OpClass
+import numpy as np
+
+from ..arrays import Bools, Floats, Ints
+from ..workload.graph import OpClass
+from .nodes import DTYPES, NodeColumns
 from .policy import DType, PrecisionPolicy
-from .quantization import Recipe
-from .rows import Row, Typed, cast_row, kernel_row, weight_gradient_row
+from .quantization import Recipe, history_bytes
+from .rows import Rows
+
+_HISTORY_KERNELS = 3.0
+"""Maxima put together, histories moved on, scales computed: one kernel each for all tensors."""
 
 
-def operand_rows(
-    node: Node, types: Typed, policy: PrecisionPolicy, recipe: Recipe, *, copies: bool, first: bool,
-    after_norm: bool,
-) -> list[Row]:  # fmt: skip
-    """What runs before a narrow product of the forward pass: its input and its weight are made narrow.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Typed:
+    """Types of N forward operators under a policy; shape (N,) each."""
 
-    Args:
-        node: The product.
-        types: Its types; `in_bytes` is what the passes read.
-        policy: Whose `gather` says whether weights arrive narrow.
-        recipe: How operands are scaled.
-        copies: Operands for the backward pass are written too.
-        first: No other product made this input narrow before.
-        after_norm: A norm writes the input, and nothing else reads it wide.
-    """
-    rows = []
-    narrow = types.compute
-    if first:
-        copied = copies and node.weight_grad and not recipe.wide_weight_gradient
-        written = recipe.activation_bytes(narrow) * (1 + copied)
-        fused = recipe.fused_into_norm and after_norm
-        moved = (
-            max(written - types.in_bytes, 0.0) if fused else written + _read(types.in_bytes, recipe, copied)
-        )
-        if moved:
-            launches = float(recipe.amax_pass + 1 + (recipe.hadamard and copied))
-            rows.append(cast_row(node, narrow, "forward", node.in_elems * moved, 0.0, launches=launches))
-    copied = copies and node.input_grad
-    written = recipe.weight_bytes(narrow) * (1 + copied)
-    moved = 2.0 * recipe.weight_bytes(narrow) * copied  # gathered narrow: only turned round
-    if policy.gather is None:
-        moved = written + policy.param.num_bytes * (1 + recipe.amax_pass)
-    if moved and node.weight_elems:
-        row = cast_row(
-            node, narrow, "forward", 0.0, node.weight_elems * moved, launches=1.0 + recipe.amax_pass
-        )
-        rows.append(replace(row, once_per_step=True))
-    return rows
+    compute: Ints
+    """Index into DTYPES, as `out`."""
+    out: Ints
+    in_bytes: Floats
+    """Bytes per element that the kernel itself reads."""
+    out_bytes: Floats
+    cast_from_bytes: Floats
+    """Bytes per element before the casts that autocast inserts; equal to `in_bytes` without."""
+    cast_share: Floats
+    """Share of the input elements that are cast."""
+    quantized: Bools
 
 
-def gradient_operand_rows(node: Node, types: Typed, recipe: Recipe, *, copies: bool) -> list[Row]:
-    """The gradient of the output made narrow, for the products of the backward pass."""
-    by_weight = node.weight_grad and not recipe.wide_weight_gradient
-    readers = int(node.input_grad) + int(by_weight)
-    if not readers:
-        return []
-    written = recipe.activation_bytes(types.compute) * (readers if copies else 1)
-    moved = written + _read(types.out.num_bytes, recipe, copies and by_weight)
-    launches = float(recipe.amax_pass + 1 + (recipe.hadamard and copies and by_weight))
-    return [cast_row(node, types.compute, "backward", node.out_elems * moved, 0.0, launches=launches)]
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NarrowProducts:
+    """Products of narrow operands: what is made narrow where, a tensor once for all that read it."""
 
+    nodes: NodeColumns
+    types: Typed
+    """`in_bytes` is what the passes read."""
+    policy: PrecisionPolicy
+    """Its `gather` says whether weights arrive narrow."""
+    recipe: Recipe
+    copies: bool
+    """Operands for the backward pass are written too."""
+    narrow: DType
 
-def forward_product(node: Node, types: Typed, recipe: Recipe, flops: float) -> Row:
-    """The product by narrow operands; its output is wide."""
-    moved = node.in_elems * recipe.activation_bytes(types.compute) + node.out_elems * types.out.num_bytes
-    weight = node.weight_elems * recipe.weight_bytes(types.compute)
-    return kernel_row(node, types.compute, "forward", (node.m, node.n, node.k), flops, moved, weight)
+    def add_forward(self, rows: Rows) -> None:
+        """Inputs and weights made narrow, then the products; their output is wide."""
+        nodes, types, recipe, where = self.nodes, self.types, self.recipe, self.types.quantized
+        index, written = DTYPES.index(self.narrow), recipe.activation_bytes(self.narrow)
+        copied = self.copies & nodes.weight_grad & (not recipe.wide_weight_gradient)
+        fused = recipe.fused_into_norm & self._after_lone_norm()
+        each = written * (1 + copied)
+        read = types.in_bytes * (1 + recipe.amax_pass + (recipe.hadamard & copied))
+        moved = np.where(fused, np.maximum(each - types.in_bytes, 0.0), each + read)
+        rows.cast(
+            "forward", 2, where & self._first_reader() & (moved != 0.0), dtype=index,
+            moved=nodes.in_elems * moved, fixed=0.0,
+            launches=recipe.amax_pass + 1.0 + (recipe.hadamard & copied),
+        )  # fmt: skip
+        copied = self.copies & nodes.input_grad
+        moved = 2.0 * recipe.weight_bytes(self.narrow) * copied  # gathered narrow: only turned round
+        if self.policy.gather is None:
+            moved = recipe.weight_bytes(self.narrow) * (1 + copied)
+            moved = moved + self.policy.param.num_bytes * (1 + recipe.amax_pass)
+        rows.cast(
+            "forward", 3, where & (moved != 0.0) & (nodes.weight_elems != 0.0), dtype=index, moved=0.0,
+            fixed=nodes.weight_elems * moved, launches=1.0 + recipe.amax_pass, once_per_step=True,
+        )  # fmt: skip
+        rows.kernel(
+            "forward", 4, where, (nodes.m, nodes.n, nodes.k), dtype=types.compute, flops=nodes.flops,
+            moved=nodes.in_elems * written + nodes.out_elems * types.out_bytes,
+            weight_bytes=nodes.weight_elems * recipe.weight_bytes(self.narrow),
+        )  # fmt: skip
 
+    def add_backward(self, rows: Rows) -> None:
+        """Gradients of the outputs made narrow, then the products by input and by weight, written wide."""
+        nodes, types, recipe, where = self.nodes, self.types, self.recipe, self.types.quantized
+        q = recipe.activation_bytes(self.narrow)
+        by_weight = nodes.weight_grad & (not recipe.wide_weight_gradient)
+        readers = nodes.input_grad.astype(np.float64) + by_weight
+        rotated = recipe.hadamard & self.copies & by_weight
+        moved = q * (readers if self.copies else 1) + types.out_bytes * (1 + recipe.amax_pass + rotated)
+        rows.cast(
+            "backward", 1, where & (readers > 0.0), dtype=DTYPES.index(self.narrow),
+            moved=nodes.out_elems * moved, fixed=0.0, launches=recipe.amax_pass + 1.0 + rotated,
+        )  # fmt: skip
+        rows.kernel(
+            "backward", 2, where & nodes.input_grad, (nodes.m, nodes.k, nodes.n), dtype=types.compute,
+            flops=nodes.flops, moved=nodes.out_elems * q + nodes.in_elems * types.in_bytes,
+            weight_bytes=nodes.weight_elems * recipe.weight_bytes(self.narrow),
+            param_elems=nodes.param_elems * ~nodes.weight_grad,
+        )  # fmt: skip
+        wide = DTYPES.index(self.policy.activation)
+        in_wide = recipe.wide_weight_gradient
+        read = nodes.in_elems * types.in_bytes + nodes.out_elems * types.out_bytes
+        rows.kernel(
+            "backward", 3, where & nodes.weight_grad, (nodes.k, nodes.n, nodes.m), by_weight=True,
+            dtype=np.full_like(types.compute, wide) if in_wide else types.compute, flops=nodes.flops,
+            moved=read if in_wide else (nodes.in_elems + nodes.out_elems) * q,
+            weight_bytes=nodes.weight_elems
+            * min(self.policy.activation.num_bytes, self.policy.param.num_bytes),
+            param_elems=nodes.param_elems,
+        )  # fmt: skip
 
-def gradient_products(
-    node: Node, types: Typed, policy: PrecisionPolicy, recipe: Recipe, flops: float
-) -> list[Row]:
-    """The products by the input and by the weight; what they write is wide."""
-    q = recipe.activation_bytes(types.compute)
-    rows = []
-    if node.input_grad:
-        moved = node.out_elems * q + node.in_elems * types.in_bytes
-        weight = node.weight_elems * recipe.weight_bytes(types.compute)
-        shape = (node.m, node.k, node.n)
-        rows.append(kernel_row(node, types.compute, "backward", shape, flops, moved, weight))
-    if node.weight_grad:
-        dtype: DType = policy.activation if recipe.wide_weight_gradient else types.compute
-        read = node.in_elems * types.in_bytes + node.out_elems * types.out.num_bytes
-        moved = read if recipe.wide_weight_gradient else (node.in_elems + node.out_elems) * q
-        wide = min(policy.activation.num_bytes, policy.param.num_bytes)
-        shape = (node.k, node.n, node.m)
-        row = kernel_row(node, dtype, "backward", shape, flops, moved, node.weight_elems * wide)
-        rows.append(weight_gradient_row(row, node))
-    return rows
+    def add_history(self, rows: Rows, phase: str) -> None:
+        """Histories of maxima, moved on once per pass under delayed scaling."""
+        if self.recipe.amax_history:
+            moved = history_bytes(self.nodes, self.types.quantized, self.recipe, phase)
+            dtype = DTYPES.index(DType.FP32)
+            rows.last(phase, dtype=dtype, is_cast=True, bytes_fixed=moved, launches=_HISTORY_KERNELS)
 
+    def _first_reader(self) -> Bools:
+        """Products whose input no other product of their block made narrow before."""
+        first, made = np.zeros(len(self.nodes), dtype=np.bool_), set()
+        for index in np.flatnonzero(self.types.quantized).tolist():
+            node = self.nodes.nodes[index]
+            source = (node.inputs[0] if node.inputs else -1, node.segment)
+            first[index] = source[0] < 0 or source not in made
+            made.add(source)
+        return first
 
-def after_lone_norm(
-    node: Node, nodes: tuple[Node, ...], narrow: tuple[bool, ...], readers: dict[int, list[int]]
-) -> bool:
-    """Whether a norm writes the input of `node` and only narrow products read it."""
-    source = node.inputs[0] if node.inputs else -1
-    if source < 0 or nodes[source].op_class is not OpClass.NORM:
-        return False
-    return all(narrow[reader] for reader in readers.get(source, ()))
-
-
-def _read(wide_bytes: float, recipe: Recipe, rotated: bool) -> float:
-    return wide_bytes * (1 + recipe.amax_pass + (recipe.hadamard and rotated))
+    def _after_lone_norm(self) -> Bools:
+        """Products whose input a norm writes and only narrow products read."""
+        lone, narrow = np.zeros(len(self.nodes), dtype=np.bool_), self.types.quantized
+        for index in np.flatnonzero(narrow).tolist():
+            inputs = self.nodes.nodes[index].inputs
+            source = inputs[0] if inputs else -1
+            if source >= 0 and self.nodes.nodes[source].op_class is OpClass.NORM:
+                lone[index] = all(narrow[reader] for reader in self.nodes.readers[source])
+        return lone

@@ -7,28 +7,24 @@ The figures of each recipe are data (`data/recipes.toml`), with their source.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from ..arrays import Bools
 from ..errors import UnknownNameError
 from ..io import packaged_toml
-from ..workload.blocks import split_ends
-from ..workload.graph import Node, OpClass, OpGraph
+from ..workload.graph import OpClass, OpGraph
 from ..workload.packing import PACKED_BYTES
 from .lowered import LoweredStep
+from .nodes import DTYPES, NodeColumns, columns_of
 from .policy import NARROW, DType, PrecisionPolicy
-from .rows import DTYPES, is_vocabulary
 
 AMAX_BYTES = 4.0
 """A maximum is one fp32 value."""
-_SCORES = frozenset({"_softmax", "_log_softmax", "topk"})
-"""What reads the scores of a router or the logits: the product before it stays wide."""
-_SCORE_STEPS = 2
-"""Pointwise operators (sigmoid, bias) that may stand between a router's product and its choice."""
 _GEMM_TENSORS = {"forward": 2.0, "backward": 1.0}
 """Input and weight; gradient of the output."""
 
@@ -94,27 +90,21 @@ def writes_copies(policy: PrecisionPolicy, arch: str | None) -> bool:
     return recipe_of(policy).copies == "always" or arch is None or arch in _data()["tn_only"]
 
 
-def narrow_products(nodes: Sequence[Node], policy: PrecisionPolicy) -> tuple[bool, ...]:
+def narrow_products(nodes: NodeColumns, policy: PrecisionPolicy) -> Bools:
     """Which operators multiply in the narrow type of `policy`, shape (N,).
 
     Linear layers and expert products whose dimensions are aligned; never attention, embeddings,
     routers or the vocabulary projection, which Transformer Engine, torchao and DeepSeek-V3
     (arXiv 2412.19437, section 3.3) all leave wide.
     """
+    convolutions: Bools = nodes.is_conv & (policy.conv in NARROW)
     if policy.matmul not in NARROW:
-        return tuple(policy.conv in NARROW and _is_conv(node) for node in nodes)
-    recipe, scored = recipe_of(policy), _scored(nodes)
-    return tuple(
-        (_is_conv(node) and policy.conv in NARROW)
-        or (
-            node.op_class is OpClass.GEMM
-            and node.n % recipe.alignment == 0
-            and node.k % recipe.alignment == 0
-            and not is_vocabulary(node)
-            and index not in scored
-        )
-        for index, node in enumerate(nodes)
-    )
+        return convolutions
+    alignment = recipe_of(policy).alignment
+    aligned = (nodes.n % alignment == 0.0) & (nodes.k % alignment == 0.0)
+    linear = nodes.is_class(OpClass.GEMM) & aligned & ~nodes.vocabulary & ~nodes.scored
+    narrow: Bools = convolutions | linear
+    return narrow
 
 
 @lru_cache(maxsize=512)
@@ -134,6 +124,7 @@ def gathered_bytes(graph: OpGraph, policy: PrecisionPolicy) -> float:
     return total - weights * (policy.gathered.num_bytes - recipe_of(policy).weight_bytes(policy.gather))
 
 
+@lru_cache(maxsize=512)
 def amax_exchange(step: LoweredStep, policy: PrecisionPolicy) -> AmaxExchange:
     """How often maxima are all-reduced, and how much each time.
 
@@ -162,44 +153,17 @@ def amax_tensors(step: LoweredStep) -> float:
     return float(matrices[products].sum()) * sum(_GEMM_TENSORS.values())
 
 
-def history_bytes(nodes: Sequence[Node], narrow: Sequence[bool], recipe: Recipe, phase: str) -> float:
+def history_bytes(nodes: NodeColumns, narrow: Bools, recipe: Recipe, phase: str) -> float:
     """Bytes read and written when the histories of one pass move on and its scales follow."""
-    matrices = sum(
-        node.repeat * (node.count if node.op_class is OpClass.GEMM else 1.0)
-        for node, chosen in zip(nodes, narrow, strict=True)
-        if chosen
-    )
+    each = nodes.repeat * np.where(nodes.is_class(OpClass.GEMM), nodes.count, 1.0)
+    matrices = float(each[narrow].sum())
     return 2.0 * AMAX_BYTES * recipe.amax_history * matrices * _GEMM_TENSORS[phase]
 
 
 def _narrow_weights(graph: OpGraph, policy: PrecisionPolicy) -> float:
-    nodes, wide = split_ends(graph.nodes, policy.wide_layers)
-    chosen = zip(nodes, narrow_products(nodes, policy), wide, strict=True)
-    return sum(node.weight_elems * node.repeat for node, narrow, kept in chosen if narrow and not kept)
-
-
-def _is_conv(node: Node) -> bool:
-    return node.op_class in (OpClass.CONV, OpClass.GROUPED_CONV, OpClass.DEPTHWISE_CONV)
-
-
-def _scored(nodes: Sequence[Node]) -> frozenset[int]:
-    """Operators whose output is chosen from or turned into probabilities: routers and logits."""
-    found: set[int] = set()
-    for node in nodes:
-        if node.op not in _SCORES:
-            continue
-        sources = {source for source in node.inputs if source >= 0}
-        for _ in range(_SCORE_STEPS):
-            found |= sources
-            sources = {
-                source
-                for index in sources
-                if nodes[index].op_class in (OpClass.ELEMENTWISE, OpClass.SOFTMAX)
-                for source in nodes[index].inputs
-                if source >= 0
-            }
-        found |= sources
-    return frozenset(found)
+    nodes = columns_of(graph, policy.wide_layers)
+    narrow = narrow_products(nodes, policy) & ~nodes.wide
+    return float((nodes.weight_elems * nodes.repeat)[narrow].sum())
 
 
 def _share(scale_bytes: float, block: int) -> float:

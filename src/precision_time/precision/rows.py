@@ -1,173 +1,120 @@
-"""Rows of a lowered step while it is being built, and how they become columns."""
+"""Kernels of a lowered step while they are collected, slot by slot, and how they get their order."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
-from ..workload.graph import EXPERT_PRODUCT, PRODUCT_CLASSES, Node, OpClass
+from ..arrays import Bools, Floats, Ints, Number
+from ..workload.graph import OpClass
 from .lowered import PHASES, LoweredStep
-from .policy import DType
+from .nodes import OP_CLASSES, NodeColumns
 
-OP_CLASSES = tuple(OpClass)
-DTYPES = tuple(DType)
-IS_PRODUCT = np.array([op_class in PRODUCT_CLASSES for op_class in OP_CLASSES])
-"""By position of the class in OP_CLASSES."""
-_INDICES: Mapping[str, Mapping[Any, int]] = {
-    name: {value: index for index, value in enumerate(values)}
-    for name, values in (("op_class", OP_CLASSES), ("dtype", DTYPES), ("phase", PHASES))
-}
 _NUMPY_TYPES = {"Floats": np.float64, "Bools": np.bool_, "Ints": np.int64}
-_HEAD = "head"
-"""The layer name of the vocabulary projection in the parametric families."""
+_COLUMNS = {item.name: _NUMPY_TYPES[str(item.type)] for item in fields(LoweredStep)}
+_ONES = frozenset({"launches", "sequential_steps", "repeat", "kernel", "stride"})
+"""Columns that are 1 where nothing else is said; all others are 0."""
+_OF_NODE = ("repeat", "segment", "expert", "vocabulary")
+_SLOTS = 8
+"""At most as many kernels of one operator in one pass, at places 0 to 7."""
+ELEMENTWISE = OP_CLASSES.index(OpClass.ELEMENTWISE)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
-    """One kernel: the columns of `LoweredStep`, one value each."""
+class Rows:
+    """Kernels around the operators of a graph. Every figure is a number or an array over the operators."""
 
-    op_class: OpClass
-    phase: str
-    dtype: DType
-    is_cast: bool = False
-    m: float = 0.0
-    n: float = 0.0
-    k: float = 0.0
-    count: float = 0.0
-    m_scales: bool = False
-    k_scales: bool = False
-    count_scales: bool = False
-    flops: float = 0.0
-    bytes_per_sample: float = 0.0
-    bytes_fixed: float = 0.0
-    launches: float = 1.0
-    sequential_steps: float = 1.0
-    repeat: float = 1.0
-    kernel: float = 1.0
-    stride: float = 1.0
-    param_elems: float = 0.0
-    segment: int = 0
-    expert: bool = False
-    vocabulary: bool = False
-    once_per_step: bool = False
+    def __init__(self, nodes: NodeColumns) -> None:
+        self._nodes = nodes
+        self._keys: list[Ints] = []
+        self._found: list[dict[str, Any]] = []
 
+    def kernel(
+        self, phase: str, place: int, where: Bools, shape: tuple[Floats, Floats, Floats], *,
+        dtype: Ints, flops: Floats, moved: Floats, weight_bytes: Number, by_weight: bool = False,
+        launches: float = 1.0, param_elems: Number = 0.0,
+    ) -> None:  # fmt: skip
+        """Products of operators.
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Typed:
-    """Types of one forward operator under the policy."""
+        Args:
+            phase: Pass.
+            place: Order among the kernels of one operator in the pass.
+            where: Operators that have this kernel.
+            shape: m, n, k.
+            dtype: Type that it computes in.
+            flops: Of one repeat.
+            moved: Bytes of activations, which grow with the batch.
+            weight_bytes: Bytes that do not.
+            by_weight: The product by the weight: the batch is its inner length, all time steps at once.
+            launches: Kernels started.
+            param_elems: Elements whose gradient is ready afterwards.
+        """
+        nodes, scales = self._nodes, self._nodes.scales_with_batch
+        with_rows = scales & ~nodes.batch_in_count
+        self.memory(
+            phase, place, where, dtype=dtype, op_class=nodes.op_class, moved=moved, fixed=weight_bytes,
+            launches=launches, param_elems=param_elems, m=shape[0], n=shape[1], k=shape[2],
+            count=nodes.count, flops=flops, kernel=nodes.kernel, stride=nodes.stride,
+            count_scales=scales & nodes.batch_in_count, m_scales=with_rows & (not by_weight),
+            k_scales=with_rows & by_weight, sequential_steps=1.0 if by_weight else nodes.sequential_steps,
+        )  # fmt: skip
 
-    compute: DType
-    out: DType
-    in_bytes: float
-    """Bytes per element that the kernel itself reads."""
-    cast_from_bytes: float
-    """Bytes per element before the casts that autocast inserts; equal to `in_bytes` without."""
-    cast_share: float
-    """Share of the input elements that are cast."""
-    quantized: bool = False
+    def cast(
+        self, phase: str, place: int, where: Bools, *, dtype: int | Ints, moved: Number, fixed: Number,
+        **more: Any,
+    ) -> None:  # fmt: skip
+        """Conversions that only the policy asks for."""
+        self.memory(
+            phase, place, where, dtype=dtype, op_class=ELEMENTWISE, moved=moved, fixed=fixed, is_cast=True,
+            **more,
+        )  # fmt: skip
 
+    def memory(
+        self, phase: str, place: int, where: Bools, *, dtype: int | Ints, op_class: int | Ints, moved: Number,
+        fixed: Number, **more: Any,
+    ) -> None:  # fmt: skip
+        """Kernels that move `moved` bytes, which grow with the batch, and `fixed` ones; `more` columns."""
+        nodes = np.flatnonzero(where)
+        if not len(nodes):
+            return
+        scales = self._nodes.scales_with_batch
+        columns: dict[str, Any] = {
+            "phase": PHASES.index(phase),
+            "dtype": dtype,
+            "op_class": op_class,
+            "bytes_per_sample": np.where(scales, moved, 0.0),
+            "bytes_fixed": fixed + np.where(scales, 0.0, moved),
+            **{name: getattr(self._nodes, name) for name in _OF_NODE},
+            **more,
+        }
+        backward = phase == "backward"
+        order = len(self._nodes) - 1 - nodes if backward else nodes
+        self._add(phase, order * _SLOTS + place, {
+            name: value[nodes] if isinstance(value, np.ndarray) else value for name, value in columns.items()
+        })  # fmt: skip
 
-def is_vocabulary(node: Node) -> bool:
-    """Whether `node` looks up a table or projects onto the vocabulary: first and last pipeline stage."""
-    return node.op_class is OpClass.EMBEDDING or node.layer == _HEAD
+    def last(self, phase: str, **columns: Any) -> None:
+        """One kernel at the end of a pass, which belongs to no operator."""
+        key = np.array([len(self._nodes) * _SLOTS])
+        self._add(phase, key, {"phase": PHASES.index(phase), "op_class": ELEMENTWISE, **columns})
 
+    def _add(self, phase: str, keys: Ints, columns: dict[str, Any]) -> None:
+        self._keys.append(keys + PHASES.index(phase) * (len(self._nodes) + 1) * _SLOTS)
+        self._found.append(columns)
 
-def is_expert(node: Node) -> bool:
-    """Whether `node` multiplies with the weights of routed experts."""
-    return node.op == EXPERT_PRODUCT
-
-
-def kernel_row(
-    node: Node,
-    dtype: DType,
-    phase: str,
-    shape: tuple[float, float, float],
-    flops: float,
-    activation_bytes: float,
-    weight_bytes: float,
-    *,
-    launches: float = 1.0,
-) -> Row:
-    """A kernel of `node` that computes in `dtype`, whose `activation_bytes` grow with the batch."""
-    scales = node.scales_with_batch
-    return Row(
-        op_class=node.op_class,
-        phase=phase,
-        dtype=dtype,
-        m=shape[0],
-        n=shape[1],
-        k=shape[2],
-        count=node.count,
-        m_scales=scales and not node.batch_in_count,
-        count_scales=scales and node.batch_in_count,
-        flops=flops,
-        bytes_per_sample=activation_bytes if scales else 0.0,
-        bytes_fixed=weight_bytes + (0.0 if scales else activation_bytes),
-        launches=launches,
-        sequential_steps=node.sequential_steps,
-        repeat=node.repeat,
-        kernel=node.kernel,
-        stride=node.stride,
-        segment=node.segment,
-        expert=is_expert(node),
-        vocabulary=is_vocabulary(node),
-    )
-
-
-def weight_gradient_row(row: Row, node: Node) -> Row:
-    """`row` as the product by the weight: the batch is its inner length, all time steps at once."""
-    return replace(
-        row,
-        m_scales=False,
-        k_scales=node.scales_with_batch and not node.batch_in_count,
-        sequential_steps=1.0,
-    )
-
-
-def memory_row(
-    node: Node,
-    dtype: DType,
-    phase: str,
-    activation_bytes: float,
-    fixed_bytes: float,
-    op_class: OpClass | None = None,
-    *,
-    launches: float = 1.0,
-) -> Row:
-    """A kernel around `node` that only moves bytes."""
-    scales = node.scales_with_batch
-    return Row(
-        op_class=op_class or node.op_class,
-        phase=phase,
-        dtype=dtype,
-        bytes_per_sample=activation_bytes if scales else 0.0,
-        bytes_fixed=fixed_bytes + (0.0 if scales else activation_bytes),
-        launches=launches,
-        repeat=node.repeat,
-        segment=node.segment,
-        expert=is_expert(node),
-        vocabulary=is_vocabulary(node),
-    )
-
-
-def cast_row(
-    node: Node, dtype: DType, phase: str, moved: float, fixed: float, *, launches: float = 1.0
-) -> Row:
-    """A conversion that only the policy asks for."""
-    row = memory_row(node, dtype, phase, moved, fixed, OpClass.ELEMENTWISE, launches=launches)
-    return replace(row, is_cast=True)
-
-
-def columns(rows: Sequence[Row]) -> LoweredStep:
-    """The rows as columns."""
-    found: dict[str, Any] = {}
-    for item in fields(LoweredStep):
-        values = [getattr(row, item.name) for row in rows]
-        index = _INDICES.get(item.name)
-        found[item.name] = np.array(
-            [index[value] for value in values] if index else values, dtype=_NUMPY_TYPES[str(item.type)]
-        )
-    return LoweredStep(**found)
+    def step(self) -> LoweredStep:
+        """All of them in the order in which they run."""
+        keys = np.concatenate([*self._keys, np.zeros(0, dtype=np.int64)])
+        place = np.empty(len(keys), dtype=np.intp)
+        place[np.argsort(keys)] = np.arange(len(keys))
+        columns: dict[str, Any] = {
+            name: np.full(len(keys), name in _ONES, dtype=kind) for name, kind in _COLUMNS.items()
+        }
+        start = 0
+        for own, found in zip(self._keys, self._found, strict=True):
+            rows = place[start : start + len(own)]
+            start += len(own)
+            for name, value in found.items():
+                columns[name][rows] = value
+        return LoweredStep(**columns)

@@ -88,10 +88,10 @@ def predict_jobs(
         for job, length in zip(jobs, lengths, strict=True)
     ]
     priced = price_jobs(jobs)
-    times = shipped = bounded_times(priced, jobs, predictor, coverage=np.array(coverages))
+    times = shipped = bounded_times(priced, predictor, coverage=np.array(coverages))
     if calibration is not None:
         # The answer must not depend on the coverage asked.
-        times = calibration.apply(shipped, bounded_times(priced, jobs, predictor, coverage=WIDTH_COVERAGE))
+        times = calibration.apply(shipped, bounded_times(priced, predictor, coverage=WIDTH_COVERAGE))
     nearest = nearest_measurements(times.jobs, predictor)
     answers = []
     for index, (job, length, coverage) in enumerate(zip(jobs, lengths, coverages, strict=True)):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -151,6 +150,8 @@ def _jobs(file: Path, text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 def _document(suffix: str, text: str) -> Any:
     if suffix == ".toml":
+        import tomllib
+
         return tomllib.loads(text)
     if suffix == ".json":
         return json.loads(text)

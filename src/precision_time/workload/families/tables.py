@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
+from ...io import packaged_toml
+
 TABLE_FILES = ("decoders.toml", "transformers.toml")
-_ROW = re.compile(r'^"?(?P<name>[^"=\n#]+?)"? = \{.*\}$', re.MULTILINE)
-_ALIAS = re.compile(r'^"?(?P<name>[^"=\n#]+?)"? = "(?P<meant>[^"\n]+)"', re.MULTILINE)
-_PRESET = re.compile(r"^\[arch\.([\w-]+)\]", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,14 +43,10 @@ _FACTS = frozenset(
 )
 
 
-def _text(file: str) -> str:
-    return (Path(__file__).parent.parent / "data" / file).read_text(encoding="utf-8")
-
-
 @cache
-def read_toml(file: str) -> dict[str, Any]:
+def read_toml(file: str) -> Mapping[str, Any]:
     """One data file of the workload package."""
-    return tomllib.loads(_text(file))
+    return packaged_toml("precision_time.workload", f"data/{file}")
 
 
 def normalize(name: str) -> str:
@@ -70,51 +63,42 @@ def normalize(name: str) -> str:
 
 
 @cache
-def _raw_rows() -> Mapping[str, tuple[str, str]]:
-    """(file, line) of every model: a table holds one model a line, so that one can be read alone."""
+def _rows() -> Mapping[str, tuple[str, Mapping[str, Any], str]]:
+    """Name as it is written, row, and file of every model by its normalized name."""
     return {
-        normalize(found["name"]): (file, found[0])
+        normalize(name): (name, row, file)
         for file in TABLE_FILES
-        for found in _ROW.finditer(_text(file).partition("\n[models]\n")[2])
+        for name, row in read_toml(file)["models"].items()
     }
-
-
-@cache
-def _raw_presets(file: str) -> Mapping[str, str]:
-    """Body of every preset of a table, unread."""
-    parts = _PRESET.split(_text(file).partition("\n[models]\n")[0])
-    return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
 @cache
 def preset(name: str) -> ModelEntry | None:
     """A preset (`arch`) of the model tables, for models that no table names."""
     for file in TABLE_FILES:
-        body = _raw_presets(file).get(name)
-        if body is not None:
-            return _entry(name, {"source": "preset", **tomllib.loads(body)})
+        if (row := read_toml(file)["arch"].get(name)) is not None:
+            return _entry(name, {"source": "preset", **row})
     return None
 
 
 @cache
 def find_entry(name: str) -> ModelEntry | None:
-    """The row of a normalized model name; reads that row and its preset alone."""
-    if name not in _raw_rows():
+    """The row of a normalized model name, with what its preset says."""
+    if name not in _rows():
         return None
-    file, line = _raw_rows()[name]
-    ((spelling, row),) = tomllib.loads(line).items()
-    return _entry(spelling, {**tomllib.loads(_raw_presets(file)[row["arch"]]), **row})
+    written, row, file = _rows()[name]
+    return _entry(written, {**read_toml(file)["arch"][row["arch"]], **row})
 
 
 def model_table_names() -> tuple[str, ...]:
-    """Normalized names of every parametric model, without reading their rows."""
-    return tuple(_raw_rows())
+    """Normalized names of every parametric model."""
+    return tuple(_rows())
 
 
 @cache
 def model_table() -> Mapping[str, ModelEntry]:
     """Every parametric model by its normalized name."""
-    entries = ((name, find_entry(name)) for name in _raw_rows())
+    entries = ((name, find_entry(name)) for name in _rows())
     return {name: entry for name, entry in entries if entry is not None}
 
 
@@ -134,12 +118,8 @@ def _entry(name: str, row: Mapping[str, Any]) -> ModelEntry:
 
 @cache
 def alias_table() -> Mapping[str, str]:
-    """Normalised other spelling -> canonical name (of a model table or of the zoo).
-
-    Every prediction asks it, so its lines are read without a TOML parser (ten times faster).
-    """
-    rows = _text("aliases.toml").partition("[aliases]\n")[2].partition("\n[")[0]
-    return {normalize(found["name"]): found["meant"] for found in _ALIAS.finditer(rows)}
+    """Normalized other spelling -> canonical name (of a model table or of the zoo)."""
+    return {normalize(name): meant for name, meant in read_toml("aliases.toml")["aliases"].items()}
 
 
 def preset_of(name: str) -> str | None:
