@@ -8,7 +8,7 @@ ENVIRONMENT := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 PACKAGE_FILES := pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format types unit docs docs-check site bench accuracy predictors large-models clean
+.PHONY: help demo test lint format types wheel unit docs docs-check site bench accuracy predictors large-models clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,14 +25,14 @@ $(VENV)/.core: $(VENV)/.created $(PACKAGE_FILES)
 # torch first and by itself, so that whatever build it brings is the one the rest is resolved against.
 $(VENV)/.dev: $(VENV)/.core
 	$(PIP) install --constraint constraints.txt torch
-	$(PIP) install --constraint constraints.txt --editable '.[dev,capture,plots,learners,ray,docs]'
+	$(PIP) install --constraint constraints.txt --editable '.[dev,train,capture,plots,learners,ray,docs]'
 	@touch $@
 
 demo: $(VENV)/.core ## Install the core alone and predict real training jobs at several precisions
 	@$(ENVIRONMENT) $(BIN)/python scripts/demo.py
 
-test: $(VENV)/.dev ## Install everything the tests use; lint, types, tests (documentation included)
-	$(MAKE) --no-print-directory lint types unit
+test: $(VENV)/.dev ## Install everything the tests use; lint, types, the wheel, tests (documentation included)
+	$(MAKE) --no-print-directory lint types wheel unit
 
 lint: $(VENV)/.dev ## Style and formatting
 	$(BIN)/ruff check .
@@ -44,6 +44,9 @@ format: $(VENV)/.dev ## Rewrite the code in the house format
 
 types: $(VENV)/.dev ## Strict type check
 	$(BIN)/mypy
+
+wheel: $(VENV)/.dev ## Install the wheel alone, with the lowest and the newest versions, and ask it; sizes
+	$(BIN)/python scripts/wheel_check.py
 
 unit: $(VENV)/.dev ## The tests alone
 	$(ENVIRONMENT) $(BIN)/python -m pytest -q -n 2

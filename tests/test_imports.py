@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,6 +62,51 @@ def test_imports_point_leftwards(path: Path) -> None:
     assert not wrong, f"{path.name} imports {sorted(wrong)}, which lie to its right"
 
 
+INSTALLED_AS = {"PIL": "pillow", "pynvml": "nvidia-ml-py", "sklearn": "scikit-learn", "yaml": "pyyaml"}
+"""Packages that are imported by another name than they are installed by."""
+FINDERS = {"import_module", "required_module", "find_spec", "_needed"}
+"""Functions that take the name of a module first."""
+
+
+def declared() -> tuple[set[str], set[str]]:
+    """Names of the packages that pyproject.toml installs: always, and with the extras of users."""
+    project = tomllib.loads((SOURCE.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    wanted = [name for extra in extras.keys() - {"dev", "docs", "testing"} for name in extras[extra]]
+    core, more = (
+        {re.split(r"[><=\[ ]", name)[0].lower() for name in names}
+        for names in (project["dependencies"], wanted)
+    )
+    return core, more
+
+
+def foreign_imports(tree: ast.AST) -> Iterator[str]:
+    """Packages of others that a tree imports, as they are installed."""
+    for node in ast.walk(tree):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names = [node.module or ""]
+        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            names = [str(node.args[0].value)] if called in FINDERS else []
+        for top in {name.split(".")[0] for name in names}:
+            if top and top != "precision_time" and top not in sys.stdlib_module_names:
+                yield INSTALLED_AS.get(top, top).lower()
+
+
+def test_every_import_is_declared() -> None:
+    core, more = declared()
+    found = {
+        name: path
+        for path in source_files()
+        for name in foreign_imports(ast.parse(path.read_text(encoding="utf-8")))
+    }
+    assert {name: path for name, path in found.items() if name not in core | more} == {}
+    assert core <= found.keys(), "declared and imported nowhere"
+
+
 def modules_loaded_by(code: str) -> set[str]:
     script = f"{code}\nimport sys\nprint(' '.join(sorted({{name.split('.')[0] for name in sys.modules}})))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
@@ -70,6 +117,14 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     loaded = modules_loaded_by("import precision_time")
     assert "precision_time" in loaded
     assert not loaded & (SLOW_PACKAGES | {"numpy", "pydantic", "rich", "typer"})
+
+
+def test_commands_and_public_names_need_the_core_alone() -> None:
+    commands = [f"precision_time.cli.{path.stem}" for path in sorted((SOURCE / "cli").glob("[a-z]*.py"))]
+    loaded = modules_loaded_by(f"import {', '.join(commands)}\nfrom precision_time import *")
+    core, more = declared()
+    assert {"numpy", "typer"} <= loaded
+    assert not {INSTALLED_AS.get(name, name) for name in loaded} & (more - core)
 
 
 def test_help_loads_nothing_heavy() -> None:

@@ -111,18 +111,9 @@ def test_constraints_cover_the_core_dependencies() -> None:
     assert needed <= pinned
 
 
-def test_core_dependencies_stay_few_and_without_torch() -> None:
+def test_core_dependencies_stay_few() -> None:
     import tomllib
 
     project = tomllib.loads(text_of(ROOT / "pyproject.toml"))["project"]
     names = {re.split(r"[><=\[ ]", name)[0].lower() for name in project["dependencies"]}
-    assert names == {
-        "lightgbm",
-        "numpy",
-        "pydantic",
-        "pyyaml",
-        "rich",
-        "safetensors",
-        "threadpoolctl",
-        "typer",
-    }
+    assert names == {"numpy", "pydantic", "pyyaml", "rich", "threadpoolctl", "typer"}

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import kendalltau
 
 from precision_time.corpus.families import PrecisionFamily
 from precision_time.corpus.measurement import Measurement, Quality
 from precision_time.evaluation.generalization import limits_table, speed_ups
 from precision_time.evaluation.metrics import (
+    kendall_tau,
     ranking_tau,
     repeat_deviations,
     worst_groups,
@@ -75,6 +77,13 @@ def test_the_papers_worst_error_is_its_spread_less_one() -> None:
 def test_mape_counts_what_was_asked() -> None:
     assert mape(np.array([1.0, 2.0, 5.0]), np.array([1.1, 1.8, np.nan])) == pytest.approx(10.0)
     assert mape(np.array([1.0]), np.array([np.nan])) is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=2, max_size=40))
+def test_tau_is_scipys(pairs: list[tuple[int, int]]) -> None:
+    x, y = np.array(pairs, dtype=float).T
+    expected = kendalltau(x, y).statistic
+    assert kendall_tau(x, y) == (None if np.isnan(expected) else expected)
 
 
 def test_tau_ranks_within_groups_only() -> None:

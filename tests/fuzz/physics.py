@@ -1,4 +1,6 @@
-"""What is true of every training step, over random valid jobs: `python tests/fuzz/physics.py --jobs 5000`.
+"""What is true of every training step, over random valid jobs.
+
+    python tests/fuzz/physics.py --jobs 5000 --out docs/reference/physics.json
 
 Each random job is asked again with more work, or on better hardware, or in other words. The cost model must
 order the two by its formulas; the learned answer must as well, but where both jobs were measured.
@@ -20,6 +22,7 @@ import numpy as np
 from precision_time.cost.job import Job, group_of_jobs
 from precision_time.cost.memory.terms import memory_of, total_bytes
 from precision_time.errors import PrecisionTimeError
+from precision_time.evaluation.tables import columns_of, table_lines
 from precision_time.hardware.catalog import known_devices
 from precision_time.hardware.device import Device
 from precision_time.io import packaged_toml
@@ -336,6 +339,33 @@ def table_of(found: Found) -> dict[str, dict[str, float]]:
             "as_measured": told,
         }
     return table
+
+
+def page_lines(counts: Mapping[str, Any]) -> list[str]:
+    """Section of docs/reference/limits.md, of what `--out` wrote."""
+    rules = counts["rules"]
+    return [
+        "## Physics",
+        "",
+        f"{counts['jobs']:,} random valid jobs, each asked again with more work, on better",
+        "hardware or in other words:",
+        f"{sum(row['checks'] for row in rules.values()):,} pairs whose order is known. Formulas keep it",
+        "exactly, the learned answer along the batch, over devices, rates and links; with longer or larger",
+        "samples it is off here and there, by the scatter of its trees.",
+        "",
+        *table_lines(
+            columns_of("not faster, or smaller | >pairs | >formulas | >learned | >by > 1 % | >worst %"),
+            [
+                (
+                    rule, row["checks"], row["formulas_broken"], row["learned_broken"],
+                    row["learned_above_1_percent"],
+                    max(row["learned_worst_percent"], row["formulas_worst_percent"]),
+                )
+                for rule, row in rules.items()
+            ],
+        ),
+        "",
+    ]  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -19,8 +19,8 @@ Examples:
 """
 
 _PACKAGES = (
-    "numpy", "lightgbm", "scipy", "pydantic", "typer", "rich", "PyYAML",
-    "torch", "torchvision", "transformers", "timm", "onnx", "ray", "fastapi", "matplotlib",
+    "numpy", "pydantic", "PyYAML", "rich", "threadpoolctl", "typer", "lightgbm", "scipy",
+    "torch", "torchvision", "transformers", "timm", "onnx", "ray", "matplotlib", "pandas", "polars",
 )  # fmt: skip
 _NVIDIA_SMI_TIMEOUT_S = 10
 

@@ -15,6 +15,7 @@ from ..corpus.protocols import SMALL_CLUSTER
 from ..corpus.store import corpus_fingerprint, load_corpus
 from ..errors import ConfigError
 from ..io import cache_folder
+from ..learn.training import require_fitting
 from ..papers.cherrypick.replay import Replayed, replay
 from ..papers.contract import Ints
 from ..papers.per_job import STEPS_PER_RUN
@@ -145,12 +146,14 @@ def compare(
     Raises:
         UnknownNameError: If a predictor is not known.
         ConfigError: If there are no seeds.
+        MissingExtraError: If LightGBM or scipy is not installed.
     """
     predictors = chosen_predictors(only)
     if seeds < 1:
         raise ConfigError(f"--seeds {seeds}: at least one seed is needed. To fix: --seeds 1.")
     # Idle OpenMP threads that spin make fits many times slower on a busy machine.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    require_fitting()
     rows = [item for item in load_corpus() if item.usable]
     if quick:
         rows = sampled_jobs(rows, QUICK_ROWS)

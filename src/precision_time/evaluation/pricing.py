@@ -5,8 +5,8 @@ Pricing the corpus takes minutes, so the result is kept in the cache folder.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,9 +14,9 @@ import numpy as np
 
 from ..corpus.jobs import job_of
 from ..corpus.measurement import Measurement
-from ..cost.job import Job, group_key, group_of_jobs
+from ..cost.job import Job, group_of_jobs
 from ..cost.roofline import kernel_model_of, kernel_seconds, rates_of
-from ..learn.table import JOB_ARRAYS, JobTable, MeasuredTable, job_table, measured_table
+from ..learn.table import JOB_ARRAYS, JobTable, MeasuredTable, groups_of, job_table, measured_table
 from ..papers.contract import FeatureTable, Floats, Ints, JobViews, NamedColumns
 from ..precision.catalog import get_policy
 from ..precision.lowered import LoweredStep
@@ -185,11 +185,8 @@ def _repriced(
 
 
 def _shape_ratio(jobs: Sequence[Job]) -> Floats:
-    groups: dict[Hashable, list[int]] = defaultdict(list)
-    for index, job in enumerate(jobs):
-        groups[group_key(job)].append(index)
     ratio = np.ones(len(jobs))
-    for indices in groups.values():
+    for indices in groups_of(jobs):
         group = group_of_jobs([jobs[index] for index in indices])
         device = group.cluster.device
         step = lower(group.workload.graph, group.precision, device.arch)

@@ -15,6 +15,7 @@ from ..corpus.store import corpus_fingerprint, load_corpus
 from ..errors import ConfigError
 from ..executor import Executor
 from ..io import cache_folder
+from ..learn.training import require_fitting
 from .cross_validation import Runs, tree_settings
 from .generalization import generalization_section
 from .importance import importance_section
@@ -64,6 +65,7 @@ def build_report(
 
     Raises:
         ConfigError: If a table is not known, or seeds, folds or runs are too few.
+        MissingExtraError: If LightGBM or scipy is not installed.
     """
     chosen = _sections(only)
     if seeds < 1:
@@ -78,6 +80,7 @@ def build_report(
             f"--sample {wanted}: folds and trees need at least {_LEAST_ROWS} runs. "
             f"To fix: --sample {_LEAST_ROWS} or more."
         )
+    require_fitting()
     rows = [item for item in (load_corpus() if measurements is None else measurements) if item.usable]
     kept = cache_folder() if folder is None else folder
     priced = priced_corpus(sample_families(rows, wanted), progress=progress, folder=kept)

@@ -174,7 +174,8 @@ def _spelled(name: str) -> tuple[str, str | None] | None:
     >>> _spelled("NVIDIA GeForce RTX 3060 Laptop GPU"), _spelled("m2 ultra 192gb")[0]
     (('RTX3060-Laptop', None), 'Apple-M2-Ultra-76c-192GB')
     """
-    for words in (name.strip(), _without_noise(name)):
+    for read in (str.strip, _without_noise):
+        words = read(name)
         hit = _of_words(words)
         if hit is not None:
             notes = (hit[1], _usual_memory(hit[0]))

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from ..errors import UnknownNameError
+from ..lazy import LazyTable
 from .device import Device, Fabric
 from .device_table import catalog_name, family_of, folded, get_device, load_toml
 from .fabrics import family_fabric, node_fabric
@@ -109,7 +110,7 @@ def _file() -> Mapping[str, Any]:
 
 @lru_cache(maxsize=1)
 def _nodes() -> Mapping[str, NodeType]:
-    return {name: _node(name, row) for name, row in _file()["node"].items()}
+    return LazyTable(_file()["node"], _node)
 
 
 def _node(name: str, row: Mapping[str, Any]) -> NodeType:

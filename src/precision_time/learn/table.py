@@ -123,18 +123,34 @@ def job_table(jobs: Sequence[Job], progress: Callable[[int], None] | None = None
         jobs: Any jobs.
         progress: Called with the number of jobs done after every group.
     """
-    groups: dict[Hashable, list[int]] = defaultdict(list)
-    for index, job in enumerate(jobs):
-        groups[group_key(job)].append(index)
+    groups = groups_of(jobs)
     tables: list[JobTable] = []
-    for indices in groups.values():
+    for indices in groups:
         group = group_of_jobs([jobs[index] for index in indices])
         tables.append(group_table(group, price(group)))
         if progress:
             progress(len(indices))
     if not tables:
         return JobTable.together(tables)
-    return JobTable.together(tables).take(np.argsort(np.concatenate([*groups.values()])))
+    return JobTable.together(tables).take(np.argsort(np.concatenate(groups)))
+
+
+def groups_of(jobs: Sequence[Job]) -> list[list[int]]:
+    """Positions of the jobs that are priced together; groups that share a graph follow each other.
+
+    What is worked out for a graph, and for it in one precision and on one device, is kept only so long.
+    """
+    groups: dict[Hashable, list[int]] = defaultdict(list)
+    for index, job in enumerate(jobs):
+        groups[group_key(job)].append(index)
+    seen: dict[Hashable, int] = {}
+
+    def place(members: list[int]) -> tuple[int, ...]:
+        job = jobs[members[0]]
+        keys = (id(job.workload.graph), job.precision, id(job.cluster.device), job.stack)
+        return tuple(seen.setdefault(key, len(seen)) for key in keys)
+
+    return sorted(groups.values(), key=place)
 
 
 def group_table(group: JobGroup, costs: StepCosts) -> JobTable:

@@ -20,6 +20,7 @@ from ..corpus.measurement import Measurement
 from ..corpus.protocols import PROTOCOLS, source_name
 from ..corpus.splits import Fold, configuration_groups
 from ..corpus.store import corpus_fingerprint, load_corpus
+from ..errors import required_module
 from ..executor import Executor
 from .artifact import MeasurementIndex, TrainedPredictor
 from .calibration.fitting import Block, blocks_of, fit_process
@@ -77,6 +78,16 @@ class TrainingResult:
     held_out: Mapping[str, OutOfFold]
 
 
+def require_fitting() -> None:
+    """Refuse early, before the corpus is priced, what would end in a fit.
+
+    Raises:
+        MissingExtraError: If LightGBM or scipy is not installed.
+    """
+    for module, package in (("lightgbm", "LightGBM"), ("scipy.optimize", "scipy")):
+        required_module(module, package=package, extra="train", purpose="fit predictors")
+
+
 def train(
     *,
     measurements: Sequence[Measurement] | None = None,
@@ -97,7 +108,11 @@ def train(
         quick: A fifth of the trees and two folds.
         progress: Called with a message about what is being done, for progress bars.
         map_fn: What runs the folds: `map`, a pool of processes, a cluster. The predictor is the same.
+
+    Raises:
+        MissingExtraError: If LightGBM or scipy is not installed.
     """
+    require_fitting()
     if table is None:
         progress("pricing the corpus")
         rows = load_corpus() if measurements is None else measurements

@@ -30,7 +30,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..errors import ConfigError
+from ..errors import ConfigError, required_module
 from .contract import FeatureTable, Floats, Ints, JobViews, column, require_rows
 from .per_job import Configurations, MeasurementBudget
 
@@ -158,8 +158,7 @@ def fit_ernest(share: Floats, machines: Floats, seconds: Floats, *, relative: bo
         seconds: Time of each run [s].
         relative: Least squares of the relative errors in the place of Ernest's absolute ones.
     """
-    from scipy.optimize import nnls
-
+    nnls = required_module("scipy.optimize", package="scipy", extra="train", purpose="fit Ernest").nnls
     weight = 1.0 / seconds if relative else np.ones(len(seconds))
     coefficients, _ = nnls(ernest_features(share, machines) * weight[:, None], seconds * weight)
     return FittedErnest(coefficients=coefficients)
@@ -190,8 +189,9 @@ def optimal_weights(
     Raises:
         ConfigError: If there are no points, or none of them fits into the budget.
     """
-    from scipy.optimize import LinearConstraint, minimize
-
+    optimize = required_module(
+        "scipy.optimize", package="scipy", extra="train", purpose="choose Ernest's sample runs"
+    )
     if not len(share) or budget <= 0.0:
         raise ConfigError(
             f"An experiment design needs points and a budget above 0, got {len(share)} points and "
@@ -209,14 +209,14 @@ def optimal_weights(
         slope = -np.einsum("ij,jk,ik->i", features, inverse @ total @ inverse, features)
         return float(np.trace(inverse @ total)) / scale, slope / scale
 
-    solved = minimize(
+    solved = optimize.minimize(
         value_and_gradient,
         start,
         jac=True,
         method="SLSQP",
         bounds=[(0.0, 1.0)] * len(share),
         constraints=[
-            LinearConstraint(np.stack([cost, np.ones(len(cost))]), -np.inf, np.array([budget, runs]))
+            optimize.LinearConstraint(np.stack([cost, np.ones(len(cost))]), -np.inf, np.array([budget, runs]))
         ],
         options={"maxiter": 200, "ftol": 1e-7},
     )

@@ -14,6 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from ..errors import required_module
 from .contract import Floats, Ints
 from .per_job import Configurations, MeasurementBudget, cheapest_first
 
@@ -60,8 +61,7 @@ def all_reduce_terms(global_batch: Floats, workers: Floats) -> Floats:
 
 def non_negative(terms: Floats, seconds: Floats) -> Floats:
     """Non-negative least squares, columns brought to one scale first."""
-    from scipy.optimize import nnls
-
+    nnls = required_module("scipy.optimize", package="scipy", extra="train", purpose="fit Optimus").nnls
     scale = np.maximum(np.abs(terms).max(axis=0), 1e-12)
     coefficients, _ = nnls(terms / scale, seconds)
     scaled: Floats = coefficients / scale

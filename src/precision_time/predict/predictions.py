@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from typing import Any, Literal
 
-from ..errors import MissingExtraError, required_module
+from ..errors import ConfigError, required_module, shown
 from .prediction import Prediction
 
 
@@ -80,15 +80,15 @@ class Predictions:
             backend: pandas or polars; None for the one that is installed, pandas first.
 
         Raises:
+            ConfigError: If the backend is another one.
             MissingExtraError: If neither is installed, or the one that is asked for is not.
         """
-        names = [backend] if backend else ["pandas", "polars"]
-        for name in names:
-            if find_spec(name) is not None:
-                module = required_module(name, package=name, extra="frames", purpose="make data frames")
-                return module.DataFrame(self.columns())
-        package = " or ".join(names)
-        raise MissingExtraError(package=package, extra="frames", purpose="make data frames")
+        name = backend or ("polars" if not find_spec("pandas") and find_spec("polars") else "pandas")
+        if name not in _FRAMES:
+            raise ConfigError(f"backend {shown(name)} makes no data frames. To fix: {' or '.join(_FRAMES)}.")
+        extra, options = _FRAMES[name]
+        module = required_module(name, package=name, extra=extra, purpose="make data frames")
+        return module.DataFrame(self.columns(), **options)
 
     def plot(self, axes: Any = None) -> Any:
         """The steps as bars side by side, with intervals; see `Prediction.plot`."""
@@ -127,6 +127,11 @@ class Predictions:
         )
 
 
+_FRAMES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "pandas": ("frames", {}),
+    "polars": ("polars", {"strict": False}),  # else 1 beside 0.5 in a column is an error
+}
+"""Libraries of data frames: extra of this project that brings it, options of its `DataFrame`."""
 _SHOWN = 20
 """Lines of a `repr`."""
 

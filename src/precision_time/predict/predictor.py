@@ -177,6 +177,10 @@ def _answer(
     )
 
 
+_ROUNDING = 1e-12
+"""Share of a step below which a term is none."""
+
+
 def corrected_terms(costs: StepCosts, times: StepTimes) -> dict[str, float]:
     """The analytical terms after the correction of their stage and the points; they add up to the step."""
     corrected, factors = times.corrected, times.term_factors
@@ -193,7 +197,9 @@ def corrected_terms(costs: StepCosts, times: StepTimes) -> dict[str, float]:
         for name, seconds in moved.items()
         if seconds > 0.0
     }
-    terms = {name: seconds for name, seconds in terms.items() if seconds > 0.0}
+    # What is left of a difference of equal sums is rounding: whether it is there depends on the version of numpy.
+    least_s = _ROUNDING * float(times.step_time_s[0])
+    terms = {name: seconds for name, seconds in terms.items() if seconds > least_s}
     largest = max(terms, key=lambda name: terms[name])
     terms[largest] += float(times.step_time_s[0]) - math.fsum(terms.values())
     return terms

@@ -36,7 +36,8 @@ from .fields import (
     pairs_of,
 )
 
-_STRICT = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+# Built when first asked: `Request` has the fields once more, and a command that asks nothing needs none.
+_STRICT = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, defer_build=True)
 ALIASES: Mapping[str, str] = {
     "num_devices": "gpus",
     "devices": "gpus",

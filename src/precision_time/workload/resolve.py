@@ -431,18 +431,31 @@ def _unknown(model: str) -> UnknownNameError:
     """What is known of the same kind, and why a model that was met cannot be built."""
     usual = canonical_name(model)
     reason = unsupported_table().get(usual, "")
-    meant = {normalize(name): normalize(alias_table().get(normalize(name), name)) for name in model_names()}
-    spelled = {normalize(name): name for name in reversed(model_names())}
-    kind, nearest = nearest_models(usual, meant)
+    kind, nearest = _nearest(usual)
     return UnknownNameError(
         kind="model",
         name=model,
         known=(),
-        nearest=tuple(spelled[name] for name in nearest),
+        nearest=nearest,
         hint=(f"It cannot be built: {reason} " if reason else "")
         + f"To fix: `precision-time models{f' --search {kind}' if kind else ''}` lists the known ones; or "
         "pass sizes (hidden, layers, heads) for a language model, or your own module.",
     )
+
+
+@lru_cache(maxsize=256)
+def _nearest(name: str) -> tuple[str, tuple[str, ...]]:
+    """The kind of an unknown name and the known names nearest to it: one name stands in many rows."""
+    meant, spelled = _names_and_meanings()
+    kind, nearest = nearest_models(name, meant)
+    return kind, tuple(spelled[found] for found in nearest)
+
+
+@cache
+def _names_and_meanings() -> tuple[dict[str, str], dict[str, str]]:
+    """What every normalized name stands for, and how it is spelled."""
+    meant = {normalize(name): normalize(alias_table().get(normalize(name), name)) for name in model_names()}
+    return meant, {normalize(name): name for name in reversed(model_names())}
 
 
 def _zoo_samples(entry: ZooEntry, dataset: str, seq_len: int | None) -> int | None:

@@ -85,12 +85,20 @@ def nearest_models(name: str, known: Mapping[str, str]) -> tuple[str, tuple[str,
     candidates = [candidate for kind in kinds for candidate in by_kind[kind]]
     ranked = sorted(candidates, key=lambda candidate: -_likeness(name, candidate))
     if not candidates:
-        alike = ((SequenceMatcher(None, name, candidate).ratio(), candidate) for candidate in known)
+        alike = ((_ratio(name, candidate), candidate) for candidate in known)
         ranked = [candidate for ratio, candidate in sorted(alike, reverse=True) if ratio >= _ALIKE]
     offered: dict[str, str] = {}
     for candidate in ranked:
         offered.setdefault(known[candidate], candidate)
     return next(iter(kinds), ""), tuple(offered.values())[:_OFFERED]
+
+
+def _ratio(name: str, other: str) -> float:
+    """Share of the letters in place where it can be `_ALIKE`; lengths and letters alone bound it."""
+    if 2.0 * min(len(name), len(other)) < _ALIKE * (len(name) + len(other)):
+        return 0.0
+    matcher = SequenceMatcher(None, name, other)
+    return matcher.ratio() if matcher.quick_ratio() >= _ALIKE else 0.0
 
 
 def _kinds(name: str, known: Iterable[str]) -> list[str]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CaptureError, ConfigError, UnknownNameError
+from ..lazy import LazyTable
 from .graph import OpGraph, graph_from_json
 from .rescale import at_image_size
 
@@ -118,7 +119,7 @@ def read_index(archive: zipfile.ZipFile) -> Mapping[str, ZooEntry]:
     entries, defaults = data.get("entries"), data.get("defaults")
     if not isinstance(entries, dict) or not isinstance(defaults, dict):
         raise CaptureError(f"The index of the zoo is malformed: entries and defaults are objects. {_REMEDY}")
-    return {name: _entry(name, body, defaults) for name, body in entries.items()}
+    return LazyTable(entries, lambda name, body: _entry(name, body, defaults))
 
 
 def read_graph(archive: zipfile.ZipFile, name: str, image_size: int | None) -> OpGraph:

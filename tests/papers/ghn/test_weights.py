@@ -40,6 +40,18 @@ def test_arrays_and_metadata_survive(tmp_path: Path) -> None:
         np.testing.assert_array_equal(arrays[name], array)
 
 
+def test_the_library_of_the_format_reads_and_writes_the_same(tmp_path: Path) -> None:
+    library = pytest.importorskip("safetensors.numpy")
+    write_safetensors(tmp_path / "ours", ARRAYS, {"card": "x"})
+    library.save_file(ARRAYS, tmp_path / "theirs", metadata={"card": "x"})
+    read = library.load_file(tmp_path / "ours")
+    ours, metadata = read_safetensors(tmp_path / "theirs")
+    assert metadata == {"card": "x"}
+    for name, array in ARRAYS.items():
+        np.testing.assert_array_equal(read[name], array, strict=True)
+        np.testing.assert_array_equal(ours[name], array, strict=True)
+
+
 def test_every_truncation_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     write_safetensors(path, {"a": np.ones((2, 2), dtype=np.float32), "b": np.zeros(1)}, {})

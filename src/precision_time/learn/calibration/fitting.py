@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...errors import required_module
 from .places import DIFFERENCES, KINDS, Places
 from .process import PROCESSES, USUAL_WIDTH, Process
 
@@ -81,14 +82,18 @@ def _drawn(count: int, draw: np.random.Generator) -> Iterator[Ints]:
 
 
 def fit_process(blocks: Sequence[Block], card: Mapping[str, Any] | None = None) -> Process:
-    """Deviations, rates and noise of greatest likelihood. Needs scipy, a few seconds.
+    """Deviations, rates and noise of greatest likelihood. A few seconds.
 
     Args:
         blocks: As `blocks_of` gives them.
         card: What to note with the figures.
-    """
-    from scipy.optimize import minimize
 
+    Raises:
+        MissingExtraError: If scipy is not installed.
+    """
+    minimize = required_module(
+        "scipy.optimize", package="scipy", extra="train", purpose="fit how errors of jobs are alike"
+    ).minimize
     ready = [_Ready.of(block) for block in blocks]
     start = _pack(
         np.full(len(PROCESSES), _START_SD),

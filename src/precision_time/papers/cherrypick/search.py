@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import ConfigError, MissingExtraError
+from ...errors import ConfigError, required_module
 from ..contract import Floats, Ints
 
 STARTS = 3
@@ -40,6 +40,12 @@ _FIRST_NOISE = 1e-2
 """Bounds of the kernel's lengths, variance and noise, and the noise that fitting starts from."""
 
 
+def _needed(module: str) -> Any:
+    """A module of scikit-learn, or of scipy that it brings."""
+    purpose = "search configurations by Bayesian optimization"
+    return required_module(module, package="scikit-learn", extra="learners", purpose=purpose)
+
+
 def fit_gaussian(x: Floats, y: Floats, *, seed: int) -> Any:
     """scikit-learn's Gaussian process conditioned on values, its kernel fitted by maximum likelihood.
 
@@ -51,22 +57,15 @@ def fit_gaussian(x: Floats, y: Floats, *, seed: int) -> Any:
     Raises:
         MissingExtraError: If scikit-learn is not installed.
     """
-    try:
-        from sklearn.exceptions import ConvergenceWarning
-        from sklearn.gaussian_process import GaussianProcessRegressor
-        from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
-    except ImportError as error:
-        raise MissingExtraError(
-            package="scikit-learn", extra="learners", purpose="search configurations by Bayesian optimization"
-        ) from error
+    gaussian, kernels = _needed("sklearn.gaussian_process"), _needed("sklearn.gaussian_process.kernels")
     lengths = np.ones(x.shape[1])
-    kernel = ConstantKernel(1.0, _VARIANCES) * Matern(lengths, _LENGTHS, nu=2.5) + WhiteKernel(
-        _FIRST_NOISE, _NOISE
-    )
-    process = GaussianProcessRegressor(kernel, normalize_y=True, random_state=seed)
+    kernel = kernels.ConstantKernel(1.0, _VARIANCES) * kernels.Matern(
+        lengths, _LENGTHS, nu=2.5
+    ) + kernels.WhiteKernel(_FIRST_NOISE, _NOISE)
+    process = gaussian.GaussianProcessRegressor(kernel, normalize_y=True, random_state=seed)
     with warnings.catch_warnings():
         # A handful of points leaves lengths at their bounds: that is what the bounds are for.
-        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("ignore", _needed("sklearn.exceptions").ConvergenceWarning)
         process.fit(x, y)
     return process
 
@@ -164,9 +163,8 @@ def spread_starts(x: Floats, count: int, *, seed: int) -> list[int]:
         count: How many, at most k.
         seed: Of the scrambling.
     """
-    from scipy.stats import qmc
-
-    points = qmc.Sobol(d=x.shape[1], scramble=True, seed=seed).random_base2(max(count - 1, 1).bit_length())
+    sobol = _needed("scipy.stats").qmc.Sobol(d=x.shape[1], scramble=True, seed=seed)
+    points = sobol.random_base2(max(count - 1, 1).bit_length())
     taken: list[int] = []
     for point in points[:count]:
         order = np.argsort(np.square(x - point).sum(axis=1), kind="stable")
@@ -182,8 +180,7 @@ def expected_improvement(mean: Floats, deviation: Floats, best: float) -> Floats
         deviation: Posterior standard deviations.
         best: Smallest log cost so far.
     """
-    from scipy.stats import norm
-
+    norm = _needed("scipy.stats").norm
     spread = np.maximum(deviation, _LEAST_DEVIATION)
     z = (best - mean) / spread
     improvement: Floats = (best - mean) * norm.cdf(z) + spread * norm.pdf(z)
@@ -192,9 +189,7 @@ def expected_improvement(mean: Floats, deviation: Floats, best: float) -> Floats
 
 def chance_below(mean: Floats, deviation: Floats, limit: float) -> Floats:
     """Probability that a value is at most `limit`, shape (k,)."""
-    from scipy.stats import norm
-
-    chance: Floats = norm.cdf((limit - mean) / np.maximum(deviation, _LEAST_DEVIATION))
+    chance: Floats = _needed("scipy.stats").norm.cdf((limit - mean) / np.maximum(deviation, _LEAST_DEVIATION))
     return chance
 
 

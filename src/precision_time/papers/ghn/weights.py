@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...array_file import packed, unpacked
 from ...errors import NotFittedError
 from ...io import write_atomically
 from .vocabulary import Ints, vocabulary
@@ -155,11 +156,8 @@ def version_of(arrays: Mapping[str, Floats32]) -> str:
 
 def write_safetensors(path: Path, arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> None:
     """Write arrays and texts to a safetensors file atomically; its folder is created."""
-    from safetensors.numpy import save
-
     path.parent.mkdir(parents=True, exist_ok=True)
-    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    write_atomically(path, save(contiguous, metadata=dict(metadata)))
+    write_atomically(path, packed(arrays, metadata))
 
 
 def read_safetensors(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
@@ -168,16 +166,12 @@ def read_safetensors(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str
     Raises:
         NotFittedError: If the file is missing, truncated or not of this format.
     """
-    from safetensors import SafetensorError, safe_open
-
     remedy = "To fix: train it again with `precision-time train-ghn`, or reinstall the package."
     try:
-        with safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            return {name: file.get_tensor(name) for name in file.keys()}, metadata  # noqa: SIM118
+        return unpacked(path.read_bytes())
     except OSError as error:
         raise NotFittedError(f"{path} cannot be read: {error}. {remedy}") from error
-    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise NotFittedError(f"{path} is damaged or not a safetensors file ({error}). {remedy}") from error
 
 

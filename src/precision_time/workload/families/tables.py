@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from ...io import packaged_toml
@@ -49,6 +49,7 @@ def read_toml(file: str) -> Mapping[str, Any]:
     return packaged_toml("precision_time.workload", f"data/{file}")
 
 
+@lru_cache(maxsize=8192)
 def normalize(name: str) -> str:
     """A name without case, organisation, and the difference between `_`, blank and `-`.
 
