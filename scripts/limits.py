@@ -1,16 +1,25 @@
-"""Write docs/reference/limits.md: what no predictor can know, with the measured runs that show it.
+"""Write docs/reference/limits.md: what is promised whatever comes in, and what no predictor can know.
 
-Three kinds of evidence, all from the corpus alone: one job timed by two sources, repeats of a configuration,
-and steps that do not move when the precision does.
+    python scripts/limits.py --inputs 20000
+
+sends that many inputs through every way in, kills writers and fills their disks (`tests/fuzz`), keeps the
+counts in docs/reference/limits.json and writes the page. Without --inputs the kept counts are shown.
+
+What no predictor can know has three kinds of evidence, all from the corpus alone: one job timed by two
+sources, repeats of a configuration, and steps that do not move when the precision does.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
+import subprocess
+import sys
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,8 +28,37 @@ from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.protocols import source_name
 from precision_time.corpus.store import corpus_fingerprint, load_corpus
 from precision_time.evaluation.tables import columns_of, table_lines
+from precision_time.io import write_atomically
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "limits.md"
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "reference" / "limits.md"
+COUNTS = PAGE.with_suffix(".json")
+KILLS: Mapping[str, tuple[int, int]] = {
+    "tables": (100, 50),
+    "campaigns": (100, 50),
+    "measurements": (100, 50),
+    "files": (100, 50),
+    "registry": (20, 10),
+    "predictors": (10, 5),
+}
+"""Of each writer of `tests/fuzz/fuzz_kills.py`: kills, and disks that are full."""
+PROMISES = """\
+## What is promised
+
+Whatever comes in, by Python, the command line or a file:
+
+- An answer, or one of the errors of `precision_time.errors`: what was given, the rule, the way out, in at
+  most 5,000 characters, none of them a control character. The command line ends with 0; 2 for what the
+  caller can correct; 3 where nothing fits in memory; 130 when interrupted; 70 would be an error that nobody
+  foresaw.
+- No figure that is infinite or no number; JSON that any parser reads; terms that add up to the step and to
+  the memory, none negative; an interval that contains the step time; MFU of at most 1; memory of at least
+  the weights.
+- At most 10 s of processor time and 2 GB of memory for an answer.
+- No code out of data: a .pt2 file is loaded only with `--trust`; rows, job files and batches name models of
+  the catalogs only.
+- What was acknowledged as written stays, whatever kills the process; what is on the disk opens; a full disk
+  is said in one line, and the file is as it was."""
 LEAST_REPEATS = 10
 SHOWN = 20
 SAME_PERCENT = 3.0
@@ -98,14 +136,81 @@ def unmoved(runs: Sequence[Measurement]) -> list[tuple[str, int, int]]:
     return sorted(found, key=lambda item: (-item[2], item[0]))
 
 
-def page(runs: Sequence[Measurement]) -> str:
+def measure(inputs: int) -> None:
+    """Send inputs, kill writers, fill disks, and keep the counts.
+
+    Raises:
+        SystemExit: If the fuzzer could not run; what it found is in the counts.
+    """
+    sys.path.insert(0, str(ROOT / "tests" / "fuzz"))
+    import fuzz_kills
+
+    COUNTS.unlink(missing_ok=True)
+    command = [
+        sys.executable,
+        str(ROOT / "scripts" / "fuzz.py"),
+        "--inputs",
+        str(inputs),
+        "--out",
+        str(COUNTS),
+    ]
+    if subprocess.run(command, check=False).returncode not in (0, 1):
+        raise SystemExit("The fuzzer did not end.")
+    kept = json.loads(COUNTS.read_text(encoding="utf-8"))
+    kept["kills"] = fuzz_kills.all_counts(KILLS)
+    write_atomically(COUNTS, json.dumps(kept, indent=1) + "\n")
+
+
+def promises(counts: Mapping[str, Any]) -> Iterator[str]:
+    """What is promised whatever comes in, and what was tried."""
+    inputs, kills = [*counts["inputs"].values()], [*counts["kills"].values()]
+    tried, faults = (sum(found[name] for found in inputs) for name in ("tried", "faults"))
+    killed, full = (sum(found[name] for found in kills) for name in ("kills", "full"))
+    held = [sum(found[name] for found in kills) for name in ("killed_well", "full_well")]
+    yield from (
+        *PROMISES.splitlines(),
+        "",
+        f"Tried: {tried:,} inputs, of which {faults:,} broke a promise; {killed:,} kills in the middle of",
+        f"writes, of which {held[0]:,} were survived; {full:,} full disks, of which {held[1]:,} were",
+        "survived. Inputs are drawn by hypothesis from the fields of a request, from small valid files whose",
+        "parts are replaced, and from their bytes (`tests/fuzz`).",
+        "",
+        *table_lines(
+            columns_of("inputs | >tried | >answered | >refused | >faults | >slowest s"),
+            [
+                (
+                    found["what"],
+                    *(f"{found[name]:,}" for name in ("tried", "answered", "refused", "faults")),
+                    f"{found['slowest_s']:.1f}",
+                )
+                for found in inputs
+            ],
+        ),
+        "",
+        *table_lines(
+            columns_of("written | >kills | >survived | >full disks | >survived"),
+            [
+                (found["what"], *(str(found[name]) for name in ("kills", "killed_well", "full", "full_well")))
+                for found in kills
+            ],
+        ),
+        "",
+    )  # fmt: skip
+
+
+def page(runs: Sequence[Measurement], counts: Mapping[str, Any]) -> str:
     """The whole of docs/reference/limits.md."""
     jobs = same_jobs(runs)
     logs = np.array([pair.log_ratio for pair in jobs])
     parts = [
-        "# What no predictor can know",
+        "# Limits",
         "",
-        "Generated by `scripts/limits.py`; do not edit. Everything here is measured, nothing is predicted:",
+        "Generated by `scripts/limits.py`; do not edit.",
+        "",
+        *promises(counts),
+        "## What no predictor can know",
+        "",
+        "Everything below is measured, nothing is predicted:",
         f"corpus {corpus_fingerprint(runs)}, {len(runs)} runs.",
         "",
         "## Two teams, one job",
@@ -150,8 +255,14 @@ def page(runs: Sequence[Measurement]) -> str:
 
 
 def main() -> None:
-    """Write the page."""
-    PAGE.write_text(page([run for run in load_corpus() if run.usable]), encoding="utf-8")
+    """Measure where asked to, and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0] if __doc__ else "")
+    parser.add_argument("--inputs", type=int, help="inputs to send; left out: the kept counts are shown")
+    inputs = parser.parse_args().inputs
+    if inputs is not None:
+        measure(inputs)
+    counts = json.loads(COUNTS.read_text(encoding="utf-8"))
+    write_atomically(PAGE, page([run for run in load_corpus() if run.usable], counts))
 
 
 if __name__ == "__main__":

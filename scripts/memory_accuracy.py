@@ -22,19 +22,40 @@ from precision_time.cost.job import Job, group_of_jobs
 from precision_time.cost.memory import memory_of
 from precision_time.cost.stacks import get_stack_profile
 from precision_time.hardware.catalog import get_cluster
-from precision_time.parallel.layout import Checkpointing, Layout, Offload, PipelineSchedule
+from precision_time.parallel.layout import Checkpointing, ContextMethod, Layout, Offload, PipelineSchedule
 from precision_time.precision.catalog import get_policy
 from precision_time.units import GIBI
 from precision_time.workload.resolve import load_workload
 
-CASES = Path(__file__).parents[1] / "tests" / "cost" / "published_memory.toml"
+_DATA = Path(__file__).parents[1] / "tests" / "cost"
 _EVERY_SECOND = 0.5
-_ENUMS = {"checkpointing": Checkpointing, "offload": Offload, "schedule": PipelineSchedule}
+_ENUMS = {
+    "checkpointing": Checkpointing,
+    "context_method": ContextMethod,
+    "offload": Offload,
+    "schedule": PipelineSchedule,
+}
 _PEAK = re.compile(r"(?:peak memory|mem|per GPU memory|memory use|mem_MB=) ?([\d.]+) ?(GiB|GB|MB)?")
-ALLOCATOR_SOURCES = frozenset({"torchtitan", "torchao"})
+ALLOCATOR_SOURCES = frozenset({"torchtitan", "torchao", "vocabulary-parallelism", "simumax"})
 """Sources that state what PyTorch's allocator held: context and collective buffers are beside it."""
-PEAK_SOURCES = ("torchtitan", "torchao", "bigscience", "mli-transformers-benchmarks", "cdecatapult")
+PEAK_SOURCES = (
+    "torchtitan",
+    "torchao",
+    "bigscience",
+    "mli-transformers-benchmarks",
+    "cdecatapult",
+    "vocabulary-parallelism",
+)
 """Sources whose rows state a peak. Lucid's are kept out: their context was read off them."""
+FITTED_ON = {
+    "simumax": "share of the allocator that is not handed out",
+    "torchtitan": "the same share with expandable segments",
+    "bigscience": "bytes of DeepSpeed's optimizer step",
+}
+"""What of the memory model was fitted on a source; the others were not looked at for a constant."""
+_BASELINE = re.compile(r"full-exp\.txt#L(\d+)$")
+_METHODS = 6
+"""Lines of a vocabulary in the table of vocabulary-parallelism: the first is plain Megatron-LM."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,8 +81,17 @@ class Peak:
 
 def published_cases() -> list[dict[str, Any]]:
     """The cases of published_memory.toml."""
-    cases: list[dict[str, Any]] = tomllib.loads(CASES.read_text(encoding="utf-8"))["case"]
-    return cases
+    return _tables("published_memory.toml", "case")
+
+
+def published_peaks() -> list[dict[str, Any]]:
+    """The runs of measured_peaks.toml."""
+    return _tables("measured_peaks.toml", "peak")
+
+
+def _tables(file: str, name: str) -> list[dict[str, Any]]:
+    tables: list[dict[str, Any]] = tomllib.loads((_DATA / file).read_text(encoding="utf-8"))[name]
+    return tables
 
 
 def job_of_case(case: Mapping[str, Any]) -> Job:
@@ -108,7 +138,12 @@ def stated_peak_bytes(row: Measurement) -> float | None:
 
 
 def measured_peaks() -> Iterator[Peak]:
-    """Rows of the corpus that state a peak and whose job says what it depends on."""
+    """Runs of measured_peaks.toml, and rows of the corpus whose job says what their peak depends on."""
+    for run in published_peaks():
+        ran = job_of_case(run)
+        yield Peak(
+            source=run["source"], job=ran, stated_bytes=run["reserved_gib"] * GIBI, terms=terms_of(ran)
+        )
     for source in PEAK_SOURCES:
         for row in corpus_store().measurements(source=source):
             stated = stated_peak_bytes(row)
@@ -138,11 +173,17 @@ def _completed(row: Measurement, job: Job) -> Job | None:
 
     torchtitan's Llama 3 8B configuration checkpoints selectively, operator by operator, unless said
     otherwise; the corpus prices that as half of the layers run again. It shards over data and context
-    ranks alike. Weights that are themselves int8 (quantised training) have no policy.
+    ranks alike. Weights that are themselves int8 (quantised training) have no policy. Of the methods that
+    vocabulary-parallelism compares, only the first is a layout.
     """
+    line = _BASELINE.search(row.source_ref)
+    if row.source == "vocabulary-parallelism" and (line is None or int(line[1]) % _METHODS != 2):  # noqa: PLR2004
+        return None
     if row.source == "torchao" and job.precision.name == "int8-mixed":
         return None
     layout = job.layout
+    if "every 2nd layer" in row.notes:
+        return job
     if layout.checkpointing is Checkpointing.FULL and layout.checkpointed_share == _EVERY_SECOND:
         layout = replace(layout, checkpointing=Checkpointing.SELECTIVE, checkpointed_share=1.0)
     if row.source == "torchtitan":
@@ -189,8 +230,10 @@ def _print_peaks(with_terms: bool) -> None:
         )
         if with_terms:
             print("      " + _listed(peak.terms))
-    for source in PEAK_SOURCES:
-        print(f"{source}: {summary([peak for peak in peaks if peak.source == source])}")
+    for source in dict.fromkeys(peak.source for peak in peaks):
+        fitted = f"; fitted on it: {FITTED_ON[source]}" if source in FITTED_ON else ""
+        print(f"{source}: {summary([peak for peak in peaks if peak.source == source])}{fitted}")
+    print(f"sources that nothing was fitted on: {summary([p for p in peaks if p.source not in FITTED_ON])}")
     print(f"all: {summary(peaks)}")
 
 

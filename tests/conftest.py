@@ -18,4 +18,5 @@ def _sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing a test does reaches the user's home folder, and no model hub is asked."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.delenv("PRECISION_TIME_PREDICTOR", raising=False)
     os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -68,9 +69,53 @@ def test_chunks_of_a_lost_worker_are_computed_again(tmp_path: Path) -> None:
     assert Path(mark).exists()
 
 
-def test_workers_lost_twice_are_one_line() -> None:
-    with process_map(2) as map_fn, pytest.raises(PrecisionTimeError, match="ended from outside.*To fix"):
+def test_workers_that_are_lost_again_and_again_are_one_line() -> None:
+    says = r"^One of 2 processes was .* lack of memory,? 4 times in a row, .* To fix: fewer processes"
+    with process_map(2) as map_fn, pytest.raises(PrecisionTimeError, match=says):
         list(map_fn(die, range(4)))
+    with process_map(2) as map_fn, pytest.raises(PrecisionTimeError, match="ended with code 7 4 times"):
+        list(map_fn(os._exit, [7, 7]))
+
+
+def test_no_more_chunks_are_taken_than_may_be_in_flight() -> None:
+    taken: list[int] = []
+
+    def chunks() -> Iterator[int]:
+        for number in range(40):
+            taken.append(number)
+            yield number
+
+    with process_map(2) as map_fn:
+        for done, answer in enumerate(map_fn(square, chunks())):
+            assert answer == done**2
+            assert len(taken) <= done + 8
+    assert len(taken) == 40
+
+
+def test_workers_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+    script = tmp_path / "long.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import os, time
+            from precision_time.executor import process_map
+
+            def tell(number):
+                print(os.getpid(), flush=True)
+                time.sleep(60)
+
+            if __name__ == "__main__":
+                with process_map(2) as map_fn:
+                    list(map_fn(tell, range(2)))
+            """
+        ),
+        encoding="utf-8",
+    )
+    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert int(process.stdout.readline()) != int(process.stdout.readline())
+        process.kill()
+        process.communicate(timeout=60)  # which ends when the last process that could write has ended
 
 
 def test_an_interrupted_run_ends_at_once_without_a_word_of_its_workers(tmp_path: Path) -> None:
@@ -89,7 +134,7 @@ def test_an_interrupted_run_ends_at_once_without_a_word_of_its_workers(tmp_path:
             if __name__ == "__main__":
                 try:
                     with process_map(2) as map_fn:
-                        answers = map_fn(slow, range(4))
+                        answers = map_fn(slow, range(12))
                         print("started", flush=True)
                         list(answers)
                 except KeyboardInterrupt:

@@ -1,6 +1,7 @@
 """Files are written atomically, YAML is bounded, and what is cached is keyed by the whole package."""
 
 import os
+import signal
 import stat
 import zlib
 from pathlib import Path
@@ -37,6 +38,21 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(
     assert names_in(tmp_path) == ["kept.txt"]
     write_atomically(target, "new")
     assert target.read_text() == "new"
+
+
+@pytest.mark.skipif(not hasattr(os, "O_TMPFILE"), reason="only Linux has files without a name")
+def test_a_kill_while_it_is_written_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    target = tmp_path / "kept.txt"
+    target.write_text("old")
+    child = os.fork()
+    if not child:
+        os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment,misc]
+        try:
+            write_atomically(target, "new")
+        finally:
+            os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    assert (names_in(tmp_path), target.read_text()) == (["kept.txt"], "old")
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:

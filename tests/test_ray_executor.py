@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import fields, replace
@@ -13,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from precision_time.cli.main import main
 from precision_time.corpus.splits import Fold
 from precision_time.cost.stacks import usual_profile
 from precision_time.errors import LayoutError, MissingExtraError
@@ -104,6 +107,31 @@ def test_a_lost_worker_is_replaced(map_fn: Executor, tmp_path: Path) -> None:
 
     assert list(map_fn(dies_once, range(3))) == [0, 10, 20]
     assert mark.exists()
+
+
+@needs_ray
+def test_stdout_is_what_a_command_writes(
+    map_fn: Executor, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    mark = tmp_path / "tried"
+
+    def loud(number: int) -> int:
+        import os
+
+        os.write(1, b"chatter of a worker")
+        if not mark.exists():
+            mark.touch()
+            os._exit(1)
+        return number
+
+    assert list(map_fn(loud, range(3))) == [0, 1, 2]
+    asked = ("llama3.2-1b", "-d", "A100-SXM4-80GB", "-g", "8", "--ray", "local", "--json")
+    with pytest.raises(SystemExit) as ended:
+        main(["layout", *asked])
+    assert not ended.value.code
+    assert json.loads(capfd.readouterr().out)["gpus"] == 8
+    # It would print later, too.
+    assert "ray_listen_error_messages" not in {thread.name for thread in threading.enumerate()}
 
 
 def made_up_table(models: int = 6, rows_each: int = 30) -> MeasuredTable:

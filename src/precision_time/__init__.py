@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .errors import PrecisionTimeError as PrecisionTimeError
     from .plan.api import find_layouts as find_layouts
+    from .plan.api import memory_timeline as memory_timeline
+    from .plan.memory_timeline import MemoryTimeline as MemoryTimeline
     from .plan.result import LayoutSearch as LayoutSearch
     from .predict.api import predict_time as predict_time
     from .predict.compare import compare_precisions as compare_precisions
@@ -31,6 +33,7 @@ _HOMES = {
     "Alternative": ".predict.what_matters",
     "Interval": ".predict.prediction",
     "LayoutSearch": ".plan.result",
+    "MemoryTimeline": ".plan.memory_timeline",
     "NearestMeasurement": ".predict.prediction",
     "PrecisionTimeError": ".errors",
     "Prediction": ".predict.prediction",
@@ -38,6 +41,7 @@ _HOMES = {
     "Request": ".request.request",
     "compare_precisions": ".predict.compare",
     "find_layouts": ".plan.api",
+    "memory_timeline": ".plan.api",
     "predict_many": ".predict.compare",
     "predict_time": ".predict.api",
     "sweep": ".predict.compare",
@@ -49,6 +53,7 @@ __all__ = [
     "Alternative",
     "Interval",
     "LayoutSearch",
+    "MemoryTimeline",
     "NearestMeasurement",
     "PrecisionTimeError",
     "Prediction",
@@ -57,6 +62,7 @@ __all__ = [
     "__version__",
     "compare_precisions",
     "find_layouts",
+    "memory_timeline",
     "predict_many",
     "predict_time",
     "sweep",

@@ -1,5 +1,20 @@
-"""`python -m precision_time` is the command `precision-time`."""
+"""The command `precision-time`, which `python -m precision_time` is, too."""
 
-from .cli.main import main
+from __future__ import annotations
 
-main()
+import sys
+
+
+def run() -> None:
+    """Run the command line; an interrupt while it is being loaded is one line, too."""
+    try:
+        from .cli.main import main
+
+        main()
+    except KeyboardInterrupt:
+        sys.stderr.write("Interrupted.\n")
+        raise SystemExit(130) from None
+
+
+if __name__ == "__main__":
+    run()

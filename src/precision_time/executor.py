@@ -5,12 +5,16 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from typing import Protocol, TypeVar
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import islice
+from multiprocessing.process import BaseProcess
+from typing import Generic, Protocol, TypeVar
 
 from .errors import ConfigError, PrecisionTimeError
 
@@ -18,8 +22,10 @@ _Item = TypeVar("_Item")
 _Answer = TypeVar("_Answer")
 _DEFAULT_WORKERS = 8
 _MOST_WORKERS = 512
-_RETRIES = 1
-"""How often the chunks that are left are handed out again after a worker was lost."""
+_IN_FLIGHT = 4
+"""Chunks for each process: those that it computes next, and answers that wait for one before them."""
+_RETRIES = 3
+"""How often in a row chunks are handed out again after a worker was lost: as often as Ray does."""
 
 
 class Executor(Protocol):
@@ -50,7 +56,7 @@ def process_map(workers: int | None = None) -> Iterator[Executor]:
 
     Raises:
         ConfigError: If there are more than 512 workers.
-        PrecisionTimeError: From the answers, if workers are lost twice, for lack of memory or by a signal.
+        PrecisionTimeError: From the answers, if workers are lost again and again.
     """
     count = min(usable_cores(), _DEFAULT_WORKERS) if workers is None else workers
     if count > _MOST_WORKERS:
@@ -66,11 +72,26 @@ def process_map(workers: int | None = None) -> Iterator[Executor]:
         pool.terminate()
 
 
+@dataclass(slots=True)
+class _Task(Generic[_Item, _Answer]):
+    """A chunk that was handed out."""
+
+    chunk: _Item
+    future: Future[_Answer]
+
+    @property
+    def lost(self) -> bool:
+        """Whether the pool broke before it had an answer."""
+        done = self.future.done() and not self.future.cancelled()
+        return done and isinstance(self.future.exception(), BrokenProcessPool)
+
+
 class _Pool:
     """A process pool that is started again when it breaks."""
 
     def __init__(self, count: int) -> None:
         self._count = count
+        self._killed_before = _killed_for_memory()
         self._executor = self._started()
 
     def _started(self) -> ProcessPoolExecutor:
@@ -79,27 +100,66 @@ class _Pool:
         return ProcessPoolExecutor(self._count, mp_context=context, initializer=_prepare_worker)
 
     def map(self, function: Callable[[_Item], _Answer], chunks: Iterable[_Item], /) -> Iterator[_Answer]:
-        """The function of each chunk; all are handed out at once, and again where a worker is lost."""
-        left, futures, retries = deque(chunks), deque[Future[_Answer]](), 0
+        """The function of each chunk, in order; chunks that a lost worker took with it are handed out again.
+
+        Chunks are taken from their iterator as answers are taken, `_IN_FLIGHT` for each process. None is
+        canceled by itself: a pool that is ended right after would never end (CPython 3.11).
+        """
+        source, running, losses = iter(chunks), deque[_Task[_Item, _Answer]](), 0
+        while True:
+            for chunk in islice(source, self._count * _IN_FLIGHT - len(running)):
+                running.append(_Task(chunk, self._submit(function, chunk)))
+            if not running:
+                return
+            try:
+                answer = running[0].future.result()
+            except BrokenProcessPool:
+                losses += 1
+                self._start_again(losses)
+                for task in running:
+                    if task.lost:
+                        task.future = self._submit(function, task.chunk)
+            else:
+                running.popleft()
+                losses = 0
+                yield answer
+
+    def _submit(self, function: Callable[[_Item], _Answer], chunk: _Item) -> Future[_Answer]:
         try:
-            while left:
-                try:
-                    if not futures:
-                        futures.extend(self._executor.submit(function, chunk) for chunk in left)
-                    answer = futures.popleft().result()
-                except BrokenProcessPool as error:
-                    if retries == _RETRIES:
-                        raise _lost_workers(self._count) from error
-                    retries += 1
-                    futures.clear()
-                    self._executor.shutdown(wait=True)
-                    self._executor = self._started()
-                else:
-                    left.popleft()
-                    yield answer
-        finally:
-            for future in futures:
-                future.cancel()
+            return self._executor.submit(function, chunk)
+        except BrokenProcessPool as error:  # in its turn, as for a chunk that was handed out before
+            broken: Future[_Answer] = Future()
+            broken.set_exception(error)
+            return broken
+
+    def _start_again(self, losses: int) -> None:
+        """New processes in the place of a broken pool's.
+
+        Raises:
+            PrecisionTimeError: If that was tried often enough without an answer.
+        """
+        processes = self._processes()
+        self._executor.shutdown(wait=True)
+        if losses <= _RETRIES:
+            self._executor = self._started()
+            return
+        # The others were then ended by the pool, with SIGTERM.
+        codes = [process.exitcode for process in processes]
+        first = next((code for code in codes if code not in (None, 0, -signal.SIGTERM)), None)
+        if first == -signal.SIGKILL and _killed_for_memory() > self._killed_before:
+            how = "was killed by the system for lack of memory"
+        elif first is not None and first < 0:
+            how = f"was ended by {signal.Signals(-first).name}"
+            how += ", most likely for lack of memory," if first == -signal.SIGKILL else ""
+        else:
+            how = "ended" if first is None else f"ended with code {first}"
+        raise PrecisionTimeError(
+            f"One of {self._count} processes {how} {losses} times in a row, and its work was given to a new "
+            f"one {_RETRIES} times. To fix: fewer processes (--workers), or more free memory."
+        )
+
+    def _processes(self) -> list[BaseProcess]:
+        return list((getattr(self._executor, "_processes", None) or {}).values())
 
     def close(self) -> None:
         """Wait for what is being computed."""
@@ -107,28 +167,38 @@ class _Pool:
 
     def terminate(self) -> None:
         """End the processes, whatever they compute; nothing where the pool was closed."""
-        processes = list((getattr(self._executor, "_processes", None) or {}).values())
-        self._executor.shutdown(wait=False, cancel_futures=True)
-        for process in processes:
+        for process in self._processes():
             process.terminate()
+        self._executor.shutdown(wait=True, cancel_futures=True)
 
 
-def _lost_workers(count: int) -> PrecisionTimeError:
-    return PrecisionTimeError(
-        f"A process of the pool was ended from outside twice, most likely for lack of memory ({count} "
-        "processes). To fix: use fewer with --workers, or free memory."
-    )
+def _killed_for_memory() -> int:
+    """Processes that Linux has killed for lack of memory: on this machine, and in this container."""
+    count = 0
+    for path in ("/proc/vmstat", "/sys/fs/cgroup/memory.events"):
+        with suppress(OSError, ValueError), open(path, encoding="ascii") as file:
+            count += sum(int(line.split()[1]) for line in file if line.startswith("oom_kill "))
+    return count
 
 
 def _prepare_worker() -> None:
     """One BLAS thread: more would compete for its core, and round sums in another order.
 
-    Ctrl-C goes to every process of a terminal; only the parent acts on it.
+    Ctrl-C goes to every process of a terminal; only the parent acts on it. A parent that is killed cannot end
+    its workers: they watch it.
     """
     from threadpoolctl import threadpool_limits
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threadpool_limits(limits=1)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def usable_cores() -> int:

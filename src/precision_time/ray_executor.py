@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from pathlib import Path
 from typing import Any, TypeVar
 
 from .errors import ConfigError, MissingExtraError, PrecisionTimeError
@@ -86,15 +88,31 @@ def ray_session(address: str | None = None, *, num_cpus: int | None = None) -> I
     else:
         options["address"] = address
     try:
-        with warnings.catch_warnings(), _loopback(ray) if address in (None, LOCAL) else nullcontext():
-            warnings.simplefilter("ignore")
+        with _quiet(ray), _loopback(ray) if address in (None, LOCAL) else nullcontext():
             ray.init(**options)
     except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
         raise _not_connected(address or LOCAL, error) from error
+    agents = _agents_of(ray) if address in (None, LOCAL) else ()
     try:
         yield ray
     finally:
         ray.shutdown()
+        for process in agents:
+            with suppress(OSError):
+                os.kill(process, signal.SIGTERM)
+
+
+def _agents_of(ray: Any) -> tuple[int, ...]:
+    """What the raylet of a local Ray started.
+
+    Ray gives it one second to end them; a busy machine needs more, and they would go on for another minute.
+    """
+    try:
+        [raylet] = ray._private.worker._global_node.all_processes["raylet"]
+        pid = raylet.process.pid
+        return tuple(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()))
+    except (AttributeError, KeyError, ValueError, OSError):
+        return ()
 
 
 def _not_connected(address: str, error: BaseException) -> ConfigError:
@@ -111,6 +129,28 @@ def _not_connected(address: str, error: BaseException) -> ConfigError:
         f"No Ray answers at {address!r}: {error}. To fix: start one with `ray start --head` and give its "
         f"address, or {LOCAL!r} to start one on this machine."
     )
+
+
+@contextmanager
+def _quiet(ray: Any) -> Iterator[None]:
+    """Whether a Ray that is connected inside the block prints nothing.
+
+    Whatever `log_to_driver` says, a thread prints on stdout what the raylets report, such as workers that
+    were lost. Those are replaced, and where they cannot be, the error says so.
+    """
+    module, name = ray._private.worker, "listen_error_messages"
+    listen = getattr(module, name, None)
+    setattr(module, name, _say_nothing)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        setattr(module, name, listen)
+
+
+def _say_nothing(*_: Any) -> None:
+    """In the place of a thread that prints."""
 
 
 @contextmanager

@@ -203,7 +203,8 @@ def test_a_gated_layer_of_fused_kernels_keeps_what_the_products_put_out():
     expected = 8192 * (hidden * (8 + 4 + 4 / 4) + 6 * wide)
     assert fused["activations"] / layers == pytest.approx(expected, rel=0.02)
     more = (eager["activations"] - fused["activations"]) / layers
-    assert more == pytest.approx(8192 * 2 * wide, rel=0.02)
+    # Eager, SiLU's output, and two norms that keep 6 bytes of each element for 2.
+    assert more == pytest.approx(8192 * (2 * wide + 2 * 4 * hidden), rel=0.02)
 
 
 def test_megatron_computes_the_loss_in_place_since_2024():
@@ -211,7 +212,7 @@ def test_megatron_computes_the_loss_in_place_since_2024():
         terms(Layout(tp=8), stack=get_stack_profile("megatron").stack(framework_year=year))["logits"]
         for year in (2024.3, 2024.6)
     )
-    assert since / before == pytest.approx(0.6)
+    assert since / before == pytest.approx(0.6, rel=1e-3)
 
 
 def test_a_compiler_that_fuses_the_loss_keeps_less():
@@ -373,8 +374,82 @@ def test_published_cases_are_judged_rightly(published):
 
 def test_measured_peaks_are_met(published):
     peaks = list(published.measured_peaks())
-    assert len(peaks) >= 100
-    assert float(np.mean([abs(peak.error) for peak in peaks])) <= 0.07
+    assert len(peaks) >= 150
+    assert float(np.mean([abs(peak.error) for peak in peaks])) <= 0.05
+    assert abs(float(np.mean([peak.error for peak in peaks]))) <= 0.02
+
+
+def test_what_megatron_allocates_is_met_on_every_stage(published):
+    # Placeholders of weight gradients, dense layers on the first stage of a mixture of experts.
+    errors = {}
+    for run in published.published_peaks():
+        stages = memory_by_stage(group_of_jobs([published.job_of_case(run)]))
+        held = [
+            sum(float(np.max(stage[name])) for name in stage if name not in {"framework", "fragmentation"})
+            for stage in stages
+        ]
+        errors[run["name"]] = max(held) / 2**30 / run["allocated_gib"] - 1.0
+    assert len(errors) >= 19
+    assert max(map(abs, errors.values())) <= 0.03, errors
+    assert np.mean(list(map(abs, errors.values()))) <= 0.015
+
+
+def test_named_operators_that_run_again_are_not_kept():
+    # Multi-head latent attention: of 128 heads queries and keys of 192; keys without positions and values.
+    policy = get_policy("bf16-mixed", variant="megatron")
+    stack = get_stack_profile("megatron").stack()
+
+    def kept(*names: str, mode: Checkpointing = Checkpointing.SELECTIVE) -> float:
+        layout = Layout(ep=8, dp=8, checkpointing=mode, recomputed=names)
+        asked = {"policy": policy, "stack": stack, "model": "deepseek-v3", "sizes": None, "seq_len": 4096}
+        return terms(layout, **asked)["activations"]
+
+    whole = kept(mode=Checkpointing.NONE)
+    assert whole - kept("mla_up_proj") == pytest.approx(61 * 4096 * 128 * (192 + 192 + 256) * 2)
+    # The input of the second product of each of eight routed experts, 2,048 wide, in 58 layers.
+    assert whole - kept("moe_act") == pytest.approx(58 * 4096 * 8 * 2048 * 2)
+    # Norms keep their inputs; what they put out is read by products: two of 7,168 and two latents.
+    assert whole - kept("layernorm") == pytest.approx(61 * 4096 * (2 * 7168 + 1536 + 512) * 2, rel=1e-3)
+    every = kept("layernorm", "mla_up_proj", "moe_act")
+    assert kept(mode=Checkpointing.FULL) < every < kept("mla_up_proj")
+
+
+def test_a_stage_of_dense_layers_holds_no_experts():
+    # DeepSeek-V3: 3 dense layers before 58 with experts. Sixteen stages of 4: the first has one expert layer.
+    layout = Layout(pp=16, ep=8, dp=8, num_micro_batches=16, stage_layers=(4, *[4] * 14, 1))
+    stages = memory_by_stage(group(layout, model="deepseek-v3", sizes=None, seq_len=4096))
+    experts = [stage["expert_parameters"] for stage in stages]
+    assert experts[1] == pytest.approx(4 * experts[0])
+    assert sum(experts) == pytest.approx(2 * 58 * 256 * 3 * 7168 * 2048 / 8)
+
+
+def test_deepspeed_keeps_what_a_stage_sent():
+    sent, kept = (
+        [
+            float(np.max(stage["activations"]))
+            for stage in memory_by_stage(
+                group(
+                    Layout(pp=4, num_micro_batches=8, checkpointing=Checkpointing.FULL),
+                    stack=replace(get_stack_profile(name).stack(framework_year=2023.6), fused_attention=True),
+                )
+            )
+        ]
+        for name in ("megatron", "deepspeed-megatron")
+    )
+    boundary = 2048 * GPT["hidden"] * 2
+    assert [more - less for more, less in zip(kept, sent, strict=True)] == pytest.approx(
+        [4 * boundary, 3 * boundary, 2 * boundary, 0.0]
+    )
+
+
+def test_eager_norms_keep_their_input_twice_until_they_are_one_kernel():
+    before, since = (
+        terms(Layout(), stack=replace(PLAIN, framework_year=year), model="llama3-8b", sizes=None)
+        for year in (2025.0, 2026.0)
+    )
+    # Two norms in 32 layers: 2 bytes become 6. The last norm is the head's.
+    more = (2 * 32 + 1) * 4 * 2048 * 4096
+    assert before["activations"] - since["activations"] == pytest.approx(more, rel=0.01)
 
 
 def mildest_fits(job: Job) -> bool:

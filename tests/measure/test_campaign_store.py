@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +14,7 @@ import pytest
 
 from precision_time.errors import CorpusError
 from precision_time.measure.result import TrialResult, write_results
-from precision_time.measure.store import CampaignStore, NotStoredError, read_store
+from precision_time.measure.store import CampaignStore, NotStoredError, only_writer, read_store
 
 Make = Callable[..., TrialResult]
 
@@ -31,6 +33,19 @@ def test_a_trial_measured_again_replaces_the_failed_one_without_erasing_it(
         assert [each.status for each in store.results()] == ["ok", "ok"]
         assert [each.repeat for each in store.results()] == [0, 1]
     assert sqlite3.connect(path).execute("SELECT count(*) FROM points").fetchone() == (3,)
+
+
+def test_two_processes_do_not_measure_into_one_store(tmp_path: Path) -> None:
+    path = tmp_path / "trials.sqlite"
+    code = (
+        "from precision_time.measure.store import *; import sys; only_writer(Path(sys.argv[1])).__enter__()"
+    )
+    other = [sys.executable, "-c", code, str(path)]
+    with CampaignStore(path), only_writer(path):
+        refused = subprocess.run(other, check=False, capture_output=True, text=True)
+        assert f"Another process is measuring into {path}. To fix: wait" in refused.stderr
+        assert read_store(path) == []
+    assert subprocess.run(other, check=True).returncode == 0
 
 
 def test_a_full_disk_loses_nothing(tmp_path: Path, result_of: Make) -> None:

@@ -139,6 +139,18 @@ def test_what_matters_is_by_how_much_the_prediction_moves() -> None:
         given = {"device": "A100", "gpus": 8, "batch_size": 64, "precision": "fp16-mixed"}
         other = predict_time("resnet50", **{**given, item.field: item.value})
         assert answer.throughput / other.throughput - 1.0 == pytest.approx(item.time_change, rel=1e-6)
+        held, more = answer.memory_bytes_per_device, other.memory_bytes_per_device
+        assert more / held - 1.0 == pytest.approx(item.memory_change, rel=1e-6, abs=1e-9)
+
+
+def test_the_assumption_that_moves_the_memory_most_is_shown() -> None:
+    """A model cut over devices is more often Megatron's than a script's own: its optimizer is sharded."""
+    answer = predict_time("llama3.2-1b", device="H100", gpus=8, tp=2, seq_len=4096, batch_size=1)
+    [stack] = [each for each in what_matters(answer) if each.field == "stack"]
+    assert stack.value == "megatron" and stack.memory_change < -0.3
+    full = dataclasses.replace(ASSUMED[3], memory_change=0.5)
+    text = plain_text(render([prediction()], matters=[*ASSUMED[:3], full]))
+    assert "guess 4" in text and "+50%" in text
 
 
 def test_what_is_given_is_not_assumed() -> None:

@@ -39,6 +39,7 @@ OTHER: dict[str, Any] = {
     "attention": "math", "unpadded_sequences": True, "real_input": True, "loader": "pil", "cpus": 1,
     "scope": "with-input", "input_rate": 10.0, "coverage": 0.5, "trust": True,
     "anchors": [{"step_time_s": 5.0}], "calibration": "missing.json", "custom": "missing.toml",
+    "predictor": "missing",
     "example_inputs": 1, "cluster": 1, "stragglers": False,
     "tp": 4, "pp": 2, "cp": 2, "ep": 4, "expert_tp": 2, "expert_capacity": 1.25, "expert_nodes": 1,
     "expert_overlap": True, "rank_order": "dp-tp-cp-pp", "zero": 2, "shard_size": 2,
@@ -84,7 +85,7 @@ def test_a_stated_field_changes_the_answer_or_is_told_or_refused(job: str, field
     try:
         changed = predict_time(**{**JOBS[job], field: value})
     except PrecisionTimeError as error:
-        assert "To fix: " in str(error) or field in ("custom", "calibration")
+        assert "To fix: " in str(error) or field in ("custom", "calibration", "predictor")
         return
     before, after = answer(job).to_dict(), changed.to_dict()
     for found in (before, after):

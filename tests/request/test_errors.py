@@ -59,6 +59,7 @@ FOUND_LATER: dict[str, tuple[Any, str]] = {
     "checkpointing": ("some", "checkpointing='some' is none of none, selective, full"),
     "custom": ("missing.toml", "missing.toml"),
     "calibration": ("missing.json", "missing.json"),
+    "predictor": ("missing", "No predictor in "),
     "lora_targets": ("q", "lora_targets=q changes nothing without adapters"),
     "freeze": ("tower", "freeze='tower' names nothing"),
     "reference": ("gpt2", "reference=gpt2 does not apply"),

@@ -32,7 +32,9 @@ OPTIONS = st.fixed_dictionaries(
         "prefetch": st.integers(0, 3),
         "offload": st.sampled_from(Offload),
         "data_parallel_engine": st.sampled_from(["ddp", "dataparallel", "parameter-server", "none"]),
-        "checkpointing": st.sampled_from(["none", "selective", "full", "full:0.5", "full:8", "full:0.3"]),
+        "checkpointing": st.sampled_from(
+            ["none", "selective", "selective:core_attn+layernorm", "full", "full:0.5", "full:8", "full:0.3"]
+        ),
         "sequence_parallel": st.booleans(),
         "context_method": st.sampled_from(ContextMethod),
         "schedule": st.sampled_from(PipelineSchedule),

@@ -38,6 +38,7 @@ SPECIAL = {
     "sizes": SIZES,
     "custom": st.just("/somewhere/mine.toml"),
     "calibration": st.just("/somewhere/cluster.json"),
+    "predictor": st.just("/somewhere/mine"),
     "inputs": st.lists(st.sampled_from(["ids:int64[B,512]", "float32[B,3,32,32]"]), min_size=1, max_size=2),
     "forward": st.sampled_from(["training_step", "loss"]),
     "loss": st.just("my_package.losses:mine"),
@@ -167,10 +168,12 @@ def test_options_take_the_place_of_what_a_job_file_says(
 
 def test_paths_in_a_file_are_relative_to_it(tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
-    path.write_text("model: resnet50\ncustom: mine.toml\ncalibration: ours.json\n", encoding="utf-8")
+    lines = ("model: resnet50", "custom: mine.toml", "calibration: ours.json", "predictor: mine")
+    path.write_text("\n".join(lines), encoding="utf-8")
     (asked,) = read_requests(path)
     assert asked.given() == {
         "model": "resnet50",
         "custom": str(tmp_path / "mine.toml"),
         "calibration": str(tmp_path / "ours.json"),
+        "predictor": str(tmp_path / "mine"),
     }

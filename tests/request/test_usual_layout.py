@@ -20,10 +20,36 @@ LARGE: dict[str, dict[str, Any]] = {
     "no batch": {"model": "llama3.1-405b", "device": "H100-SXM5-80GB", "gpus": 1024},
     "long samples": {"model": "llama3-8b", "gpus": 64, "global_batch_size": 16, "seq_len": 131072},
     "experts": {"model": "mixtral-8x22b", "device": "H100-SXM5-80GB", "gpus": 64, "global_batch_size": 256},
-    "a batch of a device": {"model": "llama3-70b", "gpus": 64, "batch_size": 2},
+    "a batch of a device": {"model": "llama3-70b", "gpus": 128, "batch_size": 2},
     "one device": {"model": "gpt2", "device": "T4", "global_batch_size": 480},
     "images": {"model": "resnet50", "device": "T4", "gpus": 4, "global_batch_size": 8192},
 }
+
+
+@pytest.mark.parametrize(
+    ("asked", "stage"),
+    [
+        ({"stack": "megatron"}, 1),
+        ({"stack": "megatron", "software": 2022.5}, 0),
+        ({"stack": "megatron", "zero": 0}, 0),
+        ({"stack": "megatron", "pp": 2, "grad_accum": 4}, 1),
+        ({"stack": "torchtitan"}, 3),
+        ({"stack": "torchtitan", "pp": 2, "grad_accum": 4}, 1),
+        ({"stack": "megatron", "gpus": 2}, 0),
+        ({"stack": "megatron", "model": "resnet50"}, 0),
+        ({}, 0),
+    ],
+)
+def test_a_named_stack_shards_language_models_as_it_does(asked: dict[str, Any], stage: int) -> None:
+    plain = {"model": "llama3.2-1b", "gpus": 8, "batch_size": 1, "seq_len": 1024}
+    if "model" not in asked:
+        plain["tp"] = 2
+    else:
+        del plain["seq_len"]
+    job = Request.of({**plain, **asked}).resolve()
+    assert job.layout.zero_stage == stage
+    said = [each.text for each in job.diagnostics if each.code == "default-sharding"]
+    assert bool(said) is (stage > 0)
 
 
 def chosen(job: Job) -> str:

@@ -1,4 +1,4 @@
-"""`precision-time calibrate`: the shipped predictor conditioned on the user's own measured steps."""
+"""`precision-time calibrate`: the predictor conditioned on the user's own measured steps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .options import JsonOption, complete_device, output_file
+from .options import JsonOption, PredictorOption, complete_device, output_file
 from .output import message, progress, write_json, write_rows
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def calibrate(
             autocompletion=complete_device,
         ),
     ] = None,
+    predictor: PredictorOption = None,
     force: Annotated[
         bool, typer.Option("--force", help="Write a calibration even if it does not help on held-out points.")
     ] = False,
@@ -60,12 +61,12 @@ def calibrate(
     before and after are of configurations that their calibration has not seen.
     """
     from ..hardware.custom import copy_hardware
-    from ..learn.artifact import shipped_predictor
+    from ..learn.artifact import chosen_predictor
     from ..learn.calibration.fit import calibrate_file
     from ..measure.campaign_steps import steps_file
 
     with progress("Calibrating"), steps_file(data) as steps:
-        result = calibrate_file(steps, shipped_predictor(), device=device, origin=data.name)
+        result = calibrate_file(steps, chosen_predictor(predictor), device=device, origin=data.name)
     written = out if result.helps or force else None
     if written is not None:
         result.calibration.save(written)

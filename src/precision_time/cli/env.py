@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import shutil
 import subprocess
@@ -27,10 +28,13 @@ _NVIDIA_SMI_TIMEOUT_S = 10
 
 def env(*, json_output: JsonOption = False) -> None:
     """Show versions, the corpus, packages and GPUs."""
+    from ..learn.artifact import PREDICTOR_VARIABLE
+
     found: dict[str, Any] = {
         "precision_time": __version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
+        "predictor": os.environ.get(PREDICTOR_VARIABLE) or "ships with the package",
         "corpus": _corpus(),
         "packages": {name: _version_of(name) for name in _PACKAGES},
         "gpus": _gpus(),
@@ -38,7 +42,7 @@ def env(*, json_output: JsonOption = False) -> None:
     if json_output:
         write_json(found)
         return
-    names = ("precision_time", "corpus", "python", "platform")
+    names = ("precision_time", "predictor", "corpus", "python", "platform")
     rows = [(name, found[name] or "no predictor yet") for name in names]
     rows += [(name, version or "not installed") for name, version in found["packages"].items()]
     rows += [(f"gpu {index}", name) for index, name in enumerate(found["gpus"])]
@@ -54,14 +58,14 @@ def _version_of(package: str) -> str | None:
 
 
 def _corpus() -> str | None:
-    """Fingerprint of the measurements that the shipped predictor learned from, and how many they are."""
+    """Fingerprint of the measurements that the predictor learned from, and how many they are."""
     from ..errors import NotFittedError
-    from ..learn.artifact import shipped_predictor
+    from ..learn.artifact import PREDICTOR_VARIABLE, chosen_predictor
 
     try:
-        card = shipped_predictor().model_card
-    except NotFittedError:
-        return None
+        card = chosen_predictor(None).model_card
+    except NotFittedError as error:
+        return None if PREDICTOR_VARIABLE not in os.environ else str(error)
     return f"{card['corpus']} ({card['rows']} rows)"
 
 

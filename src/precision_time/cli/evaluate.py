@@ -1,4 +1,4 @@
-"""`precision-time evaluate`: score the shipped predictor on a measurement file."""
+"""`precision-time evaluate`: score the predictor on a measurement file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import ConfigError
-from .options import JsonOption, complete_device
+from .options import JsonOption, PredictorOption, complete_device, output_file
 from .output import message, progress, write_json, write_rows
 
 if TYPE_CHECKING:
@@ -55,25 +55,28 @@ def evaluate(
             "--group-by", metavar="COLUMN", help="Score per value of this column too; may be repeated."
         ),
     ] = None,
+    predictor: PredictorOption = None,
     rows: Annotated[
-        Path | None,
-        typer.Option("--rows", dir_okay=False, help="Write every input row with its prediction to this CSV."),
+        Path | None, output_file("--rows", text="Write every input row with its prediction to this CSV.")
     ] = None,
     json_output: JsonOption = False,
 ) -> None:
-    """Score the shipped predictor on measured runs.
+    """Score the predictor on measured runs.
 
-    It is the shipped predictor that is scored: nothing is fitted on the file. Rows that cannot be
-    predicted are counted with their reason, never dropped.
+    Nothing is fitted on the file; a predictor of your own may have learned from its rows before. Rows that
+    cannot be predicted are counted with their reason, never dropped.
     """
     from ..evaluation.own_measurements import evaluate_csv
+    from ..learn.artifact import chosen_predictor
     from ..measure.campaign_steps import steps_file
 
     given = [path for path in (file, measurements) if path is not None]
     if len(given) != 1:
         raise ConfigError("Name one FILE of measured steps. To fix: precision-time evaluate runs.csv.")
+    scored, groups = chosen_predictor(predictor), tuple(group_by or ())
     with progress(f"Predicting the rows of {given[0]}"), steps_file(given[0]) as steps:
-        report = evaluate_csv(steps, device=device, group_by=tuple(group_by or ()), rows_out=rows).to_dict()
+        found = evaluate_csv(steps, device=device, group_by=groups, rows_out=rows, predictor=scored)
+    report = found.to_dict()
     if json_output:
         write_json(report)
     else:

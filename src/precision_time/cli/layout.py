@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..plan.api import SEARCHED_FIELDS, find_layouts
-from .options import NOTHING_FITS, JsonOption, ModelArgument, RayOption
+from .options import NOTHING_FITS, JsonOption, MemoryTimelineOption, ModelArgument, RayOption
 from .output import message, page_width, progress_bar, write_json, write_renderable
 from .request_options import one_request, request_options
 
@@ -50,6 +50,7 @@ def layout(
             "--trace", dir_okay=False, help="Write the best step as a Chrome/Perfetto trace (.json)."
         ),
     ] = None,
+    memory_timeline: MemoryTimelineOption = None,
     json_output: JsonOption = False,
     **fields: Any,
 ) -> None:
@@ -58,10 +59,13 @@ def layout(
     Every layout that fits in memory competes; the fastest are shown with where their time goes. Exits with
     3 where nothing fits.
     """
+    from ..plan.memory_picture import check_memory_path
     from ..plan.picture import check_picture_path
 
     if timeline is not None:
         check_picture_path(timeline)
+    if memory_timeline is not None:
+        check_memory_path(memory_timeline)
     request = one_request(model, fields)
     with progress_bar("Searching") as update:
         search = find_layouts(
@@ -78,26 +82,34 @@ def layout(
         from ..plan.result import render
 
         write_renderable(render(search, width=page_width()))
-    _write_pictures(search, timeline, trace)
+    _write_pictures(search, timeline, trace, memory_timeline)
     if not search.ranked:
         raise typer.Exit(NOTHING_FITS)
 
 
-def _write_pictures(search: LayoutSearch, timeline: Path | None, trace: Path | None) -> None:
-    """The best layout's step as picture and trace, where they were requested."""
-    if timeline is None and trace is None:
+def _write_pictures(
+    search: LayoutSearch, timeline: Path | None, trace: Path | None, memory_timeline: Path | None
+) -> None:
+    """The best layout's step as pictures and trace, where they were requested."""
+    if timeline is None and trace is None and memory_timeline is None:
         return
     if not search.ranked:
         message("No picture: no layout fits.")
         return
+    from ..plan.memory_picture import write_memory
+    from ..plan.memory_timeline import memory_of_step
     from ..plan.picture import write_picture
     from ..plan.timeline import step_timeline
     from ..plan.trace import write_trace
 
-    step = step_timeline(search.jobs[0], search.ranked[0].prediction)
+    job = search.jobs[0]
+    step = step_timeline(job, search.ranked[0].prediction)
+    memory = memory_of_step(job, step)
     if timeline is not None:
-        write_picture(step, timeline)
-        message(f"Wrote {timeline}")
+        write_picture(step, timeline, memory)
     if trace is not None:
         write_trace(step, trace)
-        message(f"Wrote {trace}")
+    if memory_timeline is not None:
+        write_memory(memory, memory_timeline)
+    for path in filter(None, (timeline, trace, memory_timeline)):
+        message(f"Wrote {path}")

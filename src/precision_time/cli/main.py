@@ -37,10 +37,10 @@ COMMANDS: Mapping[str, Place] = {
     "predict": Place("predict", "predict", "Predict the time of a step, an epoch, a run."),
     "layout": Place("layout", "layout", "Rank the ways to spread a model over devices."),
     "explain": Place("explain", "explain", "Show what a precision changes, per op class."),
-    "evaluate": Place("evaluate", "evaluate", "Score the shipped predictor on measured runs."),
+    "evaluate": Place("evaluate", "evaluate", "Score the predictor on measured runs."),
     "report": Place("report", "report", "Score the predictor on runs it has not seen.", "REPORT_EXAMPLES"),
     "measure": Place("measure", "measure", "Time kernels and training steps on this device."),
-    "train": Place("train", "train", "Fit the predictor on the shipped corpus."),
+    "train": Place("train", "train", "Fit a predictor of your own."),
     "models": Place("catalogs", "models", "List the models that answer without torch.", "MODELS_EXAMPLES"),
     "devices": Place(
         "catalogs", "devices", "List the devices, or one with all its figures.", "DEVICES_EXAMPLES"
@@ -78,6 +78,9 @@ COMMANDS: Mapping[str, Place] = {
 }
 
 
+_MEASURING = frozenset({"measure", "campaign"})
+
+
 class _Stopped(BaseException):
     """What ended a command from outside, by a name that typer does not turn into exit code 1."""
 
@@ -98,6 +101,11 @@ class Commands(typer.core.TyperGroup):
             return super().invoke(ctx)
         except (KeyboardInterrupt, BrokenPipeError) as stop:
             raise _Stopped(interrupted=isinstance(stop, KeyboardInterrupt)) from stop
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The arguments as usual; what the parser quotes of wrong ones is made printable."""
+        with _printable_errors():
+            return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Names in the order of the help."""
@@ -159,13 +167,25 @@ class OneCommand(typer.core.TyperCommand):
             ConfigError: If the option has another name here.
         """
         try:
-            return super().parse_args(ctx, args)
+            with _printable_errors():
+                return super().parse_args(ctx, args)
         except Exception as error:
             given = getattr(error, "option_name", "")  # of the parser's NoSuchOption
             ours = other_options().get(str(given).lower().replace("_", "-"))
             if ours is None or ours.split()[0] not in {flag for item in self.params for flag in item.opts}:
                 raise
             raise ConfigError(f"No such option: {given}. To fix: {ours}.") from None
+
+
+@contextlib.contextmanager
+def _printable_errors() -> Iterator[None]:
+    """The parser quotes what was typed: control characters in it would reach the terminal."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(getattr(error, "message", None), str):
+            error.message = printable(error.message)  # type: ignore[attr-defined]
+        raise
 
 
 def _as_given(item: Any) -> Any:
@@ -268,6 +288,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.stdout = sys.stdout or io.StringIO()  # None where the shell closed it
     sys.stderr = sys.stderr or io.StringIO()
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None:
+        _prepare_process(measures=not _MEASURING.isdisjoint(words[:1]))
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     try:
@@ -284,6 +306,29 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 message(" ".join(line.split()))
         _silence()
         raise SystemExit(code) from None
+
+
+def _prepare_process(*, measures: bool) -> None:
+    """Settle what holds for a process that is this program alone.
+
+    Stdout is for what commands write: what libraries and the processes they start (Ray's) print there goes to
+    stderr. One BLAS thread, as in the workers: products are small, more threads are slower on a busy machine,
+    and sums do not depend on the number of cores. It counts where NumPy is not loaded yet.
+
+    Args:
+        measures: What users' code takes is measured: its threads are its own.
+    """
+    if not measures:
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    with contextlib.suppress(OSError, ValueError):
+        if sys.stdout.fileno() == 1:
+            sys.stdout.flush()
+            kept = os.dup(1)
+            os.dup2(2, 1)
+            encoding, errors = sys.stdout.encoding, sys.stdout.errors
+            buffering = 1 if os.isatty(kept) else -1
+            sys.stdout = os.fdopen(kept, "w", buffering, encoding=encoding, errors=errors)
+            sys.__stdout__ = sys.stdout  # type: ignore[misc]  # asked for the size of the terminal
 
 
 def _last_words(error: BaseException) -> tuple[int, str]:

@@ -128,4 +128,20 @@ RayOption = Annotated[
         autocompletion=complete_words("local", "auto"),
     ),
 ]
+PredictorOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--predictor",
+        metavar="DIR",
+        help="Folder of a predictor of your own (`precision-time train`). Default: PRECISION_TIME_PREDICTOR, "
+        "else the one that ships.",
+    ),
+]
+MemoryTimelineOption = Annotated[
+    Path | None,
+    output_file(
+        "--memory-timeline",
+        text="Draw what the fullest device holds over the step: .svg, .html, or .json with every figure.",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Pure JSON on stdout.")]

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..io import write_atomically
 from .options import JsonOption
 from .output import message, progress, write_json, write_rows
 
@@ -163,7 +164,7 @@ def _save_plots(result: Any, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, svg in plots(result).items():
         path = folder / f"{name}.svg"
-        path.write_text(svg, encoding="utf-8")
+        write_atomically(path, svg)
         message(f"Wrote {path}")
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from ..errors import ConfigError
-from .options import NOTHING_FITS, JsonOption, ModelArgument, output_file
+from .options import NOTHING_FITS, JsonOption, MemoryTimelineOption, ModelArgument, output_file
 from .output import message, page_width, progress, write_json, write_renderable
 from .request_options import request_options, requests_of, requests_of_jobs
 
@@ -67,6 +67,7 @@ def predict(
     out: Annotated[
         Path | None, output_file("--out", "-o", text="Write the table to this .csv or .jsonl file.")
     ] = None,
+    memory_timeline: MemoryTimelineOption = None,
     brief: Annotated[bool, typer.Option("--brief", help="One line for each answer.")] = False,
     why: Annotated[
         bool,
@@ -94,6 +95,10 @@ def predict(
         from ..predict.sweep_plot import check_plot_path, write_plot
 
         check_plot_path(plot)
+    if memory_timeline is not None:
+        from ..plan.memory_picture import check_memory_path
+
+        check_memory_path(memory_timeline)
     asked = requests_of(str(model), fields) if jobs is None else requests_of_jobs(jobs, fields)
     with progress(f"Predicting {model or jobs}"):
         found = answer_all(asked, strict=jobs is None)
@@ -106,6 +111,8 @@ def predict(
     if plot is not None:
         write_plot(found, plot)
         message(f"Wrote {plot}")
+    if memory_timeline is not None:
+        _write_memory(found, memory_timeline)
     if json_output:
         write_json(found.to_dict())
     elif brief:
@@ -118,6 +125,20 @@ def predict(
         raise typer.Exit(_BROKEN_ROWS)
     if not any(answer.fits for answer in found.predictions):
         raise typer.Exit(NOTHING_FITS)
+
+
+def _write_memory(found: Predictions, path: Path) -> None:
+    """The memory of the one job over its step."""
+    from ..plan.api import memory_of_answer
+    from ..plan.memory_picture import write_memory
+
+    if len(found.predictions) != 1:
+        raise ConfigError(
+            f"--memory-timeline shows one job, not {len(found.predictions)}. "
+            "To fix: one value for each option."
+        )
+    write_memory(memory_of_answer(found.predictions[0]), path)
+    message(f"Wrote {path}")
 
 
 def _write_page(found: Predictions, *, why: bool) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..io import write_atomically
 from .options import JsonOption, RayOption, complete_words, output_file, words_of
 from .output import message, progress, write_json, write_rows
 
@@ -82,9 +83,12 @@ def report(
     20 minutes on two cores; what was computed is kept in the user's cache.
     """
     from ..evaluation import tables
+    from ..evaluation.regressions import read_baseline, regressions
+    from ..evaluation.regressions import write_baseline as write_figures
     from ..evaluation.report import build_report
     from ..ray_executor import open_executor
 
+    baseline = None if against is None else read_baseline(against)  # before the minutes that follow
     if html is not None:
         from ..plotting import require_matplotlib
 
@@ -107,7 +111,16 @@ def report(
         _save(markdown, tables.markdown(result))
     if html is not None:
         _save(html, tables.html(result))
-    _guard(result, write_baseline, against)
+    if baseline is not None:
+        worse = regressions(result, baseline)
+        for line in worse:
+            message(f"Worse than {against}: {line}")
+        if worse:
+            raise typer.Exit(1)
+        message(f"Nothing is worse than {against} by more than noise.")
+    if write_baseline is not None:
+        write_figures(result, write_baseline)
+        message(f"Wrote {write_baseline}")
 
 
 def complete_predictor(prefix: str) -> list[str]:
@@ -157,22 +170,6 @@ def compare_predictors(
         _save(markdown, comparison_page(result))
 
 
-def _guard(result: Report, write: Path | None, against: Path | None) -> None:
-    from ..evaluation.regressions import regressions
-    from ..evaluation.regressions import write_baseline as write_figures
-
-    if against is not None:
-        worse = regressions(result, against)
-        for line in worse:
-            message(f"Worse than {against}: {line}")
-        if worse:
-            raise typer.Exit(1)
-        message(f"Nothing is worse than {against} by more than noise.")
-    if write is not None:
-        write_figures(result, write)
-        message(f"Wrote {write}")
-
-
 def _write_report(report: Report, remark: str = "", *, with_keys: bool = False) -> None:
     """Every section of a report to stdout, its tables below its headline."""
     from ..evaluation.tables import introduction, text_of
@@ -191,5 +188,5 @@ def _write_report(report: Report, remark: str = "", *, with_keys: bool = False) 
 
 
 def _save(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
+    write_atomically(path, text)
     message(f"Wrote {path}")

@@ -10,8 +10,11 @@ campaign's store.
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
-from collections.abc import Iterator, Mapping
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,7 @@ from ..cost.job import Job
 from ..errors import ConfigError, CorpusError, PrecisionTimeError
 from ..hardware.catalog import get_device
 from ..hardware.custom import BESIDE, hardware_beside
+from ..hardware.device_table import catalog_name
 from ..io import write_atomically
 from ..request.request import Request
 from ..request.schema import ALIASES, ANCHOR_TIMES, LayoutOptions, RequestFields
@@ -37,6 +41,7 @@ _APPLICATION, _MEASUREMENTS = slice(68, 72), b"PTME"
 """Where SQLite keeps the application of a file (fileformat2, 1.3), and that of a measurement store."""
 _FIELDS = {*RequestFields.model_fields, *LayoutOptions.model_fields, *ALIASES} - {
     "layout", "cluster", "anchors", "calibration", "custom", "example_inputs", "coverage", "trust",
+    "predictor",
 }  # fmt: skip
 _BESIDES = frozenset({"source", "source_ref", "run_id", "notes", "quality", "sync_time_s", "dataset"})
 """Columns that a table of requests may have, and that are not part of one."""
@@ -118,9 +123,87 @@ def read_own_steps(path: str | Path, *, device: str | None = None) -> list[OwnSt
     return [_of_measurement(raw, measurement_of(row), name, beside) for raw, row in pairs]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PricedStep:
+    """A measured step with its job."""
+
+    row: Row
+    job: Job
+    measured_s: float
+    key: str
+
+
+def read_priced_steps(
+    path: str | Path, *, device: str | None = None, origin: str = ""
+) -> tuple[list[PricedStep], Counter[str]]:
+    """The measured steps of a file that can be priced, at least one, and why others cannot.
+
+    Args:
+        path: As for `read_own_steps`.
+        device: What the rows ran on, where the file spells it otherwise.
+        origin: What the file is called, if not by its name.
+
+    Raises:
+        CorpusError: If the file is none of measured steps, or holds none.
+        ConfigError: If no step of it can be priced.
+    """
+    steps = read_own_steps(path, device=device)
+    rejected = Counter(step.reason for step in steps if step.job is None)
+    priced = [
+        PricedStep(row=step.row, job=step.job, measured_s=step.measured_s, key=step.key)
+        for step in steps
+        if step.job and step.measured_s
+    ]
+    reasons = "; ".join(f"{reason} ({count})" for reason, count in rejected.most_common(3))
+    if not any(step.measured_s for step in steps):
+        raise CorpusError(
+            f"{origin or Path(path).name} holds no measured step{reasons and ': ' + reasons}. To fix: "
+            "measure some, or name another file; its columns are model, device, gpus, batch_size, precision "
+            "..., and step_time_s."
+        )
+    if not priced:
+        remedies = dict.fromkeys(step.remedy for step in steps if step.remedy)
+        raise ConfigError(
+            f"None of {len(steps)} measured rows can be priced: {reasons}. To fix: "
+            + (
+                " ".join(remedies)
+                or "state model, device and batch in words that `precision-time models` and `devices` know."
+            )
+        )
+    return priced, rejected
+
+
+def own_measurements(steps: Sequence[PricedStep], origin: str, *, first_id: int = 1) -> list[Measurement]:
+    """The steps as rows to learn from; their ids are negative, which those of the corpus are not.
+
+    Args:
+        steps: What was measured.
+        origin: Name of the file.
+        first_id: Of the first row, without its sign.
+    """
+    return [
+        Measurement(
+            source=origin,
+            source_ref=f"{origin}, line {step.row.number}",
+            model=step.job.workload.name,
+            device=catalog_name(step.job.cluster.device) or step.job.cluster.device.name,
+            num_devices=step.job.cluster.num_devices,
+            num_nodes=step.job.cluster.num_nodes,
+            precision=step.job.precision.name,
+            layout=step.job.layout,
+            global_batch_size=step.job.layout.global_batch_size / step.job.workload.rows_per_sample,
+            measured_step_time_s=step.measured_s,
+            stack=step.job.stack,
+            configuration_key=hashlib.blake2b(step.key.encode(), digest_size=16).hexdigest(),
+            row_id=-(first_id + index),
+        )
+        for index, step in enumerate(steps)
+    ]
+
+
 def is_measured_file(path: Path) -> bool:
     """Whether a file holds measured steps, as opposed to a calibration, which is JSON."""
-    return path.suffix.lower() == ".csv" or (path.is_file() and is_database(path))
+    return path.suffix.lower() == ".csv" or (os.path.isfile(path) and is_database(path))
 
 
 def is_database(path: Path, *, of_measurements: bool = False) -> bool:
@@ -187,11 +270,7 @@ def _is_of_requests(header: list[str]) -> bool:
 
 def _of_request(row: Row, device: str | None, beside: Beside) -> OwnStep:
     """A row whose columns are the fields of a request."""
-    stated = {
-        name: json.loads(text) if text.startswith(("{", "[")) else text
-        for name, text in row.cells.items()
-        if text and name in _FIELDS
-    }
+    stated = {name: row.value(name) for name, text in row.cells.items() if text and name in _FIELDS}
     measured_s = row.positive_or_none(ANCHOR_TIMES[0])
     rate = row.positive_or_none(ANCHOR_TIMES[1])
     if row.text("quality").startswith("unusable"):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import CorpusError, nearest_names
+from ..errors import CorpusError, nearest_names, shown
 from ..io import packaged_toml
 from ..request.schema import ALIASES
 
@@ -89,22 +89,31 @@ class Row:
 
     def json_object(self, column: str) -> dict[str, Any]:
         """The cell as a JSON object; {} where it is empty."""
-        text = self.text(column)
-        if not text:
+        if not self.text(column):
             return {}
-        try:
-            value = json.loads(text)
-        except ValueError:
-            raise self.error(column, "is not JSON", 'write an object such as {"dp":8}') from None
+        value = self._json(column)
         if not isinstance(value, dict):
             raise self.error(column, "is not a JSON object", 'write an object such as {"dp":8}')
         return value
 
+    def value(self, column: str) -> Any:
+        """The cell as text; objects and lists as JSON.
+
+        Raises:
+            CorpusError: If it begins like one and is none.
+        """
+        return self._json(column) if self.text(column).startswith(("{", "[")) else self.text(column)
+
+    def _json(self, column: str) -> Any:
+        try:
+            return json.loads(self.text(column))
+        except (ValueError, RecursionError):
+            raise self.error(column, "is not JSON", 'write an object such as {"dp":8}') from None
+
     def error(self, column: str, rule: str, fix: str) -> CorpusError:
         """The error for a cell that breaks `rule`."""
-        shown = self.text(column)
-        shown = shown if len(shown) <= 60 else shown[:57] + "..."
-        return CorpusError(f"{self.path}, line {self.number}: {column}={shown!r} {rule}. To fix: {fix}.")
+        cell = shown(self.text(column))
+        return CorpusError(f"{self.path}, line {self.number}: {column}={cell} {rule}. To fix: {fix}.")
 
 
 def read_rows(path: str | Path) -> Iterator[Row]:

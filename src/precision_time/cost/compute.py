@@ -17,6 +17,7 @@ from ..precision.policy import DType
 from ..workload.graph import OpClass, OpGraph
 from .constants import constants
 from .job import JobGroup, Stack
+from .recompute import recomputed_shares
 from .roofline import (
     DeviceRates,
     KernelModel,
@@ -105,6 +106,7 @@ def compute_costs(step: LoweredStep, group: JobGroup, model: KernelModel) -> Com
         stage_layers=layout.stage_layers,
         checkpointing=layout.checkpointing,
         checkpointed_share=layout.checkpointed_share,
+        recomputed=layout.recomputed,
         narrowed_every=layout.num_micro_batches if narrowed_once else 1,
     )
     kernels = _device_kernels(step, cut, group.stack, Same(group.cluster.device), group.workload.graph, model)
@@ -130,6 +132,7 @@ class _Cut(NamedTuple):
     stage_layers: tuple[int, ...]
     checkpointing: Checkpointing
     checkpointed_share: float
+    recomputed: tuple[str, ...]
     narrowed_every: int
     """Weights are made narrow in one of so many micro batches."""
 
@@ -176,7 +179,7 @@ def _device_kernels(
     scale = local.sequential_steps * local.repeat * stack_shortfall(stack.profile)
     scale = scale * np.where(_FUSIBLE[local.op_class] | local.is_cast, fusion, 1.0)
     scale = scale * np.where(local.once_per_step, 1.0 / cut.narrowed_every, 1.0)
-    forward, again = local.phase == 0, _recomputed(local, shares, cut)
+    forward, again = local.phase == 0, _recomputed(local, shares, cut, graph)
     passes = np.stack([forward, ~forward, again])
     terms = np.stack([*_term_masks(local).values()])
     classes = step.op_class == np.arange(len(OP_CLASSES))[:, None]
@@ -293,11 +296,15 @@ def _term_masks(step: LoweredStep) -> dict[str, Bools]:
     return {term: names == term for term in _OF_KERNELS}
 
 
-def _recomputed(step: LoweredStep, shares: StageShares, cut: _Cut) -> Floats:
+def _recomputed(step: LoweredStep, shares: StageShares, cut: _Cut, graph: OpGraph) -> Floats:
     """Share of each kernel that the backward pass runs again under activation checkpointing."""
     again = step.phase == 0
     if cut.checkpointing is Checkpointing.NONE:
         return np.zeros(len(again))
+    if cut.checkpointing is Checkpointing.SELECTIVE and cut.recomputed:
+        named = recomputed_shares(graph, cut.recomputed)
+        of_class = np.array([named.get(op_class, 0.0) for op_class in OP_CLASSES])
+        return np.asarray(of_class[step.op_class] * again, dtype=np.float64)
     if cut.checkpointing is Checkpointing.SELECTIVE:
         return np.asarray(again & _SELECTIVE[step.op_class], dtype=np.float64)
     return np.where(again & shares.in_layers, cut.checkpointed_share, 0.0)

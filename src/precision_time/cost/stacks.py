@@ -50,6 +50,8 @@ class StackProfile:
     """Runs every device in a container of its own."""
     zero_stage: int = 0
     """Sharding of the data-parallel state that this stack uses when the run does not say."""
+    sharded_optimizer_from: float | None = None
+    """Year from which scripts of this stack shard the optimizer's states (stage 1); None: as `zero_stage`."""
     variants: tuple[str, ...] = ()
     """How this code holds the weights of mixed precision: of each policy the first variant that it has."""
     host_per_tensor_s: float = 0.0
@@ -68,6 +70,11 @@ class StackProfile:
     """Year from which messages of tensor parallelism hide behind products; None if never."""
     overlap_experts_from: float | None = None
     """Year from which interleaved pipelines hide the experts' messages behind another micro batch."""
+
+    def usual_zero_stage(self, year: float, *, pipeline: bool) -> int:
+        """Sharding where nobody says it: pipelines shard the optimizer's states at most."""
+        stage = max(self.zero_stage, int(_since(self.sharded_optimizer_from, year)))
+        return min(stage, 1) if pipeline else stage
 
     def stack(
         self,

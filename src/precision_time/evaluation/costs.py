@@ -161,7 +161,7 @@ def _annotate_first(jobs: list[Job]) -> None:
     for job in jobs:
         graph = job.workload.graph
         architecture = architecture_of(graph)
-        classes = node_classes(architecture, lowered_dtypes(graph, job.precision))
+        classes = node_classes(architecture, lowered_dtypes(graph, job.runs))
         annotated_vector(architecture, node_vectors(architecture, shipped_weights()), classes)
     cluster_columns(jobs)
     job_table(jobs)

@@ -169,7 +169,7 @@ def _sources_alike(runs: Runs, errors: Floats) -> float:
     """Mean over the sources of the mean error of their tested rows."""
     names = np.array([source_name(item) for item in runs.table.measurements])
     tested = ~np.isnan(errors)
-    return float(np.mean([errors[tested & (names == name)].mean() for name in set(names[tested])]))
+    return float(np.mean([errors[tested & (names == name)].mean() for name in np.unique(names[tested])]))
 
 
 def _row(

@@ -15,7 +15,7 @@ import numpy as np
 from ..corpus.own import OwnStep, read_own_steps
 from ..corpus.schema import Row, column_of
 from ..errors import ConfigError
-from ..io import write_atomically
+from ..io import table_cell, write_atomically
 from ..learn.artifact import TrainedPredictor, shipped_predictor
 from ..learn.metrics import ErrorSummary
 from ..learn.serving import predict_step_times
@@ -170,6 +170,6 @@ def _write_rows(path: Path, header: Sequence[str], scored: Sequence[ScoredRow]) 
     writer = csv.writer(text)
     writer.writerow([*kept, *ADDED_COLUMNS])
     for item in scored:
-        writer.writerow([*(item.row.cells.get(column, "") for column in kept), *item.added()])
-    path.parent.mkdir(parents=True, exist_ok=True)
+        cells = [*(item.row.cells.get(column, "") for column in kept), *item.added()]
+        writer.writerow(map(table_cell, cells))
     write_atomically(path, text.getvalue())

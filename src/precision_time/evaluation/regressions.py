@@ -7,7 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError
+from pydantic import BaseModel, FiniteFloat, ValidationError
+
+from ..errors import ConfigError, validation_problems
+from ..io import write_atomically
 from .tables import Report
 
 _SPREADS = 2.0
@@ -40,7 +43,34 @@ def baseline_of(report: Report) -> dict[str, Any]:
 
 def write_baseline(report: Report, path: Path) -> None:
     """Write `baseline_of` a report as JSON."""
-    path.write_text(json.dumps(baseline_of(report), indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    write_atomically(path, json.dumps(baseline_of(report), indent=1, sort_keys=True) + "\n")
+
+
+class _Figure(BaseModel):
+    value: FiniteFloat
+    spread: FiniteFloat | None
+
+
+class _Baseline(BaseModel):
+    card: dict[str, Any]
+    figures: dict[str, _Figure]
+
+
+def read_baseline(path: Path) -> dict[str, Any]:
+    """What `write_baseline` wrote.
+
+    Raises:
+        ConfigError: If it is something else; names what is missing.
+    """
+    try:
+        return _Baseline.model_validate_json(path.read_bytes()).model_dump()
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}. To fix: check the path.") from error
+    except ValidationError as error:
+        raise ConfigError(
+            f"{path} is no baseline of a report: {validation_problems(error)}. To fix: write one with "
+            "`precision-time report --write-baseline FILE`."
+        ) from error
 
 
 def regressions(report: Report, baseline: Path | Mapping[str, Any]) -> list[str]:
@@ -56,13 +86,11 @@ def regressions(report: Report, baseline: Path | Mapping[str, Any]) -> list[str]
     Raises:
         ConfigError: If the two were made in different ways and cannot be compared.
     """
-    before: Mapping[str, Any] = (
-        json.loads(baseline.read_text(encoding="utf-8")) if isinstance(baseline, Path) else baseline
-    )
+    before = read_baseline(baseline) if isinstance(baseline, Path) else baseline
     for name in _COMPARABLE:
-        if report.card[name] != before["card"][name]:
+        if report.card[name] != before["card"].get(name):
             raise ConfigError(
-                f"The baseline was made with {name}={before['card'][name]}, the report with "
+                f"The baseline was made with {name}={before['card'].get(name)}, the report with "
                 f"{name}={report.card[name]}. To fix: make both in the same way, or write the baseline again."
             )
     figures = report.figures

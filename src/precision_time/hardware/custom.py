@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -80,8 +81,9 @@ class Custom:
 
 def hardware_beside(path: str | Path) -> Path | None:
     """The description of the devices of a file of measurements: NAME.hardware.toml beside it."""
-    found = Path(path).with_suffix(BESIDE)
-    return found if found.is_file() else None
+    file = Path(path)
+    found = file.with_suffix(BESIDE) if file.name else None  # "/" and "." have none
+    return found if found is not None and os.path.isfile(found) else None
 
 
 def copy_hardware(measured: Path, to: Path) -> None:

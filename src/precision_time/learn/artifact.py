@@ -1,12 +1,18 @@
-"""The trained predictor on disk: one `.npz` of arrays and one `.json` model card, never a pickle."""
+"""The trained predictor on disk: one `.npz` of arrays and one `.json` model card, never a pickle.
+
+The card carries the hash of the arrays and what they go with: the version of the package and the shipped
+corpus, whose rows they refer to. A predictor of the user's own is refused where one of them is another.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
+import os
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
@@ -15,6 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import __version__
+from ..corpus.measurement import Measurement
+from ..cost.job import Stack
 from ..errors import NotFittedError
 from ..io import write_atomically
 from .calibration.process import Process
@@ -24,7 +33,16 @@ from .stages import STAGES, StagedCorrection
 from .trees import TreeEnsemble
 
 ARTIFACT_SCHEMA_VERSION = 3
+PREDICTOR_VARIABLE = "PRECISION_TIME_PREDICTOR"
+"""Environment variable: folder of the predictor that answers where a request names none."""
 _ARRAYS, _CARD = "predictor.npz", "predictor.json"
+_OWN_ARRAYS = "predictor-{}.npz"
+"""By their content, so that a card never finds arrays that are not its own."""
+_SHOWN_OF_A_RUN = (
+    *("model", "device", "num_devices", "num_nodes", "precision", "global_batch_size"),
+    *("measured_step_time_s", "source", "source_ref", "row_id"),
+)
+"""Fields of a user's own run that an answer shows beside its stack."""
 _STORED = {stage: "detail" if stage == "local" else stage for stage in STAGES}
 """Names of the stages in the file."""
 
@@ -37,11 +55,13 @@ class MeasurementIndex:
     measurement_ids: NDArray[np.int64]
     predicted_s: NDArray[np.float64]
     """Out of fold: the predictor had not seen the run's configuration."""
+    own: Mapping[int, Measurement] = field(default_factory=dict)
+    """Runs of the user's own, by their id: a negative one, which no row of the corpus has."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class TrainedPredictor:
-    """Everything that a prediction needs."""
+    """Everything that a prediction needs; one is equal to itself alone, and may be the key of a cache."""
 
     correction: StagedCorrection
     intervals: IntervalModel
@@ -51,19 +71,45 @@ class TrainedPredictor:
     process: Process
     """How errors of jobs are alike: what measured points are conditioned on with."""
 
-    def save(self, folder: Path) -> None:
-        """Write both files; a crash leaves the old ones in place.
+    origin: str = ""
+    """Folder of a predictor of the user's own; empty for the one that ships."""
+
+    def save(self, folder: Path, *, ships: bool = False) -> None:
+        """Write the arrays, then the card that names them; a crash leaves the old predictor in place.
 
         Args:
             folder: Existing or new folder.
+            ships: Written into the package, with names that stay, rather than for one user.
         """
         folder.mkdir(parents=True, exist_ok=True)
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, allow_pickle=False, **self._to_arrays())
+        content = buffer.getvalue()
+        digest = hashlib.sha256(content).hexdigest()
+        name = _ARRAYS if ships else _OWN_ARRAYS.format(digest[:16])
+        stated = {
+            "schema": ARTIFACT_SCHEMA_VERSION,
+            "package": __version__,
+            "arrays": {"file": name, "sha256": digest},
+            "features": list(self.correction.names),
+        }
+        if not ships:
+            stated["shipped_corpus"] = shipped_card()["corpus"]
+            stated["own"] = [_run_to_dict(run) for run in self.measurements.own.values()]
+        card = {**stated, **self.model_card, "process": self.process.to_dict()}
+        write_atomically(folder / name, content)
+        write_atomically(folder / _CARD, json.dumps(card, indent=1, sort_keys=True).encode())
+        for old in folder.glob(_OWN_ARRAYS.format("*")):
+            if old.name != name:
+                old.unlink(missing_ok=True)
+
+    def _to_arrays(self) -> dict[str, NDArray[Any]]:
         arrays: dict[str, NDArray[Any]] = {}
         for stage in STAGES:
             arrays |= self.correction.stages[stage].to_arrays(_STORED[stage])
         arrays |= self.intervals.to_arrays()
         runs = self.measurements.runs
-        arrays |= {
+        return arrays | {
             "runs.positions": self.correction.training_set.positions,
             "evidence.order": runs.order,
             "evidence.starts": runs.starts,
@@ -71,45 +117,94 @@ class TrainedPredictor:
             "evidence.ids": self.measurements.measurement_ids,
             "evidence.predicted_s": self.measurements.predicted_s,
         }
-        buffer = io.BytesIO()
-        np.savez_compressed(buffer, allow_pickle=False, **arrays)
-        write_atomically(folder / _ARRAYS, buffer.getvalue())
-        stated = {"schema": ARTIFACT_SCHEMA_VERSION, "features": list(self.correction.names)}
-        card = {**stated, **self.model_card, "process": self.process.to_dict()}
-        write_atomically(folder / _CARD, json.dumps(card, indent=1, sort_keys=True).encode())
 
 
 def load_predictor(folder: Path) -> TrainedPredictor:
-    """The predictor saved in `folder`.
+    """The predictor that was saved in `folder`, which is not the package's.
 
     Raises:
-        NotFittedError: If it is missing, truncated or of another schema.
+        NotFittedError: If it is missing, damaged, or of another version of the package or of its corpus.
     """
-    remedy = "To fix: run `precision-time train`, or reinstall the package."
+    return _load(folder, own=True)
+
+
+def chosen_predictor(folder: Path | str | None) -> TrainedPredictor:
+    """The predictor of a folder, else that of the environment variable, else the one that ships.
+
+    It is read once as long as its card stays the same.
+
+    Raises:
+        NotFittedError: As `load_predictor`.
+    """
+    named = folder or os.environ.get(PREDICTOR_VARIABLE)
+    if not named:
+        return shipped_predictor()
     try:
-        card = json.loads((folder / _CARD).read_text(encoding="utf-8"))
-        if card["schema"] != ARTIFACT_SCHEMA_VERSION:
-            raise NotFittedError(
-                f"The predictor in {folder} has schema {card['schema']}, this version reads "
-                f"{ARTIFACT_SCHEMA_VERSION}. {remedy}"
-            )
-        with (folder / _ARRAYS).open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            arrays = dict(file)
-        return _assemble(card, arrays)
-    except FileNotFoundError as error:
-        raise NotFittedError(f"No predictor in {folder}: {error.filename} is missing. {remedy}") from error
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise NotFittedError(f"The predictor in {folder} is damaged ({error}). {remedy}") from error
+        changed_ns = (Path(named) / _CARD).stat().st_mtime_ns
+    except OSError:
+        changed_ns = 0  # missing: `load_predictor` says so
+    return _kept(Path(named), Path.cwd(), changed_ns)
+
+
+@lru_cache(maxsize=4)
+def _kept(folder: Path, *_: Any) -> TrainedPredictor:
+    return load_predictor(folder)
 
 
 @lru_cache(maxsize=1)
 def shipped_predictor() -> TrainedPredictor:
     """The predictor that ships with the package."""
     with resources.as_file(resources.files(__package__).joinpath("data")) as folder:
-        return load_predictor(folder)
+        return _load(folder, own=False)
 
 
-def _assemble(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> TrainedPredictor:
+def shipped_card() -> Mapping[str, Any]:
+    """The card of the predictor that ships."""
+    text = resources.files(__package__).joinpath("data", _CARD).read_text(encoding="utf-8")
+    card: Mapping[str, Any] = json.loads(text)
+    return card
+
+
+def _load(folder: Path, *, own: bool) -> TrainedPredictor:
+    remedy = f"To fix: train it again, precision-time train --out {folder}" if own else "To fix: reinstall"
+    remedy += f"; or leave out --predictor and {PREDICTOR_VARIABLE}." if own else " the package."
+    try:
+        card = json.loads((folder / _CARD).read_text(encoding="utf-8"))
+        _check_versions(card, own=own)
+        arrays_path = folder / Path(card.get("arrays", {}).get("file", _ARRAYS)).name
+        content = arrays_path.read_bytes() if own else b""
+        if own and hashlib.sha256(content).hexdigest() != card["arrays"]["sha256"]:
+            raise NotFittedError(f"{arrays_path.name} is not the file that its card names")
+        with np.load(io.BytesIO(content) if own else arrays_path, allow_pickle=False) as file:
+            return _assemble(card, dict(file), str(folder) if own else "")
+    except FileNotFoundError as error:
+        raise NotFittedError(f"No predictor in {folder}: {error.filename} is missing. {remedy}") from error
+    except NotFittedError as error:
+        raise NotFittedError(f"The predictor in {folder} cannot be used: {error}. {remedy}") from error
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+        raise NotFittedError(f"The predictor in {folder} is damaged ({error}). {remedy}") from error
+
+
+def _check_versions(card: Mapping[str, Any], *, own: bool) -> None:
+    """Refuse what this version of the package would serve wrongly; the message is the reason alone."""
+    wanted: dict[str, tuple[str, Any]] = {"schema": ("its format", ARTIFACT_SCHEMA_VERSION)}
+    if own:
+        wanted["package"] = ("the version of precision-time that trained it", __version__)
+        wanted["shipped_corpus"] = ("the shipped corpus it learned from", shipped_card()["corpus"])
+    for name, (what, ours) in wanted.items():
+        if card[name] != ours:
+            raise NotFittedError(f"{what} is {card[name]}, here it is {ours}")
+
+
+def _run_to_dict(run: Measurement) -> dict[str, Any]:
+    return {**{name: getattr(run, name) for name in _SHOWN_OF_A_RUN}, "stack": run.stack.profile}
+
+
+def _run_from_dict(stated: Mapping[str, Any]) -> Measurement:
+    return Measurement(**{**stated, "stack": Stack(profile=stated["stack"])})
+
+
+def _assemble(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], origin: str) -> TrainedPredictor:
     return TrainedPredictor(
         correction=StagedCorrection(
             names=tuple(card["features"]),
@@ -126,7 +221,9 @@ def _assemble(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Tr
             ),
             measurement_ids=arrays["evidence.ids"],
             predicted_s=arrays["evidence.predicted_s"],
+            own={run["row_id"]: _run_from_dict(run) for run in card.get("own", ())},
         ),
         model_card=card,
         process=Process.from_dict(card["process"]),
+        origin=origin,
     )

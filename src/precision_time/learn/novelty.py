@@ -174,7 +174,8 @@ def local_weight(novelty: Floats) -> Floats:
 
 def faded(novelty: Floats, rates: Floats) -> Floats:
     """Product over the kinds of (1 + distance)^-rate, shape (n,)."""
-    share: Floats = np.exp(-np.log1p(novelty) @ rates)
+    # Summed row by row: the last bit of a matrix product depends on how many jobs are asked together.
+    share: Floats = np.exp(-(np.log1p(novelty) * rates).sum(axis=1))
     return share
 
 

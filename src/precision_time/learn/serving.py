@@ -16,6 +16,7 @@ from ..arrays import Floats, Indices
 from ..cost.job import Job, JobGroup, group_key, group_of_jobs
 from ..cost.step import StepCosts, price
 from ..hardware.device import Cluster
+from ..precision.policy import DType
 from .artifact import TrainedPredictor
 from .bounds import between, powers_beside
 from .stages import Corrected
@@ -254,6 +255,8 @@ class _Others:
     """On fewer devices, the fewest first."""
     host: tuple[tuple[Hashable, Job], ...]
     """On all devices of a host, where that is a larger job."""
+    wider: tuple[tuple[Hashable, Job], ...]
+    """In fp32, where TF32 is allowed: libraries choose what is faster."""
 
 
 _OTHERS: dict[Hashable, _Others] = {}
@@ -265,11 +268,12 @@ def _others_of(job: Job) -> _Others:
     if (found := _OTHERS.get(key)) is None:
         if len(_OTHERS) > _MOST_KEPT:
             _OTHERS.clear()
-        host = _on_host(reference)
+        host, wider = _on_host(reference), _without_tf32(reference)
         found = _OTHERS[key] = _Others(
             job=reference,
             fewer=tuple((group_key(each), each) for each in _fewer(reference)),
             host=() if host is None else ((group_key(host), host),),
+            wider=() if wider is None else ((group_key(wider), wider),),
         )
     return found
 
@@ -306,7 +310,7 @@ def _with_bounds(
         others.append(_others_of(group.job) if is_new.any() else None)
         if others[-1] is not None:
             batches = [batch for batch, wanted in zip(group.batches, is_new, strict=True) if wanted]
-            for key, job in (*others[-1].fewer, *others[-1].host):
+            for key, job in (*others[-1].fewer, *others[-1].host, *others[-1].wider):
                 look_at(key, job, batches)
     further = price_groups(
         [
@@ -333,6 +337,9 @@ def _with_bounds(
             fewer_s = _longest_of_fewer(other, batches, like.analytical_s[at], fill[at], predictor)
             host_s = _measured_host(other, batches, like.analytical_s[at], predictor)
             own_s = corrected.step_time_s[at]
+            for key, job in other.wider:
+                wider_s = _known(key, job, predictor).at(batches)[0]
+                least_s[at] = np.minimum(least_s[at], own_s * wider_s / as_measured)
             least_s[at] = np.maximum(least_s[at], own_s * fewer_s / as_measured)
             most_s[at] = own_s * host_s / as_measured
     for key, known in [*_KNOWN.items()] if len(novelty) > _MOST_BATCHES else ():
@@ -435,6 +442,15 @@ def _on_host(job: Job) -> Job | None:
         return None
     host = _part_of(cluster, _HOST_DEVICES, 1)
     return replace(job, cluster=host, layout=replace(layout, dp=layout.dp * times))
+
+
+def _without_tf32(job: Job) -> Job | None:
+    """The same in fp32; None where TF32 is not allowed."""
+    runs = job.runs
+    if DType.TF32 not in (runs.matmul, runs.conv):
+        return None
+    matmul, conv = (DType.FP32 if dtype is DType.TF32 else dtype for dtype in (runs.matmul, runs.conv))
+    return replace(job, precision=replace(runs, matmul=matmul, conv=conv))
 
 
 def on_reference(job: Job) -> Job:

@@ -105,6 +105,16 @@ class MeasuredTable:
     def __len__(self) -> int:
         return len(self.measured_s)
 
+    def with_own(self, jobs: Sequence[Job], measurements: Sequence[Measurement]) -> MeasuredTable:
+        """The table with further runs after its own, of which no waits are known."""
+        return replace(
+            self,
+            jobs=JobTable.together([self.jobs, job_table(jobs)] if len(self) else [job_table(jobs)]),
+            measurements=(*self.measurements, *measurements),
+            measured_s=np.concatenate([self.measured_s, [item.step_time_s for item in measurements]]),
+            sync_s=np.concatenate([self.sync_s, np.full(len(measurements), np.nan)]),
+        )
+
     def take(self, rows: NDArray[np.intp]) -> MeasuredTable:
         """The table of some of the rows."""
         return replace(

@@ -1,4 +1,4 @@
-"""`precision-time train`: from the corpus to the predictor that ships, with its held-out errors.
+"""`precision-time train`: from the corpus, and a user's own runs, to a predictor with its held-out errors.
 
 Folds that hold out configurations, precisions, larger clusters, models, devices and sources are fitted
 first. Their out-of-fold residuals are the accuracy table, calibrate the intervals, and those by configuration
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..corpus.measurement import Measurement
+from ..corpus.own import PricedStep, own_measurements
 from ..corpus.protocols import PROTOCOLS, source_name
 from ..corpus.splits import Fold, configuration_groups
 from ..corpus.store import corpus_fingerprint, load_corpus
@@ -27,6 +28,7 @@ from .calibration.fitting import Block, blocks_of, fit_process
 from .calibration.places import Places, places_of
 from .calibration.process import Process
 from .intervals import CLASSES, IntervalModel, fit_growth, fit_quantiles, novel_share
+from .metrics import summarize
 from .novelty import KINDS, run_index
 from .stages import (
     DEFAULT_SETTINGS,
@@ -92,6 +94,7 @@ def train(
     *,
     measurements: Sequence[Measurement] | None = None,
     table: MeasuredTable | None = None,
+    own: Mapping[str, Sequence[PricedStep]] | None = None,
     held_out: Mapping[str, OutOfFold] | None = None,
     seed: int = 0,
     quick: bool = False,
@@ -103,6 +106,7 @@ def train(
     Args:
         measurements: Runs to learn from; the shipped corpus when None.
         table: The same, priced already.
+        own: Measured steps of the user's own that join them, by the name of their file.
         held_out: Out-of-fold predictions of the table under each of HELD_OUT, if they are known already.
         seed: Of folds and boosters.
         quick: A fifth of the trees and two folds.
@@ -117,6 +121,9 @@ def train(
         progress("pricing the corpus")
         rows = load_corpus() if measurements is None else measurements
         table = measured_table([row for row in rows if row.usable])
+    for name, steps in (own or {}).items():
+        first = 1 + sum(item.row_id < 0 for item in table.measurements)
+        table = table.with_own([step.job for step in steps], own_measurements(steps, name, first_id=first))
     settings = fewer_trees(_QUICK_SHARE) if quick else DEFAULT_SETTINGS
     weights = row_weights(table)
     folds = 2 if quick else _FOLDS
@@ -147,8 +154,9 @@ def train(
             runs=run_index(table.jobs, everything),
             measurement_ids=np.array([item.row_id for item in table.measurements], dtype=np.int64),
             predicted_s=held_out["configuration"].step_time_s,
+            own={item.row_id: item for item in table.measurements if item.row_id < 0},
         ),
-        model_card=_model_card(table, correction, settings, seed),
+        model_card=_model_card(table, correction, settings, seed) | {"held_out": scores_of(table, held_out)},
         process=error_process(table, held_out, intervals, seed=seed),
     )
     return TrainingResult(predictor=predictor, table=table, held_out=held_out)
@@ -269,6 +277,18 @@ class _Residuals(NamedTuple):
         rows = np.flatnonzero(~np.isnan(held.step_time_s))
         residual = np.log(table.measured_s[rows] / held.step_time_s[rows])
         return cls(trees[rows], held.novelty[rows], residual, weights[rows] / max(weights[rows].sum(), 1e-12))
+
+
+def scores_of(table: MeasuredTable, held_out: Mapping[str, OutOfFold]) -> dict[str, dict[str, Any]]:
+    """Held-out errors by protocol over all rows; over the user's own as "own, PROTOCOL"."""
+    own = np.array([item.row_id < 0 for item in table.measurements])
+    parts = {"": np.ones(len(table), dtype=bool)} | ({"own, ": own} if own.any() else {})
+    scores = {
+        f"{part}{name}": summarize(table.measured_s[rows], held.step_time_s[rows])
+        for part, rows in parts.items()
+        for name, held in held_out.items()
+    }
+    return {name: summary.to_dict() for name, summary in scores.items() if summary is not None}
 
 
 def error_process(

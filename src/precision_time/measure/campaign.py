@@ -113,7 +113,8 @@ def check_trials(trials: Sequence[TrainingTrial]) -> None:
     """
     if not trials:
         raise ConfigError("The campaign has no trials. To fix: give at least one value on every axis.")
-    for model, sizes in {(trial.model, tuple(sorted(trial.sizes.items()))) for trial in trials}:
+    models = ((trial.model, tuple(sorted(trial.sizes.items()))) for trial in trials)
+    for model, sizes in dict.fromkeys(models):
         check_model(model, dict(sizes))
     for trial in trials:
         if not trial.steps_per_epoch:

@@ -158,6 +158,31 @@ class CsvTable:
             ) from error
 
 
+@contextmanager
+def only_writer(path: Path) -> Iterator[None]:
+    """Inside the block no other process measures into a file; the hold ends with this one, however it ends.
+
+    Raises:
+        CorpusError: If another process has it.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CorpusError(
+                f"Another process is measuring into {path}. To fix: wait until it has ended, or name another "
+                "file; both would measure the same."
+            ) from None
+        except OSError:  # a file system without locks
+            pass
+        yield
+
+
 class CsvStore:
     """The three tables of one source below a folder, laid out like the published measurements."""
 
@@ -269,7 +294,7 @@ def read_store(path: str | Path) -> list[TrialResult]:
         CorpusError: If there is no such file, or it is neither, or a newer version wrote it.
     """
     path = Path(path)
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise CorpusError(f"There is no campaign store {path}. To fix: check the path.")
     with _store_errors(path):
         if not _is_sqlite(path):

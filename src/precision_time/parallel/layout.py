@@ -95,6 +95,8 @@ class Layout:
     checkpointing: Checkpointing = Checkpointing.NONE
     checkpointed_share: float = 1.0
     """Share of the layers that full checkpointing covers (Megatron's recompute-num-layers)."""
+    recomputed: tuple[str, ...] = ()
+    """Operators that selective checkpointing runs again (cost/recompute.py); empty: what the stack's does."""
     bucket_bytes: float = 25 * 2**20
     """DDP gradient bucket."""
     data_parallel_engine: str = "ddp"

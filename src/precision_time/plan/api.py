@@ -9,8 +9,9 @@ from typing import Any
 
 from ..diagnostics import Diagnostics
 from ..errors import ConfigError
-from ..learn.artifact import shipped_predictor
-from ..predict.api import as_request
+from ..learn.artifact import chosen_predictor
+from ..predict.api import as_request, diagnostics_of, predict
+from ..predict.prediction import Prediction
 from ..predict.remedies import at_layout, suggest_fit
 from ..ray_executor import open_executor
 from ..request.lengths import check_full_rows
@@ -23,8 +24,10 @@ from ..request.signature import takes_request_fields
 from ..request.space import parse_fixed
 from ..request.usual_layout import usual_batch
 from ..workload.workload import Workload
+from .memory_timeline import MemoryTimeline, memory_of_step
 from .result import LayoutSearch
 from .search import Progress, search_layouts
+from .timeline import step_timeline
 
 _OF_ONE_LAYOUT = frozenset(
     {
@@ -87,19 +90,53 @@ def find_layouts(
     request = as_request(model, options)
     if "gpus" not in request.model_fields_set:
         request = request.with_(gpus=DEFAULT_GPUS)
+    predictor = chosen_predictor(request.predictor)
     problem = _problem(request)
+    problem = replace(problem, diagnostics=(*diagnostics_of(predictor), *problem.diagnostics))
     fixed = {**degrees_of_method(problem.workload), **fixed}
     with open_executor(ray, workers) as over:
         search = search_layouts(
-            problem, fixed=fixed, top=top, over=over, coverage=request.coverage, progress=progress
+            problem,
+            fixed=fixed,
+            top=top,
+            over=over,
+            predictor=predictor,
+            coverage=request.coverage,
+            progress=progress,
         )
     missing = search.shortfall
     if missing is None:
         return search
     # What to ask for beside more devices: from the layout that needs the least.
     nearest = problem.job(missing.layout)
-    remedy = suggest_fit(at_layout(request, nearest), nearest, shipped_predictor())
+    remedy = suggest_fit(at_layout(request, nearest), nearest, predictor)
     return replace(search, shortfall=replace(missing, advice=(*missing.advice, remedy)))
+
+
+@takes_request_fields()
+def memory_timeline(model: Any, **options: Any) -> MemoryTimeline:
+    """What the fullest device holds over one step: bytes by term, over time.
+
+    Args:
+        model: As `predict_time` takes it, or a `Request`.
+        options: Fields of `Request`, all optional.
+
+    Returns:
+        The memory over the step; its peak is the memory per device that `predict_time` gives, term by term.
+
+    Raises:
+        UnknownNameError: Model, device, precision or stack that no catalog holds.
+        ConfigError: Counts, batches, lengths or a precision that do not fit together.
+        CaptureError: A model that cannot be turned into an operator graph.
+    """
+    request = as_request(model, options)
+    return memory_of_answer(predict(request), request)
+
+
+def memory_of_answer(answer: Prediction, request: Request | None = None) -> MemoryTimeline:
+    """The memory over the step of an answer, whose request is its own unless given."""
+    job = (request or Request.of(answer.request or {})).resolve()
+    return memory_of_step(job, step_timeline(job, answer))
 
 
 def _problem(request: Request) -> Problem:

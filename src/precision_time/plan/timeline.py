@@ -7,7 +7,7 @@ everything lasts comes from the prediction, so that the bars add up to its step 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import groupby
@@ -252,6 +252,20 @@ def _overlapped(bars: Sequence[Bar], seconds: float) -> Iterator[Bar]:
             micro_batch=bar.micro_batch,
         )
         seconds -= taken
+
+
+def tasks_of(bars: Iterable[Bar]) -> Iterator[Bar]:
+    """Each task as one bar, with the communication that shows in it."""
+    whole: Bar | None = None
+    for bar in bars:
+        if whole is not None and bar.micro_batch is not None and bar.kind not in KERNELS:
+            whole = replace(whole, end_s=bar.end_s)
+            continue
+        if whole is not None:
+            yield whole
+        whole = bar
+    if whole is not None:
+        yield whole
 
 
 def words(kind: str) -> str:

@@ -44,7 +44,17 @@ _TOGETHER = {
 }
 """Fields that an anchor does not take over from the request where it names another."""
 _NOT_OF_A_STEP = (
-    *("anchors", "calibration", "samples", "epochs", "steps", "tokens", "input_rate", "coverage"),
+    *(
+        "anchors",
+        "calibration",
+        "predictor",
+        "samples",
+        "epochs",
+        "steps",
+        "tokens",
+        "input_rate",
+        "coverage",
+    ),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -9,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ..cost.job import Job
-from ..diagnostics import Diagnostic, Severity
+from ..diagnostics import OWN_PREDICTOR, Diagnostic, Severity
 from ..errors import PrecisionTimeError
-from ..learn.artifact import TrainedPredictor, shipped_predictor
+from ..learn.artifact import TrainedPredictor, chosen_predictor
 from ..learn.calibration.calibration import Calibration, as_calibration
 from ..request.request import Request
 from ..request.signature import takes_request_fields
@@ -53,9 +54,9 @@ def predict(request: Request, *, predictor: TrainedPredictor | None = None) -> P
 
     Args:
         request: What is asked.
-        predictor: The trained predictor; None for the one that ships.
+        predictor: The trained predictor; None for the one that the request names, else the one that ships.
     """
-    trained, job = predictor or shipped_predictor(), request.resolve()
+    trained, job = predictor or chosen_predictor(request.predictor), request.resolve()
     [answer] = _answers([request], [job], trained)
     return _with_remedy(answer, request, job, trained)
 
@@ -75,9 +76,8 @@ def predict_each(
 
     Args:
         requests: What is asked.
-        predictor: The trained predictor; None for the one that ships.
+        predictor: The trained predictor; None for those that the requests name, else the one that ships.
     """
-    trained = predictor or shipped_predictor()
     found: list[Prediction | PrecisionTimeError | None] = [None] * len(requests)
     jobs: dict[int, Job] = {}
     for index, request in enumerate(requests):
@@ -90,8 +90,14 @@ def predict_each(
         asked = requests[index]
         # Own measured steps move the answers that they come with, and no others.
         alone = asked.anchors or not isinstance(asked.calibration, str | Path | None)
-        together.setdefault(index if alone else str(asked.calibration or ""), []).append(index)
+        measured = index if alone else str(asked.calibration or "")
+        together.setdefault((measured, asked.predictor), []).append(index)
     for rows in together.values():
+        try:
+            trained = predictor or chosen_predictor(requests[rows[0]].predictor)
+        except PrecisionTimeError as error:
+            found = [error if index in rows else each for index, each in enumerate(found)]
+            continue
         for start in range(0, len(rows), _AT_ONCE):
             some = rows[start : start + _AT_ONCE]
             try:
@@ -110,6 +116,7 @@ def _answers(
 ) -> list[Prediction]:
     """The answers to requests with the same measured steps, those of the first."""
     first = requests[0]
+    calibration = _calibration(first.calibration, predictor)
     answers = predict_jobs(
         jobs,
         predictor,
@@ -125,11 +132,32 @@ def _answers(
             for request in requests
         ],
         coverages=[request.coverage for request in requests],
-        calibration=anchored(first, predictor, _calibration(first.calibration)),
+        calibration=anchored(first, predictor, calibration),
     )
+    said = diagnostics_of(predictor, calibration)
     return [
-        replace(answer, request=request.to_dict()) for answer, request in zip(answers, requests, strict=True)
+        replace(answer, request=request.to_dict(), diagnostics=(*said, *answer.diagnostics))
+        for answer, request in zip(answers, requests, strict=True)
     ]
+
+
+def diagnostics_of(
+    predictor: TrainedPredictor, calibration: Calibration | None = None
+) -> tuple[Diagnostic, ...]:
+    """That an answer is not of the predictor that ships, and that its calibration is of another one."""
+    card, found = predictor.model_card, []
+    if predictor.origin:
+        own = len(predictor.measurements.own)
+        text = (
+            f"Predictor of {predictor.origin}: fitted on {card['rows']:,} measured runs, {own:,} of your own."
+        )
+        found.append(Diagnostic(OWN_PREDICTOR, Severity.ASSUMPTION, text))
+    made_with = "" if calibration is None else calibration.card.get("predictor", "")
+    if made_with and made_with != card["corpus"]:
+        text = "The calibration was made with another predictor, and moves answers away from that one's. To "
+        text += "fix: precision-time calibrate with the same --predictor."
+        found.append(Diagnostic("calibration", Severity.WARNING, text))
+    return tuple(found)
 
 
 def as_request(model: Any, options: Mapping[str, Any]) -> Request:
@@ -139,16 +167,18 @@ def as_request(model: Any, options: Mapping[str, Any]) -> Request:
     return Request.of({"model": model, **options})
 
 
-def _calibration(given: Any) -> Calibration | None:
+def _calibration(given: Any, predictor: TrainedPredictor) -> Calibration | None:
     """A calibration is read once as long as its file stays the same."""
     if not isinstance(given, str | Path):
         return as_calibration(given)
     path = Path(given)
-    return _calibration_of(path, path.stat().st_mtime_ns) if path.is_file() else as_calibration(path)
+    if not os.path.isfile(path):
+        return as_calibration(path)
+    return _calibration_of(path, path.stat().st_mtime_ns, predictor)
 
 
 @lru_cache(maxsize=16)
-def _calibration_of(path: Path, changed_ns: int) -> Calibration | None:
+def _calibration_of(path: Path, changed_ns: int, predictor: TrainedPredictor) -> Calibration | None:
     """Of a calibration, or of a file of measured steps."""
     del changed_ns
     from ..corpus.own import is_measured_file
@@ -157,4 +187,4 @@ def _calibration_of(path: Path, changed_ns: int) -> Calibration | None:
         return as_calibration(path)
     from ..learn.calibration.fit import calibrate_file
 
-    return calibrate_file(path, shipped_predictor()).calibration
+    return calibrate_file(path, predictor).calibration

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..diagnostics import LAYOUT_CHOSEN, Diagnostic, Severity
+from ..diagnostics import LAYOUT_CHOSEN, OWN_PREDICTOR, Diagnostic, Severity
 from ..rendering import TEXT_WIDTH, format_field, grouped, in_words, new_table, plain_text
 from ..units import GIBI, format_bytes, format_duration, format_si
 from .prediction import NearestMeasurement, Prediction
@@ -205,11 +205,13 @@ def headline(predictions: Sequence[Prediction]) -> str:
     """The job in a line, with the parameters of its model where they fit."""
     first = predictions[0]
     nodes = "1 node" if first.nodes == 1 else f"{first.nodes} nodes"
+    own = any(item.code == OWN_PREDICTOR for item in first.diagnostics)
+    predictor = ", by your predictor" if own else ""
     precision = f"{first.precision}, " if len(predictions) == 1 else ""
     params = f" ({format_si(first.params, '')} parameters)" if first.params else ""
     job = (
         f" on {first.gpus} x {first.device} ({nodes}), {precision}{first.stack}, "
-        f"batch {first.batch_size:g} per device, {first.global_batch_size:g} per step"
+        f"batch {first.batch_size:g} per device, {first.global_batch_size:g} per step{predictor}"
     )
     line = f"{first.model}{params}{job}"
     return line if len(line) <= TEXT_WIDTH else f"{first.model}{job}"
@@ -338,7 +340,7 @@ def _assumptions(
     from rich.text import Text
 
     lines = list(_shared_lines(predictions, labels, Severity.ASSUMPTION))
-    most = matters if why else matters[:_MOST_ASSUMPTIONS]
+    most = matters if why else _most(matters)
     if most:
         yield _alternatives_table(predictions, labels, most)
         yield ""
@@ -353,15 +355,24 @@ def _assumptions(
         yield ""
 
 
+def _most(matters: Sequence[Alternative]) -> list[Alternative]:
+    """Those that move the time most, and the one that moves the memory most."""
+    shown = [*matters[:_MOST_ASSUMPTIONS]]
+    fullest = max(matters, key=lambda each: abs(each.memory_change), default=None)
+    return [*shown, fullest] if fullest is not None and fullest.memory and fullest not in shown else shown
+
+
 def _alternatives_table(
     predictions: Sequence[Prediction], labels: Sequence[str], alternatives: Sequence[Alternative]
 ) -> Table:
     best = leading(predictions)
     unit = best.throughput_unit.removesuffix("/s").removesuffix("s")
     whose = f" ({labels[list(predictions).index(best)]})" if len(predictions) > 1 else ""
-    table = new_table("assumed, most important first", "otherwise", f">time per {unit}{whose}")
+    memory = [">memory"] if any(each.memory for each in alternatives) else []
+    table = new_table("assumed, most important first", "otherwise", f">time per {unit}{whose}", *memory)
     for each in alternatives:
-        table.add_row(each.assumed, f"{each.words} ({each.option})", each.change)
+        cells = (each.assumed, f"{each.words} ({each.option})", each.change, each.memory or "-")
+        table.add_row(*cells[: 3 + len(memory)])
     return table
 
 

@@ -18,12 +18,14 @@ from ..cost.roofline import peak_flops_per_s
 from ..cost.step import StepCosts
 from ..cost.terms import DATA_STALL, EXPOSED_TERMS, HOST_STALL
 from ..diagnostics import Diagnostics
+from ..errors import ConfigError
 from ..hardware.device_table import catalog_name
 from ..learn.artifact import TrainedPredictor
 from ..learn.calibration.calibration import WIDTH_COVERAGE, Calibration
 from ..learn.novelty import new_kinds
 from ..learn.serving import StepTimes, bounded_times, price_jobs
 from ..learn.table import JobTable
+from ..precision.policy import NARROW, DType
 from ..request.batch import tokens_per_sample
 from ..workload.graph import OpGraph
 from ..workload.method import Method
@@ -37,6 +39,9 @@ _BOUND_SHARE = 0.15
 """Share of a step from which what the device waits for is named as the bound."""
 _LEAST_SIMILARITY = 0.05
 _SECONDS_PER_HOUR = 3600.0
+_WINOGRAD = 2.25
+"""FLOPs counted over those done, at most, where convolutions of 3 x 3 run in fp32: a utilization above 1 says
+nothing there. Lavin and Gray, Fast algorithms for convolutional neural networks, CVPR 2016: F(2x2, 3x3)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -141,6 +146,15 @@ def _answer(
     if needed > job.cluster.device.memory_bytes:
         found.warn("memory", tightness(job, memory) if fits else shortfall(job))
     workload, layout, device = job.workload, job.layout, job.cluster.device
+    mfu = model_flops_utilization(job, step_time_s)
+    if mfu is not None and mfu > 1.0:
+        if mfu > (_WINOGRAD if job.runs.conv is DType.FP32 else 1.0):
+            raise ConfigError(
+                f"A step of {step_time_s:.3g} s would be {mfu:.0%} of the peak of {device.name}: the "
+                "measured steps given here cannot be of this job. To fix: check their times, devices and "
+                "batches."
+            )
+        mfu = None
     return Prediction(
         model=workload.name,
         device=device.name,
@@ -155,7 +169,7 @@ def _answer(
         interval=interval,
         throughput=layout.global_batch_size * workload.units_per_sample / step_time_s,
         throughput_unit=workload.throughput_unit,
-        mfu=model_flops_utilization(job, step_time_s),
+        mfu=mfu,
         memory_bytes_per_device=needed,
         memory_terms=memory,
         fits=fits,
@@ -197,7 +211,7 @@ def corrected_terms(costs: StepCosts, times: StepTimes) -> dict[str, float]:
         for name, seconds in moved.items()
         if seconds > 0.0
     }
-    # What is left of a difference of equal sums is rounding: whether it is there depends on the version of numpy.
+    # What is left of a difference of equal sums is rounding, which depends on the version of numpy.
     least_s = _ROUNDING * float(times.step_time_s[0])
     terms = {name: seconds for name, seconds in terms.items() if seconds > least_s}
     largest = max(terms, key=lambda name: terms[name])
@@ -229,10 +243,12 @@ def _input_bound(job: Job) -> str:
 
 
 def model_flops_utilization(job: Job, step_time_s: float) -> float | None:
-    """Useful FLOPs (forward and backward once) over the dense peak of the matmul type, 0..1.
+    """Useful FLOPs (forward and backward once) over the dense peak of the fastest type of products, 0..1.
 
-    None where the matmul type has no peak of its own on the device. Reference: PaLM, appendix B (three times
-    the forward pass); gradients by frozen weights are not computed and not counted.
+    Beside narrow products some stay in the type of activations, which is the faster one where a device has
+    few units for the narrow type (int8 on B300). None where the matmul type has no peak of its own on the
+    device. Reference: PaLM, appendix B (three times the forward pass); gradients by frozen weights are not
+    computed and not counted.
     """
     dtype, device = job.runs.matmul, job.cluster.device
     sample_flops = _training_flops(job.workload.graph)
@@ -240,7 +256,9 @@ def model_flops_utilization(job: Job, step_time_s: float) -> float | None:
         return None
     sample_flops += _flops_beside(job.workload.method)
     useful = sample_flops * job.workload.real_share * job.layout.global_batch_size
-    return useful / (step_time_s * job.cluster.num_devices * peak_flops_per_s(device, dtype))
+    types = {dtype, job.precision.activation} if dtype in NARROW else {dtype}
+    peak = max(peak_flops_per_s(device, each) for each in types)
+    return useful / (step_time_s * job.cluster.num_devices * peak)
 
 
 def _flops_beside(method: Method | None) -> float:
@@ -276,7 +294,8 @@ def _nearest_of(
     for row, alike in zip(rows, similarity, strict=True):
         if alike < _LEAST_SIMILARITY or len(shown) == _SHOWN:
             break
-        run = _measured_run(int(index.measurement_ids[row]))
+        identity = int(index.measurement_ids[row])
+        run = index.own.get(identity) or _measured_run(identity)
         key = (
             run.model,
             run.device,

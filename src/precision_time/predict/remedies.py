@@ -16,6 +16,7 @@ from ..errors import PrecisionTimeError
 from ..hardware.catalog import known_devices
 from ..learn.artifact import TrainedPredictor
 from ..learn.serving import predict_step_times
+from ..parallel.degrees import divisors
 from ..parallel.layout import Checkpointing, Offload
 from ..parallel.shape import model_shape
 from ..request.batch import says_no_layout
@@ -60,8 +61,8 @@ def needed_bytes(job: Job) -> float:
 def holds(job: Job, memory: Mapping[str, float]) -> bool:
     """Whether a device may hold what a job needs.
 
-    Not counted is what the caching allocator cannot hand out: it is assumed (cost/data/memory.toml), and
-    expandable segments bring it down to next to nothing. A layout that is chosen must hold it too.
+    Not counted is what the caching allocator cannot hand out (cost/data/memory.toml): expandable segments
+    bring it down. A layout that is chosen must hold it too.
     """
     return sum(memory.values()) - memory.get("fragmentation", 0.0) <= job.cluster.device.memory_bytes
 
@@ -223,9 +224,8 @@ def _smaller_batches(job: Job) -> Iterator[Change]:
     layout, batch = job.layout, job.layout.micro_batch_size / job.workload.rows_per_sample
     if batch != int(batch):
         return
-    for parts in range(2, int(batch) + 1):
-        if int(batch) % parts == 0:
-            yield {"batch_size": int(batch) // parts, "grad_accum": layout.num_micro_batches * parts}
+    for parts in divisors(int(batch))[1:]:
+        yield {"batch_size": int(batch) // parts, "grad_accum": layout.num_micro_batches * parts}
 
 
 def _adapters(request: Request, job: Job) -> Iterator[Change]:

@@ -72,10 +72,7 @@ def write_plot(found: Predictions, path: Path) -> None:
         )  # fmt: skip
         kind = path.suffix.lower().removeprefix(".")
         figure.savefig(page, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
-    if path.suffix.lower() == ".svg":
-        write_atomically(path, page.getvalue().decode())
-    else:
-        path.write_bytes(page.getvalue())
+    write_atomically(path, page.getvalue())
 
 
 def axis_of(found: Predictions) -> str:

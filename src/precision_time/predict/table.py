@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
-from ..io import write_atomically
+from ..io import table_cell, write_atomically
 from ..rendering import TEXT_WIDTH, grouped, new_table, plain_text
 from ..units import format_bytes, format_duration
 from .prediction import Prediction
@@ -239,7 +239,10 @@ def write_table(rows: Sequence[Row], path: Path) -> None:
     text = io.StringIO()
     writer = csv.DictWriter(text, [*columns], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(records)
+    writer.writerows(
+        {name: table_cell(cell) if isinstance(cell, str) else cell for name, cell in record.items()}
+        for record in records
+    )
     write_atomically(path, text.getvalue())
 
 

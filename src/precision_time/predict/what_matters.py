@@ -16,7 +16,7 @@ from ..diagnostics import LAYOUT_CHOSEN
 from ..errors import PrecisionTimeError
 from ..hardware.catalog import device_assumption, known_devices
 from ..io import packaged_toml
-from ..learn.artifact import TrainedPredictor, shipped_predictor
+from ..learn.artifact import TrainedPredictor, chosen_predictor
 from ..learn.serving import predict_step_times
 from ..request.request import Request
 from .method import method_seconds
@@ -27,6 +27,8 @@ _SIZES = ("seq_len", "image_size")
 """Fields that change the model itself."""
 _LEAST_CHANGE = 0.02
 """Of the time, from which an assumption matters: less than repeats of a run differ by."""
+LEAST_MEMORY_CHANGE = 0.1
+"""Of the memory: twice what published peaks are missed by (scripts/memory_accuracy.py)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,6 +45,8 @@ class Alternative:
     """The alternative, in words."""
     time_change: float
     """Of the time per sample (image, token), relative: -0.18 for 18 % less."""
+    memory_change: float = 0.0
+    """Of the memory per device, relative."""
     fits: bool = True
 
     @property
@@ -57,22 +61,33 @@ class Alternative:
         moved = f"{self.time_change:+.0%}" if self.time_change < 1.0 else f"{1.0 + self.time_change:.1f} x"
         return moved if self.fits else f"{moved}, does not fit"
 
+    @property
+    def memory(self) -> str:
+        """By how much the memory per device moves, in words; empty where it hardly does."""
+        more = self.memory_change
+        if abs(more) < LEAST_MEMORY_CHANGE:
+            return ""
+        return f"{more:+.0%}" if more < 1.0 else f"{1.0 + more:.1f} x"
+
     def __str__(self) -> str:
-        return f"{self.assumed} assumed; {self.words} ({self.option}): time {self.change}"
+        memory = f", memory {self.memory}" if self.memory else ""
+        return f"{self.assumed} assumed; {self.words} ({self.option}): time {self.change}{memory}"
 
 
 def what_matters(
     prediction: Prediction, *, request: Request | None = None, predictor: TrainedPredictor | None = None
 ) -> tuple[Alternative, ...]:
-    """The assumptions whose usual alternative moves the answer by two percent or more, the most first.
+    """The assumptions whose usual alternative moves the time by two percent or the memory by ten, or more.
+
+    Those that move the time most come first.
 
     One alternative stands for each field, the one that moves the answer most. The changes are those of the
-    shipped predictor; a calibration moves both sides alike.
+    predictor; a calibration moves both sides alike.
 
     Args:
         prediction: An answer.
         request: What it answers; None: as the prediction has it, if its model is in a catalog.
-        predictor: The trained predictor; None for the one that ships.
+        predictor: The trained predictor; None for the one that the request names, else the one that ships.
     """
     if request is None and not prediction.request:
         return ()
@@ -89,19 +104,23 @@ def what_matters(
         base = asked.resolve(workload=base.workload)
     tried = [(row, value, job) for row in _rows() for value, job in _jobs(row, asked, base, prediction)]
     jobs = [base, *(job for *_, job in tried)]
-    times = predict_step_times(jobs, predictor or shipped_predictor(), coverage=prediction.interval.coverage)
+    times = predict_step_times(
+        jobs, predictor or chosen_predictor(asked.predictor), coverage=prediction.interval.coverage
+    )
     whole_s = [
         seconds + math.fsum(method_seconds(job, seconds / analytical_s).values())
         for job, seconds, analytical_s in zip(jobs, times.step_time_s, times.jobs.analytical_s, strict=True)
     ]
     each_s = [_seconds_each(job, s, asked) for job, s in zip(jobs, whole_s, strict=True)]
+    base_bytes = needed_bytes(base)
     found: dict[str, Alternative] = {}
     for (row, value, job), unit_s in zip(tried, each_s[1:], strict=True):
-        fits = needed_bytes(job) <= job.cluster.device.memory_bytes
-        change = unit_s / each_s[0] - 1.0
+        held = needed_bytes(job)
+        fits = held <= job.cluster.device.memory_bytes
+        change, more = unit_s / each_s[0] - 1.0, held / base_bytes - 1.0
         known = found.get(row["field"])
         if (
-            abs(change) < _LEAST_CHANGE
+            (abs(change) < _LEAST_CHANGE and abs(more) < LEAST_MEMORY_CHANGE)
             or (prediction.fits and not fits and not row.get("told_if_too_large"))
             or (known is not None and abs(known.time_change) >= abs(change))
         ):
@@ -112,6 +131,7 @@ def what_matters(
             assumed=row["assumed"].format(job=base, request=asked),
             words=row["words"].format(value=value),
             time_change=change,
+            memory_change=more,
             fits=fits or not prediction.fits,
         )
     return tuple(sorted(found.values(), key=lambda item: -abs(np.log1p(item.time_change))))

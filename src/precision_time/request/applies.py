@@ -51,6 +51,7 @@ def check_applies(request: RequestFields, job: Job, found: Diagnostics) -> None:
     scores_alone = framework_memory(job.stack).selective == "attention"
     if (
         scores_alone
+        and not job.layout.recomputed
         and job.layout.checkpointing is Checkpointing.SELECTIVE
         and job.stack.fused_attention
         and job.workload.graph.seq_len is not None

@@ -13,10 +13,10 @@ from ..cost.stacks import get_stack_profile, policy_under, usual_variant
 from ..diagnostics import LAYOUT_CHOSEN, Diagnostics
 from ..errors import ConfigError, LayoutError
 from ..parallel.degrees import nearest_multiple
-from ..parallel.layout import Layout
+from ..parallel.layout import Layout, Offload
 from ..precision.catalog import known_variants
 from ..workload.workload import Workload
-from .layout import layout_words
+from .layout import layout_words, sharded_as_usual
 from .method import degrees_of_method
 from .schema import RequestFields
 from .space import powers_of_two
@@ -58,7 +58,8 @@ def with_batch(job: Job, request: RequestFields, found: Diagnostics) -> Job:
 
 def _plain_job(job: Job, request: RequestFields, global_batch: float | None, found: Diagnostics) -> Job:
     """The job as it is stated, with the batch of a device, fully sharded where it does not fit otherwise."""
-    batch_size, layout = _stated_batch(job.layout, request, global_batch, found)
+    sharded = sharded_as_usual(job.layout, request, job, found)
+    batch_size, layout = _stated_batch(sharded, request, global_batch, found)
     job = replace(job, layout=layout)
     if batch_size is not None:
         return _sharded_if_needed(_batched(job, batch_size), request.layout.zero, found)
@@ -105,7 +106,7 @@ def _chosen_layout(
         gpus = job.cluster.num_devices
         global_batch = float(min(gpus, usual_batch(job.workload, gpus)))
         said.assume("default-batch", f"Batch not given: {global_batch:,.0f} samples per step assumed.")
-    names = [_FIELD_OF.get(name, name) for name in stated - {"uneven"}]
+    names = [_FIELD_OF.get(name, name) for name in sorted(stated - {"uneven"})]
     fixed: dict[str, tuple[Any, ...]] = {name: (getattr(job.layout, name),) for name in names}
     rows = job.workload.rows_per_sample
     if request.batch_size is not None:
@@ -149,7 +150,7 @@ def _global_batch(job: Job, request: RequestFields, found: Diagnostics) -> float
             f"global_batch_tokens={tokens}: {job.workload.name} takes no tokens. To fix: global_batch_size=, "
             "in samples."
         )
-    shares = job.layout.dp * job.layout.num_micro_batches * int(request.batch_size or 1)
+    shares = job.layout.dp * job.layout.num_micro_batches * max(int(request.batch_size or 1), 1)
     samples = nearest_multiple(shares, round(tokens / length)) if tokens >= shares * length else 0
     samples = samples or max(round(tokens / length), 1)
     if samples * length != tokens:
@@ -208,13 +209,17 @@ def _stated_batch(
 
 def _sharded_if_needed(job: Job, zero: int | None, found: Diagnostics) -> Job:
     """The job as it is, or sharded where no stage was given and it does not fit; pipelines shard less."""
-    if zero is not None or job.layout.zero_stage or job.layout.data_ranks == 1 or _fits(job):
+    if zero is not None or job.layout.data_ranks == 1:
         return job
     if job.layout.pp > 1:
         stage, words = 1, "optimizer states sharded (zero=1)"
     else:
         stage, words = 3, "full sharding (zero=3, FSDP)"
-    found.assume("default-sharding", f"Plain data parallelism does not fit: {words} assumed.")
+    usual = job.layout.zero_stage == 1 and job.layout.offload is Offload.NONE
+    if job.layout.zero_stage >= stage or (job.layout.zero_stage and not usual) or _fits(job):
+        return job
+    less = "Sharding the optimizer states alone" if usual else "Plain data parallelism"
+    found.assume("default-sharding", f"{less} does not fit: {words} assumed.")
     precision = policy_under(job.precision, job.stack.profile, job.layout.zero_stage, stage)
     if precision is not job.precision:
         held_weights(precision.name, job.stack, stage, found)

@@ -60,7 +60,7 @@ def sizes_with_a_field(request: RequestFields) -> dict[str, Any]:
     sizes = {"frames": request.frames, "audio_seconds": request.audio_seconds}
     sizes = {name: value for name, value in sizes.items() if value is not None}
     if sizes and isinstance(request.model, str):
-        for name in sizes.keys() - sizes_that_apply(request.model, sizes).keys():
+        for name in sorted(sizes.keys() - sizes_that_apply(request.model, sizes).keys()):
             raise ConfigError(
                 f"{name}={sizes[name]} does not apply to {request.model}. The rule: frames are of video "
                 "models "

@@ -21,6 +21,9 @@ MAX_COUNT = 10_000_000
 MAX_BATCH = 10**9
 """Recommenders take tens of millions of samples a step."""
 MAX_VALUE = 10**15
+LEAST_BATCH = 1e-6
+LEAST_VALUE = 1e-9
+"""Smaller numbers are no amounts, and what is divided by them is infinite."""
 MAX_VALUES = 10_000
 """Of a range: a guard against typing errors."""
 _RANGE = re.compile(r"\s*(?P<low>\S+?)\s*\.\.\s*(?P<high>[^\s:]+)\s*(?::\s*(?P<step>\S+)\s*)?")
@@ -141,7 +144,10 @@ def values_of(name: str, info: FieldInfo, given: Any) -> list[Any]:
         parts = [value for part in parts for value in _range_of(name, info, part)]
     if not parts:
         raise ConfigError(f"{name}={given!r} names no value. To fix: name one, or several such as 8,16,64.")
-    return list(dict.fromkeys(parts))
+    try:
+        return list(dict.fromkeys(parts))
+    except TypeError:  # lists in a list: each is refused with the rule of the field
+        return parts
 
 
 def _range_of(name: str, info: FieldInfo, part: Any) -> list[Any]:
@@ -187,7 +193,7 @@ Count = Annotated[int, COUNT, Field(ge=1, le=MAX_COUNT)]
 LongCount = Annotated[int, TOTAL, Field(ge=1, le=MAX_VALUE)]
 NaturalNumber = Annotated[int, COUNT, Field(ge=0, le=MAX_COUNT)]
 ZeroStage = Annotated[int, NUMBER, Field(ge=0, le=3)]
-PositiveNumber = Annotated[float, TOTAL, Field(gt=0, le=MAX_VALUE, allow_inf_nan=False)]
-BatchSize = Annotated[float, COUNT, Field(gt=0, le=MAX_BATCH, allow_inf_nan=False)]
+PositiveNumber = Annotated[float, TOTAL, Field(ge=LEAST_VALUE, le=MAX_VALUE, allow_inf_nan=False)]
+BatchSize = Annotated[float, COUNT, Field(ge=LEAST_BATCH, le=MAX_BATCH, allow_inf_nan=False)]
 BatchTokens = Annotated[int, COUNT, Field(ge=1, le=10**12)]
 ListText = Annotated[str, BeforeValidator(_list_text), _OneValue]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from .sweep import combinations_of
 _DOCUMENTS = (".yaml", ".yml", ".toml", ".json")
 _TABLES = (".csv", ".jsonl")
 _JOBS = "jobs"
-_PATHS = ("custom", "calibration")
+_PATHS = ("custom", "calibration", "predictor")
 _MAX_BYTES = 64 * 2**20
 
 
@@ -28,7 +29,7 @@ def is_request_file(source: str) -> bool:
     """Whether a path names a file of requests; a .json without a `model` is a model's own configuration."""
     path = Path(source)
     suffix = path.suffix.lower()
-    if suffix == ".json" and path.is_file():
+    if suffix == ".json" and os.path.isfile(path):
         try:
             document = json.loads(path.read_text(encoding="utf-8-sig"))
         except (OSError, ValueError, RecursionError):

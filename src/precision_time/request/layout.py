@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
+from ..cost.job import Job
+from ..cost.recompute import RECOMPUTED, recomputed_nodes
+from ..cost.stacks import get_stack_profile
 from ..diagnostics import Diagnostics
 from ..errors import ConfigError, LayoutError
 from ..hardware.device import Cluster
@@ -16,9 +19,9 @@ from ..parallel.placement import placement_in_words, placement_warnings
 from ..parallel.shape import ModelShape, model_shape
 from ..parallel.validation import check_model_layout, degrees_in_words, layout_warnings
 from ..workload.workload import Workload
-from .schema import LayoutOptions
+from .schema import LayoutOptions, RequestFields
 
-_SEQUENCE_PARALLEL_FAMILIES = frozenset({"transformer-decoder", "moe"})
+_LANGUAGE_FAMILIES = frozenset({"transformer-decoder", "moe"})
 _FULL_SHARDING = 3
 _TRANSLATED = ("checkpointing", "schedule", "sequence_parallel", "stage_layers", "rank_order")
 """Fields of both that the options spell otherwise, or leave to a default that depends on the job."""
@@ -46,7 +49,8 @@ def layout_of(options: LayoutOptions, workload: Workload, gpus: int, found: Diag
         ConfigError: A word that is none of the choices.
     """
     shape = model_shape(workload.graph)
-    checkpointing, share = parse_checkpointing(options.checkpointing, shape.num_layers)
+    checkpointing, share, recomputed = parse_checkpointing(options.checkpointing, shape.num_layers)
+    _check_recomputed(recomputed, workload)
     layout = Layout(
         **{name: getattr(options, name) for name in _SAME},
         dp=data_parallel_degree(gpus, options.tp, options.pp, options.cp, shape),
@@ -57,6 +61,7 @@ def layout_of(options: LayoutOptions, workload: Workload, gpus: int, found: Diag
         sequence_parallel=_sequence_parallel(options, workload),
         checkpointing=checkpointing,
         checkpointed_share=share,
+        recomputed=recomputed,
         rank_order=parse_rank_order(options.rank_order),
     )
     if not options.uneven:
@@ -64,10 +69,27 @@ def layout_of(options: LayoutOptions, workload: Workload, gpus: int, found: Diag
     return layout
 
 
+def sharded_as_usual(layout: Layout, request: RequestFields, job: Job, found: Diagnostics) -> Layout:
+    """The layout, sharded as language models on the named stack are where the request does not say it."""
+    left_open = request.stack is not None and request.layout.zero is None
+    usual = job.workload.family in _LANGUAGE_FAMILIES
+    if not (left_open and usual) or layout.zero_stage or layout.data_ranks == 1:
+        return layout
+    profile = get_stack_profile(job.stack.profile)
+    stage = profile.usual_zero_stage(job.stack.framework_year, pipeline=layout.pp > 1)
+    if not stage:
+        return layout
+    found.assume(
+        "default-sharding", f"ZeRO stage not given: zero={stage} assumed, as usual on {profile.name}."
+    )
+    return replace(layout, zero_stage=stage)
+
+
 def options_of(layout: Layout) -> dict[str, Any]:
     """The layout options that `layout_of` turns into `layout`, but for its batch: the way back."""
     share = layout.checkpointed_share
     partial = layout.checkpointing is Checkpointing.FULL and share != 1.0
+    detail = repr(share) if partial else "+".join(layout.recomputed)
     plain = Layout()
     options = {
         name: getattr(layout, name)
@@ -81,7 +103,7 @@ def options_of(layout: Layout) -> dict[str, Any]:
         "zero": layout.zero_stage,
         "grad_accum": layout.num_micro_batches,
         "sequence_parallel": layout.sequence_parallel,
-        "checkpointing": f"{layout.checkpointing.value}:{share!r}" if partial else layout.checkpointing.value,
+        "checkpointing": f"{layout.checkpointing.value}:{detail}" if detail else layout.checkpointing.value,
     }
 
 
@@ -140,20 +162,45 @@ def layout_remarks(
     return ((placed,) if placed else ()), warnings
 
 
-def parse_checkpointing(word: str, num_layers: int | None) -> tuple[Checkpointing, float]:
-    """Mode, and the share of the layers that it covers.
+def _check_recomputed(names: tuple[str, ...], workload: Workload) -> None:
+    """Refuse operators to run again that the model lacks.
+
+    Raises:
+        ConfigError: Of the first.
+    """
+    for name in names:
+        if not recomputed_nodes(workload.graph, (name,)):
+            has = [known for known in RECOMPUTED if recomputed_nodes(workload.graph, (known,))]
+            raise ConfigError(
+                f"checkpointing=selective:{name} does not apply: {workload.name} has no such operators in "
+                f"its layers. To fix: {'selective:' + '+'.join(has) if has else 'checkpointing=full'}."
+            )
+
+
+def parse_checkpointing(word: str, num_layers: int | None) -> tuple[Checkpointing, float, tuple[str, ...]]:
+    """Mode, the share of the layers that it covers, and the operators that run again where they are named.
 
     Args:
-        word: none, selective, full, full:0.5 (half of the layers) or full:16 (sixteen layers).
+        word: none, selective, selective:layernorm+moe_act (operators as Megatron-LM names them), full,
+            full:0.5 (half of the layers) or full:16 (sixteen layers).
         num_layers: Layers of the model; None where it has none.
 
     Raises:
         ConfigError: If the word is none of these, or counts more layers than there are.
 
     >>> parse_checkpointing("full:8", 32)
-    (<Checkpointing.FULL: 'full'>, 0.25)
+    (<Checkpointing.FULL: 'full'>, 0.25, ())
     """
     mode, colon, amount = word.lower().partition(":")
+    if mode == Checkpointing.SELECTIVE and colon:
+        names = tuple(sorted({name.strip() for name in amount.split("+")}))
+        unknown = [name for name in names if name not in RECOMPUTED]
+        if unknown:
+            raise ConfigError(
+                f"checkpointing={word!r}: {unknown[0]!r} is none of {', '.join(RECOMPUTED)}. To fix: name "
+                "one or several of them, or leave out what is behind the colon."
+            )
+        return Checkpointing.SELECTIVE, 1.0, names
     if mode not in list(Checkpointing) or (colon and mode != Checkpointing.FULL):
         known = ", ".join(item.value for item in Checkpointing)
         raise ConfigError(
@@ -161,7 +208,7 @@ def parse_checkpointing(word: str, num_layers: int | None) -> tuple[Checkpointin
             "share of the layers or a number of them."
         )
     if not colon:
-        return Checkpointing(mode), 1.0
+        return Checkpointing(mode), 1.0, ()
     share = _share(amount, num_layers)
     if share is None or not 0.0 < share <= 1.0:
         layers = f"full:1 to full:{num_layers}" if num_layers else "full:0.5"
@@ -169,7 +216,7 @@ def parse_checkpointing(word: str, num_layers: int | None) -> tuple[Checkpointin
             f"checkpointing={word!r} must name a share above 0.0 and up to 1.0, or layers of the model. To "
             f"fix: {layers}, or full."
         )
-    return Checkpointing.FULL, share
+    return Checkpointing.FULL, share, ()
 
 
 def _share(amount: str, num_layers: int | None) -> float | None:
@@ -236,7 +283,7 @@ def _sequence_parallel(options: LayoutOptions, workload: Workload) -> bool:
 
 
 def _usually_sequence_parallel(tp: int, cp: int, workload: Workload) -> bool:
-    usual = tp > 1 and workload.family in _SEQUENCE_PARALLEL_FAMILIES
+    usual = tp > 1 and workload.family in _LANGUAGE_FAMILIES
     return usual and (workload.graph.seq_len or 0) % (tp * cp) == 0
 
 

@@ -109,7 +109,7 @@ def _anchor(given: Any) -> dict[str, Any]:
         )
     known = {*LayoutOptions.model_fields, *RequestFields.model_fields, *ALIASES, *ANCHOR_TIMES}
     for name in anchor:
-        if name not in known - {"anchors", "calibration", "layout"}:
+        if name not in known - {"anchors", "calibration", "layout", "predictor"}:
             near = nearest_names(name, known)
             guess = f" Did you mean {' or '.join(near)}?" if near else ""
             raise ConfigError(
@@ -181,8 +181,8 @@ class LayoutOptions(BaseModel):
     checkpointing: Annotated[
         str,
         Option(
-            help="Activations recomputed: none, selective, full, full:0.5 (share of the layers) or full:16 "
-            "(layers).",
+            help="Activations recomputed: none, selective, full, full:0.5 (share of the layers), full:16 "
+            "(layers), or operators: selective:core_attn+layernorm+moe_act+mla_up_proj.",
             metavar="MODE",
         ),
     ] = "none"
@@ -470,6 +470,14 @@ class RequestFields(BaseModel):
         Option(
             help="Your measured steps: a table or store of them, or what `calibrate` made of it.",
             metavar="FILE",
+        ),
+    ] = None
+    predictor: Annotated[
+        Path | None,
+        Option(
+            help="Folder of a predictor of your own (`precision-time train`).",
+            metavar="DIR",
+            default="PRECISION_TIME_PREDICTOR, else the one that ships",
         ),
     ] = None
     anchors: Annotated[

@@ -6,9 +6,9 @@ The same for options (`-g 8,16,64`), job files (a list where a field holds one v
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
@@ -74,6 +74,6 @@ def _models(given: Any) -> list[Any]:
     """Models in a list, or named in a text that is no file."""
     if isinstance(given, list | tuple):
         return list(given)
-    if isinstance(given, str) and "," in given and not (Path(given).exists() or is_known_model(given)):
+    if isinstance(given, str) and "," in given and not (os.path.exists(given) or is_known_model(given)):
         return list(dict.fromkeys(part.strip() for part in given.split(",") if part.strip()))
     return [given]

@@ -60,6 +60,8 @@ def _rule(kind: str, context: dict[str, Any], text: str) -> tuple[str, str]:
     """The rule and the remedy; `{}` in the remedy stands for the field."""
     if kind == "greater_than_equal":
         least = context["ge"]
+        if 0 < least < 1:
+            return f"a number above 0, {least:g} or more", "{}=1 or more"
         kind_of_number = "a number" if isinstance(least, float) else "a whole number"
         return f"{kind_of_number} of at least {least:g}", f"{{}}={least:g} or more"
     if kind == "greater_than":

@@ -7,6 +7,7 @@ of the parametric decoder, so that a configuration and a model's name lead to on
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -44,7 +45,8 @@ def is_config_source(source: Any) -> bool:
         return True
     if isinstance(source, str | Path):
         path = Path(source)
-        return path.suffix == ".json" or (path / _CONFIG_FILE).is_file()
+        # os.path: a name too long for a file is none, where Path raises.
+        return path.suffix == ".json" or os.path.isfile(path / _CONFIG_FILE)
     return hasattr(source, "model_type") and callable(getattr(source, "to_dict", None))
 
 

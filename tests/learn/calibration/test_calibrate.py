@@ -18,7 +18,7 @@ from precision_time.corpus.store import write_store
 from precision_time.cost.stacks import get_stack_profile
 from precision_time.errors import ConfigError, CorpusError, UnknownNameError
 from precision_time.learn.artifact import shipped_predictor
-from precision_time.learn.calibration.calibration import Calibration, as_calibration
+from precision_time.learn.calibration.calibration import Calibration, as_calibration, checksum
 from precision_time.learn.calibration.fit import Calibrated, calibrate
 from precision_time.measure.result import TrialResult, write_results
 from precision_time.parallel.layout import Layout
@@ -116,9 +116,13 @@ def test_the_file_says_the_same_and_damage_is_told(slow: Calibrated, tmp_path: P
         ({"points": {**stated["points"], "width": [1.0]}}, "do not fit together"),
         ({"process": {}}, "not a readable calibration"),
     ):
-        path.write_text(json.dumps({**stated, **change}), encoding="utf-8")
+        changed = {**stated, **change}
+        path.write_text(json.dumps({**changed, "sha256": checksum(changed)}), encoding="utf-8")
         with pytest.raises(CorpusError, match=words):
             Calibration.load(path)
+    path.write_text(json.dumps({**stated, "log_ratios": [0.1, *stated["log_ratios"][1:]]}), encoding="utf-8")
+    with pytest.raises(CorpusError, match="changed after it was written"):
+        Calibration.load(path)
     path.write_text(json.dumps(stated)[:200], encoding="utf-8")
     with pytest.raises(CorpusError, match="not a readable calibration"):
         Calibration.load(path)

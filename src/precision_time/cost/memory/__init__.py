@@ -1,10 +1,19 @@
 """Bytes that a training step needs on one device, as named terms: states, activations, buffers."""
 
-from .terms import memory_by_stage, memory_of, micro_batches_in_flight, total_bytes
+from .terms import (
+    StageMemory,
+    memory_by_stage,
+    memory_of,
+    memory_of_stages,
+    micro_batches_in_flight,
+    total_bytes,
+)
 
 __all__ = [
+    "StageMemory",
     "memory_by_stage",
     "memory_of",
+    "memory_of_stages",
     "micro_batches_in_flight",
     "total_bytes",
 ]

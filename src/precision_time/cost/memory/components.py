@@ -7,19 +7,22 @@ section 4: which activations a layer keeps, which of them tensor parallelism alo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import accumulate, groupby
 
 from ...precision.autocast import autocast_class
 from ...precision.policy import PrecisionPolicy
 from ...workload.graph import EXPERT_PRODUCT, PRODUCT_CLASSES, Node, OpClass, OpGraph
 from ...workload.packing import UNPACKING
+from ..recompute import recomputed_nodes
 from ..traffic import traffic_of
 
 _DROPOUT = "native_dropout"
 _LOSS = "_log_softmax"
 """Its input and output are counted with the loss, not with the activations."""
+_RMS_NORM = "rms_norm"
 _CHEAP = frozenset({OpClass.ELEMENTWISE, OpClass.NORM})
 _RESIDUAL = frozenset({"add", "add_", _DROPOUT})
 _IN_PLACE = frozenset({"leaky_relu", "elu"})
@@ -64,9 +67,19 @@ class SavedReader:
     compiled: bool
     fused_kernels: bool
     fp8_saves_fp8: bool
+    composed_norms: bool = False
 
-    def saved(self, span: range, share: float, *, scores: bool = True) -> SavedBytes:
-        """Bytes that the nodes of a span save, times `share`; `scores`: those of attention are saved too."""
+    def saved(
+        self, span: range, share: float, *, scores: bool = True, again: frozenset[int] = frozenset()
+    ) -> SavedBytes:
+        """Bytes that the nodes of a span save, times `share`.
+
+        Args:
+            span: The nodes.
+            share: What the bytes are multiplied by.
+            scores: Those of attention are saved, too.
+            again: Nodes that the backward pass runs again: what they put out is not saved.
+        """
         split = whole = 0.0
         has_dropout = any(node.op == _DROPOUT for node in self.nodes)
         for index in span:
@@ -78,11 +91,29 @@ class SavedReader:
                 source = node.inputs[0] if node.inputs else -1
                 by_input = node.op_class in PRODUCT_CLASSES or node.op_class in _CHEAP
                 is_split = self.split[source] if by_input and source >= 0 else self.split[index]
-                size = self._saved_bytes(node) * times
+                size = self._saved_bytes(node) * self._kept(index, again) * times
                 split, whole = (split + size, whole) if is_split else (split, whole + size)
-            if scores and node.op_class is OpClass.ATTENTION and not self.fused_attention:
+            unfused = node.op_class is OpClass.ATTENTION and not self.fused_attention
+            if scores and unfused and index not in again:
                 split += node.m * node.n * node.count * self._score_bytes(has_dropout) * times
         return SavedBytes(split=split, whole=whole)
+
+    def _kept(self, index: int, again: frozenset[int]) -> float:
+        """Share of what a node saves that is no output of nodes that run again."""
+        node = self.nodes[index]
+        saved = node.saved_elems * self._unfused(node)
+        if not again or not saved:
+            return 1.0
+        fused = self._unfused(node) < 1.0
+        outputs = {
+            source: self.nodes[source].out_elems
+            for source in node.inputs
+            if source >= 0 and not (fused and self.nodes[source].op_class is OpClass.ELEMENTWISE)
+        }
+        of_inputs = min(sum(outputs.values()), saved)
+        dropped = min(sum(elems for source, elems in outputs.items() if source in again), of_inputs)
+        own = saved - of_inputs if index in again else 0.0
+        return 1.0 - (dropped + own) / saved
 
     def working(self, span: range) -> float:
         """Largest pair of gradients in the backward pass, beyond the activations freed before it [B]."""
@@ -137,12 +168,19 @@ class SavedReader:
         elems = node.saved_elems
         if elems == 0.0 or self._keeps_nothing(node):
             return 0.0
+        if self.composed_norms and node.op == _RMS_NORM:
+            # Its input in fp32, and what the weight multiplies.
+            return elems * (_FP32_BYTES + self.policy.activation.num_bytes)
+        return elems * self._unfused(node) * self._width(node)
+
+    def _unfused(self, node: Node) -> float:
+        """Share of what a node saves that no fused or compiled kernel computes again."""
         if self.compiled and node.op_class is not OpClass.ATTENTION:
-            elems *= 1.0 - self._recomputable(node)
-        elif self.fused_kernels and node.op_class is OpClass.ELEMENTWISE:
+            return 1.0 - self._recomputable(node)
+        if self.fused_kernels and node.op_class is OpClass.ELEMENTWISE:
             # SiLU and its product are one kernel that keeps what the first product puts out.
-            elems *= 1.0 - self._recomputable(node, norms=False)
-        return elems * self._width(node)
+            return 1.0 - self._recomputable(node, norms=False)
+        return 1.0
 
     def _keeps_nothing(self, node: Node) -> bool:
         """In place over a norm's output, which the next operator keeps; or a product with a number."""
@@ -200,10 +238,24 @@ class Component:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class LayerKind:
+    """Layers that are equal."""
+
+    count: float
+    component: Component
+    products: SavedBytes
+    without_scores: SavedBytes
+    shapes: Mapping[tuple[float, ...], float]
+    """Elements of a weight by shape: n, k, place among equal ones of the layer, whether an expert's."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ModelComponents:
     """A model as memory sees it. Activation sizes are bytes per sample."""
 
     num_layers: float
+    kinds: tuple[LayerKind, ...]
+    """In the order in which they stand; one mean kind where kinds take turns."""
     before: Component
     """Embeddings, stem."""
     layer: Component
@@ -215,13 +267,63 @@ class ModelComponents:
     boundary: float
     """Between two layers, what full checkpointing keeps of a layer."""
     products: SavedBytes
-    """What a layer keeps where every second product and attention is kept, the rest recomputed."""
+    """What a layer keeps where every second product and attention is kept, the rest recomputed; or, where
+    operators that run again are named, all but what they put out."""
     without_scores: SavedBytes
-    """What a layer keeps where attention scores alone are recomputed."""
+    """What a layer keeps where attention scores alone are recomputed, or the named operators."""
     working: float
     """Gradients by output and input of an operator, beyond what the backward pass freed before it."""
     logits: float
     """Elements that enter the loss."""
+    shapes: Mapping[tuple[float, ...], float]
+    """Elements of one weight of every shape in the layers."""
+
+    def of_layers(self, start: float, count: float) -> ModelComponents:
+        """The model with the mean of these layers as its mean layer, where not all are equal."""
+        if len(self.kinds) == 1 or not count:
+            return self
+        ends = list(accumulate(kind.count for kind in self.kinds))
+        inside = [
+            max(min(end, start + count) - max(end - kind.count, start), 0.0)
+            for kind, end in zip(self.kinds, ends, strict=True)
+        ]
+        mean = _mean_kind(self.kinds, inside)
+        return replace(
+            self,
+            layer=mean.component,
+            products=mean.products,
+            without_scores=mean.without_scores,
+            shapes=mean.shapes,
+        )
+
+
+def _mean_kind(kinds: Sequence[LayerKind], counts: Sequence[float]) -> LayerKind:
+    """Mean of so many layers of each kind."""
+    total = sum(counts)
+    weighted = [(kind, count / total) for kind, count in zip(kinds, counts, strict=True) if count]
+    parts = [(kind.component, share) for kind, share in weighted]
+    component = Component(
+        **{
+            name: sum(getattr(part, name) * share for part, share in parts)
+            for name in ("dense", "experts", "frozen", "packed")
+        },
+        unpacked=max(part.unpacked for part, _ in parts),
+        saved=_mean_saved([(part.saved, share) for part, share in parts]),
+    )
+    return LayerKind(
+        count=total,
+        component=component,
+        products=_mean_saved([(kind.products, share) for kind, share in weighted]),
+        without_scores=_mean_saved([(kind.without_scores, share) for kind, share in weighted]),
+        shapes={shape: elems for kind, _ in weighted for shape, elems in kind.shapes.items()},
+    )
+
+
+def _mean_saved(parts: Sequence[tuple[SavedBytes, float]]) -> SavedBytes:
+    return SavedBytes(
+        split=sum(saved.split * share for saved, share in parts),
+        whole=sum(saved.whole * share for saved, share in parts),
+    )
 
 
 @lru_cache(maxsize=512)
@@ -233,6 +335,8 @@ def model_components(
     compiled: bool,
     fused_kernels: bool = False,
     fp8_saves_fp8: bool = False,
+    composed_norms: bool = False,
+    recomputed: tuple[str, ...] = (),
 ) -> ModelComponents:
     """Parts of a model under a precision policy.
 
@@ -243,6 +347,8 @@ def model_components(
         compiled: A compiler recomputes pointwise operators rather than keeping their outputs.
         fused_kernels: Pointwise operators that follow each other are one kernel, which keeps its inputs.
         fp8_saves_fp8: Linear layers keep their input in the type they multiply in.
+        composed_norms: Root-mean-square norms are pointwise operators, each of which keeps its input.
+        recomputed: Operators that selective checkpointing runs again; empty: as the framework does.
 
     Returns:
         Parameters and kept bytes by part.
@@ -263,31 +369,80 @@ def model_components(
         compiled=compiled,
         fused_kernels=fused_kernels,
         fp8_saves_fp8=fp8_saves_fp8,
+        composed_norms=composed_norms,
     )
     body = range(first, last)
     boundary = float(traffic.boundary_elems) * _residual_bytes(policy, nodes, body)
-    products = reader.products(body, boundary, layers)
-    middle = reader.saved(body, 1.0 / layers)
     frozen_scale = _frozen_scale(graph)
+
+    again = recomputed_nodes(graph, recomputed)
+
+    def kind(span: range, count: float) -> LayerKind:
+        saved, products = reader.saved(span, 1.0 / count), reader.products(span, boundary, count)
+        named = reader.saved(span, 1.0 / count, again=again) if recomputed else None
+        return LayerKind(
+            count=count,
+            component=_component(nodes, span, 1.0 / count, frozen_scale, saved),
+            products=named or (products if products.total < saved.total else saved),
+            without_scores=named or reader.saved(span, 1.0 / count, scores=False),
+            shapes=_weight_shapes(nodes, span),
+        )
+
+    mean = kind(body, layers)
+    leading = _leading_layers(nodes, body)
+    of_each = [kind(span, float(nodes[span.start].repeat)) for span in leading]
+    whole = sum(each.count for each in of_each) == layers
     return ModelComponents(
         num_layers=layers,
+        kinds=tuple(of_each) if whole and of_each else (mean,),
         before=_component(nodes, range(first), 1.0, frozen_scale, reader.saved(range(first), 1.0)),
-        layer=_component(nodes, body, 1.0 / layers, frozen_scale, middle),
+        layer=mean.component,
         after=_component(
             nodes, range(last, len(nodes)), 1.0, frozen_scale, reader.saved(range(last, len(nodes)), 1.0)
         ),
         tied=_tied_elems(nodes, last),
         boundary=boundary,
-        products=products if products.total < middle.total else middle,
-        without_scores=reader.saved(body, 1.0 / layers, scores=False),
+        products=mean.products,
+        without_scores=mean.without_scores,
         working=reader.working(body),
         logits=_logits(nodes, last),
+        shapes=mean.shapes,
     )
+
+
+def _leading_layers(nodes: Sequence[Node], body: range) -> tuple[range, ...]:
+    """The layers without experts that stand before those with experts, and these; else nothing.
+
+    A graph has equal layers once, so it does not say whether two kinds take turns. Assumed: they do where
+    one divides the other, unless there is a single layer of the first kind.
+    """
+    spans = [list(run) for _, run in groupby(body, key=lambda index: nodes[index].segment)]
+    if len(spans) != 2:  # noqa: PLR2004
+        return ()
+    first, second = (range(span[0], span[-1] + 1) for span in spans)
+    before, after = nodes[first.start].repeat, nodes[second.start].repeat
+    experts = [any(nodes[index].op == EXPERT_PRODUCT for index in span) for span in (first, second)]
+    turns = before > 1 and after % before == 0
+    return (first, second) if experts == [False, True] and not turns else ()
+
+
+def _weight_shapes(nodes: Sequence[Node], span: range) -> dict[tuple[float, ...], float]:
+    """Elements of a weight of every shape: of an expert's weights one stands for all experts."""
+    shapes: dict[tuple[float, ...], float] = {}
+    seen: dict[tuple[float, float], int] = {}
+    for index in span:
+        node = nodes[index]
+        if node.op_class in PRODUCT_CLASSES and node.weight_grad:
+            shape = (node.n, node.k)
+            seen[shape] = seen.get(shape, -1) + 1
+            expert = float(node.op == EXPERT_PRODUCT)
+            shapes[(*shape, float(seen[shape]), expert)] = node.n * node.k
+    return shapes
 
 
 def _span_of_layers(nodes: Sequence[Node]) -> tuple[int, int]:
     """Where the layers begin and end: repeated blocks, else all but leading embeddings and the loss."""
-    repeated = [index for index, node in enumerate(nodes) if node.repeat > 1]
+    repeated = [index for index, node in enumerate(nodes) if node.repeat > 1 or node.segment > 0]
     if repeated:
         return repeated[0], repeated[-1] + 1
     embeddings = [index for index, node in enumerate(nodes) if node.op_class is OpClass.EMBEDDING]

@@ -45,6 +45,10 @@ class FrameworkMemory:
     most_gradient_bytes: float
     bucket_elems: float
     pipeline_communicators: int
+    fragmentation: float
+    fused_norms_from: float
+    keeps_stage_outputs: bool
+    placeholder_gradients_from: float
     fp8_weight_copies: bool
     fp8_saves_fp8: bool
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from ..job import JobGroup
 from .components import ModelComponents, SavedBytes, model_components
 from .states import (
     FrameworkMemory,
+    LocalElements,
     framework_bytes,
     framework_memory,
     local_elements,
@@ -38,6 +40,8 @@ class _Stage:
     """A pipeline stage: its layers and place."""
 
     index: int
+    start: float
+    """Layers before it."""
     layers: float
     first: bool
     last: bool
@@ -64,8 +68,9 @@ def memory_of(group: JobGroup) -> dict[str, Number]:
 def _fullest_of(group: JobGroup) -> dict[str, Number]:
     """Named bytes of the model that is trained, on the fullest device."""
     components, layout = _components(group), group.layout
-    stages = _fullest_stages(components.num_layers, layout.pp, layout.stage_layers)
-    found = [_stage_terms(stage, components, group) for stage in stages]
+    leading = components.kinds[0].count if len(components.kinds) > 1 else 0.0
+    stages = _fullest_stages(components.num_layers, layout.pp, layout.stage_layers, leading)
+    found = [_stage_memory(stage, components, group).terms() for stage in stages]
     if len(found) == 1:
         return found[0]
     needed = np.stack([np.broadcast_to(total_bytes(terms), (len(group),)) for terms in found])
@@ -102,11 +107,16 @@ def with_method_memory(found: dict[str, Number], group: JobGroup) -> dict[str, N
     return {**found, "generation": np.maximum(cache + gathered - free, 0.0)}
 
 
-def memory_by_stage(group: JobGroup) -> tuple[dict[str, Number], ...]:
-    """Named bytes of every pipeline stage, first to last; one entry without a pipeline."""
+def memory_of_stages(group: JobGroup) -> tuple[StageMemory, ...]:
+    """What every pipeline stage holds when, first to last; one entry without a pipeline."""
     components, layout = _components(group), group.layout
     stages = _stages(components.num_layers, layout.pp, layout.stage_layers)
-    return tuple(_stage_terms(stage, components, group) for stage in stages)
+    return tuple(_stage_memory(stage, components, group) for stage in stages)
+
+
+def memory_by_stage(group: JobGroup) -> tuple[dict[str, Number], ...]:
+    """Named bytes of every pipeline stage, first to last; one entry without a pipeline."""
+    return tuple(stage.terms() for stage in memory_of_stages(group))
 
 
 def total_bytes(terms: Mapping[str, Number]) -> Number:
@@ -115,66 +125,121 @@ def total_bytes(terms: Mapping[str, Number]) -> Number:
 
 
 def _components(group: JobGroup) -> ModelComponents:
-    stack = group.stack
+    stack, framework = group.stack, framework_memory(group.stack)
+    compiled = stack.compiler in _COMPILERS
     return model_components(
         group.workload.largest or group.workload.graph,
         group.precision,
         fused_attention=stack.fused_attention,
-        compiled=stack.compiler in _COMPILERS,
+        compiled=compiled,
         fused_kernels=stack.fused_kernels,
-        fp8_saves_fp8=framework_memory(stack).fp8_saves_fp8,
+        fp8_saves_fp8=framework.fp8_saves_fp8,
+        composed_norms=not (compiled or stack.fused_kernels)
+        and stack.framework_year < framework.fused_norms_from,
+        recomputed=group.layout.recomputed,
     )
 
 
 @lru_cache(maxsize=4096)
 def _stages(num_layers: float, pp: int, stage_layers: tuple[int, ...]) -> tuple[_Stage, ...]:
     if pp == 1:
-        return (_Stage(index=0, layers=num_layers, first=True, last=True),)
+        return (_Stage(index=0, start=0.0, layers=num_layers, first=True, last=True),)
     layers_of = layers_of_stages(int(num_layers), Layout(pp=pp, stage_layers=stage_layers))
+    before = accumulate(layers_of, initial=0)
     return tuple(
-        _Stage(index=index, layers=float(layers), first=index == 0, last=index == pp - 1)
-        for index, layers in enumerate(layers_of)
+        _Stage(index=index, start=float(start), layers=float(layers), first=index == 0, last=index == pp - 1)
+        for index, (start, layers) in enumerate(zip(before, layers_of, strict=False))
     )
 
 
 @lru_cache(maxsize=4096)
-def _fullest_stages(num_layers: float, pp: int, stage_layers: tuple[int, ...]) -> tuple[_Stage, ...]:
+def _fullest_stages(
+    num_layers: float, pp: int, stage_layers: tuple[int, ...], leading: float
+) -> tuple[_Stage, ...]:
     """The first stage, the last, and the fullest of those between where it has more layers than the first.
 
     With as many layers the first holds more: the embedding, and at least as many micro batches in flight.
+    Where `leading` layers differ from the others, the fullest behind them counts, too.
     """
     stages = _stages(num_layers, pp, stage_layers)
     if len(stages) == 1:
         return stages
-    fullest = max(stages[:-1], key=lambda stage: (stage.layers, -stage.index))
-    return tuple(dict.fromkeys((stages[0], fullest, stages[-1])))
+
+    def fullest(of: tuple[_Stage, ...]) -> _Stage:
+        return max(of, key=lambda stage: (stage.layers, -stage.index))
+
+    behind = tuple(stage for stage in stages[:-1] if stage.start >= leading)
+    found = (stages[0], fullest(stages[:-1]), fullest(behind or stages[:-1]), stages[-1])
+    return tuple(dict.fromkeys(found))
 
 
-def _stage_terms(stage: _Stage, components: ModelComponents, group: JobGroup) -> dict[str, Number]:
-    """All terms of one stage."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageMemory:
+    """Bytes on one device of a pipeline stage, by when in a step they live."""
+
+    index: int
+    layers: float
+    last: bool
+    states: Mapping[str, float]
+    """From step to step; those in `passing` only until the last backward pass."""
+    activations: Number
+    """For the backward passes of all micro batches in flight."""
+    logits: Number
+    """And their gradients, from the loss to the head's backward pass."""
+    layer: Number
+    """Recomputed activations of a layer and the gradients under way in it, in its backward pass."""
+    update: float
+    """Copies in the optimizer step."""
+    passing: frozenset[str]
+    """States that are gone by then."""
+    fragmentation: Number
+    framework: float
+
+    def terms(self) -> dict[str, Number]:
+        """Named bytes at the fullest moment: of the loss, a layer's backward pass, or the optimizer step."""
+        freed = sum(self.states[name] for name in self.passing)
+        peak = np.maximum(np.maximum(self.logits, self.layer), self.update - freed - self.activations)
+        at_loss = self.logits >= peak
+        return {
+            **self.states,
+            "activations": self.activations,
+            "logits": np.where(at_loss, self.logits, 0.0),
+            "temporary": np.where(at_loss, 0.0, peak),
+            "fragmentation": self.fragmentation,
+            "framework": self.framework,
+        }
+
+
+def _stage_memory(stage: _Stage, components: ModelComponents, group: JobGroup) -> StageMemory:
     layout, framework = group.layout, framework_memory(group.stack)
+    components = components.of_layers(stage.start, stage.layers)
     local = local_elements(components, layout, stage.layers, first=stage.first, last=stage.last)
     moving = _moving_bytes(stage, components, group)
     batch = group.micro_batch_size
-    update = update_bytes(local, layout, framework, fused=group.stack.fused_optimizer)
-    saved, logits, layer = moving.saved * batch, moving.logits * batch, moving.layer * batch
-    # Three moments may be the fullest: the loss, the backward pass of a layer, the optimizer step.
-    largest = np.maximum(logits, layer)
-    peak = np.maximum(largest, update - saved)
-    at_loss = logits >= peak
-    return {
-        **state_terms(local, layout, group.precision, framework, group.workload.optimizer),
-        "activations": saved,
-        "logits": np.where(at_loss, logits, 0.0),
-        "temporary": np.where(at_loss, 0.0, peak),
-        "fragmentation": float(constants("memory")["fragmentation"]) * (saved + largest),
-        "framework": framework_bytes(
+    placeholders, of_head = _placeholder_bytes(stage, components, group, local)
+    states = state_terms(local, layout, group.precision, framework, group.workload.optimizer)
+    states["gradients"] += placeholders
+    saved, layer = moving.saved * batch, moving.layer * batch
+    logits = np.maximum(moving.logits * batch, moving.logit_gradient * batch + of_head)
+    cached = group.precision.autocast and not group.precision.fp8_recipe
+    return StageMemory(
+        index=stage.index,
+        layers=stage.layers,
+        last=stage.last,
+        states=states,
+        activations=saved,
+        logits=logits,
+        layer=layer,
+        update=update_bytes(local, layout, framework, fused=group.stack.fused_optimizer),
+        passing=frozenset({"gathered", "cast_weights"} if cached else {"gathered"}),
+        fragmentation=framework.fragmentation * (sum(states.values()) + saved + np.maximum(logits, layer)),
+        framework=framework_bytes(
             layout,
             group.cluster,
             group.stack.framework_year,
             framework.pipeline_communicators,
         ),
-    }
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -184,6 +249,9 @@ class _Moving:
     saved: float
     """For the backward passes of all micro batches in flight."""
     logits: float
+    """And the input of the head, gathered where tensor ranks share it."""
+    logit_gradient: float
+    """Of the logits, while the head's own gradients are computed."""
     layer: float
     """Recomputed activations of a layer and the gradients under way in it."""
 
@@ -201,16 +269,44 @@ def _moving_bytes(stage: _Stage, components: ModelComponents, group: JobGroup) -
     ends = here(components.after.saved) if stage.last else 0.0
     per_logit = framework.logit_bytes(stack.compiler in _COMPILERS, stack.framework_year, layout.tp > 1)
     per_logit += max(group.precision.activation.num_bytes - _NARROW_BYTES, 0.0)
-    logits = components.logits * per_logit / (layout.tp * layout.cp) if stage.last else 0.0
+    elems = components.logits / (layout.tp * layout.cp) if stage.last else 0.0
     working = components.working / (layout.tp * layout.cp)
     if layout.sequence_parallel and layout.tp > 1:
         # The gathered input of a column-parallel product, and its gradient before it is scattered.
         working += 2.0 * components.boundary / layout.cp
+    gathered = 0.0
+    if splits_residual and layout.tp > 1 and stage.last:
+        gathered = components.boundary / layout.cp
+    outputs = components.boundary / (layout.tp if splits_residual else 1) * real / layout.cp
+    if stage.last or not framework.keeps_stage_outputs:
+        outputs = 0.0
     return _Moving(
-        saved=saved * micro_batches_in_flight(stage.index, layout) + ends,
-        logits=logits,
+        saved=(saved + outputs) * micro_batches_in_flight(stage.index, layout) + ends,
+        logits=elems * per_logit + gathered,
+        logit_gradient=elems * group.precision.activation.num_bytes + gathered,
         layer=here(recomputed) + working,
     )
+
+
+def _placeholder_bytes(
+    stage: _Stage, components: ModelComponents, group: JobGroup, local: LocalElements
+) -> tuple[float, float]:
+    """What autograd is handed where a product adds its gradient to the fp32 sum itself.
+
+    Returns:
+        One tensor for every shape of weight in the layers, which stay (Transformer Engine, module/base.py,
+        get_dummy_wgrad), and the head's, which is freed.
+    """
+    layout, framework = group.layout, framework_memory(group.stack)
+    since = framework.placeholder_gradients_from
+    if not since or group.stack.framework_year < since:
+        return 0.0, 0.0
+    width = group.precision.activation.num_bytes
+    of_layers = sum(
+        elems / (layout.tensor_degree_of_experts if expert else layout.tp)
+        for (*_, expert), elems in components.shapes.items()
+    )
+    return of_layers * width, local.head * width if stage.last else 0.0
 
 
 def _checkpointed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import CorpusError
+from ...errors import ConfigError, CorpusError, shown
 from ...io import write_atomically
 from ..serving import StepTimes
 from .places import PARAMETER_OF, PARAMETERS, Places, places_of
@@ -21,9 +22,11 @@ from .process import Conditioned, Moved, Process
 Floats = NDArray[np.float64]
 
 FORMAT = "precision-time calibration"
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 WIDTH_COVERAGE = 0.9
 """Of the intervals that the expected error of a job is read off."""
+_MOST_CHANGE = np.log(1e6)
+"""Of a time by measured points: more is an error of the points."""
 _TAIL = 1.6448536269514722
 """90 % of a normal distribution lie within this many standard deviations."""
 _NARROWEST = 0.1
@@ -40,6 +43,12 @@ def places_of_times(times: StepTimes) -> Places:
     width = np.log(times.high_s / times.low_s) / (2.0 * _TAIL)
     share = times.corrected.exposed_s / times.corrected.step_time_s
     return places_of(times.jobs, share, width)
+
+
+def checksum(body: Mapping[str, Any]) -> str:
+    """SHA-256 of the content of a calibration's file, the checksum in it aside."""
+    content = {name: value for name, value in body.items() if name != "sha256"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +103,13 @@ class Calibration:
         factors = np.exp(moved.parameters + moved.residual[:, None])
         parts = places.shares * factors
         step_time_s = times.step_time_s * np.exp(moved.log_factor)
+        changed = np.abs(np.column_stack([moved.parameters, moved.residual, moved.log_factor]))
+        if not (changed <= _MOST_CHANGE).all():
+            raise CorpusError(
+                f"The measured steps say that this takes {np.exp(moved.log_factor).max():.3g} times what is "
+                "predicted. The rule: a million times longer or shorter is no measurement. To fix: check the "
+                "step times of the file."
+            )
         exposed_s = step_time_s * parts[:, _EXPOSED].sum(axis=1) / parts.sum(axis=1)
         width = np.clip(moved.sd / moved.sd_before, _NARROWEST, 1.0)
         return replace(
@@ -137,7 +153,7 @@ class Calibration:
 
     def save(self, path: str | Path) -> None:
         """Write the calibration as JSON, atomically."""
-        body = {
+        body: dict[str, Any] = {
             "format": FORMAT,
             "schema_version": SCHEMA_VERSION,
             "points": self.places.to_dict(),
@@ -146,6 +162,7 @@ class Calibration:
             "process": self.process.to_dict(),
             "card": dict(self.card),
         }
+        body["sha256"] = checksum(body)
         write_atomically(Path(path), json.dumps(body, indent=1, allow_nan=False) + "\n")
 
     @classmethod
@@ -165,6 +182,8 @@ class Calibration:
                     f"{SCHEMA_VERSION}. To fix: calibrate again with `precision-time calibrate`, or upgrade "
                     "precision-time."
                 )
+            if stated["sha256"] != checksum(stated):
+                raise ValueError("it was changed after it was written: its SHA-256 is another one")
             places = Places.from_dict(stated["points"])
             log_ratios = np.array(stated["log_ratios"], dtype=np.float64)
             if log_ratios.shape != (len(places),) or not np.isfinite(log_ratios).all():
@@ -186,5 +205,16 @@ class Calibration:
 
 
 def as_calibration(given: Calibration | str | Path | None) -> Calibration | None:
-    """A calibration as callers give it: the object, its file, or none."""
-    return Calibration.load(given) if isinstance(given, str | Path) else given
+    """A calibration as callers give it: the object, its file, or none.
+
+    Raises:
+        ConfigError: If it is none of these.
+        CorpusError: If the file cannot be read as one.
+    """
+    if isinstance(given, str | Path):
+        return Calibration.load(given)
+    if given is None or isinstance(given, Calibration):
+        return given
+    raise ConfigError(
+        f"calibration={shown(given)} is no calibration. To fix: name its file, or a file of measured steps."
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from ...corpus.jobs import job_of
 from ...corpus.measurement import Measurement
-from ...corpus.own import read_own_steps
+from ...corpus.own import read_priced_steps
 from ...cost.job import Job
-from ...errors import ConfigError, CorpusError
+from ...errors import ConfigError
 from ..artifact import TrainedPredictor
 from ..metrics import ErrorSummary, summarize
 from ..serving import predict_step_times
@@ -100,28 +100,11 @@ def calibrate_file(
         CorpusError: If the file is none of measured steps, or holds none.
         ConfigError: If no step of it can be priced.
     """
-    steps = read_own_steps(path, device=device)
-    rejected = Counter(step.reason for step in steps if step.job is None)
-    priced = [(step.job, step.measured_s, step.key) for step in steps if step.job and step.measured_s]
     name = origin or Path(path).name
-    if not any(step.measured_s for step in steps):
-        reasons = "; ".join(f"{reason} ({count})" for reason, count in rejected.most_common(3))
-        raise CorpusError(
-            f"{name} holds no measured step{reasons and ': ' + reasons}. To fix: measure some, or name "
-            "another file; its columns are model, device, gpus, batch_size, precision ..., and step_time_s."
-        )
-    if not priced:
-        reasons = "; ".join(f"{reason} ({count})" for reason, count in rejected.most_common(3))
-        remedies = dict.fromkeys(step.remedy for step in steps if step.remedy)
-        raise ConfigError(
-            f"None of {len(steps)} measured rows can be priced: {reasons}. To fix: "
-            + (
-                " ".join(remedies)
-                or "state model, device and batch in words that `precision-time models` and `devices` know."
-            )
-        )
-    jobs, measured_s, keys = zip(*priced, strict=True)
-    points = _points(jobs, np.array(measured_s), keys, rejected, predictor)
+    steps, rejected = read_priced_steps(path, device=device, origin=name)
+    measured_s = np.array([step.measured_s for step in steps])
+    keys = [step.key for step in steps]
+    points = _points([step.job for step in steps], measured_s, keys, rejected, predictor)
     return _calibrated(points, predictor, name)
 
 

@@ -13,7 +13,7 @@ from ..device import MeasuredDevice
 from ..plan import MeasurePlan
 from ..report import Progress, ProgressCallback, TrialReport
 from ..rows import failed_step_cells, failure_cells, op_cells, step_cells
-from ..store import CsvStore
+from ..store import CsvStore, only_writer
 from ..trial import KernelTrial, LocalTrial, StepTrial
 
 Measure = Callable[[LocalTrial], Any]
@@ -45,21 +45,23 @@ def run_trials(
         progress: Called before each trial.
 
     Raises:
-        CorpusError: If the files cannot be written; the message holds a result that was measured.
+        CorpusError: If the files cannot be written (the message holds a result that was measured), or another
+            process is measuring into them.
     """
     store = CsvStore(out, device.source)
     about = {"device": device.name, "source": device.source, "files": store.files}
     report = TrialReport(about=about, by_kind=True)
     start_s = time.perf_counter()
-    wanted = _wanted(trials, device, store.settled(retry_failed=retry_failed), report)
-    for index, trial in enumerate(wanted):
-        progress(Progress(done=index, total=len(wanted), trial=str(trial)))
-        if budget_s is not None and time.perf_counter() - start_s + _expected_s(trial) > budget_s:
-            report.left += 1
-            continue
-        if not _measure_one(trial, device, store, measure, report):
-            report.left += len(wanted) - index - 1
-            break
+    with only_writer(store.steps.path):
+        wanted = _wanted(trials, device, store.settled(retry_failed=retry_failed), report)
+        for index, trial in enumerate(wanted):
+            progress(Progress(done=index, total=len(wanted), trial=str(trial)))
+            if budget_s is not None and time.perf_counter() - start_s + _expected_s(trial) > budget_s:
+                report.left += 1
+                continue
+            if not _measure_one(trial, device, store, measure, report):
+                report.left += len(wanted) - index - 1
+                break
     report.seconds = time.perf_counter() - start_s
     return report
 

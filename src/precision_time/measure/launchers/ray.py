@@ -18,7 +18,7 @@ from ..campaign import Campaign
 from ..device import import_torch
 from ..report import Progress, ProgressCallback, TrialReport
 from ..result import TrialResult, failed_result, measured_result
-from ..store import CampaignStore
+from ..store import CampaignStore, only_writer
 from ..trial import TrainingTrial
 from .budget import DurationEstimator, most_informative
 from .groups import GroupRunner
@@ -50,12 +50,13 @@ def run_campaign(
         progress: Called whenever a group is started and before each trial.
 
     Raises:
-        CorpusError: If the store cannot be used; nothing that was measured is lost.
+        CorpusError: If the store cannot be used, or another campaign uses it; nothing that was measured is
+            lost.
         ConfigError: If the cluster cannot hold a trial, or does not answer.
         MissingExtraError: If Ray is not installed.
         PrecisionTimeError: If Ray is lost during the campaign.
     """
-    with CampaignStore(store) as opened:
+    with CampaignStore(store) as opened, only_writer(opened.path):
         settled = {each.identity for each in opened.results() if each.status == "ok" or not retry_failed}
         wanted = [trial for trial in campaign.trials if trial.identity not in settled]
         known = [trial for trial in campaign.trials if trial.identity in settled]

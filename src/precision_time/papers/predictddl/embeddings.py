@@ -57,7 +57,7 @@ def job_embeddings(
         graph = job.workload.graph
         values[row, :WIDTH] = embedding_of_graph(graph).vector
         if annotated:
-            values[row, WIDTH:] = annotated_embedding(graph, job.precision).vector
+            values[row, WIDTH:] = annotated_embedding(graph, job.runs).vector
         if progress:
             progress(1)
     return names, values

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import importlib
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -82,7 +83,7 @@ def config_of(source: str | Path) -> Any:
     """
     transformers = import_transformers()
     path = Path(source)
-    if path.suffix == ".json" or (path / "config.json").is_file():
+    if path.suffix == ".json" or os.path.isfile(path / "config.json"):
         return _read_config(transformers, path if path.suffix == ".json" else path / "config.json")
     name = str(source)
     if name in known_ids():

@@ -23,7 +23,7 @@ _NORM_INPUTS = 3
 _RECURRENT_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
-def _operators() -> dict[str, Any]:
+def _operators() -> Mapping[str, Any]:
     return read_toml("onnx_ops.toml")
 
 

@@ -100,7 +100,8 @@ def code_stamp(source: str) -> tuple[Any, ...]:
     """Changes with the code behind a name, as far as this process would see it."""
     file, _ = _parts(source)
     path = Path(file)
-    return (str(path.resolve()), path.stat().st_mtime_ns) if file.endswith(".py") and path.is_file() else ()
+    is_file = file.endswith(".py") and os.path.isfile(path)
+    return (str(path.resolve()), path.stat().st_mtime_ns) if is_file else ()
 
 
 def _parts(source: str) -> tuple[str, str]:
@@ -122,7 +123,7 @@ def _module_of_file(path: Path) -> ModuleType:
     Raises:
         CaptureError: If there is no such file, or it raises while it is imported.
     """
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise CaptureError(f"There is no file {str(path)!r}. To fix: check the path.")
     resolved = path.resolve()
     digest = hashlib.blake2b(f"{resolved}{code_stamp(str(path))}".encode(), digest_size=4).hexdigest()

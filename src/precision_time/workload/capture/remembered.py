@@ -50,7 +50,7 @@ def _stamp(source: str) -> Hashable:
     """Changes with what a name stands for."""
     path = Path(source)
     paths = (path, path / "config.json")
-    files = tuple((str(file.resolve()), file.stat().st_mtime_ns) for file in paths if file.is_file())
+    files = tuple((str(file.resolve()), file.stat().st_mtime_ns) for file in paths if os.path.isfile(file))
     return (source, os.getcwd(), code_stamp(source), files)
 
 

@@ -136,7 +136,7 @@ def _refuse_unused(own: bool, **given: Any) -> None:
 
 def _capture_named(source: str, seq_len: int | None, image_size: int | None, name: str | None) -> OpGraph:
     path = Path(source)
-    if path.suffix == ".json" or (path / "config.json").is_file():
+    if path.suffix == ".json" or os.path.isfile(path / "config.json"):
         return capture_config(
             config_of(source),
             seq_len=seq_len,
@@ -285,7 +285,7 @@ def _exported_for_inference(program: Any) -> bool:
 
 def _capture_file(path: Path, name: str, trust: bool) -> OpGraph:
     """The graph of an .onnx file, or of a .pt2 file: loaded by a separate process that returns JSON."""
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise CaptureError(f"There is no file {str(path)!r}. To fix: check the path.")
     if path.suffix == ".onnx":
         return capture_onnx(path, name=name)
