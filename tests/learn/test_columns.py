@@ -161,3 +161,14 @@ def test_ratios_are_of_the_costs_that_they_name():
         "tdp_per_peak": 400.0 / 312.0,
     }
     assert {name: column([one], name)[0] for name in expected} == pytest.approx(expected, abs=1e-8)
+
+
+@pytest.mark.parametrize("device", ["A100-SXM4-80GB", "H100-SXM5-80GB", "MI300X"])
+@pytest.mark.parametrize("model", ["resnet50", "bert-large", "gpt2"])
+def test_fp16_and_bf16_mixed_differ_by_what_the_formulas_say(device, model):
+    """Loss scaling, and that softmax reads fp16 but not bf16 without a cast; nothing else is learned."""
+    asked = job(model, device, 8, 16)
+    jobs = [replace(asked, precision=get_policy(f"{name}-mixed")) for name in ("fp16", "bf16")]
+    found = predict_step_times(jobs, shipped_predictor(), coverage=0.9)
+    half, brain = found.step_time_s / found.jobs.analytical_s
+    assert half == pytest.approx(brain, rel=0.03)

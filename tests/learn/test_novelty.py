@@ -22,7 +22,7 @@ CONFIGURATION = (
 )
 NAMES = (
     *("log_params", "log_fp32_peak", "log_bandwidth", "log_devices", "stack.one", "stack.two"),
-    *("matmul.fp32", "matmul.fp16", "share.gemm_s", *CONFIGURATION),
+    *("matmul.fp32", "matmul.16", "share.gemm_s", *CONFIGURATION),
 )
 
 
@@ -59,7 +59,7 @@ def test_another_chip_takes_more_of_the_correction_than_another_model() -> None:
         ({"log_fp32_peak": 0.7}, "device", 2.0),
         ({"log_devices": 2.0}, "scale", 1.0),
         ({"stack.one": 0.0, "stack.two": 1.0}, "software", np.sqrt(2.0)),
-        ({"matmul.fp32": 0.0, "matmul.fp16": 1.0}, "precision", np.sqrt(0.5)),
+        ({"matmul.fp32": 0.0, "matmul.16": 1.0}, "precision", np.sqrt(0.5)),
     ],
 )
 def test_a_change_is_new_in_its_kind_alone(changed: dict[str, float], kind: str, steps: float) -> None:
