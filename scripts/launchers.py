@@ -236,10 +236,10 @@ def deepspeed() -> tuple[str, Schema, int]:
         section, _, name = key.rpartition(".")
         if section in models:
             info = next(
-                each for field, each in models[section].model_fields.items() if name in (field, each.alias)
+                one for field, one in models[section].model_fields.items() if name in (field, one.alias)
             )
             kind: Any = info.annotation
-            choices = [each.value for each in kind] if isinstance(kind, EnumType) else None
+            choices = list(map(str, kind.__members__)) if isinstance(kind, EnumType) else None
             found[key] = {"type": getattr(kind, "__name__", str(kind)), "choices": choices}
         elif f'"{name}"' in source or f"'{name}'" in source:
             found[key] = {"type": "int" if "." not in key else "bool", "choices": None}

@@ -33,6 +33,7 @@ MIXED = [
     {"model": "bert-large", "device": ["L40S", "MI300X"], "seq_len": 512, "mean_seq_len": [None, 200]},
     {"model": "gpt2", "device": "A100-SXM4-40GB", "gpus": [1, 8], "input_rate": 100.0, "coverage": 0.5},
     {"model": "llama3-8b", "device": "H100", "gpus": 32, "method": "dpo", "anchors": None},
+    {"model": "gpt2", "predictor": "nowhere"},
     {"model": "dlrm", "device": "A100", "precision": "fp32", "gpus": 8, "steps": 7, "stragglers": False},
 ]
 BATCHES = {"batch_size": [1, 3, 64, 250, 4096], "global_batch_size": [64, 100, 1024]}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import ConfigError
-from .options import JsonOption, PredictorOption, complete_device, output_file
+from .options import JsonOption, PredictorOption, complete_device
 from .output import message, progress, write_json, write_rows
 
 if TYPE_CHECKING:
@@ -57,7 +57,8 @@ def evaluate(
     ] = None,
     predictor: PredictorOption = None,
     rows: Annotated[
-        Path | None, output_file("--rows", text="Write every input row with its prediction to this CSV.")
+        Path | None,
+        typer.Option("--rows", dir_okay=False, help="Write every input row with its prediction to this CSV."),
     ] = None,
     json_output: JsonOption = False,
 ) -> None:

@@ -24,6 +24,7 @@ import numpy as np
 from ..arrays import Floats
 from ..cost.job import Job, group_key
 from ..hardware.device import Cluster
+from ..precision.policy import DType
 from .priced import LikeJobs, PricedJobs, on_reference, price_groups
 from .stages import Corrected
 from .table import JobTable
@@ -109,6 +110,8 @@ class _Others:
     """On fewer devices, the fewest first."""
     host: tuple[tuple[Hashable, Job], ...]
     """On all devices of a host, where that is a larger job."""
+    wider: tuple[tuple[Hashable, Job], ...]
+    """In fp32, where TF32 is allowed: libraries choose what is faster."""
 
 
 _OTHERS: dict[Hashable, _Others] = {}
@@ -120,11 +123,12 @@ def _others_of(job: Job) -> _Others:
     if (found := _OTHERS.get(key)) is None:
         if len(_OTHERS) > _MOST_KEPT:
             _OTHERS.clear()
-        host = _on_host(reference)
+        host, wider = _on_host(reference), _without_tf32(reference)
         found = _OTHERS[key] = _Others(
             job=reference,
             fewer=tuple((group_key(each), each) for each in _fewer(reference)),
             host=() if host is None else ((group_key(host), host),),
+            wider=() if wider is None else ((group_key(wider), wider),),
         )
     return found
 
@@ -163,7 +167,7 @@ def allowed_times(
         look_at(group.key, group.job, powers[-1] if is_new else group.batches, frozenset(group.batches))
         if unbounded := [size for size in powers[-1] if size not in known.bounded]:
             others = _others_of(group.job)
-            for key, job in (*others.fewer, *others.host):
+            for key, job in (*others.fewer, *others.host, *others.wider):
                 look_at(key, job, unbounded)
     further = price_groups(
         [
@@ -228,6 +232,8 @@ def _bound(known: _Known, powers: Sequence[float], predictor: TrainedPredictor) 
     least_s = np.array([known.allowed_s(size) for size in powers])
     # On the hardware that was measured; the job's own takes as many times as long.
     times = analytical_s / like_s
+    for key, job in others.wider:
+        least_s = np.minimum(least_s, _known(key, job, predictor).at(powers)[0] * times)
     fewer_s = _longest_of_fewer(others, powers, like_s, fill, predictor) * times
     host_s = _measured_host(others, powers, like_s, predictor) * times
     bounded_s = np.minimum(np.maximum(least_s, fewer_s), host_s)
@@ -338,6 +344,15 @@ def _on_host(job: Job) -> Job | None:
         return None
     host = _part_of(cluster, _HOST_DEVICES, 1)
     return replace(job, cluster=host, layout=replace(layout, dp=layout.dp * times))
+
+
+def _without_tf32(job: Job) -> Job | None:
+    """The same in fp32; None where TF32 is not allowed."""
+    runs = job.runs
+    if DType.TF32 not in (runs.matmul, runs.conv):
+        return None
+    matmul, conv = (DType.FP32 if dtype is DType.TF32 else dtype for dtype in (runs.matmul, runs.conv))
+    return replace(job, precision=replace(runs, matmul=matmul, conv=conv))
 
 
 def _fewer(job: Job) -> list[Job]:

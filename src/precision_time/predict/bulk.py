@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from ..cost.memory import memory_of
 from ..cost.terms import DATA_STALL, EXPOSED_TERMS, HOST_STALL
 from ..diagnostics import Diagnostics, Severity
 from ..errors import ConfigError, PrecisionTimeError
-from ..learn.artifact import TrainedPredictor, shipped_predictor
+from ..learn.artifact import TrainedPredictor, chosen_predictor
 from ..learn.bounds import forget_bounds
 from ..learn.priced import LikeJobs, price_groups
 from ..learn.serving import bounded_times
@@ -87,9 +88,9 @@ def answer_table(
     Args:
         asked: What is asked, in ascending order of the rows.
         kinds: `column_types` of all tables of the sweep.
-        predictor: The trained predictor; None for the one that ships.
+        predictor: Of requests that name none; None for that of the environment, else the one that ships.
     """
-    return _Answers(asked, kinds, predictor or shipped_predictor()).table()
+    return _Answers(asked, kinds, predictor or chosen_predictor(None)).table()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,12 +136,15 @@ class _Answers:
         for each, start in zip(self._asked, self._starts, strict=False):
             self._table["job"][start : start + len(each)] = range(each.first, each.first + len(each))
             groups += self._resolved(each, start)
-        if groups:
-            self._answer(groups)
+        named: dict[Path | None, list[_Shared]] = {}
+        for group in groups:
+            named.setdefault(group.request.predictor, []).append(group)
+        for folder, some in named.items():
+            self._answer(some, self._predictor if folder is None else chosen_predictor(folder))
         self._answer_alone()
         return self._table
 
-    def _answer(self, groups: Sequence[_Shared]) -> None:
+    def _answer(self, groups: Sequence[_Shared], predictor: TrainedPredictor) -> None:
         """Price and predict groups together, those with one job once."""
         alike: dict[Any, tuple[Job, dict[float, int]]] = {}
         asked: list[tuple[Any, list[int]]] = []
@@ -155,7 +159,7 @@ class _Answers:
         forget_bounds()
         priced = price_groups(like, np.concatenate([np.array(own) + starts[key] for key, own in asked]))
         coverages = np.repeat([each.request.coverage for each in groups], [len(own) for _, own in asked])
-        times = bounded_times(priced, self._predictor, coverage=coverages)
+        times = bounded_times(priced, predictor, coverage=coverages)
         costs = dict(zip(alike, priced.costs, strict=True))
         end = 0
         for each, (key, own) in zip(groups, asked, strict=True):
@@ -168,7 +172,7 @@ class _Answers:
                 novelty=times.corrected.novelty[here],
                 terms={name: seconds[own] for name, seconds in costs[key].terms.items()},
             )
-            self._set(each.rows, _figures_of(each, found, self._predictor))
+            self._set(each.rows, _figures_of(each, found, predictor))
 
     def _set(self, rows: Any, values: Mapping[str, Any]) -> None:
         for name, value in values.items():
@@ -182,6 +186,8 @@ class _Answers:
             if each.refused:
                 raise ConfigError(each.refused)
             request = Request.of(each.at(0))
+            if request.predictor is not None:
+                chosen_predictor(request.predictor)  # one that cannot be used is refused here
         except PrecisionTimeError as error:
             self._refuse(rows, each, error)
             return
@@ -216,8 +222,14 @@ class _Answers:
 
     def _answer_alone(self) -> None:
         """Requests with own measurements or several models, by `predict_each`."""
-        answers = predict_each([request for _, _, request in self._alone], predictor=self._predictor)
-        for (row, number, request), answer in zip(self._alone, answers, strict=True):
+        for named in (False, True):
+            some = [each for each in self._alone if (each[2].predictor is not None) is named]
+            trained = None if named else self._predictor
+            answers = predict_each([request for _, _, request in some], predictor=trained, remedies=False)
+            self._set_alone(some, answers)
+
+    def _set_alone(self, some: Sequence[tuple[int, int, Request]], answers: Sequence[Any]) -> None:
+        for (row, number, request), answer in zip(some, answers, strict=True):
             if isinstance(answer, Prediction):
                 self._set(row, _figures_alone(answer))
             else:

@@ -99,6 +99,8 @@ def sweep(
     if out is not None:
         from .streaming import write_sweep
 
+        if workers is None and ray is None and not isinstance(model, str | Path | list | tuple):
+            workers = 1  # a module stays where it is
         return write_sweep(grid_of({"model": model, **options}), Path(out), ray=ray, workers=workers)
     return answer_all(combinations_of({"model": model, **options}))
 

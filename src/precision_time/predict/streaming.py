@@ -23,17 +23,14 @@ import numpy as np
 
 from .. import __version__
 from ..errors import ConfigError, OutputError, required_module
-from ..executor import Executor
 from ..io import package_hash
-from ..learn.artifact import shipped_predictor
+from ..learn.artifact import PREDICTOR_VARIABLE, chosen_predictor
 from ..ray_executor import open_executor
 from ..request.grid import Block, Grid
 from .bulk import Table, answer_table, column_types
 
 FORMATS = (".csv", ".jsonl", ".parquet")
 _PARQUET = ".parquet"
-_WAVE = 64
-"""Chunks that are handed out at a time: no more answers than these wait to be written."""
 _ROW_GROUP = 65_536
 _MOST_REASONS = 20
 
@@ -102,10 +99,10 @@ def sweep_tables(
         workers: Processes; None for one per core.
         blocks_per_chunk: Blocks of some thousand rows in each table.
     """
-    shipped_predictor()  # before processes are forked, which then share it
-    work = _Tables(kinds=column_types(grid.fields))
+    chosen_predictor(None)  # before processes are forked, which then share it
+    work = _Tables(kinds=column_types(grid.fields), predictor=_named())
     with open_executor(ray, workers) as over:
-        yield from _in_waves(over, work, _chunks(grid, blocks_per_chunk))
+        yield from over(work, _chunks(grid, blocks_per_chunk))
 
 
 def write_sweep(
@@ -137,7 +134,7 @@ def write_sweep(
     """
     path = Path(os.path.realpath(path))  # of a link, what it points to
     check_sweep_path(path)
-    trained = shipped_predictor()  # before processes are forked, which then share it
+    trained = chosen_predictor(None)  # before processes are forked, which then share it
     kinds = column_types(grid.fields)
     head = {
         "grid": grid.digest,
@@ -152,10 +149,10 @@ def write_sweep(
             kept = parts.counts.rows
             progress(kept, grid.rows)
             chunks = islice(_chunks(grid, blocks_per_chunk), parts.chunks, None)
-            work = _Encoded(kinds=kinds, suffix=path.suffix.lower())
+            work = _Encoded(kinds=kinds, predictor=_named(), suffix=path.suffix.lower())
             if kept < grid.rows:
                 with open_executor(ray, workers) as over:
-                    for content, counts in _in_waves(over, work, chunks):
+                    for content, counts in over(work, chunks):
                         parts.add(content, counts)
                         progress(parts.counts.rows, grid.rows)
             parts.finish(kinds)
@@ -175,10 +172,9 @@ def _chunks(grid: Grid, blocks: int) -> Iterator[Chunk]:
         yield chunk
 
 
-def _in_waves(over: Executor, work: Callable[[Chunk], Any], chunks: Iterator[Chunk]) -> Iterator[Any]:
-    """The work of each chunk, few of them handed out at a time."""
-    while wave := list(islice(chunks, _WAVE)):
-        yield from over(work, wave)
+def _named() -> str:
+    """The predictor of the environment, which the processes of a cluster do not have."""
+    return os.environ.get(PREDICTOR_VARIABLE, "")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -186,9 +182,12 @@ class _Tables:
     """Answers a chunk as a table; picklable."""
 
     kinds: Mapping[str, type]
+    predictor: str
+    """Folder of the one that answers where a request names none; empty for the one that ships."""
 
     def __call__(self, chunk: Chunk) -> Table:
-        tables = [answer_table(block, self.kinds) for block in chunk]
+        trained = chosen_predictor(self.predictor or None)
+        tables = [answer_table(block, self.kinds, predictor=trained) for block in chunk]
         return {name: np.concatenate([table[name] for table in tables]) for name in self.kinds}
 
 
@@ -197,10 +196,11 @@ class _Encoded:
     """Answers a chunk as bytes of a file; picklable."""
 
     kinds: Mapping[str, type]
+    predictor: str
     suffix: str
 
     def __call__(self, chunk: Chunk) -> tuple[bytes, Counts]:
-        table = _Tables(kinds=self.kinds)(chunk)
+        table = _Tables(kinds=self.kinds, predictor=self.predictor)(chunk)
         refused = [error for error in table["error"].tolist() if error is not None]
         return _ENCODERS[self.suffix](table, self.kinds), Counts(
             rows=len(table["job"]),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -34,7 +35,7 @@ _INNERMOST = ("nodes", "gpus", *reversed(BATCH_FIELDS))
 """Fields that vary fastest, whatever their order elsewhere: what they share is priced once."""
 _NAMES = ("model", "device", "precision", "stack", "node_type", "dataset", "optimizer")
 _MOST_CHECKED = 2000
-_FILES = ("model", "custom", "calibration")
+_FILES = ("model", "custom", "calibration", "predictor")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -160,12 +161,18 @@ def _grid(name: str, jobs: Callable[[], Iterable[FileJob]], *, is_table: bool, f
         fields |= dict.fromkeys(axes)
         for field in _FILES:
             for value in map(str, axes.get(field, [])):
-                if value not in seen and Path(value).is_file():
+                if value not in seen:
                     seen.add(value)
-                    digest.update(Path(value).read_bytes())
+                    digest.update(_content(Path(value)))
     return Grid(
         name=name, fields=tuple(fields), rows=rows, digest=digest.hexdigest(), jobs=jobs, is_table=is_table
     )
+
+
+def _content(named: Path) -> bytes:
+    """Of a file that a value names, or of the card in the folder of a predictor; else nothing."""
+    file = named / "predictor.json" if os.path.isdir(named) else named
+    return file.read_bytes() if os.path.isfile(file) else b""
 
 
 def _ordered(given: Mapping[str, Any]) -> dict[str, list[Any]]:

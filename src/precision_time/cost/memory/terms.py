@@ -13,7 +13,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from ...arrays import Number
+from ...arrays import Number, Same
 from ...parallel.layout import Checkpointing, Layout, PipelineSchedule, layers_of_stages
 from ...parallel.schedules.registry import schedule_of
 from ..constants import constants
@@ -220,9 +220,15 @@ class StageMemory:
         return np.maximum(np.maximum(self.logits, self.layer), self.update - freed - self.activations)
 
 
+@lru_cache(maxsize=4096)
+def _of_layers(components: Same, start: float, count: float) -> ModelComponents:
+    of_stage: ModelComponents = components.value.of_layers(start, count)
+    return of_stage
+
+
 def _stage_memory(stage: _Stage, components: ModelComponents, group: JobGroup) -> StageMemory:
     layout, framework = group.layout, framework_memory(group.stack)
-    components = components.of_layers(stage.start, stage.layers)
+    components = _of_layers(Same(components), stage.start, stage.layers)
     local = local_elements(components, layout, stage.layers, first=stage.first, last=stage.last)
     moving = _moving_bytes(stage, components, group)
     batch = group.micro_batch_size
