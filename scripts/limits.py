@@ -34,12 +34,12 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reference" / "limits.md"
 COUNTS = PAGE.with_suffix(".json")
 KILLS: Mapping[str, tuple[int, int]] = {
-    "tables": (100, 50),
-    "campaigns": (100, 50),
-    "measurements": (100, 50),
-    "files": (100, 50),
-    "registry": (20, 10),
-    "predictors": (10, 5),
+    "tables": (40, 20),
+    "campaigns": (40, 20),
+    "measurements": (40, 20),
+    "files": (40, 20),
+    "registry": (5, 3),
+    "predictors": (3, 2),
 }
 """Of each writer of `tests/fuzz/fuzz_kills.py`: kills, and disks that are full."""
 PROMISES = """\
