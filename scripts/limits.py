@@ -174,6 +174,7 @@ def promises(counts: Mapping[str, Any]) -> Iterator[str]:
         f"writes, of which {held[0]:,} were survived; {full:,} full disks, of which {held[1]:,} were",
         "survived. Inputs are drawn by hypothesis from the fields of a request, from small valid files whose",
         "parts are replaced, and from their bytes (`tests/fuzz`).",
+        *(["", counts["note"]] if "note" in counts else []),
         "",
         *table_lines(
             columns_of("inputs | >tried | >answered | >refused | >faults | >slowest s"),
