@@ -30,6 +30,7 @@ from precision_time.measure.store import CampaignStore, CsvTable, read_store
 
 _ROWS = Path(__file__).parents[1] / "evaluation" / "data" / "runs.csv"
 _SIZE = 20_000
+_LONGEST_S = 60
 _OURS, _NOT_OURS = 3, 4
 """Exit codes of a child whose write was refused: with an error of ours, or with another."""
 
@@ -45,6 +46,8 @@ class Writer(NamedTuple):
     """How many entries a folder holds; raises where it is damaged."""
     longest_s: float = 0.05
     """A kill comes within this time of the first entry."""
+    most_full: float = 5.0
+    """Power of ten of the bytes that a file may have at most on a full disk; entries are larger."""
 
 
 def _table(folder: Path) -> CsvTable:
@@ -185,7 +188,7 @@ WRITERS = (
     Writer("campaigns", "stores of campaigns (SQLite)", _write_campaign, _trials),
     Writer("measurements", "stores of measurements (SQLite)", _write_measurements, _measurements),
     Writer("files", "files written in one step: answers, calibrations, layouts, models", _write_file, _file),
-    Writer("registry", "registry of PredictDDL", _write_registry, _versions, 0.5),
+    Writer("registry", "registry of PredictDDL", _write_registry, _versions, 0.5, 3.0),
     Writer("predictors", "own predictors", _write_predictor, _predictor, 3.0),
 )
 
@@ -193,6 +196,7 @@ WRITERS = (
 def _child(writer: Writer, folder: Path, told: int, most_bytes: int | None) -> None:
     """What the child does: writes, and sends a byte for each entry that was acknowledged."""
     code = _NOT_OURS
+    signal.alarm(_LONGEST_S)
     try:
         if most_bytes is not None:
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # the write fails instead, as on a full disk
@@ -275,7 +279,10 @@ def counts_of(writer: Writer, *, kills: int, fills: int, seed: int = 0) -> dict[
         ("killed_well", lambda folder: kill_once(writer, folder, chance.uniform(0.0, writer.longest_s)))
     ] * kills
     times += [
-        ("full_well", lambda folder: fill_once(writer, folder, int(10 ** chance.uniform(2.0, 5.0))))
+        (
+            "full_well",
+            lambda folder: fill_once(writer, folder, int(10 ** chance.uniform(2.0, writer.most_full))),
+        )
     ] * fills
     for name, once in times:
         folder = Path(tempfile.mkdtemp())
