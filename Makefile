@@ -8,7 +8,7 @@ ENVIRONMENT := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 PACKAGE_FILES := pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format types wheel unit docs docs-check site bench accuracy predictors large-models clean
+.PHONY: help demo test lint format types wheel unit docs docs-check site bench accuracy predictors large-models limits clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +73,9 @@ large-models: $(VENV)/.dev ## Hold out every source of large models, compare wit
 	$(ENVIRONMENT) $(BIN)/python scripts/large_models.py
 	$(ENVIRONMENT) $(BIN)/python scripts/peers.py
 	$(ENVIRONMENT) $(BIN)/python scripts/scale.py
+
+limits: $(VENV)/.dev ## Send 20,000 inputs, kill writers, fill disks, and write docs/reference/limits.md
+	$(ENVIRONMENT) $(BIN)/python scripts/limits.py --inputs 20000
 
 clean: ## Remove the environment and caches
 	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

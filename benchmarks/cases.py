@@ -88,6 +88,22 @@ assert len(times.step_time_s) == 100_000
 print(json.dumps({"seconds": seconds, "cpu_s": cpu_s}))
 """
 
+_SWEEP_TO_FILE = """
+import json, resource, tempfile, time
+from precision_time import sweep
+
+with tempfile.TemporaryDirectory() as folder:
+    start = time.perf_counter()
+    sweep(
+        "resnet50", device=["V100-SXM2-16GB", "A100-SXM4-40GB", "A100-SXM4-80GB", "H100-SXM5-80GB"],
+        precision=["fp32", "tf32", "fp16-mixed", "bf16-mixed"], gpus="8..200:8", batch_size="1..250:1",
+        out=f"{folder}/sweep.csv", workers=2,
+    )
+    seconds = time.perf_counter() - start
+peaks = [resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+print(json.dumps({"seconds": seconds, "peak_bytes": max(peaks) * 1024.0}))
+"""
+
 _LAYOUT = """
 from precision_time.cli.main import main
 main("layout llama3-70b -d H100-SXM5-80GB -g 512 --global-batch-size 1024 -p bf16-mixed --workers 2".split())
@@ -152,6 +168,15 @@ CASES = (
         name="100,000 configurations of resnet50",
         code=SWEEP,
         targets=(Target(figure="seconds", limit=10.0, unit="s"),),
+        repeats=1,
+    ),
+    Case(
+        name="the same into a file, with memory and run times, by two processes",
+        code=_SWEEP_TO_FILE,
+        targets=(
+            Target(figure="seconds", limit=6.0, unit="s"),
+            Target(figure="peak_bytes", limit=0.3, unit="GB", scale=1e-9, suffix=", peak memory"),
+        ),
         repeats=1,
     ),
     Case(

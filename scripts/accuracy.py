@@ -129,7 +129,8 @@ def main() -> None:
         )
         if options.ship:
             held_out = {protocol: runs.ours(protocol, 0) for protocol in HELD_OUT}
-            train(table=priced.table, held_out=held_out, progress=progress).predictor.save(SHIPPED, ships=True)
+            trained = train(table=priced.table, held_out=held_out, progress=progress)
+            trained.predictor.save(SHIPPED, ships=True)
         if not options.no_page:
             report = reported(runs, options.seeds, tuple(options.only.split(",")))
             excluded = Counter(row.quality_reason for row in corpus if not row.usable)

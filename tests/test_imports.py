@@ -17,8 +17,8 @@ import precision_time
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "precision_time"
 PACKAGES = (
-    "workload", "hardware", "precision", "parallel", "cost", "request", "corpus", "learn", "predict", "plan",
-    "papers", "measure", "evaluation", "testing", "cli",
+    "workload", "hardware", "precision", "parallel", "cost", "request", "corpus", "learn", "predict",
+    "launch", "plan", "papers", "measure", "evaluation", "testing", "cli",
 )  # fmt: skip
 SHARED = {path.stem for path in SOURCE.glob("*.py")} - {"__init__", "__main__"}
 SLOW_PACKAGES = {"torch", "ray", "lightgbm", "pandas", "scipy", "transformers", "timm"}

@@ -26,7 +26,11 @@ from precision_time.learn.table import JobTable, MeasuredTable
 from precision_time.learn.training import out_of_fold_by_stage
 from precision_time.plan.search import search_layouts
 from precision_time.precision.catalog import get_policy
+from precision_time.predict.bulk import column_types
+from precision_time.predict.streaming import _Encoded
 from precision_time.ray_executor import _not_connected, import_ray, open_executor, ray_map, ray_session
+from precision_time.request import grid as grids
+from precision_time.request.grid import grid_of
 from precision_time.request.problem import Problem
 from precision_time.workload.resolve import load_workload
 
@@ -49,6 +53,16 @@ def map_fn() -> Iterator[Executor]:
 
 
 needs_ray = pytest.mark.slow
+
+
+@needs_ray
+def test_a_sweep_is_the_same_bit_for_bit(map_fn: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grids, "BLOCK_ROWS", 8)
+    grid = grid_of({"model": "resnet50", "gpus": "1..8", "tp": [1, 2], "batch_size": [1, 24, 4096]})
+    chunks = [(block,) for block in grid.blocks()]
+    work = _Encoded(kinds=column_types(grid.fields), predictor="", suffix=".csv")
+    assert len(chunks) > 2
+    assert list(map_fn(work, chunks)) == list(map(work, chunks))
 
 
 @needs_ray

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .errors import PrecisionTimeError as PrecisionTimeError
+    from .launch.api import launch_config as launch_config
+    from .launch.emit import LaunchConfig as LaunchConfig
+    from .launch.emit import layout_of_config as layout_of_config
     from .plan.api import find_layouts as find_layouts
     from .plan.api import memory_timeline as memory_timeline
     from .plan.memory_timeline import MemoryTimeline as MemoryTimeline
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from .predict.compare import compare_precisions as compare_precisions
     from .predict.compare import predict_many as predict_many
     from .predict.compare import sweep as sweep
+    from .predict.compare import sweep_tables as sweep_tables
     from .predict.prediction import Interval as Interval
     from .predict.prediction import NearestMeasurement as NearestMeasurement
     from .predict.prediction import Prediction as Prediction
@@ -32,6 +36,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Alternative": ".predict.what_matters",
     "Interval": ".predict.prediction",
+    "LaunchConfig": ".launch.emit",
     "LayoutSearch": ".plan.result",
     "MemoryTimeline": ".plan.memory_timeline",
     "NearestMeasurement": ".predict.prediction",
@@ -41,10 +46,13 @@ _HOMES = {
     "Request": ".request.request",
     "compare_precisions": ".predict.compare",
     "find_layouts": ".plan.api",
+    "launch_config": ".launch.api",
+    "layout_of_config": ".launch.emit",
     "memory_timeline": ".plan.api",
     "predict_many": ".predict.compare",
     "predict_time": ".predict.api",
     "sweep": ".predict.compare",
+    "sweep_tables": ".predict.compare",
     "what_matters": ".predict.what_matters",
 }
 """Public names and their homes, imported on first use, so that `import precision_time` stays fast."""
@@ -52,6 +60,7 @@ _HOMES = {
 __all__ = [
     "Alternative",
     "Interval",
+    "LaunchConfig",
     "LayoutSearch",
     "MemoryTimeline",
     "NearestMeasurement",
@@ -62,10 +71,13 @@ __all__ = [
     "__version__",
     "compare_precisions",
     "find_layouts",
+    "launch_config",
+    "layout_of_config",
     "memory_timeline",
     "predict_many",
     "predict_time",
     "sweep",
+    "sweep_tables",
     "what_matters",
 ]
 

@@ -81,3 +81,20 @@ def test_bad_input_is_one_line(cli: Callable[..., Any], words: str, said: str) -
     assert answer.err.count("\n") == 1
     assert answer.err.startswith("Error: ")
     assert said in answer.err
+
+
+def test_emit_prints_the_file_of_a_launcher_and_nothing_else(cli: Callable[..., Any]) -> None:
+    words = ("llama3.2-1b", "-d", "A100-SXM4-80GB", "-g", "8")
+    fixed = ("--fix", "pp=1", "--fix", "tp=1", "--fix", "cp=1", "--workers", "1")
+    answer = cli("layout", *words, "--global-batch-size", "16", *fixed, "--emit", "deepspeed")
+    assert answer.code == 0
+    assert json.loads(answer.out)["train_micro_batch_size_per_gpu"] in (1, 2)
+    one = cli("predict", *words, "--zero", "3", "-b", "1", "--emit", "torchtitan")
+    assert "--parallelism.data_parallel_shard_degree 8" in one.out
+    assert "YOUR_MODULE" in one.out
+    assert "none of its models" in one.out
+    assert "--stack torchtitan" in one.out
+    several = cli("predict", *words, "--zero", "3", "-b", "1,2", "--emit", "torchtitan")
+    assert several.code == 2
+    assert "one layout" in several.err
+    assert cli("layout", *words, "--emit", "slurm").code == 2

@@ -32,7 +32,7 @@ def write(path, rows, columns=None):
 
 @pytest.fixture(scope="module")
 def scored(tmp_path_factory):
-    out = tmp_path_factory.mktemp("evaluate") / "new" / "rows.csv"
+    out = tmp_path_factory.mktemp("evaluate") / "rows.csv"
     report = evaluate_csv(RUNS, group_by=["source", "precision"], rows_out=out)
     return report, read(out)
 

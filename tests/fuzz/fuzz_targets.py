@@ -753,11 +753,9 @@ def calibrations(draw: st.DrawFn) -> bytes:
 
 
 def _plans() -> st.SearchStrategy[bytes]:
-    return inputs.broken(
-        b'[seconds]\nops = 1\nsteps = 5\n[[op]]\nop = "matmul"\ndtypes = ["fp32"]\nphases = ["forward"]\n'
-        b'shapes = [{ m = 64, n = 64, k = 64 }]\n[model.resnet18]\nsource = "timm"\n'
-        b'[[step]]\nmodels = ["resnet18"]\nprecisions = ["fp32"]\nbatch_sizes = [8]\n'
-    )
+    from precision_time.measure.precisions import DATA
+
+    return inputs.broken((DATA / "cpu.toml").read_bytes())
 
 
 def fresh(folder: Path) -> Path:

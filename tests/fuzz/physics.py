@@ -281,8 +281,9 @@ def _count(
 
 
 def _wired(job: Job) -> bool:
-    """Whether devices reach each other over links of their own instead of a switch."""
-    return bool(job.cluster.fabric.torus) or "mesh" in job.cluster.intra_node.name
+    """Whether devices reach each other over links of their own instead of a switch or the host."""
+    name = job.cluster.intra_node.name.lower()
+    return bool(job.cluster.fabric.torus) or not ("switch" in name or "pcie" in name)
 
 
 def _needed(job: Job) -> float:
@@ -332,10 +333,10 @@ def table_of(found: Found) -> dict[str, dict[str, float]]:
         table[rule] = {
             "checks": checks,
             "formulas_broken": len(formulas),
-            "formulas_worst_percent": round(100.0 * max(formulas, default=0.0), 3),
+            "formulas_worst_percent": round(100.0 * float(max(formulas, default=0.0)), 3),
             "learned_broken": len(learned),
-            "learned_worst_percent": round(100.0 * max(learned, default=0.0), 3),
-            "learned_above_1_percent": sum(share > SMALL for share in learned),
+            "learned_worst_percent": round(100.0 * float(max(learned, default=0.0)), 3),
+            "learned_above_1_percent": sum(float(share) > SMALL for share in learned),
             "as_measured": told,
         }
     return table

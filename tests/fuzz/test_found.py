@@ -105,3 +105,12 @@ def test_a_baseline_is_checked_before_the_report_is_made(tmp_path: Path) -> None
     path.write_text('{"figures": {}}', encoding="utf-8")
     code, _, told = run_command(["report", "--quick", "--against", str(path)])
     assert code == 2 and "is no baseline of a report: card" in told
+
+
+def test_a_device_that_only_names_its_base_is_its_base(tmp_path: Path) -> None:
+    """Its usual host and network, too."""
+    path = tmp_path / "own.toml"
+    path.write_text('[device.Mine]\nbase = "H100-SXM5-80GB"\n', encoding="utf-8")
+    question = {"gpus": 16, "batch_size": 8, "zero": 3}
+    own = predict_time("gpt2", device="Mine", custom=path, **question)
+    assert own.step_time_s == predict_time("gpt2", device="H100-SXM5-80GB", **question).step_time_s

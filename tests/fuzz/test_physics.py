@@ -14,7 +14,7 @@ from physics import Found, check, random_jobs
 
 AT_MOST = {
     "larger image": 0.05, "longer sequence": 0.05, "more layers": 0.05, "slower network": 0.01,
-    "larger batch": 0.005,
+    "larger batch": 0.005, "fp32 where TF32 is allowed": 0.3, "mixed instead of pure 16 bits": 0.05,
 }  # fmt: skip
 """How far the learned answer breaks rules here and there: trees of a job know nothing of the same job with
 other samples, and a batch may be held up by fewer devices on which the update is not shared

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from precision_time.errors import ConfigError, LayoutError
 from precision_time.executor import process_map
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.learn.serving import predict_step_times
-from precision_time.parallel.layout import EQUAL_WITHIN, Checkpointing, Layout, simplicity
+from precision_time.parallel.layout import EQUAL_WITHIN, Checkpointing, Layout, Offload, simplicity
 from precision_time.plan.advice import why_first
 from precision_time.plan.api import _batch, find_layouts
 from precision_time.plan.pricing import bounds_of, families_of, price_layouts
@@ -116,6 +117,55 @@ def test_memory_prunes_as_one_by_one(experts: Problem) -> None:
         assert len(part.layouts) + part.too_large + part.recomputing == len(frame)
         kept += len(expected)
     assert kept > 0
+
+
+@pytest.fixture(scope="module")
+def tight() -> Problem:
+    """Eight billion parameters on devices of 40 GB: most layouts recompute."""
+    return problem_of("llama3-8b", "A100-SXM4-40GB", 8, 32)
+
+
+def test_no_layer_is_recomputed_that_need_not_be(tight: Problem) -> None:
+    capacity = tight.cluster.device.memory_bytes
+    seen = 0
+    for frame in Space(problem=tight, by_layer=True).frames():
+        part = fitting(tight, frame)
+        assert len(part.layouts) + part.too_large + part.recomputing == len(frame)
+        for layout in part.layouts:
+            assert tight.needed_bytes(layout)[0] <= capacity
+            layers = layout.checkpointed_share * frame.layers
+            if layout.checkpointing is not Checkpointing.FULL or layers == 1 or layout.pp > 1:
+                continue
+            seen += 1
+            less = replace(layout, checkpointed_share=(layers - 1) / frame.layers)
+            assert tight.needed_bytes(less)[0] > capacity
+    assert seen > 3
+
+
+def test_recomputing_by_layer_is_never_slower_than_by_model(tight: Problem) -> None:
+    frames = Space(problem=tight).frames()
+    whole = [layout for frame in frames for layout in fitting(tight, frame).layouts]
+    jobs = [tight.job(layout) for layout in whole]
+    times = predict_step_times(jobs, shipped_predictor(), coverage=0.9).step_time_s
+    search = search_layouts(tight, top=3)
+    assert min(each.step_time_s for each in search.ranked) <= (1.0 + _ALIKE) * times.min()
+
+
+def test_host_memory_is_found_where_nothing_else_fits() -> None:
+    problem = problem_of("llama3-8b", "A100-SXM4-80GB", 1, 16)
+    best, *_ = search_layouts(problem, top=3).ranked
+    assert best.layout.offload is not Offload.NONE
+    assert best.prediction.fits
+    assert best.prediction.terms["offload_s"] > 0.0
+    without = search_layouts(problem, fixed=parse_fixed(["offload=none"]))
+    assert not without.ranked
+    fixed = search_layouts(problem, fixed=parse_fixed(["offload=parameters"]), top=1)
+    assert fixed.ranked[0].layout.offload is Offload.PARAMETERS
+
+
+def test_host_memory_is_not_tried_where_nothing_is_short(found: LayoutSearch, small: Problem) -> None:
+    assert {each.layout.offload for each in found.ranked} == {Offload.NONE}
+    assert found.counts.enumerated == sum(map(len, Space(problem=small, by_layer=True).frames()))
 
 
 def test_processes_find_the_same(small: Problem, found: LayoutSearch) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import ConfigError
-from .options import JsonOption, PredictorOption, complete_device, output_file
+from .options import JsonOption, PredictorOption, complete_device
 from .output import message, progress, write_json, write_rows
 
 if TYPE_CHECKING:
@@ -57,7 +57,8 @@ def evaluate(
     ] = None,
     predictor: PredictorOption = None,
     rows: Annotated[
-        Path | None, output_file("--rows", text="Write every input row with its prediction to this CSV.")
+        Path | None,
+        typer.Option("--rows", dir_okay=False, help="Write every input row with its prediction to this CSV."),
     ] = None,
     json_output: JsonOption = False,
 ) -> None:
@@ -75,7 +76,9 @@ def evaluate(
         raise ConfigError("Name one FILE of measured steps. To fix: precision-time evaluate runs.csv.")
     scored, groups = chosen_predictor(predictor), tuple(group_by or ())
     with progress(f"Predicting the rows of {given[0]}"), steps_file(given[0]) as steps:
-        found = evaluate_csv(steps, device=device, group_by=groups, rows_out=rows, predictor=scored)
+        found = evaluate_csv(
+            steps, device=device, group_by=groups, rows_out=rows, predictor=scored, workers=None
+        )
     report = found.to_dict()
     if json_output:
         write_json(report)

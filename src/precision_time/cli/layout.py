@@ -8,8 +8,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..plan.api import SEARCHED_FIELDS, find_layouts
-from .options import NOTHING_FITS, JsonOption, MemoryTimelineOption, ModelArgument, RayOption
-from .output import message, page_width, progress_bar, write_json, write_renderable
+from .options import (
+    NOTHING_FITS,
+    EmitOption,
+    JsonOption,
+    MemoryTimelineOption,
+    ModelArgument,
+    RayOption,
+)
+from .output import (
+    message,
+    page_width,
+    progress_bar,
+    write_json,
+    write_launch_config,
+    write_renderable,
+)
 from .request_options import one_request, request_options
 
 if TYPE_CHECKING:
@@ -20,6 +34,7 @@ Examples:
   precision-time layout llama3-70b -d H100-SXM5-80GB -g 512 --global-batch-size 1024
   precision-time layout mixtral-8x7b -d H100-SXM5-80GB -g 128 -p fp8-mixed --fix zero=1 --fix tp=4,8
   precision-time layout llama3-8b -d A100-SXM4-80GB -g 64 --timeline step.html --trace step.json --json
+  precision-time layout llama3-70b -d H100-SXM5-80GB -g 64 --emit megatron > pretrain.sh
 """
 
 
@@ -51,6 +66,8 @@ def layout(
         ),
     ] = None,
     memory_timeline: MemoryTimelineOption = None,
+    emit: EmitOption = None,
+    pick: Annotated[int, typer.Option("--pick", help="Layout of the ranking that --emit writes.")] = 1,
     json_output: JsonOption = False,
     **fields: Any,
 ) -> None:
@@ -62,6 +79,10 @@ def layout(
     from ..plan.memory_picture import check_memory_path
     from ..plan.picture import check_picture_path
 
+    if emit is not None:
+        from ..launch.emit import known_launcher
+
+        known_launcher(emit)
     if timeline is not None:
         check_picture_path(timeline)
     if memory_timeline is not None:
@@ -71,12 +92,14 @@ def layout(
         search = find_layouts(
             request,
             fix=tuple(fix or ()),
-            top=top,
+            top=top if emit is None else max(top, pick),
             workers=workers,
             ray=ray,
             progress=lambda what, done, total: update(done, total, f"Searching: {what}"),
         )
-    if json_output:
+    if emit is not None and search.ranked:
+        write_launch_config(search.launch_config(emit, pick), json_output=json_output)
+    elif json_output:
         write_json(search.to_dict())
     else:
         from ..plan.result import render

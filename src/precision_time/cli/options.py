@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import ConfigError
+from ..launch import LAUNCHERS
 
 NOTHING_FITS = 3
 """Exit status of a command whose every answer is that the job does not fit in memory."""
@@ -142,6 +143,15 @@ MemoryTimelineOption = Annotated[
     output_file(
         "--memory-timeline",
         text="Draw what the fullest device holds over the step: .svg, .html, or .json with every figure.",
+    ),
+]
+EmitOption = Annotated[
+    str | None,
+    typer.Option(
+        "--emit",
+        metavar="LAUNCHER",
+        help=f"Print the flags or the configuration file of the layout instead: {', '.join(LAUNCHERS)}.",
+        autocompletion=complete_words(*LAUNCHERS),
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Pure JSON on stdout.")]

@@ -15,6 +15,8 @@ import typer
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from ..launch.emit import LaunchConfig
+
 _PLAIN_WIDTH = 120
 _LINE_EVERY_S = 15.0
 _MOST_TEXT = 100
@@ -35,6 +37,16 @@ def message(text: str) -> None:
 def write_json(value: Mapping[str, Any]) -> None:
     """Write `value` as the only thing on stdout; infinities and NaN are refused, JSON has none."""
     typer.echo(json.dumps(value, indent=2, allow_nan=False, default=str))
+
+
+def write_launch_config(config: LaunchConfig, *, json_output: bool) -> None:
+    """Write what a launcher is started with, and its notes for the eye where the text goes to a file."""
+    if json_output:
+        write_json(config.to_dict())
+    else:
+        typer.echo(config.text, nl=False)
+    for note in () if sys.stdout.isatty() else config.notes:
+        message(f"Note: {note}")
 
 
 def write_rows(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from ..errors import ConfigError
-from .options import NOTHING_FITS, JsonOption, MemoryTimelineOption, ModelArgument, output_file
-from .output import message, page_width, progress, write_json, write_renderable
+from .options import NOTHING_FITS, EmitOption, JsonOption, MemoryTimelineOption, ModelArgument, output_file
+from .output import message, page_width, progress, write_json, write_launch_config, write_renderable
 from .request_options import request_options, requests_of, requests_of_jobs
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ Examples:
   precision-time predict job.yaml --gpus 16 --json
   precision-time predict resnet50 -d A100,H100 -g 8..64 -b 64..256 --sort throughput --plot sweep.svg
   precision-time predict --jobs jobs.csv --out answers.csv
+  precision-time predict llama3-8b -d H100-SXM5-80GB -g 64 --zero 3 -b 1 --emit torchtitan > train.sh
 """
 _BROKEN_ROWS = 2
 """Exit code where rows of a file could not be answered."""
@@ -73,6 +74,7 @@ def predict(
         bool,
         typer.Option("--why", help="Everything that was assumed, all evidence, and what the words mean."),
     ] = False,
+    emit: EmitOption = None,
     json_output: JsonOption = False,
     **fields: Any,
 ) -> None:
@@ -113,7 +115,9 @@ def predict(
         message(f"Wrote {plot}")
     if memory_timeline is not None:
         _write_memory(found, memory_timeline)
-    if json_output:
+    if emit is not None:
+        _write_launch_config(found, emit, json_output=json_output)
+    elif json_output:
         write_json(found.to_dict())
     elif brief:
         _write_lines(rows)
@@ -139,6 +143,17 @@ def _write_memory(found: Predictions, path: Path) -> None:
         )
     write_memory(memory_of_answer(found.predictions[0]), path)
     message(f"Wrote {path}")
+
+
+def _write_launch_config(found: Predictions, launcher: str, *, json_output: bool) -> None:
+    """What a launcher is started with for the one answer."""
+    from ..launch.api import launch_config
+
+    if len(found.predictions) != 1:
+        raise ConfigError(
+            f"--emit writes one layout, got {len(found.predictions)}. To fix: one value per option."
+        )
+    write_launch_config(launch_config(found.predictions[0], launcher=launcher), json_output=json_output)
 
 
 def _write_page(found: Predictions, *, why: bool) -> None:

@@ -14,8 +14,9 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +80,21 @@ class OwnStep:
     """Equal for repeats of one configuration."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UnresolvedStep:
+    """One row whose job is not looked up yet: that may be done in another process."""
+
+    row: Row
+    resolved: Callable[[], OwnStep]
+
+
 def read_own_steps(path: str | Path, *, device: str | None = None) -> list[OwnStep]:
-    """Every row of a file of measured steps, in order.
+    """Every row of a file of measured steps, in order; arguments and errors as `unresolved_steps`."""
+    return [step.resolved() for step in unresolved_steps(path, device=device)]
+
+
+def unresolved_steps(path: str | Path, *, device: str | None = None) -> list[UnresolvedStep]:
+    """Every row of a file of measured steps, in order, before names are looked up.
 
     Args:
         path: A CSV, a measurement store, or the store of a campaign.
@@ -97,7 +111,7 @@ def read_own_steps(path: str | Path, *, device: str | None = None) -> list[OwnSt
         with MeasurementStore(file, read_only=True) as store:
             found = store.measurements()
         rows = [_row_of(item, file, number) for number, item in enumerate(found)]
-        return [_of_measurement(row, item, name, beside) for row, item in zip(rows, found, strict=True)]
+        return [_later(_of_measurement, *pair, name, beside) for pair in zip(rows, found, strict=True)]
     if is_database(file):
         steps = file.with_suffix(STEPS)
         if not steps.is_file():
@@ -115,12 +129,16 @@ def read_own_steps(path: str | Path, *, device: str | None = None) -> list[OwnSt
             "--corpus --csv FILE, and name that file; or name the store."
         )
     if _is_of_requests(header):
-        return [_of_request(row, name, beside) for row in rows]
+        return [_later(_of_request, row, name, beside) for row in rows]
     canonical = [in_corpus_columns(row) for row in rows]
     if canonical:
         check_required(str(file), header, [*canonical[0].cells])
     pairs = zip(rows, canonical, strict=True)
-    return [_of_measurement(raw, measurement_of(row), name, beside) for raw, row in pairs]
+    return [_later(_of_measurement, raw, measurement_of(row), name, beside) for raw, row in pairs]
+
+
+def _later(read: Callable[..., OwnStep], row: Row, *more: Any) -> UnresolvedStep:
+    return UnresolvedStep(row=row, resolved=partial(read, row, *more))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -33,8 +33,8 @@ from .traffic import traffic_of
 _EQUAL = 1e-9
 """Relative difference below which the times of two stages are the same."""
 _TINY_S = 1e-12
-MOST_KEPT = 64
-"""Jobs of a group whose costs are remembered: arrays of more would fill the memory."""
+_KEPT_JOBS, _KEPT_ELEMENTS = 64, 2**18
+"""Jobs of a group, or jobs times kernels, whose costs are remembered: more would fill the memory."""
 _FUSIBLE = np.array(
     [
         op_class in (OpClass.ELEMENTWISE, OpClass.NORM, OpClass.SOFTMAX, OpClass.REDUCTION, OpClass.MOVE)
@@ -107,14 +107,14 @@ def compute_costs(step: LoweredStep, group: JobGroup, model: KernelModel) -> Com
         checkpointing=layout.checkpointing,
         checkpointed_share=layout.checkpointed_share,
         recomputed=layout.recomputed,
-        narrowed_every=layout.num_micro_batches if narrowed_once else 1,
     )
     kernels = _device_kernels(step, cut, group.stack, Same(group.cluster.device), group.workload.graph, model)
-    kept = len(group) <= MOST_KEPT
+    kept = len(group) <= _KEPT_JOBS or len(group) * len(step.op_class) <= _KEPT_ELEMENTS
     return (_compute_costs if kept else _compute_costs.__wrapped__)(
         kernels,
         np.asarray(group.micro_batch_size, dtype=np.float64).tobytes(),
         layout.num_micro_batches,
+        layout.num_micro_batches if narrowed_once else 1,
         group.cluster.num_devices if single else 1,
     )
 
@@ -133,8 +133,6 @@ class _Cut(NamedTuple):
     checkpointing: Checkpointing
     checkpointed_share: float
     recomputed: tuple[str, ...]
-    narrowed_every: int
-    """Weights are made narrow in one of so many micro batches."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -178,7 +176,6 @@ def _device_kernels(
     )
     scale = local.sequential_steps * local.repeat * stack_shortfall(stack.profile)
     scale = scale * np.where(_FUSIBLE[local.op_class] | local.is_cast, fusion, 1.0)
-    scale = scale * np.where(local.once_per_step, 1.0 / cut.narrowed_every, 1.0)
     forward, again = local.phase == 0, _recomputed(local, shares, cut, graph)
     passes = np.stack([forward, ~forward, again])
     terms = np.stack([*_term_masks(local).values()])
@@ -209,14 +206,19 @@ def _device_kernels(
 
 @lru_cache(maxsize=16)
 def _compute_costs(
-    kernels: _DeviceKernels, batches: bytes, num_micro_batches: int, process_devices: int
+    kernels: _DeviceKernels, batches: bytes, num_micro_batches: int, narrowed_every: int, process_devices: int
 ) -> ComputeCosts:
-    """What is asked on few devices and on many is worked out once."""
+    """What is asked on few devices and on many is worked out once.
+
+    Weights are made narrow in one of `narrowed_every` micro batches.
+    """
     micro_batch_size = np.frombuffer(batches)
     jobs, stages = len(micro_batch_size), len(kernels.shares.stages)
     samples = micro_batch_size[:, None] * kernels.samples
     once_s = kernel_seconds_once(kernels.step, samples, kernels.rates, kernels.model)
     whole_s = once_s * kernels.scale
+    if narrowed_every > 1:
+        whole_s = whole_s * np.where(kernels.step.once_per_step, 1.0 / narrowed_every, 1.0)
     sums = whole_s @ kernels.sums
     first, last = 3 * stages, sums.shape[1] - len(OP_CLASSES) - 1
     stage_s = sums[:, :first].reshape(jobs, 3, stages).transpose(1, 0, 2)

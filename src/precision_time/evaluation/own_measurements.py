@@ -5,16 +5,19 @@ from __future__ import annotations
 import csv
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..corpus.own import OwnStep, read_own_steps
+from ..corpus.own import OwnStep, UnresolvedStep, unresolved_steps
 from ..corpus.schema import Row, column_of
 from ..errors import ConfigError
+from ..executor import in_chunks, process_map
 from ..io import table_cell, write_atomically
 from ..learn.artifact import TrainedPredictor, shipped_predictor
 from ..learn.metrics import ErrorSummary
@@ -29,6 +32,8 @@ ADDED_COLUMNS = (
     "reason",
 )
 """Columns that `--rows` adds to every input row."""
+_CHUNK = 2000
+"""Rows per task: about a second."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,6 +94,7 @@ def evaluate_csv(
     rows_out: Path | None = None,
     predictor: TrainedPredictor | None = None,
     coverage: float = 0.9,
+    workers: int | None = 1,
 ) -> EvaluationReport:
     """Score a predictor on a measurement file.
 
@@ -99,12 +105,14 @@ def evaluate_csv(
         rows_out: Where to write every input row with ADDED_COLUMNS, atomically.
         predictor: The predictor; the shipped one when None.
         coverage: Nominal coverage of the intervals.
+        workers: Processes for files of more than some thousand rows; None: as `process_map` has them. The
+            numbers are the same.
 
     Raises:
         CorpusError: If the file is not a valid measurement file.
         ConfigError: If a column of `group_by` is not in the file.
     """
-    steps = read_own_steps(path, device=device)
+    steps = unresolved_steps(path, device=device)
     header = list(steps[0].row.cells) if steps else []
     spelled = {column_of(name): name for name in header}
     for column in group_by:
@@ -113,10 +121,34 @@ def evaluate_csv(
                 f"--group-by {column}: {path} has no such column. It has: {', '.join(header)}. "
                 "To fix: name one of them."
             )
-    scored = score_steps(steps, predictor or shipped_predictor(), coverage=coverage)
+    scored = _scored(steps, predictor or shipped_predictor(), coverage, workers)
     if rows_out is not None:
         _write_rows(rows_out, header, scored)
     return _report(scored, {column: spelled[column_of(column)] for column in group_by}, coverage)
+
+
+def _scored(
+    steps: Sequence[UnresolvedStep], predictor: TrainedPredictor, coverage: float, workers: int | None
+) -> list[ScoredRow]:
+    """All rows in order, scored in chunks of the same models, whatever the number of processes."""
+    if len(steps) <= _CHUNK:
+        return _scored_chunk(steps, predictor, coverage)
+    order = sorted(range(len(steps)), key=lambda index: steps[index].row.cells.get("model", ""))
+    # The processes are forked from this one, which has read the shipped predictor.
+    score = partial(
+        _scored_chunk, predictor=None if predictor is shipped_predictor() else predictor, coverage=coverage
+    )
+    with process_map(workers) as over:
+        parts = [*over(score, in_chunks([steps[index] for index in order], _CHUNK))]
+    found = dict(zip(order, (row for part in parts for row in part), strict=True))
+    return [found[index] for index in range(len(steps))]
+
+
+def _scored_chunk(
+    steps: Sequence[UnresolvedStep], predictor: TrainedPredictor | None, coverage: float
+) -> list[ScoredRow]:
+    read = [step.resolved() for step in steps]
+    return score_steps(read, predictor or shipped_predictor(), coverage=coverage)
 
 
 def score_steps(steps: Sequence[OwnStep], predictor: TrainedPredictor, *, coverage: float) -> list[ScoredRow]:
@@ -172,4 +204,6 @@ def _write_rows(path: Path, header: Sequence[str], scored: Sequence[ScoredRow]) 
     for item in scored:
         cells = [*(item.row.cells.get(column, "") for column in kept), *item.added()]
         writer.writerow(map(table_cell, cells))
+    with suppress(OSError):  # the next line says what is wrong
+        path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, text.getvalue())

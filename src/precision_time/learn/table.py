@@ -15,6 +15,7 @@ from ..corpus.measurement import Measurement
 from ..cost.job import Job, JobGroup, group_key, group_of_jobs
 from ..cost.step import StepCosts, price
 from ..errors import NotFittedError, PrecisionTimeError
+from ..executor import Executor, in_chunks
 from .features import INDICATORS, group_features
 
 Floats = NDArray[np.float64]
@@ -22,6 +23,8 @@ Floats = NDArray[np.float64]
 JOB_ARRAYS = ("features", "analytical_s", "compute_s", "exposed_s")
 """Fields of a JobTable with one row per job."""
 _DIGITS = 9
+_CHUNK = 1000
+"""Rows per task: about a second."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -178,13 +181,48 @@ def group_table(group: JobGroup, costs: StepCosts) -> JobTable:
 
 
 def measured_table(
-    measurements: Sequence[Measurement], progress: Callable[[int], None] | None = None
+    measurements: Sequence[Measurement],
+    progress: Callable[[int], None] | None = None,
+    *,
+    over: Executor = map,
 ) -> MeasuredTable:
-    """The fitting table of the measurements that can be priced; the others are counted with reasons."""
-    jobs: list[Job] = []
-    kept: list[Measurement] = []
+    """The fitting table of the measurements that can be priced; the others are counted with reasons.
+
+    Args:
+        measurements: Any runs.
+        progress: Called with the number of rows done after every chunk.
+        over: What runs the chunks, each of the same models: the table is the same.
+    """
+    order = sorted(range(len(measurements)), key=lambda index: measurements[index].model)
+    tables: list[JobTable] = []
+    kept: list[int] = []
     rejected: Counter[str] = Counter()
-    for measurement in measurements:
+    chunks = in_chunks(order, _CHUNK)
+    rows = [[measurements[index] for index in chunk] for chunk in chunks]
+    for chunk, (table, places, refused) in zip(chunks, over(_priced, rows), strict=True):
+        tables.append(table)
+        kept += [chunk[place] for place in places]
+        rejected += refused
+        if progress:
+            progress(len(chunk))
+    in_order = np.argsort(np.array(kept, dtype=np.intp), kind="stable")
+    found = [measurements[kept[place]] for place in in_order.tolist()]
+    jobs = JobTable.together([table for table in tables if len(table.analytical_s)])
+    return MeasuredTable(
+        jobs=jobs.take(in_order) if found else jobs,
+        measurements=tuple(found),
+        measured_s=np.array([item.step_time_s for item in found]),
+        sync_s=np.array([np.nan if item.sync_time_s is None else item.sync_time_s for item in found]),
+        rejected=rejected,
+    )
+
+
+def _priced(measurements: Sequence[Measurement]) -> tuple[JobTable, list[int], Counter[str]]:
+    """The priced rows, their places, and why the others could not be priced."""
+    jobs: list[Job] = []
+    kept: list[int] = []
+    rejected: Counter[str] = Counter()
+    for place, measurement in enumerate(measurements):
         if not measurement.usable:
             rejected[f"unusable: {measurement.quality_reason}"] += 1
             continue
@@ -196,11 +234,5 @@ def measured_table(
         except PrecisionTimeError as error:
             rejected[type(error).__name__ + ": " + str(error)[:80]] += 1
             continue
-        kept.append(measurement)
-    return MeasuredTable(
-        jobs=job_table(jobs, progress),
-        measurements=tuple(kept),
-        measured_s=np.array([item.step_time_s for item in kept]),
-        sync_s=np.array([np.nan if item.sync_time_s is None else item.sync_time_s for item in kept]),
-        rejected=rejected,
-    )
+        kept.append(place)
+    return job_table(jobs), kept, rejected

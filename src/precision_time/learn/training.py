@@ -120,7 +120,7 @@ def train(
     if table is None:
         progress("pricing the corpus")
         rows = load_corpus() if measurements is None else measurements
-        table = measured_table([row for row in rows if row.usable])
+        table = measured_table([row for row in rows if row.usable], over=map_fn)
     for name, steps in (own or {}).items():
         first = 1 + sum(item.row_id < 0 for item in table.measurements)
         table = table.with_own([step.job for step in steps], own_measurements(steps, name, first_id=first))

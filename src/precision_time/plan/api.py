@@ -104,6 +104,7 @@ def find_layouts(
             coverage=request.coverage,
             progress=progress,
         )
+    search = replace(search, request=request)
     missing = search.shortfall
     if missing is None:
         return search

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial, reduce
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from ..cost.job import Job, group_of_jobs
 from ..cost.step import price
 from ..cost.terms import TERMS
 from ..executor import Executor, in_chunks
-from ..learn.serving import on_reference
+from ..learn.priced import on_reference
 from ..learn.table import JobTable, group_table
 from ..parallel.layout import Layout, PipelineSchedule
 from ..parallel.schedules.contract import StageTimes
@@ -33,6 +34,7 @@ _PLAIN: Mapping[str, Any] = {
     "prefetch": 1,
     "virtual_pp": 1,
     "schedule": PipelineSchedule.ONE_F_ONE_B,
+    "checkpointed_share": 1.0,
 }
 """What layouts of one family may differ in."""
 
@@ -49,6 +51,15 @@ class Priced:
     context and expert ranks exchange; shape (n,)."""
     bubble_s: Floats
     """Idle time of their pipelines."""
+
+    def take(self, rows: Indices) -> Priced:
+        """Some of the layouts."""
+        return Priced(
+            table=self.table.take(rows),
+            reference=None if self.reference is None else self.reference.take(rows),
+            shared_s=self.shared_s[rows],
+            bubble_s=self.bubble_s[rows],
+        )
 
 
 def price_layouts(problem: Problem, layouts: Sequence[Layout]) -> Priced:
@@ -78,7 +89,7 @@ def _table_of(job: Job) -> JobTable:
 def priced_by(
     problem: Problem, layouts: Sequence[Layout], over: Executor, progress: Callable[[int], None]
 ) -> Priced:
-    """Analytical times of layouts, chunk by chunk.
+    """Analytical times of layouts, chunk by chunk: those that run the same kernels one after the other.
 
     Args:
         problem: What the layouts are for.
@@ -88,11 +99,12 @@ def priced_by(
     """
     found: list[Priced] = []
     done = 0
-    for part in over(partial(price_layouts, problem), in_chunks(layouts, _CHUNK)):
+    order = sorted(range(len(layouts)), key=[_kernels(layout) for layout in layouts].__getitem__)
+    for part in over(partial(price_layouts, problem), in_chunks([layouts[row] for row in order], _CHUNK)):
         found.append(part)
         done += len(part.shared_s)
         progress(done)
-    return joined(found)
+    return joined(found).take(np.argsort(order))
 
 
 def joined(parts: Sequence[Priced]) -> Priced:
@@ -106,6 +118,10 @@ def joined(parts: Sequence[Priced]) -> Priced:
     )
 
 
+_kernels = attrgetter("tp", "pp", "cp", "ep", "tensor_degree_of_experts", "checkpointing", "micro_batch_size")
+"""What decides which kernels a device runs, for how many samples."""
+
+
 def _joined_tables(tables: Sequence[JobTable]) -> JobTable:
     arrays = [item.name for item in fields(JobTable) if item.name != "names"]
     columns = {name: np.concatenate([getattr(table, name) for table in tables]) for name in arrays}
@@ -113,11 +129,15 @@ def _joined_tables(tables: Sequence[JobTable]) -> JobTable:
 
 
 def families_of(problem: Problem, layouts: Sequence[Layout]) -> list[list[Layout]]:
-    """Layouts that run the same kernels, whatever they shard and in whatever order, together."""
+    """Layouts that run the same kernels, whatever they shard and in whatever order, together.
+
+    They may recompute a different number of layers: the first of a family the fewest, so that what it takes
+    bounds the others.
+    """
     families: dict[Hashable, list[Layout]] = defaultdict(list)
     for layout in layouts:
         families[replace(layout, **_PLAIN), problem.precision_under(layout)].append(layout)
-    return list(families.values())
+    return [sorted(members, key=attrgetter("checkpointed_share")) for members in families.values()]
 
 
 @dataclass(slots=True)

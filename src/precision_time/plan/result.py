@@ -9,17 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 from ..cost.job import Job
 from ..diagnostics import Diagnostic, Severity, texts_of
-from ..parallel.layout import Checkpointing, Layout, PipelineSchedule
+from ..errors import ConfigError, LayoutError
+from ..parallel.layout import Checkpointing, Layout, Offload, PipelineSchedule
 from ..predict.html import rows_to_html
 from ..predict.page import range_of
 from ..predict.prediction import Prediction
 from ..rendering import TEXT_WIDTH, in_words, new_table, plain_text
+from ..request.request import Request
 from ..request.schema import ALIASES
 from ..units import format_bytes, format_duration
 
 if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
+
+    from ..launch.emit import LaunchConfig
 
 _SMALL_SHARE = 0.01
 """Terms below this share of every step shown are summed up as `other`."""
@@ -29,6 +33,8 @@ _LEGEND = (
     (r"\bhsdp(\d+)\b", "{0}: sharded within groups of {1} ranks"),
     (r"\bkept\b", "{0}: parameters stay gathered after the forward pass"),
     (r"\binterleaved(\d+)\b", "{0}: {1} model chunks per stage"),
+    (r"\bfull:([\d.]+)", "{0}: {1} of the layers are recomputed"),
+    (r"\boffload-(\w+)\b", "{0}: {1} in host memory"),
 )
 """Words of a layout's name, and what they mean."""
 
@@ -63,7 +69,7 @@ class SearchCounts:
     too_large: int
     """Left out as they do not fit in memory."""
     recomputing: int
-    """Left out as the same layout fits with less recomputation."""
+    """Left out as the same layout fits with less recomputation, or without host memory."""
     outrun: int
     """Left out as their kernels and their bubble alone take longer than the best whole steps."""
     priced: int
@@ -106,10 +112,50 @@ class LayoutSearch:
     """Of every layout; those of one layout are in its prediction."""
     jobs: tuple[Job, ...] = field(default=(), repr=False)
     """Of the ranked layouts, in their order."""
+    request: Request | None = field(default=None, repr=False, compare=False)
+    """What was asked."""
+
+    def launch_config(self, launcher: str, pick: int = 1) -> LaunchConfig:
+        """The flags or the configuration file of one of the ranked layouts.
+
+        Args:
+            launcher: torchrun, deepspeed, megatron, nemo, torchtitan, accelerate or fsdp.
+            pick: Its rank, from 1.
+
+        Raises:
+            UnknownNameError: No such launcher.
+            LayoutError: If it cannot run the layout; the message has every reason, and a rank that it can.
+            ConfigError: If there is no such rank.
+        """
+        if not 1 <= pick <= len(self.ranked):
+            raise ConfigError(
+                f"pick={pick} is no rank: {len(self.ranked)} layouts are ranked. To fix: one of them, or "
+                "more of them (top)."
+            )
+        from ..launch.api import config_of_job
+
+        def config(place: int) -> LaunchConfig | LayoutError:
+            request = self.request or Request(model=self.model)
+            try:
+                return config_of_job(self.jobs[place], request, launcher, self.ranked[place].prediction)
+            except LayoutError as error:
+                return error
+
+        found = config(pick - 1)
+        if not isinstance(found, LayoutError):
+            return found
+        ranks = range(1, len(self.ranked) + 1)
+        runs = next((rank for rank in ranks if not isinstance(config(rank - 1), LayoutError)), None)
+        other = f" Or the first of the {len(self.ranked)} that it can run: --pick {runs}."
+        raise LayoutError(f"{found}{other if runs else ''}")
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready dictionary; keys are the field names, without the jobs."""
-        found = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "jobs"}
+        """JSON-ready dictionary; keys are the field names, without jobs and request."""
+        found = {
+            item.name: getattr(self, item.name)
+            for item in fields(self)
+            if item.name not in ("jobs", "request")
+        }
         return found | {
             "ranked": [each.to_dict() for each in self.ranked],
             "counts": asdict(self.counts),
@@ -171,7 +217,10 @@ def layout_name(layout: Layout) -> str:
         words.append(f"{layout.schedule.value}{chunks}")
     words.append(f"{layout.micro_batch_size:g}x{layout.num_micro_batches}")
     if layout.checkpointing is not Checkpointing.NONE:
-        words.append(layout.checkpointing.value)
+        partly = layout.checkpointing is Checkpointing.FULL and layout.checkpointed_share < 1.0
+        words.append(f"full:{layout.checkpointed_share:.3g}" if partly else layout.checkpointing.value)
+    if layout.offload is not Offload.NONE:
+        words.append(f"offload-{layout.offload.value}")
     return " ".join(words)
 
 

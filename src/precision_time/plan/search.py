@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from ..arrays import Floats
+from ..cost.constants import constants
 from ..diagnostics import Diagnostics
 from ..errors import ConfigError, LayoutError
 from ..executor import Executor, in_chunks
 from ..learn.artifact import TrainedPredictor, shipped_predictor
 from ..learn.serving import step_times
-from ..parallel.layout import EQUAL_WITHIN, Layout, simplicity
+from ..parallel.layout import EQUAL_WITHIN, Checkpointing, Layout, Offload, simplicity
 from ..parallel.shape import model_shape
 from ..parallel.validation import layout_warnings
 from ..predict.predictor import RunLength, predict_job
 from ..request.problem import Problem
-from ..request.space import Fixed, Pruned, Space, fitting_of, merged
+from ..request.space import Fixed, Frame, Pruned, Space, fitting_of, merged
+from ..units import format_bytes
 from .advice import shortfall, why_first
 from .pricing import Priced, bounds_of, families_of, priced_by
 from .result import LayoutSearch, RankedLayout, SearchCounts
@@ -122,14 +126,21 @@ def _ignored(what: str, done: int, total: int) -> None:
 def _candidates(problem: Problem, fixed: Fixed, over: Executor, report: Progress) -> tuple[Space, Pruned]:
     """What fits within a fast domain, else what fits with tensor parallelism across them.
 
+    Where all that fits recomputes whole layers, host memory is tried too: only then can it win, since moving
+    states and parameters takes longer than keeping them.
+
     Raises:
         LayoutError: If there is no valid layout.
     """
     for beyond in (False, True):
-        space = Space(problem=problem, fixed=fixed, beyond_domain=beyond)
+        space = Space(problem=problem, fixed=fixed, beyond_domain=beyond, by_layer=True)
         kept = _pruned(problem, space, over, report)
         if kept.layouts:
             break
+    short = all(layout.checkpointing is Checkpointing.FULL for layout in kept.layouts)
+    if short and "offload" not in fixed:
+        on_host = Space(problem=problem, fixed=fixed, beyond_domain=beyond, offload=True, by_layer=True)
+        kept = merged([kept, _gaining(_pruned(problem, on_host, over, report), kept.layouts)])
     if kept.nearest is None:
         reasons = "; ".join(reason for reason, _ in space.refused.most_common(_REASONS_NAMED))
         raise LayoutError(
@@ -141,19 +152,49 @@ def _candidates(problem: Problem, fixed: Fixed, over: Executor, report: Progress
     return space, kept
 
 
+def _gaining(offloaded: Pruned, plain: Sequence[Layout]) -> Pruned:
+    """Of layouts in host memory, those that recompute less than on the device alone, if they fit there."""
+    known = {replace(layout, **_RECOMPUTING_NONE): _recomputed_share(layout) for layout in plain}
+
+    def gains(layout: Layout) -> bool:
+        same = replace(layout, offload=Offload.NONE, **_RECOMPUTING_NONE)
+        return _recomputed_share(layout) < known.get(same, math.inf)
+
+    kept = tuple(filter(gains, offloaded.layouts))
+    left = len(offloaded.layouts) - len(kept)
+    return replace(offloaded, layouts=kept, recomputing=offloaded.recomputing + left)
+
+
+_RECOMPUTING_NONE: Mapping[str, Any] = {"checkpointing": Checkpointing.NONE, "checkpointed_share": 1.0}
+
+
+def _recomputed_share(layout: Layout) -> float:
+    """Share of the layers that the backward pass runs again."""
+    return layout.checkpointed_share if layout.checkpointing is Checkpointing.FULL else 0.0
+
+
 def _in_words(fixed: Fixed) -> str:
     return ", ".join(f"{name}={'/'.join(map(str, values))}" for name, values in fixed.items())
 
 
 def _pruned(problem: Problem, space: Space, over: Executor, report: Progress) -> Pruned:
-    """All candidates of a space that fit."""
+    """All candidates of a space that fit the devices, and the hosts where they use those."""
     frames = tuple(space.frames())
     parts: list[Pruned] = []
+    if space.offload:
+        most = constants("optimizers")["offload"]["host_bytes"]
+        held = {id(frame) for frame in frames if problem.host_bytes(_first_of(frame)) <= most}
+        parts.append(Pruned(too_large=sum(len(frame) for frame in frames if id(frame) not in held)))
+        frames = tuple(frame for frame in frames if id(frame) in held)
     chunks = in_chunks(frames, _FRAMES)
-    for part in over(partial(fitting_of, problem), chunks):
+    for done, part in enumerate(over(partial(fitting_of, problem), chunks), start=1):
         parts.append(part)
-        report("fitting", len(parts), len(chunks))
+        report("fitting", done, len(chunks))
     return merged(parts)
+
+
+def _first_of(frame: Frame) -> Layout:
+    return frame.layout(frame.batches[0], frame.checkpointing[-1])
 
 
 @dataclass(slots=True)
@@ -204,7 +245,8 @@ def _ranked(pricing: _Pricing, top: int, coverage: float) -> tuple[RankedLayout,
     """
     problem, predictor = pricing.problem, pricing.predictor
     order = np.argsort(pricing.corrected_s, kind="stable").tolist()
-    equal = [index for index in order if pricing.corrected_s[index] <= _EQUAL * pricing.best_s(1)]
+    equal_s = _EQUAL * pricing.best_s(1) if order else 0.0
+    equal = [index for index in order if pricing.corrected_s[index] <= equal_s]
     simplest = min((pricing.layouts[index] for index in equal), key=simplicity, default=None)
     best = [pricing.layouts[index] for index in order[:top]]
     if simplest is not None and simplest not in best:
@@ -215,6 +257,9 @@ def _ranked(pricing: _Pricing, top: int, coverage: float) -> tuple[RankedLayout,
         job = problem.job(layout)
         found = Diagnostics([*job.diagnostics])
         found.warn("layout", *layout_warnings(layout, shape))
+        if layout.offload is not Offload.NONE:
+            host_bytes = format_bytes(problem.host_bytes(layout))
+            found.warn("host-memory", f"Hosts must have {host_bytes} of memory per device for the offload.")
         answer = predict_job(
             replace(job, diagnostics=tuple(found.items)), predictor, length=RunLength(), coverage=coverage
         )

@@ -70,13 +70,14 @@ def _with_remedy(answer: Prediction, request: Request, job: Job, predictor: Trai
 
 
 def predict_each(
-    requests: Sequence[Request], *, predictor: TrainedPredictor | None = None
+    requests: Sequence[Request], *, predictor: TrainedPredictor | None = None, remedies: bool = True
 ) -> list[Prediction | PrecisionTimeError]:
     """The answer to each request, or why it has none: as `predict`, but what requests share is done once.
 
     Args:
         requests: What is asked.
         predictor: The trained predictor; None for those that the requests name, else the one that ships.
+        remedies: Whether a few that do not fit come with what to ask for instead.
     """
     found: list[Prediction | PrecisionTimeError | None] = [None] * len(requests)
     jobs: dict[int, Job] = {}
@@ -106,7 +107,7 @@ def predict_each(
                 found = [error if index in some else each for index, each in enumerate(found)]
                 continue
             for row, answer in zip(some, answers, strict=True):
-                few = len(requests) <= _FEW
+                few = remedies and len(requests) <= _FEW
                 found[row] = _with_remedy(answer, requests[row], jobs[row], trained) if few else answer
     return [each for each in found if each is not None]
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
 
 from ..diagnostics import Diagnostic, Severity
 from ..errors import ConfigError, PrecisionTimeError, UnknownNameError
+from ..request.grid import grid_of, grid_of_requests
 from ..request.request import Request
 from ..request.signature import takes_request_fields
 from ..request.sweep import ALL, combinations_of
@@ -16,17 +18,44 @@ from .api import predict_each
 from .prediction import Prediction
 from .predictions import Predictions, Skipped, plain_fields
 
+if TYPE_CHECKING:
+    from .streaming import Swept
+
 _SAME_BATCH = ("precision", "gpus", "nodes")
 """Fields in which jobs may differ and are still compared at one batch per device."""
 
 
-def predict_many(requests: Iterable[Request | Mapping[str, Any] | Skipped]) -> Predictions:
+@overload
+def predict_many(requests: Iterable[Request | Mapping[str, Any] | Skipped]) -> Predictions: ...
+@overload
+def predict_many(
+    requests: Iterable[Request | Mapping[str, Any]],
+    *,
+    out: str | Path,
+    ray: str | None = None,
+    workers: int | None = None,
+) -> Swept: ...
+def predict_many(
+    requests: Iterable[Any],
+    *,
+    out: str | Path | None = None,
+    ray: str | None = None,
+    workers: int | None = None,
+) -> Predictions | Swept:
     """The answers to many requests; what they share is priced and looked up once.
 
     Args:
         requests: Requests, or mappings of their fields. One that cannot be answered is in `skipped` of the
             result with its reason; the others are answered.
+        out: Write the answers to this .csv, .jsonl or .parquet file instead, in constant memory. A call that
+            was ended goes on when it is made again.
+        ray: With `out`: None, "local", or the address of a Ray cluster.
+        workers: With `out`: processes; None for one per core, at most 8.
     """
+    if out is not None:
+        from .streaming import write_sweep
+
+        return write_sweep(grid_of_requests([*requests]), Path(out), ray=ray, workers=workers)
     asked = [each if isinstance(each, Request | Skipped) else _read(each) for each in requests]
     found = iter(predict_each([each for each in asked if isinstance(each, Request)]))
     return Predictions(
@@ -35,7 +64,14 @@ def predict_many(requests: Iterable[Request | Mapping[str, Any] | Skipped]) -> P
 
 
 @takes_request_fields()
-def sweep(model: Any, **options: Any) -> Predictions:
+def sweep(
+    model: Any,
+    *,
+    out: str | Path | None = None,
+    ray: str | None = None,
+    workers: int | None = None,
+    **options: Any,
+) -> Any:
     """The answers to all combinations of the values given.
 
     A field that holds a number, a name, a choice or a switch takes a list of them or a text such as
@@ -45,16 +81,49 @@ def sweep(model: Any, **options: Any) -> Predictions:
 
     Args:
         model: As `predict_time` takes it; a list for several.
+        out: Write the answers to this .csv, .jsonl or .parquet file: any number of them, in constant memory,
+            each as if it were asked alone. A call that
+            was ended goes on when it is made again.
+        ray: With `out`: None, "local", or the address of a Ray cluster.
+        workers: With `out`: processes; None for one per core, at most 8.
         options: Fields of `Request`, all optional.
 
     Returns:
-        The answers; combinations that cannot be are in `skipped` with the reason.
+        The answers (`Predictions`); combinations that cannot be are in `skipped` with the reason. With `out`,
+        what was written (`Swept`).
 
     Raises:
         UnknownNameError: Model, device, precision or stack that no catalog holds.
         ConfigError: If a value breaks its rule, or no combination can be answered.
     """
+    if out is not None:
+        from .streaming import write_sweep
+
+        if workers is None and ray is None and not isinstance(model, str | Path | list | tuple):
+            workers = 1  # a module stays where it is
+        return write_sweep(grid_of({"model": model, **options}), Path(out), ray=ray, workers=workers)
     return answer_all(combinations_of({"model": model, **options}))
+
+
+@takes_request_fields()
+def sweep_tables(
+    model: Any, *, ray: str | None = None, workers: int | None = 1, **options: Any
+) -> Iterator[dict[str, Any]]:
+    """`sweep` of any size as tables, one after another: columns by name, some thousand rows each.
+
+    None of them is kept. Each row is answered as if it were asked alone, or says in `error` why it cannot be.
+
+    Args:
+        model: As `predict_time` takes it; a list for several; or a list of requests or mappings.
+        ray: None, "local", or the address of a Ray cluster.
+        workers: Processes; None for one per core, at most 8.
+        options: Fields of `Request`, all optional; each takes several values.
+    """
+    from .streaming import sweep_tables as tables
+
+    several = isinstance(model, list | tuple) and all(isinstance(each, Request | Mapping) for each in model)
+    asked = grid_of_requests(model) if several and not options else grid_of({"model": model, **options})
+    return tables(asked, ray=ray, workers=workers)
 
 
 @takes_request_fields(without=("precision",))

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 _SCALED = ("gpus", "nodes")
 """Fields in which jobs differ whose scaling is looked at."""
-_SAID = ("model", "device", "gpus", "nodes", "precision", "stack", "batch_size", "global_batch_size")
+SAID = ("model", "device", "gpus", "nodes", "precision", "stack", "batch_size", "global_batch_size")
 """Fields of a request that an answer repeats as it understood them."""
-_FIGURES = (
+FIGURES = (
     *("step_time_s", "throughput", "throughput_unit", "mfu", "epoch_time_s", "total_time_s"),
     *("device_hours", "memory_bytes_per_device", "fits"),
 )
@@ -205,8 +205,8 @@ def _record(row: Row) -> dict[str, Any]:
     if isinstance(row.answer, Skipped):
         return {"job": row.number, **asked, "error": row.answer.reason}
     found, run = row.answer, row.answer.total_interval
-    said = {name: getattr(found, name) for name in _SAID}
-    figures = {name: getattr(found, name) for name in _FIGURES}
+    said = {name: getattr(found, name) for name in SAID}
+    figures = {name: getattr(found, name) for name in FIGURES}
     return {
         "job": row.number,
         **{name: value for name, value in asked.items() if name not in said},
@@ -370,7 +370,7 @@ def _duration_of(name: str) -> Callable[[Row, Prediction], str]:
 def _asked(row: Row, name: str) -> str:
     """A field as the answer understood it, else as it was asked."""
     asked = row.answer.request.get(name)
-    value = getattr(row.answer, name, asked) if name in _SAID else asked
+    value = getattr(row.answer, name, asked) if name in SAID else asked
     if value is None:
         return "-"
     return f"{value:,.10g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)

@@ -45,7 +45,7 @@ def with_batch(job: Job, request: RequestFields, found: Diagnostics) -> Job:
         refused = error
         if asked is None or asked >= job.cluster.num_devices:
             raise
-    if _is_open(job, request, asked) and (plain is None or job.layout.pp > 1 or not _fits(plain)):
+    if is_open(job, request, asked) and (plain is None or job.layout.pp > 1 or not _fits(plain)):
         chosen = _chosen_layout(job, request, asked, found)
         if chosen is not None:
             return chosen
@@ -62,14 +62,14 @@ def _plain_job(job: Job, request: RequestFields, global_batch: float | None, fou
     batch_size, layout = _stated_batch(sharded, request, global_batch, found)
     job = replace(job, layout=layout)
     if batch_size is not None:
-        return _sharded_if_needed(_batched(job, batch_size), request.layout.zero, found)
+        return sharded_if_needed(_batched(job, batch_size), request.layout.zero, found)
     for candidate in _batches_of(job):
-        trial = _sharded_if_needed(_batched(job, candidate), request.layout.zero, Diagnostics())
+        trial = sharded_if_needed(_batched(job, candidate), request.layout.zero, Diagnostics())
         if _fits(trial):
             break
     fits = ", the largest that fits up to 256" if _fits(trial) else ", which does not fit either"
     found.assume("default-batch", f"Batch size not given: {candidate} per device{fits}.")
-    return _sharded_if_needed(_batched(job, candidate), request.layout.zero, found)
+    return sharded_if_needed(_batched(job, candidate), request.layout.zero, found)
 
 
 def says_no_layout(request: RequestFields) -> bool:
@@ -77,7 +77,7 @@ def says_no_layout(request: RequestFields) -> bool:
     return not request.layout.model_fields_set - _NOT_A_LAYOUT
 
 
-def _is_open(job: Job, request: RequestFields, global_batch: float | None) -> bool:
+def is_open(job: Job, request: RequestFields, global_batch: float | None) -> bool:
     """Whether a layout may be chosen: none is stated, or a global batch without how it is cut up.
 
     Not where answers are generated: all answers to a prompt belong together.
@@ -207,7 +207,7 @@ def _stated_batch(
     return global_batch_size / shares, layout
 
 
-def _sharded_if_needed(job: Job, zero: int | None, found: Diagnostics) -> Job:
+def sharded_if_needed(job: Job, zero: int | None, found: Diagnostics) -> Job:
     """The job as it is, or sharded where no stage was given and it does not fit; pipelines shard less."""
     if zero is not None or job.layout.data_ranks == 1:
         return job

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,17 +93,45 @@ def read_jobs(path: str | Path) -> list[FileJob]:
     if not jobs:
         raise ConfigError(f"{file} holds no job. To fix: give at least `model: NAME`.")
     return [
-        FileJob(
-            place=place or f"job {number}",
-            fields={
-                ALIASES.get(name, name): str(file.parent / value)
-                if name in _PATHS and isinstance(value, str)
-                else value
-                for name, value in fields.items()
-            },
-        )
-        for number, (place, fields) in enumerate(jobs, start=1)
+        _file_job(file, place or f"job {number}", fields) for number, (place, fields) in enumerate(jobs, 1)
     ]
+
+
+def iter_jobs(path: str | Path) -> Iterator[FileJob]:
+    """`read_jobs` one by one: of a table of any length line by line, without holding it.
+
+    Raises:
+        ConfigError: If the file is none of these, once that line is reached.
+    """
+    file = Path(path)
+    if file.suffix.lower() not in _TABLES:
+        yield from read_jobs(file)
+        return
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as lines:
+            for place, fields in _table_jobs(file, lines):
+                yield _file_job(file, place, fields)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} cannot be read: {error}. To fix: check path and encoding.") from error
+    except ConfigError:
+        raise
+    except (ValueError, csv.Error, RecursionError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(
+            f"{file} is not a valid {file.suffix} file: {reason}. To fix: correct it."
+        ) from error
+
+
+def _file_job(file: Path, place: str, fields: Mapping[str, Any]) -> FileJob:
+    return FileJob(
+        place=place,
+        fields={
+            ALIASES.get(name, name): str(file.parent / value)
+            if name in _PATHS and isinstance(value, str)
+            else value
+            for name, value in fields.items()
+        },
+    )
 
 
 def read_requests(path: str | Path) -> list[Request]:
@@ -124,8 +152,24 @@ def read_requests(path: str | Path) -> list[Request]:
 def _jobs(file: Path, text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Where each job is, and its fields."""
     suffix = file.suffix.lower()
-    if suffix == ".csv":
-        reader = csv.DictReader(io.StringIO(text), strict=True)
+    if suffix in _TABLES:
+        yield from _table_jobs(file, io.StringIO(text, newline=""))
+        return
+    document = _document(suffix, text)
+    jobs = document if isinstance(document, list) else [document]
+    shared: Mapping[str, Any] = {}
+    if isinstance(document, Mapping) and _JOBS in document:
+        shared = {name: value for name, value in document.items() if name != _JOBS}
+        jobs = document[_JOBS] if isinstance(document[_JOBS], list) else [document[_JOBS]]
+    for number, job in enumerate(jobs, start=1):
+        place = f"job {number}" if len(jobs) > 1 else ""
+        yield place, {**shared, **_mapping(job, file, place)}
+
+
+def _table_jobs(file: Path, lines: Iterable[str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Where each job of a table is, and its fields."""
+    if file.suffix.lower() == ".csv":
+        reader = csv.DictReader(lines, strict=True)
         for row in reader:
             if None in row or None in row.values():
                 raise ConfigError(
@@ -133,20 +177,10 @@ def _jobs(file: Path, text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
                     "complete the row, or quote cells that contain commas."
                 )
             yield f"line {reader.line_num}", {name: _cell(cell) for name, cell in row.items() if cell.strip()}
-    elif suffix == ".jsonl":
-        for number, line in enumerate(text.splitlines(), start=1):
-            if line.strip():
-                yield f"line {number}", _mapping(json.loads(line), file, f"line {number}")
-    else:
-        document = _document(suffix, text)
-        jobs = document if isinstance(document, list) else [document]
-        shared: Mapping[str, Any] = {}
-        if isinstance(document, Mapping) and _JOBS in document:
-            shared = {name: value for name, value in document.items() if name != _JOBS}
-            jobs = document[_JOBS] if isinstance(document[_JOBS], list) else [document[_JOBS]]
-        for number, job in enumerate(jobs, start=1):
-            place = f"job {number}" if len(jobs) > 1 else ""
-            yield place, {**shared, **_mapping(job, file, place)}
+        return
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            yield f"line {number}", _mapping(json.loads(line), file, f"line {number}")
 
 
 def _document(suffix: str, text: str) -> Any:

@@ -133,6 +133,9 @@ def said_options(layout: Layout, workload: Workload) -> dict[str, Any]:
         said.pop("schedule", None)
     if layout.stage_layers:
         said["stage_layers"] = stage_layers_in_words(layout.stage_layers)
+    layers = layout.checkpointed_share * (model_shape(workload.graph).num_layers or 0)
+    if said.get("checkpointing", "").startswith("full:") and layers == round(layers):
+        said["checkpointing"] = f"full:{layers:.0f}"
     said["batch_size"] = f"{layout.micro_batch_size / workload.rows_per_sample:g}"
     return said
 

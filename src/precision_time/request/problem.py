@@ -14,7 +14,7 @@ from ..cost.memory import memory_of, total_bytes
 from ..cost.stacks import policy_under
 from ..diagnostics import Diagnostic
 from ..hardware.device import Cluster
-from ..parallel.layout import Layout
+from ..parallel.layout import Layout, Offload
 from ..precision.policy import PrecisionPolicy
 from ..workload.workload import Workload
 
@@ -83,6 +83,16 @@ class Problem:
         """Bytes on the fullest device for each micro batch, as of `group`."""
         needed = total_bytes(memory_of(self.group(layout, batches)))
         return tuple(np.broadcast_to(needed, (max(len(batches), 1),)).tolist())
+
+    def host_bytes(self, layout: Layout) -> float:
+        """Bytes per device that a layout keeps in host memory: what it takes off the device."""
+        held = memory_of(self.group(replace(layout, offload=Offload.NONE)))
+        left = memory_of(self.group(layout))
+        return sum(float(np.max(held[name]) - np.max(left[name])) for name in _ON_HOST)
+
+
+_ON_HOST = ("parameters", "expert_parameters", "gradients", "master_weights", "optimizer_states")
+"""Terms of memory that offloading moves to the host."""
 
 
 @lru_cache(maxsize=8)

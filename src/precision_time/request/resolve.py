@@ -67,11 +67,23 @@ def job_of_request(
         CaptureError: A model that cannot be turned into an operator graph.
     """
     found = Diagnostics()
+    job = job_without_batch(request, found, named_only=named_only, workload=workload)
+    return completed(with_batch(job, request, found), request, found, named_only=named_only)
+
+
+def job_without_batch(
+    request: RequestFields,
+    found: Diagnostics,
+    *,
+    named_only: bool = False,
+    workload: Workload | None = None,
+) -> Job:
+    """The job with a micro batch of 1: all that does not depend on the batch; see `job_of_request`."""
     workload = workload or workload_of(request, named_only=named_only)
     cluster = cluster_of(request, found)
     layout = layout_of(request.layout, workload, cluster.num_devices, found)
     stack = stack_of(request, workload.family, cluster.device, found)
-    job = Job(
+    return Job(
         workload=workload,
         cluster=cluster,
         precision=precision_of(request.precision, cluster.device, found, stack, layout.zero_stage),
@@ -80,7 +92,11 @@ def job_of_request(
         scope=request.scope,
         stragglers=request.stragglers,
     )
-    job = with_batch(job, request, found)
+
+
+def completed(job: Job, request: RequestFields, found: Diagnostics, *, named_only: bool = False) -> Job:
+    """The job with its batch as its lengths and method make it, checked and with all remarks."""
+    workload, cluster = job.workload, job.cluster
     job = with_lengths(
         job,
         request,

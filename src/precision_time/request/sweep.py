@@ -19,7 +19,7 @@ from .request import Request
 from .schema import ALIASES, request_fields
 
 MOST = 10_000
-"""Combinations of one question; so many take seconds."""
+"""Combinations of one question; so many take seconds. More: `grid.py`."""
 ALL = "all"
 _MODEL, _PRECISION = "model", "precision"
 
@@ -34,7 +34,7 @@ def combinations_of(given: Mapping[str, Any], *, prefix: str = "") -> list[Reque
     Raises:
         ConfigError: If there are more than MOST, a field is unknown or a value breaks its rule.
     """
-    values = {name: _values(name, value) for name, value in _flat(given).items()}
+    values = axes_of(given)
     count = math.prod(map(len, values.values()))
     if count > MOST:
         counted = " x ".join(f"{name} ({len(found)})" for name, found in values.items() if len(found) > 1)
@@ -42,12 +42,22 @@ def combinations_of(given: Mapping[str, Any], *, prefix: str = "") -> list[Reque
             f"{counted} are {count:,} combinations; at most {MOST:,} are answered at once. To fix: name "
             "fewer values, or ask in parts."
         )
-    order = {name: index for index, (name, _) in enumerate(request_fields())}
-    names = sorted(values, key=lambda name: order.get(ALIASES.get(name, name), len(order)))
     return [
-        Request.of(dict(zip(names, chosen, strict=True)), prefix=prefix)
-        for chosen in product(*(values[name] for name in names))
+        Request.of(dict(zip(values, chosen, strict=True)), prefix=prefix)
+        for chosen in product(*values.values())
     ]
+
+
+def axes_of(given: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """The values of each field, in the order of the fields.
+
+    Raises:
+        ConfigError: If a range has no end, or a list nothing in it.
+    """
+    flat = _flat(given)
+    order = {name: index for index, (name, _) in enumerate(request_fields())}
+    names = sorted(flat, key=lambda name: order.get(ALIASES.get(name, name), len(order)))
+    return {name: _values(name, flat[name]) for name in names}
 
 
 def _flat(given: Mapping[str, Any]) -> dict[str, Any]:

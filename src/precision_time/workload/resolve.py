@@ -170,6 +170,24 @@ def _load(
     return _from_zoo(model, sizes, training)
 
 
+def decoder_sizes(model: str, sizes: Mapping[str, Any], seq_len: int | None) -> Any:
+    """The sizes of a decoder-only model that a table holds, as a `DecoderConfig`; None for all others.
+
+    Args:
+        model: Any name that `load_workload` takes.
+        sizes: What the caller states about it.
+        seq_len: Tokens per sample, if stated.
+    """
+    stated = _stated(dict(sizes), seq_len, None)
+    entry = _find_entry(model, stated) or _adapted(model, stated)[0]
+    if entry is None or entry.builder != "decoder":
+        return None
+    builder = family_builder(entry.builder)
+    bare = {name: value for name, value in entry.sizes.items() if name not in ADAPTER_SIZES}
+    chosen, _ = choose_sizes(replace(entry, sizes=bare), builder, stated, rules={})
+    return builder.config_type(**chosen)
+
+
 def _stated(sizes: dict[str, Any], seq_len: int | None, image_size: int | None) -> dict[str, Any]:
     """The caller's sizes with the two that have an argument of their own, checked."""
     for label, value in (("seq_len", seq_len), ("image_size", image_size)):

@@ -13,7 +13,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from ...arrays import Number
+from ...arrays import Number, Same
 from ...parallel.layout import Checkpointing, Layout, PipelineSchedule, layers_of_stages
 from ...parallel.schedules.registry import schedule_of
 from ..constants import constants
@@ -70,13 +70,13 @@ def _fullest_of(group: JobGroup) -> dict[str, Number]:
     components, layout = _components(group), group.layout
     leading = components.kinds[0].count if len(components.kinds) > 1 else 0.0
     stages = _fullest_stages(components.num_layers, layout.pp, layout.stage_layers, leading)
-    found = [_stage_memory(stage, components, group).terms() for stage in stages]
-    if len(found) == 1:
-        return found[0]
-    needed = np.stack([np.broadcast_to(total_bytes(terms), (len(group),)) for terms in found])
-    fullest = np.argmax(needed, axis=0)
+    stage_memory = [_stage_memory(stage, components, group) for stage in stages]
+    if len(stage_memory) == 1:
+        return stage_memory[0].terms()
+    fullest = np.array([memory.total for memory in stage_memory]).argmax(axis=0)
     if (fullest == fullest[0]).all():
-        return found[int(fullest[0])]
+        return stage_memory[int(fullest[0])].terms()
+    found = [memory.terms() for memory in stage_memory]
     return {
         name: np.choose(fullest, [np.broadcast_to(terms[name], (len(group),)) for terms in found])
         for name in found[0]
@@ -197,8 +197,7 @@ class StageMemory:
 
     def terms(self) -> dict[str, Number]:
         """Named bytes at the fullest moment: of the loss, a layer's backward pass, or the optimizer step."""
-        freed = sum(self.states[name] for name in self.passing)
-        peak = np.maximum(np.maximum(self.logits, self.layer), self.update - freed - self.activations)
+        peak = self._peak
         at_loss = self.logits >= peak
         return {
             **self.states,
@@ -209,10 +208,27 @@ class StageMemory:
             "framework": self.framework,
         }
 
+    @property
+    def total(self) -> Number:
+        """Sum of the terms."""
+        moving = self.activations + self._peak + self.fragmentation
+        return sum(self.states.values()) + self.framework + moving
+
+    @property
+    def _peak(self) -> Number:
+        freed = sum(self.states[name] for name in self.passing)
+        return np.maximum(np.maximum(self.logits, self.layer), self.update - freed - self.activations)
+
+
+@lru_cache(maxsize=4096)
+def _of_layers(components: Same, start: float, count: float) -> ModelComponents:
+    of_stage: ModelComponents = components.value.of_layers(start, count)
+    return of_stage
+
 
 def _stage_memory(stage: _Stage, components: ModelComponents, group: JobGroup) -> StageMemory:
     layout, framework = group.layout, framework_memory(group.stack)
-    components = components.of_layers(stage.start, stage.layers)
+    components = _of_layers(Same(components), stage.start, stage.layers)
     local = local_elements(components, layout, stage.layers, first=stage.first, last=stage.last)
     moving = _moving_bytes(stage, components, group)
     batch = group.micro_batch_size

@@ -1,0 +1,196 @@
+"""What there is to say of a job, in plain words and numbers, whatever the launcher.
+
+Tables of launchers (`data/*.toml`) translate these facts; a fact that differs from its plain value and that
+no row of a table says is refused, so that nothing of a layout is lost without a word.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from ..cost.job import Job
+from ..errors import LayoutError
+from ..hardware.nodes import get_node_type
+from ..parallel.axis_rules import stage_layers_in_words
+from ..parallel.layout import AXES, Checkpointing, Layout
+from ..parallel.shape import model_shape
+from ..request.layout import parse_rank_order, parse_stage_layers
+from ..request.schema import LayoutOptions
+
+Facts = Mapping[str, Any]
+
+_ROUNDING = 1e-6
+PARTIAL = "partial"
+"""Full recomputation of some layers."""
+PLAIN: Facts = {
+    "tp": 1,
+    "pp": 1,
+    "cp": 1,
+    "ep": 1,
+    "expert_tp": 0,
+    "expert_capacity": 0.0,
+    "expert_nodes": 0,
+    "expert_overlap": False,
+    "rank_order": "-".join(AXES),
+    "zero": 0,
+    "shard_size": 0,
+    "reshard_after_forward": True,
+    "prefetch": 1,
+    "offload": "none",
+    "data_parallel_engine": "ddp",
+    "grad_accum": 1,
+    "checkpointing": "none",
+    "recompute_layers": 0,
+    "sequence_parallel": False,
+    "context_method": "ring",
+    "schedule": "1f1b",
+    "virtual_pp": 1,
+    "stage_layers": "",
+    "micro_batch": None,
+    "precision": None,
+}
+"""What a launcher must say, refuse, or leave to the reader of a note; with the value that needs no word."""
+
+
+def facts_of(job: Job, sizes: Any = None) -> dict[str, Any]:
+    """All facts of a job.
+
+    Args:
+        job: With its layout.
+        sizes: Configuration of the model, where it comes out of a table; its fields are facts by their names.
+
+    Raises:
+        LayoutError: If a micro batch is no whole number of samples.
+    """
+    layout, policy, cluster = job.layout, job.precision, job.cluster
+    if layout.micro_batch_size != int(layout.micro_batch_size):
+        raise LayoutError(
+            f"micro_batch_size={layout.micro_batch_size:g} is a mean of several: no launcher takes it. "
+            "To fix: a whole number of samples per device."
+        )
+    micro = int(layout.micro_batch_size)
+    per_host = get_node_type(cluster.node_type).devices if cluster.node_type else 0
+    per_host = min(per_host or cluster.num_devices, math.ceil(cluster.num_devices / cluster.num_nodes))
+    of_model = {} if sizes is None else {item.name: getattr(sizes, item.name) for item in fields(sizes)}
+    return {
+        **of_model,
+        **layout_facts(layout, model_shape(job.workload.graph).num_layers or 0),
+        "model": job.workload.name,
+        "devices": cluster.num_devices,
+        "hosts": math.ceil(cluster.num_devices / per_host),
+        "devices_per_host": per_host,
+        "micro_batch": micro,
+        "replica_batch": micro * layout.num_micro_batches,
+        "global_batch": micro * layout.num_micro_batches * layout.dp,
+        "seq_len": job.workload.graph.seq_len or 0,
+        "precision": policy.name,
+        "recipe": policy.fp8_recipe or "",
+        "reduce": policy.reduce.value,
+        "optimizer": job.workload.optimizer,
+        "compiler": job.stack.compiler,
+        "overlap_gradients": job.stack.overlap_gradients and layout.data_ranks > 1,
+        "overlap_parameters": job.stack.overlap_parameters and layout.zero_stage > 0,
+        "overlap_tensor": job.stack.overlap_tensor and layout.tp > 1,
+        "sizes_known": sizes is not None,
+    }
+
+
+def layout_facts(layout: Layout, num_layers: int) -> dict[str, Any]:
+    """Facts of a layout alone.
+
+    Args:
+        layout: Any.
+        num_layers: Of the model, to count recomputed ones; 0 where it has none.
+    """
+    partly = layout.checkpointing is Checkpointing.FULL and layout.checkpointed_share < 1.0
+    recomputed = layout.checkpointed_share * num_layers / (layout.pp * layout.virtual_pp) if partly else 0.0
+    whole = abs(recomputed - round(recomputed)) < _ROUNDING
+    shard = layout.shard_ranks if layout.zero_stage == 3 else 1
+    expert_tp = layout.tensor_degree_of_experts
+    return {
+        "tp": layout.tp,
+        "pp": layout.pp,
+        "cp": layout.cp,
+        "dp": layout.dp,
+        "ep": layout.ep,
+        "expert_tp": 0 if expert_tp == layout.tp else expert_tp,
+        "expert_capacity": layout.expert_capacity,
+        "expert_nodes": layout.expert_nodes,
+        "expert_overlap": layout.expert_overlap,
+        "rank_order": "-".join(layout.rank_order),
+        "zero": layout.zero_stage,
+        "shard_size": layout.shard_size,
+        "data_ranks": layout.data_ranks,
+        # Ranks of a shard and copies of it; `shard_dp` without context ranks.
+        "shard_ranks": shard,
+        "copies": layout.data_ranks // shard,
+        "shard_dp": max(shard // layout.cp, 1),
+        "instances": layout.data_ranks // (layout.shard_size or layout.data_ranks),
+        "reshard_after_forward": layout.reshard_after_forward,
+        "prefetch": layout.prefetch if layout.zero_stage == 3 else 1,
+        "offload": layout.offload.value,
+        "data_parallel_engine": layout.data_parallel_engine,
+        "grad_accum": layout.num_micro_batches,
+        "checkpointing": PARTIAL if partly else layout.checkpointing.value,
+        "checkpointed_share": layout.checkpointed_share,
+        "recompute_layers": round(recomputed) if whole else recomputed,
+        "recompute_parts": not whole,
+        "sequence_parallel": layout.sequence_parallel and layout.tp > 1,
+        "context_method": layout.context_method.value if layout.cp > 1 else PLAIN["context_method"],
+        "schedule": layout.schedule.value if layout.pp > 1 else PLAIN["schedule"],
+        "layers_per_chunk": num_layers // (layout.pp * layout.virtual_pp),
+        "virtual_pp": layout.virtual_pp,
+        "stage_layers": stage_layers_in_words(layout.stage_layers),
+        "stage_chars": _stage_chars(layout.stage_layers),
+    }
+
+
+def _stage_chars(layers: tuple[int, ...]) -> str:
+    """Uneven stages in Megatron's letters: embedding, transformer layers, loss; no text where they are even.
+
+    >>> _stage_chars((3, 4, 3))
+    'Et*3|t*4|t*3L'
+    """
+    stages = "|".join(f"t*{count}" for count in layers)
+    return f"E{stages}L" if stages else ""
+
+
+def options_of_facts(found: Facts, num_layers: int = 0, gpus: int | None = None) -> LayoutOptions:
+    """The layout options that facts out of a configuration say; what it does not say is plain.
+
+    Args:
+        found: By name, as `facts_of` has them; some of them suffice.
+        num_layers: Of the model, for recomputation counted in layers.
+        gpus: Devices of the job, for what the configuration leaves to them.
+    """
+    said = {**{name: value for name, value in PLAIN.items() if value is not None}, **found}
+    tp, pp, cp = said["tp"], said["pp"], said["cp"]
+    if "local_batch" in found:
+        said["replica_batch" if pp > 1 else "micro_batch"] = found["local_batch"]
+    copies, dp = said.get("copies"), gpus // (tp * pp * cp) if gpus else said.get("dp")
+    if dp and "grad_accum" not in found and said.get("micro_batch"):
+        shares = said["micro_batch"] * (dp if "global_batch" in found else 1)
+        said["grad_accum"] = said.get("global_batch", said.get("replica_batch", shares)) // shares
+    if dp and "instances" in found and said["instances"] > 1:
+        said["shard_size"] = dp * cp // said["instances"]
+    if copies and copies > 1 and said["zero"] == 3:
+        said["shard_size"] = found.get("shard_ranks", said.get("shard_dp", 1) * cp)
+    recompute, layers = said["checkpointing"], said["recompute_layers"]
+    if recompute == PARTIAL:
+        recompute = f"full:{layers * pp * said['virtual_pp'] / num_layers!r}"
+    if said.get("stage_chars"):
+        said["stage_layers"] = ",".join(part.strip("Et*L") for part in said["stage_chars"].split("|"))
+    translated = {"checkpointing", "rank_order", "stage_layers", "expert_tp"}
+    left_open = {"zero", "schedule"} - found.keys()
+    names = (LayoutOptions.model_fields.keys() & said.keys()) - translated - left_open
+    order, stages = parse_rank_order(said["rank_order"]), parse_stage_layers(said["stage_layers"] or None)
+    texts: dict[str, Any] = {
+        "rank_order": None if order == AXES else order,
+        "stage_layers": stages or None,
+        "expert_tp": said["expert_tp"] or None,
+        "checkpointing": recompute,
+    }
+    return LayoutOptions(**texts, **{name: said[name] for name in names})
