@@ -236,7 +236,8 @@ def lines(document: Mapping[str, Any]) -> list[str]:
             "",
             "One more job of GPT-3 175B on 1,024 A100, another number of micro batches each time, in the",
             "process that answered the first; each predictor in its own way, with what it reads again each",
-            "time. Ours has the interval, the memory, the nearest measured runs and the bounds by fewer devices.",
+            "time. Ours has the interval, the memory, the nearest measured runs and the bounds by fewer",
+            "devices.",
             "",
             *table_lines(
                 columns_of("predictor | >ms per job"),
