@@ -78,7 +78,7 @@ large-models: $(VENV)/.dev ## Hold out every source of large models, compare wit
 	$(ENVIRONMENT) $(BIN)/python scripts/peers.py
 	$(ENVIRONMENT) $(BIN)/python scripts/scale.py
 
-limits: $(VENV)/.dev ## Send 20,000 inputs, kill writers, fill disks, and write docs/reference/limits.md
+limits: $(VENV)/.dev ## Send 20,000 inputs, kill writers, fill disks, ask 5,000 jobs in pairs; docs/reference/limits.md
 	$(ENVIRONMENT) $(BIN)/python scripts/limits.py --inputs 20000
 
 clean: ## Remove the environment and caches
