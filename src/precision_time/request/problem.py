@@ -10,7 +10,7 @@ from uuid import uuid4
 import numpy as np
 
 from ..cost.job import Job, JobGroup, Stack, group_of_jobs
-from ..cost.memory import memory_of, total_bytes
+from ..cost.memory import memory_of, needed_bytes
 from ..cost.stacks import policy_under
 from ..diagnostics import Diagnostic
 from ..hardware.device import Cluster
@@ -81,8 +81,7 @@ class Problem:
 
     def needed_bytes(self, layout: Layout, batches: Sequence[float] = ()) -> tuple[float, ...]:
         """Bytes on the fullest device for each micro batch, as of `group`."""
-        needed = total_bytes(memory_of(self.group(layout, batches)))
-        return tuple(np.broadcast_to(needed, (max(len(batches), 1),)).tolist())
+        return tuple(needed_bytes(self.group(layout, batches)).tolist())
 
     def host_bytes(self, layout: Layout) -> float:
         """Bytes per device that a layout keeps in host memory: what it takes off the device."""
