@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, fields
 from functools import partial, reduce
 from operator import attrgetter
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from ..cost.terms import TERMS
 from ..executor import Executor, in_chunks
 from ..learn.priced import on_reference
 from ..learn.table import JobTable, group_table
-from ..parallel.layout import Layout, PipelineSchedule
+from ..parallel.layout import Layout
 from ..parallel.schedules.contract import StageTimes
 from ..parallel.schedules.registry import schedule_of
 from ..request.problem import Problem
@@ -27,16 +26,14 @@ _CHUNK = 32
 """Layouts per task: a tenth of a second."""
 _OWN_TERMS = frozenset(term.name for term in TERMS if term.by_sharding)
 """Terms that change with the sharding or the schedule."""
-_PLAIN: Mapping[str, Any] = {
-    "zero_stage": 0,
-    "shard_size": 0,
-    "reshard_after_forward": True,
-    "prefetch": 1,
-    "virtual_pp": 1,
-    "schedule": PipelineSchedule.ONE_F_ONE_B,
-    "checkpointed_share": 1.0,
-}
+_PLAIN = frozenset(
+    (
+        *("zero_stage", "shard_size", "reshard_after_forward", "prefetch", "virtual_pp", "schedule"),
+        "checkpointed_share",
+    )
+)
 """What layouts of one family may differ in."""
+_kept = attrgetter(*(item.name for item in fields(Layout) if item.name not in _PLAIN))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -136,7 +133,7 @@ def families_of(problem: Problem, layouts: Sequence[Layout]) -> list[list[Layout
     """
     families: dict[Hashable, list[Layout]] = defaultdict(list)
     for layout in layouts:
-        families[replace(layout, **_PLAIN), problem.precision_under(layout)].append(layout)
+        families[_kept(layout), problem.precision_under(layout)].append(layout)
     return [sorted(members, key=attrgetter("checkpointed_share")) for members in families.values()]
 
 
