@@ -37,7 +37,7 @@ def run(*words: str) -> int:
     return int(ended.value.code or 0)
 
 
-def few_rows(_: Sequence[Any]) -> MeasuredTable:
+def few_rows(_: Sequence[Any], **__: Any) -> MeasuredTable:
     """A small corpus in the place of the whole one."""
     return measured_table(corpus_store().measurements(model="resnet50", usable_only=True)[::40])
 
@@ -129,7 +129,7 @@ def test_the_same_rows_give_the_same_files(mine: Path, tmp_path: Path) -> None:
         ("schema", 99, "its format is 99, here it is"),
         ("package", "0.0.1", "the version of precision-time that trained it is 0.0.1"),
         ("shipped_corpus", "0123", "the shipped corpus it learned from is 0123"),
-        ("arrays", {"file": "../mine/predictor.npz", "sha256": "0"}, "is missing"),
+        ("arrays", {"file": "../mine/predictor.safetensors", "sha256": "0"}, "is missing"),
         ("features", None, "damaged"),
     ],
 )
@@ -164,18 +164,18 @@ def test_a_crash_between_the_files_leaves_the_old_predictor(
     monkeypatch.setattr(artifact, "write_atomically", dies)
     with pytest.raises(KeyboardInterrupt):
         shipped_predictor().save(folder)
-    assert len([*folder.glob("*.npz")]) == 2
+    assert len([*folder.glob("*.safetensors")]) == 2
     assert predict_time(**JOB, predictor=load_predictor(folder).origin).step_time_s == expected
     monkeypatch.undo()
     shipped_predictor().save(folder)
-    assert len([*folder.glob("*.npz")]) == 1
+    assert len([*folder.glob("*.safetensors")]) == 1
     assert predict_time(**JOB, predictor=folder).step_time_s == predict_time(**JOB).step_time_s
 
 
 def test_arrays_that_were_changed_are_refused(mine: Path, tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     shutil.copytree(mine, folder)
-    [arrays] = folder.glob("*.npz")
+    [arrays] = folder.glob("*.safetensors")
     content = bytearray(arrays.read_bytes())
     content[len(content) // 2] ^= 1
     arrays.write_bytes(content)

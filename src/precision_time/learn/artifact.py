@@ -1,4 +1,6 @@
-"""The trained predictor on disk: one `.npz` of arrays and one `.json` model card, never a pickle.
+"""The trained predictor on disk: one file of arrays (`array_file`) and one `.json` card, never a pickle.
+
+The shipped arrays are mapped into memory: an answer reads those that it needs, and processes share them.
 
 The card carries the hash of the arrays and what they go with: the version of the package and the shipped
 corpus, whose rows they refer to. A predictor of the user's own is refused where one of them is another.
@@ -7,10 +9,8 @@ corpus, whose rows they refer to. A predictor of the user's own is refused where
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import __version__
+from ..array_file import mapped, packed, unpacked
 from ..corpus.measurement import Measurement
 from ..cost.job import Stack
 from ..errors import NotFittedError
@@ -32,11 +33,11 @@ from .novelty import RunIndex, TrainingSet
 from .stages import STAGES, StagedCorrection
 from .trees import TreeEnsemble
 
-ARTIFACT_SCHEMA_VERSION = 3
+ARTIFACT_SCHEMA_VERSION = 4
 PREDICTOR_VARIABLE = "PRECISION_TIME_PREDICTOR"
 """Environment variable: folder of the predictor that answers where a request names none."""
-_ARRAYS, _CARD = "predictor.npz", "predictor.json"
-_OWN_ARRAYS = "predictor-{}.npz"
+_ARRAYS, _CARD = "predictor.safetensors", "predictor.json"
+_OWN_ARRAYS = "predictor-{}.safetensors"
 """By their content, so that a card never finds arrays that are not its own."""
 _SHOWN_OF_A_RUN = (
     *("model", "device", "num_devices", "num_nodes", "precision", "global_batch_size"),
@@ -82,9 +83,7 @@ class TrainedPredictor:
             ships: Written into the package, with names that stay, rather than for one user.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        buffer = io.BytesIO()
-        np.savez_compressed(buffer, allow_pickle=False, **self._to_arrays())
-        content = buffer.getvalue()
+        content = packed(self._to_arrays(), {})
         digest = hashlib.sha256(content).hexdigest()
         name = _ARRAYS if ships else _OWN_ARRAYS.format(digest[:16])
         stated = {
@@ -96,7 +95,7 @@ class TrainedPredictor:
         if not ships:
             stated["shipped_corpus"] = shipped_card()["corpus"]
             stated["own"] = [_run_to_dict(run) for run in self.measurements.own.values()]
-        card = {**stated, **self.model_card, "process": self.process.to_dict()}
+        card = {**self.model_card, **stated, "process": self.process.to_dict()}
         write_atomically(folder / name, content)
         write_atomically(folder / _CARD, json.dumps(card, indent=1, sort_keys=True).encode())
         for old in folder.glob(_OWN_ARRAYS.format("*")):
@@ -175,13 +174,13 @@ def _load(folder: Path, *, own: bool) -> TrainedPredictor:
         content = arrays_path.read_bytes() if own else b""
         if own and hashlib.sha256(content).hexdigest() != card["arrays"]["sha256"]:
             raise NotFittedError(f"{arrays_path.name} is not the file that its card names")
-        with np.load(io.BytesIO(content) if own else arrays_path, allow_pickle=False) as file:
-            return _assemble(card, dict(file), str(folder) if own else "")
+        arrays, _ = unpacked(content) if own else mapped(arrays_path)
+        return _assemble(card, arrays, str(folder) if own else "")
     except FileNotFoundError as error:
         raise NotFittedError(f"No predictor in {folder}: {error.filename} is missing. {remedy}") from error
     except NotFittedError as error:
         raise NotFittedError(f"The predictor in {folder} cannot be used: {error}. {remedy}") from error
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise NotFittedError(f"The predictor in {folder} is damaged ({error}). {remedy}") from error
 
 

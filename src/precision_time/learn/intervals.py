@@ -69,7 +69,7 @@ class IntervalModel:
         return scale
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Arrays for the predictor's `.npz` file."""
+        """Arrays for the predictor's file."""
         named = {f"interval.{name}": values for name, values in self.quantiles.items()}
         return self.scale.to_arrays("scale") | named | {"interval.growth": self.growth}
 

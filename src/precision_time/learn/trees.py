@@ -64,7 +64,7 @@ class TreeEnsemble:
         return self._forest[0].predict(x)[:, 0]
 
     def to_arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
-        """Arrays for one `.npz` file, names led by `prefix`."""
+        """Arrays for one file, names led by `prefix`."""
         named = {f"{prefix}.{name}": getattr(self, name) for name in _ARRAYS}
         return named | {f"{prefix}.depth": np.array(self.depth)}
 
