@@ -41,18 +41,20 @@ def communication(context: StepContext, parts: Sequence[ParameterPart]) -> dict[
     Assumes: micro batches are equal; axes do not overlap with each other; experts are balanced.
     Accuracy: docs/reference/accuracy.md.
     """
-    layout = context.layout
-    rounds = layout.num_micro_batches
     axes = {**dict.fromkeys(AXES, NO_COMMUNICATION), "data": data_axis(context, parts)}
-    if layout.tp > 1:
-        axes["tensor"] = _tensor(context) * rounds
-    if layout.cp > 1:
-        axes["context"] = _context(context) * rounds
-    if layout.ep > 1:
-        axes["expert"] = _experts(context) * rounds
-    if layout.pp > 1:
+    axes |= model_communication(context)
+    if context.layout.pp > 1:
         axes["pipeline"] = _pipeline(context)
     return axes
+
+
+def model_communication(context: StepContext) -> dict[str, Overlap]:
+    """What the ranks of MODEL_AXES send in a step, for the axes of more than one rank."""
+    layout = context.layout
+    rounds = layout.num_micro_batches
+    found = {"tensor": _tensor, "context": _context, "expert": _experts}
+    degrees = {"tensor": layout.tp, "context": layout.cp, "expert": layout.ep}
+    return {axis: send(context) * rounds for axis, send in found.items() if degrees[axis] > 1}
 
 
 def _local_samples(context: StepContext) -> Number:

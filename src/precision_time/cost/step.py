@@ -21,7 +21,7 @@ from ..precision.quantization import amax_exchange, gathered_bytes
 from ..workload.graph import OpGraph
 from .axes import PassTimes, StepContext, as_seen, group_of, lines_of
 from .collectives import all_reduce_lines, min_time_s
-from .communication import AXES, MODEL_AXES, communication
+from .communication import AXES, MODEL_AXES, communication, model_communication
 from .compute import ComputeCosts, compute_costs, first_slowest, longer_of
 from .constants import constants
 from .data_axis import ParameterPart
@@ -33,7 +33,7 @@ from .overlap import GradientSchedule, fully_exposed, gradient_schedule
 from .roofline import kernel_model_of, product_flops_per_s
 from .sharding import StageShares
 from .stragglers import straggler_share
-from .terms import DATA_STALL, EXPOSED_TERMS, HOST_STALL, TERMS
+from .terms import DATA_STALL, EXPOSED_TERMS, HOST_STALL, KERNEL_TERMS, TERMS
 from .traffic import traffic_of
 
 _TINY_S = 1e-12
@@ -220,17 +220,7 @@ def _communication_terms(
         whole = isinstance(seconds, np.ndarray) and seconds.shape == (size,)
         return np.asarray(seconds) if whole else np.full(size, seconds)
 
-    context = StepContext(
-        layout=layout,
-        cluster=as_seen(group.cluster, group.stack),
-        policy=group.precision,
-        times=_pass_times(compute),
-        traffic=traffic_of(group.workload.graph),
-        micro_batch_size=group.micro_batch_size,
-        stage_layers=float(compute.shares.layers.max()),
-        stack=group.stack,
-    )
-    axes = communication(context, _parts(group, compute.step, local))
+    axes = communication(_step_context(group, compute), _parts(group, compute.step, local))
     amax_s = _amax_s(group, compute.step)
     if amax_s:
         axes["data"] = axes["data"] + fully_exposed(amax_s)
@@ -240,6 +230,37 @@ def _communication_terms(
     exposed["contention_s"] = sum((column(found.slowdown_s) for found in axes.values()), np.zeros(size))
     exposed = {name: exposed[name] for name in EXPOSED_TERMS if name in exposed}
     return exposed, {axis: column(found.link_s) for axis, found in axes.items()}
+
+
+def _step_context(group: JobGroup, compute: ComputeCosts) -> StepContext:
+    return StepContext(
+        layout=group.layout,
+        cluster=as_seen(group.cluster, group.stack),
+        policy=group.precision,
+        times=_pass_times(compute),
+        traffic=traffic_of(group.workload.graph),
+        micro_batch_size=group.micro_batch_size,
+        stage_layers=float(compute.shares.layers.max()),
+        stack=group.stack,
+    )
+
+
+def shared_and_bubble_s(group: JobGroup) -> tuple[Floats, Floats]:
+    """Of the terms of `price`, a part that takes little work; shape (C,) each.
+
+    Returns:
+        Seconds of the kernels and of what tensor, context and expert ranks exchange, which no sharding or
+        schedule changes; and the pipeline's bubble.
+    """
+    step = lower(group.workload.graph, group.precision, group.cluster.device.arch)
+    compute = compute_costs(step, group, kernel_model_of(group))
+    sent_s = np.zeros(len(group))
+    if group.cluster.num_devices > 1:
+        for found in model_communication(_step_context(group, compute)).values():
+            sent_s = sent_s + found.exposed_s
+    kernels_s = reduce(np.add, (compute.terms[name] for name in KERNEL_TERMS))
+    bubble_s = pipeline_bubble_s(group.layout, compute, sent_s / group.layout.num_micro_batches)
+    return kernels_s + sent_s, bubble_s
 
 
 def pipeline_bubble_s(layout: Layout, compute: ComputeCosts, sent_s: Floats) -> Floats:

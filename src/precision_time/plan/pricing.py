@@ -3,40 +3,34 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from functools import partial, reduce
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, fields
+from functools import partial
 from operator import attrgetter
-from typing import Any
 
 import numpy as np
 
 from ..arrays import Floats, Indices
 from ..cost.job import Job, group_of_jobs
-from ..cost.step import price
-from ..cost.terms import TERMS
+from ..cost.step import price, shared_and_bubble_s
 from ..executor import Executor, in_chunks
 from ..learn.priced import on_reference
 from ..learn.table import JobTable, group_table
-from ..parallel.layout import Layout, PipelineSchedule
+from ..parallel.layout import Layout
 from ..parallel.schedules.contract import StageTimes
 from ..parallel.schedules.registry import schedule_of
 from ..request.problem import Problem
 
 _CHUNK = 32
 """Layouts per task: a tenth of a second."""
-_OWN_TERMS = frozenset(term.name for term in TERMS if term.by_sharding)
-"""Terms that change with the sharding or the schedule."""
-_PLAIN: Mapping[str, Any] = {
-    "zero_stage": 0,
-    "shard_size": 0,
-    "reshard_after_forward": True,
-    "prefetch": 1,
-    "virtual_pp": 1,
-    "schedule": PipelineSchedule.ONE_F_ONE_B,
-    "checkpointed_share": 1.0,
-}
+_PLAIN = frozenset(
+    (
+        *("zero_stage", "shard_size", "reshard_after_forward", "prefetch", "virtual_pp", "schedule"),
+        "checkpointed_share",
+    )
+)
 """What layouts of one family may differ in."""
+_kept = attrgetter(*(item.name for item in fields(Layout) if item.name not in _PLAIN))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,19 +40,12 @@ class Priced:
     table: JobTable
     reference: JobTable | None
     """The same as measured runs are (`on_reference`), where they are not."""
-    shared_s: Floats
-    """What all sharding stages and schedules of a layout have in common: its kernels, and what its tensor,
-    context and expert ranks exchange; shape (n,)."""
-    bubble_s: Floats
-    """Idle time of their pipelines."""
 
     def take(self, rows: Indices) -> Priced:
         """Some of the layouts."""
         return Priced(
             table=self.table.take(rows),
             reference=None if self.reference is None else self.reference.take(rows),
-            shared_s=self.shared_s[rows],
-            bubble_s=self.bubble_s[rows],
         )
 
 
@@ -70,14 +57,10 @@ def price_layouts(problem: Problem, layouts: Sequence[Layout]) -> Priced:
 
 def _priced(problem: Problem, layout: Layout) -> Priced:
     group, job = problem.group(layout), problem.job(layout)
-    costs = price(group)
-    shared = [seconds for name, seconds in costs.terms.items() if name not in _OWN_TERMS]
     reference = on_reference(job)
     return Priced(
-        table=group_table(group, costs),
+        table=group_table(group, price(group)),
         reference=None if reference is job else _table_of(reference),
-        shared_s=reduce(np.add, shared),
-        bubble_s=costs.terms["pipeline_bubble_s"],
     )
 
 
@@ -102,7 +85,7 @@ def priced_by(
     order = sorted(range(len(layouts)), key=[_kernels(layout) for layout in layouts].__getitem__)
     for part in over(partial(price_layouts, problem), in_chunks([layouts[row] for row in order], _CHUNK)):
         found.append(part)
-        done += len(part.shared_s)
+        done += len(part.table.analytical_s)
         progress(done)
     return joined(found).take(np.argsort(order))
 
@@ -113,8 +96,6 @@ def joined(parts: Sequence[Priced]) -> Priced:
     return Priced(
         table=_joined_tables([part.table for part in parts]),
         reference=_joined_tables(references) if references else None,
-        shared_s=np.concatenate([part.shared_s for part in parts]),
-        bubble_s=np.concatenate([part.bubble_s for part in parts]),
     )
 
 
@@ -136,7 +117,7 @@ def families_of(problem: Problem, layouts: Sequence[Layout]) -> list[list[Layout
     """
     families: dict[Hashable, list[Layout]] = defaultdict(list)
     for layout in layouts:
-        families[replace(layout, **_PLAIN), problem.precision_under(layout)].append(layout)
+        families[_kept(layout), problem.precision_under(layout)].append(layout)
     return [sorted(members, key=attrgetter("checkpointed_share")) for members in families.values()]
 
 
@@ -180,22 +161,32 @@ class Bounds:
             self.least[kind] = min(correction, self.least.get(kind, correction))
 
 
-def bounds_of(families: Sequence[Sequence[Layout]], first: Priced) -> Bounds:
-    """Bounds of all but the first layouts of families; of use once `samples` were learned from.
+def bounds_of(problem: Problem, families: Sequence[Sequence[Layout]], over: Executor = map) -> Bounds:
+    """Bounds of all layouts of families; of use once `samples` were learned from.
 
     Args:
+        problem: What the layouts are for.
         families: Layouts by family.
-        first: Prices of the first of each.
+        over: What runs the chunks.
     """
+    order = sorted(range(len(families)), key=[_kernels(members[0]) for members in families].__getitem__)
+    first = in_chunks([families[row][0] for row in order], _CHUNK)
+    found = [pair for part in over(partial(_shared_and_bubble_s, problem), first) for pair in part]
     layouts: list[Layout] = []
     base_s: list[float] = []
-    rows = zip(families, first.shared_s.tolist(), first.bubble_s.tolist(), strict=True)
-    for members, shared_s, bubble_s in rows:
+    for row, (shared_s, bubble_s) in zip(order, found, strict=True):
+        members = families[row]
         own = _bubble_share(members[0])
         relative = bubble_s / own if own else 0.0
-        layouts += members[1:]
-        base_s += [shared_s + relative * _bubble_share(layout) for layout in members[1:]]
+        layouts += members
+        base_s += [shared_s + relative * _bubble_share(layout) for layout in members]
     return Bounds(layouts=layouts, base_s=np.array(base_s))
+
+
+def _shared_and_bubble_s(problem: Problem, layouts: Sequence[Layout]) -> list[tuple[float, float]]:
+    problem = problem.here()
+    found = (shared_and_bubble_s(problem.group(layout)) for layout in layouts)
+    return [(float(shared_s[0]), float(bubble_s[0])) for shared_s, bubble_s in found]
 
 
 def _kind(layout: Layout) -> Hashable:

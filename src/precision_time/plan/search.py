@@ -223,10 +223,8 @@ class _Pricing:
 
 
 def _price(pricing: _Pricing, layouts: Sequence[Layout], top: int, exhaustive: bool) -> None:
-    """Price the first of each family, then all that their bounds do not rule out, lowest first."""
-    families = families_of(pricing.problem, layouts)
-    first, _ = pricing([members[0] for members in families])
-    bounds = bounds_of(families, first)
+    """Price some of each kind, then all that their bounds do not rule out, lowest first."""
+    bounds = bounds_of(pricing.problem, families_of(pricing.problem, layouts), pricing.over)
     left = np.arange(len(bounds.layouts))
     chosen = left if exhaustive else bounds.samples(_SAMPLES)
     while len(chosen):

@@ -9,13 +9,14 @@ from uuid import uuid4
 
 import numpy as np
 
-from ..cost.job import Job, JobGroup, Stack, group_of_jobs
-from ..cost.memory import memory_of, total_bytes
+from ..cost.job import Job, JobGroup, Stack, TimingScope
+from ..cost.memory import memory_of, needed_bytes
 from ..cost.stacks import policy_under
 from ..diagnostics import Diagnostic
 from ..hardware.device import Cluster
 from ..parallel.layout import Layout, Offload
 from ..precision.policy import PrecisionPolicy
+from ..precision.support import on_device
 from ..workload.workload import Workload
 
 
@@ -76,13 +77,20 @@ class Problem:
             layout: What all of the group have in common.
             batches: Micro batches of the group; that of the layout alone when there are none.
         """
-        group = group_of_jobs([self.job(layout)])
-        return replace(group, micro_batch_size=np.array(batches, dtype=np.float64)) if batches else group
+        return JobGroup(
+            workload=self.workload,
+            cluster=self.cluster,
+            precision=on_device(self.precision_under(layout), self.cluster.device),
+            layout=layout,
+            stack=self.stack,
+            scope=TimingScope.FULL_STEP,
+            stragglers=self.stragglers,
+            micro_batch_size=np.array(batches or (layout.micro_batch_size,), dtype=np.float64),
+        )
 
     def needed_bytes(self, layout: Layout, batches: Sequence[float] = ()) -> tuple[float, ...]:
         """Bytes on the fullest device for each micro batch, as of `group`."""
-        needed = total_bytes(memory_of(self.group(layout, batches)))
-        return tuple(np.broadcast_to(needed, (max(len(batches), 1),)).tolist())
+        return tuple(needed_bytes(self.group(layout, batches)).tolist())
 
     def host_bytes(self, layout: Layout) -> float:
         """Bytes per device that a layout keeps in host memory: what it takes off the device."""

@@ -11,7 +11,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import groupby, product
 from typing import Any, get_type_hints
@@ -64,13 +64,16 @@ class Frame:
     def __len__(self) -> int:
         return len(self.batches) * len(self.checkpointing)
 
-    def layout(self, batch: tuple[float, int], checkpointing: Checkpointing) -> Layout:
-        """One of its layouts."""
+    def layout(
+        self, batch: tuple[float, int], checkpointing: Checkpointing, share: float | None = None
+    ) -> Layout:
+        """One of its layouts; `share` of the layers where full recomputation does not cover all."""
+        settings = self.settings if share is None else {**self.settings, "checkpointed_share": share}
         return Layout(
             micro_batch_size=batch[0],
             num_micro_batches=batch[1],
             checkpointing=checkpointing,
-            **self.settings,
+            **settings,
         )
 
 
@@ -398,7 +401,7 @@ class _Needs:
     def of(self, mode: Checkpointing, share: float = 1.0) -> tuple[float, ...]:
         """Bytes of every batch, with a share of the layers recomputed where the mode is full."""
         if (mode, share) not in self.known:
-            first = replace(self.frame.layout(self.batches[0], mode), checkpointed_share=share)
+            first = self.frame.layout(self.batches[0], mode, share)
             sizes = [size for size, _ in self.batches]
             self.known[mode, share] = self.problem.needed_bytes(first, sizes)
         return self.known[mode, share]
@@ -430,7 +433,7 @@ class _Needs:
         if one_bytes > capacity_bytes:
             more = (one_bytes - capacity_bytes) / (one_bytes - most_bytes) * (most - 1)
         share = min(1 + math.ceil(more - _ROUNDING), most) / layers
-        return replace(self.frame.layout(self.batches[place], full), checkpointed_share=share)
+        return self.frame.layout(self.batches[place], full, share)
 
 
 def _alike(frame: Frame) -> list[list[tuple[float, int]]]:

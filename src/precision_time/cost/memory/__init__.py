@@ -6,6 +6,7 @@ from .terms import (
     memory_of,
     memory_of_stages,
     micro_batches_in_flight,
+    needed_bytes,
     total_bytes,
 )
 
@@ -15,5 +16,6 @@ __all__ = [
     "memory_of",
     "memory_of_stages",
     "micro_batches_in_flight",
+    "needed_bytes",
     "total_bytes",
 ]

@@ -6,18 +6,21 @@ batches of the interleaved schedule); Rajbhandari et al., ZeRO, SC 2020.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from itertools import accumulate
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
 
-from ...arrays import Number, Same
+from ...arrays import Floats, Number, Same
 from ...parallel.layout import Checkpointing, Layout, PipelineSchedule, layers_of_stages
 from ...parallel.schedules.registry import schedule_of
+from ...precision.policy import PrecisionPolicy
 from ..constants import constants
-from ..job import JobGroup
+from ..job import JobGroup, Stack
 from .components import ModelComponents, SavedBytes, model_components
 from .states import (
     FrameworkMemory,
@@ -94,20 +97,30 @@ def _memory_of(group: JobGroup) -> dict[str, Number]:
 
 def _fullest_of(group: JobGroup) -> dict[str, Number]:
     """Named bytes of the model that is trained, on the fullest device."""
-    components, layout = _components(group), group.layout
-    leading = components.kinds[0].count if len(components.kinds) > 1 else 0.0
-    stages = _fullest_stages(components.num_layers, layout.pp, layout.stage_layers, leading)
-    stage_memory = [_stage_memory(stage, components, group) for stage in stages]
-    if len(stage_memory) == 1:
-        return stage_memory[0].terms()
-    fullest = np.array([memory.total for memory in stage_memory]).argmax(axis=0)
+    memory = _of_fullest_stages(group)
+    fullest = memory.total.argmax(axis=0)
     if (fullest == fullest[0]).all():
-        return stage_memory[int(fullest[0])].terms()
-    found = [memory.terms() for memory in stage_memory]
+        return memory.of_stage(int(fullest[0])).terms()
+    found = [memory.of_stage(place).terms() for place in range(len(memory.stages))]
     return {
         name: np.choose(fullest, [np.broadcast_to(terms[name], (len(group),)) for terms in found])
         for name in found[0]
     }
+
+
+def needed_bytes(group: JobGroup) -> Floats:
+    """Bytes on the fullest device for every job of the group, shape (C,): the sum of `memory_of`."""
+    if group.workload.method is None:
+        most: Floats = _of_fullest_stages(group).total.max(axis=0)
+        return most
+    return np.broadcast_to(total_bytes(memory_of(group)), (len(group),))
+
+
+def _of_fullest_stages(group: JobGroup) -> _StagesMemory:
+    components, layout = _components(group), group.layout
+    leading = components.kinds[0].count if len(components.kinds) > 1 else 0.0
+    stages = _fullest_stages(components.num_layers, layout.pp, layout.stage_layers, leading)
+    return _memory_of_stages(stages, components, group)
 
 
 def with_method_memory(found: dict[str, Number], group: JobGroup) -> dict[str, Number]:
@@ -138,7 +151,8 @@ def memory_of_stages(group: JobGroup) -> tuple[StageMemory, ...]:
     """What every pipeline stage holds when, first to last; one entry without a pipeline."""
     components, layout = _components(group), group.layout
     stages = _stages(components.num_layers, layout.pp, layout.stage_layers)
-    return tuple(_stage_memory(stage, components, group) for stage in stages)
+    memory = _memory_of_stages(stages, components, group)
+    return tuple(memory.of_stage(place) for place in range(len(stages)))
 
 
 def memory_by_stage(group: JobGroup) -> tuple[dict[str, Number], ...]:
@@ -224,7 +238,8 @@ class StageMemory:
 
     def terms(self) -> dict[str, Number]:
         """Named bytes at the fullest moment: of the loss, a layer's backward pass, or the optimizer step."""
-        peak = self._peak
+        freed = sum(self.states[name] for name in self.passing)
+        peak = _peak_bytes(self.logits, self.layer, self.update - freed - self.activations)
         at_loss = self.logits >= peak
         return {
             **self.states,
@@ -235,16 +250,63 @@ class StageMemory:
             "framework": self.framework,
         }
 
-    @property
-    def total(self) -> Number:
-        """Sum of the terms."""
-        moving = self.activations + self._peak + self.fragmentation
-        return sum(self.states.values()) + self.framework + moving
+
+def _peak_bytes(logits: Number, layer: Number, update: Number) -> Number:
+    """The most that is held at the loss, in a layer's backward pass, or at the update beyond activations."""
+    return np.maximum(np.maximum(logits, layer), update)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Held:
+    """What S stages hold whatever the batch and the schedule; arrays of shape (S, 1)."""
+
+    states: tuple[Mapping[str, float], ...]
+    states_bytes: Floats
+    """Sum of the states of each stage."""
+    passing: frozenset[str]
+    update: Floats
+    update_beyond: Floats
+    """Beyond the states that are gone by then."""
+    head: Floats
+    """Placeholder of the head's gradient."""
+    framework: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _StagesMemory:
+    """Bytes on one device of each of S stages for C jobs; arrays of shape (S, C)."""
+
+    stages: tuple[_Stage, ...]
+    held: _Held
+    activations: Floats
+    logits: Floats
+    layer: Floats
+    fragmentation: Floats
 
     @property
-    def _peak(self) -> Number:
-        freed = sum(self.states[name] for name in self.passing)
-        return np.maximum(np.maximum(self.logits, self.layer), self.update - freed - self.activations)
+    def total(self) -> Floats:
+        """Sum of the terms of each stage."""
+        held = self.held
+        peak = _peak_bytes(self.logits, self.layer, held.update_beyond - self.activations)
+        total: Floats = held.states_bytes + held.framework + (self.activations + peak + self.fragmentation)
+        return total
+
+    def of_stage(self, place: int) -> StageMemory:
+        """One of the stages."""
+        stage, held = self.stages[place], self.held
+        return StageMemory(
+            index=stage.index,
+            layers=stage.layers,
+            last=stage.last,
+            states=held.states[place],
+            activations=self.activations[place],
+            logits=self.logits[place],
+            layer=self.layer[place],
+            update=float(held.update[place, 0]),
+            passing=held.passing,
+            fragmentation=self.fragmentation[place],
+            framework=held.framework,
+        )
 
 
 @lru_cache(maxsize=4096)
@@ -253,54 +315,111 @@ def _of_layers(components: Same, start: float, count: float) -> ModelComponents:
     return of_stage
 
 
-def _stage_memory(stage: _Stage, components: ModelComponents, group: JobGroup) -> StageMemory:
+_HOLDING = (
+    *("dp", "tp", "pp", "cp", "ep", "expert_tp", "zero_stage", "shard_size", "reshard_after_forward"),
+    *("prefetch", "offload", "data_parallel_engine"),
+)
+"""Fields of a layout that decide what a stage holds whatever the batch and the schedule."""
+_MOVING = ("tp", "cp", "sequence_parallel", "checkpointing", "checkpointed_share")
+"""Those that decide what a sample adds to a stage for every micro batch in flight."""
+_holding, _moving = attrgetter(*_HOLDING), attrgetter(*_MOVING)
+
+
+def _memory_of_stages(
+    stages: tuple[_Stage, ...], components: ModelComponents, group: JobGroup
+) -> _StagesMemory:
+    """What stages hold; layouts that differ in the batch and the schedule share most of it."""
     layout, framework = group.layout, framework_memory(group.stack)
-    components = _of_layers(Same(components), stage.start, stage.layers)
-    local = local_elements(components, layout, stage.layers, first=stage.first, last=stage.last)
-    moving = _moving_bytes(stage, components, group)
+    what = (Same(stages), Same(components), Same(group.precision), Same(group.stack))
+    held = _held(*what, Same(group.cluster), group.workload.optimizer, *_holding(layout))
+    moving = _moving_bytes(*what, *_moving(layout))
     batch = group.micro_batch_size
-    placeholders, of_head = _placeholder_bytes(stage, components, group, local)
-    states = state_terms(local, layout, group.precision, framework, group.workload.optimizer)
-    states["gradients"] += placeholders
-    saved, layer = moving.saved * batch, moving.layer * batch
-    logits = np.maximum(moving.logits * batch, moving.logit_gradient * batch + of_head)
-    cached = group.precision.autocast and not group.precision.fp8_recipe
-    return StageMemory(
-        index=stage.index,
-        layers=stage.layers,
-        last=stage.last,
-        states=states,
+    in_flight = np.array([[micro_batches_in_flight(stage.index, layout)] for stage in stages])
+    saved, layer = (moving.saved * in_flight + moving.ends) * batch, moving.layer * batch
+    logits = np.maximum(moving.logits * batch, moving.logit_gradient * batch + held.head)
+    return _StagesMemory(
+        stages=stages,
+        held=held,
         activations=saved,
         logits=logits,
         layer=layer,
-        update=update_bytes(local, layout, framework, fused=group.stack.fused_optimizer),
-        passing=frozenset({"gathered", "cast_weights"} if cached else {"gathered"}),
-        fragmentation=framework.fragmentation * (sum(states.values()) + saved + np.maximum(logits, layer)),
-        framework=framework_bytes(
-            layout,
-            group.cluster,
-            group.stack.framework_year,
-            framework.pipeline_communicators,
-        ),
+        fragmentation=framework.fragmentation * (held.states_bytes + saved + np.maximum(logits, layer)),
+    )
+
+
+def _column(values: Iterable[float]) -> Floats:
+    return np.array([*values], dtype=np.float64)[:, None]
+
+
+@lru_cache(maxsize=2048)
+def _held(
+    of_stages: Same, of_model: Same, policy_key: Same, stack_key: Same, on: Same, optimizer: str, *named: Any
+) -> _Held:
+    """What stages hold under the fields `_HOLDING` of a layout."""
+    layout = Layout(**dict(zip(_HOLDING, named, strict=True)))
+    policy: PrecisionPolicy = policy_key.value
+    stack: Stack = stack_key.value
+    framework = framework_memory(stack)
+    found: list[tuple[dict[str, float], float, float]] = []
+    for stage in of_stages.value:
+        components = _of_layers(of_model, stage.start, stage.layers)
+        local = local_elements(components, layout, stage.layers, first=stage.first, last=stage.last)
+        placeholders, of_head = _placeholder_bytes(stage, components, layout, policy, stack, local)
+        states = state_terms(local, layout, policy, framework, optimizer)
+        states["gradients"] += placeholders
+        found.append((states, of_head, update_bytes(local, layout, framework, fused=stack.fused_optimizer)))
+    cached = policy.autocast and not policy.fp8_recipe
+    passing = frozenset({"gathered", "cast_weights"} if cached else {"gathered"})
+    return _Held(
+        states=tuple(states for states, _, _ in found),
+        states_bytes=_column(sum(states.values()) for states, _, _ in found),
+        passing=passing,
+        update=_column(update for _, _, update in found),
+        update_beyond=_column(update - sum(states[name] for name in passing) for states, _, update in found),
+        head=_column(of_head for _, of_head, _ in found),
+        framework=framework_bytes(layout, on.value, stack.framework_year, framework.pipeline_communicators),
     )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Moving:
-    """Bytes per sample of the micro batch on one device of a stage."""
+    """Bytes per sample of the micro batch on one device of S stages, shape (S, 1)."""
 
-    saved: float
-    """For the backward passes of all micro batches in flight."""
-    logits: float
+    saved: Floats
+    """For the backward pass of every micro batch in flight."""
+    ends: Floats
+    """After the layers: of one micro batch."""
+    logits: Floats
     """And the input of the head, gathered where tensor ranks share it."""
-    logit_gradient: float
+    logit_gradient: Floats
     """Of the logits, while the head's own gradients are computed."""
-    layer: float
+    layer: Floats
     """Recomputed activations of a layer and the gradients under way in it."""
 
 
-def _moving_bytes(stage: _Stage, components: ModelComponents, group: JobGroup) -> _Moving:
-    layout, stack, framework = group.layout, group.stack, framework_memory(group.stack)
+_MOVED = tuple(item.name for item in fields(_Moving))
+
+
+@lru_cache(maxsize=2048)
+def _moving_bytes(of_stages: Same, of_model: Same, policy_key: Same, stack_key: Same, *named: Any) -> _Moving:
+    """What a sample adds to stages under the fields `_MOVING` of a layout."""
+    layout = Layout(**dict(zip(_MOVING, named, strict=True)))
+    columns = [
+        _moving_of(
+            stage, _of_layers(of_model, stage.start, stage.layers), layout, policy_key.value, stack_key.value
+        )
+        for stage in of_stages.value
+    ]
+    return _Moving(
+        **{name: _column(values) for name, values in zip(_MOVED, zip(*columns, strict=True), strict=True)}
+    )
+
+
+def _moving_of(
+    stage: _Stage, components: ModelComponents, layout: Layout, policy: PrecisionPolicy, stack: Stack
+) -> tuple[float, ...]:
+    """Bytes per sample on one stage, in the order of the fields of `_Moving`."""
+    framework = framework_memory(stack)
     splits_residual = layout.sequence_parallel or framework.splits_residual
     real = float(constants("memory")["unpadded_share"]) if stack.unpadded_sequences else 1.0
 
@@ -311,7 +430,7 @@ def _moving_bytes(stage: _Stage, components: ModelComponents, group: JobGroup) -
     saved = here(of_layer) * stage.layers + (here(components.before.saved) if stage.first else 0.0)
     ends = here(components.after.saved) if stage.last else 0.0
     per_logit = framework.logit_bytes(stack.compiler in _COMPILERS, stack.framework_year, layout.tp > 1)
-    per_logit += max(group.precision.activation.num_bytes - _NARROW_BYTES, 0.0)
+    per_logit += max(policy.activation.num_bytes - _NARROW_BYTES, 0.0)
     elems = components.logits / (layout.tp * layout.cp) if stage.last else 0.0
     working = components.working / (layout.tp * layout.cp)
     if layout.sequence_parallel and layout.tp > 1:
@@ -323,16 +442,22 @@ def _moving_bytes(stage: _Stage, components: ModelComponents, group: JobGroup) -
     outputs = components.boundary / (layout.tp if splits_residual else 1) * real / layout.cp
     if stage.last or not framework.keeps_stage_outputs:
         outputs = 0.0
-    return _Moving(
-        saved=(saved + outputs) * micro_batches_in_flight(stage.index, layout) + ends,
-        logits=elems * per_logit + gathered,
-        logit_gradient=elems * group.precision.activation.num_bytes + gathered,
-        layer=here(recomputed) + working,
+    return (
+        saved + outputs,
+        ends,
+        elems * per_logit + gathered,
+        elems * policy.activation.num_bytes + gathered,
+        here(recomputed) + working,
     )
 
 
 def _placeholder_bytes(
-    stage: _Stage, components: ModelComponents, group: JobGroup, local: LocalElements
+    stage: _Stage,
+    components: ModelComponents,
+    layout: Layout,
+    policy: PrecisionPolicy,
+    stack: Stack,
+    local: LocalElements,
 ) -> tuple[float, float]:
     """What autograd is handed where a product adds its gradient to the fp32 sum itself.
 
@@ -340,11 +465,11 @@ def _placeholder_bytes(
         One tensor for every shape of weight in the layers, which stay (Transformer Engine, module/base.py,
         get_dummy_wgrad), and the head's, which is freed.
     """
-    layout, framework = group.layout, framework_memory(group.stack)
+    framework = framework_memory(stack)
     since = framework.placeholder_gradients_from
-    if not since or group.stack.framework_year < since:
+    if not since or stack.framework_year < since:
         return 0.0, 0.0
-    width = group.precision.activation.num_bytes
+    width = policy.activation.num_bytes
     of_layers = sum(
         elems / (layout.tensor_degree_of_experts if expert else layout.tp)
         for (*_, expert), elems in components.shapes.items()
