@@ -104,11 +104,7 @@ def foreign_imports(tree: ast.AST) -> Iterator[str]:
 
 def test_every_import_is_declared() -> None:
     core, more = declared()
-    found = {
-        name: path
-        for path in source_files()
-        for name in foreign_imports(tree_of(path))
-    }
+    found = {name: path for path in source_files() for name in foreign_imports(tree_of(path))}
     assert {name: path for name, path in found.items() if name not in core | more} == {}
     assert core <= found.keys(), "declared and imported nowhere"
 
