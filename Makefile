@@ -8,7 +8,7 @@ ENVIRONMENT := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 PACKAGE_FILES := pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format types wheel unit docs docs-check site bench accuracy predictors large-models limits clean
+.PHONY: help demo test lint format types wheel unit nightly docs docs-check site bench accuracy predictors large-models limits clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,7 +32,8 @@ demo: $(VENV)/.core ## Install the core alone and predict real training jobs at 
 	@$(ENVIRONMENT) $(BIN)/python scripts/demo.py
 
 test: $(VENV)/.dev ## Install everything the tests use; lint, types, the wheel, tests (documentation included)
-	$(MAKE) --no-print-directory lint types wheel unit
+	$(MAKE) --no-print-directory -j 2 --output-sync lint types wheel
+	$(MAKE) --no-print-directory unit
 
 lint: $(VENV)/.dev ## Style and formatting
 	$(BIN)/ruff check .
@@ -49,7 +50,10 @@ wheel: $(VENV)/.dev ## Install the wheel alone, with the lowest and the newest v
 	$(BIN)/python scripts/wheel_check.py
 
 unit: $(VENV)/.dev ## The tests alone
-	$(ENVIRONMENT) $(BIN)/python -m pytest -q -n 2
+	$(ENVIRONMENT) $(BIN)/python -m pytest -q -n 2 --dist worksteal
+
+nightly: $(VENV)/.dev ## Every test, also what `make test` draws samples of or leaves out
+	PRECISION_TIME_NIGHTLY=1 $(ENVIRONMENT) $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 docs: $(VENV)/.dev ## Fill the generated blocks of README.md and docs/, draw the pictures
 	$(ENVIRONMENT) $(BIN)/python scripts/update_docs.py
@@ -74,7 +78,7 @@ large-models: $(VENV)/.dev ## Hold out every source of large models, compare wit
 	$(ENVIRONMENT) $(BIN)/python scripts/peers.py
 	$(ENVIRONMENT) $(BIN)/python scripts/scale.py
 
-limits: $(VENV)/.dev ## Send 20,000 inputs, kill writers, fill disks, and write docs/reference/limits.md
+limits: $(VENV)/.dev ## Send 20,000 inputs, kill writers, fill disks, ask 5,000 jobs in pairs; docs/reference/limits.md
 	$(ENVIRONMENT) $(BIN)/python scripts/limits.py --inputs 20000
 
 clean: ## Remove the environment and caches

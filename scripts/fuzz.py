@@ -24,6 +24,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "fuzz"))
 
 import fuzz_targets as fuzz
+from fuzz_promises import BrokenPromiseError
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from precision_time.errors import PrecisionTimeError
@@ -57,7 +58,7 @@ def run_target(target: fuzz.Target, inputs: int, number: int, folder: Path) -> d
             counts["faults"] += 1
             frames = [f for f in traceback.extract_tb(error.__traceback__) if "precision_time" in f.filename]
             place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
-            what = str(error)[:_SHOWN] if isinstance(error, fuzz.BrokenPromiseError) else ""
+            what = str(error)[:_SHOWN] if isinstance(error, BrokenPromiseError) else ""
             faults.setdefault(f"{type(error).__name__} {place} {what}", repr(given_input)[:_SHOWN])
         slowest_s = max(slowest_s, time.process_time() - start_s)
 

@@ -1,22 +1,55 @@
-"""Shared settings: the same examples on every run, no time limits on a loaded machine."""
+"""Shared settings: the same examples on every run, no time limits, and what waits for the night."""
 
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+from zlib import crc32
 
 import pytest
+from _pytest.doctest import DoctestModule
 from hypothesis import settings
 
-settings.register_profile("reproducible", deadline=None, derandomize=True, max_examples=50)
-settings.load_profile("reproducible")
 pytest.register_assert_rewrite("precision_time.testing")
+NIGHTLY = bool(os.environ.get("PRECISION_TIME_NIGHTLY"))
+"""Everything runs: `make nightly`."""
+settings.register_profile(
+    "reproducible", deadline=None, derandomize=True, max_examples=100 if NIGHTLY else 20
+)
+settings.load_profile("reproducible")
+_tests = count()
+
+
+def _waits(item: pytest.Item) -> bool:
+    """Marked `nightly`, or `sampled(n)` and not the one in n values that the checksum of its name draws."""
+    sampled = item.get_closest_marker("sampled")
+    drawn = sampled is None or crc32(item.name.partition("[")[2].encode()) % sampled.args[0] == 0
+    return item.get_closest_marker("nightly") is not None or not drawn
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    waiting = set() if NIGHTLY else {item for item in items if _waits(item)}
+    config.hook.pytest_deselected(items=[item for item in items if item in waiting])
+    items[:] = [item for item in items if item not in waiting]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file() -> Iterator[Any]:
+    """Test files have no doctests: looking for them takes seconds per worker."""
+    found = yield
+    return [each for each in found if not isinstance(each, DoctestModule)]
 
 
 @pytest.fixture(autouse=True)
-def _sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing a test does reaches the user's home folder, and no model hub is asked."""
-    monkeypatch.setenv("HOME", str(tmp_path))
+def _sandbox(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing a test does reaches the user's home folder, and no model hub is asked.
+
+    The home folder of a test does not exist before something is written to it: thousands of empty folders
+    take longer to make and remove than many tests.
+    """
+    monkeypatch.setenv("HOME", str(tmp_path_factory.getbasetemp() / "homes" / str(next(_tests))))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.delenv("PRECISION_TIME_PREDICTOR", raising=False)
     os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -28,10 +29,15 @@ def source_files() -> list[Path]:
     return sorted(SOURCE.rglob("*.py"))
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def imported_modules(path: Path) -> Iterator[str]:
     """Absolute names of the modules of this package that `path` imports."""
     package = ("precision_time", *path.relative_to(SOURCE).parts[:-1])
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.ImportFrom) and node.level:
             base = package[: len(package) - node.level + 1]
             module = ".".join((*base, *(node.module or "").split("."))).rstrip(".")
@@ -101,7 +107,7 @@ def test_every_import_is_declared() -> None:
     found = {
         name: path
         for path in source_files()
-        for name in foreign_imports(ast.parse(path.read_text(encoding="utf-8")))
+        for name in foreign_imports(tree_of(path))
     }
     assert {name: path for name, path in found.items() if name not in core | more} == {}
     assert core <= found.keys(), "declared and imported nowhere"

@@ -11,7 +11,7 @@ BASELINE = Path(__file__).with_name("baseline.json")
 """Written by `precision-time report --only T5 --sample 4000 --folds 2 --seeds 3 --write-baseline FILE`."""
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_nothing_held_out_got_worse(tmp_path: Path) -> None:
     report = build_report(only=("T5",), sample=4000, folds=2, folder=tmp_path)
     assert regressions(report, BASELINE) == []

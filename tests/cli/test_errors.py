@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -84,22 +82,6 @@ def test_bad_input_is_one_line(cli: Callable[..., Any], words: str) -> None:
     assert answer.err.count("\n") == 1
     assert answer.err.startswith("Error: ")
     assert BAD_INPUT[words] in answer.err
-
-
-@pytest.mark.parametrize("command", ["predict", "explain"])
-@pytest.mark.parametrize("model", ["net.onnx", "net.pt2", "package:function"])
-def test_models_that_need_torch_name_the_extra(tmp_path: Path, command: str, model: str) -> None:
-    (tmp_path / "net.onnx").touch()
-    (tmp_path / "net.pt2").touch()
-    code = "import sys; sys.modules['torch'] = None; from precision_time.cli.main import main; "
-    code += f"main({[command, model]})"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr.count("\n") == 1
-    assert "pip install 'precision-time[capture]'" in done.stderr
 
 
 def test_control_characters_do_not_reach_the_terminal(cli: Callable[..., Any]) -> None:

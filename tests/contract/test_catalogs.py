@@ -21,7 +21,7 @@ GLOSSARY = Path(__file__).resolve().parents[2] / "docs" / "glossary.md"
 
 @pytest.mark.parametrize("device", known_devices(), ids=lambda device: device.name)
 class TestDevices(DeviceSuite):
-    pass
+    test_prices_a_cnn_and_a_decoder = pytest.mark.sampled(8)(DeviceSuite.test_prices_a_cnn_and_a_decoder)
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)

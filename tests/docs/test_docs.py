@@ -185,7 +185,7 @@ def test_the_demo_shows_every_job() -> None:
         assert re.search(rf"^{precision} .* ms", done.stdout, re.MULTILINE)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_site_builds_without_broken_links(tmp_path: Path) -> None:
     for name in ("mkdocs", "material", "mkdocstrings_handlers"):
         pytest.importorskip(name)

@@ -22,7 +22,7 @@ from precision_time.papers.registry import chosen_predictors
 PREDICTORS = tuple(
     item
     for item in chosen_predictors(["ours", "flops", "ernest-pooled"])
-    if item.name != "cherrypick-gp"  # its searches take most of the time; the slow test has them
+    if item.name != "cherrypick-gp"  # its searches take most of the time; the nightly test has them
 )
 ROWS = 300
 SAMPLERS = ("ernest", "ernest-free", "optimus")
@@ -141,7 +141,7 @@ def test_predictions_are_kept_and_read_back(runs, kept) -> None:
     assert np.array_equal(held.step_time_s, again.step_time_s, equal_nan=True)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_everything_at_once(tmp_path) -> None:
     result = compare(quick=True, folder=tmp_path)
     names = {item.name for item in result.scores}

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fuzz_targets import LONGEST_MESSAGE, check_answer, limited, run_command
+from fuzz_promises import LONGEST_MESSAGE, check_answer, limited
+from fuzz_targets import run_command
 
 from precision_time.cost.roofline import peak_flops_per_s
 from precision_time.errors import ConfigError, CorpusError, PrecisionTimeError

@@ -157,18 +157,30 @@ def test_another_batch_does_not_capture_again(nets: str, monkeypatch: pytest.Mon
     assert len(calls) == 4
 
 
-@pytest.mark.parametrize("model", ["net.py", "net:build", "net.onnx", "net.pt2", "starnet_s1"])
-def test_without_torch_one_line_says_what_to_install(model: str, tmp_path: Path) -> None:
-    code = "import sys; sys.modules['torch'] = None\nfrom precision_time.cli.main import main; main()"
+def test_without_torch_one_line_says_what_to_install(tmp_path: Path) -> None:
+    code = """
+import sys; sys.modules['torch'] = None
+from precision_time.cli.main import main
+for words in sys.argv[1:]:
+    try:
+        main(words.split())
+    except SystemExit as done:
+        print(words, done.code)
+"""
     (tmp_path / "net.py").write_text(CONVS)
+    for name in ("net.onnx", "net.pt2"):
+        (tmp_path / name).touch()
+    models = ("net.py", "net:build", "net.onnx", "net.pt2", "nowhere.onnx", "nowhere.pt2", "starnet_s1")
+    asked = [*(f"predict {model}" for model in models), "explain net.pt2"]
     done = subprocess.run(
-        [sys.executable, "-c", code, "predict", model],
+        [sys.executable, "-c", code, *asked],
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        check=False,
+        check=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )
-    assert done.returncode != 0
-    assert len(done.stderr.strip().splitlines()) == 1
-    assert "pip install 'precision-time[capture]'" in done.stderr
+    assert done.stdout.splitlines() == [f"{words} 2" for words in asked]
+    errors = done.stderr.strip().splitlines()
+    assert len(errors) == len(asked)
+    assert all("pip install 'precision-time[capture]'" in line for line in errors)

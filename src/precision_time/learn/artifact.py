@@ -95,7 +95,7 @@ class TrainedPredictor:
         if not ships:
             stated["shipped_corpus"] = shipped_card()["corpus"]
             stated["own"] = [_run_to_dict(run) for run in self.measurements.own.values()]
-        card = {**stated, **self.model_card, "process": self.process.to_dict()}
+        card = {**self.model_card, **stated, "process": self.process.to_dict()}
         write_atomically(folder / name, content)
         write_atomically(folder / _CARD, json.dumps(card, indent=1, sort_keys=True).encode())
         for old in folder.glob(_OWN_ARRAYS.format("*")):

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import required_module
 from .novelty import TrainingSet, local_weight, shrinkage, training_set
 from .table import JobTable, MeasuredTable
 from .trees import NO_TREES, Forest, TreeEnsemble, forest_of, trees_of
@@ -328,8 +329,7 @@ def boost(x: Floats, y: Floats, weights: Floats, settings: BoosterSettings, seed
         settings: LightGBM settings.
         seed: Of the booster.
     """
-    import lightgbm
-
+    lightgbm = required_module("lightgbm", package="LightGBM", extra="train", purpose="fit a predictor")
     stated = asdict(settings)
     num_trees = stated.pop("num_trees")
     parameters = {
