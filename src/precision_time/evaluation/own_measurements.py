@@ -32,8 +32,13 @@ ADDED_COLUMNS = (
     "reason",
 )
 """Columns that `--rows` adds to every input row."""
-_CHUNK = 2000
-"""Rows per task: about a second."""
+_ALONE = 2000
+"""Rows up to which no further process is worth its start."""
+_CHUNK = 200
+"""Rows that are read, priced and bounded together: of so few models that what is worked out for one stays
+remembered from its first row to its last bound."""
+_ALIKE = ("model", "precision", "device")
+"""Columns of rows that share most of it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -130,15 +135,18 @@ def evaluate_csv(
 def _scored(
     steps: Sequence[UnresolvedStep], predictor: TrainedPredictor, coverage: float, workers: int | None
 ) -> list[ScoredRow]:
-    """All rows in order, scored in chunks of the same models, whatever the number of processes."""
-    if len(steps) <= _CHUNK:
-        return _scored_chunk(steps, predictor, coverage)
-    order = sorted(range(len(steps)), key=lambda index: steps[index].row.cells.get("model", ""))
+    """All rows in order, scored in chunks of like ones, whatever the number of processes."""
+
+    def likeness(index: int) -> tuple[str, ...]:
+        cells = steps[index].row.cells
+        return tuple(cells.get(name, "") for name in _ALIKE)
+
+    order = sorted(range(len(steps)), key=likeness)
     # The processes are forked from this one, which has read the shipped predictor.
     score = partial(
         _scored_chunk, predictor=None if predictor is shipped_predictor() else predictor, coverage=coverage
     )
-    with process_map(workers) as over:
+    with process_map(1 if len(steps) <= _ALONE else workers) as over:
         parts = [*over(score, in_chunks([steps[index] for index in order], _CHUNK))]
     found = dict(zip(order, (row for part in parts for row in part), strict=True))
     return [found[index] for index in range(len(steps))]

@@ -44,9 +44,9 @@ def is_config_source(source: Any) -> bool:
     if isinstance(source, Mapping):
         return True
     if isinstance(source, str | Path):
-        path = Path(source)
-        # os.path: a name too long for a file is none, where Path raises.
-        return path.suffix == ".json" or os.path.isfile(path / _CONFIG_FILE)
+        # os.path: a name too long for a file is none, where Path raises; every row of a table is asked.
+        path = os.fspath(source).rstrip("/")
+        return os.path.splitext(path)[1] == ".json" or os.path.isfile(os.path.join(source, _CONFIG_FILE))
     return hasattr(source, "model_type") and callable(getattr(source, "to_dict", None))
 
 
