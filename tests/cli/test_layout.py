@@ -39,7 +39,7 @@ def test_the_page_names_the_best_and_why(cli: Callable[..., Any], tmp_path: Path
     assert answer.code == 0
     first = next(line for line in answer.out.splitlines() if line.startswith("1 "))
     assert "tp2" in first or "tp4" in first
-    assert " beats " in answer.out
+    assert any(word in answer.out for word in (" beats ", " is equal within ", " is the simplest "))
     assert "do not fit" in answer.out
     ET.parse(picture)
 

@@ -39,6 +39,7 @@ STORED_WITHOUT = {
     "expert_nodes": 0,
     "expert_overlap": False,
     "checkpointed_share": 1.0,
+    "recomputed": (),
     "rank_order": ("tp", "cp", "dp", "pp"),
 }
 """Of a layout: stores in use leave these values out, so that they must stay the defaults of `Layout`."""

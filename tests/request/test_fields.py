@@ -63,7 +63,7 @@ def test_the_command_has_no_other_options(shown: dict[str, str]) -> None:
     assert (
         shown.keys() - negated - of_fields
         == {
-            *("--jobs", "--sort", "--baseline", "--plot", "--memory-timeline", "--out", "-o"),
+            *("--jobs", "--sort", "--baseline", "--plot", "--memory-timeline", "--emit", "--out", "-o"),
             *("--brief", "--why", "--json", "--help", "-h", "model"),
         }
         & shown.keys()
