@@ -162,12 +162,15 @@ def allowed_times(
 
     own = [_known(group.key, group.job, predictor) for group in priced.groups]
     powers: list[tuple[float, ...]] = []
+    others: list[_Others | None] = []
     for group, known, is_new in zip(priced.groups, own, new, strict=True):
         powers.append(_powers(group.batches) if is_new else ())
         look_at(group.key, group.job, powers[-1] if is_new else group.batches, frozenset(group.batches))
-        if unbounded := [size for size in powers[-1] if size not in known.bounded]:
-            others = _others_of(group.job)
-            for key, job in (*others.fewer, *others.host, *others.wider):
+        unbounded = [size for size in powers[-1] if size not in known.bounded]
+        # Kept to the end: another group may push them out of what is remembered.
+        others.append(_others_of(group.job) if unbounded else None)
+        if others[-1] is not None:
+            for key, job in (*others[-1].fewer, *others[-1].host, *others[-1].wider):
                 look_at(key, job, unbounded)
     further = price_groups(
         [
@@ -192,7 +195,8 @@ def allowed_times(
         if not new[number]:
             allowed_s[here] = [known.allowed_s(batch) for batch in group.batches]
             continue
-        _bound(known, powers[number], predictor)
+        if (other := others[number]) is not None:
+            _bound(known, powers[number], other, predictor)
         allowed_s[here] = _between(known, group.batches, priced.table.analytical_s[here])
     return corrected, allowed_s
 
@@ -221,12 +225,9 @@ def _become_known(
     return corrected
 
 
-def _bound(known: _Known, powers: Sequence[float], predictor: TrainedPredictor) -> None:
+def _bound(known: _Known, powers: Sequence[float], others: _Others, predictor: TrainedPredictor) -> None:
     """Bound a job at some powers of two by what it takes on other numbers of devices."""
     powers = [size for size in powers if size not in known.bounded]
-    if not powers:
-        return
-    others = _others_of(known.job)
     rows = [known.rows[size] for size in powers]
     own_s, analytical_s, like_s, fill, _ = np.array(rows, dtype=np.float64).T
     least_s = np.array([known.allowed_s(size) for size in powers])
