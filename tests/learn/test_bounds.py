@@ -19,6 +19,8 @@ JOBS = [
 def test_forgetting_changes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = predict_step_times(JOBS, shipped_predictor(), coverage=0.9).step_time_s
     monkeypatch.setattr(bounds, "_MOST_KEPT", 1)
+    monkeypatch.setattr(bounds, "_OTHERS", {})
+    monkeypatch.setattr(bounds, "_CLUSTERS", {})
     for _ in range(2):
         bounds.forget_bounds()
         found = predict_step_times(JOBS, shipped_predictor(), coverage=0.9).step_time_s
