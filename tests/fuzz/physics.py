@@ -350,9 +350,9 @@ def page_lines(counts: Mapping[str, Any]) -> list[str]:
         "",
         f"{counts['jobs']:,} random valid jobs, each asked again with more work, on better",
         "hardware or in other words:",
-        f"{sum(row['checks'] for row in rules.values()):,} pairs whose order is known. Formulas keep it",
-        "exactly, the learned answer along the batch, over devices, rates and links; with longer or larger",
-        "samples it is off here and there, by the scatter of its trees.",
+        f"{sum(row['checks'] for row in rules.values()):,} pairs whose order is known. How many stand the",
+        "other way round, by the formulas alone and as answered; with longer or larger samples that is the",
+        "scatter of the trees.",
         "",
         *table_lines(
             columns_of("not faster, or smaller | >pairs | >formulas | >learned | >by > 1 % | >worst %"),
