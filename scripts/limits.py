@@ -49,7 +49,7 @@ PROMISES = """\
 
 Whatever comes in, by Python, the command line or a file:
 
-- An answer, or one of the errors of `precision_time.errors`: what was given, the rule, the way out, in at
+- An answer, or one of the errors of `precision_time.errors`: what was given, the rule, what to do, in at
   most 5,000 characters, none of them a control character. The command line ends with 0; 2 for what the
   caller can correct; 3 where nothing fits in memory; 130 when interrupted; 70 would be an error that nobody
   foresaw.

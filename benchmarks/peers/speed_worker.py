@@ -22,7 +22,7 @@ TP, PP, DP, MICRO, ROUNDS = 8, 8, 16, 1, 96
 
 
 def llm_analysis(folder: Path) -> Callable[[int], Any]:
-    """Its analysis object, made anew for each job as its command does."""
+    """Its analysis object, made again for each job as its command does."""
     del folder
     from llm_analysis_worker import seconds_per_step  # type: ignore[import-not-found]
 

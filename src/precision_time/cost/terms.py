@@ -49,8 +49,6 @@ class StepTerm:
     op_classes: tuple[OpClass, ...]
     """Kernels of these classes are counted in it."""
     stands: Pass
-    by_sharding: bool
-    """Changes with the sharding stage, the number of micro batches or the pipeline schedule alone."""
     color: str
     """In pictures of a step."""
 
@@ -69,7 +67,6 @@ _LISTED = tuple(
         group=TermGroup(table["group"]),
         op_classes=tuple(map(OpClass, table.get("op_classes", ()))),
         stands=Pass(table.get("stands", Pass.BOTH)),
-        by_sharding=table.get("by_sharding", False),
         color=table.get("color", OTHER_COLOR),
     )
     for name, table in constants("terms").items()

@@ -124,7 +124,7 @@ def write_sweep(
         workers: Processes; None for one per core, at most 8.
         blocks_per_chunk: Blocks of about 8,000 rows that a worker takes at a time, and that are kept or lost
             together when the sweep is ended.
-        restart: Drop what a run that was ended has left, and begin anew.
+        restart: Drop what a run that was ended has left, and begin again.
         progress: Told where the sweep stands.
 
     Raises:

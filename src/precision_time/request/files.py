@@ -7,6 +7,7 @@ import io
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,21 +76,10 @@ def read_jobs(path: str | Path) -> list[FileJob]:
         ConfigError: If the file is none of these.
     """
     file = Path(path)
-    try:
+    with _readable(file):
         if file.stat().st_size > _MAX_BYTES:
             raise ConfigError(f"{file} is larger than {_MAX_BYTES // 2**20} MiB. To fix: split it.")
-        text = file.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file} cannot be read: {error}. To fix: check path and encoding.") from error
-    try:
-        jobs = list(_jobs(file, text))
-    except ConfigError:
-        raise
-    except (ValueError, csv.Error, RecursionError) as error:
-        reason = " ".join(str(error).split())
-        raise ConfigError(
-            f"{file} is not a valid {file.suffix} file: {reason}. To fix: correct it."
-        ) from error
+        jobs = list(_jobs(file, file.read_text(encoding="utf-8-sig")))
     if not jobs:
         raise ConfigError(f"{file} holds no job. To fix: give at least `model: NAME`.")
     return [
@@ -107,10 +97,20 @@ def iter_jobs(path: str | Path) -> Iterator[FileJob]:
     if file.suffix.lower() not in _TABLES:
         yield from read_jobs(file)
         return
+    with _readable(file), file.open(encoding="utf-8-sig", newline="") as lines:
+        for place, fields in _table_jobs(file, lines):
+            yield _file_job(file, place, fields)
+
+
+@contextmanager
+def _readable(file: Path) -> Iterator[None]:
+    """What reading a file raises, as errors of ours.
+
+    Raises:
+        ConfigError: If it cannot be read, or is no valid file of its kind.
+    """
     try:
-        with file.open(encoding="utf-8-sig", newline="") as lines:
-            for place, fields in _table_jobs(file, lines):
-                yield _file_job(file, place, fields)
+        yield
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file} cannot be read: {error}. To fix: check path and encoding.") from error
     except ConfigError:
