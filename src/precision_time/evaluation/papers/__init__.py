@@ -1,0 +1,1 @@
+"""The founding papers' own tables, on their own protocols, beside ours: what docs/papers.md is made of."""
