@@ -8,7 +8,7 @@ compared with measured runs, is what runs: `on_device`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import lru_cache
 from typing import Any
 
@@ -48,6 +48,29 @@ def _on_device(policy: PrecisionPolicy, key: Same) -> PrecisionPolicy:
     return replace(
         policy, name="", summary="", matmul=runs(policy.matmul), conv=runs(policy.conv), **same_width
     )
+
+
+def as_bf16(runs: PrecisionPolicy, device: Device) -> PrecisionPolicy:
+    """What runs, with bf16 for fp16 and no loss scaling; itself where `device` multiplies the two at two rates.
+
+    The two differ there by loss scaling, and by the casts before a softmax, which PyTorch does inside the kernel
+    for fp16 alone (ATen/native/SoftMax.cpp). Both are priced.
+    """
+    return _as_bf16(runs, Same(device))
+
+
+@lru_cache(maxsize=4096)
+def _as_bf16(runs: PrecisionPolicy, key: Same) -> PrecisionPolicy:
+    narrow = {item.name: DType.BF16 for item in fields(runs) if getattr(runs, item.name) is DType.FP16}
+    if not (narrow or runs.loss_scaling) or not one_rate_for_16_bits(key.value):
+        return runs
+    return _on_device(replace(runs, loss_scaling=False, **narrow), key)
+
+
+def one_rate_for_16_bits(device: Device) -> bool:
+    """Whether `device` multiplies fp16 and bf16 at one rate, as GPUs since Ampere and processors do."""
+    half, brain = (computed_as(device, dtype).value for dtype in (DType.FP16, DType.BF16))
+    return device.peak_flops_per_s.get(half) == device.peak_flops_per_s.get(brain)
 
 
 def computed_as(device: Device, dtype: DType) -> DType:
