@@ -45,8 +45,22 @@ def _on_device(policy: PrecisionPolicy, key: Same) -> PrecisionPolicy:
     same_width: dict[str, Any] = {
         name: runs(t) for name, t in held.items() if runs(t).num_bytes == t.num_bytes
     }
+    layers = tuple(
+        replace(
+            rule,
+            dtype=runs(rule.dtype) if runs(rule.dtype).num_bytes == rule.dtype.num_bytes else rule.dtype,
+            multiplied=runs(rule.multiplied),
+        )
+        for rule in policy.layers
+    )
     return replace(
-        policy, name="", summary="", matmul=runs(policy.matmul), conv=runs(policy.conv), **same_width
+        policy,
+        name="",
+        summary="",
+        matmul=runs(policy.matmul),
+        conv=runs(policy.conv),
+        layers=layers,
+        **same_width,
     )
 
 
@@ -61,10 +75,18 @@ def as_bf16(runs: PrecisionPolicy, device: Device) -> PrecisionPolicy:
 
 @lru_cache(maxsize=4096)
 def _as_bf16(runs: PrecisionPolicy, key: Same) -> PrecisionPolicy:
-    narrow = {item.name: DType.BF16 for item in fields(runs) if getattr(runs, item.name) is DType.FP16}
+    narrow: dict[str, Any] = {
+        item.name: DType.BF16 for item in fields(runs) if getattr(runs, item.name) is DType.FP16
+    }
+    layers = tuple(
+        replace(rule, dtype=DType.BF16, multiplied=DType.BF16) if rule.dtype is DType.FP16 else rule
+        for rule in runs.layers
+    )
+    if layers != runs.layers:
+        narrow["layers"] = layers
     if not (narrow or runs.loss_scaling) or not one_rate_for_16_bits(key.value):
         return runs
-    return _on_device(replace(runs, loss_scaling=False, **narrow), key)
+    return _on_device(replace(runs, loss_scaling=False, static_scaling=False, **narrow), key)
 
 
 def one_rate_for_16_bits(device: Device) -> bool:
@@ -137,7 +159,8 @@ def check_support(policy: PrecisionPolicy, device: Device) -> tuple[str, ...]:
     Raises:
         ConfigError: A type of the policy cannot run on the device; the message lists what can.
     """
-    types = dict.fromkeys((policy.matmul, policy.conv, policy.activation))
+    of_layers = (rule.dtype for rule in policy.layers)
+    types = dict.fromkeys((policy.matmul, policy.conv, policy.activation, *of_layers))
     warnings = []
     for dtype in types:
         effective = effective_dtype(dtype, device)
