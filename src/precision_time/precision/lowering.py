@@ -24,7 +24,7 @@ from .operands import NarrowProducts, Typed
 from .policy import NARROW, DType, PrecisionPolicy
 from .quantization import narrow_products, recipe_of, writes_copies
 from .rows import ELEMENTWISE, Rows
-from .rules import LOWER, WIDE, columns_under, in_low
+from .rules import FOLLOWS, LOWER, WIDE, columns_under, in_low, numbered_names
 
 __all__ = ["DTYPES", "IS_PRODUCT", "OP_CLASSES", "lower"]
 
@@ -121,9 +121,10 @@ def _ruled_types(nodes: NodeColumns, policy: PrecisionPolicy, quantized: Bools) 
     share = nodes.wide_share(is_low, is_wide, wide_inputs=wide_inputs)
     low = np.full(len(nodes), DTYPES.index(policy.activation))
     product = _product_types(nodes, policy, quantized)
-    product = np.where((codes == WIDE) & (_BYTES[product] < DType.FP32.num_bytes), _FP32, product)
+    as_wide = (codes == WIDE) | ((codes == FOLLOWS) & (share > 0.0))
+    product = np.where(as_wide & (_BYTES[product] < DType.FP32.num_bytes), _FP32, product)
     for index, rule in enumerate(policy.layers):
-        here = (nodes.rule == index) & ~((codes == WIDE) & (rule.dtype.num_bytes < DType.FP32.num_bytes))
+        here = (nodes.rule == index) & ~(as_wide & (rule.dtype.num_bytes < DType.FP32.num_bytes))
         product = np.where(here & (quantized == (rule.dtype in NARROW)), DTYPES.index(rule.multiplied), product)
         low = np.where(here & (_BYTES[low] != rule.dtype.num_bytes), DTYPES.index(_held(rule.dtype, policy)), low)
     low_bytes = np.minimum(_BYTES[low], _BYTES[_FP32])
@@ -150,6 +151,16 @@ def _held(dtype: DType, policy: PrecisionPolicy) -> DType:
     if dtype in NARROW:
         return policy.activation if policy.activation.num_bytes < DType.FP32.num_bytes else DType.BF16
     return dtype
+
+
+def operator_types(graph: OpGraph, policy: PrecisionPolicy) -> dict[str, DType]:
+    """What each forward operator computes in, by its name (`rules.py`)."""
+    nodes = columns_under(graph, policy)
+    types = _types_of(nodes, policy, narrow_products(nodes, policy) & ~nodes.wide)
+    return {
+        name: DTYPES[dtype]
+        for name, dtype in zip(numbered_names(nodes.nodes), types.compute.tolist(), strict=True)
+    }
 
 
 def main_product(graph: OpGraph, policy: PrecisionPolicy) -> DType:

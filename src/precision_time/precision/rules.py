@@ -53,17 +53,24 @@ def operator_names(nodes: Sequence[Node]) -> list[tuple[str, ...]]:
 @lru_cache(maxsize=256)
 def _compiled(pattern: str) -> re.Pattern[str]:
     """What a pattern matches: `*` is anything, `2-5` a range of layers; what it names holds all below it."""
-    parts = []
-    for part in re.split(r"(\*+|\?|\d{1,5}-\d{1,5})", pattern):
-        numbers = _RANGE.fullmatch(part)
+    first, *rest = (_literal(part) for part in re.split(r"\*+", pattern))
+    last = f".*{rest.pop()}" if rest else ""
+    # Each part between stars is taken where it comes first, for good: no pattern takes long.
+    between = "".join(f"(?=(?P<g{number}>.*?{part}))(?P=g{number})" for number, part in enumerate(rest))
+    return re.compile(first + between + last + r"(?:\..*)?", re.DOTALL)
+
+
+def _literal(part: str) -> str:
+    """A part of a pattern without stars as a regular expression."""
+    found = []
+    for word in re.split(r"(\?|\d{1,5}-\d{1,5})", part):
+        numbers = _RANGE.fullmatch(word)
         if numbers:
             low, high = int(numbers[1]), min(int(numbers[2]), _MOST_LAYERS)
-            parts.append(f"(?:{'|'.join(map(str, range(low, high + 1))) or '(?!)'})")
-        elif part.startswith("*"):
-            parts.append(".*")
+            found.append(f"(?:{'|'.join(map(str, range(high, low - 1, -1))) or '(?!)'})")
         else:
-            parts.append("[^.]" if part == "?" else re.escape(part))
-    return re.compile("".join(parts) + r"(?:\..*)?", re.DOTALL)
+            found.append("[^.]" if word == "?" else re.escape(word))
+    return "".join(found)
 
 
 def matches(pattern: str, name: str) -> bool:
@@ -110,11 +117,14 @@ def columns_under(graph: OpGraph, policy: PrecisionPolicy) -> NodeColumns:
     """The operators of a graph, with the layers apart that a policy treats otherwise."""
     if not policy.layers:
         return columns_of(graph, policy.wide_layers)
-    return _ruled_columns(graph, policy.wide_layers, policy.layers)
+    return _ruled_columns(graph, policy.wide_layers, policy.layers)[0]
 
 
 @lru_cache(maxsize=128)
-def _ruled_columns(graph: OpGraph, ends: tuple[int, int], layers: tuple[LayerRule, ...]) -> NodeColumns:
+def _ruled_columns(
+    graph: OpGraph, ends: tuple[int, int], layers: tuple[LayerRule, ...]
+) -> tuple[NodeColumns, tuple[int, ...]]:
+    """The columns, and which node of the graph each row was."""
     rules = rules_of(graph, layers)
     runs = runs_of(graph.nodes)
     total = sum(len(each) for run, each in zip(runs, rules, strict=True) if graph.nodes[run[0]].segment)
@@ -137,7 +147,7 @@ def _ruled_columns(graph: OpGraph, ends: tuple[int, int], layers: tuple[LayerRul
         at_end, its, _ = treated[number][part]
         wide.append(at_end)
         rule.append(its[at])
-    return node_columns(nodes, wide, rule)
+    return node_columns(nodes, wide, rule), tuple(index for index, _ in sources)
 
 
 def treatments(nodes: NodeColumns, policy: PrecisionPolicy) -> Ints:
@@ -155,6 +165,8 @@ def treatments(nodes: NodeColumns, policy: PrecisionPolicy) -> Ints:
             found[index] = FOLLOWS
         elif rule >= 0 and not narrowed:
             found[index] = WIDE
+        elif narrowed and product[index]:
+            found[index] = LOWER
         elif said is not None:
             found[index] = _CODES[said]
         elif product[index]:
@@ -168,6 +180,31 @@ def in_low(nodes: NodeColumns, policy: PrecisionPolicy) -> tuple[Bools, Bools, I
     """Which operators write 16 bits, which fp32 by rule, and how each is treated."""
     codes = treatments(nodes, policy)
     return (codes == LOWER) | nodes.unpacking, codes == WIDE, codes
+
+
+def numbered_names(nodes: Sequence[Node]) -> list[str]:
+    """The first name of each operator, with the layers that it stands for: `blocks.0-11.gemm.linear`."""
+    names, layer = [each[0] for each in operator_names(nodes)], 0
+    for run in runs_of(nodes):
+        count = nodes[run[0]].repeat if nodes[run[0]].segment else 0
+        layers = f"{layer}-{layer + count - 1}" if count > 1 else f"{layer}"
+        for index in run:
+            names[index] = names[index].replace("{}", layers)
+        layer += count
+    return names
+
+
+@lru_cache(maxsize=128)
+def saved_widths(graph: OpGraph, policy: PrecisionPolicy) -> tuple[float, ...]:
+    """Bytes per element that each operator of a graph keeps under a policy with rules, the mean of its layers."""
+    nodes, sources = columns_under(graph, policy), tuple(range(len(graph.nodes)))
+    if policy.layers:
+        sources = _ruled_columns(graph, policy.wide_layers, policy.layers)[1]
+    usual = min(policy.activation.num_bytes, DType.FP32.num_bytes)
+    low = min(usual, DType.BF16.num_bytes)
+    widths = np.array([usual, low, DType.FP32.num_bytes])[treatments(nodes, policy)]
+    total = np.bincount(sources, weights=widths * nodes.repeat, minlength=len(graph.nodes))
+    return tuple(total / np.bincount(sources, weights=nodes.repeat, minlength=len(graph.nodes)))
 
 
 @lru_cache(maxsize=128)
