@@ -173,10 +173,14 @@ def precisions(
             return
         typer.echo(as_yaml(policy, name=said), nl=False)
         if not yaml and choice.variant is None and known_variants(choice.name):
-            message(f"Variants: {', '.join(f'{choice.name}:{each}' for each in known_variants(choice.name))}.")
+            message(
+                f"Variants: {', '.join(f'{choice.name}:{each}' for each in known_variants(choice.name))}."
+            )
         return
     if yaml:
-        raise ConfigError("--yaml says one policy in full. To fix: name it, as in precisions bf16-mixed --yaml.")
+        raise ConfigError(
+            "--yaml says one policy in full. To fix: name it, as in precisions bf16-mixed --yaml."
+        )
     policies = [get_policy(name) for name in known_precisions()]
     rows = (
         (

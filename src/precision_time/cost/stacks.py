@@ -194,7 +194,7 @@ def usual_variant(profile: StackProfile, policy: str, zero_stage: int) -> str | 
 
 @cache
 def policy_of_stack(name: str, stack: str, zero_stage: int) -> PrecisionPolicy:
-    """The policy of a name as the code of a stack holds weights at a ZeRO stage; as named where none is known."""
+    """The policy of a name as the code of a stack holds weights at a ZeRO stage; as named where unknown."""
     profile = _profiles().get(stack)
     return get_policy(name, variant=None if profile is None else usual_variant(profile, name, zero_stage))
 

@@ -13,7 +13,6 @@ import numpy as np
 from ..arrays import Floats, Indices
 from ..cost.job import Job, JobGroup, group_key, group_of_jobs
 from ..cost.step import StepCosts, price
-from ..precision.support import as_bf16, on_device
 from .table import JobTable, group_table
 
 if TYPE_CHECKING:
@@ -119,14 +118,11 @@ def price_groups(groups: Sequence[LikeJobs], rows: Indices | None = None) -> Pri
 
 
 def on_reference(job: Job) -> Job:
-    """The job as the learned stages are asked: on the catalog's hardware most like its own, stragglers included.
+    """The job as measured runs are: on the catalog's hardware most like its own, stragglers included.
 
-    fp16 is asked as bf16 where a device multiplies both at one rate: loss scaling and casts are priced, and trees
-    have no more to say of them. Itself where it is so already.
+    Itself where it is so already.
     """
-    cluster = job.cluster if job.cluster.reference is None else job.cluster.reference
-    runs = on_device(job.precision, cluster.device)
-    precision = as_bf16(runs, cluster.device)
-    if cluster is job.cluster and job.stragglers and precision is runs:
-        return job
-    return replace(job, cluster=cluster, precision=precision, stragglers=True)
+    cluster = job.cluster.reference
+    if cluster is None:
+        return job if job.stragglers else replace(job, stragglers=True)
+    return replace(job, cluster=cluster, stragglers=True)

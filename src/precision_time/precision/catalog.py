@@ -195,7 +195,7 @@ def _policy(name: str, variant: str | None) -> PrecisionPolicy:
     variants = row.pop("variant", {})
     for part in variant.split(_AND) if variant else ():
         row.update(variants[part])
-    types = {field: DType(row[field]) for field in _DTYPE_FIELDS}
+    types: dict[str, Any] = {field: DType(row[field]) for field in _DTYPE_FIELDS}
     return PrecisionPolicy(
         name=name,
         master=None if row.get("master", _NO_MASTER) == _NO_MASTER else DType(row["master"]),

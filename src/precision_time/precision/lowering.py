@@ -125,8 +125,12 @@ def _ruled_types(nodes: NodeColumns, policy: PrecisionPolicy, quantized: Bools) 
     product = np.where(as_wide & (_BYTES[product] < DType.FP32.num_bytes), _FP32, product)
     for index, rule in enumerate(policy.layers):
         here = (nodes.rule == index) & ~(as_wide & (rule.dtype.num_bytes < DType.FP32.num_bytes))
-        product = np.where(here & (quantized == (rule.dtype in NARROW)), DTYPES.index(rule.multiplied), product)
-        low = np.where(here & (_BYTES[low] != rule.dtype.num_bytes), DTYPES.index(_held(rule.dtype, policy)), low)
+        product = np.where(
+            here & (quantized == (rule.dtype in NARROW)), DTYPES.index(rule.multiplied), product
+        )
+        low = np.where(
+            here & (_BYTES[low] != rule.dtype.num_bytes), DTYPES.index(_held(rule.dtype, policy)), low
+        )
     low_bytes = np.minimum(_BYTES[low], _BYTES[_FP32])
     mean = share * DType.FP32.num_bytes + (1.0 - share) * low_bytes
     lowered, widened = codes == LOWER, (codes == WIDE) & ~is_low
@@ -136,7 +140,9 @@ def _ruled_types(nodes: NodeColumns, policy: PrecisionPolicy, quantized: Bools) 
     return Typed(
         compute=np.where(nodes.is_product, product, out),
         out=out,
-        in_bytes=np.select(cases, [low_bytes, low_bytes, mean, np.full_like(mean, DType.FP32.num_bytes)], mean),
+        in_bytes=np.select(
+            cases, [low_bytes, low_bytes, mean, np.full_like(mean, DType.FP32.num_bytes)], mean
+        ),
         out_bytes=_BYTES[out],
         cast_from_bytes=np.select(
             cases, [low_bytes, np.full_like(mean, DType.FP32.num_bytes), mean, low_bytes], mean
@@ -168,7 +174,9 @@ def main_product(graph: OpGraph, policy: PrecisionPolicy) -> DType:
     if not policy.ruled:
         return policy.matmul
     step = lower(graph, policy)
-    shares = np.bincount(step.dtype, weights=step.flops * step.repeat * step.sequential_steps, minlength=len(DTYPES))
+    shares = np.bincount(
+        step.dtype, weights=step.flops * step.repeat * step.sequential_steps, minlength=len(DTYPES)
+    )
     return DTYPES[int(shares.argmax())] if shares.any() else policy.matmul
 
 

@@ -74,7 +74,9 @@ class PolicyFields(BaseModel):
     loss_scaling: Literal["dynamic", "static", "none"] | None = None
     fp8_recipe: _Word | _Recipe | None = None
     gather: DType | Literal["none"] | None = None
-    wide_layers: tuple[Annotated[int, Field(ge=0, le=1000)], Annotated[int, Field(ge=0, le=1000)]] | None = None
+    wide_layers: tuple[Annotated[int, Field(ge=0, le=1000)], Annotated[int, Field(ge=0, le=1000)]] | None = (
+        None
+    )
     ops: _Ops | None = None
     layers: Annotated[dict[_Word, DType], Field(max_length=200)] | None = None
 
@@ -82,7 +84,7 @@ class PolicyFields(BaseModel):
     def _once(self) -> Self:
         """No operator stands in two lists."""
         said: dict[str, str] = {}
-        for kind, names in (self.ops or _Ops()).model_dump().items():
+        for kind, names in (self.ops.model_dump() if self.ops else {}).items():
             for name in names:
                 if said.setdefault(_op(name), kind) != kind:
                     raise ValueError(f"{name} stands in the lists {said[_op(name)]} and {kind}")
@@ -199,7 +201,9 @@ def _check(policy: PrecisionPolicy) -> None:
     }
     for problem, found in problems.items():
         if found:
-            raise ConfigError(f"The precision policy {policy.name} is invalid: {problem}. To fix: change one of them.")
+            raise ConfigError(
+                f"The precision policy {policy.name} is invalid: {problem}. To fix: change one of them."
+            )
     recipes = tuple(packaged_toml(__package__, "data/recipes.toml")["recipe"])
     if policy.fp8_recipe is not None and policy.fp8_recipe not in recipes:
         raise UnknownNameError(
@@ -234,7 +238,9 @@ def check_rules(policy: PrecisionPolicy, graph: OpGraph) -> None:
     for rule in policy.layers:
         if not layers_of_pattern(graph, rule.pattern):
             names = list(dict.fromkeys(names[0] for names in operator_names(graph.nodes)))
-            shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+            shown = ", ".join(names[:_SHOWN]) + (
+                f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+            )
             raise ConfigError(
                 f"layers of the precision policy {policy.name}: {rule.pattern!r} matches no operator of "
                 f"{graph.name}. It has {shown.replace('{}', 'N')}. To fix: use these names, * for anything, "
@@ -257,7 +263,9 @@ def fields_of(policy: PrecisionPolicy, *, name: str = "") -> dict[str, Any]:
     said |= {field: getattr(policy, field).value for field in _TYPES}
     said["master"] = policy.master.value if policy.master else _NONE
     said["autocast"] = policy.autocast
-    said["loss_scaling"] = ("static" if policy.static_scaling else "dynamic") if policy.loss_scaling else _NONE
+    said["loss_scaling"] = (
+        ("static" if policy.static_scaling else "dynamic") if policy.loss_scaling else _NONE
+    )
     if policy.fp8_recipe:
         said["fp8_recipe"] = policy.fp8_recipe
         if policy.amax_history is not None:
@@ -303,7 +311,9 @@ def _read(path: Path) -> dict[str, Any]:
         if isinstance(error, ConfigError):
             raise
         reason = " ".join(str(error).split())
-        raise ConfigError(f"The precision policy {path} cannot be read: {reason}. To fix: correct it.") from error
+        raise ConfigError(
+            f"The precision policy {path} cannot be read: {reason}. To fix: correct it."
+        ) from error
     if not isinstance(found, Mapping):
         raise ConfigError(
             f"The precision policy {path} is {type(found).__name__}, not a mapping. To fix: start from "

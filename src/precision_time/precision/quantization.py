@@ -112,7 +112,8 @@ def narrow_products(nodes: NodeColumns, policy: PrecisionPolicy) -> Bools:
         # A layer that is named is taken at its word, be it a head or a router.
         named = np.array([rule.dtype in NARROW for rule in policy.layers] + [False])[nodes.rule]
         chosen: Bools = np.where(nodes.rule >= 0, named & aligned, narrow)
-        return chosen & (treatments(nodes, policy) == LOWER)
+        lowered: Bools = treatments(nodes, policy) == LOWER
+        return np.logical_and(chosen, lowered)
     return narrow
 
 

@@ -131,9 +131,7 @@ def _file_job(file: Path, place: str, fields: Mapping[str, Any]) -> FileJob:
             ALIASES.get(name, name): _beside(file, value) if name in _PATHS else value
             for name, value in fields.items()
         }
-        | {
-            name: _policies_beside(file, value) for name, value in fields.items() if name == _PRECISION
-        },
+        | {name: _policies_beside(file, value) for name, value in fields.items() if name == _PRECISION},
     )
 
 

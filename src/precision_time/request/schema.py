@@ -287,8 +287,8 @@ class RequestFields(BaseModel):
         str | dict[str, Any] | None,
         BeforeValidator(_precision),
         Option(
-            help="Precision in any usual spelling (`precision-time precisions`), or a policy file of your own "
-            "(.yaml, .toml, .json).",
+            help="Precision in any usual spelling (`precision-time precisions`), or a policy file of your "
+            "own (.yaml, .toml, .json).",
             flags=("-p",),
             complete="precision",
             default="bf16-mixed where the device has bf16, else fp16-mixed, else fp32",
