@@ -68,8 +68,7 @@ Two populations, never mixed in a table:
   any of them ran is excluded from scoring: all predictors are scored on the same rows.
 - *all rows*: every test row; only predictors that need no sample runs.
 
-Where a mean is far above its median, a few rows far outside of what was fitted decide it: a model of a kind
-that no other model of the training part is.
+Where a mean is far above its median, a few rows decide it.
 """
 
 

@@ -112,7 +112,7 @@ class Runs:
 
     def split(self, protocol: str, seed: int, folds: int | None = None) -> Folds:
         """Folds of a protocol."""
-        return PROTOCOLS[protocol].split(self.table.measurements, seed, folds or self.folds)
+        return PROTOCOLS[protocol].split(self.table.measurements, seed, folds or self.folds, self._twins)
 
     def predict(self, name: str, protocol: str, seed: int, *, folds: int | None = None) -> Predictions:
         """Predictions of a predictor (a name of PREDICTORS)."""
@@ -195,6 +195,10 @@ class Runs:
             found = self.predict(name, protocol, seed)
             mask &= ~np.isnan(found.step_time_s) & ~found.sampled
         return mask & bool(samplers)
+
+    @cached_property
+    def _twins(self) -> Ints:
+        return self.table.jobs.twins()
 
     @cached_property
     def _features(self) -> FeatureTable:
