@@ -137,9 +137,9 @@ FAMILY = PrecisionFamily(rows={"fp16": np.array([0]), "fp32": np.array([1, 2]), 
 
 def test_spread_is_slowest_over_fastest() -> None:
     table = table_of([1.0, 2.0, 4.0, 60.0])
-    assert spreads(table, [FAMILY])[0].ratio == pytest.approx(60.0)
-    assert spreads(table, [FAMILY], left_out=("fp64",))[0].ratio == pytest.approx(3.0)
-    assert spreads(table, [FAMILY], left_out=("fp64", "fp16")) == []
+    assert spreads(table.measured_s, [FAMILY])[0].ratio == pytest.approx(60.0)
+    assert spreads(table.measured_s, [FAMILY], left_out=("fp64",))[0].ratio == pytest.approx(3.0)
+    assert spreads(table.measured_s, [FAMILY], left_out=("fp64", "fp16")) == []
 
 
 def test_speed_ups_forgive_a_common_factor() -> None:

@@ -210,7 +210,7 @@ class Runs:
         rows["novelty"] = np.full((count, len(KINDS)), np.nan)
         fold_of, seconds = np.full(count, -1, dtype=np.intp), []
         self.progress(what)
-        answers = self.map_fn(_fit_fold, ((estimator, table, fold, self.timed) for fold in folds))
+        answers = self.map_fn(fit_fold, ((estimator, table, fold, self.timed) for fold in folds))
         for index, (fold, (found, timing)) in enumerate(zip(folds, answers, strict=True)):
             self.progress(f"{what}, fold {index + 1} of {len(folds)}")
             for name, values in found.items():
@@ -283,7 +283,7 @@ class Runs:
 _BY_ROW = ("step_time_s", "novelty", "exposed_share", "no_detail_s", "no_overlap_s")
 
 
-def _fit_fold(
+def fit_fold(
     task: tuple[Estimator, FeatureTable, Fold, bool],
 ) -> tuple[dict[str, Floats], tuple[float, float, float]]:
     """Step times of the test rows, and seconds: of the fit, of one answer, of 1,000."""
