@@ -45,7 +45,7 @@ Examples:
 _SERVERS = """\b
 Examples:
   precision-time predictddl servers resnet50 --dataset imagenet --epochs 90 --inventory lab.yaml --deadline 1d
-  precision-time predictddl servers vgg16 --device V100 --gpus 4 --nodes 1 --batch-size 64 --deadline 2h --max 16
+  precision-time predictddl servers vgg16 --device V100 --gpus 4 --batch-size 64 --deadline 2h --max 16
 """
 _BATCH = """\b
 Examples:
@@ -178,11 +178,12 @@ def servers(
     model: ModelArgument,
     *,
     deadline: Annotated[
-        str, typer.Option("--deadline", metavar="TIME", help="Such as 90s, 30m, 2h or 1.5d.", show_default=False)
+        str,
+        typer.Option("--deadline", metavar="TIME", help="Such as 30m, 2h or 1.5d.", show_default=False),
     ],
     most: Annotated[
         int | None,
-        typer.Option("--max", metavar="N", min=1, help="Servers of each kind; default: as many as there are."),
+        typer.Option("--max", metavar="N", min=1, help="Servers of each kind; default: all there are."),
     ] = None,
     inventory: InventoryOption = None,
     variant: VariantOption = "predictddl-precision",
@@ -228,12 +229,26 @@ def _write_servers(needed: ServersNeeded) -> None:
         if found is None:
             rows.append((server, "-", "-", "-", f"refused: {kind.error}"))
             continue
-        low, high = (format_duration(bound) if bound < math.inf else "none" for bound in (found.low_s, found.high_s))
+        low, high = (
+            format_duration(bound) if bound < math.inf else "none" for bound in (found.low_s, found.high_s)
+        )
         verdict = "meets" if kind.meets else f"misses; the nearest of 1 to {kind.tried}"
         rows.append(
-            (server, str(found.servers), format_duration(found.training_time_s), f"{low} - {high}", verdict)
+            (
+                server,
+                str(found.servers),
+                format_duration(found.training_time_s),
+                f"{format_duration(found.low_s)} - {high}",
+                verdict,
+            )
         )
-    columns = ("server", ">servers", ">training", ">interval", f"deadline {format_duration(needed.deadline_s)}")
+    columns = (
+        "server",
+        ">servers",
+        ">training",
+        ">interval",
+        f"deadline {format_duration(needed.deadline_s)}",
+    )
     write_rows("", columns, rows)
     notes = (note for kind in needed.kinds if kind.answer for note in kind.answer.substitutions)
     for note in dict.fromkeys(notes):

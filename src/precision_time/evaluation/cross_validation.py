@@ -33,8 +33,9 @@ BULK = 1000
 QUICK_SHARE = 0.1
 """Share of the trees of a quick evaluation."""
 _SINGLE_CALLS = 15
-JOBS, ALL = "jobs", "all"
-"""Populations: rows of jobs that predictors that sample can be fitted to, and all test rows."""
+JOBS, ALL, WITHIN = "jobs", "all", "within"
+"""Populations: rows of jobs that predictors that sample can be fitted to, all test rows, and the
+data-parallel ones of settings (source, precision, stack, dataset type) that PredictDDL is fitted within."""
 
 
 def tree_settings(*, quick: bool) -> Mapping[str, BoosterSettings]:
@@ -178,7 +179,12 @@ class Runs:
 
     def names(self, population: str) -> tuple[str, ...]:
         """Predictors compared that answer for a population, in the order of tables."""
-        return tuple(item.name for item in self.predictors if population == JOBS or not item.samples)
+        left_out = {
+            JOBS: lambda item: item.within,
+            ALL: lambda item: item.within or item.samples,
+            WITHIN: lambda item: item.samples,
+        }[population]
+        return tuple(item.name for item in self.predictors if not left_out(item))
 
     def scored(self, protocol: str, seed: int, population: str) -> Bools:
         """Rows that a population is scored on, shape (n,): the same for every predictor compared.
@@ -190,6 +196,11 @@ class Runs:
             mask[fold.test] = True
         if population == ALL:
             return mask
+        if population == WITHIN:
+            within = [item.name for item in self.predictors if item.within]
+            for name in within:
+                mask &= ~np.isnan(self.predict(name, protocol, seed).step_time_s)
+            return mask & bool(within)
         samplers = [item.name for item in self.predictors if item.samples]
         for name in samplers:
             found = self.predict(name, protocol, seed)

@@ -225,6 +225,8 @@ class PredictorScore:
     """Standard deviation of the MAPE over seeds; None with one."""
     by_job_percent: float
     """Every job with the same weight, whatever its number of rows."""
+    job_median_percent: float
+    """Median over the jobs of their mean errors."""
     median_percent: float
     p90_percent: float
     tau_within_jobs: float | None
@@ -253,7 +255,14 @@ def score_predictor(
     if not found:
         return None
     means = {}
-    for key in ("by_job_percent", "median_percent", "p90_percent", "tau_within_jobs", "tau_overall"):
+    for key in (
+        "by_job_percent",
+        "job_median_percent",
+        "median_percent",
+        "p90_percent",
+        "tau_within_jobs",
+        "tau_overall",
+    ):
         known = [item[key] for item in found if item[key] is not None]
         means[key] = float(np.mean(known)) if known else None
     precisions = sorted({name for item in found for name in item["precisions"]})
@@ -293,6 +302,7 @@ def _of_one_seed(runs: Runs, name: str, protocol: str, population: str, seed: in
         "architectures": len({table.measurements[row].model for row in rows}),
         "mape": summary.mape_percent,
         "by_job_percent": float(per_job.mean()),
+        "job_median_percent": float(np.median(per_job)),
         "median_percent": summary.median_ape_percent,
         "p90_percent": summary.p90_ape_percent,
         "tau_within_jobs": ranking_tau(jobs, measured_s, predicted_s),

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..corpus.jobs import job_of
 from ..corpus.measurement import Measurement
+from ..corpus.protocols import source_name
 from ..cost.job import Job, group_of_jobs
 from ..cost.roofline import kernel_model_of, kernel_seconds, rates_of
 from ..executor import Executor, in_chunks
@@ -161,12 +162,13 @@ def full_feature_table(priced: PricedCorpus, *, progress: Progress = silent) -> 
     from ..papers.predictddl.columns import cluster_columns
     from ..papers.predictddl.datasets import type_of_workload
     from ..papers.predictddl.embeddings import job_embeddings
+    from ..papers.predictddl.trainer import is_data_parallel
 
     progress("reading the jobs")
     measurements = priced.table.measurements
     jobs = [job_of(item) for item in measurements]
     graphs, architecture = _numbered_graphs(jobs)
-    types = np.unique([type_of_workload(job.workload) for job in jobs], return_inverse=True)[1]
+    types = [type_of_workload(job.workload) for job in jobs]
     progress("embedding the architectures")
     embedding, cluster = (
         NamedColumns(names=names, values=values)
@@ -174,11 +176,27 @@ def full_feature_table(priced: PricedCorpus, *, progress: Progress = silent) -> 
     )
     ids = {
         "job": job_numbers(measured_jobs(measurements), len(measurements)),
-        "dataset": types.reshape(-1).astype(np.intp),
+        "dataset": _numbers(types),
         "architecture": architecture,
+        "setting": np.where(
+            [is_data_parallel(job) for job in jobs],
+            _numbers([_setting(item, kind) for item, kind in zip(measurements, types, strict=True)]),
+            -1,
+        ).astype(np.intp),
     }
     views = JobViews.of(priced.table.jobs, priced.fp32, embedding=embedding, cluster=cluster, ids=ids)
     return FeatureTable(measured=priced.table, jobs=views, graphs=graphs)
+
+
+def _setting(item: Measurement, dataset_type: str) -> str:
+    """What the inputs of PredictDDL cannot tell apart, and what it trains a predictor for."""
+    parts = (source_name(item), item.precision, item.precision_variant, item.stack.profile, dataset_type)
+    return " | ".join(map(str, parts))
+
+
+def _numbers(names: Sequence[str]) -> Ints:
+    """Number of each name, shape (n,)."""
+    return np.unique(names, return_inverse=True)[1].reshape(-1).astype(np.intp)
 
 
 def _numbered_graphs(jobs: Sequence[Job]) -> tuple[tuple[OpGraph, ...], Ints]:
