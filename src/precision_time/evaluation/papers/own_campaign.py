@@ -134,7 +134,7 @@ def _note(measurements: tuple[Measurement, ...], left_out: Counter[str]) -> str:
     servers = len({item.device for item in measurements})
     return (
         f"Measured by this project on one machine: {len(measurements)} runs in fp32 with the shapes of "
-        f"{' and '.join(data_sets)} (one random batch per worker, reused), {servers} types of server made of "
-        f"limited shares of a processor, {', '.join(map(str, counts))} workers with links of 1 Gbit/s: servers "
-        f"and links are simulated, steps are measured.{missing and f' {missing}.'}"
+        f"{' and '.join(data_sets)} (one random batch per worker, reused), {servers} types of server made "
+        f"of limited shares of a processor, {', '.join(map(str, counts))} workers with links of 1 Gbit/s: "
+        f"servers and links are simulated, steps are measured.{missing and f' {missing}.'}"
     )
