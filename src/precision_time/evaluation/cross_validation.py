@@ -113,7 +113,7 @@ class Runs:
 
     def split(self, protocol: str, seed: int, folds: int | None = None) -> Folds:
         """Folds of a protocol."""
-        return PROTOCOLS[protocol].split(self.table.measurements, seed, folds or self.folds)
+        return PROTOCOLS[protocol].split(self.table.measurements, seed, folds or self.folds, self._twins)
 
     def predict(self, name: str, protocol: str, seed: int, *, folds: int | None = None) -> Predictions:
         """Predictions of a predictor (a name of PREDICTORS)."""
@@ -208,6 +208,10 @@ class Runs:
         return mask & bool(samplers)
 
     @cached_property
+    def _twins(self) -> Ints:
+        return self.table.jobs.twins()
+
+    @cached_property
     def _features(self) -> FeatureTable:
         return feature_table(self.priced) if self.features is None else self.features
 
@@ -217,7 +221,7 @@ class Runs:
         rows["novelty"] = np.full((count, len(KINDS)), np.nan)
         fold_of, seconds = np.full(count, -1, dtype=np.intp), []
         self.progress(what)
-        answers = self.map_fn(_fit_fold, ((estimator, table, fold, self.timed) for fold in folds))
+        answers = self.map_fn(fit_fold, ((estimator, table, fold, self.timed) for fold in folds))
         for index, (fold, (found, timing)) in enumerate(zip(folds, answers, strict=True)):
             self.progress(f"{what}, fold {index + 1} of {len(folds)}")
             for name, values in found.items():
@@ -290,7 +294,7 @@ class Runs:
 _BY_ROW = ("step_time_s", "novelty", "exposed_share", "no_detail_s", "no_overlap_s")
 
 
-def _fit_fold(
+def fit_fold(
     task: tuple[Estimator, FeatureTable, Fold, bool],
 ) -> tuple[dict[str, Floats], tuple[float, float, float]]:
     """Step times of the test rows, and seconds: of the fit, of one answer, of 1,000."""

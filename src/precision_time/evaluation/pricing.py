@@ -17,6 +17,7 @@ from ..corpus.measurement import Measurement
 from ..corpus.protocols import source_name
 from ..cost.job import Job, group_of_jobs
 from ..cost.roofline import kernel_model_of, kernel_seconds, rates_of
+from ..executor import Executor, in_chunks
 from ..learn.table import JOB_ARRAYS, JobTable, MeasuredTable, groups_of, job_table, measured_table
 from ..papers.contract import FeatureTable, Floats, Ints, JobViews, NamedColumns
 from ..precision.catalog import get_policy
@@ -29,6 +30,8 @@ from .measured_jobs import job_numbers, measured_jobs
 
 Progress = Callable[[str], None]
 
+_CHUNK = 1000
+"""Rows per task: about a second."""
 _LARGE = 1e6
 """Tiles and inner length of GEMMs that no shape slows down."""
 
@@ -110,6 +113,34 @@ def _from_arrays(arrays: Arrays, measurements: Sequence[Measurement]) -> PricedC
         fp32_wire=wire,
         shape_ratio=arrays["shape_ratio"],
     )
+
+
+def priced_twice(measurements: Sequence[Measurement], *, over: Executor = map) -> FeatureTable:
+    """Measurements priced at their own precision and as fp32; those that cannot be priced are left out.
+
+    Args:
+        measurements: Runs.
+        over: What prices the parts, each of the same models.
+    """
+    ordered = sorted(measurements, key=lambda item: item.model)
+    parts = list(over(_priced_twice, in_chunks(ordered, _CHUNK)))
+    tables, blind = zip(*((table, fp32) for table, fp32 in parts if len(table)), strict=True)
+    native = JobTable.together([table.jobs for table in tables])
+    measured = MeasuredTable(
+        jobs=native,
+        measurements=tuple(item for table in tables for item in table.measurements),
+        measured_s=np.concatenate([table.measured_s for table in tables]),
+        sync_s=np.concatenate([table.sync_s for table in tables]),
+        rejected=sum((table.rejected for table, _ in parts), Counter()),
+    )
+    return FeatureTable(measured=measured, jobs=JobViews.of(native, JobTable.together(blind)))
+
+
+def _priced_twice(measurements: Sequence[Measurement]) -> tuple[MeasuredTable, JobTable]:
+    table = measured_table(measurements)
+    jobs, fp32 = [job_of(item) for item in table.measurements], get_policy("fp32")
+    others = [replace(job, precision=fp32) for job in jobs]
+    return table, _repriced(table.jobs, jobs, others, silent, "")
 
 
 def feature_table(priced: PricedCorpus) -> FeatureTable:
