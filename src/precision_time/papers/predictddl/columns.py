@@ -1,6 +1,7 @@
 """The inputs of PredictDDL's regressors, one row per job: embedding, cluster, batch, precision.
 
 `predictddl` reads `ghn.*` and `cluster.*`, as the paper does: neither knows a precision.
+`predictddl-size` reads `size.*` besides: how large the network is, which a mean over nodes does not know.
 `predictddl-precision` reads `ghnp.*` besides, the embedding in blocks by the types that operators are lowered
 to, and PRECISION_FEATURES, columns of `learn/features.py`.
 
@@ -10,17 +11,28 @@ polynomial of raw peak rates has their reciprocal in it, of which a time is made
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
 from ...cost.job import Job
 from ...learn.table import JobTable
+from ...workload.graph import OpGraph
 from .regressors import Floats
 
-BLIND, PRECISION = "predictddl", "predictddl-precision"
-VARIANTS = (BLIND, PRECISION)
-EMBEDDING, ANNOTATED, CLUSTER = "ghn.", "ghnp.", "cluster."
+BLIND, SIZE, PRECISION = "predictddl", "predictddl-size", "predictddl-precision"
+VARIANTS = (BLIND, SIZE, PRECISION)
+EMBEDDING, ANNOTATED, CLUSTER, SIZES = "ghn.", "ghnp.", "cluster.", "size."
+_LEADS = {
+    BLIND: (EMBEDDING, CLUSTER),
+    SIZE: (EMBEDDING, SIZES, CLUSTER),
+    PRECISION: (EMBEDDING, ANNOTATED, CLUSTER),
+}
+"""What the columns that a variant reads begin with."""
+SIZE_COLUMNS = ("size.log_flops", "size.log_params", "size.log_activations", "size.log_operators")
+"""Forward FLOPs and activation elements of one sample, parameter elements, and operators."""
 CLUSTER_COLUMNS = (
     "cluster.log_nodes",
     "cluster.log_devices_per_node",
@@ -84,6 +96,18 @@ def _raw(job: Job) -> tuple[float, ...]:
     )
 
 
+@lru_cache(maxsize=4096)
+def size_of_graph(graph: OpGraph) -> tuple[float, ...]:
+    """SIZE_COLUMNS of a network: logarithms; what it has none of counts as one."""
+    sums = (
+        graph.forward_flops,
+        graph.params,
+        graph.saved_elems,
+        sum(node.repeat for node in graph.nodes),
+    )
+    return tuple(math.log(max(value, 1.0)) for value in sums)
+
+
 def precision_columns(table: JobTable) -> tuple[tuple[str, ...], Floats]:
     """The precision features of priced jobs: PRECISION_FEATURES and shape (n, 14)."""
     places = [table.names.index(name) for name in PRECISION_FEATURES]
@@ -92,7 +116,7 @@ def precision_columns(table: JobTable) -> tuple[tuple[str, ...], Floats]:
 
 def inputs_of(variant: str, names: Sequence[str]) -> tuple[str, ...]:
     """Which of a table's columns a variant reads, in their order."""
-    lead = (EMBEDDING, CLUSTER) if variant == BLIND else (EMBEDDING, ANNOTATED, CLUSTER)
+    lead = _LEADS[variant]
     own = PRECISION_FEATURES if variant == PRECISION else ()
     return tuple(name for name in names if name.startswith(lead) or name in own)
 

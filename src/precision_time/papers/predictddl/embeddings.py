@@ -17,7 +17,7 @@ from ...workload.resolve import load_workload
 from ..ghn.embedding import Embedding, embed
 from ..ghn.readout import WIDTH_CLASSES, lowered_dtypes
 from ..ghn.weights import WIDTH, shipped_weights
-from .columns import ANNOTATED, EMBEDDING
+from .columns import ANNOTATED, EMBEDDING, SIZE_COLUMNS, size_of_graph
 from .regressors import Floats
 
 PROBE = (
@@ -45,19 +45,20 @@ def job_embeddings(
         annotated: Also the blocks by the width of the types that the precision lowers operators to.
 
     Returns:
-        Names `ghn.0` to `ghn.31`, then `ghnp.wide.0` to `ghnp.narrow.31`, and values of shape (n, 160),
-        or (n, 32) without the annotated ones.
+        Names `ghn.0` to `ghn.31`, then `ghnp.wide.0` to `ghnp.narrow.31`, then SIZE_COLUMNS, and values of
+        shape (n, 164), or (n, 36) without the annotated ones.
 
     Raises:
         CaptureError: If a graph has no operators.
     """
-    names = blind_names() + (annotated_names() if annotated else ())
+    names = blind_names() + (annotated_names() if annotated else ()) + SIZE_COLUMNS
     values = np.empty((len(jobs), len(names)))
     for row, job in enumerate(jobs):
         graph = job.workload.graph
         values[row, :WIDTH] = embedding_of_graph(graph).vector
         if annotated:
-            values[row, WIDTH:] = annotated_embedding(graph, job.runs).vector
+            values[row, WIDTH : -len(SIZE_COLUMNS)] = annotated_embedding(graph, job.runs).vector
+        values[row, -len(SIZE_COLUMNS) :] = size_of_graph(graph)
         if progress:
             progress(1)
     return names, values
