@@ -2,8 +2,9 @@
 
     python scripts/ghn_types.py --steps 100 --output FOLDER
 
-Writes `digits-8-0`, `digits-8-1` and `digits-32-0.safetensors`: the digits as they are (1 x 8 x 8), and enlarged to the shape of CIFAR-10 (3 x 32 x 32). `scripts/ghn_evaluation.py` reads them.
-Images of CIFAR-10 and Tiny-ImageNet cannot be had offline: what differs here is the shape of the task.
+Writes `digits-8-0`, `digits-8-1` and `digits-32-0.safetensors`: the digits as they are (1 x 8 x 8), and
+enlarged to the shape of CIFAR-10 (3 x 32 x 32). Images of CIFAR-10 and Tiny-ImageNet cannot be had offline:
+what differs here is the shape of the task. `scripts/embedding_study.py` reads them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 from precision_time.papers.ghn.fit import fit_ghn
 from precision_time.papers.ghn.training import TrainSettings
 
-TRAINED = (("digits-8-0", None, 0), ("digits-8-1", None, 1), ("digits-32-0", 32, 0))
+TRAINED = (("digits-32-0", 32, 0), ("digits-8-0", None, 0), ("digits-8-1", None, 1))
 """Name, side of the images, seed."""
 
 

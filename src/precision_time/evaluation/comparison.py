@@ -25,7 +25,7 @@ from .cross_validation import ALL, JOBS, Runs, tree_settings
 from .measured_jobs import LEAST_COUNTS, LEAST_OFFERED, LEAST_RUNS, MOST_RUNS, sampled_jobs
 from .metrics import PredictorScore, score_predictor, scored_errors_percent
 from .pricing import PricedCorpus, Progress, full_feature_table, priced_corpus, silent
-from .replay import replay_jobs, replay_metrics, replay_table, summary_table
+from .replay import replay_headline, replay_jobs, replay_metrics, replay_table, summary_table
 from .tables import (
     CellValue,
     Metric,
@@ -206,7 +206,7 @@ def compared(
     )
     scores = tuple(item for item in found if item is not None)
     progress("what an answer costs")
-    reading = reading_costs(runs, [item.needs for item in runs.predictors])
+    reading = reading_costs(runs.table.measurements, [item.needs for item in runs.predictors])
     costs = {
         item.name: answer_cost(runs, item, _UNSEEN, draws, reading[item.needs]) for item in runs.predictors
     }
@@ -392,13 +392,11 @@ def _replay_sections(replayed: Sequence[Replayed]) -> list[Section]:
     if not replayed:
         return []
     figures = replay_metrics(replayed)
-    means = [figures[f"cherrypick.{name}_runs"].value for name in ("random", "cherrypick", "ours_ordered")]
     return [
         Section(
             key="cherrypick",
             title="The best configuration of a job",
-            headline=f"Runs until within 5 % of the best, mean over {len(replayed)} jobs: random search "
-            f"{means[0]:.1f}, CherryPick {means[1]:.1f}, in our predictor's order {means[2]:.1f}.",
+            headline=replay_headline(replayed),
             tables=(summary_table(replayed), replay_table(replayed)),
             figures=figures,
         )

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..corpus.jobs import job_of
+from ..corpus.measurement import Measurement
 from ..cost.job import Job
 from ..learn.table import job_table
 from ..papers.driple import static_graphs
@@ -112,13 +113,12 @@ def answer_cost(
     return AnswerCost(name=entry.name, title=entry.title, reading=reading, runs=mean_runs, **seconds)
 
 
-def reading_costs(runs: Runs, needs: Sequence[Needs]) -> dict[Needs, ReadingCost]:
+def reading_costs(measurements: Sequence[Measurement], needs: Sequence[Needs]) -> dict[Needs, ReadingCost]:
     """Time what has to be computed from a job before predictors of each kind can answer.
 
     One job: an architecture of which nothing is cached, median over jobs from all of the table. 1,000 jobs at
     once: of architectures that are cached by then; of a smaller table all its jobs, scaled to 1,000.
     """
-    measurements = runs.table.measurements
     ones, many = (
         [job_of(measurements[row]) for row in np.linspace(0, len(measurements) - 1, count).astype(int)]
         for count in (_SINGLES, min(BULK, len(measurements)))

@@ -3,7 +3,9 @@
 `predictddl` reads `ghn.*` and `cluster.*`, as the paper does: neither knows a precision.
 `predictddl-size` reads `size.*` besides: how large the network is, which a mean over nodes does not know.
 `predictddl-precision` reads `ghnp.*` besides, the embedding in blocks by the types that operators are lowered
-to, and PRECISION_FEATURES, columns of `learn/features.py`.
+to, and PRECISION_FEATURES, columns of `learn/features.py`. Two more are baselines of the comparison:
+`three-sums` reads `sum.*` in the place of the embedding (FLOPs, parameters and bytes of the step, priced as
+fp32), `embedding-and-sums` reads both.
 
 What spans decades enters as a logarithm: the regressors standardize their inputs, and no standardized
 polynomial of raw peak rates has their reciprocal in it, of which a time is made.
@@ -12,7 +14,7 @@ polynomial of raw peak rates has their reciprocal in it, of which a time is made
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -20,17 +22,15 @@ import numpy as np
 from ...cost.job import Job
 from ...learn.table import JobTable
 from ...workload.graph import OpGraph
+from ..contract import bytes_per_device, column, flops_per_device
 from .regressors import Floats
 
 BLIND, SIZE, PRECISION = "predictddl", "predictddl-size", "predictddl-precision"
 VARIANTS = (BLIND, SIZE, PRECISION)
-EMBEDDING, ANNOTATED, CLUSTER, SIZES = "ghn.", "ghnp.", "cluster.", "size."
-_LEADS = {
-    BLIND: (EMBEDDING, CLUSTER),
-    SIZE: (EMBEDDING, SIZES, CLUSTER),
-    PRECISION: (EMBEDDING, ANNOTATED, CLUSTER),
-}
-"""What the columns that a variant reads begin with."""
+"""What is trained and served."""
+SUMS, EMBEDDING_AND_SUMS = "three-sums", "embedding-and-sums"
+EMBEDDING, ANNOTATED, CLUSTER, SUM, SIZES = "ghn.", "ghnp.", "cluster.", "sum.", "size."
+SUM_COLUMNS = ("sum.log_flops", "sum.log_params", "sum.log_bytes")
 SIZE_COLUMNS = ("size.log_flops", "size.log_params", "size.log_activations", "size.log_operators")
 """Forward FLOPs and activation elements of one sample, parameter elements, and operators."""
 CLUSTER_COLUMNS = (
@@ -114,11 +114,29 @@ def precision_columns(table: JobTable) -> tuple[tuple[str, ...], Floats]:
     return PRECISION_FEATURES, table.features[:, places]
 
 
+def sum_columns(fp32: JobTable) -> tuple[tuple[str, ...], Floats]:
+    """FLOPs and bytes of the step on each device, and parameters, as logarithms: SUM_COLUMNS, shape (n, 3).
+
+    Args:
+        fp32: The jobs priced as if all ran in fp32, so that no sum knows a precision.
+    """
+    sums = (flops_per_device(fp32), np.exp(column(fp32, "log_params")), bytes_per_device(fp32))
+    return SUM_COLUMNS, np.log(np.maximum(np.stack(sums, axis=1), 1.0))
+
+
+_LEADS: Mapping[str, tuple[str, ...]] = {
+    BLIND: (EMBEDDING, CLUSTER),
+    SIZE: (EMBEDDING, SIZES, CLUSTER),
+    PRECISION: (EMBEDDING, ANNOTATED, CLUSTER),
+    SUMS: (SUM, CLUSTER),
+    EMBEDDING_AND_SUMS: (EMBEDDING, SUM, CLUSTER),
+}
+
+
 def inputs_of(variant: str, names: Sequence[str]) -> tuple[str, ...]:
     """Which of a table's columns a variant reads, in their order."""
-    lead = _LEADS[variant]
     own = PRECISION_FEATURES if variant == PRECISION else ()
-    return tuple(name for name in names if name.startswith(lead) or name in own)
+    return tuple(name for name in names if name.startswith(_LEADS[variant]) or name in own)
 
 
 def picked(names: Sequence[str], values: Floats, wanted: Sequence[str]) -> Floats:
