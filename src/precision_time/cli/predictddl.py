@@ -46,7 +46,7 @@ Examples:
 _SERVERS = """\b
 Examples:
   precision-time predictddl servers resnet50 --dataset imagenet --epochs 90 --inventory lab.yaml --deadline 1d
-  precision-time predictddl servers vgg16 --device V100 --gpus 4 --nodes 1 --batch-size 64 --deadline 2h --max 16
+  precision-time predictddl servers vgg16 --device V100 --gpus 4 --batch-size 64 --deadline 2h --max 16
 """
 _BATCH = """\b
 Examples:
@@ -200,13 +200,11 @@ def servers(
     *,
     deadline: Annotated[
         str,
-        typer.Option("--deadline", metavar="TIME", help="Such as 90s, 30m, 2h or 1.5d.", show_default=False),
+        typer.Option("--deadline", metavar="TIME", help="Such as 30m, 2h or 1.5d.", show_default=False),
     ],
     most: Annotated[
         int | None,
-        typer.Option(
-            "--max", metavar="N", min=1, help="Servers of each kind; default: as many as there are."
-        ),
+        typer.Option("--max", metavar="N", min=1, help="Servers of each kind; default: all there are."),
     ] = None,
     inventory: InventoryOption = None,
     variant: VariantOption = "predictddl-precision",
@@ -260,7 +258,13 @@ def _write_servers(needed: ServersNeeded) -> None:
         )
         verdict = "meets" if kind.meets else f"misses; the nearest of 1 to {kind.tried}"
         rows.append(
-            (server, str(found.servers), format_duration(found.training_time_s), f"{low} - {high}", verdict)
+            (
+                server,
+                str(found.servers),
+                format_duration(found.training_time_s),
+                f"{format_duration(found.low_s)} - {high}",
+                verdict,
+            )
         )
     columns = (
         "server",

@@ -111,7 +111,7 @@ def summary_table(found: Sequence[Replayed]) -> ReportTable:
         f"{MOST_RUNS}. Ours was fitted without any row of the job's architecture. Regrets of a choice, ours "
         "or the rule's, are of those that meet the deadline, the median time per sample of the job's "
         f"configurations. Cost is money for the {sum(item.priced for item in found)} jobs whose devices all "
-        "have a price, device-seconds for the others.",
+        "have a price, device-seconds for the others; within one type the two order alike.",
     )
 
 
@@ -149,13 +149,14 @@ def drawn_replay_rows(rows: Sequence[Measurement], *, jobs: int, others: int) ->
         others: How many rows of other jobs, for a predictor to learn from.
     """
     grouped: dict[str, dict[Key, int]] = defaultdict(dict)
+    keys = [workload_key(item) for item in rows]
     for index, item in enumerate(rows):
-        grouped[workload_key(item)].setdefault(_configuration(item), index)
-    large = [list(found.values()) for found in grouped.values() if len(found) >= LEAST_CONFIGURATIONS]
+        grouped[keys[index]].setdefault(_configuration(item), index)
+    large = [key for key, found in grouped.items() if len(found) >= LEAST_CONFIGURATIONS]
     draw = np.random.default_rng(0)
-    chosen = draw.permutation(len(large))[:jobs]
-    taken = [index for place in chosen for index in large[place]]
-    rest = np.setdiff1d(np.arange(len(rows)), [index for found in large for index in found])
+    chosen = [large[place] for place in draw.permutation(len(large))[:jobs]]
+    taken = [index for key in chosen for index in grouped[key].values()]
+    rest = np.flatnonzero(~np.isin(keys, large))
     taken += draw.choice(rest, size=min(others, len(rest)), replace=False).tolist()
     return [rows[index] for index in sorted(taken)]
 

@@ -1,8 +1,8 @@
 """What an hour of a device costs: the lowest on-demand price of a public list, with its date.
 
-Source: skypilot-org/skypilot-catalog, on-demand prices of AWS, Azure, GCP, IBM, Lambda, Nebius, OCI and SCP at
-the date of each row. Left out are promotions and offers that exclude the host. Prices change; those of one
-list compare types of devices, no more.
+Source: skypilot-org/skypilot-catalog, on-demand prices of AWS, Azure, Lambda, Nebius and OCI at the date of
+each row. Left out are promotions, parts of a device, and offers that exclude the host. Prices change: they
+compare types of devices, no more.
 """
 
 from __future__ import annotations

@@ -85,9 +85,7 @@ class Answers:
         return errors
 
 
-def campaign_of(
-    rows: Sequence[Measurement], *, key: str, title: str, note: str
-) -> Campaign:
+def campaign_of(rows: Sequence[Measurement], *, key: str, title: str, note: str) -> Campaign:
     """A campaign of measured rows, priced; rows that cannot be priced are left out, as in the corpus."""
     table = full_feature_table(priced_corpus(rows))
     return Campaign(key=key, title=title, note=note, table=replace(table, graphs=()))
@@ -120,9 +118,7 @@ QUESTIONS: Mapping[str, tuple[str, Callable[[Sequence[Measurement], int], tuple[
 }
 
 
-def answers_of(
-    campaign: Campaign, questions: Mapping[str, int], *, executor: Executor
-) -> dict[str, Answers]:
+def answers_of(campaign: Campaign, questions: Mapping[str, int], *, executor: Executor) -> dict[str, Answers]:
     """What every predictor says to each question.
 
     Args:

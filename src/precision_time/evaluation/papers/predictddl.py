@@ -1,4 +1,4 @@
-"""PredictDDL's tables: its protocol on campaigns of image classifiers, what an answer costs, and the search."""
+"""PredictDDL's tables: its protocol on campaigns of image classifiers, the cost of an answer, the search."""
 
 from __future__ import annotations
 
@@ -63,7 +63,15 @@ DRAWS: Mapping[str, int] = {"configuration": 5, "architecture": 3, "count": 1}
 """Draws of folds of each question; leaving a number of workers out needs no draw."""
 REPLAYED, REPLAY_ROWS, REPLAY_FOLDS = 60, 4000, 2
 """Jobs that the search is replayed on, other rows that ours is fitted to besides, and folds."""
-_SHOWN = (CHOSEN, *(name for name in TITLES if name.startswith(f"{CHOSEN}:")), THREE, BOTH, POOLED, PER_JOB, OURS)
+_SHOWN = (
+    CHOSEN,
+    *(name for name in TITLES if name.startswith(f"{CHOSEN}:")),
+    THREE,
+    BOTH,
+    POOLED,
+    PER_JOB,
+    OURS,
+)
 
 
 def sections(*, executor: Executor, seeds: int = 1) -> tuple[Section, ...]:
@@ -100,8 +108,8 @@ def published_campaign(corpus: Sequence[Measurement]) -> Campaign | None:
         key="published",
         title=f"{len({item.model for item in rows})} torchvision networks, public rows",
         note=f"{SOURCE}: {len(rows)} runs in fp32 on {len({item.device for item in rows})} types of GPU, "
-        f"{counts[0]} to {counts[-1]} of them, one software, one batch per device. The paper's own rows are not "
-        "public.",
+        f"{counts[0]} to {counts[-1]} of them, one software, one batch per device. The paper's own rows are "
+        "not public.",
     )
 
 
@@ -147,9 +155,8 @@ def verdict(question: str, found: Answers) -> str:
                 f"{TITLES[name]}, {_factor(mean)} by the mean and {_factor(median)} by the median (n {count})"
             )
     sums, both, ours = (_summary(found.errors_percent(name)) for name in (THREE, BOTH, OURS))
-    added = "adds to" if both["mean"] < sums["mean"] and both["median"] < sums["median"] else "does not add to"
-    if (both["mean"] < sums["mean"]) != (both["median"] < sums["median"]):
-        added = "adds by one of mean and median only to"
+    better = [name for name in ("mean", "median") if both[name] < sums[name]]
+    added = f"adds, by the {' and the '.join(better)}, to" if better else "does not add to"
     return (
         f"{'; beside '.join(parts)}. Three sums in its place err by {_cell(sums)}, both together by "
         f"{_cell(both)}: the embedding {added} them. Ours, fitted on the same rows: {_cell(ours)}."
@@ -162,7 +169,9 @@ def times_lower(found: Answers, name: str, other: str) -> tuple[float | None, fl
     shared = ~np.isnan(own) & ~np.isnan(reference)
     if not shared.any():
         return None, None, 0
-    ratios = [float(statistic(reference[shared]) / statistic(own[shared])) for statistic in (np.mean, np.median)]
+    ratios = [
+        float(statistic(reference[shared]) / statistic(own[shared])) for statistic in (np.mean, np.median)
+    ]
     return ratios[0], ratios[1], int(shared.sum())
 
 
@@ -186,7 +195,9 @@ def _summary(errors: Floats) -> dict[str, float]:
 
 
 def _cell(summary: Mapping[str, float]) -> str:
-    return f"{summary['mean']:.1f} % (median {summary['median']:.1f}, n {summary['n']:.0f})" if summary else "-"
+    return (
+        f"{summary['mean']:.1f} % (median {summary['median']:.1f}, n {summary['n']:.0f})" if summary else "-"
+    )
 
 
 def _errors_table(campaign: Campaign, key: str, found: Answers) -> ReportTable:
@@ -216,9 +227,9 @@ def _errors_table(campaign: Campaign, key: str, found: Answers) -> ReportTable:
             ">x lower than Ernest pooled, mean | >median | >x lower than Ernest per job, mean | >median"
         ),
         rows=tuple(rows),
-        note=f"{campaign.note} {DRAWS[key]} draws of folds. Ratios are of the rows that both answer. Chosen in "
-        f"{len(found.chosen)} fits: {', '.join(f'{words} {count}' for words, count in chosen)}. The abstract "
-        "does not say to which Ernest it compares, nor whether its figure is a mean.",
+        note=f"{campaign.note} {DRAWS[key]} draws of folds. Ratios are of the rows that both answer. Chosen "
+        f"in {len(found.chosen)} fits: {', '.join(f'{words} {count}' for words, count in chosen)}. The "
+        "abstract does not say to which Ernest it compares, nor whether its figure is a mean.",
     )
 
 
@@ -271,8 +282,9 @@ def _cost_section(campaign: Campaign) -> Section:
             ("Ernest, refitted per job", run_s, None, ernest_fit_s, ernest_answer_s, "for every job"),
         ),
         note=f"{campaign.title}. Sample runs: {account[:, 3].mean():.1f} per job on average, {STEPS_PER_RUN} "
-        "steps each at their measured times, median over jobs; the start of a job is not counted. Embedding: of "
-        "an architecture of which nothing is remembered. Times of the machine that wrote this page.",
+        "steps each at their measured times, median over jobs; the start of a job is not counted. "
+        "Embedding: of an architecture of which nothing is remembered. Times are of the machine that "
+        "wrote this page.",
     )
     own, reference = embed_s + answer_s, ernest_fit_s + ernest_answer_s
     rows: list[tuple[CellValue, ...]] = []
@@ -290,24 +302,35 @@ def _cost_section(campaign: Campaign) -> Section:
         title="T8: seconds until so many new jobs are answered",
         columns=columns_of(
             ">requests | >PredictDDL, trained before | >with its training | >Ernest, runs and refit | "
-            ">refit only | >x faster, trained before | >x faster, with its training | >x faster than the refit"
+            ">refit only | >x faster, trained before | >x faster, with its training | "
+            ">x faster than the refit"
         ),
         rows=tuple(rows),
-        note=f"The paper: up to {PAPER_LOWER_TIME} times. Its abstract does not say what Ernest's time includes.",
+        note=f"The paper: up to {PAPER_LOWER_TIME} times. The abstract does not say what Ernest's time "
+        "includes.",
     )
     ratio, refit = (run_s + reference) / own, reference / own
     return Section(
         key="predictddl-cost",
         title="Inference time beside Ernest's",
-        headline=f"Answering one new job takes PredictDDL {own:.3g} s and Ernest {run_s + reference:.3g} s with "
-        f"its sample runs: {ratio:.0f} times less (paper: up to {PAPER_LOWER_TIME}). Against Ernest's refit and "
-        f"answer alone, without the runs, it is {refit:.2g} times.",
+        headline=f"Answering one new job takes PredictDDL {own:.3g} s and Ernest {run_s + reference:.3g} s "
+        f"with its sample runs: {_ratio_words(ratio)} (paper: up to {PAPER_LOWER_TIME}). Against Ernest's "
+        f"refit and answer alone, without the runs: {_ratio_words(refit)}.",
         tables=(parts, requests),
         figures={
             "predictddl.cost.times_faster": Metric(value=ratio),
             "predictddl.cost.times_faster_than_refit": Metric(value=refit),
         },
     )
+
+
+def _ratio_words(ratio: float) -> str:
+    """How many times less time, or more.
+
+    >>> _ratio_words(524.2), _ratio_words(0.2)
+    ('524 times less', '5 times more')
+    """
+    return f"{ratio:.3g} times less" if ratio >= 1.0 else f"{1.0 / ratio:.3g} times more"
 
 
 def _ernest_account(budget: MeasurementBudget) -> tuple[float, float, float, float]:
@@ -334,8 +357,8 @@ def _search_section(corpus: Sequence[Measurement], executor: Executor) -> Sectio
     found = tuple(item for part in executor(_replay_one, jobs) for item in part)
     table_of = summary_table(found)
     note = (
-        f"{len(found)} jobs drawn from all with that many configurations; ours was fitted in {REPLAY_FOLDS} folds "
-        f"of architectures to {len(rows)} rows, a sample of the corpus."
+        f"{len(found)} jobs drawn from all with that many configurations; ours was fitted in {REPLAY_FOLDS} "
+        f"folds of architectures to {len(rows)} rows, a sample of the corpus."
     )
     return Section(
         key="predictddl-search",

@@ -1,10 +1,10 @@
 """CherryPick replayed on measured jobs: how many runs until the choice is within 5 % of the best.
 
 Compared with random search (its expected number of runs has a closed form), with a rule that predicts
-nothing (largest batch per device first, of those the fewest devices) and with a predictor that has run nothing
-of the job: it orders the configurations by predicted cost, those first that it expects to meet the deadline,
-and its first is its choice. Runs along an order are what it takes to verify it. Whoever has not found a good
-configuration after MOST_RUNS stops there.
+nothing (largest batch per device first, of those the fewest devices) and with a predictor that has run
+nothing of the job: it orders the configurations by predicted cost, those first that it expects to meet the
+deadline, and its first is its choice. Runs along an order are what it takes to verify it. Every search stops
+after MOST_RUNS.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ from .regressors import Regressor, check_kind
 from .trainer import USUAL_TARGET, examples_of, settings_of
 
 _POOLED = {"C": 10.0, "width": 0.3}
-_TITLES = {
+TITLES = {
     BLIND: "PredictDDL",
     SIZE: "PredictDDL with the size of the network",
     PRECISION: "PredictDDL with precision",
@@ -87,7 +87,7 @@ class PredictDDLRegression:
     @property
     def title(self) -> str:
         """Its name in tables."""
-        return _TITLES[self.variant] + (f" ({self.regressor})" if self.regressor else "")
+        return TITLES[self.variant] + (f" ({self.regressor})" if self.regressor else "")
 
     def fit(self, table: FeatureTable, rows: Ints) -> FittedPredictDDL:
         """One regressor per dataset type with enough rows and architectures, one for all others.

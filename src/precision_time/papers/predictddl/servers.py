@@ -55,7 +55,7 @@ class KindOfServer:
     tried: int
     """Numbers of servers from 1 to this were priced."""
     found: ServerCount | None
-    """The smallest number that meets the deadline, else the one that comes nearest; None if all are refused."""
+    """The smallest number that meets the deadline, else the nearest miss; None if all are refused."""
     meets: bool
     answer: Answer | None
     """Of that number, with all that was assumed."""
@@ -177,8 +177,8 @@ def _kinds(request: PredictDDLRequest) -> Iterator[tuple[int, _Kind]]:
     cluster = resolve(request.with_(deadline=None, max_servers=None)).job.cluster
     if cluster.num_devices % cluster.num_nodes:
         raise ConfigError(
-            f"{cluster.num_devices} devices on {cluster.num_nodes} servers: the servers are not equal. To fix: "
-            "give as many devices for each, or an inventory that lists them."
+            f"{cluster.num_devices} devices on {cluster.num_nodes} servers: the servers are not equal. "
+            "To fix: give as many devices for each, or an inventory that lists them."
         )
     yield _most(request, cluster.num_nodes), _Kind(cluster=cluster)
 
