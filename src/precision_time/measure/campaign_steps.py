@@ -49,7 +49,7 @@ def write_steps(store: Path, to: Path, *, source: str = "own") -> tuple[int, Cou
 
 def describe_workers(store: Path) -> None:
     """Describe what one CPU worker of a campaign has, where it ran on this machine."""
-    results = [result for result in read_store(store) if not result.gpus_per_worker]
+    results = [each for each in read_store(store) if not (each.gpus_per_worker or each.cpu_limit)]
     named = {device_name(result): result for result in results if result.step_time_s is not None}
     if not named:
         return
