@@ -8,7 +8,7 @@ ENVIRONMENT := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 PACKAGE_FILES := pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format types wheel unit nightly docs docs-check site bench accuracy predictors large-models limits clean
+.PHONY: help demo test lint format types wheel unit nightly docs docs-check site bench accuracy papers predictors large-models limits clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ bench: $(VENV)/.dev ## Measure this machine against the speed targets
 
 accuracy: $(VENV)/.dev ## Cross-validate over the corpus and write docs/reference/accuracy.md
 	$(ENVIRONMENT) $(BIN)/python scripts/accuracy.py
+
+papers: $(VENV)/.dev ## The tables of the founding papers beside ours: write docs/papers.md (under 15 minutes)
+	$(ENVIRONMENT) $(BIN)/python scripts/papers.py
 
 predictors: $(VENV)/.dev ## Compare with the predictors of the papers, write docs/reference/predictors.md
 	$(ENVIRONMENT) $(BIN)/python scripts/compare_predictors.py

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +11,7 @@ from ..errors import ConfigError
 from ..io import write_atomically
 from ..units import format_duration
 from .measure import interrupted, show_report
-from .options import JsonOption, complete_words, numbers_of, words_of
+from .options import JsonOption, complete_words, duration_s, numbers_of, words_of
 from .output import message, progress_bar, write_json, write_rows
 
 if TYPE_CHECKING:
@@ -29,8 +28,6 @@ Examples:
   precision-time campaign export points.sqlite --csv points.csv
 """
 STORE = Path("campaign.sqlite")
-_DURATION = re.compile(r"(\d+(?:\.\d+)?) ?(s|m|min|h)?")
-_UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 app = typer.Typer(
     name="campaign",
@@ -135,7 +132,7 @@ def run(
     if list_trials:
         _list(campaign, json_output)
         return
-    _run(campaign, store, address, _seconds(budget), retry_failed, json_output)
+    _run(campaign, store, address, duration_s("--budget", budget), retry_failed, json_output)
 
 
 def _run(
@@ -278,13 +275,3 @@ def _data(name: str, samples: int | None) -> dict[str, Any]:
     if name in ("synthetic", "digits"):
         return {"name": name, "samples": samples}
     return {"name": "imagefolder", "path": name, "samples": samples}
-
-
-def _seconds(text: str | None) -> float | None:
-    """Seconds of "10m", "90s", "1.5h" or "600"."""
-    if text is None:
-        return None
-    match = _DURATION.fullmatch(text.strip())
-    if match is None or float(match[1]) <= 0:
-        raise ConfigError(f"--budget {text!r} is not a duration. To fix: write it like 90s, 10m or 1.5h.")
-    return float(match[1]) * _UNITS[match[2] or "s"]

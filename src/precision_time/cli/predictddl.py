@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ..hardware.inventory import ClusterResources
     from ..papers.predictddl.contract import Answer
     from ..papers.predictddl.registry import Registry, TrainedType
+    from ..papers.predictddl.servers import ServersNeeded
     from ..request.request import Request
 
 HELP = "Predict architectures never seen (PredictDDL)."
@@ -28,6 +30,7 @@ EXAMPLES = """\b
 Examples:
   precision-time predictddl predict resnet50 --device A100 --gpus 8 --batch-size 256
   precision-time predictddl predict vgg16 --dataset tiny-imagenet --inventory lab.yaml --batch-size 64 --json
+  precision-time predictddl servers resnet50 --dataset imagenet --inventory lab.yaml --deadline 2h
   precision-time predictddl batch requests.jsonl --inventory lab.yaml --output answers.jsonl
   precision-time predictddl train translation --csv my-runs.csv
   precision-time predictddl registry
@@ -39,12 +42,18 @@ Examples:
   precision-time predictddl predict resnet18 --dataset tiny-imagenet --device V100 --batch-size 64
   precision-time predictddl predict bert-large --inventory lab.yaml --batch-size 32 --json
 """
+_SERVERS = """\b
+Examples:
+  precision-time predictddl servers resnet50 --dataset imagenet --epochs 90 --inventory lab.yaml --deadline 1d
+  precision-time predictddl servers vgg16 --device V100 --gpus 4 --batch-size 64 --deadline 2h --max 16
+"""
 _BATCH = """\b
 Examples:
   precision-time predictddl batch requests.jsonl --inventory lab.yaml
   precision-time predictddl batch requests.yaml --output answers.jsonl
 A request is {"model": "resnet50", "batch_size": 64, "cluster": {"device": "A100", "num_nodes": 2,
 "devices_per_node": 8}, "dataset": "imagenet", "epochs": 90, "precision": "fp16-mixed"}.
+With "deadline": "2h" (and "max_servers": 16) the answer is how many servers of each kind meet it.
 """
 _TRAIN = """\b
 Examples:
@@ -163,6 +172,89 @@ def predict(
     message(f"Note: {_other_answer(asked)}")
 
 
+@app.command(epilog=_SERVERS)
+@request_options(only=FIELDS)
+def servers(
+    model: ModelArgument,
+    *,
+    deadline: Annotated[
+        str,
+        typer.Option("--deadline", metavar="TIME", help="Such as 30m, 2h or 1.5d.", show_default=False),
+    ],
+    most: Annotated[
+        int | None,
+        typer.Option("--max", metavar="N", min=1, help="Servers of each kind; default: all there are."),
+    ] = None,
+    inventory: InventoryOption = None,
+    variant: VariantOption = "predictddl-precision",
+    regressor: RegressorOption = None,
+    no_train: NoTrainOption = False,
+    registry: RegistryOption = None,
+    json_output: JsonOption = False,
+    **fields: Any,
+) -> None:
+    """How many servers of each kind finish by a deadline.
+
+    The smallest number whose interval meets it, or the nearest miss. Exits with 1 if no kind meets it.
+    """
+    from ..hardware.inventory_file import read_inventory
+    from ..papers.predictddl.controller import PredictDDL
+    from ..papers.predictddl.requests import PredictDDLRequest
+    from ..papers.predictddl.servers import servers_needed
+
+    given: dict[str, Any] = {
+        **one_request(model, fields).given(),
+        **{"variant": variant, "regressor": regressor, "deadline": deadline, "max_servers": most},
+    }
+    if inventory is not None:
+        given["cluster"] = read_inventory(inventory)
+    request = PredictDDLRequest.of(given, prefix=PREFIX)
+    with progress(f"Servers for {model}") as show:
+        service = PredictDDL(registry=open_registry(registry), train=not no_train, progress=show)
+        found = servers_needed(service, request)
+    if json_output:
+        write_json(found.to_dict())
+    else:
+        _write_servers(found)
+    if not any(kind.meets for kind in found.kinds):
+        raise typer.Exit(1)
+
+
+def _write_servers(needed: ServersNeeded) -> None:
+    from ..units import format_duration
+
+    rows = []
+    for kind in needed.kinds:
+        found, server = kind.found, f"{kind.devices_per_server:g} x {kind.device}"
+        if found is None:
+            rows.append((server, "-", "-", "-", f"refused: {kind.error}"))
+            continue
+        low, high = (
+            format_duration(bound) if bound < math.inf else "none" for bound in (found.low_s, found.high_s)
+        )
+        verdict = "meets" if kind.meets else f"misses; the nearest of 1 to {kind.tried}"
+        rows.append(
+            (
+                server,
+                str(found.servers),
+                format_duration(found.training_time_s),
+                f"{format_duration(found.low_s)} - {high}",
+                verdict,
+            )
+        )
+    columns = (
+        "server",
+        ">servers",
+        ">training",
+        ">interval",
+        f"deadline {format_duration(needed.deadline_s)}",
+    )
+    write_rows("", columns, rows)
+    notes = (note for kind in needed.kinds if kind.answer for note in kind.answer.substitutions)
+    for note in dict.fromkeys(notes):
+        message(f"Note: {note}")
+
+
 def _other_answer(request: Request) -> str:
     """What the predictor of this package says of the same job: the two differ, and which to trust is said."""
     from ..predict.api import predict as predict_request
@@ -200,9 +292,10 @@ def batch(
     Exits with 1 if any request was refused.
     """
     from ..hardware.inventory_file import read_inventory
-    from ..papers.predictddl.contract import Refusal
+    from ..papers.predictddl.contract import Answer, Refusal
     from ..papers.predictddl.controller import PredictDDL, answer_batch
     from ..papers.predictddl.requests import read_batch
+    from ..papers.predictddl.servers import ServersNeeded
 
     cluster = None if inventory is None else read_inventory(inventory)
     defaults = {"variant": variant, "regressor": regressor}
@@ -216,7 +309,11 @@ def batch(
     if json_output:
         write_json({"answers": [item.to_dict() for item in answers], "refused": len(refused)})
     elif output is None:
-        _write_answers([item for item in answers if not isinstance(item, Refusal)])
+        _write_answers([item for item in answers if isinstance(item, Answer)])
+        for item in answers:
+            if isinstance(item, ServersNeeded):
+                message(f"{item.name}:")
+                _write_servers(item)
     for item in refused:
         message(f"Refused {item.name}" + (f" (line {item.line})" if item.line else "") + f": {item.error}")
     if refused:

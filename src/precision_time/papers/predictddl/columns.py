@@ -2,7 +2,9 @@
 
 `predictddl` reads `ghn.*` and `cluster.*`, as the paper does: neither knows a precision.
 `predictddl-precision` reads `ghnp.*` besides, the embedding in blocks by the types that operators are lowered
-to, and PRECISION_FEATURES, columns of `learn/features.py`.
+to, and PRECISION_FEATURES, columns of `learn/features.py`. Two more are baselines of the comparison:
+`three-sums` reads `sum.*` in the place of the embedding (FLOPs, parameters and bytes of the step, priced as
+fp32), `embedding-and-sums` reads both.
 
 What spans decades enters as a logarithm: the regressors standardize their inputs, and no standardized
 polynomial of raw peak rates has their reciprocal in it, of which a time is made.
@@ -10,17 +12,21 @@ polynomial of raw peak rates has their reciprocal in it, of which a time is made
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from ...cost.job import Job
 from ...learn.table import JobTable
+from ..contract import bytes_per_device, column, flops_per_device
 from .regressors import Floats
 
 BLIND, PRECISION = "predictddl", "predictddl-precision"
 VARIANTS = (BLIND, PRECISION)
-EMBEDDING, ANNOTATED, CLUSTER = "ghn.", "ghnp.", "cluster."
+"""What is trained and served."""
+SUMS, EMBEDDING_AND_SUMS = "three-sums", "embedding-and-sums"
+EMBEDDING, ANNOTATED, CLUSTER, SUM = "ghn.", "ghnp.", "cluster.", "sum."
+SUM_COLUMNS = ("sum.log_flops", "sum.log_params", "sum.log_bytes")
 CLUSTER_COLUMNS = (
     "cluster.log_nodes",
     "cluster.log_devices_per_node",
@@ -90,11 +96,28 @@ def precision_columns(table: JobTable) -> tuple[tuple[str, ...], Floats]:
     return PRECISION_FEATURES, table.features[:, places]
 
 
+def sum_columns(fp32: JobTable) -> tuple[tuple[str, ...], Floats]:
+    """FLOPs and bytes of the step on each device, and parameters, as logarithms: SUM_COLUMNS, shape (n, 3).
+
+    Args:
+        fp32: The jobs priced as if all ran in fp32, so that no sum knows a precision.
+    """
+    sums = (flops_per_device(fp32), np.exp(column(fp32, "log_params")), bytes_per_device(fp32))
+    return SUM_COLUMNS, np.log(np.maximum(np.stack(sums, axis=1), 1.0))
+
+
+_LEADS: Mapping[str, tuple[str, ...]] = {
+    BLIND: (EMBEDDING, CLUSTER),
+    PRECISION: (EMBEDDING, ANNOTATED, CLUSTER),
+    SUMS: (SUM, CLUSTER),
+    EMBEDDING_AND_SUMS: (EMBEDDING, SUM, CLUSTER),
+}
+
+
 def inputs_of(variant: str, names: Sequence[str]) -> tuple[str, ...]:
     """Which of a table's columns a variant reads, in their order."""
-    lead = (EMBEDDING, CLUSTER) if variant == BLIND else (EMBEDDING, ANNOTATED, CLUSTER)
     own = PRECISION_FEATURES if variant == PRECISION else ()
-    return tuple(name for name in names if name.startswith(lead) or name in own)
+    return tuple(name for name in names if name.startswith(_LEADS[variant]) or name in own)
 
 
 def picked(names: Sequence[str], values: Floats, wanted: Sequence[str]) -> Floats:

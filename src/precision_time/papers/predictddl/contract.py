@@ -83,6 +83,8 @@ class Answer:
     task: TaskMatch
     expected_error_percent: float
     """Median absolute error of the regressor on architectures held out in training."""
+    p90_error_percent: float
+    """Ninetieth percentile of the same."""
     unknown_ops: Mapping[str, int]
     """Operators that the vocabulary of the GHN lacks: the embedding skips them."""
     substitutions: tuple[str, ...]

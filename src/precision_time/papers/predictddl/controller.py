@@ -22,6 +22,7 @@ from .embeddings import embedding_of_graph, ghn_version, probe_distance, probe_e
 from .registry import Registry, TrainedType
 from .regressors import Floats, Regressor, TrainedVariant
 from .requests import PredictDDLRequest, Resolved, resolve
+from .servers import ServersNeeded, servers_needed
 from .trainer import TypeRuns, input_columns, rows_by_type, train_and_save
 
 _Predictor = tuple[str, int | None, str, str | None]
@@ -233,10 +234,27 @@ def find_task(
     )
 
 
-def answer_batch(service: PredictDDL, items: Sequence[PredictDDLRequest | Refusal]) -> list[Answer | Refusal]:
-    """Answers to what `requests.read_batch` read, in its order; unreadable items stay as they are."""
-    answers = iter(service.predict([item for item in items if isinstance(item, PredictDDLRequest)]))
-    return [next(answers) if isinstance(item, PredictDDLRequest) else item for item in items]
+def answer_batch(
+    service: PredictDDL, items: Sequence[PredictDDLRequest | Refusal]
+) -> list[Answer | ServersNeeded | Refusal]:
+    """Answers to what `requests.read_batch` read, in its order; unreadable items stay as they are.
+
+    A request with a deadline is answered by the numbers of servers that meet it.
+    """
+    timed = [item for item in items if isinstance(item, PredictDDLRequest) and item.deadline is None]
+    answers = iter(service.predict(timed))
+    found: list[Answer | ServersNeeded | Refusal] = []
+    for item in items:
+        if isinstance(item, Refusal):
+            found.append(item)
+        elif item.deadline is None:
+            found.append(next(answers))
+        else:
+            try:
+                found.append(servers_needed(service, item))
+            except Exception as error:  # noqa: BLE001 - one request never stops the others
+                found.append(Refusal(name=item.name, error=in_one_line(error)))
+    return found
 
 
 def _answers(
@@ -272,7 +290,7 @@ def _answers(
         regressor=kind,
         target=fitted.target,
     )
-    error = float(model.scores[kind]["median_ape_percent"])
+    errors = tuple(float(model.scores[kind][name]) for name in ("median_ape_percent", "p90_ape_percent"))
     notes = _beyond(fitted, model, x)
     known = int(trained.card.get("architectures", 0))
     if known < _FEW_ARCHITECTURES:
@@ -282,7 +300,7 @@ def _answers(
         )
         notes = [[*remarks, few] for remarks in notes]
     return [
-        _answer(item, match, float(step), predictor, error, remarks)
+        _answer(item, match, float(step), predictor, errors, remarks)
         for (item, match), step, remarks in zip(items, seconds, notes, strict=True)
     ]
 
@@ -292,7 +310,7 @@ def _answer(
     match: TaskMatch,
     step_time_s: float,
     predictor: PredictorName,
-    error: float,
+    errors: tuple[float, ...],
     beyond: Iterable[str],
 ) -> Answer:
     request, steps = item.request, item.steps_per_epoch
@@ -313,7 +331,8 @@ def _answer(
         training_time_s=None if run_steps is None else run_steps * step_time_s,
         predictor=predictor,
         task=match,
-        expected_error_percent=error,
+        expected_error_percent=errors[0],
+        p90_error_percent=errors[1],
         unknown_ops=dict(embedding_of_graph(item.job.workload.graph).unknown),
         substitutions=tuple(notes),
     )

@@ -21,7 +21,17 @@ from ...corpus.store import load_corpus
 from ...cost.job import Job
 from ...errors import ConfigError, PrecisionTimeError, UnknownNameError
 from ...learn.table import JobTable, MeasuredTable, measured_table
-from .columns import BLIND, PRECISION, VARIANTS, cluster_columns, inputs_of, picked, precision_columns
+from .columns import (
+    BLIND,
+    EMBEDDING_AND_SUMS,
+    PRECISION,
+    SUMS,
+    VARIANTS,
+    cluster_columns,
+    inputs_of,
+    picked,
+    precision_columns,
+)
 from .datasets import dataset_types, type_of_workload
 from .embeddings import PROBE, ghn_version, job_embeddings, probe_embeddings
 from .fitting import LEAST_GROUPS, LEAST_ROWS, Examples, FitSettings, choose
@@ -31,7 +41,7 @@ from .regressors import Floats
 Progress = Callable[[str], None]
 TARGETS: Mapping[str, tuple[str, ...]] = {BLIND: ("log", "raw"), PRECISION: ("log", "ratio")}
 """Targets that each variant is offered: only the second one reads the cost model."""
-USUAL_TARGET: Mapping[str, str] = {BLIND: "log", PRECISION: "ratio"}
+USUAL_TARGET: Mapping[str, str] = {BLIND: "log", PRECISION: "ratio", SUMS: "log", EMBEDDING_AND_SUMS: "log"}
 """The one that nearly always wins: all that is tried where many fits are made."""
 
 
@@ -212,7 +222,7 @@ def examples_of(
     """What a variant learns from.
 
     Args:
-        variant: One of VARIANTS.
+        variant: One of VARIANTS, or a baseline of `columns.py`.
         table: Measured runs.
         names: Columns of `values`.
         values: Inputs of the runs, shape (n, n_columns).

@@ -34,7 +34,7 @@ Atom = tuple[str, str]
 """Function and column; the function `is WORD` compares a category with a word."""
 Feature = tuple[Atom, ...]
 Roles = Mapping[str, str]
-"""Role (workers, nodes, per_node, size, batch) to the column that plays it."""
+"""Role (workers, cpus, nodes, per_node, size, batch) to the column that plays it."""
 
 _FUNCTIONS: Mapping[str, Callable[[Floats], Floats]] = {
     "value": lambda x: x,
@@ -188,6 +188,42 @@ def _ddp(roles: Roles) -> tuple[Feature, ...]:
             (between, *_per_node(roles)),
         ]  # fmt: skip
     return tuple(terms)
+
+
+def named_features(features: Sequence[Feature], roles: Roles) -> Mapping[str, tuple[Feature, ...]]:
+    """What the techniques that state their own terms read, by `inputs`; empty where a role is missing.
+
+    `overlap`: see `overlap_features`. The others are terms and then columns that part the points into groups
+    with coefficients of their own. `samples`: the samples; every other column. `work`: samples per worker (and
+    per CPU of it); the columns without a part in it. `ernest`: the constant and Ernest's terms; likewise.
+    A study of steps has no number of samples: there the batch of a worker is its work.
+    """
+    size = roles.get("size", roles.get("batch"))
+    if size is None:
+        return {"overlap": overlap_features(roles)}
+    sharing = [roles[name] for name in ("workers", "cpus") if name in roles and "size" in roles]
+    parted = {size, *(column for role, column in roles.items() if role != "batch")}
+    single = [item for item in features if len(item) == 1 and _tells_apart(item[0][0])]
+    workers = roles.get("workers")
+    terms: tuple[Feature, ...] = ()
+    if workers is not None:
+        work: Feature = (("value", size), *((("inverse", workers),) if "size" in roles else ()))
+        terms = ((), work, (("log", workers),), (("value", workers),))
+    # Cores of a worker are another kind of machine to Ernest, which is fitted to each kind.
+    machines = [item for item in single if item[0][1] not in parted - {roles.get("cpus")}]
+    return {
+        "overlap": overlap_features(roles),
+        "samples": ((("value", size),), *(item for item in single if item[0][1] != size)),
+        "work": (
+            (("value", size), *(("inverse", column) for column in sharing)),
+            *(item for item in single if item[0][1] not in parted),
+        ),
+        "ernest": (*terms, *machines) if terms else (),
+    }
+
+
+def _tells_apart(function: str) -> bool:
+    return function == "value" or function.startswith(_EQUALS)
 
 
 def overlap_features(roles: Roles) -> tuple[Feature, ...]:

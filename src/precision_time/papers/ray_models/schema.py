@@ -22,8 +22,8 @@ from .techniques import TECHNIQUES, technique_named
 from .tuning import FeatureSelection, Search
 
 Words = str | int | float | list[str | int | float]
-Role = Literal["workers", "nodes", "per_node", "batch", "size"]
-"""workers and nodes: their numbers; per_node: most workers on one node, workers over nodes if not given;
+Role = Literal["workers", "cpus", "nodes", "per_node", "batch", "size"]
+"""workers and nodes: their numbers; cpus: cores of a worker; per_node: most workers on one node, workers over nodes if not given;
 batch: samples per worker and step; size: samples, or the fraction, of the dataset."""
 
 

@@ -1,0 +1,38 @@
+"""Write docs/papers.md: the tables of the founding papers, on their own protocols, beside ours.
+
+Priced rows and out-of-fold predictions are kept in the user's cache: a second call computes what is new.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from precision_time.evaluation.papers.page import PAPERS, papers_page
+from precision_time.executor import process_map
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "papers.md"
+
+
+def main() -> None:
+    """Compute and write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help=f"of {', '.join(PAPERS)}; prints instead of writing")
+    parser.add_argument("--seeds", type=int, default=1, help="of folds and fits")
+    options = parser.parse_args()
+
+    def progress(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    only = tuple(name for name in options.only.split(",") if name)
+    with process_map() as executor:
+        page = papers_page(executor=executor, only=only, seeds=options.seeds, progress=progress)
+    if only:
+        print(page)
+    else:
+        PAGE.write_text(page.rstrip() + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
