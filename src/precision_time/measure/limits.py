@@ -96,16 +96,3 @@ def pin_cores(cores: Sequence[int]) -> None:
             f"The workers cannot run on the cores {list(cores)} of this node: {error}. To fix: name cores that the node "
             "has and may use in worker_cores, or leave it out."
         ) from error
-
-
-def vector_instructions(capability: str, environment: Mapping[str, str] = os.environ) -> str:
-    """The vector instructions that the libraries of a process use, in the words of torch and oneDNN.
-
-    Args:
-        capability: What torch's own kernels use (`torch.backends.cpu.get_cpu_capability`).
-        environment: In which oneDNN and MKL may have been restricted.
-
-    >>> vector_instructions("AVX512", {}), vector_instructions("DEFAULT", {"ONEDNN_MAX_CPU_ISA": "SSE41"})
-    ('avx512', 'sse41')
-    """
-    return environment.get("ONEDNN_MAX_CPU_ISA", capability).lower()

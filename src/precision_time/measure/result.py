@@ -98,7 +98,7 @@ class TrialResult:
     cpu_limit: str = ""
     """How `cpus_per_worker` was enforced ("cgroup-v1 1250/5000 us"); empty: Ray counted it only."""
     vector_isa: str = ""
-    """Vector instructions that the workers' libraries used: avx512, avx2, ... (CPU)."""
+    """Vector instructions of the workers' libraries, where they are CPUs: avx512, avx2 ... (processor.py)."""
     link_bytes_per_s: float | None = None
     """Of the network of a node, each way, as the campaign states it."""
 

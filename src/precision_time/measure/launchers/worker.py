@@ -29,8 +29,9 @@ from ...errors import ConfigError, PrecisionTimeError
 from ...workload.capture.own import load_function
 from ..device import ResourceMonitor, find_device
 from ..execution import backend_flags, free_memory, is_lasting, synchronize
-from ..limits import limit_cpu, pin_cores, vector_instructions
+from ..limits import limit_cpu, pin_cores
 from ..precisions import MODES
+from ..processor import instructions, processor_name
 from ..steps.models import built_from
 from ..steps.tasks import TrainingTask, build_task, one_batch_task
 from ..steps.training import Trainer, build_optimizer, endless
@@ -137,8 +138,8 @@ def worker_facts(device: Any, threads: int, group: WorkerGroup, limit: str) -> d
         "cores": os.cpu_count() or 1,
         "busy_cores": busy if device.type == "cpu" else 0,
         "cpu_limit": limit,
-        "vector_isa": vector_instructions(torch.backends.cpu.get_cpu_capability()) if device.type == "cpu" else "",
-        "device": find_device(kind=device.type).name,
+        "vector_isa": instructions() if device.type == "cpu" else "",
+        "device": processor_name() if device.type == "cpu" else find_device(kind=device.type).name,
         "framework_version": str(torch.__version__),
         "python_version": platform.python_version(),
         "backend": torch.distributed.get_backend() if torch.distributed.is_initialized() else "",
