@@ -159,14 +159,28 @@ def feature_table(priced: PricedCorpus) -> FeatureTable:
 
 def full_feature_table(priced: PricedCorpus, *, progress: Progress = silent) -> FeatureTable:
     """The table of all predictors: with embeddings, cluster columns, ids and graphs."""
+    progress("reading the jobs")
+    jobs = [job_of(item) for item in priced.table.measurements]
+    return table_of_jobs(priced.table, priced.fp32, jobs, progress=progress)
+
+
+def table_of_jobs(
+    measured: MeasuredTable, fp32: JobTable, jobs: Sequence[Job], *, progress: Progress = silent
+) -> FeatureTable:
+    """The table of all predictors, of measured runs whose jobs are known.
+
+    Args:
+        measured: Priced runs.
+        fp32: The same priced as if all ran in fp32.
+        jobs: Their jobs, in this order.
+        progress: Called with a line on what is being done.
+    """
     from ..papers.predictddl.columns import cluster_columns
     from ..papers.predictddl.datasets import type_of_workload
     from ..papers.predictddl.embeddings import job_embeddings
     from ..papers.predictddl.trainer import is_data_parallel
 
-    progress("reading the jobs")
-    measurements = priced.table.measurements
-    jobs = [job_of(item) for item in measurements]
+    measurements = measured.measurements
     graphs, architecture = _numbered_graphs(jobs)
     types = [type_of_workload(job.workload) for job in jobs]
     progress("embedding the architectures")
@@ -184,8 +198,8 @@ def full_feature_table(priced: PricedCorpus, *, progress: Progress = silent) -> 
             -1,
         ).astype(np.intp),
     }
-    views = JobViews.of(priced.table.jobs, priced.fp32, embedding=embedding, cluster=cluster, ids=ids)
-    return FeatureTable(measured=priced.table, jobs=views, graphs=graphs)
+    views = JobViews.of(measured.jobs, fp32, embedding=embedding, cluster=cluster, ids=ids)
+    return FeatureTable(measured=measured, jobs=views, graphs=graphs)
 
 
 def _setting(item: Measurement, dataset_type: str) -> str:
