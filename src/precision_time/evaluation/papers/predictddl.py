@@ -127,7 +127,7 @@ def _protocol_section(campaign: Campaign, answers: Mapping[str, Answers]) -> Sec
     return Section(
         key=f"predictddl-{campaign.key}",
         title=campaign.title,
-        headline=" ".join(verdict(QUESTIONS[key][0], found) for key, found in answers.items()),
+        headline=" ".join(verdict(QUESTIONS[key].title, found) for key, found in answers.items()),
         tables=tuple(tables),
         figures=figures,
     )
@@ -217,13 +217,15 @@ def _errors_table(campaign: Campaign, key: str, found: Answers) -> ReportTable:
     rows.append((*paper, f"up to {PAPER_LOWER_ERROR}", None, None, None))
     chosen = Counter(found.chosen).most_common()
     return ReportTable(
-        title=f"{campaign.title}: {QUESTIONS[key][0]}",
+        title=f"{campaign.title}: {QUESTIONS[key].title}",
         columns=columns_of(
             "predictor | >n | >mean % | >median % | >p90 % | >median predicted/actual | "
-            ">x lower than Ernest pooled, mean | >median | >x lower than Ernest per job, mean | >median"
+            ">x lower than Ernest pooled, mean | >than Ernest pooled, median | "
+            ">than Ernest per job, mean | >than Ernest per job, median"
         ),
         rows=tuple(rows),
-        note=f"{campaign.note} {DRAWS[key]} draws of folds. Ratios are of the rows that both answer. Chosen "
+        note=f"{campaign.note} Draws of folds: {DRAWS[key]}; regressors are chosen on inner folds of the "
+        "same kind. Ratios are of the rows that both answer. Chosen "
         f"in {len(found.chosen)} fits: {', '.join(f'{words} {count}' for words, count in chosen)}. The "
         "abstract does not say to which Ernest it compares, nor whether its figure is a mean.",
     )
