@@ -17,6 +17,7 @@ from precision_time.evaluation.papers.one_campaign import (
     PER_JOB,
     POOLED,
     QUESTIONS,
+    SIZED,
     THREE,
     Answers,
     refitted,
@@ -78,7 +79,7 @@ def test_folds_leave_out_whole_networks_and_whole_counts() -> None:
 
 def test_the_verdict_follows_the_figures() -> None:
     def answers(sums: float, both: float) -> Answers:
-        ratios = {CHOSEN: 1.1, THREE: sums, BOTH: both, POOLED: 1.4, PER_JOB: np.nan, OURS: 1.02}
+        ratios = {CHOSEN: 1.1, THREE: sums, BOTH: both, POOLED: 1.4, SIZED: 1.1, PER_JOB: np.nan, OURS: 1.02}
         return Answers(
             rows=np.arange(4),
             measured_s=np.ones(4),

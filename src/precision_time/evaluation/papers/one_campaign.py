@@ -22,29 +22,30 @@ from ...papers.ernest import Ernest, ErnestPooled
 from ...papers.optimus import Optimus
 from ...papers.per_job import MeasurementBudget, SamplingEstimator
 from ...papers.precision_aware import PrecisionAware
-from ...papers.predictddl.columns import BLIND, EMBEDDING_AND_SUMS, SUMS
+from ...papers.predictddl.columns import BLIND, EMBEDDING_AND_SUMS, SIZE, SUMS
 from ...papers.predictddl.estimator import regression_inputs
 from ...papers.predictddl.fitting import QUICK, Examples, FitSettings, choose
 from ...papers.predictddl.regressors import KINDS, Regressor
-from ...papers.predictddl.trainer import TARGETS, examples_of
+from ...papers.predictddl.trainer import TARGETS, examples_of, settings_of
 from ..measured_jobs import MeasuredJob, measured_jobs, run_limit
 from ..pricing import full_feature_table, priced_corpus
 
 Numbers = NDArray[np.int64]
-CHOSEN, THREE, BOTH = "predictddl", "three-sums", "embedding-and-sums"
+CHOSEN, THREE, BOTH, SIZED = "predictddl", "three-sums", "embedding-and-sums", "predictddl-size"
 POOLED, PER_JOB, OPTIMUS, OURS, FORMULAS = "ernest-pooled", "ernest", "optimus", "ours", "formulas"
 TITLES: Mapping[str, str] = {
     CHOSEN: "PredictDDL, regressor chosen in training",
     **{f"{CHOSEN}:{kind}": f"PredictDDL, {kind}" for kind in KINDS},
     THREE: "three sums in the place of the embedding",
     BOTH: "embedding and three sums",
+    SIZED: "embedding as one input and the size of the network",
     POOLED: "Ernest, one fit per data set type",
     PER_JOB: "Ernest, refitted per job",
     OPTIMUS: "Optimus, refitted per job",
     OURS: "ours, fitted on the same rows",
     FORMULAS: "our cost model, no stage fitted",
 }
-_VARIANTS = {CHOSEN: BLIND, THREE: SUMS, BOTH: EMBEDDING_AND_SUMS}
+_VARIANTS = {CHOSEN: BLIND, THREE: SUMS, BOTH: EMBEDDING_AND_SUMS, SIZED: SIZE}
 SETTINGS = replace(QUICK, targets=TARGETS[BLIND])
 """Of the regressors: seconds, as the paper is written, and their logarithm; inner folds choose."""
 _LEAST_SAMPLES, _LEAST_GROUPS = 2, 2
@@ -187,7 +188,8 @@ def _answer_fold(task: _Task) -> tuple[dict[str, Floats], tuple[str, ...]]:
     chosen: tuple[str, ...] = ()
     groups = QUESTIONS[task.question].groups(task.campaign.measurements)
     for name, variant in _VARIANTS.items():
-        by_kind, best = regressed(table, fold, groups, variant, replace(SETTINGS, seed=task.seed))
+        settings = settings_of(variant, replace(SETTINGS, seed=task.seed), SETTINGS.targets)
+        by_kind, best = regressed(table, fold, groups, variant, settings)
         found[name] = by_kind.pop("")
         if name == CHOSEN:
             found |= {f"{CHOSEN}:{kind}": seconds for kind, seconds in by_kind.items()}
