@@ -5,6 +5,7 @@ Beside the table lie the operators of models that no catalog has and a descripti
 
 from __future__ import annotations
 
+import csv
 import inspect
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -15,8 +16,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ..corpus.own import STEPS, header_of, is_database, write_graphs
-from ..errors import CaptureError, MissingExtraError, PrecisionTimeError
-from ..hardware.custom import copy_hardware
+from ..errors import CaptureError, MissingExtraError, PrecisionTimeError, UnknownNameError
+from ..hardware.catalog import get_device
+from ..hardware.custom import BESIDE, Custom, copy_hardware, hardware_beside, load_custom
 from ..io import write_atomically
 from ..workload.graph import OpGraph
 from .describe import describe
@@ -27,24 +29,54 @@ from .steps.catalog import built_in_models
 from .store import read_store
 
 _OF_A_CAMPAIGN = {"num_workers", "batch_per_worker"}
+_TORCHVISION = "torchvision/"
 _SAMPLES = 2
 """Of the batch that a user's function is asked for."""
 
 
-def write_steps(store: Path, to: Path, *, source: str = "own") -> tuple[int, Counter[str]]:
+def write_steps(
+    store: Path, to: Path, *, source: str = "own", devices: Path | None = None
+) -> tuple[int, Counter[str]]:
     """Write the steps of a campaign's store, and what their names mean beside them.
+
+    Args:
+        store: Of a campaign, or its CSV.
+        to: File to write.
+        source: `source` column.
+        devices: File of devices (`measure --cpu --out`) that the workers are; it is copied beside the rows.
+            Without one, that beside the store.
 
     Returns:
         How many rows there are, and why results are none.
     """
     results = read_store(store)
     graphs = graphs_of(results)
-    text, count = corpus_csv(results, source=source, known=graphs)
+    described = devices or hardware_beside(store)
+    names = [device.name for device in load_custom(described).devices.values()] if described else []
+    text, count = corpus_csv(results, source=source, known=graphs, described=names)
     write_atomically(to, text)
     write_graphs(to, graphs)
-    if to != store:
+    if devices is not None:
+        write_atomically(to.with_suffix(BESIDE), devices.read_text(encoding="utf-8"))
+    elif to != store:
         copy_hardware(store, to)
     return count, Counter(reason for result in results if (reason := why_left_out(result, graphs)))
+
+
+def unknown_devices(steps: Path) -> Counter[str]:
+    """Devices that the rows of a table name and neither the catalog nor the file beside it has."""
+    beside = hardware_beside(steps)
+    own = load_custom(beside) if beside else Custom()
+
+    def known(name: str) -> bool:
+        try:
+            return own.find_device(name) is not None or bool(get_device(name))
+        except UnknownNameError:
+            return False
+
+    with steps.open(encoding="utf-8", newline="") as file:
+        named = Counter(row["device"] for row in csv.DictReader(file))
+    return Counter({name: count for name, count in named.items() if not known(name)})
 
 
 def describe_workers(store: Path) -> None:
@@ -89,6 +121,7 @@ def _captured(result: TrialResult) -> OpGraph:
     """
     from ..workload.capture.own import load_function
     from ..workload.capture.sources import capture_model
+    from ..workload.capture.timm_models import import_torchvision
 
     built_in = built_in_models().get(result.model)
     if built_in is not None:
@@ -98,6 +131,14 @@ def _captured(result: TrialResult) -> OpGraph:
         return capture_model(
             MODULES[result.model](sizes), example_inputs=INPUTS[built_in.inputs](_SAMPLES, sizes)
         )
+    if result.model.startswith(_TORCHVISION):
+        models = import_torchvision().models
+        sizes = {"side": 224, "classes": 1000, **result.sizes}
+        module = models.get_model(
+            result.model.removeprefix(_TORCHVISION), weights=None, num_classes=int(sizes["classes"])
+        )
+        images = import_torch().zeros(_SAMPLES, 3, int(sizes["side"]), int(sizes["side"]))
+        return capture_model(module, example_inputs=images)
     if ":" not in result.model:
         return capture_model(result.model)
     function = load_function(result.model)
