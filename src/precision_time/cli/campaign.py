@@ -284,8 +284,8 @@ def export(
             message(f"Left out {number}: {reason}")
         for name, number in unknown.items():
             message(
-                f"{number} rows name {name}, which no catalog has. To fix: on such a worker run precision-time "
-                f"measure --cpu -d {name} --out cpu.toml, and give --device-file cpu.toml."
+                f"{number} rows name {name}, which no catalog has. To fix: on such a worker run "
+                f"precision-time measure --cpu -d {name} --out cpu.toml, and give --device-file cpu.toml."
             )
 
 
