@@ -29,7 +29,6 @@ from .steps.catalog import built_in_models
 from .store import read_store
 
 _OF_A_CAMPAIGN = {"num_workers", "batch_per_worker"}
-_TORCHVISION = "torchvision/"
 _SAMPLES = 2
 """Of the batch that a user's function is asked for."""
 
@@ -121,7 +120,6 @@ def _captured(result: TrialResult) -> OpGraph:
     """
     from ..workload.capture.own import load_function
     from ..workload.capture.sources import capture_model
-    from ..workload.capture.timm_models import import_torchvision
 
     built_in = built_in_models().get(result.model)
     if built_in is not None:
@@ -131,14 +129,6 @@ def _captured(result: TrialResult) -> OpGraph:
         return capture_model(
             MODULES[result.model](sizes), example_inputs=INPUTS[built_in.inputs](_SAMPLES, sizes)
         )
-    if result.model.startswith(_TORCHVISION):
-        models = import_torchvision().models
-        sizes = {"side": 224, "classes": 1000, **result.sizes}
-        module = models.get_model(
-            result.model.removeprefix(_TORCHVISION), weights=None, num_classes=int(sizes["classes"])
-        )
-        images = import_torch().zeros(_SAMPLES, 3, int(sizes["side"]), int(sizes["side"]))
-        return capture_model(module, example_inputs=images)
     if ":" not in result.model:
         return capture_model(result.model)
     function = load_function(result.model)

@@ -173,9 +173,10 @@ def processor_name() -> str:
 
 
 def instructions() -> str:
-    """Vector instructions that the environment allows oneDNN, else those of PyTorch's own kernels."""
-    own = str(import_torch().backends.cpu.get_cpu_capability())
-    return re.sub(r"[^a-z0-9]+", "-", os.environ.get(_ISA, own).lower())
+    """Vector instructions of PyTorch's own kernels, and of oneDNN's where the environment limits them."""
+    own = str(import_torch().backends.cpu.get_cpu_capability()).lower()
+    limit = re.sub(r"[^a-z0-9]+", "-", os.environ.get(_ISA, "").lower())
+    return own if limit in ("", "all", "default", own) else f"{own}-{limit}"
 
 
 def cpu_quota(root: Path = _CGROUPS, own: Path = Path("/proc/self/cgroup")) -> float | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from ..corpus.schema import OPTION_COLUMNS, OPTION_OF
-from ..units import GIBI
+from ..units import GIBI, GIGA
 from .device import MeasuredDevice
 from .precisions import MODES
 from .result import TrialResult
@@ -200,7 +200,8 @@ def device_name(result: TrialResult, described: Collection[str] = ()) -> str:
     if result.gpus_per_worker:
         return result.device
     stated = getattr(result, "vector_isa", "")  # stores of older releases do not say
-    name = share_name(result.device, stated, result.cpus_per_worker)
+    named = "" if result.device.endswith(f"-{stated}") else stated
+    name = share_name(result.device, named, result.cpus_per_worker)
     first, last = f"{result.device}-", f"-{share_name('', '', result.cpus_per_worker)}"
     alike = [each for each in described if each.startswith(first) and each.endswith(last)]
     return name if stated or name in described or len(alike) != 1 else alike[0]
@@ -242,6 +243,8 @@ def _corpus_row(
     result: TrialResult, source: str, model: str, sizes: dict[str, Any], seq_len: float | None
 ) -> dict[str, Any]:
     gpus = int(result.gpus_per_worker)
+    # A link that the campaign states joins its nodes, also those that one machine plays.
+    link_bytes_per_s = getattr(result, "link_bytes_per_s", None)
     devices = result.num_workers * max(gpus, 1)
     return {
         **_common(result.precision, result.framework_version),
@@ -253,7 +256,8 @@ def _corpus_row(
         "dataset": result.dataset if result.dataset in ("synthetic", "digits") else "imagefolder",
         "dataset_samples": result.num_samples,
         "devices": devices,
-        "nodes": result.num_hosts,
+        "nodes": result.num_ray_nodes if link_bytes_per_s else result.num_hosts,
+        "inter_node": f"{8 * link_bytes_per_s / GIGA:g}g-tcp" if link_bytes_per_s else "",
         "compiler": "none",
         "stack": "pytorch-eager",
         "parallelism": _json({"dp": devices}),
