@@ -23,9 +23,10 @@ from ..io import write_atomically
 from ..workload.graph import OpGraph
 from .describe import describe
 from .device import find_device, import_torch
+from .processor import processor_name
 from .result import TrialResult
 from .rows import corpus_csv, device_name, own_name, why_left_out
-from .steps.catalog import built_in_models
+from .steps.catalog import TORCHVISION, TORCHVISION_SIZES, built_in_models
 from .store import read_store
 
 _OF_A_CAMPAIGN = {"num_workers", "batch_per_worker"}
@@ -80,7 +81,7 @@ def unknown_devices(steps: Path) -> Counter[str]:
 
 def describe_workers(store: Path) -> None:
     """Describe what one CPU worker of a campaign has, where it ran on this machine."""
-    results = [result for result in read_store(store) if not result.gpus_per_worker]
+    results = [each for each in read_store(store) if not (each.gpus_per_worker or each.cpu_limit)]
     named = {device_name(result): result for result in results if result.step_time_s is not None}
     if not named:
         return
@@ -91,7 +92,7 @@ def describe_workers(store: Path) -> None:
     threads = torch.get_num_threads()
     try:
         for name, result in named.items():
-            if result.device == here.name:
+            if result.device == processor_name():
                 torch.set_num_threads(max(1, int(result.cpus_per_worker)))
                 describe(replace(here, name=name), store)
     finally:
@@ -129,6 +130,12 @@ def _captured(result: TrialResult) -> OpGraph:
         return capture_model(
             MODULES[result.model](sizes), example_inputs=INPUTS[built_in.inputs](_SAMPLES, sizes)
         )
+    if result.model.startswith(TORCHVISION):
+        from .steps.models import INPUTS, Classifier, torchvision_network
+
+        sizes = {**TORCHVISION_SIZES, "channels": 3, **result.sizes}
+        module = Classifier(torchvision_network(result.model, int(sizes["classes"])))
+        return capture_model(module, example_inputs=INPUTS["images"](_SAMPLES, sizes))
     if ":" not in result.model:
         return capture_model(result.model)
     function = load_function(result.model)
