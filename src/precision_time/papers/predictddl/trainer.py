@@ -189,6 +189,7 @@ def train_type(
     *,
     table: MeasuredTable | None = None,
     settings: FitSettings | None = None,
+    variants: Sequence[str] = VARIANTS,
     ghn: GhnWeights | None = None,
     progress: Progress = lambda _: None,
 ) -> TrainedType:
@@ -198,6 +199,7 @@ def train_type(
         rows: Its measured runs.
         table: The same runs, priced already.
         settings: What is tried.
+        variants: Which of them are fitted.
         ghn: Hypernetwork that embeds the architectures, kept with the predictor; None for the shipped one.
         progress: Called with a text on what is being done.
 
@@ -216,14 +218,14 @@ def train_type(
     jobs = [rows.own.get(item.row_id) or job_of(item) for item in table.measurements]
     names, values = input_columns(jobs, table.jobs, ghn=ghn, progress=progress)
     used = settings or FitSettings()
-    variants = {}
-    for variant in VARIANTS:
+    fitted = {}
+    for variant in variants:
         examples = examples_of(variant, table, names, values)
         progress(f"{rows.dataset_type}, {variant}")
-        variants[variant] = choose(examples, settings_of(variant, used, TARGETS[variant]), progress)
+        fitted[variant] = choose(examples, settings_of(variant, used, TARGETS[variant]), progress)
     return TrainedType(
         dataset_type=rows.dataset_type,
-        variants=variants,
+        variants=fitted,
         probe=probe_embeddings(ghn),
         card=_card(rows, table, used, ghn),
         ghn=ghn,
