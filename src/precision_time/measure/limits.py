@@ -60,6 +60,7 @@ def limit_cpu(share: float, *, root: Path = CGROUPS) -> str:
         ),
     }
     version = "cgroup-v2" if (root / "cgroup.controllers").is_file() else "cgroup-v1"
+    release_cpu(root=root)
     try:
         layouts[version][-1][0].parent.mkdir()
         for path, text in layouts[version]:
