@@ -16,7 +16,6 @@ import json
 import shutil
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +37,7 @@ from precision_time.papers.predictddl.trainer import (
     examples_of,
     input_columns,
     rows_by_type,
+    settings_of,
     train_type,
 )
 
@@ -113,7 +113,7 @@ def _nested(name: str, table: MeasuredTable) -> None:
     names, values = input_columns([job_of(item) for item in table.measurements], table.jobs)
     folds = grouped_folds(group_numbers(table.measurements, by=SplitBy.MODEL), num_folds=5)
     for variant in VARIANTS:
-        settings = replace(QUICK, targets=(USUAL_TARGET[variant],))
+        settings = settings_of(variant, QUICK, (USUAL_TARGET[variant],))
         predicted: dict[str, np.ndarray] = {}
         for fold in np.unique(folds):
             inside, outside = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)

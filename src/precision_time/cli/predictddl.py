@@ -20,6 +20,7 @@ from .request_options import PREFIX, one_request, request_options
 if TYPE_CHECKING:
     from ..hardware.device import Cluster
     from ..hardware.inventory import ClusterResources
+    from ..papers.ghn.weights import GhnWeights
     from ..papers.predictddl.contract import Answer
     from ..papers.predictddl.registry import Registry, TrainedType
     from ..papers.predictddl.servers import ServersNeeded
@@ -60,6 +61,7 @@ Examples:
   precision-time predictddl train
   precision-time predictddl train imagenet cifar --quick
   precision-time predictddl train translation --csv my-runs.csv --alone
+  precision-time predictddl train cifar --ghn ghn-cifar.safetensors
 """
 _REGISTRY = """\b
 Examples:
@@ -103,8 +105,9 @@ VariantOption = Annotated[
     str,
     typer.Option(
         "--variant",
-        help="predictddl-precision, or predictddl: as published, blind to precision.",
-        autocompletion=complete_words("predictddl", "predictddl-precision"),
+        help="predictddl-precision; predictddl: as published, blind to precision; predictddl-size: that with "
+        "FLOPs, parameters, activations and operators beside the embedding.",
+        autocompletion=complete_words("predictddl", "predictddl-size", "predictddl-precision"),
     ),
 ]
 RegressorOption = Annotated[
@@ -115,9 +118,24 @@ RegressorOption = Annotated[
         autocompletion=complete_words("linear", "polynomial-2", "svr", "mlp"),
     ),
 ]
+GhnOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--ghn",
+        help="Hypernetwork of this dataset type: what `precision-time train-ghn` wrote, or its folder. "
+        "Default: the shipped one, or the one that a predictor was trained with.",
+    ),
+]
 NoTrainOption = Annotated[
     bool, typer.Option("--no-train", help="Never train a missing predictor; use the closest or refuse.")
 ]
+
+
+def open_ghn(path: Path | None) -> GhnWeights | None:
+    """The hypernetwork that is named, None for none."""
+    from ..papers.ghn.weights import find_weights
+
+    return None if path is None else find_weights(path)
 
 
 def open_registry(folder: Path | None) -> Registry:
@@ -141,6 +159,7 @@ def predict(
     version: Annotated[
         int | None, typer.Option("--version", help="Of the predictor; default: newest.")
     ] = None,
+    ghn: GhnOption = None,
     no_train: NoTrainOption = False,
     registry: RegistryOption = None,
     json_output: JsonOption = False,
@@ -158,7 +177,9 @@ def predict(
         asked = asked.with_(cluster=given["cluster"])
     request = PredictDDLRequest.of({**asked.given(), **given}, prefix=PREFIX)
     with progress(f"Predicting {model}") as show:
-        service = PredictDDL(registry=open_registry(registry), train=not no_train, progress=show)
+        service = PredictDDL(
+            registry=open_registry(registry), ghn=open_ghn(ghn), train=not no_train, progress=show
+        )
         answer = service.predict(request)
     if json_output:
         write_json(answer.to_dict())
@@ -188,6 +209,7 @@ def servers(
     inventory: InventoryOption = None,
     variant: VariantOption = "predictddl-precision",
     regressor: RegressorOption = None,
+    ghn: GhnOption = None,
     no_train: NoTrainOption = False,
     registry: RegistryOption = None,
     json_output: JsonOption = False,
@@ -210,7 +232,9 @@ def servers(
         given["cluster"] = read_inventory(inventory)
     request = PredictDDLRequest.of(given, prefix=PREFIX)
     with progress(f"Servers for {model}") as show:
-        service = PredictDDL(registry=open_registry(registry), train=not no_train, progress=show)
+        service = PredictDDL(
+            registry=open_registry(registry), ghn=open_ghn(ghn), train=not no_train, progress=show
+        )
         found = servers_needed(service, request)
     if json_output:
         write_json(found.to_dict())
@@ -281,6 +305,7 @@ def batch(
     ] = None,
     variant: VariantOption = "predictddl-precision",
     regressor: RegressorOption = None,
+    ghn: GhnOption = None,
     no_train: NoTrainOption = False,
     registry: RegistryOption = None,
     json_output: JsonOption = False,
@@ -300,7 +325,9 @@ def batch(
     cluster = None if inventory is None else read_inventory(inventory)
     defaults = {"variant": variant, "regressor": regressor}
     with progress(f"Predicting {file}") as show:
-        service = PredictDDL(registry=open_registry(registry), train=not no_train, progress=show)
+        service = PredictDDL(
+            registry=open_registry(registry), ghn=open_ghn(ghn), train=not no_train, progress=show
+        )
         answers = answer_batch(service, read_batch(file, cluster=cluster, defaults=defaults))
     refused = [item for item in answers if isinstance(item, Refusal)]
     if output is not None:
@@ -368,6 +395,7 @@ def train(
         bool, typer.Option("--alone", help="Learn from the files given and nothing else.")
     ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer settings are tried.")] = False,
+    ghn: GhnOption = None,
     registry: RegistryOption = None,
     json_output: JsonOption = False,
 ) -> None:
@@ -382,12 +410,14 @@ def train(
         raise typer.BadParameter("--alone needs a --csv.")
     where = open_registry(registry)
     settings = QUICK if quick else FitSettings()
+    weights = open_ghn(ghn)
     done: list[dict[str, Any]] = []
     with progress("Training") as show:
         show("reading the runs")
         runs, unread = read_runs(csv or [], alone=alone)
         for rows in trainable(runs, types or []):
-            done.append(_trained_row(train_and_save(where, rows, settings=settings, progress=show)))
+            trained = train_and_save(where, rows, settings=settings, ghn=weights, progress=show)
+            done.append(_trained_row(trained))
     if json_output:
         write_json({"registry": str(where.own), "trained": done, "unread_rows": unread})
         return

@@ -209,7 +209,7 @@ def regressed(
 def inputs_at(examples: Examples, names: Sequence[str], values: Floats, rows: Ints) -> Floats:
     """The columns of `examples`, of other rows."""
     places = {name: place for place, name in enumerate(names)}
-    return values[np.ix_(rows, [places[name] for name in examples.names])]
+    return values[rows][:, [places[name] for name in examples.names]]
 
 
 def _words(regressor: Regressor) -> str:

@@ -54,7 +54,7 @@ NO_RUN = "no published run, n = 0"
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """The corpus priced at its precisions and as fp32, and out-of-fold errors at the paper's scope."""
+    """The corpus priced at its precisions, on the paper's chips as fp32 as well, and out-of-fold errors."""
 
     table: FeatureTable
     executor: Executor
@@ -170,7 +170,9 @@ def sections(*, executor: Executor, seeds: int = 1) -> tuple[Section, ...]:
     """
     require_fitting()
     usable = [row for row in load_corpus() if row.usable]
-    study = Study(table=priced_twice(usable, over=executor), executor=executor, seeds=seeds)
+    blind = [chip(row.device) in SCOPE["chips"] for row in usable]
+    table = priced_twice(usable, blind=blind, over=executor)
+    study = Study(table=table, executor=executor, seeds=seeds)
     return (
         by_precision(study),
         by_network(study),

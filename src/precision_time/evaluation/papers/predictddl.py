@@ -13,8 +13,8 @@ from ...corpus.splits import model_group
 from ...corpus.store import load_corpus
 from ...executor import Executor
 from ...learn.training import require_fitting
-from ...papers.cherrypick.replay import replay
-from ...papers.contract import FeatureTable, Floats, JobViews
+from ...papers.cherrypick.replay import Replayed, ReplayJob, replay
+from ...papers.contract import FeatureTable, Floats, Ints, JobViews
 from ...papers.ernest import Ernest
 from ...papers.per_job import STEPS_PER_RUN, Configurations, MeasurementBudget
 from ...papers.precision_aware import PrecisionAware
@@ -44,6 +44,7 @@ from .one_campaign import (
     campaign_of,
     inputs_at,
 )
+from .own_campaign import own_campaign
 
 PAPER_LOWER_ERROR, PAPER_LOWER_TIME = 9.8, 10.3
 """The abstract: up to so many times lower average error and inference time than Ernest."""
@@ -86,7 +87,7 @@ def sections(*, executor: Executor, seeds: int = 1) -> tuple[Section, ...]:
     """
     require_fitting()
     corpus = [item for item in load_corpus() if item.usable]
-    campaigns = [campaign for campaign in (published_campaign(corpus), *own_campaigns()) if campaign]
+    campaigns = [found for found in (published_campaign(corpus), own_campaign()) if found is not None]
     draws = {key: count * seeds for key, count in DRAWS.items()}
     parts = []
     for campaign in campaigns:
@@ -111,11 +112,6 @@ def published_campaign(corpus: Sequence[Measurement]) -> Campaign | None:
         f"{counts[0]} to {counts[-1]} of them, one software, one batch per device. The paper's own rows are "
         "not public.",
     )
-
-
-def own_campaigns() -> tuple[Campaign, ...]:
-    """The project's own campaign on the paper's data sets, where it was measured."""
-    return ()
 
 
 def _protocol_section(campaign: Campaign, answers: Mapping[str, Answers]) -> Section:
@@ -369,10 +365,10 @@ def _search_section(corpus: Sequence[Measurement], executor: Executor) -> Sectio
     )
 
 
-def _fit_and_answer(task: tuple[FeatureTable, np.ndarray, np.ndarray]) -> Floats:
+def _fit_and_answer(task: tuple[FeatureTable, Ints, Ints]) -> Floats:
     table, train, test = task
     return PrecisionAware().fit(table, train).predict(table.jobs.take(test))
 
 
-def _replay_one(job: object) -> tuple[object, ...]:
+def _replay_one(job: ReplayJob) -> tuple[Replayed, ...]:
     return replay([job], seeds=1)

@@ -1,6 +1,7 @@
 """The inputs of PredictDDL's regressors, one row per job: embedding, cluster, batch, precision.
 
 `predictddl` reads `ghn.*` and `cluster.*`, as the paper does: neither knows a precision.
+`predictddl-size` reads `size.*` besides: how large the network is, which a mean over nodes does not know.
 `predictddl-precision` reads `ghnp.*` besides, the embedding in blocks by the types that operators are lowered
 to, and PRECISION_FEATURES, columns of `learn/features.py`. Two more are baselines of the comparison:
 `three-sums` reads `sum.*` in the place of the embedding (FLOPs, parameters and bytes of the step, priced as
@@ -12,21 +13,26 @@ polynomial of raw peak rates has their reciprocal in it, of which a time is made
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 
 from ...cost.job import Job
 from ...learn.table import JobTable
+from ...workload.graph import OpGraph
 from ..contract import bytes_per_device, column, flops_per_device
 from .regressors import Floats
 
-BLIND, PRECISION = "predictddl", "predictddl-precision"
-VARIANTS = (BLIND, PRECISION)
+BLIND, SIZE, PRECISION = "predictddl", "predictddl-size", "predictddl-precision"
+VARIANTS = (BLIND, SIZE, PRECISION)
 """What is trained and served."""
 SUMS, EMBEDDING_AND_SUMS = "three-sums", "embedding-and-sums"
-EMBEDDING, ANNOTATED, CLUSTER, SUM = "ghn.", "ghnp.", "cluster.", "sum."
+EMBEDDING, ANNOTATED, CLUSTER, SUM, SIZES = "ghn.", "ghnp.", "cluster.", "sum.", "size."
 SUM_COLUMNS = ("sum.log_flops", "sum.log_params", "sum.log_bytes")
+SIZE_COLUMNS = ("size.log_flops", "size.log_params", "size.log_activations", "size.log_operators")
+"""Forward FLOPs and activation elements of one sample, parameter elements, and operators."""
 CLUSTER_COLUMNS = (
     "cluster.log_nodes",
     "cluster.log_devices_per_node",
@@ -90,6 +96,18 @@ def _raw(job: Job) -> tuple[float, ...]:
     )
 
 
+@lru_cache(maxsize=4096)
+def size_of_graph(graph: OpGraph) -> tuple[float, ...]:
+    """SIZE_COLUMNS of a network: logarithms; what it has none of counts as one."""
+    sums = (
+        graph.forward_flops,
+        graph.params,
+        graph.saved_elems,
+        sum(node.repeat for node in graph.nodes),
+    )
+    return tuple(math.log(max(value, 1.0)) for value in sums)
+
+
 def precision_columns(table: JobTable) -> tuple[tuple[str, ...], Floats]:
     """The precision features of priced jobs: PRECISION_FEATURES and shape (n, 14)."""
     places = [table.names.index(name) for name in PRECISION_FEATURES]
@@ -108,6 +126,7 @@ def sum_columns(fp32: JobTable) -> tuple[tuple[str, ...], Floats]:
 
 _LEADS: Mapping[str, tuple[str, ...]] = {
     BLIND: (EMBEDDING, CLUSTER),
+    SIZE: (EMBEDDING, SIZES, CLUSTER),
     PRECISION: (EMBEDDING, ANNOTATED, CLUSTER),
     SUMS: (SUM, CLUSTER),
     EMBEDDING_AND_SUMS: (EMBEDDING, SUM, CLUSTER),

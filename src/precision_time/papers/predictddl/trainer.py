@@ -1,4 +1,4 @@
-"""The offline trainer: measured runs of one dataset type to a predictor of both variants."""
+"""The offline trainer: measured runs of one dataset type to a predictor of every variant."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ from ...corpus.store import load_corpus
 from ...cost.job import Job
 from ...errors import ConfigError, PrecisionTimeError, UnknownNameError
 from ...learn.table import JobTable, MeasuredTable, measured_table
+from ..ghn.weights import WIDTH, GhnWeights
 from .columns import (
     BLIND,
     EMBEDDING_AND_SUMS,
     PRECISION,
+    SIZE,
     SUMS,
     VARIANTS,
     cluster_columns,
@@ -39,10 +41,22 @@ from .registry import Registry, TrainedType
 from .regressors import Floats
 
 Progress = Callable[[str], None]
-TARGETS: Mapping[str, tuple[str, ...]] = {BLIND: ("log", "raw"), PRECISION: ("log", "ratio")}
-"""Targets that each variant is offered: only the second one reads the cost model."""
-USUAL_TARGET: Mapping[str, str] = {BLIND: "log", PRECISION: "ratio", SUMS: "log", EMBEDDING_AND_SUMS: "log"}
+TARGETS: Mapping[str, tuple[str, ...]] = {
+    BLIND: ("log", "raw"),
+    SIZE: ("log",),
+    PRECISION: ("log", "ratio"),
+}
+"""Targets that each variant is offered: only the last one reads the cost model."""
+USUAL_TARGET: Mapping[str, str] = {
+    BLIND: "log",
+    SIZE: "log",
+    PRECISION: "ratio",
+    SUMS: "log",
+    EMBEDDING_AND_SUMS: "log",
+}
 """The one that nearly always wins: all that is tried where many fits are made."""
+WHOLE_EMBEDDING: Mapping[str, Any] = {"ranks": (WIDTH,), "embedding_weight": 1.0}
+"""Settings of `predictddl-size`: all columns of the embedding together count as one input."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,6 +117,11 @@ def read_runs(files: Sequence[Path], *, alone: bool = False) -> tuple[list[Measu
     return ([] if alone else load_corpus(local=True)) + own, len(read) - len(own)
 
 
+def settings_of(variant: str, settings: FitSettings, targets: tuple[str, ...]) -> FitSettings:
+    """What is tried for a variant: the targets given, and how it takes the embedding."""
+    return replace(settings, targets=targets, **(WHOLE_EMBEDDING if variant == SIZE else {}))
+
+
 def trainable(measurements: Sequence[Measurement], wanted: Sequence[str]) -> list[TypeRuns]:
     """The runs of the dataset types named, or of all types that have enough.
 
@@ -141,14 +160,16 @@ def train_type(
     *,
     table: MeasuredTable | None = None,
     settings: FitSettings | None = None,
+    ghn: GhnWeights | None = None,
     progress: Progress = lambda _: None,
 ) -> TrainedType:
-    """Fit both variants for one dataset type.
+    """Fit every variant for one dataset type.
 
     Args:
         rows: Its measured runs.
         table: The same runs, priced already.
         settings: What is tried.
+        ghn: Hypernetwork that embeds the architectures, kept with the predictor; None for the shipped one.
         progress: Called with a text on what is being done.
 
     Raises:
@@ -161,19 +182,20 @@ def train_type(
         progress(f"pricing {len(rows.measurements)} runs")
         table = measured_table(rows.measurements)
     names, values = input_columns(
-        [job_of(item) for item in table.measurements], table.jobs, progress=progress
+        [job_of(item) for item in table.measurements], table.jobs, ghn=ghn, progress=progress
     )
     used = settings or FitSettings()
     variants = {}
     for variant in VARIANTS:
         examples = examples_of(variant, table, names, values)
         progress(f"{rows.dataset_type}, {variant}")
-        variants[variant] = choose(examples, replace(used, targets=TARGETS[variant]), progress)
+        variants[variant] = choose(examples, settings_of(variant, used, TARGETS[variant]), progress)
     return TrainedType(
         dataset_type=rows.dataset_type,
         variants=variants,
-        probe=probe_embeddings(),
-        card=_card(rows, table, used),
+        probe=probe_embeddings(ghn),
+        card=_card(rows, table, used, ghn),
+        ghn=ghn,
     )
 
 
@@ -182,20 +204,26 @@ def train_and_save(
     rows: TypeRuns,
     *,
     settings: FitSettings | None = None,
+    ghn: GhnWeights | None = None,
     progress: Progress = lambda _: None,
 ) -> TrainedType:
     """Train one dataset type and write it as a new version; see `train_type` and `Registry.save`."""
-    return registry.save(train_type(rows, settings=settings, progress=progress))
+    return registry.save(train_type(rows, settings=settings, ghn=ghn, progress=progress))
 
 
 def input_columns(
-    jobs: Sequence[Job], priced: JobTable | None, *, progress: Progress = lambda _: None
+    jobs: Sequence[Job],
+    priced: JobTable | None,
+    *,
+    ghn: GhnWeights | None = None,
+    progress: Progress = lambda _: None,
 ) -> tuple[tuple[str, ...], Floats]:
     """Everything that a variant may read of jobs.
 
     Args:
         jobs: n jobs.
         priced: The same, priced; None where no precision feature is wanted.
+        ghn: Hypernetwork; None for the shipped one.
         progress: Called with a text on what is being done.
 
     Returns:
@@ -203,7 +231,10 @@ def input_columns(
     """
     done = itertools.count(1)
     embedded = job_embeddings(
-        jobs, lambda _: progress(f"embedding job {next(done)} of {len(jobs)}"), annotated=priced is not None
+        jobs,
+        lambda _: progress(f"embedding job {next(done)} of {len(jobs)}"),
+        annotated=priced is not None,
+        ghn=ghn,
     )
     parts = [embedded, cluster_columns(jobs)]
     if priced is not None:
@@ -250,7 +281,9 @@ def _job(item: Measurement) -> Job | None:
         return None
 
 
-def _card(rows: TypeRuns, table: MeasuredTable, settings: FitSettings) -> dict[str, Any]:
+def _card(
+    rows: TypeRuns, table: MeasuredTable, settings: FitSettings, ghn: GhnWeights | None
+) -> dict[str, Any]:
     sources = Counter(item.source for item in table.measurements)
     return {
         "created": datetime.now(UTC).date().isoformat(),
@@ -259,7 +292,7 @@ def _card(rows: TypeRuns, table: MeasuredTable, settings: FitSettings) -> dict[s
         "sources": dict(sources.most_common()),
         "rejected": dict(table.rejected),
         "devices": sorted({item.device for item in table.measurements}),
-        "ghn_version": ghn_version(),
+        "ghn_version": ghn_version(ghn),
         "probe": list(PROBE),
         "folds": settings.folds,
         "seed": settings.seed,
