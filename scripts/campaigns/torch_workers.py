@@ -1,8 +1,9 @@
 """One worker of a campaign without Ray: plain processes with torch.distributed over gloo, one on each node.
 
-Ray Train starts six processes for a group of one worker, each of which imports for seconds. A campaign of many
-machine types and few seconds per trial is measured by this script instead: the same trials, worker code, columns
-and store, `ray_version` empty. Start it on every node (scripts/campaigns/nodes.sh) with its rank; rank 0 stores.
+Ray Train starts six processes for a group of one worker, each of which imports for seconds. A campaign of
+many machine types and few seconds per trial is measured by this script instead: the same trials, worker code,
+columns and store, `ray_version` empty. Start it on every node (scripts/campaigns/nodes.sh) with its rank; rank
+0 stores.
 
     torch_workers.py CAMPAIGN --store FILE --rank 0 --workers 2 --master 10.77.0.11:29500 --node pt1
 
@@ -33,7 +34,9 @@ from precision_time.measure.store import CampaignStore
 
 def main() -> None:
     """Measure the trials of one number of workers that the store does not hold."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("campaign")
     parser.add_argument("--store", required=True)
     parser.add_argument("--rank", type=int, default=0)

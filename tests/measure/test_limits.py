@@ -37,7 +37,9 @@ def test_the_quota_is_the_share_of_the_period(
 
 
 def test_who_may_not_is_told_before_anything_runs(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="may not make a control group.*To fix: run the nodes of Ray as root"):
+    with pytest.raises(
+        ConfigError, match="may not make a control group.*To fix: run the nodes of Ray as root"
+    ):
         limit_cpu(0.5, root=tmp_path / "none")
     with pytest.raises(ConfigError, match="at least 1000 us.*To fix: at least 0.001 cores"):
         limit_cpu(0.0005, root=tmp_path)

@@ -213,5 +213,5 @@ def test_a_classifier_of_torchvision_reads_the_images_that_it_is_asked_to(trial_
     [images, labels] = next(task.batches(0))
     assert images.shape == (2, 3, 32, 32)
     assert labels.max() < 10
-    # torchvision states 1,235,496 parameters for 1000 classes; each class is a 1 x 1 convolution of 512 channels.
+    # torchvision states 1,235,496 parameters for 1000 classes, each a 1 x 1 convolution of 512 channels.
     assert sum(p.numel() for p in task.module.parameters()) == 1_235_496 - 990 * 513

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from ..corpus.schema import OPTION_COLUMNS, OPTION_OF
-from ..units import GIBI
+from ..units import GIBI, GIGA
 from .device import MeasuredDevice
 from .precisions import MODES
 from .result import TrialResult
@@ -223,7 +223,9 @@ def _corpus_row(
         "dataset_samples": result.num_samples,
         "device": device_name(result),
         "devices": devices,
-        "nodes": result.num_hosts,
+        # A link is stated of every node, also where one machine plays several.
+        "nodes": result.num_ray_nodes if result.link_bytes_per_s else result.num_hosts,
+        "inter_node": f"ethernet-{8 * result.link_bytes_per_s / GIGA:g}g" if result.link_bytes_per_s else "",
         "compiler": "none",
         "stack": "pytorch-eager",
         "parallelism": _json({"dp": devices}),
@@ -242,7 +244,10 @@ def _corpus_row(
 
 def _notes(result: TrialResult) -> Iterator[str]:
     yield f"median of {result.num_steps} steps, warm-up excluded"
-    yield f"Ray {result.ray_version}, {result.backend or 'no'} collectives"
+    ray = f"Ray {result.ray_version}" if result.ray_version else "no Ray"
+    yield f"{ray}, {result.backend or 'no'} collectives"
+    if result.cpu_limit:
+        yield f"{result.cpus_per_worker:g} of a core enforced ({result.cpu_limit})"
     if result.gradient_wait_s is not None:
         yield f"sync_time_s={result.gradient_wait_s:.6g} ({result.gradient_wait_method})"
     if result.gpus_per_worker and result.peak_memory_bytes is not None:
