@@ -2,8 +2,8 @@
 
 Ray Train starts six processes for a group of one worker, each of which imports for seconds. A campaign of
 many machine types and few seconds per trial is measured by this script instead: the same trials, worker code,
-columns and store, `ray_version` empty. Start it on every node (scripts/campaigns/nodes.sh) with its rank; rank
-0 stores.
+columns and store, `ray_version` empty. Start it on every node (scripts/campaigns/nodes.sh) with its rank;
+rank 0 stores.
 
     torch_workers.py CAMPAIGN --store FILE --rank 0 --workers 2 --master 10.77.0.11:29500 --node pt1
 
