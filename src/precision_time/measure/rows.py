@@ -243,8 +243,6 @@ def _corpus_row(
     result: TrialResult, source: str, model: str, sizes: dict[str, Any], seq_len: float | None
 ) -> dict[str, Any]:
     gpus = int(result.gpus_per_worker)
-    # A link that the campaign states joins its nodes, also those that one machine plays.
-    link_bytes_per_s = getattr(result, "link_bytes_per_s", None)
     devices = result.num_workers * max(gpus, 1)
     return {
         **_common(result.precision, result.framework_version),
@@ -256,8 +254,9 @@ def _corpus_row(
         "dataset": result.dataset if result.dataset in ("synthetic", "digits") else "imagefolder",
         "dataset_samples": result.num_samples,
         "devices": devices,
-        "nodes": result.num_ray_nodes if link_bytes_per_s else result.num_hosts,
-        "inter_node": f"{8 * link_bytes_per_s / GIGA:g}g-tcp" if link_bytes_per_s else "",
+        # A link is stated of every node, also where one machine plays several.
+        "nodes": result.num_ray_nodes if result.link_bytes_per_s else result.num_hosts,
+        "inter_node": f"{8 * result.link_bytes_per_s / GIGA:g}g-tcp" if result.link_bytes_per_s else "",
         "compiler": "none",
         "stack": "pytorch-eager",
         "parallelism": _json({"dp": devices}),
@@ -276,7 +275,10 @@ def _corpus_row(
 
 def _notes(result: TrialResult) -> Iterator[str]:
     yield f"median of {result.num_steps} steps, warm-up excluded"
-    yield f"Ray {result.ray_version}, {result.backend or 'no'} collectives"
+    ray = f"Ray {result.ray_version}" if result.ray_version else "no Ray"
+    yield f"{ray}, {result.backend or 'no'} collectives"
+    if result.cpu_limit:
+        yield f"{result.cpus_per_worker:g} of a core enforced ({result.cpu_limit})"
     if result.gradient_wait_s is not None:
         yield f"sync_time_s={result.gradient_wait_s:.6g} ({result.gradient_wait_method})"
     if result.gpus_per_worker and result.peak_memory_bytes is not None:
