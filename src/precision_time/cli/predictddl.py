@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +21,7 @@ from .request_options import PREFIX, one_request, request_options
 if TYPE_CHECKING:
     from ..hardware.device import Cluster
     from ..hardware.inventory import ClusterResources
+    from ..papers.ghn.weights import GhnWeights
     from ..papers.predictddl.contract import Answer
     from ..papers.predictddl.registry import Registry, TrainedType
     from ..papers.predictddl.servers import ServersNeeded
@@ -60,6 +62,7 @@ Examples:
   precision-time predictddl train
   precision-time predictddl train imagenet cifar --quick
   precision-time predictddl train translation --csv my-runs.csv --alone
+  precision-time predictddl train cifar --ghn ghn-cifar.safetensors
 """
 _REGISTRY = """\b
 Examples:
@@ -103,8 +106,9 @@ VariantOption = Annotated[
     str,
     typer.Option(
         "--variant",
-        help="predictddl-precision, or predictddl: as published, blind to precision.",
-        autocompletion=complete_words("predictddl", "predictddl-precision"),
+        help="predictddl-precision; predictddl: as published, blind to precision; predictddl-size: that with "
+        "FLOPs, parameters, activations and operators beside the embedding.",
+        autocompletion=complete_words("predictddl", "predictddl-size", "predictddl-precision"),
     ),
 ]
 RegressorOption = Annotated[
@@ -115,9 +119,24 @@ RegressorOption = Annotated[
         autocompletion=complete_words("linear", "polynomial-2", "svr", "mlp"),
     ),
 ]
+GhnOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--ghn",
+        help="Hypernetwork of this dataset type: what `precision-time train-ghn` wrote, or its folder. "
+        "Default: the shipped one, or the one that a predictor was trained with.",
+    ),
+]
 NoTrainOption = Annotated[
     bool, typer.Option("--no-train", help="Never train a missing predictor; use the closest or refuse.")
 ]
+
+
+def open_ghn(path: Path | None) -> GhnWeights | None:
+    """The hypernetwork that is named, None for none."""
+    from ..papers.ghn.weights import find_weights
+
+    return None if path is None else find_weights(path)
 
 
 def open_registry(folder: Path | None) -> Registry:
@@ -141,6 +160,7 @@ def predict(
     version: Annotated[
         int | None, typer.Option("--version", help="Of the predictor; default: newest.")
     ] = None,
+    ghn: GhnOption = None,
     no_train: NoTrainOption = False,
     registry: RegistryOption = None,
     json_output: JsonOption = False,
@@ -158,7 +178,9 @@ def predict(
         asked = asked.with_(cluster=given["cluster"])
     request = PredictDDLRequest.of({**asked.given(), **given}, prefix=PREFIX)
     with progress(f"Predicting {model}") as show:
-        service = PredictDDL(registry=open_registry(registry), train=not no_train, progress=show)
+        service = PredictDDL(
+            registry=open_registry(registry), ghn=open_ghn(ghn), train=not no_train, progress=show
+        )
         answer = service.predict(request)
     if json_output:
         write_json(answer.to_dict())
@@ -188,6 +210,7 @@ def servers(
     inventory: InventoryOption = None,
     variant: VariantOption = "predictddl-precision",
     regressor: RegressorOption = None,
+    ghn: GhnOption = None,
     no_train: NoTrainOption = False,
     registry: RegistryOption = None,
     json_output: JsonOption = False,
@@ -210,7 +233,9 @@ def servers(
         given["cluster"] = read_inventory(inventory)
     request = PredictDDLRequest.of(given, prefix=PREFIX)
     with progress(f"Servers for {model}") as show:
-        service = PredictDDL(registry=open_registry(registry), train=not no_train, progress=show)
+        service = PredictDDL(
+            registry=open_registry(registry), ghn=open_ghn(ghn), train=not no_train, progress=show
+        )
         found = servers_needed(service, request)
     if json_output:
         write_json(found.to_dict())
@@ -281,6 +306,7 @@ def batch(
     ] = None,
     variant: VariantOption = "predictddl-precision",
     regressor: RegressorOption = None,
+    ghn: GhnOption = None,
     no_train: NoTrainOption = False,
     registry: RegistryOption = None,
     json_output: JsonOption = False,
@@ -300,7 +326,9 @@ def batch(
     cluster = None if inventory is None else read_inventory(inventory)
     defaults = {"variant": variant, "regressor": regressor}
     with progress(f"Predicting {file}") as show:
-        service = PredictDDL(registry=open_registry(registry), train=not no_train, progress=show)
+        service = PredictDDL(
+            registry=open_registry(registry), ghn=open_ghn(ghn), train=not no_train, progress=show
+        )
         answers = answer_batch(service, read_batch(file, cluster=cluster, defaults=defaults))
     refused = [item for item in answers if isinstance(item, Refusal)]
     if output is not None:
@@ -362,12 +390,15 @@ def train(
     *,
     csv: Annotated[
         list[Path] | None,
-        typer.Option("--csv", dir_okay=False, help="Your measured runs; may be repeated."),
+        typer.Option(
+            "--csv", dir_okay=False, help="Your measured runs, or a campaign's store; may be repeated."
+        ),
     ] = None,
     alone: Annotated[
         bool, typer.Option("--alone", help="Learn from the files given and nothing else.")
     ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer settings are tried.")] = False,
+    ghn: GhnOption = None,
     registry: RegistryOption = None,
     json_output: JsonOption = False,
 ) -> None:
@@ -375,6 +406,7 @@ def train(
 
     Each becomes a new version of its dataset type.
     """
+    from ..measure.campaign_steps import steps_file
     from ..papers.predictddl.fitting import QUICK, FitSettings
     from ..papers.predictddl.trainer import read_runs, train_and_save, trainable
 
@@ -382,19 +414,22 @@ def train(
         raise typer.BadParameter("--alone needs a --csv.")
     where = open_registry(registry)
     settings = QUICK if quick else FitSettings()
+    weights = open_ghn(ghn)
     done: list[dict[str, Any]] = []
-    with progress("Training") as show:
+    with progress("Training") as show, ExitStack() as stack:
         show("reading the runs")
-        runs, unread = read_runs(csv or [], alone=alone)
+        files = {path.name: stack.enter_context(steps_file(path)) for path in csv or ()}
+        runs, unread = read_runs(files, alone=alone)
         for rows in trainable(runs, types or []):
-            done.append(_trained_row(train_and_save(where, rows, settings=settings, progress=show)))
+            trained = train_and_save(where, rows, settings=settings, ghn=weights, progress=show)
+            done.append(_trained_row(trained))
     if json_output:
-        write_json({"registry": str(where.own), "trained": done, "unread_rows": unread})
+        write_json({"registry": str(where.own), "trained": done, "unread_rows": dict(unread)})
         return
     columns = ("type", ">version", "variant", "regressor", ">median %", ">MAPE %", ">p90 %")
     write_rows("", columns, _score_rows(done))
-    if unread:
-        message(f"{unread} rows of the files describe no configuration and were left out.")
+    for reason, count in unread.most_common():
+        message(f"Left out {count} rows: {reason}")
     message(f"Wrote to {where.own}")
 
 

@@ -20,7 +20,7 @@ from .optimus import Optimus
 from .paleo import PaleoLike
 from .per_job import SamplingEstimator
 from .precision_aware import PrecisionAware
-from .predictddl.columns import BLIND, EMBEDDING_AND_SUMS, PRECISION, SUMS
+from .predictddl.columns import BLIND, EMBEDDING_AND_SUMS, PRECISION, SIZE, SUMS
 from .predictddl.estimator import PredictDDLRegression
 from .predictddl.fitting import QUICK
 from .predictddl.within import PredictDDLWithin
@@ -118,6 +118,7 @@ PREDICTORS: Mapping[str, PredictorEntry] = {
         PredictorEntry("blind", _staged(blind=True), _BLIND, Needs.PRICING),
         PredictorEntry("fp32-blind", _staged(blind=True, fp32_only=True), _BLIND, Needs.PRICING),
         PredictorEntry("predictddl", _predictddl(BLIND), _BLIND, Needs.EMBEDDING, "sklearn", "learners"),
+        PredictorEntry("predictddl-size", _predictddl(SIZE), _BLIND, Needs.EMBEDDING, *_SKLEARN),
         PredictorEntry(
             "predictddl-precision", _predictddl(PRECISION), _AWARE, Needs.BOTH, "sklearn", "learners"
         ),

@@ -38,7 +38,7 @@ class TaskMatch:
     data_distance: float = 0.0
     """Between the datasets: standard deviations of log samples, log classes, log elements."""
     embedding_distance: float = 0.0
-    """1 - mean cosine similarity of the embeddings of the probe networks; 0 under one shared GHN."""
+    """1 - CKA of the embeddings of the probe networks by both GHNs; 0 under one shared GHN."""
     notes: tuple[str, ...] = ()
 
     @property

@@ -24,6 +24,7 @@ from .columns import (
     CLUSTER_COLUMNS,
     EMBEDDING_AND_SUMS,
     PRECISION,
+    SIZE,
     SUMS,
     inputs_of,
     picked,
@@ -40,11 +41,12 @@ from .fitting import (
     choose,
 )
 from .regressors import Regressor, check_kind
-from .trainer import USUAL_TARGET, examples_of
+from .trainer import USUAL_TARGET, examples_of, settings_of
 
 _POOLED = {"C": 10.0, "width": 0.3}
 TITLES = {
     BLIND: "PredictDDL",
+    SIZE: "PredictDDL with the size of the network",
     PRECISION: "PredictDDL with precision",
     SUMS: "three sums, PredictDDL's regressors",
     EMBEDDING_AND_SUMS: "PredictDDL, embedding and three sums",
@@ -101,7 +103,7 @@ class PredictDDLRegression:
                 "To fix: build it with the columns of predictddl.trainer.input_columns."
             )
         require_rows(rows, self.title)
-        settings = replace(self._settings(), targets=(USUAL_TARGET[self.variant],))
+        settings = settings_of(self.variant, self._settings(), (USUAL_TARGET[self.variant],))
         examples = examples_of(self.variant, table.measured, names, values, rows)
         types = table.jobs.dataset[rows]
         by_type = {}

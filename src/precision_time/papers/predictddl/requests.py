@@ -46,8 +46,9 @@ class PredictDDLRequest(Request):
 
     facts: DatasetFacts | None = None
     """Of a dataset that is not known by name; in the place of `dataset`."""
-    variant: Literal["predictddl", "predictddl-precision"] = "predictddl-precision"
-    """`predictddl`, as the paper describes it and blind to precision, or `predictddl-precision`."""
+    variant: Literal["predictddl", "predictddl-size", "predictddl-precision"] = "predictddl-precision"
+    """`predictddl`, as the paper describes it and blind to precision; `predictddl-size`, blind too, which
+    knows how large the network is; or `predictddl-precision`."""
     regressor: Literal["linear", "polynomial-2", "svr", "mlp"] | None = None
     """None for the one that cross-validation chose."""
     version: Count | None = None
