@@ -99,12 +99,14 @@ def test_a_refit_is_quoted_as_it_was_stored(tmp_path) -> None:
         "corpus": "f",
         "rows": 9,
         "fitted_on": {"kernels": 1, "host": 2, "stragglers": 3},
+        "refitted_on_all": before,
         "held_out_by": {"model": {"folds": [{}, {}], "errors": errors}},
     }
     path = tmp_path / "constants.json"
     assert refitted_section(path) == ()
     path.write_text(json.dumps(stored))
     (section,) = refitted_section(path)
-    (row,) = section.tables[0].rows
+    row, control = section.tables[0].rows
+    assert control[2:] == (9, "20.0", "15.0", "25.0")
     assert row[2:] == (9, "20.0 -> 22.5", "15.0 -> 15.0", "25.0 -> 25.0")
     assert "20.0 -> 22.5 %" in section.headline

@@ -29,7 +29,7 @@ PREDICT_EXAMPLES = """\b
 Examples:
   precision-time performance-predict resnet.ptm --set num_workers=8 --set batch_per_worker=64
   precision-time performance-predict resnet.ptm --csv rows.csv --json --strict
-  precision-time performance-predict resnet.ptm --set batch_per_worker=64 --workers 1..16 --deadline 2h --price-per-hour 0.9
+  precision-time performance-predict resnet.ptm --set batch_per_worker=64 --workers 1..16 --deadline 2h
 """
 
 
@@ -101,7 +101,8 @@ def performance_predict(
         typer.Option("--csv", exists=True, dir_okay=False, help="Rows to predict, one prediction each."),
     ] = None,
     workers: Annotated[
-        str | None, typer.Option("--workers", metavar="1..16", help="Ask for each of these numbers of workers.")
+        str | None,
+        typer.Option("--workers", metavar="1..16", help="Ask for each number of workers."),
     ] = None,
     cpus: Annotated[
         str | None, typer.Option("--cpus", metavar="1,2,4", help="Ask for each of these CPUs per worker.")
@@ -111,18 +112,20 @@ def performance_predict(
     ] = None,
     deadline: Annotated[
         str | None,
-        typer.Option("--deadline", metavar="TIME", help="Such as 2h: names the cheapest that is done by then."),
+        typer.Option("--deadline", metavar="TIME", help="Such as 2h: name the cheapest done by then."),
     ] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse what the model cannot have learned instead of flagging it.")
+        bool,
+        typer.Option("--strict", help="Refuse what is flagged."),
     ] = False,
     json_output: JsonOption = False,
 ) -> None:
     """Predict with a model of `performance-models`.
 
-    Every answer has an interval, from points that were held out of the fit. What the model cannot have learned
-    (too few points, a step that no column explains, far beyond the measured range, a large error on held-out
-    points) is flagged, with the reason. Values outside the measured range are extrapolated, and the answer says so.
+    Every answer has an interval, from points that were held out of the fit. What the model cannot have
+    learned is flagged, with the reason: too few points, a step that no column explains, far beyond the
+    measured range, a large error on points held out. Values outside the measured range are extrapolated, and
+    the answer says so.
     """
     from ..errors import ConfigError
     from ..papers.ray_models.forecast import cheapest, column_of, counts_of, offers_of
@@ -179,7 +182,12 @@ def _told(
         if offers is not None:
             told |= {"worker_hours": offers[place].worker_hours, "cost": offers[place].cost}
         predictions.append(told)
-    told = {"target": fitted.target, "unit": _unit(fitted), "predictions": predictions, "remarks": list(notes)}
+    told = {
+        "target": fitted.target,
+        "unit": _unit(fitted),
+        "predictions": predictions,
+        "remarks": list(notes),
+    }
     return told if offers is None else {**told, "cheapest": None if best is None else dict(best.row)}
 
 
@@ -208,7 +216,9 @@ def _write_answers(
             marks.append("cheapest")
         cells.append((*told, ", ".join(marks)))
     marked = any(cell[-1] for cell in cells)
-    write_rows("", (*heads, *(["flags"] if marked else [])), [cell if marked else cell[:-1] for cell in cells])
+    write_rows(
+        "", (*heads, *(["flags"] if marked else [])), [cell if marked else cell[:-1] for cell in cells]
+    )
     if any(answer.low is None for answer in answers):
         message("No interval (-): too few points were held out. To fix: measure more.")
 

@@ -31,6 +31,7 @@ from .cross_validation import Runs, tree_settings
 from .measured_jobs import LEAST_COUNTS, LEAST_OFFERED, LEAST_RUNS, MOST_RUNS, sampled_jobs
 from .metrics import PredictorScore, score_predictor
 from .pricing import PricedCorpus, Progress, full_feature_table, priced_corpus, silent
+from .refitted import refitted_section
 from .replay import replay_jobs
 from .tables import Report, introduction, section_markdown
 
@@ -222,5 +223,6 @@ def comparison_page(comparison: PredictorComparison, *, pictures: Sequence[str] 
     parts.append("\n".join(f"- *{item.title}*: {item.description}" for item in QUESTIONS.values()) + "\n")
     parts.append("Predictors\n")
     parts.append("\n".join(f"- {item.title}: {item.citation}" for item in names.values()) + "\n")
-    parts += [section_markdown(section, with_key=False) for section in comparison.report.sections]
+    found = (*comparison.report.sections, *refitted_section())
+    parts += [section_markdown(section, with_key=False) for section in found]
     return "\n".join(parts)

@@ -130,11 +130,11 @@ def replay_metrics(found: Sequence[Replayed]) -> dict[str, Metric]:
 
 def replay_headline(found: Sequence[Replayed]) -> str:
     """The searches in one sentence."""
-    each = {
+    each: dict[str, list[float]] = {
         "random search": [item.random_runs for item in found],
-        "largest batch per device, fewest devices": [item.rule_runs for item in found],
+        "largest batch per device, fewest devices": [float(item.rule_runs) for item in found],
         "CherryPick": [item.search_runs for item in found],
-        "our predictor's order": [item.chosen_runs for item in found],
+        "our predictor's order": [float(item.chosen_runs) for item in found],
     }
     words = (f"{name} {np.mean(runs):.1f} (median {np.median(runs):.1f})" for name, runs in each.items())
     return f"Runs until within 5 % of the best, mean over {len(found)} jobs: {', '.join(words)}."

@@ -1,4 +1,4 @@
-"""How many servers meet a deadline: the answer meets it, one fewer does not, and more time never needs more."""
+"""How many servers meet a deadline: the answer does, one fewer does not, more time never needs more."""
 
 from __future__ import annotations
 

@@ -257,12 +257,13 @@ class ForwardRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 def _solved(matrix: Floats, right: Floats, sets: NDArray[np.intp]) -> Floats:
     """Coefficients of each set of columns, shape (n_sets, n_columns)."""
     systems = matrix[sets[:, :, None], sets[:, None, :]]
-    solved: Floats = np.linalg.solve(systems + 1e-12 * np.eye(sets.shape[1]), right[sets][..., None])[..., 0]
+    regular = systems + 1e-12 * np.eye(sets.shape[1])
+    solved: Floats = np.linalg.solve(regular, right[sets][..., None])[..., 0].astype(np.float64)
     return solved
 
 
 class TermsRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
-    """Non-negative least squares of a few stated terms, with coefficients of its own for each group of points.
+    """Non-negative least squares of a few stated terms, with coefficients for each group of points.
 
     The first columns are the terms. The others tell groups apart: points equal in all of them. A group that
     was not measured, or with fewer points than terms, has the coefficients of the nearest that has enough,

@@ -16,6 +16,7 @@ from .model import Answer, PerformanceModel
 
 _SECONDS_PER_HOUR = 3600.0
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
+_NUMBER = re.compile(r"\d+(\.\d+)?")
 _MOST = 100_000
 
 
@@ -94,25 +95,28 @@ def column_of(model: PerformanceModel, role: str) -> str:
     """
     if role not in model.roles:
         raise ConfigError(
-            f"The model's study names no column for the role {role!r}. To fix: add `roles: {{{role}: COLUMN}}` "
-            "to the study, and fit again."
+            f"The model's study names no column for the role {role!r}. To fix: add "
+            f"`roles: {{{role}: COLUMN}}` to the study, and fit again."
         )
     return model.roles[role]
 
 
 def counts_of(text: str) -> tuple[float, ...]:
-    """Counts of a list or a range.
+    """Numbers of a list, in which 1..4 stands for 1,2,3,4.
 
-    >>> counts_of("1..4"), counts_of("1,2,8")
-    ((1.0, 2.0, 3.0, 4.0), (1.0, 2.0, 8.0))
+    >>> counts_of("1..4"), counts_of("0.5,1,8")
+    ((1.0, 2.0, 3.0, 4.0), (0.5, 1.0, 8.0))
     """
-    counts: list[float] = []
-    for part in text.split(","):
-        match = _RANGE.fullmatch(part.strip())
-        first, last = (match[1], match[2]) if match else (part.strip(), part.strip())
-        if not first.isdigit() or not 1 <= int(first) <= int(last) <= _MOST:
+    numbers: list[float] = []
+    for part in map(str.strip, text.split(",")):
+        match = _RANGE.fullmatch(part)
+        if match and 1 <= int(match[1]) <= int(match[2]) <= _MOST:
+            numbers += map(float, range(int(match[1]), int(match[2]) + 1))
+        elif _NUMBER.fullmatch(part) and float(part) > 0.0:
+            numbers.append(float(part))
+        else:
             raise ConfigError(
-                f"{text!r} is neither counts nor a range of counts. To fix: write it like 1..16 or 1,2,4."
+                f"{text!r} is neither numbers above 0 nor a range of counts. "
+                "To fix: write it like 1..16 or 1,2,4."
             )
-        counts += map(float, range(int(first), int(last) + 1))
-    return tuple(counts)
+    return tuple(numbers)

@@ -38,7 +38,10 @@ _MOST_BYTES = 512 * 2**20
 """A file that unpacks to more is not a model."""
 _OWN = "precision_time.papers.ray_models.estimators"
 _TRUSTED = {
-    *(f"{_OWN}.{name}Regressor" for name in ("Forward", "Overlap", "Process", "Residual", "Stepwise", "Terms", "Time")),
+    *(
+        f"{_OWN}.{name}Regressor"
+        for name in ("Forward", "Overlap", "Process", "Residual", "Stepwise", "Terms", "Time")
+    ),
     "collections.OrderedDict",
     "lightgbm.basic.Booster",
     "lightgbm.sklearn.LGBMRegressor",
@@ -53,7 +56,7 @@ class Answer:
 
     time: float
     low: float | None
-    """Lower end of the interval that holds `trust.COVERAGE` of points like it; None if too few were held out."""
+    """Lower end of the interval that holds `trust.COVERAGE` of such points; None if too few were held out."""
     high: float | None
     flags: tuple[Flag, ...]
     """Why it may not be believed; empty if nothing speaks against it."""

@@ -24,7 +24,7 @@ from .model import PerformanceModel
 from .points import Points
 from .splits import INNER_SHARES, LEAST_INNER_TRAIN, Split, SplitRule, inner_rule, largest_held_out, splits_of
 from .techniques import FeaturePool, Technique
-from .trust import Flag, Trust, model_flags
+from .trust import Trust, model_flags
 from .tuning import FeatureSelection, Search, TunedTechnique, mape_percent, tune
 
 Floats = NDArray[np.float64]
@@ -90,10 +90,8 @@ class SplitPredictions:
     """By the geometric mean of the `blend` best ones; the same for a blend of one."""
     best: str
     """Name of that technique."""
-    widths: Floats | None = None
-    """Half width of the interval around `best_s` as a logarithm, from the training part; None if not asked."""
-    flags: tuple[tuple[Flag, ...], ...] = ()
-    """On each answer of `best_s`, from the training part."""
+    trust: Trust | None = None
+    """Intervals and flags of `best_s`, from the training part alone; None if not asked."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,7 +140,7 @@ def run_study(
         plan: What to do.
         keep: Fit the model on all points, too; False where only the errors are wanted: then it is that of
             the first split.
-        judged: State interval and flags of the points held out, too, as the training part has them.
+        judged: Find intervals and flags for the points held out, too, from the training part.
         progress: Called with a text on what is being done.
 
     Raises:
@@ -164,6 +162,7 @@ def run_study(
     members = members[: plan.blend]
     scores = _scores(workbench, rounds)
     test = tuple(item.predictions for item in rounds)
+    validated = _held_out(points, plan.validation, test) if keep else None
     card = {
         "techniques": [_card(item, workbench.pool) for item in members],
         "points": len(points),
@@ -178,7 +177,7 @@ def run_study(
         scores=scores,
         left_out=workbench.left_out,
         test=test,
-        model=workbench.model(members, rows, card, _held_out(points, plan.validation, test) if keep else None),
+        model=workbench.model(members, rows, card, validated),
         chosen=members,
         fit_time_s=time.perf_counter() - started,
         notes=tuple(workbench.notes),
@@ -269,9 +268,7 @@ class _Workbench:
             estimators=tuple(self.fit(item, rows) for item in members),
         )
 
-    def trust(
-        self, members: Sequence[TunedTechnique], rows: Ints, validated: Trust | None = None
-    ) -> Trust:
+    def trust(self, members: Sequence[TunedTechnique], rows: Ints, validated: Trust | None = None) -> Trust:
         """Errors of some candidates on rows held out of some rows, see `trust`; parameters are kept."""
         points = self.points.take(rows)
         numeric = {name: np.unique(points.columns[name].astype(np.float64)) for name in self.plan.columns}
@@ -318,7 +315,7 @@ class _Workbench:
     def _errors(
         self, members: Sequence[TunedTechnique], rows: Ints, rule: SplitRule
     ) -> tuple[tuple[float, ...], tuple[int, ...]]:
-        """log(measured / predicted) of what a rule holds out of some rows, and its places; empty if nothing."""
+        """log(measured / predicted) of what a rule holds out of some rows, and its places."""
         try:
             splits = splits_of(self.points.take(rows), rule, self.plan.seed, least=LEAST_INNER_TRAIN)
         except ConfigError:
@@ -339,9 +336,7 @@ def pool_of(plan: StudyPlan) -> FeaturePool:
     Features of the last two that the plan does not name are hidden from the other techniques.
     """
     named = named_features(plan.features, plan.roles)
-    own = [
-        item for item in without_duplicates(itertools.chain(*named.values())) if item not in plan.features
-    ]
+    own = [item for item in without_duplicates(itertools.chain(*named.values())) if item not in plan.features]
     grey = plan.grey.FEATURES if plan.grey is not None else ()
     features = (*plan.features, *own, *grey)
     return FeaturePool(
@@ -362,9 +357,7 @@ class _ValidationRound:
     predictions: SplitPredictions
 
 
-def _validated(
-    workbench: _Workbench, split: Split, progress: Progress, *, judged: bool
-) -> _ValidationRound:
+def _validated(workbench: _Workbench, split: Split, progress: Progress, *, judged: bool) -> _ValidationRound:
     """Choose and fit on the training rows, predict the test rows."""
     train, test = split
     tuned, seconds = _tuned(workbench, train, progress)
@@ -386,9 +379,7 @@ def _validated(
         rows=test, best_s=answers[0], blend_s=blended, best=tuned[0].technique.name
     )
     if judged:
-        trust = workbench.trust(tuned[:1], train)
-        asked = workbench.points.take(test).columns
-        predictions = replace(predictions, widths=trust.widths(asked), flags=trust.flags(asked))
+        predictions = replace(predictions, trust=workbench.trust(tuned[:1], train))
     return _ValidationRound(tuned=tuned, errors=errors, predictions=predictions)
 
 

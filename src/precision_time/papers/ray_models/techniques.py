@@ -15,7 +15,6 @@ from ...errors import UnknownNameError
 from ...io import packaged_toml
 from .features import Feature
 
-
 NAMED_INPUTS: Mapping[str, str] = {
     "overlap": "batch and workers",
     "samples": "size, or batch",
@@ -79,9 +78,11 @@ class Technique:
     """Its arguments where nothing is searched."""
     seeded: bool = False
     """Takes `random_state`."""
-    inputs: Literal["every", "single", "grey", "process", "overlap", "samples", "work", "ernest"] = "single"
-    """Features that it reads; the last four are `named_features`, "grey" and "process" (those of our own predictor alone) learn the ratio of
-    measured to predicted time instead of the time."""
+    inputs: Literal[
+        "every", "single", "grey", "process", "overlap", "samples", "work", "ernest"
+    ] = "single"  # fmt: skip
+    """Features that it reads. "grey" and "process" (those of our own predictor alone) learn the ratio of
+    measured to predicted time instead of the time; the last four have their own, see `named_features`."""
     target: str = "log"
     base: str = ""
     """Technique whose residual is learned; empty for the time itself."""

@@ -6,9 +6,9 @@ them. A question is held against the ways of holding out that it resembles: fold
 measured ones, those between; a value beyond all measured ones, those between and those beyond.
 
 Interval: split conformal prediction on |log(measured / predicted)|, whose quantile of rank ceil((n + 1) c)
-covers a share c of exchangeable points (Vovk, Gammerman, Shafer, Algorithmic Learning in a Random World, 2005;
-Lei et al., JASA 2018). Of several ways the widest counts. Points beyond the range are not exchangeable with
-those within: from the distance on that was tried, the width grows in proportion to its logarithm.
+covers a share c of exchangeable points (Vovk, Gammerman, Shafer, Algorithmic Learning in a Random World,
+2005; Lei et al., JASA 2018). Of several ways the widest counts. Points beyond the range are not exchangeable
+with those within: from the distance on that was tried, the width grows in proportion to its logarithm.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Floats = NDArray[np.float64]
 
 COVERAGE = 0.9
 LARGEST_ERROR = 0.15
-"""Mean error of held-out points above which an answer is flagged: the upper end of what Filippini et al. report."""
-LEAST_PER_TERM = 2.0
-"""Configurations per coefficient below which a fit is flagged."""
+"""Mean error of held-out points above which answers are flagged: the end of Filippini et al.'s range."""
+LEAST_SPARE = 3
+"""Configurations that a fit needs beyond its coefficients, or nothing tells how far off it is."""
 STEP_FACTOR = 1.5
 """A held-out time this many times the predicted one or more, or as many times less ..."""
 STEP_SPREAD = 5.0
@@ -75,7 +75,7 @@ class Trust(BaseModel):
     """True of every answer: too few points, steps."""
 
     def widths(self, columns: Mapping[str, Column]) -> Floats:
-        """Half width of the interval of each row as a logarithm, shape (n,); nan where too few were held out."""
+        """Half widths of the rows' intervals as logarithms, shape (n,); nan where too few were held out."""
         asked = self._questions(columns)
         found = {question: self._width(question) for question in set(asked)}
         return np.array([found[question] for question in asked])
@@ -94,7 +94,8 @@ class Trust(BaseModel):
         ]
         rows = len(next(iter(columns.values()))) if columns else 0
         return [
-            tuple((name, away[row]) for name, away in placed if away[row] is not None) for row in range(rows)
+            tuple((name, times) for name, away in placed if (times := away[row]) is not None)
+            for row in range(rows)
         ]
 
     def _ways(self, question: Question) -> Iterable[tuple[str, tuple[float, ...], float]]:
@@ -106,7 +107,11 @@ class Trust(BaseModel):
             if away > 1.0:
                 tried = self.reach.get(name, 1.0)
                 further = math.log(away) / math.log(tried) if tried > 1.0 else 1.0
-                yield f"points beyond the other values of {name}", self.beyond.get(name, ()), max(further, 1.0)
+                yield (
+                    f"points beyond the other values of {name}",
+                    self.beyond.get(name, ()),
+                    max(further, 1.0),
+                )
 
     def _width(self, question: Question) -> float:
         widths = [factor * interval_width(errors) for _, errors, factor in self._ways(question)]
@@ -192,12 +197,12 @@ def model_flags(
         lines: Where these points stand in their file.
     """
     found = []
-    if configurations < LEAST_PER_TERM * terms:
+    if configurations < terms + LEAST_SPARE:
         found.append(
             Flag(
                 kind="few-points",
                 reason=f"{configurations} configurations for {terms} coefficients.",
-                remedy=f"measure at least {math.ceil(LEAST_PER_TERM * terms)}, or allow simpler techniques.",
+                remedy=f"measure at least {terms + LEAST_SPARE}, or name techniques with fewer.",
             )
         )
     if len(repeats) and repeats.max() > REPEAT_FACTOR:
@@ -215,8 +220,8 @@ def model_flags(
         found.append(
             Flag(
                 kind="step",
-                reason=f"The point of line {lines[worst]} took {math.exp(held_out[worst]):.2g} times what the other points "
-                "say: a step that no column explains.",
+                reason=f"The point of line {lines[worst]} took {math.exp(held_out[worst]):.2g} times what "
+                "the other points say: a step that no column explains.",
                 remedy="add a column that explains it, or measure the point again.",
             )
         )
