@@ -367,7 +367,8 @@ def spread(study: Study) -> Section:
     """What the precision alone does to measured times, at the paper's scope and over all rows."""
     rows: list[tuple[CellValue, ...]] = []
     said: list[str] = []
-    for title, mask in (("the paper's scope", study.in_scope), ("all rows", np.ones(len(study.runs), bool))):
+    everything = np.ones(len(study.runs), dtype=bool)
+    for title, mask in (("the paper's scope", study.in_scope), ("all rows", everything)):
         chosen = np.flatnonzero(mask)
         runs, measured_s = [study.runs[row] for row in chosen], study.table.measured_s[chosen]
         families = families_of(runs)
@@ -382,15 +383,17 @@ def spread(study: Study) -> Section:
             )
         )
         said.append(
-            f"{title}: {ratios.max():.1f}x at most, {np.median(ratios):.2f}x in the median; fp32 for "
-            f"fp16-mixed errs by {mixed.mean():.0f} % on average and up to {mixed.max():.0f} %"
+            f"of {title} the widest spread is {ratios.max():.1f}x, the median {np.median(ratios):.2f}x; "
+            f"fp32's time taken for fp16-mixed errs by {mixed.mean():.0f} % (median {np.median(mixed):.0f}, "
+            f"at most {mixed.max():.0f}; n = {len(mixed)})"
         )
     paper = (f"about {PAPER_SPREAD}", *[None] * 5, f"up to {PAPER_WORST_PERCENT}")
     rows.append(("the paper's abstract", None, *paper))
     return Section(
         key="spread",
         title="What the precision alone does",
-        headline=f"Measured times, nothing predicted. {'; '.join(said)}.",
+        headline=f"Measured times, nothing predicted: {'; '.join(said)}. The abstract: about {PAPER_SPREAD}x "
+        f"and up to {PAPER_WORST_PERCENT} %.",
         tables=(
             ReportTable(
                 title="Runs equal in everything but precision",
