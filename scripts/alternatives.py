@@ -259,8 +259,8 @@ def _searched(bench: Bench, fold: Fold, name: str, trials: int) -> tuple[Booster
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     x, y, w = bench.table.jobs.features, bench.targets, bench.weights
-    items = [bench.table.measurements[row] for row in fold.train]
-    inner = PROTOCOLS[name].split(items, 1, INNER_FOLDS)
+    inside = bench.table.take(fold.train)
+    inner = PROTOCOLS[name].split(inside.measurements, 1, INNER_FOLDS, inside.jobs.twins())
 
     def error(settings: BoosterSettings) -> float:
         missed = []
@@ -313,7 +313,8 @@ def main() -> None:
     drawn = [index for index, row in enumerate(whole.measurements) if row.row_id in chosen]
     table = whole.take(np.array(drawn, dtype=np.intp))
     bench = Bench(table=table, weights=row_weights(table))
-    folds = {name: PROTOCOLS[name].split(table.measurements, 0, FOLDS)[0] for name in HELD_OUT_BY}
+    twins = table.jobs.twins()
+    folds = {name: PROTOCOLS[name].split(table.measurements, 0, FOLDS, twins)[0] for name in HELD_OUT_BY}
     parts = [
         NOTE.format(rows=len(table), columns=len(table.jobs.names)),
         "\n".join(compare(bench, folds)),

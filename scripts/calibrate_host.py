@@ -41,7 +41,7 @@ FACTORS = (0.5, 0.75, 1.0, 1.25, 1.5)
 POWERS = (2.0, 3.0, 4.0, 6.0, 100.0)
 """The last one is the plain maximum."""
 _FLAT, _APART = 1.1, 1.4
-_LEAST_ROWS = 30
+LEAST_ROWS = 30
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,15 +90,16 @@ def launches(found: Sequence[Priced]) -> None:
     alone = [each for each in found if each.row.num_devices == 1 and each.job.stack.host_per_layer_s == 0.0]
     for compiler in sorted({each.job.stack.compiler for each in alone}):
         rows = [each for each in alone if each.job.stack.compiler == compiler]
-        if len(rows) < _LEAST_ROWS:
+        if len(rows) < LEAST_ROWS:
             continue
         print(f"\n{compiler}: {len(rows)} rows; factor on `host` across, power down")
         print("       " + "".join(f"{factor:8.2f}" for factor in FACTORS))
         for power in POWERS:
-            print(f"{power:7g}" + "".join(f"{_deviation(rows, factor, power):8.4f}" for factor in FACTORS))
+            print(f"{power:7g}" + "".join(f"{deviation(rows, factor, power):8.4f}" for factor in FACTORS))
 
 
-def _deviation(rows: Sequence[Priced], factor: float, power: float) -> float:
+def deviation(rows: Sequence[Priced], factor: float, power: float) -> float:
+    """Mean absolute deviation of log(measured / formula) from the median of each context."""
     logs: defaultdict[Hashable, list[float]] = defaultdict(list)
     for each in rows:
         host, busy = each.host_s * factor, each.busy_s

@@ -159,6 +159,8 @@ class Rows:
     """What is neither kernels nor the wait for the host."""
     weight: Floats
     sources: NDArray[np.str_]
+    row_ids: Indices
+    """Numbers of the measurements."""
     parameters: Mapping[str, Indices]
 
 
@@ -243,6 +245,7 @@ def collected(pairs: Sequence[tuple[Measurement, Job]]) -> tuple[Kernels, Rows, 
             rest_s=np.array([rest for _, _, rest in kept]),
             weight=weight,
             sources=sources,
+            row_ids=np.array([row.row_id for row in measured], dtype=np.intp),
             parameters={
                 "shortfall": np.array([names.of(f"shortfall.{row.stack.profile}") for row in measured]),
                 "source": np.array(

@@ -68,6 +68,8 @@ class Series:
     """Expected maximum of as many normal variables as the runs have devices."""
     log_ratio: Floats
     """Logarithm of measured over modeled seconds."""
+    row_ids: tuple[int, ...]
+    """Of its runs."""
 
 
 def series_of(rows: Sequence[Measurement]) -> list[Series]:
@@ -112,6 +114,7 @@ def _series(by_size: Mapping[int, Sequence[Measurement]]) -> Series | None:
         name=f"{first.model} {first.device} {first.precision} x{sizes}",
         devices=np.array(devices),
         log_ratio=np.array(ratios),
+        row_ids=tuple(row.row_id for rows in by_size.values() for row in rows),
     )
 
 

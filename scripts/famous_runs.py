@@ -2,7 +2,7 @@
 
     python scripts/famous_runs.py
 
-Nothing is fitted to these runs and none is left out for its error; rows of some of them are in the corpus.
+None is left out for its error. Rows of some are in the corpus, which formulas and trees were fitted to.
 """
 
 from __future__ import annotations

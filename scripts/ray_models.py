@@ -2,14 +2,14 @@
 
 Pollux, Sia and Gavel have the shape of the study on Ray (Filippini et al., SEAA 2023): step times of
 data-parallel training over devices, nodes and batch. What stands between the marks of that page is written
-here, the rest by hand. Priced rows and held-out predictions come from the report's cache. A stored campaign
-is added with `--campaign CSV` (what `precision-time campaign export` wrote). Needs the extras `learners` and
-`plots`.
+here, the rest by hand, and ray-public.json beside it. Priced rows and held-out predictions come from the
+report's cache. Needs the extras `learners` and `plots`.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 import time
@@ -31,19 +31,20 @@ from ray_models_public import (
 )
 
 from precision_time.corpus.store import load_corpus
-from precision_time.errors import ConfigError
 from precision_time.evaluation.cross_validation import Runs, tree_settings
+from precision_time.evaluation.papers.ray import CAMPAIGNS, RULES, campaign_tables, tasks_of, verdict
+from precision_time.evaluation.papers.ray import outcome_of as campaign_outcome
 from precision_time.evaluation.pricing import PricedCorpus, priced_corpus
+from precision_time.evaluation.tables import table_markdown
 from precision_time.executor import process_map
 from precision_time.io import cache_folder
-from precision_time.papers.ray_models.points import read_csv
 from precision_time.papers.ray_models.report import time_against
-from precision_time.papers.ray_models.schema import prepared_rows, study_of
-from precision_time.papers.ray_models.study import Study, run_study
 from precision_time.papers.ray_models.techniques import TECHNIQUES
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reference" / "ray.md"
+SUMMARY = PAGE.with_name("ray-public.json")
+"""What docs/papers.md quotes."""
 CLEAN = ("pollux", "sia")
 DRAWN = ("pollux/T4/resnet18-cifar", "sia/A100-SXM4-40GB/bert-base-uncased")
 DOTS = 250
@@ -55,6 +56,10 @@ VALUES: Mapping[str, Value] = {
     f"mean of the {BLEND} best": lambda item: item.blend_mape,
     "best black box": lambda item: item.by_technique[item.black_box],
     "best grey box": lambda item: item.by_technique[item.grey_box],
+    **{
+        TECHNIQUES[name].title: (lambda item, name=name: item.by_technique[name])
+        for name in (*RULES, "forward")
+    },
     "best in hindsight": lambda item: min(item.by_technique.values()),
 }
 
@@ -62,20 +67,20 @@ VALUES: Mapping[str, Value] = {
 def main() -> None:
     """Run what is asked and write it between the marks of the page."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", choices=("public", "calibration"), action="append")
+    parser.add_argument("--only", choices=("public", "campaign", "calibration"), action="append")
     parser.add_argument("--cells", default="", help="Only cells whose name contains this; printed, not kept.")
-    parser.add_argument("--campaign", type=Path, help="Export of a stored campaign; nothing else is run.")
-    parser.add_argument("--device", help="What the campaign ran on, as catalogued: adds grey boxes.")
     parser.add_argument("--workers", type=int, default=1, help="Processes.")
+    parser.add_argument("--most", type=int, help="Configurations of a public cell, drawn at random.")
     asked = parser.parse_args()
-    if asked.campaign is not None:
-        write_between(PAGE, "campaign", "\n".join(campaign_lines(asked.campaign, asked.device)))
+    parts = asked.only or ["public", "campaign", "calibration"]
+    if "campaign" in parts:
+        write_between(PAGE, "campaign", "\n".join(campaign_lines(asked.workers)))
+    if parts == ["campaign"]:
         return
     rows = [row for row in load_corpus() if row.usable]
     priced = priced_corpus(rows, progress=tell, folder=cache_folder())
-    parts = asked.only or ["public", "calibration"]
     if "public" in parts:
-        text = public_text(priced, asked.cells, asked.workers)
+        text = public_text(priced, asked.cells, asked.workers, asked.most)
         if asked.cells:
             print(text)
         else:
@@ -99,10 +104,10 @@ def write_between(page: Path, part: str, text: str) -> None:
     page.write_text(pattern.sub(lambda _: f"{begin}\n\n{text.strip()}\n\n{end}", content), encoding="utf-8")
 
 
-def public_text(priced: PricedCorpus, wanted: str, workers: int) -> str:
-    """The tables of public data; plots are written beside the page."""
+def public_text(priced: PricedCorpus, wanted: str, workers: int, most: int | None) -> str:
+    """The tables of public data; plots and the summary are written beside the page."""
     started = time.perf_counter()
-    cells = [cell for cell in cells_of(priced.table) if wanted in cell.name]
+    cells = [cell for cell in cells_of(priced.table, most) if wanted in cell.name]
     tasks = [(cell, scenario) for cell in cells for scenario in cell.scenarios]
     outcomes: list[Outcome] = []
     with process_map(workers) as spread:
@@ -112,8 +117,34 @@ def public_text(priced: PricedCorpus, wanted: str, workers: int) -> str:
             tell(f"{done}: {outcome.chosen}, {outcome.chosen_mape:.1f} %")
     if not wanted:
         draw(outcomes, cells)
+        write_summary(outcomes, most)
     minutes = (time.perf_counter() - started) / 60.0
     return "\n".join(public_lines(outcomes, minutes, workers))
+
+
+def write_summary(outcomes: Sequence[Outcome], most: int | None) -> None:
+    """Write docs/reference/ray-public.json."""
+    drawn = "" if most is None else f" Of a larger cell {most} configurations, drawn at random."
+    cells = len({item.cell for item in outcomes})
+    content = {
+        "command": "python scripts/ray_models.py --only public" + (f" --most {most}" if most else ""),
+        "note": (
+            f"{len(outcomes)} studies of {cells} cells, {len(TECHNIQUES)} techniques, on points held out; "
+            f"extrapolation learns from values up to {BOUND:.0%} of the largest. A cell counts once.{drawn}"
+        ),
+        "scenarios": [*SCENARIOS],
+        "outcomes": [item.summary for item in outcomes],
+    }
+    SUMMARY.write_text(json.dumps(rounded(content), indent=1) + "\n", encoding="utf-8")
+
+
+def rounded(value: object) -> object:
+    """The same with numbers of four digits."""
+    if isinstance(value, dict):
+        return {key: rounded(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [rounded(item) for item in value]
+    return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
 def public_lines(outcomes: Sequence[Outcome], minutes: float, workers: int) -> Iterator[str]:
@@ -269,100 +300,14 @@ def calibration_lines(priced: PricedCorpus) -> Iterator[str]:
     yield from table_lines([*scores(held_out(runs, "model"), held_out(runs, "source"))])
 
 
-CAMPAIGN_BOUND = 0.75
-"""A campaign has few values of a column: up to this share of the largest, two or three are learned from."""
-CAMPAIGN_SCENARIOS: Mapping[str, Mapping[str, object]] = {
-    "K-fold": {"method": "kfold", "folds": 5},
-    "interpolation, samples": {"method": "interpolation", "column": "num_samples"},
-    "interpolation, batch": {"method": "interpolation", "column": "batch_per_worker"},
-    "extrapolation, samples": {"method": "extrapolation", "column": "num_samples"},
-    "extrapolation, batch": {"method": "extrapolation", "column": "batch_per_worker"},
-}
-
-
-def campaign_lines(path: Path, device: str | None) -> Iterator[str]:
-    """Markdown of a stored campaign: epoch time of every model, by samples, workers and batch."""
-    rows, lines = read_csv(path)
-    fine = [
-        (row, line)
-        for row, line in zip(rows, lines, strict=True)
-        if row["status"] == "ok" and not row["label"] and row["precision"] == "fp32" and row["epoch_time_s"]
-    ]
-    yield (
-        f"{len(fine)} points at fp32 of `{path.name}`, repeats included, oversubscribed and failed ones left "
-        "out. MAPE of the epoch time [%] on points held out, by the technique chosen in selection. "
-        f"Extrapolation learns from values up to {CAMPAIGN_BOUND:.0%} of the largest. The paper: {PAPER} %."
-    )
-    models = sorted({row["model"] for row, _ in fine})
-    studies = {
-        (model, name): campaign_try([item for item in fine if item[0]["model"] == model], device, rule)
-        for model in models
-        for name, rule in CAMPAIGN_SCENARIOS.items()
-    }
-    asked = [name for name in CAMPAIGN_SCENARIOS if any(studies[model, name] for model in models)]
-    yield f"\n| model | points | {' | '.join(asked)} |"
-    yield f"|---|---:|{'---|' * len(asked)}"
-    for model in models:
-        found = [studies[model, name] for name in asked]
-        cells = [f"{item.validation_mape:.1f} {item.test[0].best}" if item else "-" for item in found]
-        count = sum(row["model"] == model for row, _ in fine)
-        yield f"| {model} | {count} | {' | '.join(cells)} |"
-    yield "\nEpoch time over samples; lines are the models that learned from the smaller ones:\n"
-    for model in models:
-        study = studies[model, "extrapolation, samples"]
-        if study is not None:
-            plot = PAGE.parent / f"ray-campaign-{model}.svg"
-            plot.write_text(time_against(study, "num_samples"), encoding="utf-8")
-            yield f"![{model}]({plot.name})"
-
-
-def campaign_try(
-    rows: Sequence[tuple[Mapping[str, str], int]], device: str | None, rule: Mapping[str, object]
-) -> Study | None:
-    """The study of one model and scenario; None, told, where a column has too few values for it."""
-    try:
-        return campaign_study(rows, device, rule)
-    except ConfigError as error:
-        tell(str(error))
-        return None
-
-
-def campaign_study(
-    rows: Sequence[tuple[Mapping[str, str], int]], device: str | None, rule: Mapping[str, object]
-) -> Study:
-    """The study of one model of a campaign under one rule."""
-    columns = [
-        name
-        for name in ("num_samples", "num_workers", "batch_per_worker", "cpus_per_worker", "num_hosts")
-        if len({row[name] for row, _ in rows}) > 1
-    ]
-    validation = dict(rule)
-    if rule["method"] == "extrapolation":
-        name = str(validation.pop("column"))
-        values = sorted({float(row[name]) for row, _ in rows})
-        if len(values) <= 2:
-            raise ConfigError(f"{name} has {len(values)} values. To fix: measure at least three.")
-        validation["bounds"] = {name: CAMPAIGN_BOUND * values[-1]}
-    content: dict[str, object] = {
-        "target": "epoch_time_s",
-        "columns": columns,
-        "roles": {
-            role: name
-            for role, name in (("workers", "num_workers"), ("size", "num_samples"))
-            if name in columns
-        },
-        "features": {"inverse": "all", "log": "all", "degree": 3},
-        "validation": validation,
-    }
-    if len(content["roles"]) == 2:  # type: ignore[arg-type]
-        content["features"] = {**content["features"], "terms": ["ernest", "optimus"]}  # type: ignore[dict-item]
-    if device is not None:
-        fields = {"model": "model", "workers": "num_workers", "batch_per_worker": "batch_per_worker"}
-        content["grey_box"] = {"fields": fields, "constants": {"device": device}, "times": "steps_per_epoch"}
-    points, plan = prepared_rows(
-        study_of(content), [dict(row) for row, _ in rows], [line for _, line in rows]
-    )
-    return run_study(points, plan, keep=False)
+def campaign_lines(workers: int) -> Iterator[str]:
+    """Markdown of the stored campaigns: the tables of docs/papers.md."""
+    for campaign in CAMPAIGNS:
+        if campaign.path.exists():
+            with process_map(workers) as spread:
+                found = [item for item in spread(campaign_outcome, tasks_of([campaign])) if item is not None]
+            yield verdict(f"{campaign.name}", [item.mean for item in found])
+            yield from map(table_markdown, campaign_tables(campaign, found))
 
 
 if __name__ == "__main__":

@@ -7,9 +7,10 @@ constants of its kernels were calibrated on all of it.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ from precision_time.papers.ray_models.points import Points
 from precision_time.papers.ray_models.splits import SplitRule
 from precision_time.papers.ray_models.study import Study, StudyPlan, run_study
 from precision_time.papers.ray_models.techniques import TECHNIQUES
+from precision_time.papers.ray_models.trust import Trust
 from precision_time.papers.ray_models.tuning import mape_percent
 
 Floats = NDArray[np.float64]
@@ -98,6 +100,40 @@ class Outcome:
     measured_s: Floats
     predicted_s: Floats
     """By the technique chosen."""
+    trust: Trust
+    """Of the technique chosen, from the points that it learned from."""
+    asked: Mapping[str, Floats]
+    """Columns of the points held out."""
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """What docs/reference/ray-public.json keeps of it; JSON-ready, errors in percent."""
+        error = np.abs(self.predicted_s - self.measured_s) / self.measured_s * 100.0
+        widths, flags = self.trust.widths(self.asked), self.trust.flags(self.asked)
+        stated = ~np.isnan(widths)
+        inside = np.abs(np.log(self.measured_s / self.predicted_s))[stated] <= widths[stated]
+        kinds = Counter(kind for some in flags for kind in {flag.kind for flag in some})
+        return {
+            "cell": self.cell,
+            "scenario": self.scenario,
+            "learned": self.learned,
+            "predicted": self.predicted,
+            "noise_percent": self.noise_percent,
+            "chosen": self.chosen,
+            "mean": self.chosen_mape,
+            "median": float(np.median(error)),
+            "blend": self.blend_mape,
+            "black_box": self.black_box,
+            "grey_box": self.grey_box,
+            "by_technique": dict(self.by_technique),
+            "selection": dict(self.selection),
+            "with_interval": int(stated.sum()),
+            "inside_interval": int(inside.sum()),
+            "median_width": float(np.median(widths[stated])) if stated.any() else None,
+            "flagged_errors": [float(each) for each, some in zip(error, flags, strict=True) if some],
+            "other_errors": [float(each) for each, some in zip(error, flags, strict=True) if not some],
+            "flagged_by": dict(kinds),
+        }
 
     @property
     def black_box(self) -> str:
@@ -114,15 +150,27 @@ class Outcome:
         return min(names, key=lambda name: self.selection[name])
 
 
-def cells_of(table: MeasuredTable) -> tuple[Cell, ...]:
-    """The cells of a priced corpus that have a scenario, in the order of SOURCES, devices and networks."""
+def cells_of(table: MeasuredTable, most: int | None = None) -> tuple[Cell, ...]:
+    """The cells of a priced corpus that have a scenario, in the order of SOURCES, devices and networks.
+
+    Args:
+        table: The priced corpus.
+        most: Configurations of a cell that are kept, drawn at random; None keeps all.
+    """
     rows: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     for index, row in enumerate(table.measurements):
         if row.source in SOURCES:
             rows[row.source, row.device, row.model].append(index)
     order = sorted(rows, key=lambda key: (SOURCES.index(key[0]), key[1:]))
-    made = [_cell(table, key, np.array(rows[key])) for key in order]
+    made = [_drawn(_cell(table, key, np.array(rows[key])), most) for key in order]
     return tuple(cell for cell in made if cell.scenarios)
+
+
+def _drawn(cell: Cell, most: int | None) -> Cell:
+    if most is None or len(cell.points) <= most:
+        return cell
+    kept = np.sort(np.random.default_rng(0).permutation(len(cell.points))[:most])
+    return replace(cell, points=cell.points.take(kept))
 
 
 def _cell(table: MeasuredTable, key: tuple[str, str, str], rows: Ints) -> Cell:
@@ -187,7 +235,7 @@ def study_cell(cell: Cell, scenario: str) -> Study:
     """The study of one scenario; its model is that of the training part."""
     plan = plan_of(scenario)
     varying = tuple(name for name in _COLUMNS if len(np.unique(cell.points.columns[name])) > 1)
-    return run_study(cell.points, replace(plan, columns=varying), keep=False)
+    return run_study(cell.points, replace(plan, columns=varying), keep=False, judged=True)
 
 
 def outcome_of(task: tuple[Cell, str]) -> Outcome:
@@ -195,6 +243,7 @@ def outcome_of(task: tuple[Cell, str]) -> Outcome:
     cell, scenario = task
     study = study_cell(cell, scenario)
     (test,) = study.test
+    assert test.trust is not None
     measured = cell.points.measured[test.rows]
     return Outcome(
         cell=cell.name,
@@ -212,4 +261,6 @@ def outcome_of(task: tuple[Cell, str]) -> Outcome:
         blend_mape=mape_percent(measured, test.blend_s),
         measured_s=measured,
         predicted_s=test.best_s,
+        trust=test.trust,
+        asked={name: column for name, column in cell.points.take(test.rows).columns.items()},
     )

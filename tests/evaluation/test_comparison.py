@@ -13,7 +13,7 @@ from precision_time.evaluation.comparison import (
     comparison_page,
     comparison_runs,
 )
-from precision_time.evaluation.cross_validation import ALL, JOBS, Predictions
+from precision_time.evaluation.cross_validation import ALL, JOBS, WITHIN, Predictions
 from precision_time.evaluation.measured_jobs import sampled_jobs
 from precision_time.evaluation.metrics import scored_errors_percent
 from precision_time.evaluation.pricing import priced_corpus
@@ -153,3 +153,9 @@ def test_everything_at_once(tmp_path) -> None:
         result, "ernest-pooled", "architecture", JOBS
     )
     assert len(result.replayed) > 0
+    # Within a setting, where the inputs tell jobs apart, nobody answers for other rows.
+    within = [item for item in result.scores if item.population == WITHIN]
+    assert {"predictddl-within", "three-sums-within"} <= {item.name for item in within}
+    assert {item.population for item in result.scores if item.name == "predictddl-within"} == {WITHIN}
+    for question in QUESTIONS:
+        assert len({item.rows for item in within if item.question == question}) <= 1

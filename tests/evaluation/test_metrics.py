@@ -119,8 +119,8 @@ def test_worst_groups_come_first_with_what_limits_them() -> None:
     found = worst_groups(table, factors, lambda item: item.model, noise=noise)
     assert [group.name for group in found] == ["slow", "mixed", "good"]
     assert [group.errors.n for group in found] == [5, 10, 5]
-    assert found[0].limit == "missing physics: wrong by one factor"
-    assert found[1].limit == "data noise"
+    assert found[0].limit == "one factor for all"
+    assert found[1].limit == "repeats differ as well"
     assert found[0].errors.bias_percent == pytest.approx(50.0)
 
 
@@ -129,7 +129,7 @@ def test_small_groups_and_rows_not_asked_are_left_out() -> None:
     predicted = np.full(10, 2.0)
     predicted[9] = np.nan
     (group,) = worst_groups(table, predicted, lambda item: item.model, noise=np.full(10, np.nan))
-    assert (group.name, group.errors.n, group.limit) == ("many", 5, "missing facts")
+    assert (group.name, group.errors.n, group.limit) == ("many", 5, "doubtful rows")
 
 
 FAMILY = PrecisionFamily(rows={"fp16": np.array([0]), "fp32": np.array([1, 2]), "fp64": np.array([3])})
@@ -137,9 +137,9 @@ FAMILY = PrecisionFamily(rows={"fp16": np.array([0]), "fp32": np.array([1, 2]), 
 
 def test_spread_is_slowest_over_fastest() -> None:
     table = table_of([1.0, 2.0, 4.0, 60.0])
-    assert spreads(table, [FAMILY])[0].ratio == pytest.approx(60.0)
-    assert spreads(table, [FAMILY], left_out=("fp64",))[0].ratio == pytest.approx(3.0)
-    assert spreads(table, [FAMILY], left_out=("fp64", "fp16")) == []
+    assert spreads(table.measured_s, [FAMILY])[0].ratio == pytest.approx(60.0)
+    assert spreads(table.measured_s, [FAMILY], left_out=("fp64",))[0].ratio == pytest.approx(3.0)
+    assert spreads(table.measured_s, [FAMILY], left_out=("fp64", "fp16")) == []
 
 
 def test_speed_ups_forgive_a_common_factor() -> None:

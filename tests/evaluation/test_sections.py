@@ -2,11 +2,13 @@
 
 import json
 import re
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from precision_time.corpus.protocols import PROTOCOLS
 from precision_time.corpus.splits import configuration_groups
 from precision_time.corpus.store import load_corpus
 from precision_time.errors import ConfigError
@@ -88,6 +90,15 @@ def test_figures_are_the_held_out_errors(report, runs) -> None:
     assert figure(report, "T3.configuration.formulas.mape_percent") == pytest.approx(formulas)
 
 
+def test_a_target_is_met_only_where_both_means_meet_it(report) -> None:
+    (section,) = (section for section in report.sections if section.key == "T5")
+    verdicts = [row[-1] for row in section.tables[0].rows if row[-1] != "-"]
+    met = sum("missed" not in verdict for verdict in verdicts)
+    assert section.headline.startswith(f"{met} of {len(verdicts)} targets met")
+    coverage = [row for row in section.tables[0].rows if row[0].startswith("Coverage")]
+    assert len(coverage) == sum(name.startswith("T5.coverage") for name in section.figures) // 2 > 3
+
+
 def test_a_predictor_of_the_precision_beats_the_blind_ones(report) -> None:
     ours = figure(report, "T2.ours.mape_percent")
     assert ours < figure(report, "T2.blind.mape_percent")
@@ -164,6 +175,26 @@ def test_cells_are_shown_with_the_digits_that_count() -> None:
 def test_what_cannot_be_is_refused_before_anything_is_priced(arguments, message) -> None:
     with pytest.raises(ConfigError, match=message):
         build_report(measurements=[], **arguments)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_rows_equal_in_all_features_are_never_on_both_sides(protocol, runs) -> None:
+    rows = [row.tobytes() for row in runs.table.jobs.features]
+    twins = {row for row, count in Counter(rows).items() if count > 1}
+    assert twins
+    for fold in runs.split(protocol, 0):
+        assert not {rows[place] for place in fold.train} & {rows[place] for place in fold.test}
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_twins_under_other_names_are_never_on_both_sides(protocol, runs) -> None:
+    items, draw = runs.table.measurements, np.random.default_rng(1)
+    pairs = draw.permutation(len(items))[:12].reshape(-1, 2)
+    twins = np.arange(len(items))
+    twins[pairs[:, 1]] = pairs[:, 0]
+    for fold in PROTOCOLS[protocol].split(items, 0, 2, twins):
+        assert len(fold.train)
+        assert not np.intersect1d(twins[fold.train], twins[fold.test]).size
 
 
 def test_evidence_is_of_rows_that_were_known(runs) -> None:

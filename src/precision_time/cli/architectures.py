@@ -27,8 +27,10 @@ TRAIN_EXAMPLES = """\b
 Examples:
   precision-time train-ghn --minutes 20 --out ghn.safetensors
   precision-time train-ghn --data images/ --checkpoint state.safetensors --out ghn.safetensors --json
+  precision-time train-ghn --data tiny-imagenet/ --side 64 --out ghn-64.safetensors
 """
 _SHOWN_NAMES = 3
+_IMAGE_BATCH = 64
 
 
 @request_options(only=("seq_len", "image_size"))
@@ -140,6 +142,17 @@ def train_ghn(
             autocompletion=complete_words("digits"),
         ),
     ] = "digits",
+    side: Annotated[
+        int | None,
+        typer.Option(
+            "--side",
+            help="Pixels of a side, as the data type has: CIFAR 32, Tiny-ImageNet 64. Default: 8 "
+            "for the digits, 32 for a folder.",
+        ),
+    ] = None,
+    image_batch: Annotated[
+        int, typer.Option("--image-batch", help="Images per network and step.", min=1)
+    ] = _IMAGE_BATCH,
     minutes: Annotated[float, typer.Option("--minutes", help="Budget of the training.")] = 20.0,
     steps: Annotated[
         int | None, typer.Option("--steps", help="Steps instead of minutes: the same give the same result.")
@@ -176,8 +189,14 @@ def train_ghn(
             raise
         raise MissingExtraError(package="torch", extra="torch", purpose="train a hypernetwork") from error
 
-    settings = TrainSettings(seed=seed, steps=steps, minutes=minutes, networks=networks)
+    settings = TrainSettings(
+        seed=seed, steps=steps, minutes=minutes, networks=networks, image_batch=image_batch
+    )
     budget = f"--steps {steps}" if steps else f"--minutes {minutes:g}"
+    if side is not None:
+        budget += f" --side {side}"
+    if image_batch != _IMAGE_BATCH:
+        budget += f" --image-batch {image_batch}"
     with progress_bar("drawing held-out networks", remaining=True) as update:
 
         def show(now: Any) -> None:
@@ -185,7 +204,8 @@ def train_ghn(
             update(now.step, now.steps or 10 * now.step, figures)
 
         fitted = fit_ghn(
-            data, settings, out=out, held_out_networks=held_out, checkpoint=checkpoint, progress=show,
+            data, settings, side=side, out=out, held_out_networks=held_out, checkpoint=checkpoint,
+            progress=show,
             command=f"precision-time train-ghn --data {data} {budget} --seed {seed}",
         )  # fmt: skip
     _report(fitted, out, json_output)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +11,7 @@ from ..errors import ConfigError
 from ..io import write_atomically
 from ..units import format_duration
 from .measure import interrupted, show_report
-from .options import JsonOption, complete_words, numbers_of, words_of
+from .options import JsonOption, complete_words, duration_s, numbers_of, words_of
 from .output import message, progress_bar, write_json, write_rows
 
 if TYPE_CHECKING:
@@ -29,8 +28,6 @@ Examples:
   precision-time campaign export points.sqlite --csv points.csv
 """
 STORE = Path("campaign.sqlite")
-_DURATION = re.compile(r"(\d+(?:\.\d+)?) ?(s|m|min|h)?")
-_UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 app = typer.Typer(
     name="campaign",
@@ -135,7 +132,7 @@ def run(
     if list_trials:
         _list(campaign, json_output)
         return
-    _run(campaign, store, address, _seconds(budget), retry_failed, json_output)
+    _run(campaign, store, address, duration_s("--budget", budget), retry_failed, json_output)
 
 
 def _run(
@@ -245,6 +242,15 @@ def export(
         bool,
         typer.Option("--corpus", help="Rows of docs/reference/corpus.md instead of trials."),
     ] = False,
+    device_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--device-file",
+            dir_okay=False,
+            help="With --corpus: the workers' processors, as measure --cpu --out wrote them. Default: what "
+            "the campaign wrote beside its store.",
+        ),
+    ] = None,
     source: Annotated[
         str, typer.Option("--source", help="With --corpus: what the rows give as their source.")
     ] = "own-ray",
@@ -253,38 +259,37 @@ def export(
     """Write the results of a store to a CSV file."""
     from io import StringIO
 
-    from ..measure.campaign_steps import write_steps
+    from ..measure.campaign_steps import unknown_devices, write_steps
     from ..measure.result import write_results
     from ..measure.store import read_store
 
     left_out: dict[str, int] = {}
+    unknown: dict[str, int] = {}
     results = read_store(store)
     if corpus:
-        count, left_out = write_steps(store, csv, source=source)
+        count, left_out = write_steps(store, csv, source=source, devices=device_file)
+        unknown = unknown_devices(csv)
     else:
         file = StringIO()
         count = write_results(results, file)
         write_atomically(csv, file.getvalue())
     if json_output:
         answer = {"csv": str(csv), "rows": count, "points": len(results)}
-        write_json({**answer, "left_out": dict(left_out)} if corpus else answer)
+        write_json(
+            {**answer, "left_out": dict(left_out), "unknown_devices": dict(unknown)} if corpus else answer
+        )
     else:
         message(f"Wrote {count} rows of {len(results)} trials to {csv}")
         for reason, number in left_out.items():
             message(f"Left out {number}: {reason}")
+        for name, number in unknown.items():
+            message(
+                f"{number} rows name {name}, which no catalog has. To fix: on such a worker run "
+                f"precision-time measure --cpu -d {name} --out cpu.toml, and give --device-file cpu.toml."
+            )
 
 
 def _data(name: str, samples: int | None) -> dict[str, Any]:
     if name in ("synthetic", "digits"):
         return {"name": name, "samples": samples}
     return {"name": "imagefolder", "path": name, "samples": samples}
-
-
-def _seconds(text: str | None) -> float | None:
-    """Seconds of "10m", "90s", "1.5h" or "600"."""
-    if text is None:
-        return None
-    match = _DURATION.fullmatch(text.strip())
-    if match is None or float(match[1]) <= 0:
-        raise ConfigError(f"--budget {text!r} is not a duration. To fix: write it like 90s, 10m or 1.5h.")
-    return float(match[1]) * _UNITS[match[2] or "s"]

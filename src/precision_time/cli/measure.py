@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from ..errors import ConfigError
+from ..units import GIBI, GIGA
 from .options import JsonOption, numbers_of, words_of
 from .output import message, progress_bar, write_json, write_rows
 from .request_options import sizes_of
@@ -27,8 +28,10 @@ Examples:
   precision-time measure --what steps --models resnet50,gpt2 --precisions fp32,bf16-mixed
   precision-time measure my.py:build -b 8,32
   precision-time measure my.py --input ids:int64[B,128] -p fp32,bf16-mixed
+  precision-time measure --cpu --out cpu.toml
 """
 
+FOLDER = Path("measured")
 _SHOWN_FAILURES = 10
 _INTERRUPTED = 130
 """Exit code of a shell command that was ended by Ctrl-C."""
@@ -46,8 +49,19 @@ def measure(
     *,
     what: Annotated[str, typer.Option("--what", help="ops, steps or all.")] = "all",
     out: Annotated[
-        Path, typer.Option("--out", file_okay=False, help="Folder for the CSV files; what they hold is kept.")
-    ] = Path("measured"),
+        Path,
+        typer.Option(
+            "--out",
+            help="Folder for the CSV files; what they hold is kept. With --cpu: file for the device.",
+            show_default=False,
+        ),
+    ] = FOLDER,
+    cpu: Annotated[
+        bool,
+        typer.Option(
+            "--cpu", help="Only this processor, as this process may use it, as a device for --custom."
+        ),
+    ] = False,
     precisions: Annotated[
         str | None, typer.Option("--precisions", "-p", metavar="NAME,...", help="Only these precisions.")
     ] = None,
@@ -126,9 +140,11 @@ def measure(
     Every result is stored at once: an interrupted run goes on where it stopped.
     """
     from ..measure.device import find_device
-    from ..measure.plan import is_own, load_plan, select
-    from ..measure.trial import StepTrial
+    from ..measure.plan import load_plan, select
 
+    if cpu:
+        _measure_processor(None if out == FOLDER else out, device, json_output)
+        return
     found = None if list_trials and plan else find_device(kind=on, name=device)
     chosen = load_plan(plan or (found.kind if found else "cuda"))
     named = [*(model or ()), *words_of(models)]
@@ -140,6 +156,40 @@ def measure(
         "forward": forward,
         "loss": loss,
     }
+    specs, operators = _own_models(named, asked, optimizer)
+    trials = select(
+        chosen,
+        what="steps" if model else what,
+        precisions=words_of(precisions),
+        models=named,
+        ops=words_of(ops),
+        specs=specs,
+        batch_sizes=[int(number) for number in numbers_of("--batch-size", batch_sizes or "")],
+    )
+    if list_trials or found is None:
+        _list(chosen, trials, json_output)
+        return
+    limits = {
+        "seconds": seconds_per_point,
+        "graphs": graphs,
+        "budget_s": budget,
+        "retry_failed": retry_failed,
+    }
+    report, hardware = _run(trials, found, chosen, out, operators, limits)
+    if json_output:
+        write_json(report.to_dict())
+        return
+    _say(report, found, hardware)
+    if report.to_dict()["measured_steps"] or report.skipped:
+        _say_question(trials, specs, found.name, out / f"{found.source}.csv", asked)
+
+
+def _own_models(
+    named: Sequence[str], asked: Mapping[str, Any], optimizer: str | None
+) -> tuple[dict[str, ModelSpec], dict[str, OpGraph]]:
+    """The user's own models among those named, as they are measured, and their operators."""
+    from ..measure.plan import is_own
+
     own = [name for name in named if is_own(name)]
     if not own and any((*asked.values(), optimizer)):
         raise ConfigError(
@@ -154,22 +204,24 @@ def measure(
         for name in own:
             specs[name], graph = own_spec(name, optimizer=optimizer or "", **asked)
             operators[graph.name] = graph
-    trials = select(
-        chosen,
-        what="steps" if model else what,
-        precisions=words_of(precisions),
-        models=named,
-        ops=words_of(ops),
-        specs=specs,
-        batch_sizes=[int(number) for number in numbers_of("--batch-size", batch_sizes or "")],
-    )
-    if list_trials or found is None:
-        _list(chosen, trials, json_output)
-        return
+    return specs, operators
+
+
+def _run(
+    trials: Sequence[LocalTrial],
+    found: MeasuredDevice,
+    plan: MeasurePlan,
+    out: Path,
+    operators: Mapping[str, OpGraph],
+    limits: Mapping[str, Any],
+) -> tuple[TrialReport, Path | None]:
+    """Measure the trials into a folder. Returns the report and the description of the device, if any."""
     from ..corpus.own import write_graphs
     from ..measure.describe import describe
     from ..measure.launchers.local import measurer, run_trials
 
+    if out.is_file():
+        raise ConfigError(f"--out {out} is a file. To fix: name a folder for the CSV files.")
     steps = out / f"{found.source}.csv"
     out.mkdir(parents=True, exist_ok=True)
     hardware = describe(found, steps)
@@ -181,22 +233,46 @@ def measure(
                 trials,
                 found,
                 out=out,
-                measure=measurer(chosen, found, seconds=seconds_per_point, graphs=graphs),
-                budget_s=budget,
-                retry_failed=retry_failed,
+                measure=measurer(plan, found, seconds=limits["seconds"], graphs=limits["graphs"]),
+                budget_s=limits["budget_s"],
+                retry_failed=limits["again"],
                 progress=lambda now: update(now.done, now.total, now.trial),
             )
     except KeyboardInterrupt:
         interrupted(out)
+    return report, hardware
+
+
+def _measure_processor(out: Path | None, name: str | None, json_output: bool) -> None:
+    """Time this processor, show what it reaches, and add it to a file of devices where one is named."""
+    from ..measure.describe import add_device
+    from ..measure.processor import measure_processor
+
+    if out is not None and (out.suffix.lower() != ".toml" or not out.absolute().parent.is_dir()):
+        raise ConfigError(
+            f"--out {out}: with --cpu it is a TOML file in a folder that exists. To fix: name one, such as "
+            "cpu.toml."
+        )
+    with progress_bar(lines=True) as update:
+        figures = measure_processor(name=name or "", told=update)
+    if out is not None:
+        add_device(out, figures.name, figures.entry())
     if json_output:
-        write_json(report.to_dict())
+        write_json(figures.to_dict())
         return
-    _say(report, found, hardware)
-    if report.to_dict()["measured_steps"] or report.skipped:
-        first = next((trial for trial in trials if isinstance(trial, StepTrial)), None)
-        if first is not None:
-            name = next((name for name in own if specs[name] is first.model), first.model.name)
-            message(f"To ask with it: {_question(name, first, found.name, steps, asked)}")
+    slow = {word: f"emulated: {share:.2g} of fp32" for word, share in figures.emulated.items()}
+    rows = [
+        (f"{word} products", f"{rate / GIGA:,.1f} Gop/s", slow.get(word, ""))
+        for word, rate in figures.flops_per_s.items()
+    ]
+    rows += [
+        ("memory", f"{figures.memory_bytes_per_s / GIGA:.1f} GB/s", f"{figures.memory_bytes / GIBI:.1f} GiB"),
+        ("an operator", f"{figures.operator_s * 1e6:.1f} us", "eager, next to no work"),
+        ("cores", f"{figures.cores:g}", figures.software),
+    ]
+    write_rows(figures.name, ("what", ">figure", "remark"), rows)
+    if out is not None:
+        message(f"To ask with it: precision-time predict resnet18 -d {figures.name} --custom {out}")
 
 
 def _say(report: TrialReport, found: MeasuredDevice, hardware: Path | None) -> None:
@@ -215,6 +291,22 @@ def _say(report: TrialReport, found: MeasuredDevice, hardware: Path | None) -> N
     message(f"Wrote {', '.join(answer['files'].values())}")
     if hardware is not None:
         message(f"{hardware} describes {found.name} as it was measured, which no catalog does.")
+
+
+def _say_question(
+    trials: Sequence[LocalTrial],
+    specs: Mapping[str, ModelSpec],
+    device: str,
+    steps: Path,
+    asked: Mapping[str, Any],
+) -> None:
+    """The command that asks what the first of the measured steps answers."""
+    from ..measure.trial import StepTrial
+
+    first = next((trial for trial in trials if isinstance(trial, StepTrial)), None)
+    if first is not None:
+        name = next((name for name, spec in specs.items() if spec is first.model), first.model.name)
+        message(f"To ask with it: {_question(name, first, device, steps, asked)}")
 
 
 def _question(model: str, trial: StepTrial, device: str, steps: Path, asked: Mapping[str, Any]) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,8 +21,10 @@ from .request_options import PREFIX, one_request, request_options
 if TYPE_CHECKING:
     from ..hardware.device import Cluster
     from ..hardware.inventory import ClusterResources
+    from ..papers.ghn.weights import GhnWeights
     from ..papers.predictddl.contract import Answer
     from ..papers.predictddl.registry import Registry, TrainedType
+    from ..papers.predictddl.servers import ServersNeeded
     from ..request.request import Request
 
 HELP = "Predict architectures never seen (PredictDDL)."
@@ -28,6 +32,7 @@ EXAMPLES = """\b
 Examples:
   precision-time predictddl predict resnet50 --device A100 --gpus 8 --batch-size 256
   precision-time predictddl predict vgg16 --dataset tiny-imagenet --inventory lab.yaml --batch-size 64 --json
+  precision-time predictddl servers resnet50 --dataset imagenet --inventory lab.yaml --deadline 2h
   precision-time predictddl batch requests.jsonl --inventory lab.yaml --output answers.jsonl
   precision-time predictddl train translation --csv my-runs.csv
   precision-time predictddl registry
@@ -39,18 +44,25 @@ Examples:
   precision-time predictddl predict resnet18 --dataset tiny-imagenet --device V100 --batch-size 64
   precision-time predictddl predict bert-large --inventory lab.yaml --batch-size 32 --json
 """
+_SERVERS = """\b
+Examples:
+  precision-time predictddl servers resnet50 --dataset imagenet --epochs 90 --inventory lab.yaml --deadline 1d
+  precision-time predictddl servers vgg16 --device V100 --gpus 4 --batch-size 64 --deadline 2h --max 16
+"""
 _BATCH = """\b
 Examples:
   precision-time predictddl batch requests.jsonl --inventory lab.yaml
   precision-time predictddl batch requests.yaml --output answers.jsonl
 A request is {"model": "resnet50", "batch_size": 64, "cluster": {"device": "A100", "num_nodes": 2,
 "devices_per_node": 8}, "dataset": "imagenet", "epochs": 90, "precision": "fp16-mixed"}.
+With "deadline": "2h" (and "max_servers": 16) the answer is how many servers of each kind meet it.
 """
 _TRAIN = """\b
 Examples:
   precision-time predictddl train
   precision-time predictddl train imagenet cifar --quick
   precision-time predictddl train translation --csv my-runs.csv --alone
+  precision-time predictddl train cifar --ghn ghn-cifar.safetensors
 """
 _REGISTRY = """\b
 Examples:
@@ -94,8 +106,9 @@ VariantOption = Annotated[
     str,
     typer.Option(
         "--variant",
-        help="predictddl-precision, or predictddl: as published, blind to precision.",
-        autocompletion=complete_words("predictddl", "predictddl-precision"),
+        help="predictddl-precision; predictddl: as published, blind to precision; predictddl-size: that with "
+        "FLOPs, parameters, activations and operators beside the embedding.",
+        autocompletion=complete_words("predictddl", "predictddl-size", "predictddl-precision"),
     ),
 ]
 RegressorOption = Annotated[
@@ -106,9 +119,24 @@ RegressorOption = Annotated[
         autocompletion=complete_words("linear", "polynomial-2", "svr", "mlp"),
     ),
 ]
+GhnOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--ghn",
+        help="Hypernetwork of this dataset type: what `precision-time train-ghn` wrote, or its folder. "
+        "Default: the shipped one, or the one that a predictor was trained with.",
+    ),
+]
 NoTrainOption = Annotated[
     bool, typer.Option("--no-train", help="Never train a missing predictor; use the closest or refuse.")
 ]
+
+
+def open_ghn(path: Path | None) -> GhnWeights | None:
+    """The hypernetwork that is named, None for none."""
+    from ..papers.ghn.weights import find_weights
+
+    return None if path is None else find_weights(path)
 
 
 def open_registry(folder: Path | None) -> Registry:
@@ -132,6 +160,7 @@ def predict(
     version: Annotated[
         int | None, typer.Option("--version", help="Of the predictor; default: newest.")
     ] = None,
+    ghn: GhnOption = None,
     no_train: NoTrainOption = False,
     registry: RegistryOption = None,
     json_output: JsonOption = False,
@@ -149,7 +178,9 @@ def predict(
         asked = asked.with_(cluster=given["cluster"])
     request = PredictDDLRequest.of({**asked.given(), **given}, prefix=PREFIX)
     with progress(f"Predicting {model}") as show:
-        service = PredictDDL(registry=open_registry(registry), train=not no_train, progress=show)
+        service = PredictDDL(
+            registry=open_registry(registry), ghn=open_ghn(ghn), train=not no_train, progress=show
+        )
         answer = service.predict(request)
     if json_output:
         write_json(answer.to_dict())
@@ -161,6 +192,92 @@ def predict(
         listed = ", ".join(f"{name} x{count}" for name, count in answer.unknown_ops.items())
         message(f"Note: operators that the embedding skips: {listed}")
     message(f"Note: {_other_answer(asked)}")
+
+
+@app.command(epilog=_SERVERS)
+@request_options(only=FIELDS)
+def servers(
+    model: ModelArgument,
+    *,
+    deadline: Annotated[
+        str,
+        typer.Option("--deadline", metavar="TIME", help="Such as 30m, 2h or 1.5d.", show_default=False),
+    ],
+    most: Annotated[
+        int | None,
+        typer.Option("--max", metavar="N", min=1, help="Servers of each kind; default: all there are."),
+    ] = None,
+    inventory: InventoryOption = None,
+    variant: VariantOption = "predictddl-precision",
+    regressor: RegressorOption = None,
+    ghn: GhnOption = None,
+    no_train: NoTrainOption = False,
+    registry: RegistryOption = None,
+    json_output: JsonOption = False,
+    **fields: Any,
+) -> None:
+    """How many servers of each kind finish by a deadline.
+
+    The smallest number whose interval meets it, or the nearest miss. Exits with 1 if no kind meets it.
+    """
+    from ..hardware.inventory_file import read_inventory
+    from ..papers.predictddl.controller import PredictDDL
+    from ..papers.predictddl.requests import PredictDDLRequest
+    from ..papers.predictddl.servers import servers_needed
+
+    given: dict[str, Any] = {
+        **one_request(model, fields).given(),
+        **{"variant": variant, "regressor": regressor, "deadline": deadline, "max_servers": most},
+    }
+    if inventory is not None:
+        given["cluster"] = read_inventory(inventory)
+    request = PredictDDLRequest.of(given, prefix=PREFIX)
+    with progress(f"Servers for {model}") as show:
+        service = PredictDDL(
+            registry=open_registry(registry), ghn=open_ghn(ghn), train=not no_train, progress=show
+        )
+        found = servers_needed(service, request)
+    if json_output:
+        write_json(found.to_dict())
+    else:
+        _write_servers(found)
+    if not any(kind.meets for kind in found.kinds):
+        raise typer.Exit(1)
+
+
+def _write_servers(needed: ServersNeeded) -> None:
+    from ..units import format_duration
+
+    rows = []
+    for kind in needed.kinds:
+        found, server = kind.found, f"{kind.devices_per_server:g} x {kind.device}"
+        if found is None:
+            rows.append((server, "-", "-", "-", f"refused: {kind.error}"))
+            continue
+        low, high = (
+            format_duration(bound) if bound < math.inf else "none" for bound in (found.low_s, found.high_s)
+        )
+        verdict = "meets" if kind.meets else f"misses; the nearest of 1 to {kind.tried}"
+        rows.append(
+            (
+                server,
+                str(found.servers),
+                format_duration(found.training_time_s),
+                f"{format_duration(found.low_s)} - {high}",
+                verdict,
+            )
+        )
+    columns = (
+        "server",
+        ">servers",
+        ">training",
+        ">interval",
+        f"deadline {format_duration(needed.deadline_s)}",
+    )
+    write_rows("", columns, rows)
+    notes = (note for kind in needed.kinds if kind.answer for note in kind.answer.substitutions)
+    for note in dict.fromkeys(notes):
+        message(f"Note: {note}")
 
 
 def _other_answer(request: Request) -> str:
@@ -189,6 +306,7 @@ def batch(
     ] = None,
     variant: VariantOption = "predictddl-precision",
     regressor: RegressorOption = None,
+    ghn: GhnOption = None,
     no_train: NoTrainOption = False,
     registry: RegistryOption = None,
     json_output: JsonOption = False,
@@ -200,14 +318,17 @@ def batch(
     Exits with 1 if any request was refused.
     """
     from ..hardware.inventory_file import read_inventory
-    from ..papers.predictddl.contract import Refusal
+    from ..papers.predictddl.contract import Answer, Refusal
     from ..papers.predictddl.controller import PredictDDL, answer_batch
     from ..papers.predictddl.requests import read_batch
+    from ..papers.predictddl.servers import ServersNeeded
 
     cluster = None if inventory is None else read_inventory(inventory)
     defaults = {"variant": variant, "regressor": regressor}
     with progress(f"Predicting {file}") as show:
-        service = PredictDDL(registry=open_registry(registry), train=not no_train, progress=show)
+        service = PredictDDL(
+            registry=open_registry(registry), ghn=open_ghn(ghn), train=not no_train, progress=show
+        )
         answers = answer_batch(service, read_batch(file, cluster=cluster, defaults=defaults))
     refused = [item for item in answers if isinstance(item, Refusal)]
     if output is not None:
@@ -216,7 +337,11 @@ def batch(
     if json_output:
         write_json({"answers": [item.to_dict() for item in answers], "refused": len(refused)})
     elif output is None:
-        _write_answers([item for item in answers if not isinstance(item, Refusal)])
+        _write_answers([item for item in answers if isinstance(item, Answer)])
+        for item in answers:
+            if isinstance(item, ServersNeeded):
+                message(f"{item.name}:")
+                _write_servers(item)
     for item in refused:
         message(f"Refused {item.name}" + (f" (line {item.line})" if item.line else "") + f": {item.error}")
     if refused:
@@ -265,12 +390,15 @@ def train(
     *,
     csv: Annotated[
         list[Path] | None,
-        typer.Option("--csv", dir_okay=False, help="Your measured runs; may be repeated."),
+        typer.Option(
+            "--csv", dir_okay=False, help="Your measured runs, or a campaign's store; may be repeated."
+        ),
     ] = None,
     alone: Annotated[
         bool, typer.Option("--alone", help="Learn from the files given and nothing else.")
     ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer settings are tried.")] = False,
+    ghn: GhnOption = None,
     registry: RegistryOption = None,
     json_output: JsonOption = False,
 ) -> None:
@@ -278,6 +406,7 @@ def train(
 
     Each becomes a new version of its dataset type.
     """
+    from ..measure.campaign_steps import steps_file
     from ..papers.predictddl.fitting import QUICK, FitSettings
     from ..papers.predictddl.trainer import read_runs, train_and_save, trainable
 
@@ -285,19 +414,22 @@ def train(
         raise typer.BadParameter("--alone needs a --csv.")
     where = open_registry(registry)
     settings = QUICK if quick else FitSettings()
+    weights = open_ghn(ghn)
     done: list[dict[str, Any]] = []
-    with progress("Training") as show:
+    with progress("Training") as show, ExitStack() as stack:
         show("reading the runs")
-        runs, unread = read_runs(csv or [], alone=alone)
+        files = {path.name: stack.enter_context(steps_file(path)) for path in csv or ()}
+        runs, unread = read_runs(files, alone=alone)
         for rows in trainable(runs, types or []):
-            done.append(_trained_row(train_and_save(where, rows, settings=settings, progress=show)))
+            trained = train_and_save(where, rows, settings=settings, ghn=weights, progress=show)
+            done.append(_trained_row(trained))
     if json_output:
-        write_json({"registry": str(where.own), "trained": done, "unread_rows": unread})
+        write_json({"registry": str(where.own), "trained": done, "unread_rows": dict(unread)})
         return
     columns = ("type", ">version", "variant", "regressor", ">median %", ">MAPE %", ">p90 %")
     write_rows("", columns, _score_rows(done))
-    if unread:
-        message(f"{unread} rows of the files describe no configuration and were left out.")
+    for reason, count in unread.most_common():
+        message(f"Left out {count} rows: {reason}")
     message(f"Wrote to {where.own}")
 
 

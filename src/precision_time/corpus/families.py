@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from .columns import to_json
 from .measurement import Measurement
-from .splits import configuration_groups
+from .splits import configuration_groups, joined_groups
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
@@ -39,20 +39,7 @@ def family_numbers(measurements: Sequence[Measurement]) -> NDArray[np.int64]:
     family = np.array(
         [numbers.setdefault(family_key(item), len(numbers)) for item in measurements], dtype=np.int64
     )
-    configuration = configuration_groups(measurements)
-    while True:
-        joined = _least_of_each(_least_of_each(family, configuration), family)
-        if np.array_equal(joined, family):
-            return family
-        family = joined
-
-
-def _least_of_each(numbers: NDArray[np.int64], groups: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The least number within each group, for each of its rows."""
-    _, inverse = np.unique(groups, return_inverse=True)
-    least = np.full(int(inverse.max(initial=-1)) + 1, np.iinfo(np.int64).max, dtype=np.int64)
-    np.minimum.at(least, inverse, numbers)
-    return least[inverse]
+    return joined_groups(family, configuration_groups(measurements))
 
 
 def families_of(measurements: Sequence[Measurement]) -> tuple[PrecisionFamily, ...]:

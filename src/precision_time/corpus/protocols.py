@@ -1,7 +1,8 @@
 """Protocols: which runs a predictor is fitted to, and which unseen ones it then predicts.
 
 A protocol is a pure function of the measurements and a seed. Rows of one group are never in training and in
-test at once.
+test at once, nor are twins: rows that a predictor cannot tell apart because all of their features are equal
+(`JobTable.twins`), whatever their names or placements.
 """
 
 from __future__ import annotations
@@ -11,19 +12,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..arrays import Ints
 from .families import family_numbers
 from .measurement import Measurement
-from .splits import Fold, SplitBy, folds_of, group_numbers, grouped_folds, model_group
+from .splits import Fold, SplitBy, folds_of, group_numbers, grouped_folds, joined_groups, model_group
 
 FEW_DEVICES, MANY_DEVICES = 8, 16
 SMALL_CLUSTER = 4
 """Devices of the largest cluster that is known where larger ones are predicted."""
 
 Folds = tuple[Fold, ...]
-Splitter = Callable[[Sequence[Measurement], int, int], Folds]
-Groups = Callable[[Sequence[Measurement]], NDArray[np.int64]]
+Splitter = Callable[[Sequence[Measurement], int, int, Ints], Folds]
+"""(measurements, seed, folds, twins) to folds; every row is a test row at most once."""
+Groups = Callable[[Sequence[Measurement]], Ints]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,12 +34,32 @@ class Protocol:
 
     title: str
     holds_out: str
-    split: Splitter
-    """(measurements, seed, folds) to folds; every row is a test row at most once."""
+    splitter: Splitter
     group: Callable[[Measurement], str]
     """What the worst groups are listed by."""
     samples_from_test: bool = False
     """Whether predictors that sample run test rows, then not scored: no others of the job are known."""
+
+    def split(
+        self, measurements: Sequence[Measurement], seed: int, folds: int, twins: Ints | None = None
+    ) -> Folds:
+        """Folds; no twin of a test row is in training.
+
+        Args:
+            measurements: All runs.
+            seed: Of the draw.
+            folds: How many, where they are drawn.
+            twins: A number of each run, equal for twins; None where all runs can be told apart.
+        """
+        if twins is None:
+            twins = np.arange(len(measurements))
+        found = self.splitter(measurements, seed, folds, twins)
+        return tuple(_without_twins(fold, twins) for fold in found)
+
+
+def _without_twins(fold: Fold, twins: Ints) -> Fold:
+    """The fold without training rows that have a twin in test, where groups could not keep them together."""
+    return Fold(train=fold.train[~np.isin(twins[fold.train], twins[fold.test])], test=fold.test)
 
 
 def chip(device: str) -> str:
@@ -64,8 +86,8 @@ def source_name(item: Measurement) -> str:
 
 
 def _by_groups(groups: Groups) -> Splitter:
-    return lambda measurements, seed, folds: folds_of(
-        grouped_folds(groups(measurements), num_folds=folds, seed=seed), folds
+    return lambda measurements, seed, folds, twins: folds_of(
+        grouped_folds(joined_groups(groups(measurements), twins), num_folds=folds, seed=seed), folds
     )
 
 
@@ -73,17 +95,18 @@ def _split_by(by: SplitBy) -> Splitter:
     return _by_groups(lambda measurements: group_numbers(measurements, by=by))
 
 
-def _chips(measurements: Sequence[Measurement]) -> NDArray[np.int64]:
+def _chips(measurements: Sequence[Measurement]) -> Ints:
     numbers = np.unique([chip(item.device) for item in measurements], return_inverse=True)[1]
     return numbers.astype(np.int64).reshape(len(measurements))
 
 
-def unseen_precisions(measurements: Sequence[Measurement], seed: int, folds: int) -> Folds:
+def unseen_precisions(measurements: Sequence[Measurement], seed: int, folds: int, twins: Ints) -> Folds:
     """Of every model-device pair run at several precisions, some are held out while the others are known.
 
     The precisions of a pair are split into two halves, and the halves assigned to different folds: while one
     is in test, the other is in training. Pairs with one precision are always in training.
     """
+    del twins
     pairs: dict[tuple[str, str], set[str]] = defaultdict(set)
     for item in measurements:
         pairs[model_group(item.model), item.device].add(item.precision)
@@ -104,8 +127,8 @@ def unseen_precisions(measurements: Sequence[Measurement], seed: int, folds: int
 def _larger_clusters(most: int, least: int) -> Splitter:
     """One fold: fitted to runs on up to `most` devices, tested on `least` and more."""
 
-    def split(measurements: Sequence[Measurement], seed: int, folds: int) -> Folds:
-        del seed, folds
+    def split(measurements: Sequence[Measurement], seed: int, folds: int, twins: Ints) -> Folds:
+        del seed, folds, twins
         devices = np.array([item.num_devices for item in measurements])
         fold = Fold(train=np.flatnonzero(devices <= most), test=np.flatnonzero(devices >= least))
         return (fold,) if len(fold.test) and len(fold.train) else ()
@@ -127,56 +150,56 @@ PROTOCOLS: Mapping[str, Protocol] = {
     "configuration": Protocol(
         title="Unseen configurations",
         holds_out="a fifth of the configurations, with all their repeats",
-        split=_BY_CONFIGURATION,
+        splitter=_BY_CONFIGURATION,
         group=_pair,
     ),
     "model": Protocol(
         title="Unseen models",
         holds_out="a fifth of the model families, with all their rows",
-        split=_split_by(SplitBy.MODEL),
+        splitter=_split_by(SplitBy.MODEL),
         group=lambda item: model_group(item.model),
         samples_from_test=True,
     ),
     "precision": Protocol(
         title="Unseen precisions",
         holds_out="half of the precisions of a model-device pair, for two fifths of the pairs at a time",
-        split=unseen_precisions,
+        splitter=unseen_precisions,
         group=lambda item: f"{item.precision}: {_pair(item)}",
     ),
     "scale": Protocol(
         title="More devices than seen",
         holds_out=f"every run on {MANY_DEVICES} devices or more; fitted on up to {FEW_DEVICES}",
-        split=_larger_clusters(FEW_DEVICES, MANY_DEVICES),
+        splitter=_larger_clusters(FEW_DEVICES, MANY_DEVICES),
         group=_model_and_size,
     ),
     "device": Protocol(
         title="Unseen device types",
         holds_out="a fifth of the chips (an A100 of any board and memory is one), with all their rows",
-        split=_by_groups(_chips),
+        splitter=_by_groups(_chips),
         group=lambda item: chip(item.device),
     ),
     "source": Protocol(
         title="Unseen sources",
         holds_out="a fifth of the sources (all MLPerf rounds are one), with all their rows",
-        split=_split_by(SplitBy.SOURCE),
+        splitter=_split_by(SplitBy.SOURCE),
         group=source_name,
     ),
     "family": Protocol(
         title="Unseen configurations at every precision",
         holds_out="a fifth of the configurations, with their runs at all precisions",
-        split=_by_groups(family_numbers),
+        splitter=_by_groups(family_numbers),
         group=_pair,
     ),
     "one-fifth": Protocol(
         title="80/20, unseen configurations",
         holds_out="the first fifth of the configurations, with all their repeats (PredictDDL's 80/20)",
-        split=lambda measurements, seed, folds: _BY_CONFIGURATION(measurements, seed, folds)[:1],
+        splitter=lambda *arguments: _BY_CONFIGURATION(*arguments)[:1],
         group=_pair,
     ),
     "cluster": Protocol(
         title="Larger clusters than seen",
         holds_out=f"every run on more than {SMALL_CLUSTER} devices; fitted on up to {SMALL_CLUSTER}",
-        split=_larger_clusters(SMALL_CLUSTER, SMALL_CLUSTER + 1),
+        splitter=_larger_clusters(SMALL_CLUSTER, SMALL_CLUSTER + 1),
         group=_model_and_size,
     ),
 }

@@ -62,6 +62,31 @@ def configuration_groups(rows: Sequence[Measurement]) -> Ints:
     return group_numbers(rows, by=SplitBy.CONFIGURATION)
 
 
+def joined_groups(groups: Ints, others: Ints) -> Ints:
+    """Groups in which neither a group nor one of the others is divided, as small as can be, shape (n,).
+
+    Args:
+        groups: Group number of each row.
+        others: The same by something else.
+
+    >>> joined_groups(np.array([0, 0, 1, 2]), np.array([5, 6, 6, 7]))
+    array([0, 0, 0, 2])
+    """
+    while True:
+        joined = _least_of_each(_least_of_each(groups, others), groups)
+        if np.array_equal(joined, groups):
+            return groups
+        groups = joined
+
+
+def _least_of_each(numbers: Ints, groups: Ints) -> Ints:
+    """The least number within each group, for each of its rows."""
+    _, inverse = np.unique(groups, return_inverse=True)
+    least = np.full(int(inverse.max(initial=-1)) + 1, np.iinfo(np.int64).max, dtype=np.int64)
+    np.minimum.at(least, inverse, numbers)
+    return least[inverse]
+
+
 def grouped_folds(groups: Ints, *, num_folds: int = 5, seed: int = 0) -> Ints:
     """The test fold of each row, 0 .. num_folds - 1, shape (n,); no group is divided.
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -15,7 +16,7 @@ from ..precision.lowered import LoweredStep
 from ..precision.lowering import DTYPES, IS_PRODUCT, OP_CLASSES
 from ..precision.policy import DType
 from ..workload.graph import OpClass, OpGraph
-from .constants import constants
+from .constants import constants, measured
 from .job import JobGroup, Stack
 from .recompute import recomputed_shares
 from .roofline import (
@@ -156,6 +157,8 @@ class _DeviceKernels:
     stage, the operator classes, all."""
     host_s: Floats
     """Host time of both passes on each kind of stage, shape (2, S)."""
+    both: Callable[[Floats, Number], Floats]
+    """Seconds of the kernels and the host together."""
 
 
 @lru_cache(maxsize=64)
@@ -174,14 +177,14 @@ def _device_kernels(
         if stack.fused_kernels
         else compiler.fusion
     )
-    scale = local.sequential_steps * local.repeat * stack_shortfall(stack.profile)
+    scale = local.sequential_steps * local.repeat * stack_shortfall(stack.profile, device.arch)
     scale = scale * np.where(_FUSIBLE[local.op_class] | local.is_cast, fusion, 1.0)
     forward, again = local.phase == 0, _recomputed(local, shares, cut, graph)
     passes = np.stack([forward, ~forward, again])
     terms = np.stack([*_term_masks(local).values()])
     classes = step.op_class == np.arange(len(OP_CLASSES))[:, None]
     launches = local.launches * local.repeat * local.sequential_steps
-    per_launch_s = device.launch_overhead_s * compiler.host
+    per_launch_s = device.launch_overhead_s * compiler.host * measured(device.arch).get("host", 1.0)
     host_s = np.stack(
         [per_launch_s * shares.kernels @ (launches * part) for part in (forward, ~forward + again)]
     )
@@ -201,6 +204,7 @@ def _device_kernels(
             + [classes, np.ones((1, len(scale)))]
         ).T,
         host_s=host_s,
+        both=kernels_and_host(device.arch),
     )
 
 
@@ -226,7 +230,7 @@ def _compute_costs(
     if process_devices > 1:
         host_s = host_s * (1.0 + constants("host")["single_process_share"] * (process_devices - 1))
     busy = stage_s.sum(axis=0)
-    longer = longer_of(busy, host_s.sum(axis=0)) / np.maximum(busy, _TINY_S)
+    longer = kernels.both(busy, host_s.sum(axis=0)) / np.maximum(busy, _TINY_S)
     forward_s, backward_s = stage_s[0] * longer, (stage_s[1] + stage_s[2]) * longer
     slowest = first_slowest(forward_s + backward_s)
     rows = np.arange(jobs)
@@ -235,7 +239,7 @@ def _compute_costs(
     terms = dict(zip(_OF_KERNELS, term_s, strict=True))
     terms["recompute_s"] = busy_s[2]
     all_s = busy_s.sum(axis=0)
-    terms[HOST_STALL] = longer_of(all_s, host_slowest_s) - all_s
+    terms[HOST_STALL] = kernels.both(all_s, host_slowest_s) - all_s
     return ComputeCosts(
         terms={term: values * num_micro_batches for term, values in terms.items()},
         forward_s=busy_s[0],
@@ -266,6 +270,11 @@ def longer_of(one_s: Floats, other_s: Number) -> Floats:
     """
     both: Floats = np.cbrt(one_s**3 + np.asarray(other_s) ** 3)
     return np.maximum(both, one_s)
+
+
+def kernels_and_host(arch: str) -> Callable[[Floats, Number], Floats]:
+    """How the times of kernels and host make up a step: at once (`longer_of`), or on a processor in turn."""
+    return operator.add if measured(arch).get("serial", False) else longer_of
 
 
 def first_slowest(stage_s: Floats) -> Indices:

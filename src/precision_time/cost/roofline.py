@@ -27,7 +27,7 @@ from ..precision.lowering import DTYPES, IS_PRODUCT, OP_CLASSES
 from ..precision.policy import DType
 from ..precision.support import computed_as, multiplied_as
 from ..workload.graph import OpClass
-from .constants import constants
+from .constants import constants, measured
 from .job import JobGroup, Stack
 from .stacks import kind_of_stack
 
@@ -102,6 +102,9 @@ class KernelModel:
     """Start of one kernel on the device that the kernel before does not hide."""
     k_half: float
     """Inner dimension at which a product reaches half its rate."""
+    tile: float
+    """Largest side of the block of a product that one unit computes."""
+    min_tile: float
     channels_last: bool = False
     """Activations lie as matrix units read them; otherwise convolutions in 16 bits transpose them."""
     transposed: float = 0.0
@@ -179,16 +182,21 @@ def chip_of(device: Device) -> str:
 
 
 def _share(table: str, device: Device) -> Any:
-    """Entry of the device's architecture and accumulation rate in a table of efficiencies.toml."""
+    """Entry of the device's architecture and accumulation rate in a table of efficiencies.toml.
+
+    All of a rate that was measured is sustained: no share of it is taken.
+    """
     shares = constants("efficiencies")[table]
+    if measured(device.arch):
+        return np.ones_like(shares["other"])
     return shares.get(chip_of(device), shares.get(device.arch, shares["other"]))
 
 
 def product_flops_per_s(device: Device, dtype: DType) -> float:
     """Rate of large matrix products outside the layers, as in an optimizer."""
     rates, index = rates_of([device]), DTYPES.index(dtype)
-    efficiency = constants("efficiencies")["compute"]["gemm"][int(rates.column[0, index])]
-    return float(rates.peak[0, 0, index]) * float(efficiency)
+    efficiency = load_kernel_model(device.arch).compute[KINDS.index("gemm"), rates.column[0, index]]
+    return float(rates.peak[0, 0, index] * efficiency)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -294,7 +302,7 @@ def _fixed(kernels: LoweredStep, rates: DeviceRates, model: KernelModel) -> _Fix
     products = IS_PRODUCT[kernels.op_class] & (kernels.op_class != _DEPTHWISE) & (kernels.flops > 0.0)
     rows = np.flatnonzero(products)
     n = kernels.n[rows]
-    tile_n = _tile(n, shape["min_tile"], shape["tile"])
+    tile_n = _tile(n, model.min_tile, model.tile)
     tiles_n = np.ceil(n / tile_n)
     return _Fixed(
         scaled=kernels.m_scales | kernels.k_scales | kernels.count_scales,
@@ -361,7 +369,7 @@ def _shape_share(step: LoweredStep, batch: Floats, rates: DeviceRates, model: Ke
     m = fixed.m * np.where(fixed.m_scales, batch, 1.0)
     k = fixed.k * np.where(fixed.k_scales, batch, 1.0)
     count = fixed.count * np.where(fixed.count_scales, batch, 1.0)
-    tile_m = _tile(m, shape["min_tile"], shape["tile"])
+    tile_m = _tile(m, model.min_tile, model.tile)
     tiles_m = np.ceil(m / tile_m)
     tiles = tiles_m * fixed.tiles_n * count
     most_splits = np.maximum(k / shape["split_k"], 1.0)
@@ -369,7 +377,7 @@ def _shape_share(step: LoweredStep, batch: Floats, rates: DeviceRates, model: Ke
     waves = tiles * split / rates.units
     wave_share = np.where(waves >= 1.0, waves / np.ceil(waves), waves)
     tile_share = (m / (tiles_m * tile_m)) * fixed.share_n
-    tile_area = np.sqrt(tile_m * fixed.tile_n / shape["tile"] ** 2)
+    tile_area = np.sqrt(tile_m * fixed.tile_n / model.tile**2)
     filled = (
         np.maximum(tile_share * (0.5 + 0.5 * wave_share) * tile_area, _LEAST_SHARE) * k / (k + fixed.k_half)
     )
@@ -414,8 +422,10 @@ def load_kernel_model(arch: str = "", attention: str = "", channels_last: bool =
         attention: Generation of the fused attention kernel; the last one when empty.
         channels_last: Activations lie as matrix units read them.
     """
-    data, fitted = constants("kernels"), constants("efficiencies")
-    compute = np.array([fitted["compute"].get(kind, (1.0, 1.0, 1.0)) for kind in KINDS])
+    data, fitted = {**constants("kernels"), **constants("kernels")["shape"]}, constants("efficiencies")
+    data |= measured(arch)
+    shares_of_peak = {} if measured(arch) else fitted["compute"]
+    compute = np.array([shares_of_peak.get(kind, (1.0, 1.0, 1.0)) for kind in KINDS])
     shares = data["attention"].get(attention, data["attention"][_LAST_ATTENTION])
     compute[_ATTENTION, 0] *= shares.get(arch, shares["other"])
     return KernelModel(
@@ -423,6 +433,8 @@ def load_kernel_model(arch: str = "", attention: str = "", channels_last: bool =
         memory=np.array([fitted["memory"].get(op_class.value, 1.0) for op_class in OP_CLASSES]),
         latency_s=data["latency_s"],
         k_half=data["k_half"],
+        tile=data["tile"],
+        min_tile=data["min_tile"],
         channels_last=channels_last,
         transposed=0.0 if channels_last else float(fitted["transposed"]),
     )
@@ -434,8 +446,15 @@ def kernel_model_of(group: JobGroup) -> KernelModel:
     return load_kernel_model(group.cluster.device.arch, attention_kernel(stack), stack.channels_last)
 
 
-def stack_shortfall(profile: str) -> float:
-    """How many times longer kernels take in a stack than the best software makes them."""
+def stack_shortfall(profile: str, arch: str = "") -> float:
+    """How many times longer kernels take in a stack than the best software makes them.
+
+    Args:
+        profile: Name of the stack.
+        arch: Of the device; rates that were measured were so under a stack, and fall short of nothing.
+    """
+    if measured(arch):
+        return 1.0
     table = constants("efficiencies")["shortfall"]
     return float(table.get(profile, table.get(kind_of_stack(profile), table["other"])))
 

@@ -22,7 +22,7 @@ from ..workload.graph import OpGraph
 from .axes import PassTimes, StepContext, as_seen, group_of, lines_of
 from .collectives import all_reduce_lines, min_time_s
 from .communication import AXES, MODEL_AXES, communication, model_communication
-from .compute import ComputeCosts, compute_costs, first_slowest, longer_of
+from .compute import ComputeCosts, compute_costs, first_slowest, kernels_and_host, longer_of
 from .constants import constants
 from .data_axis import ParameterPart
 from .input import input_s
@@ -77,7 +77,7 @@ def price(group: JobGroup) -> StepCosts:
     rounds = group.layout.num_micro_batches
     waits_s = reduce(np.add, exposed.values()) - exposed["pipeline_bubble_s"]
     busy_s = compute.busy_s * rounds + waits_s
-    stall_s = longer_of(busy_s, compute.host_s * rounds) - busy_s
+    stall_s = kernels_and_host(group.cluster.device.arch)(busy_s, compute.host_s * rounds) - busy_s
     found = {**compute.terms, HOST_STALL: stall_s, **_optimizer_terms(group, local), **exposed}
     terms = {term.name: found.pop(term.name) for term in TERMS if term.name in found}
     assert not found, f"terms that cost/terms.py does not list: {sorted(found)}"

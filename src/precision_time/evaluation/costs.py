@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..corpus.jobs import job_of
+from ..corpus.measurement import Measurement
 from ..cost.job import Job
 from ..learn.table import job_table
 from ..papers.driple import static_graphs
@@ -20,7 +21,7 @@ from ..papers.ghn.architecture import architecture_of
 from ..papers.ghn.network import node_vectors
 from ..papers.ghn.readout import annotated_vector, lowered_dtypes, mean_vector, node_classes
 from ..papers.ghn.weights import shipped_weights
-from ..papers.predictddl.columns import cluster_columns
+from ..papers.predictddl.columns import cluster_columns, sum_columns
 from ..papers.predictddl.trainer import input_columns
 from ..papers.registry import Needs, PredictorEntry
 from .cross_validation import BULK, Runs, timed
@@ -112,13 +113,12 @@ def answer_cost(
     return AnswerCost(name=entry.name, title=entry.title, reading=reading, runs=mean_runs, **seconds)
 
 
-def reading_costs(runs: Runs, needs: Sequence[Needs]) -> dict[Needs, ReadingCost]:
+def reading_costs(measurements: Sequence[Measurement], needs: Sequence[Needs]) -> dict[Needs, ReadingCost]:
     """Time what has to be computed from a job before predictors of each kind can answer.
 
     One job: an architecture of which nothing is cached, median over jobs from all of the table. 1,000 jobs at
     once: of architectures that are cached by then; of a smaller table all its jobs, scaled to 1,000.
     """
-    measurements = runs.table.measurements
     ones, many = (
         [job_of(measurements[row]) for row in np.linspace(0, len(measurements) - 1, count).astype(int)]
         for count in (_SINGLES, min(BULK, len(measurements)))
@@ -157,6 +157,21 @@ def _embed(jobs: list[Job]) -> None:
     input_columns(jobs, None)
 
 
+def _sum(jobs: list[Job]) -> None:
+    sum_columns(job_table(jobs))
+    cluster_columns(jobs)
+
+
+def _embed_and_sum_first(jobs: list[Job]) -> None:
+    _embed_first(jobs)
+    sum_columns(job_table(jobs))
+
+
+def _embed_and_sum(jobs: list[Job]) -> None:
+    _embed(jobs)
+    sum_columns(job_table(jobs))
+
+
 def _annotate_first(jobs: list[Job]) -> None:
     for job in jobs:
         graph = job.workload.graph
@@ -173,6 +188,8 @@ def _annotate(jobs: list[Job]) -> None:
 
 _PREPARATIONS: Mapping[Needs, tuple[Preparation, Preparation]] = {
     Needs.PRICING: (job_table, job_table),
+    Needs.SUMS: (_sum, _sum),
+    Needs.EMBEDDING_AND_SUMS: (_embed_and_sum_first, _embed_and_sum),
     Needs.GRAPH: (_read_graphs, _read_graphs),
     Needs.EMBEDDING: (_embed_first, _embed),
     Needs.BOTH: (_annotate_first, _annotate),

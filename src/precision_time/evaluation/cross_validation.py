@@ -33,8 +33,9 @@ BULK = 1000
 QUICK_SHARE = 0.1
 """Share of the trees of a quick evaluation."""
 _SINGLE_CALLS = 15
-JOBS, ALL = "jobs", "all"
-"""Populations: rows of jobs that predictors that sample can be fitted to, and all test rows."""
+JOBS, ALL, WITHIN = "jobs", "all", "within"
+"""Populations: rows of jobs that predictors that sample can be fitted to, all test rows, and the
+data-parallel ones of settings (source, precision, stack, dataset type) that PredictDDL is fitted within."""
 
 
 def tree_settings(*, quick: bool) -> Mapping[str, BoosterSettings]:
@@ -112,7 +113,7 @@ class Runs:
 
     def split(self, protocol: str, seed: int, folds: int | None = None) -> Folds:
         """Folds of a protocol."""
-        return PROTOCOLS[protocol].split(self.table.measurements, seed, folds or self.folds)
+        return PROTOCOLS[protocol].split(self.table.measurements, seed, folds or self.folds, self._twins)
 
     def predict(self, name: str, protocol: str, seed: int, *, folds: int | None = None) -> Predictions:
         """Predictions of a predictor (a name of PREDICTORS)."""
@@ -178,7 +179,12 @@ class Runs:
 
     def names(self, population: str) -> tuple[str, ...]:
         """Predictors compared that answer for a population, in the order of tables."""
-        return tuple(item.name for item in self.predictors if population == JOBS or not item.samples)
+        left_out = {
+            JOBS: lambda item: item.within,
+            ALL: lambda item: item.within or item.samples,
+            WITHIN: lambda item: item.samples,
+        }[population]
+        return tuple(item.name for item in self.predictors if not left_out(item))
 
     def scored(self, protocol: str, seed: int, population: str) -> Bools:
         """Rows that a population is scored on, shape (n,): the same for every predictor compared.
@@ -190,11 +196,20 @@ class Runs:
             mask[fold.test] = True
         if population == ALL:
             return mask
+        if population == WITHIN:
+            within = [item.name for item in self.predictors if item.within]
+            for name in within:
+                mask &= ~np.isnan(self.predict(name, protocol, seed).step_time_s)
+            return mask & bool(within)
         samplers = [item.name for item in self.predictors if item.samples]
         for name in samplers:
             found = self.predict(name, protocol, seed)
             mask &= ~np.isnan(found.step_time_s) & ~found.sampled
         return mask & bool(samplers)
+
+    @cached_property
+    def _twins(self) -> Ints:
+        return self.table.jobs.twins()
 
     @cached_property
     def _features(self) -> FeatureTable:
@@ -206,7 +221,7 @@ class Runs:
         rows["novelty"] = np.full((count, len(KINDS)), np.nan)
         fold_of, seconds = np.full(count, -1, dtype=np.intp), []
         self.progress(what)
-        answers = self.map_fn(_fit_fold, ((estimator, table, fold, self.timed) for fold in folds))
+        answers = self.map_fn(fit_fold, ((estimator, table, fold, self.timed) for fold in folds))
         for index, (fold, (found, timing)) in enumerate(zip(folds, answers, strict=True)):
             self.progress(f"{what}, fold {index + 1} of {len(folds)}")
             for name, values in found.items():
@@ -279,7 +294,7 @@ class Runs:
 _BY_ROW = ("step_time_s", "novelty", "exposed_share", "no_detail_s", "no_overlap_s")
 
 
-def _fit_fold(
+def fit_fold(
     task: tuple[Estimator, FeatureTable, Fold, bool],
 ) -> tuple[dict[str, Floats], tuple[float, float, float]]:
     """Step times of the test rows, and seconds: of the fit, of one answer, of 1,000."""

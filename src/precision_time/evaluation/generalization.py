@@ -17,16 +17,23 @@ import numpy as np
 from ..corpus.families import PrecisionFamily
 from ..corpus.measurement import Measurement
 from ..corpus.protocols import PROTOCOLS, size_class, source_name
-from ..io import packaged_toml
 from ..learn.metrics import errors_percent
 from ..learn.novelty import run_index
 from ..learn.table import MeasuredTable
 from ..learn.training import HELD_OUT, OutOfFold, fit_intervals, row_weights
 from ..papers.contract import Bools, Floats, Ints
 from .cross_validation import Runs
-from .metrics import LIMITS, mape_over_seeds, over_seeds, repeat_deviations, scored_groups, worst_groups
+from .metrics import (
+    LIMITS,
+    mean_over_groups,
+    over_seeds,
+    repeat_deviations,
+    scored_groups,
+    worst_groups,
+)
 from .precision_tables import LEFT_OUT
-from .tables import CellValue, Metric, ReportTable, Section, columns_of, ratio_text
+from .tables import CellValue, Metric, ReportTable, Section, columns_of
+from .targets import TARGETS, Question, summary_table, targets_headline
 
 LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
 """Nominal coverages."""
@@ -34,15 +41,15 @@ _TESTED = ("configuration", "model", "precision", "scale", "device", "source")
 _LEAST_ROWS = 20
 _SPEED_UP_PROTOCOLS = ("family", "model")
 _NOMINAL = 0.9
-_SAME_SOURCE = "T5.precision.same-source.mape_percent"
-_NONE = (None, None, None, None, None)
 _EVIDENCE_PROTOCOL = "configuration"
 _BOUNDS = (0.9, 0.7, 0.5, 0.3, 0.0)
 """Least similarity of each class."""
 _SHOWN, _CHUNK = 3, 500
 _WORST = 10
-TARGETS: Mapping[str, Mapping[str, float]] = packaged_toml(__package__, "data/targets.toml")
-"""Targets by protocol [%]."""
+_RULE = (
+    "What the errors show is the first that holds: repeats of a configuration differ by half as much; half "
+    "of the rows have quality notes; the bias is seven tenths of the MAPE, so one factor for all; none."
+)
 
 
 def generalization_section(runs: Runs, seeds: Sequence[int]) -> Section:
@@ -50,17 +57,18 @@ def generalization_section(runs: Runs, seeds: Sequence[int]) -> Section:
     predicted = {name: [runs.ours(name, seed).step_time_s for seed in seeds] for name in _TESTED}
     predicted = {name: found for name, found in predicted.items() if not np.isnan(found[0]).all()}
     noise = repeat_deviations(runs.table)
-    figures = _figures(runs, predicted)
-    speed_table, speed_figures = _speed_ups(runs, seeds)
-    coverage_table, coverage_figures, curve = _coverage(runs, seeds, predicted)
-    figures |= speed_figures | coverage_figures
+    speed_table, ratios = _speed_ups(runs, seeds)
+    coverage_table, figures, curve = _coverage(runs, seeds, predicted)
+    questions = _questions(runs, predicted, ratios)
+    for question in questions:
+        figures |= question.figures()
     repeated = float(np.nanmean(noise)) if not np.isnan(noise).all() else None
-    summary, misses = _summary(runs, predicted, figures, repeated)
+    summary, misses = summary_table(questions, figures, repeated)
     items, measured_s = runs.table.measurements, runs.table.measured_s
     return Section(
         key="T5",
         title="Generalization to what was not seen",
-        headline=_headline(summary, misses, repeated),
+        headline=targets_headline(summary, misses, repeated),
         tables=(
             summary,
             _matrix(runs, predicted, [item.precision for item in items], "precision", noise),
@@ -77,23 +85,38 @@ def generalization_section(runs: Runs, seeds: Sequence[int]) -> Section:
     )
 
 
-def _figures(runs: Runs, predicted: dict[str, list[Floats]]) -> dict[str, Metric]:
-    measured_s = runs.table.measured_s
-    rows: dict[str, tuple[str, Bools | slice]] = {name: (name, slice(None)) for name in predicted}
-    precisions = np.array([item.precision for item in runs.table.measurements])
+def _questions(
+    runs: Runs, predicted: Mapping[str, list[Floats]], ratios: Sequence[Question]
+) -> list[Question]:
+    """Everything that has a row of its own in the table of targets, those with test rows."""
+    items, measured_s = runs.table.measurements, runs.table.measured_s
+    sources = [source_name(item) for item in items]
+    errors = {
+        name: tuple(errors_percent(measured_s, seconds) for seconds in found)
+        for name, found in predicted.items()
+    }
+
+    def question(key: str, label: str, target: str, values: Sequence[Floats]) -> Question:
+        goal = TARGETS.get(target)
+        return Question(key=key, label=label, target=goal, errors=tuple(values), sources=sources)
+
+    found = []
+    for name, values in errors.items():
+        title = PROTOCOLS[name].title
+        found.append(question(name, title, name, values))
+        if name == "precision":
+            known = zip(values, _pair_known(runs, len(values)), strict=True)
+            same = [np.where(mask, each, np.nan) for each, mask in known]
+            label = f"{title}, the pair known from the same source"
+            found.append(question("precision.same-source", label, name, same))
+    precisions = np.array([item.precision for item in items])
     kinds, counts = np.unique(precisions, return_counts=True)
     for kind in kinds[counts >= _LEAST_ROWS]:
-        rows[f"configuration.{kind}"] = ("configuration", precisions == kind)
-    found = {
-        f"T5.{name}.mape_percent": mape_over_seeds(measured_s, predicted[protocol], mask)
-        for name, (protocol, mask) in rows.items()
-    }
-    known = _pair_known(runs, len(predicted.get("precision", ())))
-    if known:
-        # Rows that no seed may score count as not predicted.
-        scored = [np.where(k, s, np.nan) for k, s in zip(known, predicted["precision"], strict=True)]
-        found[_SAME_SOURCE] = mape_over_seeds(measured_s, scored)
-    return {name: figure for name, figure in found.items() if figure is not None}
+        own = [np.where(precisions == kind, each, np.nan) for each in errors["configuration"]]
+        label = f"{PROTOCOLS['configuration'].title}, {kind}"
+        found.append(question(f"configuration.{kind}", label, "each-precision", own))
+    found += ratios
+    return [item for item in found if not any(np.isnan(each).all() for each in item.errors)]
 
 
 def _pair_known(runs: Runs, seeds: int) -> list[Bools]:
@@ -106,95 +129,10 @@ def _pair_known(runs: Runs, seeds: int) -> list[Bools]:
     masks = []
     for seed in range(seeds):
         mask = np.zeros(len(items), dtype=bool)
-        for fold in PROTOCOLS["precision"].split(items, seed, runs.folds):
+        for fold in runs.split("precision", seed):
             mask[fold.test] = np.isin(pairs[fold.test], pairs[fold.train])
         masks.append(mask)
-    return masks if all(mask.any() for mask in masks) else []
-
-
-def _summary(
-    runs: Runs, predicted: dict[str, list[Floats]], figures: dict[str, Metric], noise: float | None
-) -> tuple[ReportTable, list[str]]:
-    rows: list[tuple[CellValue, ...]] = []
-    misses: list[str] = []
-    measured_s = runs.table.measured_s
-    for name, found in predicted.items():
-        errors = errors_percent(measured_s, found[0])
-        tested = errors[~np.isnan(errors)]
-        figure = figures[f"T5.{name}.mape_percent"]
-        alike = _sources_alike(runs, errors)
-        details = (len(tested), alike, *(float(value) for value in np.percentile(tested, (50, 90, 100))))
-        rows.append(_row(PROTOCOLS[name].title, figure, details, TARGETS.get(name), misses))
-        if name == "precision" and _SAME_SOURCE in figures:
-            label = f"{PROTOCOLS[name].title}, the pair known from the same source"
-            rows.append(_row(label, figures[_SAME_SOURCE], _NONE, TARGETS[name], misses))
-    hard = {
-        key: figure
-        for key, figure in figures.items()
-        if key.startswith("T5.configuration.") and key != "T5.configuration.mape_percent"
-    }
-    for key, figure in sorted(hard.items()):
-        label = f"Unseen configurations, {key.split('.')[2]}"
-        rows.append(_row(label, figure, _NONE, TARGETS["each-precision"], misses))
-    for protocol, title in (("family", "configurations"), ("model", "models")):
-        speed = figures.get(f"T5.speed-up.{protocol}.mape_percent")
-        if speed is not None:
-            label = f"Speed-up between two precisions, unseen {title}"
-            rows.append(_row(label, speed, _NONE, TARGETS["speed-up"], misses))
-    covered = figures.get("T5.coverage.model.covered_percent")
-    if covered is not None:
-        low, high = TARGETS["coverage"]["at_least"], TARGETS["coverage"]["at_most"]
-        met = low <= covered.value <= high
-        label = "Coverage of the 90 % interval, unseen models"
-        if not met:
-            misses.append(f"{label} ({covered.value:.1f} %)")
-        verdict = "met" if met else "missed"
-        shown = (label, None, covered.value, ratio_text(covered.spread), *_NONE[1:])
-        rows.append((*shown, f"{low:.0f}-{high:.0f}", verdict))
-    repeats = "" if noise is None else f"Repeats differ by {noise:.1f} % from their median on average."
-    table = ReportTable(
-        title="Protocols and targets, MAPE [%]",
-        columns=columns_of(
-            "protocol | >rows | >MAPE % | >spread | >sources alike | >median % | >p90 % | >max % | target | "
-            "verdict"
-        ),
-        rows=tuple(rows),
-        note=repeats + " Spread is the standard deviation over the seeds. Sources alike: the mean over the "
-        "sources of each one's MAPE, of the first seed, as every other column but MAPE and spread.",
-    )
-    return table, misses
-
-
-def _sources_alike(runs: Runs, errors: Floats) -> float:
-    """Mean over the sources of the mean error of their tested rows."""
-    names = np.array([source_name(item) for item in runs.table.measurements])
-    tested = ~np.isnan(errors)
-    return float(np.mean([errors[tested & (names == name)].mean() for name in np.unique(names[tested])]))
-
-
-def _row(
-    label: str,
-    figure: Metric,
-    details: Sequence[CellValue],
-    target: Mapping[str, float] | None,
-    misses: list[str],
-) -> tuple[CellValue, ...]:
-    wanted, verdict = "-", "-"
-    if target is not None:
-        wanted = f"at most {target['at_most']:g}, reach for {target['reach_for']:g}"
-        met = figure.value <= target["at_most"]
-        verdict = ("reached" if figure.value <= target["reach_for"] else "met") if met else "missed"
-        if not met:
-            misses.append(f"{label} ({figure.value:.1f} %)")
-    return (label, details[0], figure.value, ratio_text(figure.spread), *details[1:], wanted, verdict)
-
-
-def _headline(summary: ReportTable, misses: Sequence[str], noise: float | None) -> str:
-    targeted = sum(row[-1] != "-" for row in summary.rows)
-    verdict = f"{targeted - len(misses)} of {targeted} targets met."
-    if misses:
-        verdict += f" Missed: {'; '.join(misses)}."
-    return verdict if noise is None else f"{verdict} Repeat noise of the corpus: {noise:.1f} %."
+    return masks
 
 
 def _matrix(
@@ -233,17 +171,25 @@ def _mean(values: Floats) -> float | None:
     return float(known.mean()) if len(known) else None
 
 
-def _speed_ups(runs: Runs, seeds: Sequence[int]) -> tuple[ReportTable, dict[str, Metric]]:
+def _speed_ups(runs: Runs, seeds: Sequence[int]) -> tuple[ReportTable, list[Question]]:
     rows: list[tuple[CellValue, ...]] = []
-    figures: dict[str, Metric] = {}
+    questions: list[Question] = []
+    sources = [source_name(item) for item in runs.table.measurements]
     measured_s = runs.table.measured_s
     for protocol in _SPEED_UP_PROTOCOLS:
         each = [speed_ups(runs.families, measured_s, runs.ours(protocol, seed).step_time_s) for seed in seeds]
         first, errors = each[0], each[0].errors_percent()
         if not len(errors):
             continue
-        figures[f"T5.speed-up.{protocol}.mape_percent"] = over_seeds(
-            [float(found.errors_percent().mean()) for found in each]
+        seen = {"family": "configurations", "model": "models"}[protocol]
+        questions.append(
+            Question(
+                key=f"speed-up.{protocol}",
+                label=f"Speed-up between two precisions, unseen {seen}",
+                target=TARGETS["speed-up"],
+                errors=tuple(found.errors_percent() for found in each),
+                sources=[sources[row] for row in first.rows],
+            )
         )
         names = np.array(first.pairs)
         usual = np.array([not set(name.split(" / ")) & set(LEFT_OUT) for name in names])
@@ -267,7 +213,7 @@ def _speed_ups(runs: Runs, seeds: Sequence[int]) -> tuple[ReportTable, dict[str,
         rows=tuple(rows),
         note="Both precisions unseen: held out by family, or with the whole model. Medians of the ratios.",
     )
-    return table, figures
+    return table, questions
 
 
 def _coverage(
@@ -276,18 +222,21 @@ def _coverage(
     rows: list[tuple[CellValue, ...]] = []
     figures: dict[str, Metric] = {}
     curve: dict[str, Floats] = {}
+    sources = [source_name(item) for item in runs.table.measurements]
     for protocol in predicted:
-        shares = np.array([np.nanmean(inside_intervals(runs, protocol, seed), axis=1) for seed in seeds])
-        mean = shares.mean(axis=0) * 100.0
-        rows.append((PROTOCOLS[protocol].title, *(float(value) for value in mean)))
+        inside = [inside_intervals(runs, protocol, seed) * 100.0 for seed in seeds]
+        mean = np.mean([np.nanmean(each, axis=1) for each in inside], axis=0)
         at = LEVELS.index(_NOMINAL)
+        by_source = over_seeds([mean_over_groups(each[at], sources) for each in inside])
+        rows.append((PROTOCOLS[protocol].title, *(float(value) for value in mean), by_source.value))
         figures[f"T5.coverage.{protocol}.covered_percent"] = over_seeds(
-            [float(s[at] * 100.0) for s in shares]
+            [float(np.nanmean(each[at])) for each in inside]
         )
+        figures[f"T5.coverage.{protocol}.sources_percent"] = by_source
         curve[protocol] = mean
     table = ReportTable(
         title="Runs inside their interval [%], by nominal coverage",
-        columns=("held out", *(f">{level:.0%}" for level in LEVELS)),
+        columns=("held out", *(f">{level:.0%}" for level in LEVELS), f">{_NOMINAL:.0%}, mean over sources"),
         rows=tuple(rows),
         note="Intervals calibrated on the other folds only.",
     )
@@ -298,7 +247,15 @@ def _worst(runs: Runs, protocol: str, predicted_s: Floats, noise: Floats) -> Rep
     found = worst_groups(runs.table, predicted_s, PROTOCOLS[protocol].group, noise=noise)
     return ReportTable(
         title=f"Worst groups: {PROTOCOLS[protocol].title.lower()}",
-        columns=("group", ">rows", ">MAPE %", ">bias %", ">repeat noise %", "sources", "likely limit"),
+        columns=(
+            "group",
+            ">rows",
+            ">MAPE %",
+            ">bias %",
+            ">repeat noise %",
+            "sources",
+            "what the errors show",
+        ),
         rows=tuple(
             (
                 g.name,
@@ -311,9 +268,7 @@ def _worst(runs: Runs, protocol: str, predicted_s: Floats, noise: Floats) -> Rep
             )
             for g in found
         ),
-        note=f"Held out: {PROTOCOLS[protocol].holds_out}. Groups of at least 5 rows. The limit is a rule "
-        "of thumb: noise if repeats explain half of the error, missing facts if half of the rows have "
-        "quality notes.",
+        note=f"Held out: {PROTOCOLS[protocol].holds_out}. Groups of at least 5 rows. {_RULE}",
     )
 
 
@@ -325,6 +280,8 @@ class SpeedUps:
     """Such as `fp32 / fp16-mixed`, shape (n,)."""
     measured: Floats
     predicted: Floats
+    rows: tuple[int, ...] = ()
+    """A row of each family."""
 
     def errors_percent(self) -> Floats:
         """Absolute errors of the ratios [%]."""
@@ -339,7 +296,7 @@ def speed_ups(families: Sequence[PrecisionFamily], measured_s: Floats, predicted
         measured_s: Shape (n,).
         predicted_s: Shape (n,), NaN where nothing was predicted.
     """
-    names, measured, predicted = [], [], []
+    names, measured, predicted, rows = [], [], [], []
     for family in families:
         real, predicted_of = family.median(measured_s), family.median(predicted_s)
         # Sorted by the word, not by the time: which one is faster is part of the question.
@@ -348,7 +305,10 @@ def speed_ups(families: Sequence[PrecisionFamily], measured_s: Floats, predicted
                 names.append(f"{p} / {q}")
                 measured.append(real[p] / real[q])
                 predicted.append(predicted_of[p] / predicted_of[q])
-    return SpeedUps(pairs=tuple(names), measured=np.array(measured), predicted=np.array(predicted))
+                rows.append(int(family.rows[p][0]))
+    return SpeedUps(
+        pairs=tuple(names), measured=np.array(measured), predicted=np.array(predicted), rows=tuple(rows)
+    )
 
 
 def inside_intervals(runs: Runs, protocol: str, seed: int) -> Floats:
@@ -401,10 +361,10 @@ def limits_table(table: MeasuredTable, predicted: Mapping[str, Floats], noise: F
         shares = [float(part.sum() / max(mass.sum(), 1e-12) * 100.0) for part in parts]
         rows.append((PROTOCOLS[name].title, *shares[:-1], len(groups), shares[-1]))
     return ReportTable(
-        title="Where the error lies: share of the summed error [%] in groups with each likely limit",
+        title="Where the error lies: share of the summed error [%] in groups by what their errors show",
         columns=("protocol", *(f">{limit}" for limit in LIMITS), ">groups", f">in the {_WORST} heaviest"),
         rows=tuple(rows),
-        note="Limits by the rule of thumb of the tables of worst groups; heaviest: most error in sum.",
+        note=f"{_RULE} Heaviest: most error in sum.",
     )
 
 
@@ -424,7 +384,7 @@ def nearest_known(runs: Runs, seed: int) -> tuple[Ints, Floats]:
     jobs = runs.table.jobs
     rows = np.zeros((len(runs.table), _SHOWN), dtype=np.intp)
     similarity = np.zeros((len(runs.table), _SHOWN))
-    for fold in PROTOCOLS[_EVIDENCE_PROTOCOL].split(runs.table.measurements, seed, runs.folds):
+    for fold in runs.split(_EVIDENCE_PROTOCOL, seed):
         known = run_index(jobs, fold.train)
         for part in np.array_split(fold.test, max(len(fold.test) // _CHUNK, 1)):
             rows[part], similarity[part] = known.nearest(jobs.take(part), _SHOWN)

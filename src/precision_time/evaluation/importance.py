@@ -75,21 +75,47 @@ def importance_section(runs: Runs, seeds: Sequence[int]) -> Section:
 
 def _gains(runs: Runs, protocol: str, seed: int) -> dict[str, float]:
     fitted, rows = runs.fitted(protocol, seed)
-    correction = fitted.correction
     draw = np.random.default_rng(seed)
     if len(rows) > _MOST_ROWS:
         rows = np.sort(draw.choice(rows, size=_MOST_ROWS, replace=False))
-    jobs, measured_s = runs.table.jobs.take(rows), runs.table.measured_s[rows]
+    jobs = runs.table.jobs.take(rows)
+    runs.progress(f"importance, {protocol}")
+    return points_lost(
+        fitted.correction, jobs, runs.table.measured_s[rows], grouped_features(jobs.names), seed=seed
+    )
+
+
+def points_lost(
+    correction: StagedCorrection,
+    jobs: JobTable,
+    measured_s: Floats,
+    columns: Mapping[str, Sequence[int]],
+    *,
+    seed: int,
+) -> dict[str, float]:
+    """Points of MAPE lost when columns are permuted among the jobs, mean over three draws.
+
+    Args:
+        correction: Fitted on other jobs.
+        jobs: n jobs.
+        measured_s: Their step times, shape (n,).
+        columns: Places of the features that are permuted together, by name.
+        seed: Of the draws.
+    """
+    draw = np.random.default_rng(seed)
     base = _error(correction, jobs, measured_s)
-    gains = {}
-    for name, columns in grouped_features(jobs.names).items():
-        runs.progress(f"importance, {protocol}: {name}")
-        each = [
-            _error(correction, _permuted(jobs, columns, draw.permutation(len(rows))), measured_s) - base
-            for _ in range(_REPEATS)
-        ]
-        gains[name] = float(np.mean(each))
-    return gains
+    return {
+        name: float(
+            np.mean(
+                [
+                    _error(correction, _permuted(jobs, places, draw.permutation(len(measured_s))), measured_s)
+                    - base
+                    for _ in range(_REPEATS)
+                ]
+            )
+        )
+        for name, places in columns.items()
+    }
 
 
 def _permuted(jobs: JobTable, columns: Sequence[int], order: Ints) -> JobTable:

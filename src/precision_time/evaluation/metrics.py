@@ -18,10 +18,10 @@ from .cross_validation import Runs
 from .measured_jobs import job_numbers
 from .tables import Metric
 
-NOISE, FACTS = "data noise", "missing facts"
-FACTOR, PHYSICS = "missing physics: wrong by one factor", "missing physics"
-LIMITS = (NOISE, FACTS, FACTOR, PHYSICS)
-"""What may limit a group."""
+NOISE, DOUBTFUL = "repeats differ as well", "doubtful rows"
+FACTOR, MIXED = "one factor for all", "none of these"
+LIMITS = (NOISE, DOUBTFUL, FACTOR, MIXED)
+"""What the errors of a group show; not what causes them."""
 _LEAST_ROWS, _MOST_GROUPS = 5, 10
 _LEAST_OF_A_PRECISION = 20
 _NOISE_SHARE = 0.5
@@ -39,7 +39,7 @@ class WorstGroup:
     """Mean deviation of repeats of one configuration from their median."""
     sources: str
     limit: str
-    """What likely limits it."""
+    """Of LIMITS."""
 
 
 def over_seeds(values: Sequence[float]) -> Metric:
@@ -59,6 +59,16 @@ def mape_over_seeds(
     each = [mape(measured_s[rows], seconds[rows]) for seconds in predicted]
     known = [error for error in each if error is not None]
     return over_seeds(known) if known else None
+
+
+def mean_over_groups(values: Floats, groups: Sequence[Any] | NDArray[Any]) -> float:
+    """Mean over the groups of each one's mean, every group alike; NaN: not counted.
+
+    >>> mean_over_groups(np.array([1.0, 3.0, 8.0, np.nan]), ["a", "a", "b", "c"])
+    5.0
+    """
+    found = rows_of_groups(groups, ~np.isnan(values)).values()
+    return float(np.mean([values[rows].mean() for rows in found]))
 
 
 def ranking_tau(
@@ -188,14 +198,14 @@ def scored_groups(
 
 
 def _limit(errors: ErrorSummary, noise: float | None, doubtful: float) -> str:
-    """A rule of thumb, in the order in which each would explain the error."""
+    """The first of LIMITS that holds."""
     if noise is not None and noise >= _NOISE_SHARE * errors.mape_percent:
         return NOISE
     if doubtful >= _DOUBT_SHARE:
-        return FACTS
+        return DOUBTFUL
     if abs(errors.bias_percent) >= _BIAS_SHARE * errors.mape_percent:
         return FACTOR
-    return PHYSICS
+    return MIXED
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -215,6 +225,8 @@ class PredictorScore:
     """Standard deviation of the MAPE over seeds; None with one."""
     by_job_percent: float
     """Every job with the same weight, whatever its number of rows."""
+    job_median_percent: float
+    """Median over the jobs of their mean errors."""
     median_percent: float
     p90_percent: float
     tau_within_jobs: float | None
@@ -243,7 +255,14 @@ def score_predictor(
     if not found:
         return None
     means = {}
-    for key in ("by_job_percent", "median_percent", "p90_percent", "tau_within_jobs", "tau_overall"):
+    for key in (
+        "by_job_percent",
+        "job_median_percent",
+        "median_percent",
+        "p90_percent",
+        "tau_within_jobs",
+        "tau_overall",
+    ):
         known = [item[key] for item in found if item[key] is not None]
         means[key] = float(np.mean(known)) if known else None
     precisions = sorted({name for item in found for name in item["precisions"]})
@@ -283,6 +302,7 @@ def _of_one_seed(runs: Runs, name: str, protocol: str, population: str, seed: in
         "architectures": len({table.measurements[row].model for row in rows}),
         "mape": summary.mape_percent,
         "by_job_percent": float(per_job.mean()),
+        "job_median_percent": float(np.median(per_job)),
         "median_percent": summary.median_ape_percent,
         "p90_percent": summary.p90_ape_percent,
         "tau_within_jobs": ranking_tau(jobs, measured_s, predicted_s),

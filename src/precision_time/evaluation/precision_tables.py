@@ -8,8 +8,10 @@ on a family: the one answer c that minimizes mean |c - t_q| / t_q is the median 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 
 import numpy as np
 
@@ -57,12 +59,12 @@ class PrecisionSpread:
 
 
 def spreads(
-    table: MeasuredTable, families: Sequence[PrecisionFamily], *, left_out: Sequence[str] = ()
+    measured_s: Floats, families: Sequence[PrecisionFamily], *, left_out: Sequence[str] = ()
 ) -> list[PrecisionSpread]:
     """Families with at least two precisions, the widest first."""
     found = []
     for family in families:
-        times = {name: s for name, s in family.median(table.measured_s).items() if name not in left_out}
+        times = {name: s for name, s in family.median(measured_s).items() if name not in left_out}
         if len(times) > 1:
             found.append(PrecisionSpread(family=family, times_s=times))
     return sorted(found, key=lambda item: -item.ratio)
@@ -72,8 +74,8 @@ def spread_section(runs: Runs, seeds: Sequence[int]) -> Section:
     """T1 of measured runs; nothing is predicted."""
     del seeds
     table, families = runs.table, runs.families
-    usual = spreads(table, families, left_out=LEFT_OUT)
-    everything = spreads(table, families)
+    usual = spreads(table.measured_s, families, left_out=LEFT_OUT)
+    everything = spreads(table.measured_s, families)
     if not everything:
         return Section(
             key="T1", title=_SPREAD_TITLE, headline="No configuration ran at two precisions.", tables=()
@@ -163,7 +165,8 @@ def cross_section(runs: Runs, seeds: Sequence[int]) -> Section:
             headline=f"Fewer than {LEAST_FAMILIES} families ran at any two precisions: nothing to compare.",
             tables=(),
         )
-    measured = _measured_cells(runs, counts)
+    errors = measured_cells(runs.families, runs.table.measured_s)
+    measured = {cell: float(np.mean(errors[cell])) for cell in counts}
     fitted = {kind: _fitted_cells(runs, seeds, counts, blind=kind == "blind") for kind in ("blind", "ours")}
     everything = _cells_of([runs.ours("family", seed).step_time_s for seed in seeds], runs, counts)
     matrices = {
@@ -251,14 +254,14 @@ def _counts(families: Sequence[PrecisionFamily]) -> dict[Pair, int]:
     return {cell: n for cell, n in counts.items() if n >= LEAST_FAMILIES and cell[0] != cell[1]}
 
 
-def _measured_cells(runs: Runs, counts: Mapping[Pair, int]) -> Cells:
-    errors: dict[tuple[str, str], list[float]] = {cell: [] for cell in counts}
-    for family in runs.families:
-        times = family.median(runs.table.measured_s)
-        for (p, q), found in errors.items():
-            if p in times and q in times:
-                found.append(abs(times[p] / times[q] - 1.0) * 100.0)
-    return {cell: float(np.mean(found)) for cell, found in errors.items()}
+def measured_cells(families: Sequence[PrecisionFamily], measured_s: Floats) -> dict[Pair, list[float]]:
+    """Errors [%] of the measured time at p, taken for that at q: one per family that ran at both."""
+    errors: dict[Pair, list[float]] = defaultdict(list)
+    for family in families:
+        times = family.median(measured_s)
+        for p, q in permutations(times, 2):
+            errors[p, q].append(abs(times[p] / times[q] - 1.0) * 100.0)
+    return errors
 
 
 def _fitted_cells(runs: Runs, seeds: Sequence[int], counts: Mapping[Pair, int], *, blind: bool) -> Cells:

@@ -14,8 +14,10 @@ import numpy as np
 
 from ..corpus.jobs import job_of
 from ..corpus.measurement import Measurement
+from ..corpus.protocols import source_name
 from ..cost.job import Job, group_of_jobs
 from ..cost.roofline import kernel_model_of, kernel_seconds, rates_of
+from ..executor import Executor, in_chunks
 from ..learn.table import JOB_ARRAYS, JobTable, MeasuredTable, groups_of, job_table, measured_table
 from ..papers.contract import FeatureTable, Floats, Ints, JobViews, NamedColumns
 from ..precision.catalog import get_policy
@@ -28,6 +30,8 @@ from .measured_jobs import job_numbers, measured_jobs
 
 Progress = Callable[[str], None]
 
+_CHUNK = 1000
+"""Rows per task: about a second."""
 _LARGE = 1e6
 """Tiles and inner length of GEMMs that no shape slows down."""
 
@@ -111,6 +115,43 @@ def _from_arrays(arrays: Arrays, measurements: Sequence[Measurement]) -> PricedC
     )
 
 
+def priced_twice(
+    measurements: Sequence[Measurement], *, blind: Sequence[bool] | None = None, over: Executor = map
+) -> FeatureTable:
+    """Measurements priced at their own precision and as fp32; those that cannot be priced are left out.
+
+    Args:
+        measurements: Runs.
+        blind: Which of them blind predictors are asked of; for the others the view `fp32` is `native`. All
+            when None.
+        over: What prices the parts, each of the same models.
+    """
+    asked = [True] * len(measurements) if blind is None else blind
+    ordered = sorted(zip(measurements, asked, strict=True), key=lambda pair: pair[0].model)
+    parts = list(over(_priced_twice, in_chunks(ordered, _CHUNK)))
+    tables, as_fp32 = zip(*((table, fp32) for table, fp32 in parts if len(table)), strict=True)
+    native = JobTable.together([table.jobs for table in tables])
+    measured = MeasuredTable(
+        jobs=native,
+        measurements=tuple(item for table in tables for item in table.measurements),
+        measured_s=np.concatenate([table.measured_s for table in tables]),
+        sync_s=np.concatenate([table.sync_s for table in tables]),
+        rejected=sum((table.rejected for table, _ in parts), Counter()),
+    )
+    return FeatureTable(measured=measured, jobs=JobViews.of(native, JobTable.together(as_fp32)))
+
+
+def _priced_twice(pairs: Sequence[tuple[Measurement, bool]]) -> tuple[MeasuredTable, JobTable]:
+    table = measured_table([item for item, _ in pairs])
+    asked = {id(item) for item, blind in pairs if blind}
+    jobs, fp32 = [job_of(item) for item in table.measurements], get_policy("fp32")
+    others = [
+        replace(job, precision=fp32) if id(item) in asked else job
+        for job, item in zip(jobs, table.measurements, strict=True)
+    ]
+    return table, _repriced(table.jobs, jobs, others, silent, "")
+
+
 def feature_table(priced: PricedCorpus) -> FeatureTable:
     """The table of predictors that read nothing but priced jobs."""
     return FeatureTable(measured=priced.table, jobs=JobViews.of(priced.table.jobs, priced.fp32))
@@ -118,15 +159,30 @@ def feature_table(priced: PricedCorpus) -> FeatureTable:
 
 def full_feature_table(priced: PricedCorpus, *, progress: Progress = silent) -> FeatureTable:
     """The table of all predictors: with embeddings, cluster columns, ids and graphs."""
+    progress("reading the jobs")
+    jobs = [job_of(item) for item in priced.table.measurements]
+    return table_of_jobs(priced.table, priced.fp32, jobs, progress=progress)
+
+
+def table_of_jobs(
+    measured: MeasuredTable, fp32: JobTable, jobs: Sequence[Job], *, progress: Progress = silent
+) -> FeatureTable:
+    """The table of all predictors, of measured runs whose jobs are known.
+
+    Args:
+        measured: Priced runs.
+        fp32: The same priced as if all ran in fp32.
+        jobs: Their jobs, in this order.
+        progress: Called with a line on what is being done.
+    """
     from ..papers.predictddl.columns import cluster_columns
     from ..papers.predictddl.datasets import type_of_workload
     from ..papers.predictddl.embeddings import job_embeddings
+    from ..papers.predictddl.trainer import is_data_parallel
 
-    progress("reading the jobs")
-    measurements = priced.table.measurements
-    jobs = [job_of(item) for item in measurements]
+    measurements = measured.measurements
     graphs, architecture = _numbered_graphs(jobs)
-    types = np.unique([type_of_workload(job.workload) for job in jobs], return_inverse=True)[1]
+    types = [type_of_workload(job.workload) for job in jobs]
     progress("embedding the architectures")
     embedding, cluster = (
         NamedColumns(names=names, values=values)
@@ -134,11 +190,27 @@ def full_feature_table(priced: PricedCorpus, *, progress: Progress = silent) -> 
     )
     ids = {
         "job": job_numbers(measured_jobs(measurements), len(measurements)),
-        "dataset": types.reshape(-1).astype(np.intp),
+        "dataset": _numbers(types),
         "architecture": architecture,
+        "setting": np.where(
+            [is_data_parallel(job) for job in jobs],
+            _numbers([_setting(item, kind) for item, kind in zip(measurements, types, strict=True)]),
+            -1,
+        ).astype(np.intp),
     }
-    views = JobViews.of(priced.table.jobs, priced.fp32, embedding=embedding, cluster=cluster, ids=ids)
-    return FeatureTable(measured=priced.table, jobs=views, graphs=graphs)
+    views = JobViews.of(measured.jobs, fp32, embedding=embedding, cluster=cluster, ids=ids)
+    return FeatureTable(measured=measured, jobs=views, graphs=graphs)
+
+
+def _setting(item: Measurement, dataset_type: str) -> str:
+    """What the inputs of PredictDDL cannot tell apart, and what it trains a predictor for."""
+    parts = (source_name(item), item.precision, item.precision_variant, item.stack.profile, dataset_type)
+    return " | ".join(map(str, parts))
+
+
+def _numbers(names: Sequence[str]) -> Ints:
+    """Number of each name, shape (n,)."""
+    return np.unique(names, return_inverse=True)[1].reshape(-1).astype(np.intp)
 
 
 def _numbered_graphs(jobs: Sequence[Job]) -> tuple[tuple[OpGraph, ...], Ints]:

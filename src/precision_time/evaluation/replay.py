@@ -1,9 +1,9 @@
 """The jobs of the corpus that CherryPick is replayed on, and the tables of what it took.
 
 A job here is one model of one shape at one precision in one software, as one source measured it; its
-configurations are type and number of devices, nodes, batch. Cost is device-seconds per sample: the catalog
-holds no prices, so a device-second costs the same on every type. The deadline is the median time per sample
-of the configurations, which half of them meet.
+configurations are type and number of devices, nodes, batch. Cost is money per sample where every type of
+device of the job has a price (`hardware/prices.py`), device-seconds per sample elsewhere. The deadline is the
+median time per sample of the configurations, which half of them meet.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 
 from ..corpus.measurement import Measurement
 from ..corpus.protocols import source_name
+from ..hardware.prices import usd_per_device_hour
 from ..learn.table import MeasuredTable
 from ..papers.cherrypick.replay import MOST_RUNS, WITHIN, Replayed, ReplayJob
 from ..papers.contract import Floats, column
@@ -24,6 +25,7 @@ from .tables import CellValue, Metric, ReportTable, columns_of
 Key = tuple[str | float, ...]
 
 LEAST_CONFIGURATIONS = 12
+SECONDS_PER_HOUR = 3600.0
 _FEATURES = (
     *("log_devices", "log_nodes", "log_global_batch_size", "log_peak", "log_bandwidth", "log_memory"),
 )
@@ -78,9 +80,16 @@ def summary_table(found: Sequence[Replayed]) -> ReportTable:
     """Over all jobs."""
     meets = [item.chosen_regret_percent for item in found if item.chosen_meets]
     regrets = [item.stopped_regret_percent for item in found if not np.isnan(item.stopped_regret_percent)]
+    by_rule = [item.rule_regret_percent for item in found if item.rule_meets]
     none: tuple[CellValue, ...] = (None, None, None, None)
     rows: list[tuple[CellValue, ...]] = [
         ("random search", *_summary([item.random_runs for item in found]), *none),
+        (
+            "largest batch per device, fewest devices",
+            *_summary([float(item.rule_runs) for item in found]),
+            *_summary(by_rule),
+            100.0 * len(by_rule) / len(found),
+        ),
         ("CherryPick", *_summary([item.search_runs for item in found]), *none),
         (
             "CherryPick, by its stop rule",
@@ -98,23 +107,58 @@ def summary_table(found: Sequence[Replayed]) -> ReportTable:
             ">p90 regret % | >choices that meet the deadline %"
         ),
         rows=tuple(rows),
-        note=f"Runs until within {(WITHIN - 1.0) * 100.0:.0f} % of the best; a search that had not found it "
-        f"after {MOST_RUNS} counts with those. Ours was fitted without any row of the job's architecture. "
-        "Regrets of ours are of the choices that meet the deadline. Cost is device-seconds per sample, the "
-        "deadline the median time per sample of the job's configurations.",
+        note=f"Runs until within {(WITHIN - 1.0) * 100.0:.0f} % of the best, for every search at most "
+        f"{MOST_RUNS}. Ours was fitted without any row of the job's architecture. Regrets of a choice, ours "
+        "or the rule's, are of those that meet the deadline, the median time per sample of the job's "
+        f"configurations. Cost is money for the {sum(item.priced for item in found)} jobs whose devices all "
+        "have a price, device-seconds for the others; within one type the two order alike.",
     )
 
 
 def replay_metrics(found: Sequence[Replayed]) -> dict[str, Metric]:
     """The summary as numbers."""
     meeting = [item.chosen_regret_percent for item in found if item.chosen_meets]
-    means = np.mean([(item.random_runs, item.search_runs, item.chosen_runs) for item in found], axis=0)
-    names = ("random_runs", "cherrypick_runs", "ours_ordered_runs")
+    each = [(item.random_runs, item.rule_runs, item.search_runs, item.chosen_runs) for item in found]
+    means = np.mean(each, axis=0)
+    names = ("random_runs", "rule_runs", "cherrypick_runs", "ours_ordered_runs")
     values = {"jobs": float(len(found)), **dict(zip(names, means.tolist(), strict=True))}
     values["ours_outright_meets_percent"] = 100.0 * len(meeting) / len(found)
     if meeting:
         values["ours_outright_regret_percent"] = float(np.mean(meeting))
     return {f"cherrypick.{name}": Metric(value=value) for name, value in values.items()}
+
+
+def replay_headline(found: Sequence[Replayed]) -> str:
+    """The searches in one sentence."""
+    each: dict[str, list[float]] = {
+        "random search": [item.random_runs for item in found],
+        "largest batch per device, fewest devices": [float(item.rule_runs) for item in found],
+        "CherryPick": [item.search_runs for item in found],
+        "our predictor's order": [float(item.chosen_runs) for item in found],
+    }
+    words = (f"{name} {np.mean(runs):.1f} (median {np.median(runs):.1f})" for name, runs in each.items())
+    return f"Runs until within 5 % of the best, mean over {len(found)} jobs: {', '.join(words)}."
+
+
+def drawn_replay_rows(rows: Sequence[Measurement], *, jobs: int, others: int) -> list[Measurement]:
+    """A sample that can be replayed: all configurations of some jobs, one run of each, and other rows.
+
+    Args:
+        rows: Measured runs.
+        jobs: How many jobs of at least LEAST_CONFIGURATIONS configurations.
+        others: How many rows of other jobs, for a predictor to learn from.
+    """
+    grouped: dict[str, dict[Key, int]] = defaultdict(dict)
+    keys = [workload_key(item) for item in rows]
+    for index, item in enumerate(rows):
+        grouped[keys[index]].setdefault(_configuration(item), index)
+    large = [key for key, found in grouped.items() if len(found) >= LEAST_CONFIGURATIONS]
+    draw = np.random.default_rng(0)
+    chosen = [large[place] for place in draw.permutation(len(large))[:jobs]]
+    taken = [index for key in chosen for index in grouped[key].values()]
+    rest = np.flatnonzero(~np.isin(keys, large))
+    taken += draw.choice(rest, size=min(others, len(rest)), replace=False).tolist()
+    return [rows[index] for index in sorted(taken)]
 
 
 def _configuration(item: Measurement) -> Key:
@@ -130,6 +174,10 @@ def _replay_job(
     first = table.measurements[rows[0][0]]
     devices = np.array([table.measurements[found[0]].num_devices for found in rows], dtype=np.float64)
     batch = np.array([table.measurements[found[0]].global_batch_size or 1.0 for found in rows])
+    prices = [usd_per_device_hour(table.measurements[found[0]].device) for found in rows]
+    known = [price / SECONDS_PER_HOUR for price in prices if price is not None]
+    # Money per second, or devices where a type has no price: cost is time x that.
+    rate = devices * np.array(known) if len(known) == len(rows) else devices
     measured = np.array([float(np.median(table.measured_s[found])) for found in rows]) / batch
     predicted = np.array([float(np.median(predicted_s[found])) for found in rows]) / batch
     return ReplayJob(
@@ -137,10 +185,13 @@ def _replay_job(
         precision=first.precision,
         features=np.stack([features[found[0]] for found in rows]),
         time=measured,
-        cost=measured * devices,
+        cost=measured * rate,
         predicted_time=predicted,
-        predicted_cost=predicted * devices,
+        predicted_cost=predicted * rate,
         deadline=float(np.median(measured)),
+        devices=devices,
+        batch_per_device=batch / devices,
+        priced=len(known) == len(rows),
     )
 
 

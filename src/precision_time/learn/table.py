@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ..corpus.jobs import UnsupportedRow, job_of
 from ..corpus.measurement import Measurement
+from ..corpus.splits import configuration_groups, joined_groups
 from ..cost.job import Job, JobGroup, group_key, group_of_jobs
 from ..cost.step import StepCosts, price
 from ..errors import NotFittedError, PrecisionTimeError
@@ -45,6 +46,14 @@ class JobTable:
     def take(self, rows: NDArray[np.intp] | slice) -> JobTable:
         """The table of some of the rows."""
         return replace(self, **{name: getattr(self, name)[rows] for name in JOB_ARRAYS})
+
+    def twins(self) -> NDArray[np.int64]:
+        """The first job with the same features, of each job, shape (n,): no predictor can tell them apart."""
+        first: dict[bytes, int] = {}
+        rows = np.ascontiguousarray(self.features)
+        return np.array(
+            [first.setdefault(row.tobytes(), place) for place, row in enumerate(rows)], dtype=np.int64
+        )
 
     @classmethod
     def together(cls, tables: Sequence[JobTable]) -> JobTable:
@@ -108,6 +117,10 @@ class MeasuredTable:
 
     def __len__(self) -> int:
         return len(self.measured_s)
+
+    def groups(self) -> NDArray[np.int64]:
+        """Groups that no inner fold may divide: repeats of a configuration, and twins, shape (n,)."""
+        return joined_groups(configuration_groups(self.measurements), self.jobs.twins())
 
     def with_own(self, jobs: Sequence[Job], measurements: Sequence[Measurement]) -> MeasuredTable:
         """The table with further runs after its own, of which no waits are known."""

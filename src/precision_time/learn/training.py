@@ -143,8 +143,7 @@ def train(
         }
     progress("fitting on everything")
     everything = np.arange(len(table))
-    groups = configuration_groups(table.measurements)
-    correction = fit_stages(table, everything, weights, groups, settings=settings, seed=seed)
+    correction = fit_stages(table, everything, weights, table.groups(), settings=settings, seed=seed)
     intervals = fit_intervals(table, held_out, weights, settings, seed)
     progress("likeness of errors")
     predictor = TrainedPredictor(
@@ -185,11 +184,10 @@ def cross_validate(
         progress: Called with a message about each fold.
         map_fn: What runs the folds.
     """
-    parts = PROTOCOLS[protocol].split(table.measurements, seed, folds)
+    parts = PROTOCOLS[protocol].split(table.measurements, seed, folds, table.jobs.twins())
     progress(f"held out by {protocol}")
-    groups = configuration_groups(table.measurements)
     answers = out_of_fold_by_stage(
-        table, parts, weights=weights, groups=groups, settings=settings, seed=seed, map_fn=map_fn
+        table, parts, weights=weights, groups=table.groups(), settings=settings, seed=seed, map_fn=map_fn
     )
     predicted, share = np.full((2, len(table)), np.nan)
     novelty = np.full((len(table), len(KINDS)), np.nan)

@@ -17,6 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from ..errors import ConfigError, validation_problems
 from ..io import read_yaml
+from ..units import GIGA
 from .steps.catalog import GPU_PRECISIONS, check_model, digits_sizes, optimizer_of
 from .trial import TrainingTrial, WorkerGroup
 
@@ -70,6 +71,8 @@ class Sweep(_Model):
     cpus_per_worker: Annotated[list[Positive], *_ONE_OR_MORE] = [1.0]
     gpus_per_worker: Annotated[list[NotNegative], *_ONE_OR_MORE] = [0.0]
     nodes: Annotated[list[Count], *_ONE_OR_MORE] = [1]
+    cpu_limit: Literal["cgroup"] | None = None
+    """cgroup: the CPUs of a worker are enforced by a control group on its node."""
     batch_sizes: Annotated[list[Count], *_ONE_OR_MORE] = [32]
     precisions: Annotated[list[Precision], *_ONE_OR_MORE] = ["fp32"]
     optimizer: Literal["sgd", "sgd_with_momentum", "adam", "adamw"] | None = None
@@ -90,6 +93,18 @@ class CampaignFile(_Model):
     time_limit: Positive = 120.0
     """Seconds of a trial, building and warming up included."""
     oversubscribe: bool = False
+    machine: Annotated[str, Field(max_length=80)] = ""
+    """What the campaign calls the type of its machines."""
+    link_gbit_per_s: Positive | None = None
+    """Of the network of a node, as the user knows it."""
+    worker_cores: list[Annotated[int, Field(ge=0)]] = []
+    """Cores of each node that the workers run on; none: all."""
+    environment: dict[str, str] = {}
+    """Variables of the workers' processes, such as ONEDNN_MAX_CPU_ISA."""
+    evaluate: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Held-out samples that a job evaluates after each epoch, over those of the epoch."""
+    checkpoint: bool = False
+    """Whether a job writes a checkpoint after each epoch."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,6 +137,11 @@ def check_trials(trials: Sequence[TrainingTrial]) -> None:
             raise ConfigError(
                 f"The trial {trial} has {share:g} samples per worker, less than its batch of "
                 f"{trial.batch_per_worker}. To fix: more samples, a larger fraction or a smaller batch."
+            )
+        if ":" in trial.model and (trial.evaluation_share or trial.checkpoint):
+            raise ConfigError(
+                f"The trial {trial} evaluates or writes checkpoints, and {trial.model} is a loop of its own. "
+                "To fix: let the loop do both, and leave evaluate and checkpoint out."
             )
         if trial.precision in GPU_PRECISIONS and not trial.group.gpus_per_worker:
             raise ConfigError(
@@ -183,7 +203,15 @@ def _count(sweep: Sweep) -> int:
 def _trials(file: CampaignFile, sweep: Sweep) -> Iterator[TrainingTrial]:
     dataset, samples = _dataset(sweep.data)
     groups = [
-        WorkerGroup(num_workers=workers, cpus_per_worker=cpus, gpus_per_worker=gpus, num_nodes=nodes)
+        WorkerGroup(
+            num_workers=workers,
+            cpus_per_worker=cpus,
+            gpus_per_worker=gpus,
+            num_nodes=nodes,
+            cpu_limit=sweep.cpu_limit or "",
+            cores=tuple(file.worker_cores),
+            environment=tuple(sorted(file.environment.items())),
+        )
         for workers, cpus, gpus, nodes in product(
             sweep.workers, sweep.cpus_per_worker, sweep.gpus_per_worker, sweep.nodes
         )
@@ -210,6 +238,10 @@ def _trials(file: CampaignFile, sweep: Sweep) -> Iterator[TrainingTrial]:
             seconds=sweep.seconds or file.seconds,
             warmup_steps=file.warmup_steps,
             time_limit_s=file.time_limit,
+            machine=file.machine,
+            link_bytes_per_s=None if file.link_gbit_per_s is None else file.link_gbit_per_s * GIGA / 8,
+            evaluation_share=file.evaluate,
+            checkpoint=file.checkpoint,
         )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
@@ -22,13 +22,17 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from ..errors import CorpusError, validation_problems
 from .trial import TrainingTrial
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Of the columns below and of the store. A column that is added or changes its meaning raises it."""
 
 _OVERSUBSCRIBED, _SIMULATED = "oversubscribed", "simulated-nodes"
 _LONGEST_ERROR = 500
 _OF_TRIAL = (
     "key", "repeat", "model", "dataset", "num_samples", "batch_per_worker", "precision", "optimizer",
+    "machine", "link_bytes_per_s",
+)  # fmt: skip
+_OF_WORKER = (
+    "device", "framework_version", "ray_version", "python_version", "cpu_limit", "vector_isa",
 )  # fmt: skip
 _OF_GROUP = ("num_workers", "cpus_per_worker", "gpus_per_worker")
 
@@ -89,6 +93,15 @@ class TrialResult:
     timestamp: str = ""
     """End of the run, UTC, ISO 8601."""
 
+    machine: str = ""
+    """What the campaign calls the type of its machines."""
+    cpu_limit: str = ""
+    """How `cpus_per_worker` was enforced ("cgroup-v1 1250/5000 us"); empty: Ray counted it only."""
+    vector_isa: str = ""
+    """Vector instructions of the workers' libraries, where they are CPUs: avx512, avx2 ... (processor.py)."""
+    link_bytes_per_s: float | None = None
+    """Of the network of a node, each way, as the campaign states it."""
+
     # Start-up, apart from training.
     group_start_s: float | None = None
     """From asking Ray for the workers to the last of them being ready, process group included. Trials that
@@ -122,7 +135,16 @@ class TrialResult:
     train_time_s: float | None = None
     """All steps after the warm-up, from the first to the last."""
     total_time_s: float | None = None
-    """group_start_s + build_s + warmup_s + train_time_s: what a job of this one trial would have taken."""
+    """group_start_s + build_s + warmup_s + train_time_s + evaluation_s + checkpoint_s: what a job of this one
+    trial would have taken."""
+    evaluation_s: float | None = None
+    """Of all evaluations on held-out samples, the forward passes of the slowest worker."""
+    evaluation_samples: int | None = None
+    """Held-out samples of one evaluation, over all workers."""
+    checkpoint_s: float | None = None
+    """Of all checkpoints: written by rank 0 and on its disk (fsync), while the others wait."""
+    checkpoint_bytes: float | None = None
+    """Of one checkpoint: model and optimizer."""
 
     # Rates and resources.
     samples_per_s: float | None = None
@@ -186,7 +208,8 @@ def measured_result(
         figures: What each worker measured, by rank; times are those of rank 0.
     """
     first = dict(figures[0])
-    start_up = (group_start_s, first.get("build_s"), first.get("warmup_s"), first["train_time_s"])
+    parts = ("build_s", "warmup_s", "train_time_s", "evaluation_s", "checkpoint_s")
+    spent = (group_start_s, *(first.get(part) for part in parts))
     step_s = first.get("step_time_s")
     samples = trial.batch_per_worker * trial.group.num_workers
     powers = [each["power_w"] for each in figures if each.get("power_w") is not None]
@@ -197,7 +220,7 @@ def measured_result(
         **{
             **first,
             "group_start_s": group_start_s,
-            "total_time_s": sum(each for each in start_up if each is not None),
+            "total_time_s": sum(each for each in spent if each is not None),
             "samples_per_s": samples / step_s if step_s else None,
             "power_w": sum(powers) if len(powers) == len(figures) else None,
             "peak_memory_bytes": max(peaks, default=None),
@@ -231,9 +254,9 @@ def _location(facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     if not facts:
         return {}
     hosts = tuple(each["host"] for each in facts)
-    busy: Counter[str] = Counter()
+    busy: dict[str, float] = defaultdict(float)
     for each in facts:
-        busy[each["host"]] += each["threads"]
+        busy[each["host"]] += each["busy_cores"]
     cores = {each["host"]: each["cores"] for each in facts}
     nodes = len({each["ray_node"] for each in facts})
     labels = {
@@ -247,7 +270,7 @@ def _location(facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "num_ray_nodes": nodes,
         "cores_per_host": min(cores.values()),
         "label": " ".join(label for label, holds in labels.items() if holds),
-        **{name: first[name] for name in ("device", "framework_version", "ray_version", "python_version")},
+        **{name: first[name] for name in _OF_WORKER},
         "backend": first["backend"] if len(facts) > 1 else "",
     }
 

@@ -34,6 +34,7 @@ _APPLICATION_ID = 0x50544350
 _WAIT_S = 10.0
 _MAGIC = b"SQLite format 3\x00"
 _TYPES = {"str": "TEXT", "int": "INTEGER", "float": "REAL"}
+_COLUMN_TYPES = {item.name: _TYPES.get(str(item.type).split()[0], "TEXT") for item in fields(TrialResult)}
 
 
 class NotStoredError(CorpusError):
@@ -241,17 +242,27 @@ class CampaignStore:
             self._connection.execute("PRAGMA synchronous = FULL")
             if _version(self._connection, self.path) == 0:
                 self._create()
+            self._add_columns()
             # A file that may only be read is noticed here, not after the first trial.
             self._connection.executescript("BEGIN IMMEDIATE; ROLLBACK;")
 
     def _create(self) -> None:
-        columns = ", ".join(
-            f"{item.name} {_TYPES.get(str(item.type).split()[0], 'TEXT')}" for item in fields(TrialResult)
-        )
+        columns = ", ".join(f"{name} {kind}" for name, kind in _COLUMN_TYPES.items())
         self._connection.executescript(
             f"BEGIN IMMEDIATE; CREATE TABLE points (id INTEGER PRIMARY KEY, {columns});"
             f"PRAGMA application_id = {_APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
         )
+
+    def _add_columns(self) -> None:
+        """Give a store of an older release the columns that came later; its results have none of them."""
+        missing = [name for name in COLUMNS if name not in _columns_of(self._connection)]
+        if missing:
+            added = "".join(
+                f"ALTER TABLE points ADD COLUMN {name} {_COLUMN_TYPES[name]};" for name in missing
+            )
+            self._connection.executescript(
+                f"BEGIN IMMEDIATE; {added} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+            )
 
     def add(self, result: TrialResult) -> None:
         """Append one result; it is on the disk when this returns.
@@ -306,11 +317,18 @@ def read_store(path: str | Path) -> list[TrialResult]:
 
 def _results(connection: sqlite3.Connection) -> list[TrialResult]:
     latest: dict[tuple[str, int], TrialResult] = {}
-    for row in connection.execute(f"SELECT {', '.join(COLUMNS)} FROM points ORDER BY id"):
-        values = {name: value for name, value in zip(COLUMNS, row, strict=True) if value is not None}
+    columns = _columns_of(connection)
+    for row in connection.execute(f"SELECT {', '.join(columns)} FROM points ORDER BY id"):
+        values = {name: value for name, value in zip(columns, row, strict=True) if value is not None}
         result = TrialResult.from_dict(values)
         latest[result.identity] = result
     return list(latest.values())
+
+
+def _columns_of(connection: sqlite3.Connection) -> list[str]:
+    """Those of ours that a store has; an older release wrote fewer."""
+    there = {name for _, name, *_ in connection.execute("PRAGMA table_info(points)")}
+    return [name for name in COLUMNS if name in there]
 
 
 def _sqlite_value(value: Any) -> Any:

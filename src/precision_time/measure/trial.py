@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -102,11 +103,19 @@ class WorkerGroup:
     gpus_per_worker: float = 0.0
     num_nodes: int = 1
     """Ray nodes that the workers are placed on; 1: any nodes with free resources."""
+    cpu_limit: str = ""
+    """cgroup: `cpus_per_worker` is enforced; empty: Ray counts it only."""
+    cores: tuple[int, ...] = ()
+    """Of each node, on which its workers run; empty: on all."""
+    environment: tuple[tuple[str, str], ...] = ()
+    """Variables of the workers' processes."""
 
     def __str__(self) -> str:
         parts = [f"w{self.num_workers}", f"c{self.cpus_per_worker:g}"]
         parts += [f"g{self.gpus_per_worker:g}"] if self.gpus_per_worker else []
-        return "".join([*parts, f"n{self.num_nodes}"] if self.num_nodes > 1 else parts)
+        parts += [f"n{self.num_nodes}"] if self.num_nodes > 1 else []
+        parts += [f"-{self.cpu_limit}"] if self.cpu_limit else []
+        return "".join(parts)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,6 +144,14 @@ class TrainingTrial:
     """After iteration 0."""
     time_limit_s: float = 120.0
     """Of the whole run; one that takes longer is recorded as failed."""
+    machine: str = ""
+    """What the campaign calls the type of its machines; trials on other types measure something else."""
+    link_bytes_per_s: float | None = None
+    """Of the network of a node, as the campaign states it."""
+    evaluation_share: float = 0.0
+    """Held-out samples that the job evaluates after each epoch, over those of the epoch."""
+    checkpoint: bool = False
+    """Whether rank 0 writes a checkpoint after each epoch."""
 
     @property
     def num_samples(self) -> int:
@@ -147,9 +164,20 @@ class TrainingTrial:
         return self.num_samples // (self.group.num_workers * self.batch_per_worker)
 
     @property
+    def evaluation_batches(self) -> int:
+        """Batches of held-out samples that a worker evaluates after an epoch; one where there are fewer."""
+        held_out = self.evaluation_share * self.num_samples
+        return math.ceil(held_out / (self.group.num_workers * self.batch_per_worker))
+
+    @property
     def key(self) -> str:
         """Equal for trials that measure the same thing, repeats apart."""
         sizes = ",".join(f"{name}={value:g}" for name, value in sorted(self.sizes.items()))
+        marks = {
+            f"@{self.machine}": bool(self.machine),
+            f"eval{self.evaluation_share:g}": self.evaluation_share > 0,
+            "checkpoint": self.checkpoint,
+        }
         return "/".join(
             (
                 f"{self.model}({sizes})" if sizes else self.model,
@@ -158,6 +186,7 @@ class TrainingTrial:
                 f"b{self.batch_per_worker}",
                 self.precision,
                 self.optimizer,
+                *(mark for mark, holds in marks.items() if holds),
             )
         )
 

@@ -36,6 +36,9 @@ class NamedColumns:
         return NamedColumns(names=self.names, values=self.values[rows])
 
 
+_IDS = ("job", "dataset", "architecture", "setting")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobViews:
     """n jobs as predictors see them; everything is in the order of the jobs."""
@@ -54,6 +57,8 @@ class JobViews:
     """Number of the dataset type, shape (n,)."""
     architecture: Ints
     """Number of the operator graph, shape (n,)."""
+    setting: Ints
+    """Number of the source, precision, stack and dataset type, shape (n,); -1 if not data parallel."""
 
     @classmethod
     def of(
@@ -68,7 +73,7 @@ class JobViews:
         """The views of jobs; what is not given is empty, ids not given are 0."""
         count = len(native.analytical_s)
         empty = NamedColumns(names=(), values=np.zeros((count, 0)))
-        unknown = {name: np.zeros(count, dtype=np.intp) for name in ("job", "dataset", "architecture")}
+        unknown = {name: np.zeros(count, dtype=np.intp) for name in _IDS}
         return cls(
             native=native,
             fp32=fp32,

@@ -16,7 +16,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..corpus.splits import configuration_groups
 from ..errors import ConfigError
 from ..learn.stages import DEFAULT_SETTINGS, BoosterSettings, ByStage, StagedCorrection, fit_stages
 from ..learn.table import JobTable, MeasuredTable
@@ -104,7 +103,7 @@ def fit_staged(
         replace(table, jobs=jobs),
         rows,
         row_weights(table),
-        configuration_groups(table.measurements),
+        table.groups(),
         settings=trees,
         seed=seed,
     )

@@ -20,9 +20,10 @@ from .optimus import Optimus
 from .paleo import PaleoLike
 from .per_job import SamplingEstimator
 from .precision_aware import PrecisionAware
-from .predictddl.columns import BLIND, PRECISION
+from .predictddl.columns import BLIND, EMBEDDING_AND_SUMS, PRECISION, SIZE, SUMS
 from .predictddl.estimator import PredictDDLRegression
 from .predictddl.fitting import QUICK
+from .predictddl.within import PredictDDLWithin
 from .roofline import RooflineOnly
 
 
@@ -37,6 +38,10 @@ class Needs(StrEnum):
     """The operator graph and figures of the cluster."""
     EMBEDDING = "embedding"
     """The vector of the architecture and figures of the cluster."""
+    SUMS = "three sums"
+    """FLOPs, parameters and bytes of the step, and figures of the cluster."""
+    EMBEDDING_AND_SUMS = "embedding and three sums"
+    """The vector of the architecture besides."""
     BOTH = "embedding and pricing"
     """The same with lowered types, and our cost model."""
     RUNS = "sample runs"
@@ -56,6 +61,8 @@ class PredictorEntry:
     """Importable name of what it needs beyond the core."""
     extra: str = ""
     """The extra of this project that installs it."""
+    within: bool = False
+    """Whether it answers only for data-parallel runs of settings that it was fitted to (`within.py`)."""
 
     @property
     def title(self) -> str:
@@ -97,6 +104,13 @@ def _predictddl(variant: str) -> Callable[[PredictorOptions], PredictDDLRegressi
     return lambda o: PredictDDLRegression(variant=variant, settings=replace(QUICK, seed=o.seed))
 
 
+def _within(variant: str) -> Callable[[PredictorOptions], PredictDDLWithin]:
+    settings = replace(QUICK, targets=("log",))
+    return lambda o: PredictDDLWithin(variant=variant, settings=replace(settings, seed=o.seed))
+
+
+_SKLEARN = ("sklearn", "learners")
+
 PREDICTORS: Mapping[str, PredictorEntry] = {
     item.name: item
     for item in (
@@ -104,9 +118,20 @@ PREDICTORS: Mapping[str, PredictorEntry] = {
         PredictorEntry("blind", _staged(blind=True), _BLIND, Needs.PRICING),
         PredictorEntry("fp32-blind", _staged(blind=True, fp32_only=True), _BLIND, Needs.PRICING),
         PredictorEntry("predictddl", _predictddl(BLIND), _BLIND, Needs.EMBEDDING, "sklearn", "learners"),
+        PredictorEntry("predictddl-size", _predictddl(SIZE), _BLIND, Needs.EMBEDDING, *_SKLEARN),
         PredictorEntry(
             "predictddl-precision", _predictddl(PRECISION), _AWARE, Needs.BOTH, "sklearn", "learners"
         ),
+        PredictorEntry("three-sums", _predictddl(SUMS), _BLIND, Needs.SUMS, *_SKLEARN),
+        PredictorEntry(
+            "embedding-and-sums",
+            _predictddl(EMBEDDING_AND_SUMS),
+            _BLIND,
+            Needs.EMBEDDING_AND_SUMS,
+            *_SKLEARN,
+        ),
+        PredictorEntry("predictddl-within", _within(BLIND), _BLIND, Needs.EMBEDDING, *_SKLEARN, within=True),
+        PredictorEntry("three-sums-within", _within(SUMS), _BLIND, Needs.SUMS, *_SKLEARN, within=True),
         PredictorEntry(
             "driple",
             lambda o: DripleLike(epochs=QUICK_EPOCHS if o.quick else EPOCHS, seed=o.seed),

@@ -12,6 +12,8 @@ from dataclasses import fields, replace
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
 from ..arrays import Same
 from ..errors import ConfigError
 from ..hardware.device import Device
@@ -133,8 +135,18 @@ def multiplied_as(dtype: DType, arch: str) -> DType:
 
 def supported_precisions(device: Device) -> tuple[str, ...]:
     """Names of the policies that the device has hardware for, widest first."""
-    types = [dtype for dtype in DType if dtype is DType.FP32 or dtype.value in device.peak_flops_per_s]
+    types = [
+        dtype
+        for dtype in DType
+        if dtype is DType.FP32 or (dtype.value in device.peak_flops_per_s and not is_emulated(dtype, device))
+    ]
     return tuple(policy.name for dtype in types for policy in known_policies() if policy.matmul is dtype)
+
+
+def is_emulated(dtype: DType, device: Device) -> bool:
+    """Whether a narrow type is stated to run slower than fp32: it was measured there, and has no units."""
+    peaks = device.peak_flops_per_s
+    return dtype.num_bytes < DType.FP32.num_bytes and peaks.get(dtype.value, np.inf) < peaks["fp32"]
 
 
 def natural_precision(device: Device) -> str:
@@ -143,7 +155,7 @@ def natural_precision(device: Device) -> str:
     bf16-mixed where it has bf16 hardware, fp16-mixed where only fp16 has matrix units (V100, T4), else fp32.
     """
     peaks = device.peak_flops_per_s
-    if "bf16" in peaks and effective_dtype(DType.BF16, device) is DType.BF16:
+    if peaks.get("bf16", 0.0) >= peaks["fp32"] and effective_dtype(DType.BF16, device) is DType.BF16:
         return "bf16-mixed"
     if peaks.get("fp16", 0.0) >= _MATRIX_UNITS * peaks["fp32"]:
         return "fp16-mixed"
@@ -166,6 +178,10 @@ def check_support(policy: PrecisionPolicy, device: Device) -> tuple[str, ...]:
         effective = effective_dtype(dtype, device)
         if effective is not dtype:
             warnings.append(_warning(dtype, effective, device))
+        elif is_emulated(dtype, device):
+            share = device.peak_flops_per_s[dtype.value] / device.peak_flops_per_s["fp32"]
+            text = _rules()["warning"]["slower"]
+            warnings.append(text.format(dtype=dtype.value, device=device.name, share=share))
     recipe = _rules()["recipe"].get(policy.fp8_recipe or "")
     if recipe is not None and device.arch not in recipe["archs"]:
         warnings.append(f"{policy.fp8_recipe} on {device.name}: {recipe['warning']}")

@@ -9,6 +9,7 @@ from precision_time.papers.cherrypick.replay import (
     expected_random_runs,
     predicted_order,
     replay,
+    rule_order,
 )
 
 pytest.importorskip("sklearn")
@@ -28,6 +29,8 @@ def job(predicted_cost: np.ndarray | None = None, deadline: float = 1e9) -> Repl
         predicted_time=time,
         predicted_cost=cost if predicted_cost is None else predicted_cost,
         deadline=deadline,
+        devices=1.0 + places % 4,
+        batch_per_device=np.floor(places / 4.0),
     )
 
 
@@ -35,6 +38,18 @@ def test_random_search_has_the_expectation_of_draws() -> None:
     draw = np.random.default_rng(0)
     firsts = [int(np.flatnonzero(draw.permutation(20) < 3)[0]) + 1 for _ in range(20_000)]
     assert expected_random_runs(20, 3) == pytest.approx(np.mean(firsts), rel=0.02)
+    assert expected_random_runs(20, 3) == pytest.approx(21.0 / 4.0)
+    capped = np.minimum(firsts, 5)
+    assert expected_random_runs(20, 3, most=5) == pytest.approx(np.mean(capped), rel=0.02)
+    assert expected_random_runs(1000, 1) <= MOST_RUNS
+
+
+def test_the_rule_takes_the_largest_batches_on_the_fewest_devices() -> None:
+    order = rule_order(job())
+    assert order[:5].tolist() == [20, 21, 22, 23, 16]
+    (found,) = replay([job()], seeds=1)
+    assert found.rule_runs == 1 + order.tolist().index(12)
+    assert found.rule_regret_percent == pytest.approx((float(np.exp(0.02 * 64.0)) - 1.0) * 100.0)
 
 
 def test_a_perfect_predictor_needs_one_run_and_regrets_nothing() -> None:

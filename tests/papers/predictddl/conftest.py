@@ -17,6 +17,7 @@ from precision_time.papers.predictddl.columns import (
     CLUSTER_COLUMNS,
     EMBEDDING,
     PRECISION_FEATURES,
+    SIZE_COLUMNS,
     VARIANTS,
     inputs_of,
 )
@@ -41,7 +42,7 @@ SMALL = FitSettings(
     folds=2,
     most_rows=60,
 )
-ALL_NAMES = (*blind_names(), *annotated_names(), *CLUSTER_COLUMNS, *PRECISION_FEATURES)
+ALL_NAMES = (*blind_names(), *annotated_names(), *SIZE_COLUMNS, *CLUSTER_COLUMNS, *PRECISION_FEATURES)
 
 
 def examples(names: tuple[str, ...], *, rows: int = 120, groups: int = 12, seed: int = 0) -> Examples:
@@ -61,7 +62,7 @@ def examples(names: tuple[str, ...], *, rows: int = 120, groups: int = 12, seed:
 
 @pytest.fixture(scope="session")
 def trained() -> TrainedType:
-    """Both variants, on made-up rows: for tests of the plumbing."""
+    """Every variant, on made-up rows: for tests of the plumbing."""
     variants = {variant: choose(examples(inputs_of(variant, ALL_NAMES)), SMALL) for variant in VARIANTS}
     card = {"ghn_version": ghn_version(), "rows": 120, "architectures": 12, "created": "2024-01-01"}
     return TrainedType(dataset_type="cifar", variants=variants, probe=probe_embeddings(), card=card)

@@ -23,17 +23,24 @@ from precision_time.hardware.catalog import get_cluster
 from precision_time.hardware.device import Cluster
 from precision_time.hardware.inventory import ClusterResources, resources
 from precision_time.learn.table import job_table
+from precision_time.papers.ghn.weights import find_weights, initial_weights, save_weights
 from precision_time.papers.predictddl.columns import (
     BLIND,
     CLUSTER_COLUMNS,
     PRECISION,
     cluster_columns,
     picked,
+    size_of_graph,
 )
 from precision_time.papers.predictddl.contract import Answer, Refusal
 from precision_time.papers.predictddl.controller import PredictDDL, PriceCache, answer_batch
 from precision_time.papers.predictddl.datasets import DatasetFacts
-from precision_time.papers.predictddl.embeddings import embedding_of_graph, job_embeddings
+from precision_time.papers.predictddl.embeddings import (
+    embedding_of_graph,
+    job_embeddings,
+    probe_distance,
+    probe_embeddings,
+)
 from precision_time.papers.predictddl.registry import Registry, TrainedType
 from precision_time.papers.predictddl.requests import PredictDDLRequest, read_batch, read_request, resolve
 from precision_time.papers.predictddl.trainer import input_columns
@@ -186,6 +193,41 @@ def test_a_predictor_of_another_ghn_is_refused(
         service.predict(request_of(cluster))
 
 
+def test_a_predictor_keeps_its_own_ghn_and_no_other_is_taken_for_it(
+    service: PredictDDL, cluster: ClusterResources, trained: TrainedType
+) -> None:
+    ghn, other = initial_weights(3), initial_weights(4)
+    card = {**trained.card, "ghn_version": ghn.version}
+    kept = service.registry.save(replace(trained, card=card, ghn=ghn, probe=probe_embeddings(ghn)))
+    shipped, own = service.predict([request_of(cluster, version=1), request_of(cluster)])
+    assert isinstance(shipped, Answer)
+    assert isinstance(own, Answer)
+    assert own.step_time_s != shipped.step_time_s
+    service.ghn = ghn
+    assert service.predict(request_of(cluster)).step_time_s == own.step_time_s
+    service.ghn = other
+    with pytest.raises(NotFittedError, match=rf"under the GHN {ghn.version}, and the one given is"):
+        service.predict(request_of(cluster))
+    instead = service.predict(request_of(cluster, dataset="tiny-imagenet"))
+    assert instead.task.embedding_distance == pytest.approx(
+        probe_distance(probe_embeddings(other), probe_embeddings(ghn)), rel=1e-4
+    )
+    path = service.registry.own / "cifar" / f"v{kept.version}" / "ghn.safetensors"
+    save_weights(path, other)
+    service.ghn = None
+    with pytest.raises(NotFittedError, match="ghn.safetensors is not what"):
+        service.predict(request_of(cluster))
+
+
+def test_a_hypernetwork_is_found_in_its_folder(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="holds 0 .safetensors"):
+        find_weights(tmp_path)
+    save_weights(tmp_path / "ghn.safetensors", initial_weights(3))
+    assert find_weights(tmp_path).version == initial_weights(3).version
+    with pytest.raises(ConfigError, match="no hypernetwork"):
+        find_weights(tmp_path / "other.safetensors")
+
+
 def test_a_damaged_predictor_is_named_for_every_request_of_its_type(
     service: PredictDDL, cluster: ClusterResources
 ) -> None:
@@ -294,10 +336,10 @@ def test_an_error_that_nobody_foresaw_refuses_its_own_line_only(
             raise ZeroDivisionError("odd\x1b[2J\nmodel")
         return usual_resolve(request)
 
-    def odd_columns(jobs: Any, priced: Any) -> Any:
+    def odd_columns(jobs: Any, priced: Any, **options: Any) -> Any:
         if any(job.layout.micro_batch_size == 7 for job in jobs):
             raise IndexError("odd job")
-        return usual_columns(jobs, priced)
+        return usual_columns(jobs, priced, **options)
 
     monkeypatch.setattr("precision_time.papers.predictddl.controller.resolve", odd_resolve)
     monkeypatch.setattr("precision_time.papers.predictddl.controller.input_columns", odd_columns)
@@ -387,10 +429,20 @@ def test_cluster_columns_are_logarithms_of_what_the_cluster_is(cluster: ClusterR
 def test_annotated_blocks_add_up_to_the_blind_embedding(cluster: ClusterResources) -> None:
     jobs = [resolve(request_of(cluster, precision=word)).job for word in ("fp32", "fp16-mixed")]
     _, values = job_embeddings(jobs)
-    blocks = values[:, 32:].reshape(2, 4, 32)
+    blocks = values[:, 32:160].reshape(2, 4, 32)
     np.testing.assert_allclose(blocks.sum(axis=1), values[:, :32], atol=1e-5)
     np.testing.assert_array_equal(values[0, :32], values[1, :32])
     assert np.abs(blocks[0] - blocks[1]).max() > 0.0
+
+
+def test_the_size_of_a_network_is_what_is_known_of_it() -> None:
+    """ResNet-50 at 224 pixels: 4.09 G multiply-adds, 25.557 M parameters (torchvision's documentation)."""
+    flops, params, activations, operators = np.exp(size_of_graph(load_workload("resnet50").graph))
+    assert flops == pytest.approx(2 * 4.09e9, rel=0.01)
+    assert params == pytest.approx(25_557_032)
+    small = np.exp(size_of_graph(load_workload("resnet50", image_size=112).graph))
+    np.testing.assert_allclose(small[[1, 3]], [params, operators])
+    assert small[2] == pytest.approx(activations / 4, rel=0.05)
 
 
 def test_remembered_prices_are_the_prices(cluster: ClusterResources) -> None:

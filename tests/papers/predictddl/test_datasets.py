@@ -105,9 +105,11 @@ def test_the_closest_type_is_named_with_its_distance(registry: Registry, trained
 
 
 def test_another_ghn_adds_to_the_distance(registry: Registry) -> None:
-    other = probe_embeddings()[:, ::-1]
+    other = np.random.default_rng(0).normal(size=probe_embeddings().shape)
     apart = probe_distance(probe_embeddings(), other)
-    assert apart > 0.0
+    assert 0.0 < apart < 1.0
+    turned = 3.0 * probe_embeddings()[:, ::-1]
+    assert probe_distance(probe_embeddings(), turned) == pytest.approx(0.0, abs=1e-9)
     found = find_task(registry, OTHER, "tiny-imagenet", known_dataset("tiny-imagenet"), other)
     assert found is not None
     assert found.embedding_distance == pytest.approx(apart, rel=1e-5)

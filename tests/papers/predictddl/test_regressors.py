@@ -151,6 +151,19 @@ def test_the_embedding_is_projected_and_the_cluster_is_not() -> None:
     np.testing.assert_array_equal(embedding_projection(z, names, 6), np.eye(8))
 
 
+@pytest.mark.parametrize("rank", [2, 6])
+def test_with_a_weight_the_embedding_counts_as_so_many_inputs_in_its_own_proportions(rank: int) -> None:
+    names = ("cluster.a", *(f"ghn.{i}" for i in range(6)), "cluster.b")
+    z = np.random.default_rng(0).normal(size=(50, 8)) * [1, 5, 4, 3, 2, 1, 0.1, 1]
+    projected = z @ embedding_projection(z, names, rank, 1.5)
+    np.testing.assert_allclose(projected[:, rank:], z[:, [0, 7]])
+    assert projected[:, :rank].var(axis=0).sum() == pytest.approx(1.5)
+    spread = projected[:, :rank].std(axis=0)
+    assert spread.max() / spread.min() == pytest.approx(
+        np.divide(*np.sort((z[:, 1:7] @ np.eye(6)).std(axis=0))[[-1, 0]]) if rank == 6 else 5 / 4, rel=0.3
+    )
+
+
 def test_one_architecture_cannot_be_cross_validated() -> None:
     with pytest.raises(ConfigError, match="1 architectures"):
         choose(examples(NAMES, groups=1), SMALL)

@@ -53,6 +53,29 @@ def test_fit_then_predict(folder: Path) -> None:
     (answer,) = told["predictions"]
     assert answer["epoch_time_s"] == pytest.approx(0.5 + 0.01 * 2000 / 4 + 0.4, rel=0.05)
     assert told["remarks"] == ["num_samples = 2000 lies outside the measured 100 to 1000: extrapolated."]
+    assert answer["flags"] == []
+
+
+def test_strict_refuses_what_is_flagged(folder: Path) -> None:
+    run("performance-models", folder / "study.yaml", "--out", folder / "m.ptm")
+    asked = ("--set", "num_workers=4", "--set", "num_samples=90000")
+    told = json.loads(run("performance-predict", folder / "m.ptm", *asked, "--json"))
+    (answer,) = told["predictions"]
+    assert [flag["kind"] for flag in answer["flags"]] == ["beyond"]
+    assert any(line.startswith("Flagged, beyond: num_samples lies 90 times") for line in told["remarks"])
+    with pytest.raises(ConfigError, match="Row 1 is refused by --strict: num_samples lies 90 times"):
+        run("performance-predict", folder / "m.ptm", *asked, "--strict")
+
+
+def test_the_cheapest_under_a_deadline(folder: Path) -> None:
+    run("performance-models", folder / "study.yaml", "--out", folder / "m.ptm")
+    asked = ("--set", "num_samples=1000", "--workers", "1..4", "--price-per-hour", "2", "--deadline", "5s")
+    told = json.loads(run("performance-predict", folder / "m.ptm", *asked, "--json"))
+    times = {row["num_workers"]: row["epoch_time_s"] for row in told["predictions"]}
+    assert times[1.0] > 5.0 >= times[3.0]
+    assert told["cheapest"]["num_workers"] == min(count for count, time in times.items() if time <= 5.0)
+    cost = next(row["cost"] for row in told["predictions"] if row["num_workers"] == 4.0)
+    assert cost == pytest.approx(2.0 * 4.0 * times[4.0] / 3600.0)
 
 
 def test_json_is_all_there_is_on_stdout(folder: Path) -> None:

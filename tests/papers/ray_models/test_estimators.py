@@ -6,8 +6,10 @@ import pytest
 pytest.importorskip("sklearn")
 
 from precision_time.papers.ray_models.estimators import (  # noqa: E402
+    ForwardRegressor,
     OverlapRegressor,
     StepwiseRegressor,
+    TermsRegressor,
     TimeRegressor,
     overlapped_time,
 )
@@ -56,3 +58,38 @@ def test_relative_errors_count() -> None:
     y = np.array([0.011, 0.021, 10.0, 20.0])
     fitted = TimeRegressor(Ridge(alpha=1e-9), target="seconds").fit(x, y)
     assert np.abs(fitted.predict(x) / y - 1.0).max() < 0.06
+
+
+def test_ernests_own_example() -> None:
+    """Runs, coefficients and predictions that amplab/ernest documents (papers.md 5.1)."""
+    machines = np.array([32, 4, 4, 12, 12, 12, 16], dtype=float)
+    share = np.array([0.125, 0.015625, 0.021382, 0.050164, 0.055921, 0.061678, 0.061678])
+    seconds = np.array([7.945168, 4.720292, 4.876611, 6.713765, 6.715194, 6.673972, 6.835670])
+
+    def terms(s: np.ndarray, m: np.ndarray) -> np.ndarray:
+        return np.column_stack([np.ones(len(m)), s / m, np.log(m), m])
+
+    fitted = TermsRegressor(num_terms=4).fit(terms(share, machines), seconds)
+    assert fitted.coef_[0] == pytest.approx([1.90013, 162.19821, 1.58832, 0.0], rel=1e-4, abs=1e-6)
+    asked = np.array([4.0, 8.0, 16.0, 28.0])
+    times = fitted.predict(terms(np.ones(4), asked))
+    assert times == pytest.approx([44.6516, 25.4777, 16.4413, 12.9855], rel=1e-4)
+
+
+def test_a_rule_of_proportion_has_a_constant_for_each_group() -> None:
+    samples = np.array([100.0, 200.0, 400.0, 100.0, 300.0])
+    batch = np.array([16.0, 16.0, 16.0, 64.0, 64.0])
+    x = np.column_stack([samples, batch])
+    fitted = TermsRegressor(num_terms=1).fit(x, samples * np.where(batch == 16.0, 0.01, 0.004))
+    asked = np.array([[1000.0, 16.0], [1000.0, 64.0], [1000.0, 256.0], [1000.0, 20.0]])
+    assert fitted.predict(asked) == pytest.approx([10.0, 4.0, 4.0, 10.0])
+
+
+def test_forward_selection_takes_what_matters_and_little_else() -> None:
+    draw = np.random.default_rng(0)
+    x = draw.standard_normal((80, 30))
+    y = 3.0 + 2.0 * x[:, 1] - 1.5 * x[:, 4] + 0.05 * draw.standard_normal(80)
+    fitted = ForwardRegressor().fit(x, y)
+    assert set(fitted.chosen_[:2]) == {1, 4}
+    assert fitted.predict(x) == pytest.approx(y, abs=0.3)
+    assert len(ForwardRegressor(most=2).fit(x, y).chosen_) == 2

@@ -12,6 +12,7 @@ and its workers, whatever state they are in, and what Ray Train does on failure 
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import tempfile
 import time
@@ -164,15 +165,23 @@ def _trainer(group: WorkerGroup, coordinator: Any, folder: str) -> Any:
 
     from .worker import train_loop
 
-    resources = {"CPU": group.cpus_per_worker}
+    own_node = group.num_nodes == group.num_workers > 1
+    # A worker with a node of its own, whose link it is to have for itself, leaves no part of a CPU to others.
+    resources: dict[str, float] = {
+        "CPU": math.ceil(group.cpus_per_worker) if own_node else group.cpus_per_worker
+    }
     if group.gpus_per_worker:
         resources["GPU"] = group.gpus_per_worker
     placement = "PACK" if group.num_nodes == 1 else "SPREAD"
-    if group.num_nodes == group.num_workers > 1:
+    if own_node:
         placement = "STRICT_SPREAD"
     return TorchTrainer(
         train_loop,
-        train_loop_config={"coordinator": coordinator, "threads": max(int(group.cpus_per_worker), 1)},
+        train_loop_config={
+            "coordinator": coordinator,
+            "group": group,
+            "threads": max(int(group.cpus_per_worker), 1),
+        },
         torch_config=TorchConfig(backend="nccl" if group.gpus_per_worker else "gloo"),
         scaling_config=ScalingConfig(
             num_workers=group.num_workers,
@@ -182,6 +191,7 @@ def _trainer(group: WorkerGroup, coordinator: Any, folder: str) -> Any:
         ),
         run_config=RunConfig(
             storage_path=folder,
+            worker_runtime_env={"env_vars": dict(group.environment)} if group.environment else {},
             failure_config=FailureConfig(max_failures=0),
             logging_config=LoggingConfig(log_level="ERROR"),
         ),
@@ -273,13 +283,14 @@ class GroupRunner:
 
     def _start(self, group: WorkerGroup) -> _Run:
         """A coordinator and a trainer, on their way."""
-        ray = self._ray
-        if self._process is None:
-            from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-            this_node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
-            self._process = ray.remote(num_cpus=0, scheduling_strategy=this_node)(TrainerProcess).remote()
-        coordinator = ray.remote(num_cpus=0)(Coordinator).remote(group.num_workers)
+        ray = self._ray
+        this_node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+        here = ray.remote(num_cpus=0, scheduling_strategy=this_node)
+        if self._process is None:
+            self._process = here(TrainerProcess).remote()
+        coordinator = here(Coordinator).remote(group.num_workers)
         return _Run(ray=ray, coordinator=coordinator, fit=self._process.fit.remote(group, coordinator))
 
     def _end(self, run: _Run, *, registered: bool) -> None:

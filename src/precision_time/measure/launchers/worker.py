@@ -29,11 +29,14 @@ from ...errors import ConfigError, PrecisionTimeError
 from ...workload.capture.own import load_function
 from ..device import ResourceMonitor, find_device
 from ..execution import backend_flags, free_memory, is_lasting, synchronize
+from ..limits import limit_cpu, pin_cores
 from ..precisions import MODES
+from ..processor import instructions, processor_name
 from ..steps.models import built_from
 from ..steps.tasks import TrainingTask, build_task, one_batch_task
 from ..steps.training import Trainer, build_optimizer, endless
-from ..trial import TrainingTrial
+from ..trial import TrainingTrial, WorkerGroup
+from .epoch_end import EpochEnd
 
 Figures = dict[str, Any]
 """Fields of a `TrialResult` as this worker measured them."""
@@ -52,6 +55,8 @@ class WorkerContext:
     device: Any
     all_gather: Callable[[str, Any], list[Any]]
     """Sends the other workers a named value for this trial, and returns what each of them sent, by rank."""
+    wrapped: Callable[[Any], Any]
+    """A module on the device, as DDP where there are several workers."""
 
 
 def train_loop(config: Mapping[str, Any]) -> None:
@@ -62,7 +67,7 @@ def train_loop(config: Mapping[str, Any]) -> None:
     starts another.
 
     Args:
-        config: `coordinator`, the actor with the trials, and `threads` of each worker.
+        config: `coordinator`, the actor with the trials, `group`, and `threads` of each worker.
 
     Raises:
         Exception: What a trial raised, where the group cannot go on.
@@ -75,7 +80,10 @@ def train_loop(config: Mapping[str, Any]) -> None:
     coordinator = config["coordinator"]
     rank, device = ray.train.get_context().get_world_rank(), get_device()
     handle = ray.get_runtime_context().current_actor
-    ray.get(coordinator.register.remote(rank, handle, _facts(device, config["threads"])))
+    limit = limited(config["group"])
+    where = {"ray_node": ray.get_runtime_context().get_node_id(), "ray_version": str(ray.__version__)}
+    facts = {**worker_facts(device, config["threads"], config["group"], limit), **where}
+    ray.get(coordinator.register.remote(rank, handle, facts))
     for index in count():
         trial = ray.get(coordinator.trial.remote(index))
         if trial is None:
@@ -85,6 +93,7 @@ def train_loop(config: Mapping[str, Any]) -> None:
 
 def _run_trial(trial: TrainingTrial, index: int, rank: int, device: Any, coordinator: Any) -> None:
     import ray
+    from ray.train.torch import prepare_model
 
     def all_gather(name: str, value: Any) -> list[Any]:
         values: list[Any] = ray.get(coordinator.all_gather.remote(index, name, rank, value))
@@ -93,7 +102,8 @@ def _run_trial(trial: TrainingTrial, index: int, rank: int, device: Any, coordin
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            figures = measure_trial(trial, WorkerContext(rank=rank, device=device, all_gather=all_gather))
+            context = WorkerContext(rank=rank, device=device, all_gather=all_gather, wrapped=prepare_model)
+            figures = measure_trial(trial, context)
     except NotBuiltError as error:
         ray.get(coordinator.failed.remote(index, str(error), False))
         return
@@ -108,18 +118,29 @@ def _run_trial(trial: TrainingTrial, index: int, rank: int, device: Any, coordin
     ray.get(coordinator.measured.remote(index, rank, figures))
 
 
-def _facts(device: Any, threads: int) -> dict[str, Any]:
-    """Where this worker runs and what it runs on."""
-    import ray
+def limited(group: WorkerGroup) -> str:
+    """Confine this worker to the cores and the share of its group. Returns how the share is enforced.
 
+    What torch imports for the first optimizer of a process (its compiler, seconds) is imported before: it
+    belongs to the start of the workers, not to the first of their trials.
+    """
+    torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.0).step()
+    if group.cores:
+        pin_cores(group.cores)
+    return limit_cpu(group.cpus_per_worker) if group.cpu_limit else ""
+
+
+def worker_facts(device: Any, threads: int, group: WorkerGroup, limit: str) -> dict[str, Any]:
+    """Where this worker runs and what it runs on."""
+    busy = group.cpus_per_worker if limit else threads
     return {
         "host": socket.gethostname(),
-        "ray_node": ray.get_runtime_context().get_node_id(),
         "cores": os.cpu_count() or 1,
-        "threads": threads if device.type == "cpu" else 0,
-        "device": find_device(kind=device.type).name,
+        "busy_cores": busy if device.type == "cpu" else 0,
+        "cpu_limit": limit,
+        "vector_isa": instructions() if device.type == "cpu" else "",
+        "device": processor_name() if device.type == "cpu" else find_device(kind=device.type).name,
         "framework_version": str(torch.__version__),
-        "ray_version": str(ray.__version__),
         "python_version": platform.python_version(),
         "backend": torch.distributed.get_backend() if torch.distributed.is_initialized() else "",
     }
@@ -160,12 +181,13 @@ def _described(error: BaseException) -> str:
 
 
 def _train(trial: TrainingTrial, context: WorkerContext, task: TrainingTask, start_s: float) -> Figures:
-    from ray.train.torch import prepare_model
-
-    module = prepare_model(task.module.train())
+    module = context.wrapped(task.module.train())
     optimizer = build_optimizer(trial.optimizer, module)
     trainer = Trainer(module, precision=trial.precision, device=context.device, optimizer=optimizer)
     batches = endless(task.batches)
+    after_epoch = EpochEnd(
+        trial=trial, trainer=trainer, batches=task.batches, rank=context.rank, all_gather=context.all_gather
+    )
 
     def restart() -> None:
         nonlocal batches
@@ -179,10 +201,12 @@ def _train(trial: TrainingTrial, context: WorkerContext, task: TrainingTask, sta
         run=lambda most: trainer.run(batches, most),
         step_times=trainer.step_times,
         restart=restart,
+        after_epoch=after_epoch,
     )
     waits = trainer.waits()
     return {
         **figures,
+        **after_epoch.figures(),
         "params": sum(parameter.numel() for parameter in module.parameters()),
         "gradient_wait_s": statistics.median(waits) if waits else None,
         "gradient_wait_method": trainer.wait_method if waits else "",
@@ -197,6 +221,7 @@ def _timed(
     run: Callable[[int], float],
     step_times: Callable[[], list[float]],
     restart: Callable[[], None],
+    after_epoch: Callable[[], None] = lambda: None,
 ) -> Figures:
     """Iteration 0, warm-up, and the steps that count.
 
@@ -207,6 +232,7 @@ def _timed(
         run: Makes that many steps, or as many as there are; returns their wall time [s].
         step_times: Seconds of each step so far.
         restart: Called after the warm-up: step times and batches start again.
+        after_epoch: Called after each whole epoch.
     """
     build_s = time.perf_counter() - start_s
     first_s = run(1)
@@ -219,7 +245,11 @@ def _timed(
     wanted = _steps(trial, context, more_s / warm if warm else first_s)
     restart()
     monitor = ResourceMonitor(context.device.type).start()
-    spans = [run(count) for count in _spans(wanted, trial.steps_per_epoch)]
+    spans: list[float] = []
+    for steps in _spans(wanted, trial.steps_per_epoch):
+        spans.append(run(steps))
+        if steps == trial.steps_per_epoch:
+            after_epoch()
     use, times = _use(monitor), step_times()
     if not times:
         raise ConfigError(
@@ -283,7 +313,7 @@ def _user_defined(trial: TrainingTrial, context: WorkerContext) -> Figures:
     """A user's function: a generator of steps, a module with a batch, or a whole training loop."""
     start_s = time.perf_counter()
     function = load_function(trial.model)
-    _count_reports()
+    _stepsreports()
     config = loop_config(trial, context.rank)
     if inspect.isgeneratorfunction(function):
         return _generated(trial, context, function(config), start_s)
@@ -326,7 +356,7 @@ def _take_reports() -> list[float]:
     return taken
 
 
-def _count_reports() -> None:
+def _stepsreports() -> None:
     """Let `ray.train.report` mark the end of an epoch in this worker, and store nothing."""
     import ray.train
 

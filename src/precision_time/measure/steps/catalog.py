@@ -13,6 +13,10 @@ from ..plan import load_plan
 from ..trial import ModelSpec
 
 _MODELS = ("precision_time.measure", "data/models.toml")
+TORCHVISION = "torchvision/"
+"""Before the name of a classifier of torchvision.models."""
+TORCHVISION_SIZES: Mapping[str, int] = {"side": 224, "classes": 1000}
+"""Pixels and classes that a campaign may set, and what they are otherwise."""
 GPU_PRECISIONS = frozenset({"tf32", "fp16-mixed"})
 """Those that a CPU has no units for, or that need loss scaling for them."""
 
@@ -79,19 +83,36 @@ def check_model(name: str, sizes: Mapping[str, float]) -> None:
                 hint = f"{', '.join(built_in.sizes)}."
                 raise UnknownNameError(kind=f"size of {name}", name=size, known=built_in.sizes, hint=hint)
         return
-    if sizes and not is_user_defined(name):
+    if sizes and not is_user_defined(name) and not name.startswith(TORCHVISION):
         raise ConfigError(
             f"The model {name} takes no sizes, {dict(sizes)} were given. To fix: leave them out."
         )
     if is_user_defined(name) or name in planned_models():
         return
-    library = "transformers" if "/" in name else "timm"
+    library = "timm" if "/" not in name else "torchvision" if name.startswith(TORCHVISION) else "transformers"
     if find_spec(library) is None:
         raise MissingExtraError(
             package=library, extra="capture", purpose=f"train {name!r}, which is not built in"
         )
     if library == "timm":
         _check_timm(name)
+    if library == "torchvision":
+        _check_torchvision(name, sizes)
+
+
+def _check_torchvision(name: str, sizes: Mapping[str, float]) -> None:
+    from ...workload.capture.timm_models import import_torchvision
+
+    models = import_torchvision().models
+    known = [TORCHVISION + each for each in models.list_models(module=models)]
+    if name not in known:
+        raise UnknownNameError(
+            kind="model", name=name, known=known, hint="Classifiers of torchvision.models."
+        )
+    for size in sizes:
+        if size not in TORCHVISION_SIZES:
+            hint = f"{', '.join(TORCHVISION_SIZES)}."
+            raise UnknownNameError(kind=f"size of {name}", name=size, known=TORCHVISION_SIZES, hint=hint)
 
 
 def _check_timm(name: str) -> None:
@@ -115,4 +136,6 @@ def optimizer_of(name: str) -> str:
     spec = planned_models().get(name)
     if spec is not None:
         return spec.optimizer
+    if name.startswith(TORCHVISION):
+        return "sgd_with_momentum"
     return "adamw" if is_user_defined(name) or "/" in name else "sgd_with_momentum"

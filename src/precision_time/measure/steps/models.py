@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_type_hints
 
 import torch
 import torch.nn.functional as F
@@ -13,8 +14,9 @@ from torch import nn
 from ...errors import CaptureError, ConfigError
 from ...workload.capture.huggingface import import_transformers
 from ...workload.capture.sources import split_inputs
-from ...workload.capture.timm_models import import_timm
+from ...workload.capture.timm_models import import_timm, import_torchvision
 from ..trial import ModelSpec
+from .catalog import TORCHVISION
 
 Batch = tuple[Any, ...]
 Sizes = Mapping[str, float]
@@ -262,6 +264,20 @@ def timm_network(spec: ModelSpec, **options: Any) -> Any:
     """
     name = spec.build.get("architecture", spec.name)
     return import_timm().create_model(name, **{**spec.build.get("options", {}), **options})
+
+
+def torchvision_network(name: str, classes: int) -> Any:
+    """A classifier of torchvision's, with random weights and without auxiliary outputs.
+
+    Raises:
+        MissingExtraError: If torchvision is not installed.
+    """
+    models = import_torchvision().models
+    make = models.get_model_builder(name.removeprefix(TORCHVISION))
+    # Layers draw their weights; some models draw them once more, which takes seconds and changes no step.
+    known = inspect.signature(get_type_hints(make)["return"]).parameters
+    options = {option: False for option in ("init_weights", "aux_logits") if option in known}
+    return make(weights=None, num_classes=classes, **options)
 
 
 def _timm(spec: ModelSpec, batch_size: int, kind: str) -> BuiltModel:

@@ -11,7 +11,7 @@ import torch
 
 from ...errors import ConfigError, MissingExtraError
 from ..trial import ModelSpec, TrainingTrial
-from .catalog import built_in_models, digits_sizes, planned_models
+from .catalog import TORCHVISION, TORCHVISION_SIZES, built_in_models, digits_sizes, planned_models
 from .models import (
     IMAGE_CLASSES,
     IMAGE_SIDE,
@@ -23,6 +23,7 @@ from .models import (
     Sizes,
     build_model,
     timm_network,
+    torchvision_network,
 )
 
 POOL_BYTES = 256 * 2**20
@@ -127,6 +128,8 @@ def build_task(trial: TrainingTrial, rank: int) -> TrainingTask:
     """
     if trial.model in built_in_models():
         return _built_in(trial, rank)
+    if trial.model.startswith(TORCHVISION):
+        return _torchvision(trial)
     spec = planned_models().get(trial.model) or _spec(trial.model)
     if spec.library == "timm":
         return _timm(trial, rank, spec)
@@ -173,6 +176,19 @@ def _timm(trial: TrainingTrial, rank: int, spec: ModelSpec) -> TrainingTask:
         images = _image_folder(trial, side)
         classes, batches = len(images.classes), from_folder(trial, rank, images)
     return TrainingTask(module=Classifier(timm_network(spec, num_classes=classes)), batches=batches)
+
+
+def _torchvision(trial: TrainingTrial) -> TrainingTask:
+    """A classifier of torchvision's; the same batch of random images in every step."""
+    if trial.dataset != "synthetic":
+        raise ConfigError(f"{trial.model} cannot read {trial.dataset}. To fix: use synthetic data.")
+    sizes = {**TORCHVISION_SIZES, "channels": 3, **trial.sizes}
+    built = BuiltModel(
+        module=Classifier(torchvision_network(trial.model, int(sizes["classes"]))),
+        batch=INPUTS["images"](trial.batch_per_worker, sizes),
+        batch_size=trial.batch_per_worker,
+    )
+    return one_batch_task(trial, built)
 
 
 def _spec(name: str) -> ModelSpec:

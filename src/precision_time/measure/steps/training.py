@@ -99,8 +99,8 @@ class Trainer:
             grad_accum: Micro batches of a step.
         """
         mode = MODES[precision]
-        self._device = torch.device(device)
-        kind = self._device.type
+        self.device = torch.device(device)
+        kind = self.device.type
         self.module = module
         self.optimizer = optimizer
         self.marks: list[tuple[Any, Any, Any, Any]] = []
@@ -111,9 +111,9 @@ class Trainer:
         self.wait_method = self._watch_gradients()
         """How the wait for gradients is measured; empty where it is not."""
         self._scaler = torch.amp.GradScaler(kind, init_scale=_LOSS_SCALE, enabled=mode.scaled_loss)
-        self._autocast: AbstractContextManager[Any] = nullcontext()
+        self.autocast: AbstractContextManager[Any] = nullcontext()
         if mode.autocast:
-            self._autocast = torch.autocast(kind, dtype=DTYPES[mode.autocast])
+            self.autocast = torch.autocast(kind, dtype=DTYPES[mode.autocast])
 
     def _watch_gradients(self) -> str:
         """Have DDP report its buckets: not without DDP, nor for sparse gradients, which have no such hook."""
@@ -122,18 +122,18 @@ class Trainer:
             return ""
 
         def all_reduce(_, bucket):  # type: ignore[no-untyped-def]
-            self._ready = _mark(self._device.type)
+            self._ready = _mark(self.device.type)
             return default_hooks.allreduce_hook(dist.group.WORLD, bucket)
 
         # Without annotations: DDP checks them, and does not accept the strings that this module's are.
         self.module.register_comm_hook(None, all_reduce)
-        return "ddp-hook-cuda-events" if self._device.type == "cuda" else "ddp-hook-host-clock"
+        return "ddp-hook-cuda-events" if self.device.type == "cuda" else "ddp-hook-host-clock"
 
     def backward(self, batch: Batch) -> None:
         """Forward and backward passes of a step, over the same batch for every micro batch."""
         self.optimizer.zero_grad(set_to_none=True)
         for _ in range(self._grad_accum):
-            with self._autocast:
+            with self.autocast:
                 loss = self.module(*batch)
                 loss = loss / self._grad_accum if self._grad_accum > 1 else loss
             self._scaler.scale(loss).backward()
@@ -149,12 +149,12 @@ class Trainer:
         Returns:
             The wall time, the device's work included [s].
         """
-        kind = self._device.type
+        kind = self.device.type
         synchronize(kind)
         start_s = time.perf_counter()
         begin = _mark(kind)
         for _ in range(most):
-            self.backward(tuple(tensor.to(self._device, non_blocking=True) for tensor in next(batches)))
+            self.backward(tuple(tensor.to(self.device, non_blocking=True) for tensor in next(batches)))
             reduced = _mark(kind)
             self.update()
             end = _mark(kind)
@@ -174,9 +174,9 @@ class Trainer:
         return [max(_seconds(ready, reduced), 0.0) for _, ready, reduced, _ in self.marks]
 
 
-def endless(batches: Batches) -> Iterator[Batch]:
+def endless(batches: Batches, first: int = 0) -> Iterator[Batch]:
     """The batches of epoch after epoch."""
-    for number in count():
+    for number in count(first):
         yield from batches(number)
 
 

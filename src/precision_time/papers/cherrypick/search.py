@@ -112,6 +112,7 @@ def cherry_pick(
     seed: int = 0,
     most_runs: int | None = None,
     stop: bool = True,
+    found: Callable[[int], bool] = lambda _: False,
 ) -> Searched:
     """Search the configurations.
 
@@ -122,6 +123,8 @@ def cherry_pick(
         seed: Of the starts and of ties.
         most_runs: Runs that may be made; all configurations when None.
         stop: Whether to stop by the rule; otherwise the search goes on to `most_runs`.
+        found: Without `stop`, the search ends once the rule was met and a configuration of an index that
+            this accepts was run: what it would run further is then of no interest.
 
     Raises:
         ConfigError: If there is nothing to search, or the deadline is not above 0.
@@ -145,8 +148,8 @@ def cherry_pick(
         enough = len(order) >= LEAST_RUNS and float(gain.max()) < STOP_BELOW
         if enough and _best(order, outcomes, deadline) is not None and stopped_after is None:
             stopped_after = len(order)
-            if stop:
-                break
+        if stopped_after is not None and (stop or any(map(found, order))):
+            break
         index = int(left[np.argmax(gain)])
         order.append(index)
         outcomes.append(run(index))

@@ -114,6 +114,7 @@ def fit_ghn(
     data: str,
     settings: TrainSettings,
     *,
+    side: int | None = None,
     out: Path | None = None,
     held_out_networks: int = HELD_OUT_NETWORKS,
     command: str = "",
@@ -125,6 +126,7 @@ def fit_ghn(
     Args:
         data: `digits`, or a folder of images.
         settings: Seed and budget.
+        side: Of the images [pixels]; see `load_images`.
         out: File to write; none if not given.
         held_out_networks: Networks of the test split; the others have half as many.
         command: What was typed, for the card.
@@ -137,7 +139,7 @@ def fit_ghn(
         NotFittedError: If the checkpoint is damaged.
     """
     torch.set_num_threads(1)  # networks this small run slower on more
-    images = load_images(data, settings.seed)
+    images = load_images(data, settings.seed, side)
     splits = held_out(settings.seed, held_out_networks, images.shape)
     hashes = [network.graph.content_hash for networks in splits.values() for network in networks]
     trained = train(

@@ -21,6 +21,7 @@ _CIFAR_TEST = "test_batch.bin"
 _CIFAR_RECORD = 1 + 3 * _SIDE * _SIDE
 _TEST_SHARE, _VALIDATION_SHARE = 0.25, 0.15
 _FEWEST = 10
+_LEAST_SIDE, _MOST_SIDE = 8, 256
 _SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp"})
 
 
@@ -43,37 +44,55 @@ class ImageSet:
         return float(counts.max() / counts.sum())
 
 
-def load_images(source: str, seed: int = 0) -> ImageSet:
+def load_images(source: str, seed: int = 0, side: int | None = None) -> ImageSet:
     """Images by name or folder.
 
     Args:
         source: `digits`, a folder with CIFAR-10's binary files, or a folder with one folder of images per
             class (below `train` and `val` or `test`, where it has these).
         seed: Draws the parts where the source has none.
+        side: Height and width [pixels] that images of a folder are resized to (32 if not given) and digits
+            are enlarged to, then in three equal channels; without it digits are 1 x 8 x 8.
 
     Raises:
-        ConfigError: If there is no such folder, it holds too few images, or only one class.
+        ConfigError: If there is no such folder, it holds too few images, only one class, or images whose side
+            cannot be had.
         MissingExtraError: If scikit-learn (digits) or Pillow (image files) is not installed.
     """
+    if side is not None and not _LEAST_SIDE <= side <= _MOST_SIDE:
+        raise ConfigError(
+            f"Images of {side} pixels cannot be trained on: a side is {_LEAST_SIDE} to {_MOST_SIDE} pixels. "
+            "To fix: give one in between."
+        )
     if source == DIGITS_SOURCE:
-        return _digits(seed)
+        return _digits(seed, side)
     folder = Path(source)
     if not folder.is_dir():
         raise ConfigError(
             f"There is no folder {source!r} with images. To fix: give an existing one, or `digits`."
         )
     if (folder / _CIFAR_TEST).is_file():
+        if side not in (None, _SIDE):
+            raise ConfigError(
+                f"CIFAR-10's images have {_SIDE} pixels, not {side}. To fix: leave the side out, or give a "
+                "folder with one folder of image files per class."
+            )
         return _cifar(folder, seed)
-    return _folders(folder, seed)
+    return _folders(folder, seed, side or _SIDE)
 
 
-def _digits(seed: int) -> ImageSet:
+def _digits(seed: int, side: int | None) -> ImageSet:
     """1,797 handwritten digits of 8 x 8: UCI Optical Recognition of Handwritten Digits."""
     data = required_module(
         "sklearn.datasets", package="scikit-learn", extra="learners", purpose="train on its digits"
     ).load_digits()
     pixels = data.images[:, None, :, :].astype(np.float32)
-    return _in_parts(DIGITS_SOURCE, pixels, data.target.astype(np.int64), seed)
+    labels = data.target.astype(np.int64)
+    if side is None:
+        return _in_parts(DIGITS_SOURCE, pixels, labels, seed)
+    nearest = np.arange(side) * pixels.shape[2] // side
+    enlarged = np.repeat(pixels[:, :, nearest][:, :, :, nearest], 3, axis=1)
+    return _in_parts(f"{DIGITS_SOURCE}-{side}", enlarged, labels, seed)
 
 
 def _cifar(folder: Path, seed: int) -> ImageSet:
@@ -97,25 +116,25 @@ def _cifar_file(path: Path) -> tuple[Floats32, NDArray[np.int64]]:
     return pixels, records[:, 0].astype(np.int64)
 
 
-def _folders(folder: Path, seed: int) -> ImageSet:
+def _folders(folder: Path, seed: int, side: int) -> ImageSet:
     test_folder = next((folder / name for name in ("val", "test") if (folder / name).is_dir()), None)
     train_folder = folder / "train" if (folder / "train").is_dir() else folder
     classes = sorted(path.name for path in train_folder.iterdir() if path.is_dir())
     if train_folder == folder:
         test_folder = None
-    pixels, labels = _read_classes(train_folder, classes)
+    pixels, labels = _read_classes(train_folder, classes, side)
     test = None
     if test_folder is not None and all((test_folder / name).is_dir() for name in classes):
-        test = _read_classes(test_folder, classes)
+        test = _read_classes(test_folder, classes, side)
     return _in_parts(folder.name, pixels, labels, seed, test=test)
 
 
-def _read_classes(folder: Path, classes: Sequence[str]) -> tuple[Floats32, NDArray[np.int64]]:
+def _read_classes(folder: Path, classes: Sequence[str], side: int) -> tuple[Floats32, NDArray[np.int64]]:
     images, labels = [], []
     for label, name in enumerate(classes):
         for path in sorted((folder / name).rglob("*")):
             if path.suffix.lower() in _SUFFIXES:
-                images.append(_read_image(path))
+                images.append(_read_image(path, side))
                 labels.append(label)
     if not images:
         raise ConfigError(
@@ -125,11 +144,11 @@ def _read_classes(folder: Path, classes: Sequence[str]) -> tuple[Floats32, NDArr
     return np.stack(images), np.array(labels, dtype=np.int64)
 
 
-def _read_image(path: Path) -> Floats32:
+def _read_image(path: Path, side: int) -> Floats32:
     image = required_module("PIL.Image", package="Pillow", extra="capture", purpose="read image files")
     try:
         with image.open(path) as opened:
-            small = opened.convert("RGB").resize((_SIDE, _SIDE))
+            small = opened.convert("RGB").resize((side, side))
     except OSError as error:  # UnidentifiedImageError is one
         raise ConfigError(f"{path} is not a readable image ({error}). To fix: remove it.") from error
     return np.asarray(small, dtype=np.float32).transpose(2, 0, 1)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...array_file import packed, unpacked
-from ...errors import NotFittedError
+from ...errors import ConfigError, NotFittedError
 from ...io import write_atomically
 from .vocabulary import Ints, vocabulary
 
@@ -39,7 +39,7 @@ _SMOOTH = 24
 """Smooth functions of the logarithm of a size that a shape table starts from."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class GhnWeights:
     """All parameters, and which they are."""
 
@@ -202,6 +202,29 @@ def load_weights(path: Path) -> GhnWeights:
             "`precision-time train-ghn`."
         )
     return GhnWeights(arrays=held, version=version_of(held), card=metadata.get(_CARD_KEY, ""))
+
+
+def find_weights(path: Path) -> GhnWeights:
+    """The hypernetwork of a file, or of a folder that holds one `.safetensors` file.
+
+    Raises:
+        ConfigError: If there is no such file, or a folder does not hold exactly one.
+        NotFittedError: If the file holds no hypernetwork of this version.
+    """
+    if path.is_dir():
+        files = sorted(path.glob("*.safetensors"))
+        if len(files) != 1:
+            raise ConfigError(
+                f"The folder {path} holds {len(files)} .safetensors files, where one is needed. To fix: name "
+                "the file that `precision-time train-ghn --out FILE` wrote."
+            )
+        path = files[0]
+    if not path.is_file():
+        raise ConfigError(
+            f"There is no hypernetwork {path}. To fix: name the file that `precision-time train-ghn --out "
+            "FILE` wrote, or its folder."
+        )
+    return load_weights(path)
 
 
 def shipped_path() -> Path:

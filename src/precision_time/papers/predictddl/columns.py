@@ -1,8 +1,11 @@
 """The inputs of PredictDDL's regressors, one row per job: embedding, cluster, batch, precision.
 
 `predictddl` reads `ghn.*` and `cluster.*`, as the paper does: neither knows a precision.
+`predictddl-size` reads `size.*` besides: how large the network is, which a mean over nodes does not know.
 `predictddl-precision` reads `ghnp.*` besides, the embedding in blocks by the types that operators are lowered
-to, and PRECISION_FEATURES, columns of `learn/features.py`.
+to, and PRECISION_FEATURES, columns of `learn/features.py`. Two more are baselines of the comparison:
+`three-sums` reads `sum.*` in the place of the embedding (FLOPs, parameters and bytes of the step, priced as
+fp32), `embedding-and-sums` reads both.
 
 What spans decades enters as a logarithm: the regressors standardize their inputs, and no standardized
 polynomial of raw peak rates has their reciprocal in it, of which a time is made.
@@ -10,17 +13,26 @@ polynomial of raw peak rates has their reciprocal in it, of which a time is made
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 
 from ...cost.job import Job
 from ...learn.table import JobTable
+from ...workload.graph import OpGraph
+from ..contract import bytes_per_device, column, flops_per_device
 from .regressors import Floats
 
-BLIND, PRECISION = "predictddl", "predictddl-precision"
-VARIANTS = (BLIND, PRECISION)
-EMBEDDING, ANNOTATED, CLUSTER = "ghn.", "ghnp.", "cluster."
+BLIND, SIZE, PRECISION = "predictddl", "predictddl-size", "predictddl-precision"
+VARIANTS = (BLIND, SIZE, PRECISION)
+"""What is trained and served."""
+SUMS, EMBEDDING_AND_SUMS = "three-sums", "embedding-and-sums"
+EMBEDDING, ANNOTATED, CLUSTER, SUM, SIZES = "ghn.", "ghnp.", "cluster.", "sum.", "size."
+SUM_COLUMNS = ("sum.log_flops", "sum.log_params", "sum.log_bytes")
+SIZE_COLUMNS = ("size.log_flops", "size.log_params", "size.log_activations", "size.log_operators")
+"""Forward FLOPs and activation elements of one sample, parameter elements, and operators."""
 CLUSTER_COLUMNS = (
     "cluster.log_nodes",
     "cluster.log_devices_per_node",
@@ -31,6 +43,7 @@ CLUSTER_COLUMNS = (
     "cluster.log_inter_node_bytes_per_s",
     "cluster.log_batch_per_device",
     "cluster.log_global_batch_size",
+    "cluster.log_cores",
 )
 PRECISION_FEATURES = (
     "log_analytical_s",
@@ -59,8 +72,9 @@ def cluster_columns(jobs: Sequence[Job]) -> tuple[tuple[str, ...], Floats]:
         jobs: n jobs.
 
     Returns:
-        CLUSTER_COLUMNS and values, shape (n, 9). Rates are per second and device; a link that a job does
-        not use counts as 1 B/s, so that its logarithm is 0.
+        CLUSTER_COLUMNS and values, shape (n, 10). Rates are per second and device; a link that a job does
+        not use counts as 1 B/s, so that its logarithm is 0. Of a processor the memory is the
+        host's RAM; the cores of a GPU are its multiprocessors.
     """
     raw = np.array([_raw(job) for job in jobs], dtype=np.float64).reshape(len(jobs), len(CLUSTER_COLUMNS))
     return CLUSTER_COLUMNS, np.log(raw)
@@ -81,7 +95,20 @@ def _raw(job: Job) -> tuple[float, ...]:
         cluster.inter_node.bandwidth_bytes_per_s if cluster.num_nodes > 1 else 1.0,
         batch * layout.dp / cluster.num_devices,
         batch * layout.dp,
+        device.sm_count,
     )
+
+
+@lru_cache(maxsize=4096)
+def size_of_graph(graph: OpGraph) -> tuple[float, ...]:
+    """SIZE_COLUMNS of a network: logarithms; what it has none of counts as one."""
+    sums = (
+        graph.forward_flops,
+        graph.params,
+        graph.saved_elems,
+        sum(node.repeat for node in graph.nodes),
+    )
+    return tuple(math.log(max(value, 1.0)) for value in sums)
 
 
 def precision_columns(table: JobTable) -> tuple[tuple[str, ...], Floats]:
@@ -90,11 +117,29 @@ def precision_columns(table: JobTable) -> tuple[tuple[str, ...], Floats]:
     return PRECISION_FEATURES, table.features[:, places]
 
 
+def sum_columns(fp32: JobTable) -> tuple[tuple[str, ...], Floats]:
+    """FLOPs and bytes of the step on each device, and parameters, as logarithms: SUM_COLUMNS, shape (n, 3).
+
+    Args:
+        fp32: The jobs priced as if all ran in fp32, so that no sum knows a precision.
+    """
+    sums = (flops_per_device(fp32), np.exp(column(fp32, "log_params")), bytes_per_device(fp32))
+    return SUM_COLUMNS, np.log(np.maximum(np.stack(sums, axis=1), 1.0))
+
+
+_LEADS: Mapping[str, tuple[str, ...]] = {
+    BLIND: (EMBEDDING, CLUSTER),
+    SIZE: (EMBEDDING, SIZES, CLUSTER),
+    PRECISION: (EMBEDDING, ANNOTATED, CLUSTER),
+    SUMS: (SUM, CLUSTER),
+    EMBEDDING_AND_SUMS: (EMBEDDING, SUM, CLUSTER),
+}
+
+
 def inputs_of(variant: str, names: Sequence[str]) -> tuple[str, ...]:
     """Which of a table's columns a variant reads, in their order."""
-    lead = (EMBEDDING, CLUSTER) if variant == BLIND else (EMBEDDING, ANNOTATED, CLUSTER)
     own = PRECISION_FEATURES if variant == PRECISION else ()
-    return tuple(name for name in names if name.startswith(lead) or name in own)
+    return tuple(name for name in names if name.startswith(_LEADS[variant]) or name in own)
 
 
 def picked(names: Sequence[str], values: Floats, wanted: Sequence[str]) -> Floats:

@@ -38,7 +38,7 @@ class TaskMatch:
     data_distance: float = 0.0
     """Between the datasets: standard deviations of log samples, log classes, log elements."""
     embedding_distance: float = 0.0
-    """1 - mean cosine similarity of the embeddings of the probe networks; 0 under one shared GHN."""
+    """1 - CKA of the embeddings of the probe networks by both GHNs; 0 under one shared GHN."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -83,6 +83,8 @@ class Answer:
     task: TaskMatch
     expected_error_percent: float
     """Median absolute error of the regressor on architectures held out in training."""
+    p90_error_percent: float
+    """Ninetieth percentile of the same."""
     unknown_ops: Mapping[str, int]
     """Operators that the vocabulary of the GHN lacks: the embedding skips them."""
     substitutions: tuple[str, ...]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -15,22 +16,24 @@ from ...corpus.store import load_corpus
 from ...cost.job import Job, group_key
 from ...errors import ConfigError, NotFittedError, PrecisionTimeError, in_one_line
 from ...learn.table import JobTable, job_table
-from .columns import BLIND, PRECISION, inputs_of, picked
+from ..ghn.weights import GhnWeights
+from .columns import PRECISION, inputs_of, picked
 from .contract import Answer, Outcome, PredictorName, Refusal, TaskMatch
 from .datasets import OTHER, DatasetFacts, dataset_distance, dataset_types
 from .embeddings import embedding_of_graph, ghn_version, probe_distance, probe_embeddings, same_probe
 from .registry import Registry, TrainedType
 from .regressors import Floats, Regressor, TrainedVariant
 from .requests import PredictDDLRequest, Resolved, resolve
+from .servers import ServersNeeded, servers_needed
 from .trainer import TypeRuns, input_columns, rows_by_type, train_and_save
 
-_Predictor = tuple[str, int | None, str, str | None]
-"""Dataset type, version, variant and regressor that serve a request."""
+_Predictor = tuple[str, int | None, str, str | None, bool]
+"""Dataset type, version, variant and regressor that serve a request, and whether they stand in for others."""
 _Resolved = tuple[int, Resolved, TaskMatch]
 """A request's place in its batch, and what was found for it."""
 _FEW_ARCHITECTURES = 30
 """Below, errors on the folds of the choice flatter much (docs/devdocs/007-predictddl.md)."""
-_BLIND_NOTE = "predictddl is blind to precision and software: every precision gets the same answer"
+_BLIND_NOTE = "is blind to precision and software: every precision gets the same answer"
 FARTHEST = 3.0
 """A dataset farther than this from every trained one is not answered for."""
 _SHARED = "one GHN is shared by all dataset types: the embedding part of the distance is 0"
@@ -79,6 +82,9 @@ class PredictDDL:
     """Runs to train from where no predictor serves; None for the corpus and the user's own store."""
     train: bool = True
     """Whether a missing predictor may be trained on the spot."""
+    ghn: GhnWeights | None = None
+    """Hypernetwork of the dataset types that are asked for: their predictors must have been trained under it,
+    and how far it is from that of a substitute counts in the distance. None for whichever a predictor has."""
     progress: Callable[[str], None] = lambda _: None
     """Called with a text on what is being done."""
     _prices: PriceCache = field(default_factory=PriceCache, init=False, repr=False)
@@ -123,7 +129,8 @@ class PredictDDL:
             except Exception as error:  # noqa: BLE001 - one request never stops the others
                 answers[place] = error
                 continue
-            key: _Predictor = (match.used, request.version, request.variant, request.regressor)
+            stands_in = match.outcome is Outcome.CLOSEST
+            key: _Predictor = (match.used, request.version, request.variant, request.regressor, stands_in)
             served[key].append((place, resolved, match))
         for key, items in served.items():
             answers |= self._serve(key, items)
@@ -131,9 +138,9 @@ class PredictDDL:
 
     def _serve(self, key: _Predictor, items: Sequence[_Resolved]) -> dict[int, Answer | Exception]:
         """Answers by place; where one of several requests fails, each is answered alone."""
-        used, version, variant, regressor = key
+        used, version, variant, regressor, stands_in = key
         try:
-            trained = self._load(used, version)
+            trained = self._load(used, version, stands_in=stands_in)
             pairs = [(item, match) for _, item, match in items]
             found = _answers(trained, variant, regressor, pairs, self._prices)
         except Exception as error:  # noqa: BLE001 - one request never stops the others
@@ -157,13 +164,13 @@ class PredictDDL:
     def _find(self, item: Resolved) -> TaskMatch:
         """A predictor that is there, one trained now, or the closest, in this order."""
         name = item.dataset_name
-        found = find_task(self.registry, item.wanted, name, item.facts, probe_embeddings())
+        found = find_task(self.registry, item.wanted, name, item.facts, probe_embeddings(self.ghn))
         if found is not None and found.outcome is Outcome.HIT:
             return found
         rows = self._rows.get(item.wanted) if self.train and item.wanted != OTHER else None
         if rows is not None and rows.enough:
             self.progress(f"training a predictor for {item.wanted}")
-            trained = train_and_save(self.registry, rows, progress=self.progress)
+            trained = train_and_save(self.registry, rows, ghn=self.ghn, progress=self.progress)
             note = f"trained now on {len(rows.measurements)} runs, kept as version {trained.version}"
             return TaskMatch(outcome=Outcome.TRAINED, wanted=item.wanted, used=item.wanted, notes=(note,))
         if found is not None:
@@ -179,13 +186,20 @@ class PredictDDL:
     def _rows(self) -> dict[str, TypeRuns]:
         return rows_by_type(load_corpus(local=True) if self.measurements is None else self.measurements)
 
-    def _load(self, dataset_type: str, version: int | None) -> TrainedType:
+    def _load(self, dataset_type: str, version: int | None, *, stands_in: bool) -> TrainedType:
         trained = self.registry.load(dataset_type, version)
-        if trained.card.get("ghn_version") != ghn_version() or not same_probe(trained.probe):
+        under = trained.card.get("ghn_version")
+        if under != ghn_version(trained.ghn) or not same_probe(trained.probe, trained.ghn):
             raise NotFittedError(
-                f"{trained.label} was trained under the GHN {trained.card.get('ghn_version')}, and this "
+                f"{trained.label} was trained under the GHN {under}, and this "
                 f"installation has {ghn_version()} or reads graphs otherwise: embeddings differ. To fix: "
                 f"`precision-time predictddl train {dataset_type}`."
+            )
+        if self.ghn is not None and not stands_in and under != self.ghn.version:
+            raise NotFittedError(
+                f"{trained.label} was trained under the GHN {under}, and the one given is "
+                f"{self.ghn.version}: their embeddings differ. To fix: leave --ghn out, or "
+                f"`precision-time predictddl train {dataset_type} --ghn FILE`."
             )
         return trained
 
@@ -195,8 +209,8 @@ def find_task(
 ) -> TaskMatch | None:
     """The task checker: the predictor that serves a dataset; None if one must be trained (papers.md 3.2).
 
-    The distance is that of the facts of the datasets in standard deviations, plus 1 - mean cosine
-    similarity of the embeddings of the probe networks by both GHNs.
+    The distance is that of the facts of the datasets in standard deviations, plus 1 - CKA of the embeddings
+    of the probe networks by both GHNs.
 
     Args:
         registry: Trained predictors.
@@ -211,17 +225,20 @@ def find_task(
     known = dataset_types()
     facts = facts or (known[wanted].example if wanted in known else None)
     modality = known[wanted].modality if wanted in known else facts.modality if facts else ""
-    near = [
+    near = sorted(
         (dataset_distance(facts, known[name].example), name)
         for name in trained
         if facts is not None and name in known and modality in ("", known[name].modality)
-    ]
-    if not near:
+    )
+    best: tuple[float, float, float, str] | None = None
+    for distance, name in near:
+        if distance > FARTHEST or (best is not None and distance >= best[0]):
+            break  # the GHNs can only add to it
+        apart = probe_distance(probe, registry.load(name).probe)
+        best = min(best or (math.inf, 0.0, 0.0, ""), (distance + apart, distance, apart, name))
+    if best is None or best[0] > FARTHEST:
         return None
-    distance, used = min(near)
-    apart = probe_distance(probe, registry.load(used).probe)
-    if distance + apart > FARTHEST:
-        return None
+    _, distance, apart, used = best
     note = f"no predictor for {dataset!r}: that for {used!r} is closest, {distance + apart:.2f} away"
     return TaskMatch(
         outcome=Outcome.CLOSEST,
@@ -233,10 +250,27 @@ def find_task(
     )
 
 
-def answer_batch(service: PredictDDL, items: Sequence[PredictDDLRequest | Refusal]) -> list[Answer | Refusal]:
-    """Answers to what `requests.read_batch` read, in its order; unreadable items stay as they are."""
-    answers = iter(service.predict([item for item in items if isinstance(item, PredictDDLRequest)]))
-    return [next(answers) if isinstance(item, PredictDDLRequest) else item for item in items]
+def answer_batch(
+    service: PredictDDL, items: Sequence[PredictDDLRequest | Refusal]
+) -> list[Answer | ServersNeeded | Refusal]:
+    """Answers to what `requests.read_batch` read, in its order; unreadable items stay as they are.
+
+    A request with a deadline is answered by the numbers of servers that meet it.
+    """
+    timed = [item for item in items if isinstance(item, PredictDDLRequest) and item.deadline is None]
+    answers = iter(service.predict(timed))
+    found: list[Answer | ServersNeeded | Refusal] = []
+    for item in items:
+        if isinstance(item, Refusal):
+            found.append(item)
+        elif item.deadline is None:
+            found.append(next(answers))
+        else:
+            try:
+                found.append(servers_needed(service, item))
+            except Exception as error:  # noqa: BLE001 - one request never stops the others
+                found.append(Refusal(name=item.name, error=in_one_line(error)))
+    return found
 
 
 def _answers(
@@ -247,6 +281,11 @@ def _answers(
     prices: PriceCache,
 ) -> list[Answer]:
     """Answers of one regressor for all requests that it serves."""
+    if variant not in trained.variants:
+        raise NotFittedError(
+            f"{trained.label} holds no {variant!r}, but {', '.join(trained.variants)}. To fix: use one of "
+            f"them, or `precision-time predictddl train {trained.dataset_type}`."
+        )
     model = trained.variants[variant]
     kind = regressor or model.best
     if kind not in model.regressors:
@@ -257,8 +296,8 @@ def _answers(
     fitted = model.regressors[kind]
     jobs = [item.job for item, _ in items]
     priced = prices.table(jobs) if variant == PRECISION else None
-    names, values = input_columns(jobs, priced)
-    if inputs_of(variant, names) != model.names:
+    names, values = input_columns(jobs, priced, ghn=trained.ghn)
+    if not {*model.names} <= {*inputs_of(variant, names)}:  # predictors of older releases read fewer
         raise NotFittedError(
             f"{trained.label} reads other inputs than this version of precision-time makes. To fix: "
             f"`precision-time predictddl train {trained.dataset_type}`."
@@ -272,7 +311,7 @@ def _answers(
         regressor=kind,
         target=fitted.target,
     )
-    error = float(model.scores[kind]["median_ape_percent"])
+    errors = tuple(float(model.scores[kind][name]) for name in ("median_ape_percent", "p90_ape_percent"))
     notes = _beyond(fitted, model, x)
     known = int(trained.card.get("architectures", 0))
     if known < _FEW_ARCHITECTURES:
@@ -282,7 +321,7 @@ def _answers(
         )
         notes = [[*remarks, few] for remarks in notes]
     return [
-        _answer(item, match, float(step), predictor, error, remarks)
+        _answer(item, match, float(step), predictor, errors, remarks)
         for (item, match), step, remarks in zip(items, seconds, notes, strict=True)
     ]
 
@@ -292,15 +331,15 @@ def _answer(
     match: TaskMatch,
     step_time_s: float,
     predictor: PredictorName,
-    error: float,
+    errors: tuple[float, ...],
     beyond: Iterable[str],
 ) -> Answer:
     request, steps = item.request, item.steps_per_epoch
     epochs = request.epochs or 1.0
     run_steps = request.steps or (None if steps is None else steps * epochs)
     notes = [*match.notes, *item.notes, *beyond]
-    if predictor.variant == BLIND:
-        notes.append(_BLIND_NOTE)
+    if predictor.variant != PRECISION:
+        notes.append(f"{predictor.variant} {_BLIND_NOTE}")
     if run_steps is None:
         notes.append("samples of the dataset not known: no training time")
     return Answer(
@@ -313,7 +352,8 @@ def _answer(
         training_time_s=None if run_steps is None else run_steps * step_time_s,
         predictor=predictor,
         task=match,
-        expected_error_percent=error,
+        expected_error_percent=errors[0],
+        p90_error_percent=errors[1],
         unknown_ops=dict(embedding_of_graph(item.job.workload.graph).unknown),
         substitutions=tuple(notes),
     )

@@ -5,7 +5,8 @@ per node, memory, peak, bandwidths), b the batch, and f one of linear, polynomia
 dataset type d by cross-validation over architectures inside the training part.
 Source: Assogba et al., PredictDDL (IEEE CLUSTER 2023). `predictddl-precision` is ours: the embedding comes in
 blocks by lowered types, precision features join, and the logarithm of the ratio to the analytical step time
-is learned.
+is learned. The three sums are the baseline that an embedding has to beat: the same regressors on FLOPs,
+parameters and bytes in its place.
 """
 
 from __future__ import annotations
@@ -18,7 +19,17 @@ import numpy as np
 
 from ...errors import ConfigError
 from ..contract import FeatureTable, Floats, Ints, JobViews, require_rows
-from .columns import CLUSTER_COLUMNS, PRECISION, VARIANTS, inputs_of, picked
+from .columns import (
+    BLIND,
+    CLUSTER_COLUMNS,
+    EMBEDDING_AND_SUMS,
+    PRECISION,
+    SIZE,
+    SUMS,
+    inputs_of,
+    picked,
+    sum_columns,
+)
 from .fitting import (
     LEAST_GROUPS,
     LEAST_ROWS,
@@ -30,10 +41,16 @@ from .fitting import (
     choose,
 )
 from .regressors import Regressor, check_kind
-from .trainer import USUAL_TARGET, examples_of
+from .trainer import USUAL_TARGET, examples_of, settings_of
 
 _POOLED = {"C": 10.0, "width": 0.3}
-_TITLES = dict(zip(VARIANTS, ("PredictDDL", "PredictDDL with precision"), strict=True))
+TITLES = {
+    BLIND: "PredictDDL",
+    SIZE: "PredictDDL with the size of the network",
+    PRECISION: "PredictDDL with precision",
+    SUMS: "three sums, PredictDDL's regressors",
+    EMBEDDING_AND_SUMS: "PredictDDL, embedding and three sums",
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +65,7 @@ class FittedPredictDDL:
 
     def predict(self, jobs: JobViews) -> Floats:
         """Step times [s], shape (n,)."""
-        x = picked(*_inputs(jobs), self.names)
+        x = picked(*regression_inputs(jobs), self.names)
         seconds = np.empty(len(x))
         for number in np.unique(jobs.dataset).tolist():
             rows = jobs.dataset == number
@@ -70,7 +87,7 @@ class PredictDDLRegression:
     @property
     def title(self) -> str:
         """Its name in tables."""
-        return _TITLES[self.variant] + (f" ({self.regressor})" if self.regressor else "")
+        return TITLES[self.variant] + (f" ({self.regressor})" if self.regressor else "")
 
     def fit(self, table: FeatureTable, rows: Ints) -> FittedPredictDDL:
         """One regressor per dataset type with enough rows and architectures, one for all others.
@@ -79,14 +96,14 @@ class PredictDDLRegression:
             ConfigError: If the table lacks a column, or no row is given.
             MissingExtraError: If scikit-learn is not installed.
         """
-        names, values = _inputs(table.jobs)
+        names, values = regression_inputs(table.jobs)
         if not table.jobs.embedding.names or table.jobs.cluster.names != CLUSTER_COLUMNS:
             raise ConfigError(
                 "The table has no embeddings or no cluster columns, which PredictDDL reads. "
                 "To fix: build it with the columns of predictddl.trainer.input_columns."
             )
         require_rows(rows, self.title)
-        settings = replace(self._settings(), targets=(USUAL_TARGET[self.variant],))
+        settings = settings_of(self.variant, self._settings(), (USUAL_TARGET[self.variant],))
         examples = examples_of(self.variant, table.measured, names, values, rows)
         types = table.jobs.dataset[rows]
         by_type = {}
@@ -113,8 +130,10 @@ class PredictDDLRegression:
         return Prepared.of(examples).fit(candidate, settings)
 
 
-def _inputs(jobs: JobViews) -> tuple[tuple[str, ...], Floats]:
+def regression_inputs(jobs: JobViews) -> tuple[tuple[str, ...], Floats]:
     """All columns that a variant may read, shape (n, columns)."""
+    sum_names, sums = sum_columns(jobs.fp32)
     parts = (jobs.native, jobs.embedding, jobs.cluster)
-    names = tuple(name for part in parts for name in part.names)
-    return names, np.concatenate([jobs.native.features, jobs.embedding.values, jobs.cluster.values], axis=1)
+    names = (*(name for part in parts for name in part.names), *sum_names)
+    values = (jobs.native.features, jobs.embedding.values, jobs.cluster.values, sums)
+    return names, np.concatenate(values, axis=1)

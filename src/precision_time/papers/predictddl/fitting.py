@@ -51,6 +51,9 @@ class FitSettings:
     targets: tuple[str, ...] = ("log", "raw", "ratio")
     """`ratio` only where analytical times are known."""
     ranks: tuple[int, ...] = (4, 32)
+    embedding_weight: float | None = None
+    """Inputs that the whole embedding counts as, its components in their natural proportions. None: every
+    component is brought to unit deviation and counts as one input, as in the paper."""
     linear_ridges: tuple[float, ...] = (1e-3, 30.0, 1000.0)
     ridges: tuple[float, ...] = (300.0, 3000.0, 30000.0)
     """Of polynomial-2: its columns may outnumber the rows."""
@@ -197,7 +200,9 @@ class Prepared:
             MissingExtraError: If scikit-learn is not installed.
         """
         if candidate.rank not in self.projections:
-            self.projections[candidate.rank] = embedding_projection(self.z, self.rows.names, candidate.rank)
+            self.projections[candidate.rank] = embedding_projection(
+                self.z, self.rows.names, candidate.rank, settings.embedding_weight
+            )
         projection = self.projections[candidate.rank]
         rows: NDArray[np.intp] = np.arange(len(self.z))
         if candidate.kind in ("svr", "mlp"):
@@ -213,6 +218,7 @@ class Prepared:
                 (target - mean) / scale,
                 self.rows.weights[rows],
                 settings.seed,
+                _counted_inputs(self.rows.names, projection, settings.embedding_weight),
             )
         low, high = _bounds(target, candidate.target)
         return Regressor(
@@ -243,7 +249,7 @@ def _sklearn(module: str) -> Any:
 
 
 def _fitted_arrays(
-    candidate: Candidate, z: Floats, u: Floats, weights: Floats, seed: int
+    candidate: Candidate, z: Floats, u: Floats, weights: Floats, seed: int, inputs: float
 ) -> dict[str, Floats]:
     """A regressor fitted by scikit-learn, as the arrays that `regressors.py` names.
 
@@ -253,6 +259,7 @@ def _fitted_arrays(
         u: Standardized targets, shape (n,).
         weights: Of the rows, shape (n,); an MLP ignores them (scikit-learn has them from 1.7 on only).
         seed: Of an MLP.
+        inputs: How many inputs the columns of `z` count as.
     """
     chosen, width = candidate.settings, z.shape[1]
     if candidate.kind == "linear":
@@ -265,7 +272,7 @@ def _fitted_arrays(
         matrix[np.triu_indices(width)] = model.coef_[width:]
         return {"w": model.coef_[:width], "A": matrix, "b": np.array([model.intercept_])}
     if candidate.kind == "svr":
-        gamma = chosen["width"] / width
+        gamma = chosen["width"] / inputs
         model = _sklearn("svm").SVR(C=chosen["C"], gamma=gamma, epsilon=0.05)
         model.fit(z, u, sample_weight=weights)
         # Vectors transposed, so that equal embeddings are adjacent and compress.
@@ -285,30 +292,51 @@ def _fitted_arrays(
     return layers | {f"b{layer}": values for layer, values in enumerate(model.intercepts_)}
 
 
-def embedding_projection(z: Floats, names: Sequence[str], rank: int) -> Floats:
+def embedding_projection(z: Floats, names: Sequence[str], rank: int, weight: float | None = None) -> Floats:
     """Principal components for the columns of embeddings, the identity for all others.
+
+    With as few architectures as a type usually has, the last components are noise: brought to unit deviation
+    each, they outvote the inputs that a time is made of. With a weight they stay as small as they are.
 
     Args:
         z: Standardized rows, shape (n, n_features).
         names: Columns.
-        rank: Components to keep, scaled to unit deviation; with no more columns than that, nothing is done.
+        rank: Components to keep; with no more columns than that, they are kept as they are.
+        weight: Sum of the variances of what is kept; None scales each component to unit deviation, and leaves
+            columns that are kept as they are at theirs.
 
     Returns:
         Shape (n_features, n_regressed).
     """
-    is_embedding = np.array([name.startswith((EMBEDDING, ANNOTATED)) for name in names], dtype=bool)
-    if is_embedding.sum() <= rank:
+    is_embedding = _is_embedding(names)
+    if not is_embedding.any() or (weight is None and is_embedding.sum() <= rank):
         return np.eye(len(names))
-    block = np.unique(z[:, is_embedding], axis=0)
-    _, lengths, directions = np.linalg.svd(block - block.mean(axis=0), full_matrices=False)
-    kept = int((lengths[:rank] > 1e-6 * max(float(lengths[0]), 1e-12)).sum())
-    components = directions[:kept].T
-    components = components / np.maximum((z[:, is_embedding] @ components).std(axis=0), 1e-9)
+    if is_embedding.sum() <= rank:
+        components = np.eye(int(is_embedding.sum()))
+    else:
+        block = np.unique(z[:, is_embedding], axis=0)
+        _, lengths, directions = np.linalg.svd(block - block.mean(axis=0), full_matrices=False)
+        kept = int((lengths[:rank] > 1e-6 * max(float(lengths[0]), 1e-12)).sum())
+        components = directions[:kept].T
+    deviations = np.maximum((z[:, is_embedding] @ components).std(axis=0), 1e-9)
+    together = math.sqrt(float(np.square(deviations).sum()))
+    components = components / (deviations if weight is None else together / math.sqrt(weight))
+    kept = components.shape[1]
     others = np.flatnonzero(~is_embedding)
     projection = np.zeros((len(names), kept + len(others)))
     projection[np.flatnonzero(is_embedding), :kept] = components
     projection[others, kept + np.arange(len(others))] = 1.0
     return projection
+
+
+def _is_embedding(names: Sequence[str]) -> NDArray[np.bool_]:
+    return np.array([name.startswith((EMBEDDING, ANNOTATED)) for name in names], dtype=bool)
+
+
+def _counted_inputs(names: Sequence[str], projection: Floats, weight: float | None) -> float:
+    """How many inputs of unit deviation the regressed columns amount to."""
+    others = int((~_is_embedding(names)).sum())
+    return projection.shape[1] if weight is None or others == len(names) else others + weight
 
 
 def _out_of_fold(

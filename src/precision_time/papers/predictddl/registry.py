@@ -1,5 +1,6 @@
 """Trained predictors on disk: `<dataset type>/v<number>/` with `predictor.json` and `model.npz`.
 
+A `ghn.safetensors` beside them is the hypernetwork of their embeddings, where it is not the shipped one.
 Two folders make a registry: the one that ships with the package, which is only read, and the user's own,
 where versions are counted on. Nothing is pickled. A version is written to a temporary folder and renamed, so
 that it appears atomically.
@@ -27,10 +28,11 @@ from numpy.typing import NDArray
 
 from ...corpus.store import local_store_path
 from ...errors import ConfigError, NotFittedError, UnknownNameError
+from ..ghn.weights import GhnWeights, load_weights, save_weights
 from .regressors import TARGETS, Floats, Regressor, TrainedVariant
 
 SCHEMA_VERSION = 1
-_CARD, _ARRAYS = "predictor.json", "model.npz"
+_CARD, _ARRAYS, _GHN = "predictor.json", "model.npz", "ghn.safetensors"
 _VERSION = re.compile(r"v(\d{1,9})")
 
 
@@ -44,6 +46,8 @@ class TrainedType:
     """Embeddings of the probe networks by the GHN of training, shape (n_probe, 32)."""
     card: Mapping[str, Any]
     """GHN version, rows, architectures, sources, date, seed."""
+    ghn: GhnWeights | None = None
+    """Hypernetwork of its embeddings; None for the shipped one."""
     version: int = 0
     """0 until it is in a registry."""
 
@@ -115,7 +119,7 @@ class Registry:
             NotFittedError: If its files are damaged or of a newer schema; names the file.
         """
         entry = self._find(dataset_type, version)
-        stamps = tuple(_stamp(entry.folder / name) for name in (_CARD, _ARRAYS))
+        stamps = tuple(_stamp(entry.folder / name) for name in (_CARD, _ARRAYS, *_own_ghn(entry.card)))
         return _load(entry.folder, stamps)
 
     def save(self, trained: TrainedType) -> TrainedType:
@@ -230,6 +234,10 @@ def _write(folder: Path, trained: TrainedType) -> None:
             for variant, model in trained.variants.items()
         },
     }
+    if trained.ghn is not None:
+        save_weights(folder / _GHN, trained.ghn)
+        card["ghn_sha256"] = hashlib.sha256((folder / _GHN).read_bytes()).hexdigest()
+        card["ghn_card"] = json.loads(trained.ghn.card or "{}")
     (folder / _ARRAYS).write_bytes(content)
     text = json.dumps(card, indent=1, sort_keys=True, allow_nan=False)
     (folder / _CARD).write_text(text + "\n", encoding="utf-8")
@@ -277,9 +285,29 @@ def _load(folder: Path, _stamps: tuple[tuple[int, int], ...]) -> TrainedType:
             variants=variants,
             probe=arrays["probe"].astype(np.float64),
             card=card,
+            ghn=_read_ghn(folder / _GHN, card) if _own_ghn(card) else None,
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
         raise _damaged(path, error) from error
+
+
+def _own_ghn(card: Mapping[str, Any]) -> tuple[str, ...]:
+    """The file of the hypernetwork, where a version has its own."""
+    return (_GHN,) if "ghn_sha256" in card else ()
+
+
+def _read_ghn(path: Path, card: Mapping[str, Any]) -> GhnWeights:
+    """The hypernetwork that was kept.
+
+    Raises:
+        ValueError: If it is not the one that the card names.
+    """
+    if hashlib.sha256(path.read_bytes()).hexdigest() != card["ghn_sha256"]:
+        raise ValueError(f"{path.name} is not what predictor.json says: cut off or changed")
+    weights = load_weights(path)
+    if weights.version != card["ghn_version"]:
+        raise ValueError(f"{path.name} is the GHN {weights.version}, trained under {card['ghn_version']}")
+    return weights
 
 
 def _variant(variant: str, body: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> TrainedVariant:

@@ -46,14 +46,20 @@ class PredictDDLRequest(Request):
 
     facts: DatasetFacts | None = None
     """Of a dataset that is not known by name; in the place of `dataset`."""
-    variant: Literal["predictddl", "predictddl-precision"] = "predictddl-precision"
-    """`predictddl`, as the paper describes it and blind to precision, or `predictddl-precision`."""
+    variant: Literal["predictddl", "predictddl-size", "predictddl-precision"] = "predictddl-precision"
+    """`predictddl`, as the paper describes it and blind to precision; `predictddl-size`, blind too, which
+    knows how large the network is; or `predictddl-precision`."""
     regressor: Literal["linear", "polynomial-2", "svr", "mlp"] | None = None
     """None for the one that cross-validation chose."""
     version: Count | None = None
     """Of the predictor; None for the newest."""
     name: str = ""
     """The caller's name of the request; empty for none."""
+    deadline: str | float | None = None
+    """How long the training may take, as `2h` or in seconds: how many servers meet it is then asked
+    (`servers.py`)."""
+    max_servers: Count | None = None
+    """Of each kind, for a request with a deadline; None for as many as its cluster has."""
 
 
 _OWN_FIELDS = {*PredictDDLRequest.model_fields} - {*Request.model_fields}
@@ -95,6 +101,12 @@ def resolve(request: PredictDDLRequest) -> Resolved:
             a cluster without devices.
         CaptureError: A model that cannot be turned into a graph, or has no operators.
     """
+    if request.deadline is not None or request.max_servers is not None:
+        raise ConfigError(
+            "A request with a deadline asks for a number of servers, not for a time. To fix: "
+            "`servers_needed(service, request)`, `precision-time predictddl servers`, or leave out deadline "
+            "and max_servers."
+        )
     unread = sorted(request.given().keys() - {"model", *FIELDS, *_OWN_FIELDS})
     if unread:
         raise ConfigError(

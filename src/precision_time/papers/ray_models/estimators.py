@@ -1,7 +1,7 @@
 """Estimators in scikit-learn's manner for what it lacks here.
 
-Targets with relative weights, a second regressor on what a first one leaves over, stepwise regression, and
-Pollux's overlapping parts.
+Targets with relative weights, a second regressor on what a first one leaves over, stepwise regression,
+forward selection, stated terms (rules of proportion, Ernest), and Pollux's overlapping parts.
 """
 
 from __future__ import annotations
@@ -186,6 +186,121 @@ def _least_squares(x: Floats, y: Floats, root: Floats) -> tuple[Floats, Floats]:
     errors = np.sqrt(np.maximum(np.diag(np.linalg.pinv(design.T @ design)) * variance, 1e-300))
     p_values: Floats = 2.0 * t.sf(np.abs(beta / errors), freedom)
     return beta, p_values[1:]
+
+
+class ForwardRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    """Ridge regression on columns added forward, the best first, while the error on inner folds falls.
+
+    The folds lie inside the rows of `fit`, so that an error on other rows is of columns chosen without them.
+    scikit-learn's SequentialFeatureSelector fits a model for each candidate; here a round of all candidates
+    is one batch of small linear systems.
+
+    Args:
+        most: Most columns.
+        folds: Inner folds; rows equal in every column are in one.
+        alpha: Penalty of standardized coefficients, per row.
+
+    Reference: aMLLibrary's SFS, whose score is the percentage error of inner folds, too.
+    """
+
+    def __init__(self, *, most: int = 8, folds: int = 5, alpha: float = 1e-4) -> None:
+        self.most = most
+        self.folds = folds
+        self.alpha = alpha
+
+    def fit(self, x: Floats, y: Floats, sample_weight: Floats | None = None) -> ForwardRegressor:
+        """Choose columns, and fit on all rows by weighted least squares."""
+        root = np.ones(len(y)) if sample_weight is None else np.sqrt(sample_weight / sample_weight.mean())
+        design = np.column_stack([np.ones(len(y)), x])
+        _, same = np.unique(x, axis=0, return_inverse=True)
+        fold = np.random.default_rng(0).permutation(int(same.max()) + 1)[same.ravel()] % self.folds
+        parts = [
+            (self._system(design, y, root, fold != number), np.flatnonzero(fold == number))
+            for number in range(self.folds)
+            if 0 < (fold == number).sum() < len(y)
+        ]
+        chosen, best = [0], np.inf
+        while parts and len(chosen) <= min(self.most, x.shape[1] - 1, len(y) - 2):
+            left = np.setdiff1d(np.arange(design.shape[1]), chosen)
+            sets = np.column_stack([np.tile(chosen, (len(left), 1)), left])
+            errors = np.zeros(len(left))
+            for system, rows in parts:
+                values = np.einsum("ijk,ik->ij", design[rows][:, sets].swapaxes(0, 1), _solved(*system, sets))
+                errors += (np.abs(values - y[rows]) * root[rows]).sum(axis=1)
+            found = int(errors.argmin())
+            if errors[found] >= best:
+                break
+            best = float(errors[found])
+            chosen.append(int(left[found]))
+        beta = _solved(*self._system(design, y, root, np.ones(len(y), dtype=bool)), np.array([chosen]))[0]
+        self.chosen_ = tuple(index - 1 for index in chosen[1:])
+        self.intercept_ = float(beta[0])
+        self.coef_ = np.zeros(x.shape[1])
+        self.coef_[list(self.chosen_)] = beta[1:]
+        return self
+
+    def predict(self, x: Floats) -> Floats:
+        """Values, shape (n,)."""
+        values: Floats = x @ self.coef_ + self.intercept_
+        return values
+
+    def _system(
+        self, design: Floats, y: Floats, root: Floats, rows: NDArray[np.bool_]
+    ) -> tuple[Floats, Floats]:
+        """Normal equations of some rows: matrix with the penalty, and right side."""
+        weighted = design[rows] * root[rows][:, None]
+        penalty = np.full(design.shape[1], self.alpha * rows.sum())
+        penalty[0] = 0.0
+        return weighted.T @ weighted + np.diag(penalty), weighted.T @ (y[rows] * root[rows])
+
+
+def _solved(matrix: Floats, right: Floats, sets: NDArray[np.intp]) -> Floats:
+    """Coefficients of each set of columns, shape (n_sets, n_columns)."""
+    systems = matrix[sets[:, :, None], sets[:, None, :]]
+    regular = systems + 1e-12 * np.eye(sets.shape[1])
+    solved: Floats = np.linalg.solve(regular, right[sets][..., None])[..., 0].astype(np.float64)
+    return solved
+
+
+class TermsRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    """Non-negative least squares of a few stated terms, with coefficients for each group of points.
+
+    The first columns are the terms. The others tell groups apart: points equal in all of them. A group that
+    was not measured, or with fewer points than terms, has the coefficients of the nearest that has enough,
+    else of all points.
+
+    Args:
+        num_terms: Columns that are terms: one is a rule of proportion, Ernest's model has four.
+    """
+
+    def __init__(self, *, num_terms: int = 1) -> None:
+        self.num_terms = num_terms
+
+    def fit(self, x: Floats, y: Floats, sample_weight: Floats | None = None) -> TermsRegressor:
+        """Fit by weighted least squares."""
+        from scipy.optimize import nnls
+
+        root = np.ones(len(y)) if sample_weight is None else np.sqrt(sample_weight)
+        terms, groups = x[:, : self.num_terms] * root[:, None], x[:, self.num_terms :]
+        known = [np.flatnonzero((groups == group).all(axis=1)) for group in np.unique(groups, axis=0)]
+        kept = [rows for rows in known if len(rows) >= self.num_terms] or [np.arange(len(y))]
+        self.groups_ = np.array([groups[rows[0]] for rows in kept])
+        self.coef_ = np.array([nnls(terms[rows], y[rows] * root[rows])[0] for rows in kept])
+        self.scale_ = np.maximum(np.ptp(_compressed(groups), axis=0), 1e-12)
+        return self
+
+    def predict(self, x: Floats) -> Floats:
+        """Values, shape (n,)."""
+        asked, known = _compressed(x[:, self.num_terms :]), _compressed(self.groups_)
+        away = np.square((asked[:, None, :] - known[None, :, :]) / self.scale_).sum(axis=2)
+        values: Floats = (x[:, : self.num_terms] * self.coef_[away.argmin(axis=1)]).sum(axis=1)
+        return values
+
+
+def _compressed(columns: Floats) -> Floats:
+    """Columns on a scale where a doubling counts about the same anywhere."""
+    compressed: Floats = np.sign(columns) * np.log1p(np.abs(columns))
+    return compressed
 
 
 class ProcessRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]

@@ -12,6 +12,7 @@ Terms (the constant is the intercept of the regressor that fits them):
   Venkataraman et al., Ernest, NSDI 2016, equation 1.
 - `optimus`: the synchronous speed function without parameter servers: t = a M/w + b + c (w-1)/w + d w.
   Peng et al., Optimus, EuroSys 2018, section 3.2.
+- `work`: samples, shared by workers, by their CPUs and in batches: every combination of these.
 - `ddp`: a step with a fixed batch per worker: computation grows with the batch, communication with the ring's
   share of it, apart within a node and between nodes. Form of Qiao et al., Pollux, OSDI 2021, eq. 8-11.
 """
@@ -34,7 +35,7 @@ Atom = tuple[str, str]
 """Function and column; the function `is WORD` compares a category with a word."""
 Feature = tuple[Atom, ...]
 Roles = Mapping[str, str]
-"""Role (workers, nodes, per_node, size, batch) to the column that plays it."""
+"""Role (workers, cpus, nodes, per_node, size, batch) to the column that plays it."""
 
 _FUNCTIONS: Mapping[str, Callable[[Floats], Floats]] = {
     "value": lambda x: x,
@@ -190,6 +191,49 @@ def _ddp(roles: Roles) -> tuple[Feature, ...]:
     return tuple(terms)
 
 
+def named_features(features: Sequence[Feature], roles: Roles) -> Mapping[str, tuple[Feature, ...]]:
+    """What the techniques that state their own terms read, by `inputs`; empty where a role is missing.
+
+    `overlap`: see `overlap_features`. The others are terms and then columns that part the points into groups
+    with coefficients of their own. `samples`: the samples; every other column. `work`: samples per worker
+    (and per CPU of it); the columns without a part in it. `ernest`: the constant and Ernest's terms;
+    likewise. A study of steps has no number of samples: there the batch of a worker is its work.
+    """
+    size = roles.get("size", roles.get("batch"))
+    if size is None:
+        return {"overlap": overlap_features(roles)}
+    sharing = [roles[name] for name in ("workers", "cpus") if name in roles and "size" in roles]
+    parted = {size, *(column for role, column in roles.items() if role != "batch")}
+    single = [item for item in features if len(item) == 1 and _tells_apart(item[0][0])]
+    workers = roles.get("workers")
+    terms: tuple[Feature, ...] = ()
+    if workers is not None:
+        work: Feature = (("value", size), *((("inverse", workers),) if "size" in roles else ()))
+        terms = ((), work, (("log", workers),), (("value", workers),))
+    # Cores of a worker are another kind of machine to Ernest, which is fitted to each kind.
+    machines = [item for item in single if item[0][1] not in parted - {roles.get("cpus")}]
+    return {
+        "overlap": overlap_features(roles),
+        "samples": ((("value", size),), *(item for item in single if item[0][1] != size)),
+        "work": (
+            (("value", size), *(("inverse", column) for column in sharing)),
+            *(item for item in single if item[0][1] not in parted),
+        ),
+        "ernest": (*terms, *machines) if terms else (),
+    }
+
+
+def _tells_apart(function: str) -> bool:
+    return function == "value" or function.startswith(_EQUALS)
+
+
+def _work(roles: Roles) -> tuple[Feature, ...]:
+    size: Atom = ("value", roles["size"])
+    shared = [("inverse", roles[name]) for name in ("workers", "cpus", "batch") if name in roles]
+    parts = [part for count in range(len(shared) + 1) for part in itertools.combinations(shared, count)]
+    return tuple((size, *part) for part in parts)
+
+
 def overlap_features(roles: Roles) -> tuple[Feature, ...]:
     """What `OverlapRegressor` reads: batch, workers, nodes, most workers on a node; empty without roles.
 
@@ -211,12 +255,13 @@ def _per_node(roles: Roles) -> Feature:
 _TERMS: Mapping[str, tuple[tuple[str, ...], Callable[[Roles], tuple[Feature, ...]]]] = {
     "ernest": (("workers", "size"), _ernest),
     "optimus": (("workers", "size"), _optimus),
+    "work": (("size",), _work),
     "ddp": (("workers", "batch"), _ddp),
 }
 
 
 def term_features(name: str, roles: Roles) -> tuple[Feature, ...]:
-    """The terms of a published model: ernest, optimus or ddp.
+    """The terms of a published model, ernest, optimus or ddp, or of shared work.
 
     Raises:
         ConfigError: If a role is missing that the terms need.

@@ -10,8 +10,10 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import zipfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,26 +26,40 @@ from ...io import write_atomically
 from .features import Column, Feature, feature_table
 from .grey import GreyBox
 from .points import row_columns
+from .trust import Flag, Trust
 from .tuning import require_sklearn
 
 Floats = NDArray[np.float64]
 
 FORMAT = "precision-time performance model"
-COVERAGE = 0.9
-"""Of the intervals of predicted times."""
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 _CARD, _ESTIMATORS = "model.json", "estimators.skops"
 _MOST_BYTES = 512 * 2**20
 """A file that unpacks to more is not a model."""
 _OWN = "precision_time.papers.ray_models.estimators"
 _TRUSTED = {
-    *(f"{_OWN}.{name}Regressor" for name in ("Overlap", "Process", "Residual", "Stepwise", "Time")),
+    *(
+        f"{_OWN}.{name}Regressor"
+        for name in ("Forward", "Overlap", "Process", "Residual", "Stepwise", "Terms", "Time")
+    ),
     "collections.OrderedDict",
     "lightgbm.basic.Booster",
     "lightgbm.sklearn.LGBMRegressor",
     "sklearn.tree._tree.Tree",
 }
 """Types that may be built besides scikit-learn's and numpy's public ones."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """A predicted time, in the target's unit."""
+
+    time: float
+    low: float | None
+    """Lower end of the interval that holds `trust.COVERAGE` of such points; None if too few were held out."""
+    high: float | None
+    flags: tuple[Flag, ...]
+    """Why it may not be believed; empty if nothing speaks against it."""
 
 
 class PerformanceModel(BaseModel):
@@ -57,6 +73,8 @@ class PerformanceModel(BaseModel):
     """Numeric columns that a row must have."""
     categories: dict[str, tuple[str, ...]]
     """Columns of words, and the words that were measured."""
+    roles: dict[str, str] = {}
+    """Role (workers, cpus ...) to the column that plays it."""
     ranges: dict[str, tuple[float, float]]
     """Smallest and largest measured value of each numeric column."""
     features: tuple[Feature, ...]
@@ -67,7 +85,23 @@ class PerformanceModel(BaseModel):
     """Of our own prediction: the share of grey boxes among the estimators."""
     card: dict[str, Any] = {}
     """What was fitted, chosen and scored."""
+    trust: Trust = Trust()
+    """How far off it was on points held out of its own."""
     estimators: tuple[Any, ...] = ()
+
+    def answers(self, rows: Sequence[Mapping[str, Any]]) -> tuple[Answer, ...]:
+        """Predicted time of each row with its interval and what speaks against it; rows as of `predict`."""
+        columns = self._checked(rows)
+        times, widths = self.predict_columns(columns), self.trust.widths(columns)
+        return tuple(
+            Answer(
+                time=float(time),
+                low=None if math.isnan(width) else float(time * math.exp(-width)),
+                high=None if math.isnan(width) else float(time * math.exp(width)),
+                flags=flags,
+            )
+            for time, width, flags in zip(times, widths, self.trust.flags(columns), strict=True)
+        )
 
     def predict(self, rows: Sequence[Mapping[str, Any]]) -> Floats:
         """Predicted times of rows, shape (n,), in the target's unit.
@@ -78,6 +112,10 @@ class PerformanceModel(BaseModel):
         Raises:
             ConfigError: If a row lacks a column, or a value is invalid.
         """
+        return self.predict_columns(self._checked(rows))
+
+    def _checked(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Column]:
+        """Columns of rows; see `predict`."""
         further = () if self.grey is None else self.grey.columns
         words = dict.fromkeys((*self.categories, *(name for name in further if name not in self.columns)))
         columns: dict[str, Column] = row_columns(rows, self.columns, tuple(words))
@@ -88,7 +126,7 @@ class PerformanceModel(BaseModel):
                         f"Row {number}: {name} = {word!r} was not measured; {', '.join(known)} were. "
                         "To fix: measure it, and fit again."
                     )
-        return self.predict_columns(columns)
+        return columns
 
     def predict_columns(self, columns: Mapping[str, Column]) -> Floats:
         """Predicted times of checked columns, shape (n,)."""
@@ -103,11 +141,6 @@ class PerformanceModel(BaseModel):
                 1.0 / len(self.estimators)
             )
         return times
-
-    def interval(self, times: Floats) -> tuple[Floats, Floats] | None:
-        """Between which times COVERAGE of the points lie, as of those that were held out; None of too few."""
-        factors = self.card.get("held_out_factors")
-        return None if factors is None else (times * factors[0], times * factors[1])
 
     def remarks(self, rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
         """Which values of rows are outside of what was measured, in words."""

@@ -22,9 +22,9 @@ from .techniques import TECHNIQUES, technique_named
 from .tuning import FeatureSelection, Search
 
 Words = str | int | float | list[str | int | float]
-Role = Literal["workers", "nodes", "per_node", "batch", "size"]
-"""workers and nodes: their numbers; per_node: most workers on one node, workers over nodes if not given;
-batch: samples per worker and step; size: samples, or the fraction, of the dataset."""
+Role = Literal["workers", "cpus", "nodes", "per_node", "batch", "size"]
+"""workers and nodes: their numbers; cpus: cores of a worker; per_node: most workers on one node, workers over
+nodes if not given; batch: samples per worker and step; size: samples, or the fraction, of the dataset."""
 
 
 class FeatureOptions(BaseModel):
@@ -37,7 +37,7 @@ class FeatureOptions(BaseModel):
     degree: Annotated[int, Field(ge=1, le=4)] = 1
     """Of products."""
     interactions_only: bool = True
-    terms: list[Literal["ernest", "optimus", "ddp"]] = []
+    terms: list[Literal["ernest", "optimus", "ddp", "work"]] = []
 
 
 class StudyFile(BaseModel):

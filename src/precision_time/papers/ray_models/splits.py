@@ -24,6 +24,8 @@ LEAST_TRAIN = 6
 """Rows that a training part must have."""
 LEAST_INNER_TRAIN = 4
 """The same of the inner splits of a training part."""
+INNER_SHARES = (0.6, 0.45)
+"""Extrapolation inside a training part: bounds as shares of the largest value."""
 
 
 class SplitRule(BaseModel):
@@ -100,7 +102,7 @@ def inner_rule(rule: SplitRule, selection: SplitRule | None) -> SplitRule:
         return SplitRule(method="interpolation", column=rule.column, turns=2)
     if rule.method == "extrapolation":
         columns = (*rule.bounds, *rule.shares)
-        return SplitRule(method="extrapolation", shares={name: (0.6, 0.45) for name in columns})
+        return SplitRule(method="extrapolation", shares={name: INNER_SHARES for name in columns})
     return SplitRule(method="kfold", folds=rule.folds)
 
 

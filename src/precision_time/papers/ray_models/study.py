@@ -8,6 +8,7 @@ all points, so that its own error is that of the validation and never that of it
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,18 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError
-from .features import Feature, feature_name, feature_table, overlap_features, without_duplicates
+from .features import Feature, feature_name, feature_table, named_features, without_duplicates
 from .grey import GreyBox
-from .model import COVERAGE, PerformanceModel
+from .model import PerformanceModel
 from .points import Points
-from .splits import LEAST_INNER_TRAIN, Split, SplitRule, inner_rule, largest_held_out, splits_of
+from .splits import INNER_SHARES, LEAST_INNER_TRAIN, Split, SplitRule, inner_rule, largest_held_out, splits_of
 from .techniques import FeaturePool, Technique
+from .trust import Trust, model_flags
 from .tuning import FeatureSelection, Search, TunedTechnique, mape_percent, tune
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
-_LEAST_FOR_INTERVAL = 10
-"""Points that must have been held out for the edges of an interval."""
 Progress = Callable[[str], None]
 
 
@@ -90,6 +90,8 @@ class SplitPredictions:
     """By the geometric mean of the `blend` best ones; the same for a blend of one."""
     best: str
     """Name of that technique."""
+    trust: Trust | None = None
+    """Intervals and flags of `best_s`, from the training part alone; None if not asked."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,7 +126,12 @@ class Study:
 
 
 def run_study(
-    points: Points, plan: StudyPlan, *, keep: bool = True, progress: Progress = lambda _: None
+    points: Points,
+    plan: StudyPlan,
+    *,
+    keep: bool = True,
+    judged: bool = False,
+    progress: Progress = lambda _: None,
 ) -> Study:
     """Fit, choose, judge.
 
@@ -133,6 +140,7 @@ def run_study(
         plan: What to do.
         keep: Fit the model on all points, too; False where only the errors are wanted: then it is that of
             the first split.
+        judged: Find intervals and flags for the points held out, too, from the training part.
         progress: Called with a text on what is being done.
 
     Raises:
@@ -144,7 +152,7 @@ def run_study(
     rounds = []
     for number, split in enumerate(outer, start=1):
         progress(f"validation split {number} of {len(outer)}")
-        rounds.append(_validated(workbench, split, progress))
+        rounds.append(_validated(workbench, split, progress, judged=judged))
     if keep:
         progress("fitting on all points")
         rows = np.arange(len(points))
@@ -154,6 +162,7 @@ def run_study(
     members = members[: plan.blend]
     scores = _scores(workbench, rounds)
     test = tuple(item.predictions for item in rounds)
+    validated = _held_out(points, plan.validation, test) if keep else None
     card = {
         "techniques": [_card(item, workbench.pool) for item in members],
         "points": len(points),
@@ -161,7 +170,6 @@ def run_study(
         "validation": plan.validation.method,
         "validation_mape_percent": _mean_error(points, test, "blend_s"),
         "scores": [score.to_dict() for score in scores],
-        "held_out_factors": _factors(points, test),
     }
     return Study(
         plan=plan,
@@ -169,7 +177,7 @@ def run_study(
         scores=scores,
         left_out=workbench.left_out,
         test=test,
-        model=workbench.model(members, rows, card),
+        model=workbench.model(members, rows, card, validated),
         chosen=members,
         fit_time_s=time.perf_counter() - started,
         notes=tuple(workbench.notes),
@@ -233,9 +241,16 @@ class _Workbench:
         return times
 
     def model(
-        self, members: Sequence[TunedTechnique], rows: Ints, card: Mapping[str, Any]
+        self,
+        members: Sequence[TunedTechnique],
+        rows: Ints,
+        card: Mapping[str, Any],
+        validated: Trust | None = None,
     ) -> PerformanceModel:
-        """The geometric mean of some candidates, fitted on some rows."""
+        """The geometric mean of some candidates, fitted on some rows.
+
+        `validated` has the errors of the validation, which add to those held out here.
+        """
         columns, plan = self.points.columns, self.plan
         greys = sum(item.technique.grey for item in members)
         width = len(self.pool.features) if greys else self.pool.num_black
@@ -243,27 +258,95 @@ class _Workbench:
             target=self.points.target,
             columns=plan.columns,
             categories={name: tuple(sorted(set(columns[name].tolist()))) for name in plan.categories},
+            roles=dict(plan.roles),
             ranges={name: (float(columns[name].min()), float(columns[name].max())) for name in plan.columns},
             features=self.pool.features[:width],
             grey=plan.grey if greys else None,
             grey_power=greys / len(members),
             card=dict(card),
+            trust=self.trust(members, rows, validated),
             estimators=tuple(self.fit(item, rows) for item in members),
         )
 
+    def trust(self, members: Sequence[TunedTechnique], rows: Ints, validated: Trust | None = None) -> Trust:
+        """Errors of some candidates on rows held out of some rows, see `trust`; parameters are kept."""
+        points = self.points.take(rows)
+        numeric = {name: np.unique(points.columns[name].astype(np.float64)) for name in self.plan.columns}
+        held_out, places = self._errors(members, rows, SplitRule(method="kfold"))
+        between = {
+            name: self._errors(members, rows, SplitRule(method="interpolation", column=name, turns=2))[0]
+            for name in numeric
+        }
+        beyond, reach = {}, {}
+        for name, values in numeric.items():
+            rule = SplitRule(method="extrapolation", shares={name: INNER_SHARES})
+            errors, _ = self._errors(members, rows, rule)
+            tried = [values[values <= share * values[-1]] for share in INNER_SHARES]
+            if not len(errors) and len(values) > 2:
+                rule = SplitRule(method="extrapolation", bounds={name: float(values[-2])})
+                errors, _ = self._errors(members, rows, rule)
+                tried = [values[:-1]]
+            if len(errors):
+                beyond[name] = errors
+                reach[name] = max(
+                    (float(values[-1] / item[-1]) for item in tried if len(item) > 1 and item[-1] > 0.0),
+                    default=1.0,
+                )
+        groups = points.configurations
+        times = [points.measured[groups == group] for group in np.unique(groups)]
+        terms = max((_terms(self.fit(item, rows)) for item in members), default=0)
+        more = validated or Trust()
+        return Trust(
+            folds=(*held_out, *more.folds),
+            between={
+                name: (*errors, *more.between.get(name, ()))
+                for name, errors in between.items()
+                if errors or name in more.between
+            },
+            beyond={
+                name: (*beyond.get(name, ()), *more.beyond.get(name, ())) for name in beyond | more.beyond
+            },
+            reach={name: max(reach.get(name, 1.0), more.reach.get(name, 1.0)) for name in reach | more.reach},
+            known={name: tuple(values.tolist()) for name, values in numeric.items()},
+            model_flags=model_flags(
+                configurations=len(times),
+                terms=terms,
+                repeats=np.array([item.max() / item.min() for item in times if len(item) > 1]),
+                held_out=np.array(held_out),
+                lines=[points.lines[place] for place in places],
+            ),
+        )
+
+    def _errors(
+        self, members: Sequence[TunedTechnique], rows: Ints, rule: SplitRule
+    ) -> tuple[tuple[float, ...], tuple[int, ...]]:
+        """log(measured / predicted) of what a rule holds out of some rows, and its places."""
+        try:
+            splits = splits_of(self.points.take(rows), rule, self.plan.seed, least=LEAST_INNER_TRAIN)
+        except ConfigError:
+            return (), ()
+        errors: list[float] = []
+        places: list[int] = []
+        for train, test in splits:
+            answers = [self.predict(item, self.fit(item, rows[train]), rows[test]) for item in members]
+            predicted = np.mean([np.log(item) for item in answers], axis=0)
+            errors += (np.log(self.points.measured[rows[test]]) - predicted).tolist()
+            places += test.tolist()
+        return tuple(errors), tuple(places)
+
 
 def pool_of(plan: StudyPlan) -> FeaturePool:
-    """Every feature of a plan: those it names, those of `overlap`, those of the grey box.
+    """Every feature of a plan: those it names, those of techniques with their own, those of the grey box.
 
-    Features of the last two that the plan does not name are hidden from black-box techniques.
+    Features of the last two that the plan does not name are hidden from the other techniques.
     """
-    overlap = overlap_features(plan.roles)
-    own = [item for item in without_duplicates(overlap) if item not in plan.features]
+    named = named_features(plan.features, plan.roles)
+    own = [item for item in without_duplicates(itertools.chain(*named.values())) if item not in plan.features]
     grey = plan.grey.FEATURES if plan.grey is not None else ()
     features = (*plan.features, *own, *grey)
     return FeaturePool(
         features=features,
-        overlap=tuple(features.index(item) for item in overlap),
+        named={name: tuple(map(features.index, items)) for name, items in named.items()},
         own=tuple(features.index(item) for item in own),
         num_grey=len(grey),
     )
@@ -279,7 +362,7 @@ class _ValidationRound:
     predictions: SplitPredictions
 
 
-def _validated(workbench: _Workbench, split: Split, progress: Progress) -> _ValidationRound:
+def _validated(workbench: _Workbench, split: Split, progress: Progress, *, judged: bool) -> _ValidationRound:
     """Choose and fit on the training rows, predict the test rows."""
     train, test = split
     tuned, seconds = _tuned(workbench, train, progress)
@@ -300,6 +383,8 @@ def _validated(workbench: _Workbench, split: Split, progress: Progress) -> _Vali
     predictions = SplitPredictions(
         rows=test, best_s=answers[0], blend_s=blended, best=tuned[0].technique.name
     )
+    if judged:
+        predictions = replace(predictions, trust=workbench.trust(tuned[:1], train))
     return _ValidationRound(tuned=tuned, errors=errors, predictions=predictions)
 
 
@@ -368,13 +453,32 @@ def _mean_error(points: Points, test: Sequence[SplitPredictions], name: str) -> 
     return float(np.mean([mape_percent(points.measured[item.rows], getattr(item, name)) for item in test]))
 
 
-def _factors(points: Points, test: Sequence[SplitPredictions]) -> list[float] | None:
-    """Measured over predicted time of held-out points: within these lie COVERAGE of them; None of too few."""
-    ratios = np.concatenate([points.measured[item.rows] / item.blend_s for item in test])
-    if len(ratios) < _LEAST_FOR_INTERVAL:
-        return None
-    edges = np.quantile(ratios, [0.5 - COVERAGE / 2.0, 0.5 + COVERAGE / 2.0])
-    return [float(edge) for edge in edges]
+def _held_out(points: Points, rule: SplitRule, test: Sequence[SplitPredictions]) -> Trust:
+    """The errors of the validation by what they tell about: within the range, between values, beyond them."""
+    rows = np.concatenate([item.rows for item in test])
+    errors = np.log(points.measured[rows]) - np.log(np.concatenate([item.blend_s for item in test]))
+    if rule.method == "interpolation":
+        return Trust(between={rule.column: tuple(errors.tolist())})
+    if rule.method != "extrapolation":
+        return Trust(folds=tuple(errors.tolist()))
+    beyond, reach = {}, {}
+    for name, bound in rule.bounds.items():
+        values = points.columns[name].astype(np.float64)
+        above = values[rows] > bound
+        if above.any():
+            beyond[name] = tuple(errors[above].tolist())
+            reach[name] = float(values.max() / max(values[values <= bound].max(), 1e-9))
+    return Trust(beyond=beyond, reach=reach)
+
+
+def _terms(estimator: Any) -> int:
+    """Coefficients of a fitted estimator of times that nothing shrinks; 0 where they are not counted."""
+    regressor = getattr(estimator, "base_", estimator).pipeline_[-1]
+    shrunk = getattr(regressor, "alpha", None) is not None and not hasattr(regressor, "chosen_")
+    coefficients = getattr(regressor, "coef_", None)
+    if shrunk or coefficients is None or np.ndim(coefficients) != 1:
+        return 0
+    return int(np.count_nonzero(coefficients)) + 1
 
 
 def _card(item: TunedTechnique, pool: FeaturePool) -> dict[str, Any]:

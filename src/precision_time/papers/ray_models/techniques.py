@@ -15,6 +15,14 @@ from ...errors import UnknownNameError
 from ...io import packaged_toml
 from .features import Feature
 
+NAMED_INPUTS: Mapping[str, str] = {
+    "overlap": "batch and workers",
+    "samples": "size, or batch",
+    "work": "size, or batch",
+    "ernest": "workers, and size or batch",
+}
+"""Inputs that are not chosen among a study's features, and the roles that they need."""
+
 
 @dataclass(frozen=True, slots=True)
 class Range:
@@ -32,10 +40,10 @@ class FeaturePool:
 
     features: tuple[Feature, ...]
     """Those that only a grey box reads come last."""
-    overlap: tuple[int, ...] = ()
-    """Indices that `overlap` reads, in its order; empty where no roles were given."""
+    named: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Inputs to the indices that they read, in their order; empty where roles are missing."""
     own: tuple[int, ...] = ()
-    """Those that only `overlap` reads."""
+    """Those that only `named` inputs read."""
     num_grey: int = 0
     """Features that only a grey box reads: what our own predictor answers for the row."""
 
@@ -46,8 +54,8 @@ class FeaturePool:
 
     def columns(self, inputs: str) -> tuple[int, ...]:
         """Indices of the features of a technique with these `inputs`."""
-        if inputs == "overlap":
-            return self.overlap
+        if inputs in NAMED_INPUTS:
+            return self.named.get(inputs, ())
         grey = tuple(range(self.num_black, len(self.features)))
         if inputs == "process":
             return grey
@@ -70,9 +78,11 @@ class Technique:
     """Its arguments where nothing is searched."""
     seeded: bool = False
     """Takes `random_state`."""
-    inputs: Literal["every", "single", "grey", "process", "overlap"] = "single"
-    """Features that it reads; "grey" and "process" (those of our own predictor alone) learn the ratio of
-    measured to predicted time instead of the time."""
+    inputs: Literal[
+        "every", "single", "grey", "process", "overlap", "samples", "work", "ernest"
+    ] = "single"  # fmt: skip
+    """Features that it reads. "grey" and "process" (those of our own predictor alone) learn the ratio of
+    measured to predicted time instead of the time; the last four have their own, see `named_features`."""
     target: str = "log"
     base: str = ""
     """Technique whose residual is learned; empty for the time itself."""
@@ -94,8 +104,9 @@ class Technique:
         """Why the technique cannot be used; empty if it can."""
         if self.grey and not pool.num_grey:
             return "needs grey_box: what our own predictor answers for each point"
-        if "overlap" in (self.inputs, self.base) and not pool.overlap:
-            return "needs the roles batch and workers"
+        inputs = TECHNIQUES[self.base].inputs if self.base else self.inputs
+        if inputs in NAMED_INPUTS and not pool.named.get(inputs):
+            return f"needs the roles {NAMED_INPUTS[inputs]}"
         return ""
 
     def build(
@@ -121,7 +132,7 @@ class Technique:
             regressor,
             target=target,
             columns=pool.columns(self.inputs) if columns is None else columns,
-            standardize=self.inputs not in ("overlap", "process"),
+            standardize=self.inputs not in (*NAMED_INPUTS, "process"),
         )
         return ResidualRegressor(TECHNIQUES[self.base].build(pool, seed), timed) if self.base else timed
 
