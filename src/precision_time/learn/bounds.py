@@ -215,8 +215,8 @@ def _no_slower_than_mixed(
 ) -> Floats:
     """Step times, those of models held in 16 bits throughout no longer than of the same in mixed precision.
 
-    They do the same products, cast nothing and move no more bytes. Where such a model was measured, that has the
-    word: mixed precision was not, or not the same way.
+    They do the same products, cast nothing and move no more bytes. Where such a model was measured, that
+    has the word: mixed precision was not, or not the same way.
     """
     starts = priced.starts
     mixed = [
@@ -398,7 +398,7 @@ def _without_tf32(job: Job) -> Job | None:
 
 
 def _in_mixed_precision(job: Job) -> dict[Hashable, Job]:
-    """The same under autocast, and as its stack holds weights in mixed precision; none unless it is in 16 bits.
+    """The same in mixed precision, under autocast and as its stack holds weights; none unless in 16 bits.
 
     In both types of 16 bits where the device multiplies both at one rate. By their `group_key`.
     """

@@ -183,8 +183,8 @@ def groups_of(jobs: Sequence[Job]) -> list[list[int]]:
 def group_table(group: JobGroup, costs: StepCosts) -> JobTable:
     """Features and analytical seconds of a priced group, in its order.
 
-    The features of fp16 are those of bf16 where a device multiplies both at one rate: loss scaling and casts are
-    priced, and trees have no more to say of them.
+    The features of fp16 are those of bf16 where a device multiplies both at one rate: loss scaling and casts
+    are priced, and trees have no more to say of them.
     """
     learned = as_bf16(group.precision, group.cluster.device)
     if learned == group.precision:

@@ -285,7 +285,7 @@ def _add_casts(rows: Rows, phase: str, nodes: NodeColumns, types: Typed, policy:
 
 
 def _casts_weights(policy: PrecisionPolicy) -> bool:
-    """Whether weights are cast where they are used: under autocast, and by rules of layers in an fp32 model."""
+    """Whether weights are cast where they are used: under autocast, and by rules in an fp32 model."""
     return policy.autocast or (policy.ruled and policy.activation.num_bytes >= DType.FP32.num_bytes)
 
 

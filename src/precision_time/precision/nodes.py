@@ -208,10 +208,7 @@ def columns_of(graph: OpGraph, ends: tuple[int, int] = (0, 0)) -> NodeColumns:
 def node_columns(
     nodes: Sequence[Node], wide: Sequence[bool] | None = None, rule: Sequence[int] | None = None
 ) -> NodeColumns:
-    """Operators as columns; `wide` says which are of the layers kept wide, `rule` which have a rule of their own.
-
-    By default none.
-    """
+    """Operators as columns; `wide` says which are of the layers kept wide, `rule` which rule they have."""
     table = np.array([_figures(node) for node in nodes], dtype=np.float64).reshape(-1, len(_FIGURES)).T
     columns = dict(zip(_FIGURES, np.ascontiguousarray(table), strict=True))
     return NodeColumns(

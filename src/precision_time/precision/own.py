@@ -1,7 +1,7 @@
 """Precision policies of the user's own: a mapping or a file (YAML, TOML, JSON) in the place of a name.
 
 It starts from a named policy (`base`) or from fp32 and says what differs: types, lists of operators, types of
-layers, recipe, loss scaling. `fields_of` says any policy in full, so that each named one can be a starting point.
+layers, recipe, loss scaling. `fields_of` says any policy in full, so that each named one is a starting point.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def _check(policy: PrecisionPolicy) -> None:
     narrow &= NARROW
     wide = DType.FP32.num_bytes
     problems = {
-        f"activation={policy.activation} is narrower than what products compute in ({policy.matmul}, {policy.conv})": (
+        f"activation={policy.activation} is narrower than {policy.matmul} or {policy.conv} of products": (
             policy.activation.num_bytes < max(policy.matmul.num_bytes, policy.conv.num_bytes)
         ),
         f"activation={policy.activation} and param={policy.param} must have 16 bits or more": (

@@ -85,8 +85,8 @@ class PrecisionPolicy:
     wide_layers: tuple[int, int] = (0, 0)
     """First and last layers whose products stay in `activation` (Megatron's first-last-layers-bf16)."""
     ops: tuple[tuple[str, str], ...] = ()
-    """Operators or classes of them, and how autocast treats them: lower, fp32, promote or same; what is not named
-    is in torch's lists where `autocast` is set."""
+    """Operators or classes of them, and how autocast treats them: lower, fp32, promote or same; what is not
+    named is in torch's lists where `autocast` is set."""
     layers: tuple[LayerRule, ...] = ()
     """Types of layers by name, the last that matches: they come before `ops`."""
     amax_history: int | None = None

@@ -1,8 +1,8 @@
 """A policy's own rules: which operators it treats otherwise than autocast does, and which layers.
 
-Operators have names, so that patterns can choose layers: `blocks.3.gemm.linear_2` is the second linear product of
-the fourth block, `stem`, `head` and `end` are what stands before, at and after the vocabulary projection. Where
-the graph was captured from modules, their paths are names too. `explain` lists them.
+Operators have names, so that patterns can choose layers: `blocks.3.gemm.linear_2` is the second linear product
+of the fourth block; `stem` and `end` stand before and after the blocks, `head` is the vocabulary projection.
+Where the graph was captured from modules, their paths are names too. `explain` lists them.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def numbered_names(nodes: Sequence[Node]) -> list[str]:
 
 @lru_cache(maxsize=128)
 def saved_widths(graph: OpGraph, policy: PrecisionPolicy) -> tuple[float, ...]:
-    """Bytes per element that each operator of a graph keeps under a policy with rules, the mean of its layers."""
+    """Bytes per element that each operator keeps under a policy with rules, the mean of its layers."""
     nodes, sources = columns_under(graph, policy), tuple(range(len(graph.nodes)))
     if policy.layers:
         sources = _ruled_columns(graph, policy.wide_layers, policy.layers)[1]

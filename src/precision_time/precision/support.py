@@ -67,10 +67,10 @@ def _on_device(policy: PrecisionPolicy, key: Same) -> PrecisionPolicy:
 
 
 def as_bf16(runs: PrecisionPolicy, device: Device) -> PrecisionPolicy:
-    """What runs, with bf16 for fp16 and no loss scaling; itself where `device` multiplies the two at two rates.
+    """What runs, with bf16 for fp16 and no loss scaling; itself where `device` multiplies them at two rates.
 
-    The two differ there by loss scaling, and by the casts before a softmax, which PyTorch does inside the kernel
-    for fp16 alone (ATen/native/SoftMax.cpp). Both are priced.
+    The two differ there by loss scaling, and by the casts before a softmax, which PyTorch does inside the
+    kernel for fp16 alone (ATen/native/SoftMax.cpp). Both are priced.
     """
     return _as_bf16(runs, Same(device))
 
