@@ -31,9 +31,7 @@ _TOO_SLOW_S = 0.05
 """A product that would take longer than this is left out: what is emulated takes up to a hundred times."""
 _STREAMED, _CHUNK = 2**28, 2**23
 """Bytes that the copies pass through, well beyond the last cache, and of one copy."""
-_LAYERS, _KERNELS = 16, 7
-"""Of the network whose operators do next to nothing, and kernels of each: three of a convolution, two of a
-normalization and of an activation."""
+_OPERATORS = 500
 _SECONDS = 0.4
 """Of calls for each figure, about."""
 _CALLS = 200
@@ -65,7 +63,7 @@ class ProcessorFigures:
     memory_bytes_per_s: float
     """Of copies beyond the last cache: read and written."""
     operator_s: float
-    """Of an eager operator of a training step on a handful of numbers."""
+    """Of an eager operator on a handful of numbers."""
     memory_bytes: float
     cache_bytes: float
     clock_hz: float | None
@@ -294,16 +292,15 @@ def _copied_bytes_per_s(torch: Any, span_s: float) -> float:
 
 
 def _operator_s(torch: Any, span_s: float) -> float:
-    """Of an operator of a training step that does next to nothing: layers of a few numbers, both passes."""
-    nn, layers = torch.nn, []
-    for _ in range(_LAYERS):
-        layers += [nn.Conv2d(8, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU()]
-    network, images = nn.Sequential(*layers), torch.randn(1, 8, 4, 4, requires_grad=True)
+    """Of one of a chain of eager operators that do next to nothing."""
+    numbers = torch.ones(8)
 
-    def step() -> None:
-        network(images).sum().backward()
+    def chain() -> None:
+        result = numbers
+        for _ in range(_OPERATORS):
+            result = result + 1.0
 
-    return _best_s(step, span_s) / (_LAYERS * _KERNELS)
+    return _best_s(chain, span_s) / _OPERATORS
 
 
 def most_like(kind: str, fp32: float, bandwidth: float, vendor: str) -> Device:
