@@ -16,11 +16,11 @@ from precision_time.evaluation.papers.one_campaign import (
     OURS,
     PER_JOB,
     POOLED,
+    QUESTIONS,
+    SIZED,
     THREE,
     Answers,
     refitted,
-    unseen_architectures,
-    unseen_counts,
 )
 from precision_time.evaluation.papers.predictddl import times_lower, verdict
 from precision_time.evaluation.replay import drawn_replay_rows
@@ -68,9 +68,9 @@ def test_ernest_is_not_scored_on_what_it_has_run() -> None:
 
 def test_folds_leave_out_whole_networks_and_whole_counts() -> None:
     runs = rows()
-    for split, of in ((unseen_architectures, "model"), (unseen_counts, "num_devices")):
+    for key, of in (("architecture", "model"), ("count", "num_devices")):
         tested = []
-        for fold in split(runs, 0):
+        for fold in QUESTIONS[key].folds(QUESTIONS[key].groups(runs), 0):
             known, asked = ({getattr(runs[row], of) for row in part} for part in (fold.train, fold.test))
             assert not known & asked
             tested += fold.test.tolist()
@@ -79,7 +79,7 @@ def test_folds_leave_out_whole_networks_and_whole_counts() -> None:
 
 def test_the_verdict_follows_the_figures() -> None:
     def answers(sums: float, both: float) -> Answers:
-        ratios = {CHOSEN: 1.1, THREE: sums, BOTH: both, POOLED: 1.4, PER_JOB: np.nan, OURS: 1.02}
+        ratios = {CHOSEN: 1.1, THREE: sums, BOTH: both, POOLED: 1.4, SIZED: 1.1, PER_JOB: np.nan, OURS: 1.02}
         return Answers(
             rows=np.arange(4),
             measured_s=np.ones(4),

@@ -129,8 +129,8 @@ def _accuracy_table(runs: Runs, found: Sequence[PredictorScore]) -> ReportTable:
         columns=columns_of(
             "predictor | knows | >mean % | >± over seeds | >median % | >p90 % | >mean over jobs % | "
             ">median over jobs % | >tau in a job | >tau overall | "
-            ">x lower than Ernest, own small runs: mean | >median | >on rows | "
-            ">x lower than Ernest, one fit: mean | >median"
+            ">x lower than Ernest, own small runs: mean | >than Ernest, own small runs: median | >on rows | "
+            ">x lower than Ernest, one fit: mean | >than Ernest, one fit: median"
         ),
         rows=tuple(rows),
         note=f"{question.description} Ratios to Ernest: of the mean and of the median error, on the rows "

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...corpus.measurement import Measurement
 from ...corpus.splits import Fold, SplitBy, folds_of, group_numbers, grouped_folds
@@ -21,31 +22,33 @@ from ...papers.ernest import Ernest, ErnestPooled
 from ...papers.optimus import Optimus
 from ...papers.per_job import MeasurementBudget, SamplingEstimator
 from ...papers.precision_aware import PrecisionAware
-from ...papers.predictddl.columns import BLIND, EMBEDDING_AND_SUMS, SUMS
+from ...papers.predictddl.columns import BLIND, EMBEDDING_AND_SUMS, SIZE, SUMS
 from ...papers.predictddl.estimator import regression_inputs
 from ...papers.predictddl.fitting import QUICK, Examples, FitSettings, choose
 from ...papers.predictddl.regressors import KINDS, Regressor
-from ...papers.predictddl.trainer import TARGETS, examples_of
+from ...papers.predictddl.trainer import TARGETS, examples_of, settings_of
 from ..measured_jobs import MeasuredJob, measured_jobs, run_limit
 from ..pricing import full_feature_table, priced_corpus
 
-CHOSEN, THREE, BOTH = "predictddl", "three-sums", "embedding-and-sums"
+Numbers = NDArray[np.int64]
+CHOSEN, THREE, BOTH, SIZED = "predictddl", "three-sums", "embedding-and-sums", "predictddl-size"
 POOLED, PER_JOB, OPTIMUS, OURS, FORMULAS = "ernest-pooled", "ernest", "optimus", "ours", "formulas"
 TITLES: Mapping[str, str] = {
     CHOSEN: "PredictDDL, regressor chosen in training",
     **{f"{CHOSEN}:{kind}": f"PredictDDL, {kind}" for kind in KINDS},
     THREE: "three sums in the place of the embedding",
     BOTH: "embedding and three sums",
+    SIZED: "embedding as one input and the size of the network",
     POOLED: "Ernest, one fit per data set type",
     PER_JOB: "Ernest, refitted per job",
     OPTIMUS: "Optimus, refitted per job",
     OURS: "ours, fitted on the same rows",
     FORMULAS: "our cost model, no stage fitted",
 }
-_VARIANTS = {CHOSEN: BLIND, THREE: SUMS, BOTH: EMBEDDING_AND_SUMS}
+_VARIANTS = {CHOSEN: BLIND, THREE: SUMS, BOTH: EMBEDDING_AND_SUMS, SIZED: SIZE}
 SETTINGS = replace(QUICK, targets=TARGETS[BLIND])
 """Of the regressors: seconds, as the paper is written, and their logarithm; inner folds choose."""
-_LEAST_SAMPLES = 2
+_LEAST_SAMPLES, _LEAST_GROUPS = 2, 2
 _FOLDS = 5
 
 
@@ -91,30 +94,50 @@ def campaign_of(rows: Sequence[Measurement], *, key: str, title: str, note: str)
     return Campaign(key=key, title=title, note=note, table=replace(table, graphs=()))
 
 
-def unseen_configurations(rows: Sequence[Measurement], seed: int) -> tuple[Fold, ...]:
-    """80/20: one fifth of the configurations."""
-    groups = group_numbers(rows, by=SplitBy.CONFIGURATION)
-    return folds_of(grouped_folds(groups, num_folds=_FOLDS, seed=seed), _FOLDS)[:1]
+def by_configuration(rows: Sequence[Measurement]) -> Numbers:
+    """Group of each row: its configuration with all repeats."""
+    return group_numbers(rows, by=SplitBy.CONFIGURATION)
 
 
-def unseen_architectures(rows: Sequence[Measurement], seed: int) -> tuple[Fold, ...]:
-    """Five folds of whole networks."""
-    groups = group_numbers(rows, by=SplitBy.MODEL)
+def by_architecture(rows: Sequence[Measurement]) -> Numbers:
+    """Group of each row: its network."""
+    return group_numbers(rows, by=SplitBy.MODEL)
+
+
+def by_count(rows: Sequence[Measurement]) -> Numbers:
+    """Group of each row: its number of workers."""
+    return np.unique([item.num_devices for item in rows], return_inverse=True)[1].reshape(-1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """What is held out; regressors are chosen on inner folds of the same groups."""
+
+    title: str
+    groups: Callable[[Sequence[Measurement]], Numbers]
+    folds: Callable[[Numbers, int], tuple[Fold, ...]]
+    """Of the groups and a seed."""
+
+
+def _in_folds(groups: Numbers, seed: int) -> tuple[Fold, ...]:
+    """Five folds of whole groups."""
     return folds_of(grouped_folds(groups, num_folds=_FOLDS, seed=seed), _FOLDS)
 
 
-def unseen_counts(rows: Sequence[Measurement], seed: int) -> tuple[Fold, ...]:
-    """Every number of workers in turn, where there are at least two."""
+def _in_turn(groups: Numbers, seed: int) -> tuple[Fold, ...]:
+    """Every group in turn; needs no seed."""
     del seed
-    counts = np.array([item.num_devices for item in rows])
-    numbers = np.unique(counts, return_inverse=True)[1].reshape(-1)
-    return folds_of(numbers, int(numbers.max()) + 1)
+    return folds_of(groups, int(groups.max()) + 1)
 
 
-QUESTIONS: Mapping[str, tuple[str, Callable[[Sequence[Measurement], int], tuple[Fold, ...]]]] = {
-    "configuration": ("80/20 by configuration", unseen_configurations),
-    "architecture": ("unseen architectures", unseen_architectures),
-    "count": ("unseen numbers of workers", unseen_counts),
+QUESTIONS: Mapping[str, Question] = {
+    "configuration": Question(
+        title="80/20 by configuration",
+        groups=by_configuration,
+        folds=lambda groups, seed: _in_folds(groups, seed)[:1],
+    ),
+    "architecture": Question(title="unseen architectures", groups=by_architecture, folds=_in_folds),
+    "count": Question(title="unseen numbers of workers", groups=by_count, folds=_in_turn),
 }
 
 
@@ -127,10 +150,10 @@ def answers_of(campaign: Campaign, questions: Mapping[str, int], *, executor: Ex
         executor: What runs the folds.
     """
     asked = [
-        (key, _Task(campaign=campaign, fold=fold, seed=seed))
+        (key, _Task(campaign=campaign, question=key, fold=fold, seed=seed))
         for key, seeds in questions.items()
         for seed in range(seeds)
-        for fold in QUESTIONS[key][1](campaign.measurements, seed)
+        for fold in QUESTIONS[key].folds(QUESTIONS[key].groups(campaign.measurements), seed)
     ]
     found = list(executor(_answer_fold, [task for _, task in asked]))
     result = {}
@@ -152,6 +175,7 @@ def answers_of(campaign: Campaign, questions: Mapping[str, int], *, executor: Ex
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Task:
     campaign: Campaign
+    question: str
     fold: Fold
     seed: int
 
@@ -162,8 +186,10 @@ def _answer_fold(task: _Task) -> tuple[dict[str, Floats], tuple[str, ...]]:
     test = table.jobs.take(fold.test)
     found: dict[str, Floats] = {}
     chosen: tuple[str, ...] = ()
+    groups = QUESTIONS[task.question].groups(task.campaign.measurements)
     for name, variant in _VARIANTS.items():
-        by_kind, best = regressed(table, fold, variant, replace(SETTINGS, seed=task.seed))
+        settings = settings_of(variant, replace(SETTINGS, seed=task.seed), SETTINGS.targets)
+        by_kind, best = regressed(table, fold, groups, variant, settings)
         found[name] = by_kind.pop("")
         if name == CHOSEN:
             found |= {f"{CHOSEN}:{kind}": seconds for kind, seconds in by_kind.items()}
@@ -181,11 +207,18 @@ def _answer_fold(task: _Task) -> tuple[dict[str, Floats], tuple[str, ...]]:
 
 
 def regressed(
-    table: FeatureTable, fold: Fold, variant: str, settings: FitSettings
+    table: FeatureTable, fold: Fold, groups: Numbers, variant: str, settings: FitSettings
 ) -> tuple[dict[str, Floats], tuple[str, ...]]:
     """Test rows by a regressor per dataset type: by kind, and under "" by the one that inner folds chose.
 
-    Dataset types whose training rows are of one architecture, or of none, get no answer.
+    Dataset types whose training rows are of fewer than two groups get no answer.
+
+    Args:
+        table: All runs of the campaign.
+        fold: What is fitted and asked.
+        groups: Of each run, shape (n,): what inner folds hold out.
+        variant: A variant or baseline of `columns.py`.
+        settings: What is tried.
     """
     names, values = regression_inputs(table.jobs)
     types = table.jobs.dataset
@@ -194,10 +227,11 @@ def regressed(
     for number in np.unique(types[fold.test]).tolist():
         places = np.flatnonzero(types[fold.test] == number)
         own = fold.train[types[fold.train] == number]
-        examples = examples_of(variant, table.measured, names, values, own)
-        if len(np.unique(examples.groups)) < settings.folds:
+        examples = replace(examples_of(variant, table.measured, names, values, own), groups=groups[own])
+        count = len(np.unique(examples.groups))
+        if count < _LEAST_GROUPS:
             continue
-        trained = choose(examples, settings)
+        trained = choose(examples, replace(settings, folds=min(settings.folds, count)))
         x = inputs_at(examples, names, values, fold.test[places])
         for kind, regressor in trained.regressors.items():
             seconds[kind][places] = regressor.predict(x)

@@ -121,10 +121,13 @@ def _run(trial: Mapping[str, str], hardware: Path, source: str) -> tuple[Measure
 
 
 def device_name(trial: Mapping[str, str]) -> str:
-    """The device of one worker, as the campaign's rows name it: processor, instructions, share of a core."""
+    """The device of one worker, as the rows of a campaign name it: processor, instructions, share of a core.
+
+    >>> device_name({"device": "CPU-X-avx512", "cpus_per_worker": "0.22"})
+    'CPU-X-avx512-0.22-cores'
+    """
     share = f"{float(trial['cpus_per_worker']):g}"
-    parts = [trial["device"], trial.get("vector_isa", "") if trial.get("cpu_limit") else "", share]
-    return "-".join(part for part in parts if part) + f"-core{'s' * (share != '1')}"
+    return f"{trial['device']}-{share}-core{'s' * (share != '1')}"
 
 
 def _note(measurements: tuple[Measurement, ...], left_out: Counter[str]) -> str:

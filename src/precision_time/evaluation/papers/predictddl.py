@@ -36,6 +36,7 @@ from .one_campaign import (
     POOLED,
     QUESTIONS,
     SETTINGS,
+    SIZED,
     THREE,
     TITLES,
     Answers,
@@ -64,15 +65,8 @@ DRAWS: Mapping[str, int] = {"configuration": 5, "architecture": 3, "count": 1}
 """Draws of folds of each question; leaving a number of workers out needs no draw."""
 REPLAYED, REPLAY_ROWS, REPLAY_FOLDS = 60, 4000, 2
 """Jobs that the search is replayed on, other rows that ours is fitted to besides, and folds."""
-_SHOWN = (
-    CHOSEN,
-    *(name for name in TITLES if name.startswith(f"{CHOSEN}:")),
-    THREE,
-    BOTH,
-    POOLED,
-    PER_JOB,
-    OURS,
-)
+_KINDS = tuple(name for name in TITLES if name.startswith(f"{CHOSEN}:"))
+_SHOWN = (CHOSEN, *_KINDS, THREE, BOTH, SIZED, POOLED, PER_JOB, OURS)
 
 
 def sections(*, executor: Executor, seeds: int = 1) -> tuple[Section, ...]:
@@ -127,7 +121,7 @@ def _protocol_section(campaign: Campaign, answers: Mapping[str, Answers]) -> Sec
     return Section(
         key=f"predictddl-{campaign.key}",
         title=campaign.title,
-        headline=" ".join(verdict(QUESTIONS[key][0], found) for key, found in answers.items()),
+        headline=" ".join(verdict(QUESTIONS[key].title, found) for key, found in answers.items()),
         tables=tuple(tables),
         figures=figures,
     )
@@ -150,12 +144,13 @@ def verdict(question: str, found: Answers) -> str:
             parts.append(
                 f"{TITLES[name]}, {_factor(mean)} by the mean and {_factor(median)} by the median (n {count})"
             )
-    sums, both, ours = (_summary(found.errors_percent(name)) for name in (THREE, BOTH, OURS))
+    sums, both, sized, ours = (_summary(found.errors_percent(name)) for name in (THREE, BOTH, SIZED, OURS))
     better = [name for name in ("mean", "median") if both[name] < sums[name]]
     added = f"adds, by the {' and the '.join(better)}, to" if better else "does not add to"
     return (
         f"{'; beside '.join(parts)}. Three sums in its place err by {_cell(sums)}, both together by "
-        f"{_cell(both)}: the embedding {added} them. Ours, fitted on the same rows: {_cell(ours)}."
+        f"{_cell(both)}: the embedding {added} them. The embedding as one input beside the network's "
+        f"size errs by {_cell(sized)}; ours, fitted on the same rows: {_cell(ours)}."
     )
 
 
@@ -217,13 +212,15 @@ def _errors_table(campaign: Campaign, key: str, found: Answers) -> ReportTable:
     rows.append((*paper, f"up to {PAPER_LOWER_ERROR}", None, None, None))
     chosen = Counter(found.chosen).most_common()
     return ReportTable(
-        title=f"{campaign.title}: {QUESTIONS[key][0]}",
+        title=f"{campaign.title}: {QUESTIONS[key].title}",
         columns=columns_of(
             "predictor | >n | >mean % | >median % | >p90 % | >median predicted/actual | "
-            ">x lower than Ernest pooled, mean | >median | >x lower than Ernest per job, mean | >median"
+            ">x lower than Ernest pooled, mean | >than Ernest pooled, median | "
+            ">than Ernest per job, mean | >than Ernest per job, median"
         ),
         rows=tuple(rows),
-        note=f"{campaign.note} {DRAWS[key]} draws of folds. Ratios are of the rows that both answer. Chosen "
+        note=f"{campaign.note} Draws of folds: {DRAWS[key]}; regressors are chosen on inner folds of the "
+        "same kind. Ratios are of the rows that both answer. Chosen "
         f"in {len(found.chosen)} fits: {', '.join(f'{words} {count}' for words, count in chosen)}. The "
         "abstract does not say to which Ernest it compares, nor whether its figure is a mean.",
     )
