@@ -130,7 +130,8 @@ class Outcome:
             "with_interval": int(stated.sum()),
             "inside_interval": int(inside.sum()),
             "median_width": float(np.median(widths[stated])) if stated.any() else None,
-            "flagged": sum(map(bool, flags)),
+            "flagged_errors": [float(each) for each, some in zip(error, flags, strict=True) if some],
+            "other_errors": [float(each) for each, some in zip(error, flags, strict=True) if not some],
             "flagged_by": dict(kinds),
         }
 

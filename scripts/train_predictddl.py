@@ -2,6 +2,7 @@
 
     python scripts/train_predictddl.py                    # every dataset type with enough runs
     python scripts/train_predictddl.py imagenet cifar     # some
+    python scripts/train_predictddl.py --missing          # only variants that a shipped predictor lacks
     python scripts/train_predictddl.py --show             # the table in docs/devdocs/007-predictddl.md
     python scripts/train_predictddl.py --nested           # the same, all choices made inside training parts
 
@@ -16,6 +17,7 @@ import json
 import shutil
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +57,7 @@ def main() -> None:
     parser.add_argument("types", nargs="*", help="dataset types; all by default")
     parser.add_argument("--output", type=Path, default=shipped_folder())
     parser.add_argument("--show", action="store_true", help="print the errors of what is there")
+    parser.add_argument("--missing", action="store_true", help="keep the variants that are there")
     parser.add_argument("--nested", action="store_true", help="measure only, write nothing")
     asked = parser.parse_args()
     if asked.show or asked.nested:
@@ -75,7 +78,7 @@ def main() -> None:
         if asked.nested:
             _nested(name, own)
         else:
-            _write(rows, own, asked.output)
+            _write(rows, own, asked.output, keep=asked.missing)
         print(f"{name}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
 
 
@@ -97,9 +100,15 @@ def _rows_of(table: MeasuredTable, rows: TypeRuns) -> MeasuredTable:
     return table.take(np.array([n for n, item in enumerate(table.measurements) if id(item) in wanted]))
 
 
-def _write(rows: TypeRuns, table: MeasuredTable, folder: Path) -> None:
+def _write(rows: TypeRuns, table: MeasuredTable, folder: Path, *, keep: bool) -> None:
     settings = FitSettings(most_rows=MOST_ROWS.get(rows.dataset_type, FEW_ROWS))
-    trained = train_type(rows, table=table, settings=settings, progress=_tell)
+    before = Registry(own=folder).load(rows.dataset_type) if keep else None
+    there = {} if before is None else dict(before.variants)
+    wanted = [variant for variant in VARIANTS if variant not in there]
+    trained = train_type(rows, table=table, settings=settings, variants=wanted, progress=_tell)
+    if before is not None:
+        made = there | dict(trained.variants)
+        trained = replace(before, variants={variant: made[variant] for variant in VARIANTS})
     shutil.rmtree(folder / rows.dataset_type, ignore_errors=True)
     Registry(own=folder).save(trained)
     for variant, model in trained.variants.items():

@@ -17,8 +17,10 @@ RAY=${RAY:-ray}
 HOST_CORES=${HOST_CORES:-0}
 NET=10.77.0
 BRIDGE=ptbr
-# Nothing outside of the namespaces reaches these nodes: they ask for no token.
-QUIET=(RAY_AUTH_MODE=disabled RAY_USAGE_STATS_ENABLED=0 RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO=0 RAY_TRAIN_METRICS_ENABLED=0)
+# Nothing outside of the namespaces reaches these nodes: they ask for no token. Workers are started when they are asked
+# for: one for every CPU of every node would import for a minute on one core.
+QUIET=(RAY_AUTH_MODE=disabled RAY_USAGE_STATS_ENABLED=0 RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO=0 RAY_TRAIN_METRICS_ENABLED=0
+    RAY_enable_worker_prestart=false RAY_prestart_worker_first_driver=false)
 START=("$RAY" start --object-store-memory=100000000 --disable-usage-stats)
 
 # Not `ip netns exec`, which hides the control groups of the machine behind a /sys of its own.

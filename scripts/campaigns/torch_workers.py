@@ -1,16 +1,18 @@
 """One worker of a campaign without Ray: plain processes with torch.distributed over gloo, one on each node.
 
-Ray Train starts six processes for a group of one worker, each of which imports for seconds. A campaign of many
-machine types and few seconds per trial is measured by this script instead: the same trials, worker code, columns
-and store, `ray_version` empty. Start it on every node (scripts/campaigns/nodes.sh) with its rank; rank 0 stores.
+Ray Train starts six processes for a group of one worker, each of which imports for seconds. A campaign of
+many machine types and few seconds per trial is measured by this script instead: the same trials, worker code,
+columns and store, `ray_version` empty. Start it on every node (scripts/campaigns/nodes.sh) with its rank;
+rank 0 stores.
 
     torch_workers.py CAMPAIGN --store FILE --rank 0 --workers 2 --master 10.77.0.11:29500 --node pt1
+
+`group_start_s` is the process group alone, after the imports.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import time
 import warnings
 from typing import Any
@@ -32,12 +34,15 @@ from precision_time.measure.store import CampaignStore
 
 def main() -> None:
     """Measure the trials of one number of workers that the store does not hold."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("campaign")
     parser.add_argument("--store", required=True)
     parser.add_argument("--rank", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--master", default="127.0.0.1:29500", help="address and port of rank 0")
+    parser.add_argument("--lane", default="0/1", help="of several that share the trials: number/count")
     parser.add_argument("--node", default="", help="what tells this node from the others")
     options = parser.parse_args()
     begun_s = time.perf_counter()
@@ -60,7 +65,8 @@ def main() -> None:
         rank=options.rank, device=torch.device("cpu"), all_gather=all_gather, wrapped=wrapped
     )
     campaign = load_campaign(options.campaign)
-    trials = [trial for trial in campaign.trials if trial.group.num_workers == options.workers]
+    lane, lanes = map(int, options.lane.split("/"))
+    trials = [trial for trial in campaign.trials if trial.group.num_workers == options.workers][lane::lanes]
     group = trials[0].group
     limit = limited(group)
     facts = {**worker_facts(context.device, 1, group, limit), "ray_node": options.node, "ray_version": ""}

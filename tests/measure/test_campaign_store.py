@@ -35,6 +35,22 @@ def test_a_trial_measured_again_replaces_the_failed_one_without_erasing_it(
     assert sqlite3.connect(path).execute("SELECT count(*) FROM points").fetchone() == (3,)
 
 
+def test_a_store_of_the_first_release_takes_results_of_this_one(tmp_path: Path, result_of: Make) -> None:
+    path = tmp_path / "trials.sqlite"
+    later = ("machine", "cpu_limit", "vector_isa", "link_bytes_per_s", "evaluation_s", "evaluation_samples")
+    with CampaignStore(path) as store:
+        store.add(result_of())
+        for name in (*later, "checkpoint_s", "checkpoint_bytes"):
+            store._connection.execute(f"ALTER TABLE points DROP COLUMN {name}")
+        store._connection.execute("PRAGMA user_version = 1")
+    [old] = read_store(path)
+    assert (old.machine, old.evaluation_s) == ("", None)
+    new = result_of(repeat=1, machine="avx2", evaluation_s=0.5)
+    with CampaignStore(path) as store:
+        store.add(new)
+        assert store.results() == [old, new]
+
+
 def test_two_processes_do_not_measure_into_one_store(tmp_path: Path) -> None:
     path = tmp_path / "trials.sqlite"
     code = (

@@ -19,10 +19,10 @@ from precision_time.measure.trial import TrainingTrial, WorkerGroup
 Make = Callable[..., Any]
 
 
-def fact(host: str = "a", node: str = "1", *, cores: int = 2, threads: int = 1) -> dict[str, Any]:
+def fact(host: str = "a", node: str = "1", *, cores: int = 2, busy: float = 1) -> dict[str, Any]:
     return {
-        "host": host, "ray_node": node, "cores": cores, "threads": threads, "device": "CPU-X",
-        "backend": "gloo",
+        "host": host, "ray_node": node, "cores": cores, "busy_cores": busy, "device": "CPU-X",
+        "backend": "gloo", "cpu_limit": "", "vector_isa": "avx2",
         "framework_version": "2.9", "ray_version": "2.60", "python_version": "3.11",
     }  # fmt: skip
 
@@ -41,6 +41,8 @@ def test_what_workers_told_is_put_together(trial_of: Callable[..., TrainingTrial
     assert (done.step_time_s, done.samples_per_s, done.peak_memory_bytes) == (0.5, 32.0, 30.0)
     assert (done.total_time_s, done.power_w, done.key) == (10.0, 150.0, trial.key)
     assert done.valid
+    whole = figures(evaluation_s=0.25, checkpoint_s=0.5)
+    assert measured_result("c", trial, [fact(), fact()], 3.0, [whole, whole]).total_time_s == 10.75
     one_blind = measured_result("c", trial, [fact(), fact()], 3.0, [told[0], figures()])
     assert one_blind.power_w is None
 
@@ -50,8 +52,10 @@ def test_what_workers_told_is_put_together(trial_of: Callable[..., TrainingTrial
     [
         ([fact(), fact()], ""),
         ([fact(), fact(), fact()], "oversubscribed"),
-        ([fact(threads=3)], "oversubscribed"),
-        ([fact(threads=0)] * 9, ""),
+        ([fact(busy=3)], "oversubscribed"),
+        ([fact(busy=0)] * 9, ""),
+        ([fact(busy=0.5)] * 4, ""),
+        ([fact(busy=0.5)] * 5, "oversubscribed"),
         ([fact(), fact(node="2")], "simulated-nodes"),
         ([fact(), fact("b", "2")], ""),
         ([fact(cores=1), fact(node="2", cores=1)], "oversubscribed simulated-nodes"),

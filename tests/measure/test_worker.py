@@ -21,6 +21,7 @@ from precision_time.measure.launchers.worker import (  # noqa: E402
     _one_batch,
     _step_figures,
     loop_config,
+    measure_trial,
 )
 from precision_time.measure.steps import training  # noqa: E402
 from precision_time.measure.steps.catalog import built_in_models  # noqa: E402
@@ -37,7 +38,7 @@ from precision_time.workload.resolve import load_workload  # noqa: E402
 
 Make = Callable[..., TrainingTrial]
 CPU = torch.device("cpu")
-ALONE = WorkerContext(rank=0, device=CPU, all_gather=lambda _, value: [value])
+ALONE = WorkerContext(rank=0, device=CPU, all_gather=lambda _, value: [value], wrapped=lambda module: module)
 
 
 @given(
@@ -188,3 +189,29 @@ def test_a_users_module_comes_with_the_batch_of_the_trial(trial_of: Make) -> Non
 def test_functions_that_are_not_there_are_named(name: str) -> None:
     with pytest.raises(CaptureError, match=f"{name}.*cannot be imported.*To fix"):
         load_function(name)
+
+
+def test_a_whole_job_evaluates_and_writes_after_each_epoch(trial_of: Make) -> None:
+    sizes = {"side": 8.0, "stages": 1.0, "filters": 4.0, "hidden": 8.0}
+    common = {"sizes": sizes, "dataset_samples": 32, "epochs": 3, "warmup_steps": 0}
+    plain = measure_trial(trial_of(**common), ALONE)
+    assert "evaluation_s" not in plain
+    assert "checkpoint_s" not in plain
+    job = measure_trial(trial_of(**common, evaluation_share=0.4, checkpoint=True), ALONE)
+    assert job["num_epochs"] == 3
+    assert job["evaluation_samples"] == 16  # 12.8 in batches of 8
+    # Three forward passes of two batches are less than the twelve steps they go with.
+    assert 0 < job["evaluation_s"] < job["train_time_s"]
+    # Parameters, and Adam's two moments of each, in fp32.
+    assert 12 * job["params"] < job["checkpoint_bytes"] < 12 * job["params"] + 20_000
+    assert job["checkpoint_s"] > 0
+
+
+def test_a_classifier_of_torchvision_reads_the_images_that_it_is_asked_to(trial_of: Make) -> None:
+    trial = trial_of(model="torchvision/squeezenet1_1", sizes={"side": 32, "classes": 10}, batch_per_worker=2)
+    task = build_task(trial, 0)
+    [images, labels] = next(task.batches(0))
+    assert images.shape == (2, 3, 32, 32)
+    assert labels.max() < 10
+    # torchvision states 1,235,496 parameters for 1000 classes, each a 1 x 1 convolution of 512 channels.
+    assert sum(p.numel() for p in task.module.parameters()) == 1_235_496 - 990 * 513

@@ -242,6 +242,15 @@ def export(
         bool,
         typer.Option("--corpus", help="Rows of docs/reference/corpus.md instead of trials."),
     ] = False,
+    device_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--device-file",
+            dir_okay=False,
+            help="With --corpus: the workers' processors, as measure --cpu --out wrote them. Default: what "
+            "the campaign wrote beside its store.",
+        ),
+    ] = None,
     source: Annotated[
         str, typer.Option("--source", help="With --corpus: what the rows give as their source.")
     ] = "own-ray",
@@ -250,25 +259,34 @@ def export(
     """Write the results of a store to a CSV file."""
     from io import StringIO
 
-    from ..measure.campaign_steps import write_steps
+    from ..measure.campaign_steps import unknown_devices, write_steps
     from ..measure.result import write_results
     from ..measure.store import read_store
 
     left_out: dict[str, int] = {}
+    unknown: dict[str, int] = {}
     results = read_store(store)
     if corpus:
-        count, left_out = write_steps(store, csv, source=source)
+        count, left_out = write_steps(store, csv, source=source, devices=device_file)
+        unknown = unknown_devices(csv)
     else:
         file = StringIO()
         count = write_results(results, file)
         write_atomically(csv, file.getvalue())
     if json_output:
         answer = {"csv": str(csv), "rows": count, "points": len(results)}
-        write_json({**answer, "left_out": dict(left_out)} if corpus else answer)
+        write_json(
+            {**answer, "left_out": dict(left_out), "unknown_devices": dict(unknown)} if corpus else answer
+        )
     else:
         message(f"Wrote {count} rows of {len(results)} trials to {csv}")
         for reason, number in left_out.items():
             message(f"Left out {number}: {reason}")
+        for name, number in unknown.items():
+            message(
+                f"{number} rows name {name}, which no catalog has. To fix: on such a worker run "
+                f"precision-time measure --cpu -d {name} --out cpu.toml, and give --device-file cpu.toml."
+            )
 
 
 def _data(name: str, samples: int | None) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -389,7 +390,9 @@ def train(
     *,
     csv: Annotated[
         list[Path] | None,
-        typer.Option("--csv", dir_okay=False, help="Your measured runs; may be repeated."),
+        typer.Option(
+            "--csv", dir_okay=False, help="Your measured runs, or a campaign's store; may be repeated."
+        ),
     ] = None,
     alone: Annotated[
         bool, typer.Option("--alone", help="Learn from the files given and nothing else.")
@@ -403,6 +406,7 @@ def train(
 
     Each becomes a new version of its dataset type.
     """
+    from ..measure.campaign_steps import steps_file
     from ..papers.predictddl.fitting import QUICK, FitSettings
     from ..papers.predictddl.trainer import read_runs, train_and_save, trainable
 
@@ -412,19 +416,20 @@ def train(
     settings = QUICK if quick else FitSettings()
     weights = open_ghn(ghn)
     done: list[dict[str, Any]] = []
-    with progress("Training") as show:
+    with progress("Training") as show, ExitStack() as stack:
         show("reading the runs")
-        runs, unread = read_runs(csv or [], alone=alone)
+        files = {path.name: stack.enter_context(steps_file(path)) for path in csv or ()}
+        runs, unread = read_runs(files, alone=alone)
         for rows in trainable(runs, types or []):
             trained = train_and_save(where, rows, settings=settings, ghn=weights, progress=show)
             done.append(_trained_row(trained))
     if json_output:
-        write_json({"registry": str(where.own), "trained": done, "unread_rows": unread})
+        write_json({"registry": str(where.own), "trained": done, "unread_rows": dict(unread)})
         return
     columns = ("type", ">version", "variant", "regressor", ">median %", ">MAPE %", ">p90 %")
     write_rows("", columns, _score_rows(done))
-    if unread:
-        message(f"{unread} rows of the files describe no configuration and were left out.")
+    for reason, count in unread.most_common():
+        message(f"Left out {count} rows: {reason}")
     message(f"Wrote to {where.own}")
 
 

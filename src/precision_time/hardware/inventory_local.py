@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 from pathlib import Path
 
 from ..units import MEBI, MEGA
-from .inventory import ClusterResources, NodeResources, resources
+from .custom import load_custom
+from .device import Device
+from .inventory import ClusterResources, NodeResources, plain_name, resources
 
 _QUERY = ("--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
 _TIMEOUT_S = 20.0
@@ -19,7 +22,8 @@ def collect_local(*, custom: str = "") -> ClusterResources:
     """What this machine has. nvidia-smi names the devices; without any, the processor is the device.
 
     Args:
-        custom: File with the user's own devices.
+        custom: File with the user's own devices. One that `measure --cpu` wrote on this processor describes
+            it; there are as many as its cores make.
     """
     cards, notes = _cards()
     cpu, clock_hz = processor()
@@ -30,6 +34,15 @@ def collect_local(*, custom: str = "") -> ClusterResources:
     else:
         device, count, memory = cpu, 1, None
         notes.append("no NVIDIA device here: the processor is taken as the device")
+        measured = _measured(cpu, custom)
+        if measured:
+            device = measured[0].name
+            count = max(int((os.cpu_count() or 1) / measured[0].sm_count), 1)
+        else:
+            notes.append("to price it as it is: precision-time measure --cpu --out cpu.toml, then --custom")
+        if len(measured) > 1:
+            names = ", ".join(each.name for each in measured[1:])
+            notes.append(f"of this processor the file has {names}, too; {device} has the most cores")
     node = NodeResources(
         name=platform.node() or "localhost",
         reported_device=device,
@@ -40,6 +53,15 @@ def collect_local(*, custom: str = "") -> ClusterResources:
         memory_bytes=memory_bytes(),
     )
     return resources([node], source="this machine", notes=notes, custom=custom)
+
+
+def _measured(processor: str, custom: str) -> list[Device]:
+    """The devices of a file that are this processor, that with the most cores first."""
+    if not custom:
+        return []
+    first = re.sub(r"[\s,;]+", "-", f"CPU-{plain_name(processor)}-")
+    found = [each for each in load_custom(custom).devices.values() if each.name.startswith(first)]
+    return sorted(found, key=lambda each: -each.sm_count)
 
 
 def _cards() -> tuple[list[tuple[str, float]], list[str]]:

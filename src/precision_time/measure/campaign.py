@@ -140,8 +140,8 @@ def check_trials(trials: Sequence[TrainingTrial]) -> None:
             )
         if ":" in trial.model and (trial.evaluation_share or trial.checkpoint):
             raise ConfigError(
-                f"The trial {trial} evaluates or writes checkpoints, and {trial.model} is a loop of its own. To fix: "
-                "let the loop do both, and leave evaluate and checkpoint out."
+                f"The trial {trial} evaluates or writes checkpoints, and {trial.model} is a loop of its own. "
+                "To fix: let the loop do both, and leave evaluate and checkpoint out."
             )
         if trial.precision in GPU_PRECISIONS and not trial.group.gpus_per_worker:
             raise ConfigError(

@@ -5,6 +5,7 @@ Beside the table lie the operators of models that no catalog has and a descripti
 
 from __future__ import annotations
 
+import csv
 import inspect
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -15,8 +16,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ..corpus.own import STEPS, header_of, is_database, write_graphs
-from ..errors import CaptureError, MissingExtraError, PrecisionTimeError
-from ..hardware.custom import copy_hardware
+from ..errors import CaptureError, MissingExtraError, PrecisionTimeError, UnknownNameError
+from ..hardware.catalog import get_device
+from ..hardware.custom import BESIDE, Custom, copy_hardware, hardware_beside, load_custom
 from ..io import write_atomically
 from ..workload.graph import OpGraph
 from .describe import describe
@@ -32,20 +34,49 @@ _SAMPLES = 2
 """Of the batch that a user's function is asked for."""
 
 
-def write_steps(store: Path, to: Path, *, source: str = "own") -> tuple[int, Counter[str]]:
+def write_steps(
+    store: Path, to: Path, *, source: str = "own", devices: Path | None = None
+) -> tuple[int, Counter[str]]:
     """Write the steps of a campaign's store, and what their names mean beside them.
+
+    Args:
+        store: Of a campaign, or its CSV.
+        to: File to write.
+        source: `source` column.
+        devices: File of devices (`measure --cpu --out`) that the workers are; it is copied beside the rows.
+            Without one, that beside the store.
 
     Returns:
         How many rows there are, and why results are none.
     """
     results = read_store(store)
     graphs = graphs_of(results)
-    text, count = corpus_csv(results, source=source, known=graphs)
+    described = devices or hardware_beside(store)
+    names = [device.name for device in load_custom(described).devices.values()] if described else []
+    text, count = corpus_csv(results, source=source, known=graphs, described=names)
     write_atomically(to, text)
     write_graphs(to, graphs)
-    if to != store:
+    if devices is not None:
+        write_atomically(to.with_suffix(BESIDE), devices.read_text(encoding="utf-8"))
+    elif to != store:
         copy_hardware(store, to)
     return count, Counter(reason for result in results if (reason := why_left_out(result, graphs)))
+
+
+def unknown_devices(steps: Path) -> Counter[str]:
+    """Devices that the rows of a table name and neither the catalog nor the file beside it has."""
+    beside = hardware_beside(steps)
+    own = load_custom(beside) if beside else Custom()
+
+    def known(name: str) -> bool:
+        try:
+            return own.find_device(name) is not None or bool(get_device(name))
+        except UnknownNameError:
+            return False
+
+    with steps.open(encoding="utf-8", newline="") as file:
+        named = Counter(row["device"] for row in csv.DictReader(file))
+    return Counter({name: count for name, count in named.items() if not known(name)})
 
 
 def describe_workers(store: Path) -> None:

@@ -1,9 +1,9 @@
 """What a worker may use of its machine: an enforced share of its cores, and the cores that it runs on.
 
-Ray only counts the CPUs of a worker: one that is promised half a core uses as much as it finds. A control group
-of Linux enforces the share: in every period the threads of the process run for a quota, together, and then wait
-for the next period. Source: Linux, Documentation/scheduler/sched-bwc.rst (version 1: cpu.cfs_quota_us and
-cpu.cfs_period_us) and Documentation/admin-guide/cgroup-v2.rst (version 2: cpu.max).
+Ray only counts the CPUs of a worker: one that is promised half a core uses as much as it finds. A control
+group of Linux enforces the share: in every period the threads of the process run for a quota, together, and
+then wait for the next period. Source: Linux, Documentation/scheduler/sched-bwc.rst (version 1:
+cpu.cfs_quota_us and cpu.cfs_period_us) and Documentation/admin-guide/cgroup-v2.rst (version 2: cpu.max).
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ def limit_cpu(share: float, *, root: Path = CGROUPS) -> str:
     period = max(_PERIOD_US, math.ceil(_LEAST_QUOTA_US / share))
     if period > _LONGEST_PERIOD_US:
         raise ConfigError(
-            f"A share of {share:g} cores cannot be enforced: a quota is at least {_LEAST_QUOTA_US} us in a period "
-            f"of at most {_LONGEST_PERIOD_US} us. To fix: at least {_LEAST_QUOTA_US / _LONGEST_PERIOD_US:g} cores."
+            f"A share of {share:g} cores cannot be enforced: a quota is at least {_LEAST_QUOTA_US} us in a "
+            f"period of at most {_LONGEST_PERIOD_US} us. To fix: at least "
+            f"{_LEAST_QUOTA_US / _LONGEST_PERIOD_US:g} cores."
         )
     quota, process = round(share * period), str(os.getpid())
     name = f"{_NAME}-{process}"
@@ -60,15 +61,16 @@ def limit_cpu(share: float, *, root: Path = CGROUPS) -> str:
         ),
     }
     version = "cgroup-v2" if (root / "cgroup.controllers").is_file() else "cgroup-v1"
+    release_cpu(root=root)
     try:
         layouts[version][-1][0].parent.mkdir()
         for path, text in layouts[version]:
             path.write_text(text, encoding="ascii")
     except OSError as error:
         raise ConfigError(
-            f"cpu_limit: cgroup asks for {share:g} enforced cores per worker, and this process may not make a control "
-            f"group below {root} on this node: {error.strerror}. To fix: run the nodes of Ray as root, or leave "
-            "cpu_limit out (Ray then counts CPUs and enforces none)."
+            f"cpu_limit: cgroup asks for {share:g} enforced cores per worker, and this process may not make "
+            f"a control group below {root} on this node: {error.strerror}. To fix: run the nodes of Ray as "
+            "root, or leave cpu_limit out (Ray then counts CPUs and enforces none)."
         ) from error
     return f"{version} {quota}/{period} us"
 
@@ -93,6 +95,6 @@ def pin_cores(cores: Sequence[int]) -> None:
             os.sched_setaffinity(int(thread), cores)
     except (OSError, AttributeError) as error:
         raise ConfigError(
-            f"The workers cannot run on the cores {list(cores)} of this node: {error}. To fix: name cores that the node "
-            "has and may use in worker_cores, or leave it out."
+            f"The workers cannot run on the cores {list(cores)} of this node: {error}. To fix: name cores "
+            "that the node has and may use in worker_cores, or leave it out."
         ) from error

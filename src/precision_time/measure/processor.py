@@ -22,6 +22,7 @@ from ..hardware.device import Device
 from ..hardware.inventory_local import memory_bytes, processor
 from ..units import GIBI, GIGA, MEBI, MEGA, TERA
 from .device import catalog_name, import_torch
+from .rows import share_name
 
 TYPES = ("fp32", "bf16", "fp16", "fp64", "int8")
 _SIDES = (128, 256, 512)
@@ -152,7 +153,7 @@ def measure_processor(
     told(len(TYPES) + 1, len(steps), steps[-1])
     operator_s = _operator_s(torch, span_s)
     return ProcessorFigures(
-        name=name or share_name(processor_name(), cores or share),
+        name=name or share_name(processor_name(), instructions(), cores or share),
         instructions=instructions(),
         threads=threads,
         cores=share,
@@ -167,21 +168,12 @@ def measure_processor(
 
 
 def processor_name() -> str:
-    """The processor and the vector instructions that its kernels use here, without a share of cores."""
-    return f"{catalog_name(f'CPU-{processor()[0]}')}-{instructions()}"
-
-
-def share_name(processor: str, cores: float) -> str:
-    """The device that a share of a processor is.
-
-    >>> share_name("CPU-AMD-EPYC-avx512", 1), share_name("CPU-AMD-EPYC-avx2", 0.5)
-    ('CPU-AMD-EPYC-avx512-1-core', 'CPU-AMD-EPYC-avx2-0.5-cores')
-    """
-    return f"{processor}-{cores:g}-core{'s' * (cores != 1)}"
+    """This processor as the catalog spells it, or as it names itself."""
+    return catalog_name(f"CPU-{processor()[0]}")
 
 
 def instructions() -> str:
-    """Vector instructions of PyTorch's kernels, and of oneDNN's where the environment limits them too."""
+    """Vector instructions of PyTorch's own kernels, and of oneDNN's where the environment limits them."""
     own = str(import_torch().backends.cpu.get_cpu_capability()).lower()
     limit = re.sub(r"[^a-z0-9]+", "-", os.environ.get(_ISA, "").lower())
     return own if limit in ("", "all", "default", own) else f"{own}-{limit}"

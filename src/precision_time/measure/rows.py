@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator
 from io import StringIO
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from ..corpus.schema import OPTION_COLUMNS, OPTION_OF
-from ..units import GIBI
+from ..units import GIBI, GIGA
 from .device import MeasuredDevice
 from .precisions import MODES
 from .result import TrialResult
@@ -140,23 +140,28 @@ def _json(value: Any) -> str:
 
 
 def corpus_rows(
-    results: Iterable[TrialResult], *, source: str, known: Container[str] = ()
+    results: Iterable[TrialResult],
+    *,
+    source: str,
+    known: Container[str] = (),
+    described: Collection[str] = (),
 ) -> Iterator[dict[str, Any]]:
     """Results of a campaign in the schema of docs/reference/corpus.md.
 
     Results without a time, or without a model of the catalog, are left out (`why_left_out`). On a CPU a
-    device is what one worker has: the row names it by processor and cores ("CPU-X-1-core"). Results
+    device is what one worker has: the row names it by processor and cores ("CPU-X-avx2-1-core"). Results
     that are not valid are rows of quality suspect.
 
     Args:
         results: From a store.
         source: `source` column.
         known: Models (`own_name`) whose operators lie beside the rows.
+        described: Names of the devices of a file.
     """
     for result in results:
         if not why_left_out(result, known):
             named = _catalog_model(result) or (own_name(result), {}, result.sizes.get("seq_len"))
-            yield _corpus_row(result, source, *named)
+            yield {**_corpus_row(result, source, *named), "device": device_name(result, described)}
 
 
 def own_name(result: TrialResult) -> str:
@@ -175,15 +180,42 @@ def why_left_out(result: TrialResult, known: Container[str] = ()) -> str:
     return ""
 
 
-def device_name(result: TrialResult) -> str:
-    """The device of a row: on a CPU what one worker has, by processor and cores."""
-    cores = f"{result.cpus_per_worker:g}"
-    return result.device if result.gpus_per_worker else f"{result.device}-{cores}-core{'s' * (cores != '1')}"
+def share_name(processor: str, instructions: str, cores: float) -> str:
+    """The device that a share of a processor is, with the vector instructions where they are known.
+
+    >>> share_name("CPU-AMD-EPYC", "avx512", 1), share_name("CPU-AMD-EPYC", "", 0.5)
+    ('CPU-AMD-EPYC-avx512-1-core', 'CPU-AMD-EPYC-0.5-cores')
+    """
+    return "-".join(filter(None, (processor, instructions, f"{cores:g}-core{'s' * (cores != 1)}")))
 
 
-def corpus_csv(results: Iterable[TrialResult], *, source: str, known: Container[str] = ()) -> tuple[str, int]:
+def device_name(result: TrialResult, described: Collection[str] = ()) -> str:
+    """The device of a row: on a CPU what one worker has, by processor, instructions and cores.
+
+    Args:
+        result: Of a campaign.
+        described: Names of a file of devices. Results that do not say their instructions are those of the
+            one device of the same processor and cores, if there is one.
+    """
+    if result.gpus_per_worker:
+        return result.device
+    stated = getattr(result, "vector_isa", "")  # stores of older releases do not say
+    named = "" if result.device.endswith(f"-{stated}") else stated
+    name = share_name(result.device, named, result.cpus_per_worker)
+    first, last = f"{result.device}-", f"-{share_name('', '', result.cpus_per_worker)}"
+    alike = [each for each in described if each.startswith(first) and each.endswith(last)]
+    return name if stated or name in described or len(alike) != 1 else alike[0]
+
+
+def corpus_csv(
+    results: Iterable[TrialResult],
+    *,
+    source: str,
+    known: Container[str] = (),
+    described: Collection[str] = (),
+) -> tuple[str, int]:
     """The rows as a CSV with columns named as options, and how many there are."""
-    rows = list(corpus_rows(results, source=source, known=known))
+    rows = list(corpus_rows(results, source=source, known=known, described=described))
     text = StringIO()
     writer = csv.DictWriter(text, OPTION_COLUMNS, lineterminator="\n")
     writer.writeheader()
@@ -221,9 +253,10 @@ def _corpus_row(
         "model_config": _json(sizes) if sizes else "",
         "dataset": result.dataset if result.dataset in ("synthetic", "digits") else "imagefolder",
         "dataset_samples": result.num_samples,
-        "device": device_name(result),
         "devices": devices,
-        "nodes": result.num_hosts,
+        # A link is stated of every node, also where one machine plays several.
+        "nodes": result.num_ray_nodes if result.link_bytes_per_s else result.num_hosts,
+        "inter_node": f"{8 * result.link_bytes_per_s / GIGA:g}g-tcp" if result.link_bytes_per_s else "",
         "compiler": "none",
         "stack": "pytorch-eager",
         "parallelism": _json({"dp": devices}),
@@ -242,7 +275,10 @@ def _corpus_row(
 
 def _notes(result: TrialResult) -> Iterator[str]:
     yield f"median of {result.num_steps} steps, warm-up excluded"
-    yield f"Ray {result.ray_version}, {result.backend or 'no'} collectives"
+    ray = f"Ray {result.ray_version}" if result.ray_version else "no Ray"
+    yield f"{ray}, {result.backend or 'no'} collectives"
+    if result.cpu_limit:
+        yield f"{result.cpus_per_worker:g} of a core enforced ({result.cpu_limit})"
     if result.gradient_wait_s is not None:
         yield f"sync_time_s={result.gradient_wait_s:.6g} ({result.gradient_wait_method})"
     if result.gpus_per_worker and result.peak_memory_bytes is not None:

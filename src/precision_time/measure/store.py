@@ -257,8 +257,12 @@ class CampaignStore:
         """Give a store of an older release the columns that came later; its results have none of them."""
         missing = [name for name in COLUMNS if name not in _columns_of(self._connection)]
         if missing:
-            added = "".join(f"ALTER TABLE points ADD COLUMN {name} {_COLUMN_TYPES[name]};" for name in missing)
-            self._connection.executescript(f"BEGIN IMMEDIATE; {added} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
+            added = "".join(
+                f"ALTER TABLE points ADD COLUMN {name} {_COLUMN_TYPES[name]};" for name in missing
+            )
+            self._connection.executescript(
+                f"BEGIN IMMEDIATE; {added} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+            )
 
     def add(self, result: TrialResult) -> None:
         """Append one result; it is on the disk when this returns.

@@ -165,7 +165,7 @@ class TrainingTrial:
 
     @property
     def evaluation_batches(self) -> int:
-        """Batches of held-out samples that a worker evaluates after an epoch: at least one where there are any."""
+        """Batches of held-out samples that a worker evaluates after an epoch; one where there are fewer."""
         held_out = self.evaluation_share * self.num_samples
         return math.ceil(held_out / (self.group.num_workers * self.batch_per_worker))
 

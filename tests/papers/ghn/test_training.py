@@ -182,6 +182,18 @@ def test_a_short_training_learns_and_can_go_on(digits, networks, tmp_path: Path)
         train(settings, digits, validation, checkpoint=checkpoint)
 
 
+def test_digits_take_the_shape_of_another_data_type(digits) -> None:
+    enlarged = load_images("digits", side=32)
+    assert (enlarged.shape.channels, enlarged.shape.side, enlarged.shape.classes) == (3, 32, 10)
+    np.testing.assert_array_equal(enlarged.test[1], digits.test[1])
+    pixels, small = enlarged.test[0], digits.test[0]
+    assert (pixels[:, 0] == pixels[:, 2]).all()
+    for image, own in zip(pixels[:20, 1, ::4, ::4], small[:20, 0], strict=True):
+        assert np.corrcoef(image.ravel(), own.ravel())[0, 1] > 0.999
+    with pytest.raises(ConfigError, match="8 to 256 pixels"):
+        load_images("digits", side=4)
+
+
 def test_training_on_one_network_lowers_its_loss(digits) -> None:
     losses = []
     settings = TrainSettings(steps=25, meta_batch=1, image_batch=64, networks=1, validate_every=25)

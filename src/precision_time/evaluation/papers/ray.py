@@ -27,7 +27,7 @@ from ...papers.ray_models.points import read_csv
 from ...papers.ray_models.schema import prepared_rows, study_of
 from ...papers.ray_models.study import Study, run_study
 from ...papers.ray_models.techniques import TECHNIQUES
-from ...papers.ray_models.trust import COVERAGE, LARGEST_ERROR
+from ...papers.ray_models.trust import LARGEST_ERROR
 from ..tables import CellValue, Metric, ReportTable, Section
 
 Floats = NDArray[np.float64]
@@ -114,7 +114,9 @@ class Outcome:
     by_technique: Mapping[str, float]
     with_interval: int
     inside_interval: int
-    flagged: int
+    flagged_errors: tuple[float, ...]
+    """Of answers that the training part flags."""
+    other_errors: tuple[float, ...]
     flagged_by: tuple[str, ...]
     parts_mean: float | None = None
     """A whole job as the sum of its parts, each learned by itself; None where its target is no whole job."""
@@ -241,7 +243,8 @@ def outcome_of(task: Task) -> Outcome | None:
         by_technique={score.technique.name: score.validation_mape for score in study.scores},
         with_interval=int(stated.sum()),
         inside_interval=int(inside.sum()),
-        flagged=sum(map(bool, flags)),
+        flagged_errors=tuple(error for error, some in zip(errors.tolist(), flags, strict=True) if some),
+        other_errors=tuple(error for error, some in zip(errors.tolist(), flags, strict=True) if not some),
         flagged_by=tuple(sorted({kind for some in flags for kind in some})),
         parts_mean=_parts_error(rows, task, measured) if task.target == "total_time_s" else None,
     )
@@ -331,7 +334,7 @@ def campaign_tables(campaign: Campaign, outcomes: Sequence[Outcome]) -> Iterator
         columns=(
             "asked", "paper (average) %", ">models", ">points asked", ">best in selection, mean %",
             ">median %", ">sum of parts, mean %", *(f">{TECHNIQUES[name].title} %" for name in RULES),
-            ">forward selection %", ">best in hindsight %", "worst model",
+            ">forward selection %", ">best in hindsight %", ">in 90 % interval %", "worst model",
         ),
         rows=tuple(_scenario_row(words, group) for words, group in scenarios),
         note=f"{campaign.words[:1].upper()}{campaign.words[1:]}. Errors of times held out, by the "
@@ -348,17 +351,18 @@ def campaign_tables(campaign: Campaign, outcomes: Sequence[Outcome]) -> Iterator
             (
                 item.task.model, f"{item.task.scenario}, {TARGETS[item.task.target]}", item.learned,
                 item.predicted, item.chosen, item.mean, item.median,
-                _share(item.inside_interval, item.with_interval), _share(item.flagged, item.predicted),
+                _share(item.inside_interval, item.with_interval),
+                _share(len(item.flagged_errors), item.predicted),
                 ", ".join(item.flagged_by) or "-",
             )
             for item in outcomes
         ),
     )  # fmt: skip
-    summary = [
-        (item.mean, item.flagged / item.predicted, item.inside_interval, item.with_interval)
-        for item in outcomes
-    ]
-    yield flag_table(campaign.name, summary)
+    yield flag_table(
+        campaign.name,
+        [item.flagged_errors for item in outcomes],
+        [item.other_errors for item in outcomes],
+    )
 
 
 def _scenario_row(words: str, group: Sequence[Outcome]) -> tuple[CellValue, ...]:
@@ -376,40 +380,28 @@ def _scenario_row(words: str, group: Sequence[Outcome]) -> tuple[CellValue, ...]
         *(float(np.mean(errors)) if errors else None for errors in rules),
         float(np.mean([item.by_technique["forward"] for item in group])),
         float(np.mean([min(item.by_technique.values()) for item in group])),
+        _share(sum(item.inside_interval for item in group), sum(item.with_interval for item in group)),
         f"{worst.task.model} {worst.mean:.1f}",
     )
 
 
-def flag_table(words: str, cells: Sequence[tuple[float, float, int, int]]) -> ReportTable:
-    """Errors of flagged cells and the others: (error %, share of flagged answers, in interval, with one)."""
-    groups = {
-        "flagged": [cell for cell in cells if cell[1] > 0.5],
-        "not flagged": [cell for cell in cells if cell[1] <= 0.5],
-        "all": [*cells],
-    }
+def flag_table(
+    words: str, flagged: Sequence[Sequence[float]], others: Sequence[Sequence[float]]
+) -> ReportTable:
+    """Errors [%] of the answers that are flagged and of the others, per cell."""
+    limit = 100.0 * LARGEST_ERROR
+    rows: list[tuple[CellValue, ...]] = []
+    for name, cells in (("flagged", flagged), ("not flagged", others), ("all", [*flagged, *others])):
+        errors = [error for cell in cells for error in cell]
+        stated = [float(np.mean(errors)), float(np.median(errors)), max(errors)] if errors else [None] * 3
+        beyond = _share(sum(error > limit for error in errors), len(errors))
+        rows.append((name, len(errors), *stated, beyond))
     return ReportTable(
-        title=f"{words}: flagged cells and the others",
-        columns=(
-            "cells", ">n", ">mean %", ">median %", ">largest %", f">above {100 * LARGEST_ERROR:g} %",
-            f">answers within their {COVERAGE:.0%} interval, %",
-        ),
-        rows=tuple(
-            (
-                name, len(group), *_statistics([cell[0] for cell in group]),
-                sum(cell[0] > 100.0 * LARGEST_ERROR for cell in group),
-                _share(sum(cell[2] for cell in group), sum(cell[3] for cell in group)),
-            )
-            for name, group in groups.items()
-        ),
-        note="A cell is flagged where more than half of its answers are. Flags and intervals know the points "
-        "learned from alone.",
-    )  # fmt: skip
-
-
-def _statistics(errors: Sequence[float]) -> tuple[CellValue, CellValue, CellValue]:
-    if not errors:
-        return None, None, None
-    return float(np.mean(errors)), float(np.median(errors)), max(errors)
+        title=f"{words}: answers that are flagged, and the others",
+        columns=("answers", ">n", ">mean %", ">median %", ">largest %", f">off by more than {limit:g} %, %"),
+        rows=tuple(rows),
+        note="Flags know the points learned from alone; every answer counts once.",
+    )
 
 
 def _share(part: int, whole: int) -> float | None:
@@ -435,21 +427,16 @@ def public_tables(content: Mapping[str, Any]) -> Iterator[ReportTable]:
                 "asked", "paper (average) %", ">cells", ">points asked", ">best in selection, mean %",
                 ">median %", ">best grey box %", ">best black box %",
                 *(f">{TECHNIQUES[name].title} %" for name in RULES),
-                ">forward selection %", ">best in hindsight %", "worst cell",
+                ">forward selection %", ">best in hindsight %", ">in 90 % interval %", "worst cell",
             ),
             rows=tuple(
                 _public_row(name, [item for item in group if item["scenario"] == name]) for name in scenarios
             ),
             note=f"From docs/reference/ray-public.json (`{content['command']}`). {content['note']}",
         )  # fmt: skip
-        cells = [
-            (
-                item["mean"], item["flagged"] / item["predicted"], item["inside_interval"],
-                item["with_interval"],
-            )
-            for item in group
-        ]  # fmt: skip
-        yield flag_table(words, cells)
+        yield flag_table(
+            words, [item["flagged_errors"] for item in group], [item["other_errors"] for item in group]
+        )
     worst = sorted(outcomes, key=lambda item: -item["mean"])[:12]
     yield ReportTable(
         title="The largest errors on public data, and their flags",
@@ -460,7 +447,7 @@ def public_tables(content: Mapping[str, Any]) -> Iterator[ReportTable]:
         rows=tuple(
             (
                 item["cell"], item["scenario"], item["learned"], item["predicted"], item["chosen"],
-                item["mean"], item["median"], _share(item["flagged"], item["predicted"]),
+                item["mean"], item["median"], _share(len(item["flagged_errors"]), item["predicted"]),
                 ", ".join(item["flagged_by"]) or "-",
             )
             for item in worst
@@ -483,5 +470,6 @@ def _public_row(name: str, group: Sequence[Mapping[str, Any]]) -> tuple[CellValu
         *(float(np.mean(errors)) if errors else None for errors in rules),
         float(np.mean([item["by_technique"]["forward"] for item in group])),
         float(np.mean([min(item["by_technique"].values()) for item in group])),
+        _share(sum(item["inside_interval"] for item in group), sum(item["with_interval"] for item in group)),
         f"{worst['cell']} {worst['mean']:.0f}",
     )

@@ -1,7 +1,7 @@
 """What a job does after each epoch beside training: it evaluates held-out samples and writes a checkpoint.
 
-Their times are parts of a whole job (`total_time_s`), apart from those of epochs and steps. Where there are several
-workers, an evaluation takes as long as the slowest of them, and all wait while rank 0 writes.
+Their times are parts of a whole job (`total_time_s`), apart from those of epochs and steps. Where there are
+several workers, an evaluation takes as long as the slowest of them, and all wait while rank 0 writes.
 """
 
 from __future__ import annotations

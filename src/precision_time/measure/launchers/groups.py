@@ -167,7 +167,9 @@ def _trainer(group: WorkerGroup, coordinator: Any, folder: str) -> Any:
 
     own_node = group.num_nodes == group.num_workers > 1
     # A worker with a node of its own, whose link it is to have for itself, leaves no part of a CPU to others.
-    resources: dict[str, float] = {"CPU": math.ceil(group.cpus_per_worker) if own_node else group.cpus_per_worker}
+    resources: dict[str, float] = {
+        "CPU": math.ceil(group.cpus_per_worker) if own_node else group.cpus_per_worker
+    }
     if group.gpus_per_worker:
         resources["GPU"] = group.gpus_per_worker
     placement = "PACK" if group.num_nodes == 1 else "SPREAD"

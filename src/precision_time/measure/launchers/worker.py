@@ -121,8 +121,8 @@ def _run_trial(trial: TrainingTrial, index: int, rank: int, device: Any, coordin
 def limited(group: WorkerGroup) -> str:
     """Confine this worker to the cores and the share of its group. Returns how the share is enforced.
 
-    What torch imports for the first optimizer of a process (its compiler, seconds) is imported before: it belongs
-    to the start of the workers, not to the first of their trials.
+    What torch imports for the first optimizer of a process (its compiler, seconds) is imported before: it
+    belongs to the start of the workers, not to the first of their trials.
     """
     torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.0).step()
     if group.cores:

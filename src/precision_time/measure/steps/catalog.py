@@ -106,7 +106,9 @@ def _check_torchvision(name: str, sizes: Mapping[str, float]) -> None:
     models = import_torchvision().models
     known = [TORCHVISION + each for each in models.list_models(module=models)]
     if name not in known:
-        raise UnknownNameError(kind="model", name=name, known=known, hint="Classifiers of torchvision.models.")
+        raise UnknownNameError(
+            kind="model", name=name, known=known, hint="Classifiers of torchvision.models."
+        )
     for size in sizes:
         if size not in TORCHVISION_SIZES:
             hint = f"{', '.join(TORCHVISION_SIZES)}."

@@ -274,7 +274,7 @@ def torchvision_network(name: str, classes: int) -> Any:
     """
     models = import_torchvision().models
     make = models.get_model_builder(name.removeprefix(TORCHVISION))
-    # Layers draw their weights; some models draw them once more, which takes them seconds and changes no step.
+    # Layers draw their weights; some models draw them once more, which takes seconds and changes no step.
     known = inspect.signature(get_type_hints(make)["return"]).parameters
     options = {option: False for option in ("init_weights", "aux_logits") if option in known}
     return make(weights=None, num_classes=classes, **options)

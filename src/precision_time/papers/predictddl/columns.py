@@ -43,6 +43,7 @@ CLUSTER_COLUMNS = (
     "cluster.log_inter_node_bytes_per_s",
     "cluster.log_batch_per_device",
     "cluster.log_global_batch_size",
+    "cluster.log_cores",
 )
 PRECISION_FEATURES = (
     "log_analytical_s",
@@ -71,8 +72,9 @@ def cluster_columns(jobs: Sequence[Job]) -> tuple[tuple[str, ...], Floats]:
         jobs: n jobs.
 
     Returns:
-        CLUSTER_COLUMNS and values, shape (n, 9). Rates are per second and device; a link that a job does
-        not use counts as 1 B/s, so that its logarithm is 0.
+        CLUSTER_COLUMNS and values, shape (n, 10). Rates are per second and device; a link that a job does
+        not use counts as 1 B/s, so that its logarithm is 0. Of a processor the memory is the
+        host's RAM; the cores of a GPU are its multiprocessors.
     """
     raw = np.array([_raw(job) for job in jobs], dtype=np.float64).reshape(len(jobs), len(CLUSTER_COLUMNS))
     return CLUSTER_COLUMNS, np.log(raw)
@@ -93,6 +95,7 @@ def _raw(job: Job) -> tuple[float, ...]:
         cluster.inter_node.bandwidth_bytes_per_s if cluster.num_nodes > 1 else 1.0,
         batch * layout.dp / cluster.num_devices,
         batch * layout.dp,
+        device.sm_count,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...corpus.importer import read_measurements
 from ...corpus.jobs import job_of
 from ...corpus.measurement import Measurement
+from ...corpus.own import own_measurements, read_priced_steps
 from ...corpus.splits import SplitBy, group_numbers
 from ...corpus.store import load_corpus
 from ...cost.job import Job
@@ -60,12 +60,23 @@ WHOLE_EMBEDDING: Mapping[str, Any] = {"ranks": (WIDTH,), "embedding_weight": 1.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class KnownRuns:
+    """Measured runs of any type."""
+
+    measurements: tuple[Measurement, ...]
+    own: Mapping[int, Job] = field(default_factory=dict)
+    """As of `TypeRuns`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TypeRuns:
     """Measured runs of one dataset type."""
 
     dataset_type: str
     measurements: tuple[Measurement, ...]
     num_architectures: int
+    own: Mapping[int, Job] = field(default_factory=dict)
+    """Jobs of the user's own steps among them, by `row_id`: their devices and models may be in no catalog."""
 
     @property
     def enough(self) -> bool:
@@ -80,11 +91,19 @@ class TypeRuns:
         )
 
 
-def rows_by_type(measurements: Sequence[Measurement]) -> dict[str, TypeRuns]:
-    """The runs that PredictDDL learns from, by dataset type: usable, data parallel, of known parts."""
+def rows_by_type(
+    measurements: Sequence[Measurement], own: Mapping[int, Job] | None = None
+) -> dict[str, TypeRuns]:
+    """The runs that PredictDDL learns from, by dataset type: usable, data parallel, of known parts.
+
+    Args:
+        measurements: Any runs.
+        own: As of `TypeRuns`.
+    """
+    jobs = own or {}
     found: dict[str, list[Measurement]] = {name: [] for name in dataset_types()}
     for item in measurements:
-        job = _job(item)
+        job = jobs.get(item.row_id) or _job(item)
         if job is not None and is_data_parallel(job):
             kind = type_of_workload(job.workload)
             if kind in found:
@@ -94,27 +113,37 @@ def rows_by_type(measurements: Sequence[Measurement]) -> dict[str, TypeRuns]:
             dataset_type=name,
             measurements=tuple(items),
             num_architectures=len(np.unique(group_numbers(items, by=SplitBy.MODEL))) if items else 0,
+            own={item.row_id: jobs[item.row_id] for item in items if item.row_id in jobs},
         )
         for name, items in found.items()
     }
 
 
-def read_runs(files: Sequence[Path], *, alone: bool = False) -> tuple[list[Measurement], int]:
-    """All known runs: the corpus, the user's own store, and files in the corpus's schema.
+def read_runs(files: Mapping[str, Path], *, alone: bool = False) -> tuple[KnownRuns, Counter[str]]:
+    """All known runs: the corpus, the user's own store, and files of measured steps.
 
     Args:
-        files: CSV files.
+        files: By what they are called; as `read_priced_steps` takes them.
         alone: Only the files.
 
     Returns:
-        Runs, and how many rows of the files describe none.
+        Runs, and why how many rows of the files are none.
 
     Raises:
-        CorpusError: If a file is not such a CSV.
+        CorpusError: If a file is not one of measured steps.
+        ConfigError: If no step of a file can be priced.
     """
-    read = [item for file in files for item in read_measurements(file)]
-    own = [item for item in read if isinstance(item, Measurement)]
-    return ([] if alone else load_corpus(local=True)) + own, len(read) - len(own)
+    measurements = [] if alone else list(load_corpus(local=True))
+    own: dict[int, Job] = {}
+    rejected: Counter[str] = Counter()
+    first = 1 + max((-item.row_id for item in measurements), default=0)
+    for name, file in files.items():
+        steps, reasons = read_priced_steps(file, origin=name)
+        found = own_measurements(steps, name, first_id=max(first, 1) + len(own))
+        own |= {item.row_id: step.job for item, step in zip(found, steps, strict=True)}
+        measurements += found
+        rejected += reasons
+    return KnownRuns(measurements=tuple(measurements), own=own), rejected
 
 
 def settings_of(variant: str, settings: FitSettings, targets: tuple[str, ...]) -> FitSettings:
@@ -122,7 +151,7 @@ def settings_of(variant: str, settings: FitSettings, targets: tuple[str, ...]) -
     return replace(settings, targets=targets, **(WHOLE_EMBEDDING if variant == SIZE else {}))
 
 
-def trainable(measurements: Sequence[Measurement], wanted: Sequence[str]) -> list[TypeRuns]:
+def trainable(runs: KnownRuns, wanted: Sequence[str]) -> list[TypeRuns]:
     """The runs of the dataset types named, or of all types that have enough.
 
     Raises:
@@ -137,14 +166,14 @@ def trainable(measurements: Sequence[Measurement], wanted: Sequence[str]) -> lis
                 known=dataset_types(),
                 hint=f"To fix: use one of {', '.join(dataset_types())}.",
             )
-    found = rows_by_type(measurements)
+    found = rows_by_type(runs.measurements, runs.own)
     for name in wanted:
         if not found[name].enough:
             raise ConfigError(f"No predictor can be trained: {found[name].refusal()}. To fix: add runs.")
     chosen = [rows for name, rows in found.items() if rows.enough and (not wanted or name in wanted)]
     if not chosen:
         raise ConfigError(
-            f"None of the {len(measurements)} known runs make a dataset type that can be trained: it "
+            f"None of the {len(runs.measurements)} known runs make a dataset type that can be trained: it "
             f"takes {LEAST_ROWS} data-parallel runs of {LEAST_GROUPS} architectures. To fix: add runs."
         )
     return chosen
@@ -160,6 +189,7 @@ def train_type(
     *,
     table: MeasuredTable | None = None,
     settings: FitSettings | None = None,
+    variants: Sequence[str] = VARIANTS,
     ghn: GhnWeights | None = None,
     progress: Progress = lambda _: None,
 ) -> TrainedType:
@@ -169,6 +199,7 @@ def train_type(
         rows: Its measured runs.
         table: The same runs, priced already.
         settings: What is tried.
+        variants: Which of them are fitted.
         ghn: Hypernetwork that embeds the architectures, kept with the predictor; None for the shipped one.
         progress: Called with a text on what is being done.
 
@@ -180,19 +211,21 @@ def train_type(
         raise ConfigError(f"No predictor can be trained: {rows.refusal()}. To fix: add measured runs.")
     if table is None:
         progress(f"pricing {len(rows.measurements)} runs")
-        table = measured_table(rows.measurements)
-    names, values = input_columns(
-        [job_of(item) for item in table.measurements], table.jobs, ghn=ghn, progress=progress
-    )
+        own = [item for item in rows.measurements if item.row_id in rows.own]
+        table = measured_table([item for item in rows.measurements if item.row_id not in rows.own])
+        if own:
+            table = table.with_own([rows.own[item.row_id] for item in own], own)
+    jobs = [rows.own.get(item.row_id) or job_of(item) for item in table.measurements]
+    names, values = input_columns(jobs, table.jobs, ghn=ghn, progress=progress)
     used = settings or FitSettings()
-    variants = {}
-    for variant in VARIANTS:
+    fitted = {}
+    for variant in variants:
         examples = examples_of(variant, table, names, values)
         progress(f"{rows.dataset_type}, {variant}")
-        variants[variant] = choose(examples, settings_of(variant, used, TARGETS[variant]), progress)
+        fitted[variant] = choose(examples, settings_of(variant, used, TARGETS[variant]), progress)
     return TrainedType(
         dataset_type=rows.dataset_type,
-        variants=variants,
+        variants=fitted,
         probe=probe_embeddings(ghn),
         card=_card(rows, table, used, ghn),
         ghn=ghn,
