@@ -1,7 +1,7 @@
 """Measure what PredictDDL's embedding is worth, and keep it in docs/reference/embedding.json.
 
     python scripts/embedding_study.py
-    python scripts/embedding_study.py --ghns FOLDER    with hypernetworks of scripts/ghn_types.py
+    python scripts/embedding_study.py --parts ghns --ghns FOLDER    with those of scripts/ghn_types.py
 
 About five minutes on one idle core.
 """
@@ -21,12 +21,18 @@ import numpy as np
 from precision_time.corpus.importer import read_measurements
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.store import load_corpus
-from precision_time.evaluation.papers.embedding import RESULT, embedding_study
+from precision_time.evaluation.papers.embedding import (
+    RESULT,
+    ghn_study,
+    reuse_study,
+    unseen_study,
+)
 from precision_time.papers.ghn.weights import load_weights
 from precision_time.papers.predictddl.trainer import rows_by_type
 
-SEEDS = {"torchvision": 5, "timm": 3, "reuse": 3}
-_MOST = 1500
+PARTS = ("unseen", "ghns", "reuse")
+SEEDS = {"torchvision": 5, "timm": 3, "reuse": 2}
+_MOST = 800
 """Rows of a data-set type whose reuse is measured, drawn with seed 0."""
 
 
@@ -35,23 +41,32 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--parts", default=",".join(PARTS), help="what is measured; the rest is kept")
     parser.add_argument("--ghns", type=Path, help="folder of hypernetworks by data type")
-    parser.add_argument("--output", type=Path, default=RESULT)
     parser.add_argument("--own", type=Path, help="runs on the shapes of CIFAR-10 and Tiny-ImageNet (CSV)")
+    parser.add_argument("--output", type=Path, default=RESULT)
     asked = parser.parse_args()
     files = sorted(asked.ghns.glob("*.safetensors")) if asked.ghns else []
     ghns = {file.stem: load_weights(file) for file in files}
     corpus = [item for item in load_corpus() if item.usable]
-    study = embedding_study(corpus, ghns=ghns, reused=_reused(corpus, asked.own), seeds=SEEDS, progress=_tell)
-    card = {
-        "command": "python scripts/embedding_study.py" + (" --ghns FOLDER" if ghns else ""),
-        "created": datetime.now(UTC).date().isoformat(),
-        "corpus_rows": len(corpus),
-        "seeds": SEEDS,
-        "scikit_learn": version("scikit-learn"),
-        "ghns": {name: json.loads(weights.card) for name, weights in ghns.items()},
+    study = json.loads(asked.output.read_text(encoding="utf-8")) if asked.output.is_file() else {"card": {}}
+    measures = {
+        "unseen": lambda: unseen_study(corpus, seeds=SEEDS, progress=_tell),
+        "ghns": lambda: ghn_study(corpus, ghns, seeds=SEEDS["torchvision"], progress=_tell),
+        "reuse": lambda: reuse_study(_reused(corpus, asked.own), seeds=SEEDS["reuse"], progress=_tell),
     }
-    asked.output.write_text(json.dumps({"card": card, **study}, indent=1) + "\n", encoding="utf-8")
+    for part in asked.parts.split(","):
+        study[part] = measures[part]()
+        if part == "ghns":
+            study["card"]["ghns"] = {name: json.loads(weights.card) for name, weights in ghns.items()}
+        study["card"] |= {
+            "command": "python scripts/embedding_study.py",
+            "created": datetime.now(UTC).date().isoformat(),
+            "corpus_rows": len(corpus),
+            "seeds": SEEDS,
+            "scikit_learn": version("scikit-learn"),
+        }
+        asked.output.write_text(json.dumps(study, indent=1) + "\n", encoding="utf-8")
 
 
 def _reused(corpus: Sequence[Measurement], own_file: Path | None) -> dict[str, tuple[str, list[Measurement]]]:

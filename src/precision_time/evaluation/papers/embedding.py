@@ -1,7 +1,7 @@
 """What the embedding of PredictDDL's architectures is worth: beside sums, by hypernetwork, across data sets.
 
-`embedding_study` measures, `scripts/embedding_study.py` keeps the result in docs/reference/embedding.json,
-and `embedding_sections` makes tables of that.
+`scripts/embedding_study.py` keeps what the studies measure in docs/reference/embedding.json, and
+`embedding_sections` makes tables of that.
 """
 
 from __future__ import annotations
@@ -210,44 +210,76 @@ def reuse_errors(own: Rows, other: Rows, *, seeds: int) -> dict[str, dict[str, A
     return found
 
 
-def embedding_study(
-    measurements: Sequence[Measurement],
-    *,
-    ghns: Mapping[str, GhnWeights],
-    reused: Mapping[str, tuple[str, Sequence[Measurement]]],
-    seeds: Mapping[str, int],
-    progress: Progress = silent,
+def made_ghns(ghns: Mapping[str, GhnWeights]) -> dict[str, GhnWeights | None]:
+    """The shipped hypernetwork (`trained`), those given, and untrained ones, by name."""
+    untrained = {f"untrained-{seed}": initial_weights(seed) for seed in UNTRAINED}
+    return {"trained": None, **ghns, **untrained}
+
+
+def unseen_study(
+    measurements: Sequence[Measurement], *, seeds: Mapping[str, int], progress: Progress = silent
 ) -> dict[str, Any]:
-    """Everything that docs/reference/embedding.json holds.
+    """Errors of every way on architectures never seen.
 
     Args:
         measurements: Usable rows of the corpus.
-        ghns: Hypernetworks of data types by name, beside the shipped one and untrained ones.
-        reused: Name to (which type stands in, rows), in pairs that stand in for each other.
-        seeds: Draws of folds: of `torchvision`, `timm` and `reuse`.
+        seeds: Draws of folds of `torchvision` and `timm`.
         progress: Called with a line on what is being done.
     """
-    made: dict[str, GhnWeights | None] = {"trained": None, **ghns}
-    made |= {f"untrained-{seed}": initial_weights(seed) for seed in UNTRAINED}
-    found: dict[str, Any] = {"unseen": {}, "ghns": {}, "reuse": {}}
+    ghns, found = made_ghns({}), {}
     for key, (_, wanted) in ROWS.items():
         rows = Rows.of([item for item in measurements if wanted(item)])
         results = {}
         for name, way in WAYS.items():
             progress(f"{key}: {name}")
-            results[name] = way_errors(rows, way, made, seeds=seeds[key])
-        found["unseen"][key] = {"architectures": int(rows.groups.max()) + 1, "ways": results}
-        if key == "torchvision":
-            for name in (name for name in made if name != "trained"):
-                way = Way(embedding=name, sums=SIZE_COLUMNS)
-                found["ghns"][name] = {
-                    "cka": similarity(rows, None, made[name]),
-                    **way_errors(rows, way, made, seeds=seeds[key]),
-                }
+            results[name] = way_errors(rows, way, ghns, seeds=seeds[key])
+        found[key] = {"architectures": int(rows.groups.max()) + 1, "ways": results}
+    return found
+
+
+def ghn_study(
+    measurements: Sequence[Measurement],
+    ghns: Mapping[str, GhnWeights],
+    *,
+    seeds: int,
+    progress: Progress = silent,
+) -> dict[str, Any]:
+    """How like the shipped hypernetwork others are, and the errors with each in its place.
+
+    Args:
+        measurements: Usable rows of the corpus.
+        ghns: Hypernetworks of data types by name, beside untrained ones.
+        seeds: Draws of folds.
+        progress: Called with a line on what is being done.
+    """
+    made = made_ghns(ghns)
+    rows = Rows.of([item for item in measurements if ROWS["torchvision"][1](item)])
+    found = {}
+    for name in (name for name in made if name != "trained"):
+        progress(f"hypernetwork: {name}")
+        way = Way(embedding=name, sums=SIZE_COLUMNS)
+        found[name] = {
+            "cka": similarity(rows, None, made[name]),
+            **way_errors(rows, way, made, seeds=seeds),
+        }
+    return found
+
+
+def reuse_study(
+    reused: Mapping[str, tuple[str, Sequence[Measurement]]], *, seeds: int, progress: Progress = silent
+) -> dict[str, Any]:
+    """Errors of predictors of one data-set type asked for another.
+
+    Args:
+        reused: Name to (which type stands in, rows), in pairs that stand in for each other.
+        seeds: Draws of folds.
+        progress: Called with a line on what is being done.
+    """
     sets = {name: Rows.of(rows) for name, (_, rows) in reused.items()}
+    found = {}
     for name, (other, _) in reused.items():
         progress(f"reuse: {name} by {other}")
-        found["reuse"][name] = {"by": other, **reuse_errors(sets[name], sets[other], seeds=seeds["reuse"])}
+        found[name] = {"by": other, **reuse_errors(sets[name], sets[other], seeds=seeds)}
     return found
 
 
