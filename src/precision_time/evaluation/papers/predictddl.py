@@ -141,11 +141,10 @@ def verdict(question: str, found: Answers) -> str:
         return f"{question.capitalize()}: PredictDDL has no answer."
     parts = [f"{question.capitalize()}: PredictDDL errs by {_cell(own)}"]
     for name in (POOLED, PER_JOB):
-        mean, median = times_lower(found, CHOSEN, name)[:2]
+        mean, median, count = times_lower(found, CHOSEN, name)
         if mean is not None and median is not None:
-            parts.append(
-                f"{_factor(mean)} by the mean and {_factor(median)} by the median than {TITLES[name]}"
-            )
+            by = f"{_factor(mean)} by the mean and {_factor(median)} by the median"
+            parts.append(f"{by} than {TITLES[name]} (n {count})")
     return f"{', '.join(parts)}; ours, fitted on the same rows, by {_cell(ours)}."
 
 
