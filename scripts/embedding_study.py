@@ -1,7 +1,7 @@
 """Measure what PredictDDL's embedding is worth, and keep it in docs/reference/embedding.json.
 
     python scripts/embedding_study.py
-    python scripts/embedding_study.py --ghns FOLDER    with hypernetworks of scripts/ghn_types.py
+    python scripts/embedding_study.py --parts ghns --ghns FOLDER    with those of scripts/ghn_types.py
 
 About five minutes on one idle core.
 """
@@ -18,15 +18,21 @@ from pathlib import Path
 
 import numpy as np
 
-from precision_time.corpus.importer import read_measurements
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.store import load_corpus
-from precision_time.evaluation.papers.embedding import RESULT, embedding_study
+from precision_time.evaluation.papers.embedding import (
+    RESULT,
+    Rows,
+    ghn_study,
+    reuse_study,
+    unseen_study,
+)
 from precision_time.papers.ghn.weights import load_weights
 from precision_time.papers.predictddl.trainer import rows_by_type
 
-SEEDS = {"torchvision": 5, "timm": 3, "reuse": 3}
-_MOST = 1500
+PARTS = ("unseen", "ghns", "reuse")
+SEEDS = {"torchvision": 5, "timm": 2, "reuse": 2}
+_MOST = 500
 """Rows of a data-set type whose reuse is measured, drawn with seed 0."""
 
 
@@ -35,40 +41,47 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--parts", default=",".join(PARTS), help="what is measured; the rest is kept")
     parser.add_argument("--ghns", type=Path, help="folder of hypernetworks by data type")
+    parser.add_argument("--own", type=Path, help="our campaign on the shapes of both data sets (CSV)")
     parser.add_argument("--output", type=Path, default=RESULT)
-    parser.add_argument("--own", type=Path, help="runs on the shapes of CIFAR-10 and Tiny-ImageNet (CSV)")
     asked = parser.parse_args()
     files = sorted(asked.ghns.glob("*.safetensors")) if asked.ghns else []
     ghns = {file.stem: load_weights(file) for file in files}
     corpus = [item for item in load_corpus() if item.usable]
-    study = embedding_study(corpus, ghns=ghns, reused=_reused(corpus, asked.own), seeds=SEEDS, progress=_tell)
-    card = {
-        "command": "python scripts/embedding_study.py" + (" --ghns FOLDER" if ghns else ""),
-        "created": datetime.now(UTC).date().isoformat(),
-        "corpus_rows": len(corpus),
-        "seeds": SEEDS,
-        "scikit_learn": version("scikit-learn"),
-        "ghns": {name: json.loads(weights.card) for name, weights in ghns.items()},
+    study = json.loads(asked.output.read_text(encoding="utf-8")) if asked.output.is_file() else {"card": {}}
+    measures = {
+        "unseen": lambda: unseen_study(corpus, seeds=SEEDS, progress=_tell),
+        "ghns": lambda: ghn_study(corpus, ghns, seeds=SEEDS["torchvision"], progress=_tell),
+        "reuse": lambda: reuse_study(_reused(corpus, asked.own), seeds=SEEDS["reuse"], progress=_tell),
     }
-    asked.output.write_text(json.dumps({"card": card, **study}, indent=1) + "\n", encoding="utf-8")
+    for part in asked.parts.split(","):
+        study[part] = measures[part]()
+        if part == "ghns":
+            study["card"]["ghns"] = {name: json.loads(weights.card) for name, weights in ghns.items()}
+        study["card"] |= {
+            "command": "python scripts/embedding_study.py",
+            "created": datetime.now(UTC).date().isoformat(),
+            "corpus_rows": len(corpus),
+            "seeds": SEEDS,
+            "scikit_learn": version("scikit-learn"),
+        }
+        asked.output.write_text(json.dumps(study, indent=1) + "\n", encoding="utf-8")
 
 
-def _reused(corpus: Sequence[Measurement], own_file: Path | None) -> dict[str, tuple[str, list[Measurement]]]:
+def _reused(corpus: Sequence[Measurement], own: Path | None) -> dict[str, tuple[str, Rows]]:
     """Pairs of data-set types: those of the corpus in fp32, and those of our own campaign."""
     fp32 = [item for item in corpus if item.precision == "fp32" and item.dataset]
-    images = [item for item in fp32 if "cifar" in item.dataset or "imagenet" in item.dataset]
-    types = rows_by_type(images)
+    types = rows_by_type([item for item in fp32 if "cifar" in item.dataset or "imagenet" in item.dataset])
     draw = np.random.default_rng(0)
     sets = {}
     for name, other in (("cifar", "imagenet"), ("imagenet", "cifar")):
         rows = types[name].measurements
         kept = np.sort(draw.permutation(len(rows))[:_MOST])
-        sets[f"{name}, corpus"] = (f"{other}, corpus", [rows[place] for place in kept])
-    if own_file is not None:
-        own = [item for item in read_measurements(own_file) if isinstance(item, Measurement) and item.usable]
-        for name, other in (("cifar10", "tiny-imagenet"), ("tiny-imagenet", "cifar10")):
-            sets[f"{name}, own"] = (f"{other}, own", [item for item in own if item.dataset == name])
+        sets[f"{name}, corpus"] = (f"{other}, corpus", Rows.of([rows[place] for place in kept]))
+    if own is not None:
+        for side, name, other in ((32, "cifar10", "tiny-imagenet"), (64, "tiny-imagenet", "cifar10")):
+            sets[f"{name} shapes, own"] = (f"{other} shapes, own", Rows.of_campaign(own, side))
     return sets
 
 
