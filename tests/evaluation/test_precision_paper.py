@@ -9,17 +9,14 @@ import pytest
 from precision_time.corpus.protocols import chip
 from precision_time.corpus.store import load_corpus
 from precision_time.evaluation.papers.precision import (
-    BLIND_FP32,
     NO_RUN,
-    OURS,
-    SCOPE,
-    Study,
     by_network,
     by_precision,
     cell,
     recorded,
     spread,
 )
+from precision_time.evaluation.papers.scope import BLIND_FP32, OURS, SCOPE, Study
 from precision_time.evaluation.pricing import priced_twice
 from precision_time.evaluation.refitted import refitted_section
 from precision_time.evaluation.report import sample_families
@@ -34,7 +31,7 @@ def study():
     usable = [row for row in load_corpus() if row.usable and chip(row.device) in SCOPE["chips"]]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "precision_time.evaluation.papers.precision.PrecisionAware",
+            "precision_time.evaluation.papers.scope.PrecisionAware",
             lambda **options: PrecisionAware(**{"trees": FEW} | options),
         )
         found = Study(table=priced_twice(sample_families(usable, 120)), executor=map, seeds=1)

@@ -288,7 +288,10 @@ class _Workbench:
                 tried = [values[:-1]]
             if len(errors):
                 beyond[name] = errors
-                reach[name] = max(float(values[-1] / learned[-1]) for learned in tried if len(learned) > 1)
+                reach[name] = max(
+                    (float(values[-1] / item[-1]) for item in tried if len(item) > 1 and item[-1] > 0.0),
+                    default=1.0,
+                )
         groups = points.configurations
         times = [points.measured[groups == group] for group in np.unique(groups)]
         terms = max((_terms(self.fit(item, rows)) for item in members), default=0)
@@ -298,10 +301,12 @@ class _Workbench:
             between={
                 name: (*errors, *more.between.get(name, ()))
                 for name, errors in between.items()
-                if len(errors) or name in more.between
+                if errors or name in more.between
             },
-            beyond={name: (*errors, *more.beyond.get(name, ())) for name, errors in beyond.items()},
-            reach={name: max(ratio, more.reach.get(name, 1.0)) for name, ratio in reach.items()},
+            beyond={
+                name: (*beyond.get(name, ()), *more.beyond.get(name, ())) for name in beyond | more.beyond
+            },
+            reach={name: max(reach.get(name, 1.0), more.reach.get(name, 1.0)) for name in reach | more.reach},
             known={name: tuple(values.tolist()) for name, values in numeric.items()},
             model_flags=model_flags(
                 configurations=len(times),
@@ -462,7 +467,7 @@ def _held_out(points: Points, rule: SplitRule, test: Sequence[SplitPredictions])
         above = values[rows] > bound
         if above.any():
             beyond[name] = tuple(errors[above].tolist())
-            reach[name] = float(values.max() / values[values <= bound].max())
+            reach[name] = float(values.max() / max(values[values <= bound].max(), 1e-9))
     return Trust(beyond=beyond, reach=reach)
 
 
