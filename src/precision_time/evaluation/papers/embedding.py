@@ -338,7 +338,8 @@ def embedding_sections() -> tuple[Section, ...]:
     """Tables of what `scripts/embedding_study.py` measured, read from docs/reference/embedding.json."""
     study = json.loads(RESULT.read_text(encoding="utf-8"))
     how = f"Written by `{study['card']['command']}` on {study['card']['created']} and quoted from there."
-    return (_unseen_section(study, how), _ghn_section(study, how), _reuse_section(study, how))
+    made = {"unseen": _unseen_section, "ghns": _ghn_section, "reuse": _reuse_section}
+    return tuple(section(study, how) for part, section in made.items() if part in study)
 
 
 def _unseen_section(study: Mapping[str, Any], how: str) -> Section:
