@@ -18,11 +18,11 @@ from pathlib import Path
 
 import numpy as np
 
-from precision_time.corpus.importer import read_measurements
 from precision_time.corpus.measurement import Measurement
 from precision_time.corpus.store import load_corpus
 from precision_time.evaluation.papers.embedding import (
     RESULT,
+    Rows,
     ghn_study,
     reuse_study,
     unseen_study,
@@ -31,8 +31,8 @@ from precision_time.papers.ghn.weights import load_weights
 from precision_time.papers.predictddl.trainer import rows_by_type
 
 PARTS = ("unseen", "ghns", "reuse")
-SEEDS = {"torchvision": 5, "timm": 3, "reuse": 2}
-_MOST = 800
+SEEDS = {"torchvision": 5, "timm": 2, "reuse": 2}
+_MOST = 500
 """Rows of a data-set type whose reuse is measured, drawn with seed 0."""
 
 
@@ -43,7 +43,7 @@ def main() -> None:
     )
     parser.add_argument("--parts", default=",".join(PARTS), help="what is measured; the rest is kept")
     parser.add_argument("--ghns", type=Path, help="folder of hypernetworks by data type")
-    parser.add_argument("--own", type=Path, help="runs on the shapes of CIFAR-10 and Tiny-ImageNet (CSV)")
+    parser.add_argument("--own", type=Path, help="our campaign on the shapes of both data sets (CSV)")
     parser.add_argument("--output", type=Path, default=RESULT)
     asked = parser.parse_args()
     files = sorted(asked.ghns.glob("*.safetensors")) if asked.ghns else []
@@ -69,21 +69,19 @@ def main() -> None:
         asked.output.write_text(json.dumps(study, indent=1) + "\n", encoding="utf-8")
 
 
-def _reused(corpus: Sequence[Measurement], own_file: Path | None) -> dict[str, tuple[str, list[Measurement]]]:
+def _reused(corpus: Sequence[Measurement], own: Path | None) -> dict[str, tuple[str, Rows]]:
     """Pairs of data-set types: those of the corpus in fp32, and those of our own campaign."""
     fp32 = [item for item in corpus if item.precision == "fp32" and item.dataset]
-    images = [item for item in fp32 if "cifar" in item.dataset or "imagenet" in item.dataset]
-    types = rows_by_type(images)
+    types = rows_by_type([item for item in fp32 if "cifar" in item.dataset or "imagenet" in item.dataset])
     draw = np.random.default_rng(0)
     sets = {}
     for name, other in (("cifar", "imagenet"), ("imagenet", "cifar")):
         rows = types[name].measurements
         kept = np.sort(draw.permutation(len(rows))[:_MOST])
-        sets[f"{name}, corpus"] = (f"{other}, corpus", [rows[place] for place in kept])
-    if own_file is not None:
-        own = [item for item in read_measurements(own_file) if isinstance(item, Measurement) and item.usable]
-        for name, other in (("cifar10", "tiny-imagenet"), ("tiny-imagenet", "cifar10")):
-            sets[f"{name}, own"] = (f"{other}, own", [item for item in own if item.dataset == name])
+        sets[f"{name}, corpus"] = (f"{other}, corpus", Rows.of([rows[place] for place in kept]))
+    if own is not None:
+        for side, name, other in ((32, "cifar10", "tiny-imagenet"), (64, "tiny-imagenet", "cifar10")):
+            sets[f"{name} shapes, own"] = (f"{other} shapes, own", Rows.of_campaign(own, side))
     return sets
 
 

@@ -32,7 +32,14 @@ from ray_models_public import (
 
 from precision_time.corpus.store import load_corpus
 from precision_time.evaluation.cross_validation import Runs, tree_settings
-from precision_time.evaluation.papers.ray import CAMPAIGNS, RULES, campaign_tables, tasks_of, verdict
+from precision_time.evaluation.papers.ray import (
+    CAMPAIGNS,
+    RULES,
+    campaign_tables,
+    comparisons,
+    tasks_of,
+    verdict,
+)
 from precision_time.evaluation.papers.ray import outcome_of as campaign_outcome
 from precision_time.evaluation.pricing import PricedCorpus, priced_corpus
 from precision_time.evaluation.tables import table_markdown
@@ -306,7 +313,9 @@ def campaign_lines(workers: int) -> Iterator[str]:
         if campaign.path.exists():
             with process_map(workers) as spread:
                 found = [item for item in spread(campaign_outcome, tasks_of([campaign])) if item is not None]
-            yield verdict(f"{campaign.name}", [item.mean for item in found])
+            yield (
+                " ".join([verdict(campaign.name, [item.mean for item in found]), *comparisons(found)]) + "\n"
+            )
             yield from map(table_markdown, campaign_tables(campaign, found))
 
 

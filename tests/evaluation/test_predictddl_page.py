@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from dataclasses import replace
 
 import numpy as np
@@ -22,8 +23,10 @@ from precision_time.evaluation.papers.one_campaign import (
     Answers,
     refitted,
 )
+from precision_time.evaluation.papers.own_campaign import FILE, device_name
 from precision_time.evaluation.papers.predictddl import times_lower, verdict
 from precision_time.evaluation.replay import drawn_replay_rows
+from precision_time.hardware.custom import hardware_beside, load_custom
 from precision_time.hardware.device_table import get_device
 from precision_time.hardware.prices import _prices
 from precision_time.papers.ernest import Ernest
@@ -107,6 +110,15 @@ def test_drawn_jobs_come_whole_and_others_are_of_no_such_job() -> None:
     assert len(of_large) == 2 * 13
     assert len({item.model for item in of_large}) == 2
     assert len(drawn) == 2 * 13 + 5
+
+
+def test_the_own_campaign_has_the_figures_of_its_devices() -> None:
+    with FILE.open(encoding="utf-8", newline="") as file:
+        devices = {device_name(trial) for trial in csv.DictReader(file) if trial["step_time_s"]}
+    hardware = hardware_beside(FILE)
+    assert hardware is not None
+    assert devices
+    assert all(load_custom(hardware).find_device(name) is not None for name in devices)
 
 
 def test_every_price_is_of_a_device_of_the_catalog() -> None:

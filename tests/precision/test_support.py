@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from precision_time import predict_time
@@ -12,14 +13,18 @@ from precision_time.cost.job import group_key
 from precision_time.cost.roofline import peak_flops_per_s, rates_of
 from precision_time.errors import ConfigError
 from precision_time.hardware.catalog import get_device, known_devices
+from precision_time.learn.artifact import shipped_predictor
+from precision_time.learn.serving import predict_step_times
 from precision_time.precision.catalog import get_policy, known_policies, known_variants
 from precision_time.precision.lowering import DTYPES
 from precision_time.precision.policy import DType
 from precision_time.precision.support import (
+    as_bf16,
     check_support,
     computed_as,
     effective_dtype,
     on_device,
+    one_rate_for_16_bits,
     supported_precisions,
 )
 from precision_time.request.request import Request
@@ -173,6 +178,60 @@ def test_a_type_that_a_device_lacks_is_answered_as_what_runs(
         "analytical_step_time_s", "total_time_s",
     ):  # fmt: skip
         assert getattr(a, name) == getattr(b, name), name
+
+
+def test_fp16_and_bf16_share_what_is_learned_where_one_rate_multiplies_both() -> None:
+    """Every device: what is left between them is what is priced, loss scaling and the casts of a softmax."""
+    for device in known_devices():
+        learned = {
+            name: as_bf16(on_device(get_policy(name), device), device)
+            for name in (
+                "fp16",
+                "bf16",
+                "fp16-mixed",
+                "bf16-mixed",
+                "fp16-mixed:apex-o2",
+                "bf16-mixed:deepspeed",
+            )
+        }
+        peaks = device.peak_flops_per_s
+        alike = peaks[computed_as(device, DType.FP16)] == peaks[computed_as(device, DType.BF16)]
+        assert alike is one_rate_for_16_bits(device)
+        assert (learned["fp16-mixed"] == learned["bf16-mixed"]) is alike, device.name
+        assert (learned["fp16-mixed:apex-o2"] == learned["bf16-mixed:deepspeed"]) is alike, device.name
+        assert (learned["fp16"] == learned["bf16"]) is (
+            alike or on_device(get_policy("fp16"), device) == on_device(get_policy("bf16"), device)
+        )
+        assert learned["fp16"] != learned["fp16-mixed"]
+
+
+SIXTEEN_BITS = ("fp16-mixed:autocast", "bf16-mixed:autocast", "fp16", "bf16")
+
+
+@pytest.mark.parametrize("device", ["A100-SXM4-80GB", "L20", "EPYC-7763", "TPUv4"])
+def test_sixteen_bits_differ_by_what_is_priced_alone(device: str) -> None:
+    asked = [
+        Request.of(
+            {
+                "model": model,
+                "device": device,
+                "gpus": gpus,
+                "batch_size": batch,
+                "precision": precision,
+                "zero": 0,
+            }
+        ).resolve()
+        for model in ("resnet50", "bert-base", "lstm-lm")
+        for gpus, batch in ((1, 32), (4, 8))
+        for precision in SIXTEEN_BITS
+    ]
+    times = predict_step_times(asked, shipped_predictor(), coverage=0.9)
+    half, brain, pure_half, pure_brain = times.step_time_s.reshape(-1, 4).T
+    priced = times.jobs.analytical_s.reshape(-1, 4).T
+    # No step is shorter than with half the batch: where that holds one up, they part by less than this.
+    np.testing.assert_allclose(half / brain, priced[0] / priced[1], rtol=0.01)
+    np.testing.assert_allclose(pure_half, pure_brain, rtol=1e-9)
+    assert (pure_half <= np.minimum(half, brain) * (1.0 + 1e-9)).all()
 
 
 @pytest.mark.parametrize("device", ["V100", "GTX1080Ti", "EPYC-7763"])

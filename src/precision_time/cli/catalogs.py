@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..errors import ConfigError
 from ..units import format_bytes, format_si
 from .options import JsonOption, complete_device
 from .output import message, write_json, write_rows
@@ -32,6 +33,7 @@ PRECISIONS_EXAMPLES = """\b
 Examples:
   precision-time precisions
   precision-time precisions --json
+  precision-time precisions fp16-mixed:apex-o2 --yaml > policy.yaml
 """
 STACKS_EXAMPLES = """\b
 Examples:
@@ -144,13 +146,41 @@ def _shortened(names: Sequence[str], most: int = 3) -> str:
     return ", ".join([*names[:most], *(["..."] if len(names) > most else [])])
 
 
-def precisions(*, json_output: JsonOption = False) -> None:
-    """List the precision policies.
+def precisions(
+    name: Annotated[
+        str | None, typer.Argument(help="One of them, in any spelling: what it says in full.")
+    ] = None,
+    *,
+    yaml: Annotated[
+        bool, typer.Option("--yaml", help="As a policy file, to start one of your own from.")
+    ] = False,
+    json_output: JsonOption = False,
+) -> None:
+    """List the precision policies, or say one in full.
 
     A policy says in which type each part of a training step is held and computed.
     """
-    from ..precision.catalog import get_policy, known_precisions
+    from ..precision.catalog import get_policy, known_precisions, known_variants, parse_precision
 
+    if name is not None:
+        from ..precision.own import as_yaml, fields_of
+
+        choice = parse_precision(name)
+        said = f"{choice.name}:{choice.variant}" if choice.variant else choice.name
+        policy = get_policy(said)
+        if json_output:
+            write_json(fields_of(policy, name=said))
+            return
+        typer.echo(as_yaml(policy, name=said), nl=False)
+        if not yaml and choice.variant is None and known_variants(choice.name):
+            message(
+                f"Variants: {', '.join(f'{choice.name}:{each}' for each in known_variants(choice.name))}."
+            )
+        return
+    if yaml:
+        raise ConfigError(
+            "--yaml says one policy in full. To fix: name it, as in precisions bf16-mixed --yaml."
+        )
     policies = [get_policy(name) for name in known_precisions()]
     rows = (
         (

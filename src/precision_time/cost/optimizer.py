@@ -194,7 +194,7 @@ def optimizer_work(
         update_kernels=update_kernels,
         unscale_bytes=unscale,
         unscale_kernels=_launches(local, tensors, OptimizerForm.FOREACH) if policy.loss_scaling else 0.0,
-        host_syncs=1.0 if policy.loss_scaling else 0.0,
+        host_syncs=1.0 if policy.loss_scaling and not policy.static_scaling else 0.0,
         product_flops=product_flops(name, matrices),
         product_dtype=DType.FP32 if matrix is None else DType(matrix["dtype"]),
     )

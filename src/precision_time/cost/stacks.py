@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ..errors import UnknownNameError
-from ..precision.catalog import get_policy, known_variants
+from ..precision.catalog import get_policy, known_precisions, known_variants
 from ..precision.policy import PrecisionPolicy
 from .constants import constants
 from .job import Stack
@@ -193,6 +193,13 @@ def usual_variant(profile: StackProfile, policy: str, zero_stage: int) -> str | 
 
 
 @cache
+def policy_of_stack(name: str, stack: str, zero_stage: int) -> PrecisionPolicy:
+    """The policy of a name as the code of a stack holds weights at a ZeRO stage; as named where unknown."""
+    profile = _profiles().get(stack)
+    return get_policy(name, variant=None if profile is None else usual_variant(profile, name, zero_stage))
+
+
+@cache
 def policy_under(policy: PrecisionPolicy, stack: str, before: int, after: int) -> PrecisionPolicy:
     """A policy once the data-parallel state is sharded otherwise.
 
@@ -202,13 +209,9 @@ def policy_under(policy: PrecisionPolicy, stack: str, before: int, after: int) -
         before: ZeRO stage.
         after: ZeRO stage.
     """
-    profile = _profiles().get(stack)
-    if profile is None:
+    if policy.name not in known_precisions():
         return policy
-    was, becomes = (
-        get_policy(policy.name, variant=usual_variant(profile, policy.name, stage))
-        for stage in (before, after)
-    )
+    was, becomes = (policy_of_stack(policy.name, stack, stage) for stage in (before, after))
     return becomes if policy == was else policy
 
 

@@ -9,6 +9,8 @@ next look at the same powers of two, so that their times are remembered.
 Copies of a model that wait for each other are not faster than fewer of them, but for what the cost model says
 that they share. Where measured runs are like the job in every kind, they have the word instead; where they
 are like the same job on a full host, fewer devices take no longer than that.
+
+A model held in 16 bits throughout is no slower than the same in mixed precision.
 """
 
 from __future__ import annotations
@@ -22,9 +24,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..arrays import Floats
+from ..corpus.store import corpus_store
 from ..cost.job import Job, group_key
+from ..cost.stacks import policy_of_stack
 from ..hardware.device import Cluster
+from ..precision.catalog import get_policy
 from ..precision.policy import DType
+from ..precision.support import one_rate_for_16_bits
 from .priced import LikeJobs, PricedJobs, on_reference, price_groups
 from .stages import Corrected
 from .table import JobTable
@@ -38,6 +44,9 @@ _HOST_DEVICES = 8
 """Devices of a host as most runs have them."""
 _FILL = "memory_fill"
 """The feature that says how full the memory is."""
+_MIXED = {DType.FP16: "fp16-mixed", DType.BF16: "bf16-mixed"}
+"""Mixed precision of a type that a whole model may be held in."""
+_TYPES = ("matmul", "conv", "activation", "param", "grad", "reduce", "optimizer_state")
 _OF_THE_SIZE = ("num_devices", "num_nodes", "assumptions")
 _MOST_KEPT = 4096
 _CLUSTERS: dict[Hashable, tuple[Cluster, Cluster]] = {}
@@ -198,7 +207,39 @@ def allowed_times(
         if (other := others[number]) is not None:
             _bound(known, powers[number], other, predictor)
         allowed_s[here] = _between(known, group.batches, priced.table.analytical_s[here])
-    return corrected, allowed_s
+    return corrected, _no_slower_than_mixed(allowed_s, priced, like, predictor)
+
+
+def _no_slower_than_mixed(
+    allowed_s: Floats, priced: PricedJobs, like: JobTable, predictor: TrainedPredictor
+) -> Floats:
+    """Step times, those of models held in 16 bits throughout no longer than of the same in mixed precision.
+
+    They do the same products, cast nothing and move no more bytes. Where such a model was measured, that
+    has the word: mixed precision was not, or not the same way.
+    """
+    starts = priced.starts
+    mixed = [
+        (slice(start, end), replace(group, job=job, key=key))
+        for group, start, end in zip(priced.groups, starts, starts[1:], strict=False)
+        for key, job in _in_mixed_precision(group.job).items()
+        if not _measured_in_16_bits(like.take(slice(start, start + 1)), predictor)
+    ]
+    if not mixed:
+        return allowed_s
+    beside = price_groups([group for _, group in mixed])
+    their = beside.like(predictor)
+    limits = allowed_times(beside, their, predictor.correction.training_set.novelty(their), predictor)[1]
+    for (here, _), limit in zip(mixed, np.split(limits, beside.starts[1:-1]), strict=True):
+        allowed_s[here] = np.minimum(allowed_s[here], limit)
+    return allowed_s
+
+
+def _measured_in_16_bits(job: JobTable, predictor: TrainedPredictor) -> bool:
+    """Whether a run like this job in every kind held the whole model in 16 bits."""
+    index = predictor.measurements
+    runs = (int(index.measurement_ids[row]) for row in index.runs.at(job, within=_MEASURED))
+    return any((index.own.get(run) or corpus_store().get(run)).precision in _MIXED for run in runs)
 
 
 def _become_known(
@@ -354,6 +395,23 @@ def _without_tf32(job: Job) -> Job | None:
         return None
     matmul, conv = (DType.FP32 if dtype is DType.TF32 else dtype for dtype in (runs.matmul, runs.conv))
     return replace(job, precision=replace(runs, matmul=matmul, conv=conv))
+
+
+def _in_mixed_precision(job: Job) -> dict[Hashable, Job]:
+    """The same in mixed precision, under autocast and as its stack holds weights; none unless in 16 bits.
+
+    In both types of 16 bits where the device multiplies both at one rate. By their `group_key`.
+    """
+    policy, low = job.precision, job.precision.activation
+    held = {getattr(policy, name) for name in _TYPES}
+    if low not in _MIXED or held != {low} or policy.master is not None or policy.autocast:
+        return {}
+    found = {}
+    for name in _MIXED.values() if one_rate_for_16_bits(job.cluster.device) else (_MIXED[low],):
+        for mixed in (get_policy(name), policy_of_stack(name, job.stack.profile, job.layout.zero_stage)):
+            beside = replace(job, precision=mixed)
+            found[group_key(beside)] = beside
+    return found
 
 
 def _fewer(job: Job) -> list[Job]:

@@ -25,6 +25,7 @@ from ..cost.stacks import kind_names, kind_of_stack, suite_names
 from ..cost.step import StepCosts
 from ..hardware.device import Cluster
 from ..parallel.layout import Checkpointing, ContextMethod, Layout, Offload
+from ..precision.lowering import main_product
 from ..precision.policy import DType, PrecisionPolicy
 from ..workload.graph import OpGraph
 
@@ -71,10 +72,11 @@ def group_features(group: JobGroup, costs: StepCosts) -> tuple[tuple[str, ...], 
     """
     layout = group.layout
     of_layout = _layout_features(layout)
+    matmul = main_product(group.workload.graph, group.precision)
     parts = (
         _workload_features(group.workload.graph, group.workload.family),
-        _policy_features(group.precision),
-        _cluster_features(Same(group.cluster), group.precision.matmul),
+        _policy_features(group.precision, matmul),
+        _cluster_features(Same(group.cluster), matmul),
         of_layout,
         _stack_features(group.stack, group.scope),
     )
@@ -154,9 +156,9 @@ def _workload_features(graph: OpGraph, family: str) -> _Named:
 
 
 @lru_cache(maxsize=512)
-def _policy_features(policy: PrecisionPolicy) -> _Named:
+def _policy_features(policy: PrecisionPolicy, matmul: DType) -> _Named:
     # By width, as shares of rates are: fp16 and bf16 are the same work on units that have both.
-    features = {f"matmul.{kind}": float(KIND[policy.matmul] == kind) for kind in SHARES}
+    features = {f"matmul.{kind}": float(KIND[matmul] == kind) for kind in SHARES}
     return _Named.of(
         features
         | {

@@ -258,6 +258,14 @@ class RunIndex:
             rows[index], alike[index] = found[chosen], np.exp(-np.sqrt(total[chosen]) / 2.0)
         return rows, alike
 
+    def at(self, job: JobTable, *, within: float) -> Indices:
+        """The runs that differ from one job by no more than a distance in all kinds together."""
+        point = positions_of(job)[0].astype(np.float64)
+        cells, squares = _index_of(Same(self.positions), job.names).near(point, _ALIKE, 1)
+        near = cells[squares.sum(axis=0) <= within**2]
+        runs = [self.order[self.starts[cell] : self.starts[cell + 1]] for cell in near]
+        return np.concatenate([np.zeros(0, dtype=np.int32), *runs]).astype(np.intp)
+
     def _candidates(self, point: Positions, names: tuple[str, ...], count: int) -> tuple[Indices, Floats]:
         """Runs at the nearest positions, and their squared distances."""
         key = (names, count, point.tobytes())

@@ -17,6 +17,7 @@ from ..cost.job import Job, JobGroup, group_key, group_of_jobs
 from ..cost.step import StepCosts, price
 from ..errors import NotFittedError, PrecisionTimeError
 from ..executor import Executor, in_chunks
+from ..precision.support import as_bf16
 from .features import INDICATORS, group_features
 
 Floats = NDArray[np.float64]
@@ -180,8 +181,17 @@ def groups_of(jobs: Sequence[Job]) -> list[list[int]]:
 
 
 def group_table(group: JobGroup, costs: StepCosts) -> JobTable:
-    """Features and analytical seconds of a priced group, in its order."""
-    names, features = group_features(group, costs)
+    """Features and analytical seconds of a priced group, in its order.
+
+    The features of fp16 are those of bf16 where a device multiplies both at one rate: loss scaling and casts
+    are priced, and trees have no more to say of them.
+    """
+    learned = as_bf16(group.precision, group.cluster.device)
+    if learned == group.precision:
+        names, features = group_features(group, costs)
+    else:
+        as_learned = replace(group, precision=learned)
+        names, features = group_features(as_learned, price(as_learned))
     step_s, compute_s = costs.step_time_s, costs.compute_s
     return JobTable(
         # The last digits depend on how many jobs are priced together; trees may split at them.

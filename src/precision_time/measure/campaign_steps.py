@@ -107,9 +107,12 @@ def graphs_of(results: Sequence[TrialResult]) -> dict[str, OpGraph]:
         if result.step_time_s is None or name in graphs or not why_left_out(result):
             continue
         try:
-            graphs[name] = replace(_captured(result), name=name)
+            graph = replace(_captured(result), name=name)
         except (PrecisionTimeError, ImportError):
             continue
+        # A captured graph does not know which of its inputs are images.
+        side = result.sizes.get("side")
+        graphs[name] = replace(graph, image_size=int(side)) if side else graph
     return graphs
 
 

@@ -145,7 +145,7 @@ def _problem(request: Request) -> Problem:
     workload = workload_of(request)
     cluster = cluster_of(request, found)
     stack = stack_of(request, workload.family, cluster.device, found)
-    precision = precision_of(request.precision, cluster.device, found, stack)
+    precision = precision_of(request.precision, cluster.device, found, stack, graph=workload.graph)
     check_full_rows(request)
     batch = _batch(request.global_batch_size, workload, request.gpus, found) * workload.rows_per_sample
     first = Diagnostics()

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, UnknownNameError
@@ -21,6 +22,7 @@ _FIRST_YEAR = 1990.0
 _AND = "+"
 """Joins variants of one policy: fp8-mixed:mxfp8+bf16-reduce."""
 _NO_MASTER = "none"
+_FILES = (".yaml", ".yml", ".toml", ".json")
 _DTYPE_FIELDS = ("matmul", "conv", "activation", "param", "grad", "reduce", "optimizer_state")
 
 
@@ -70,6 +72,16 @@ def parse_precision(spelling: str) -> PrecisionChoice:
                 hint=f"Variants of {choice.name}: {', '.join(known) or 'none'}.",
             )
     return PrecisionChoice(name=choice.name, variant=variant, assumption=choice.assumption)
+
+
+def is_policy_file(given: Any) -> bool:
+    """Whether a precision is the path of a policy of the user's own (`own.py`) rather than a name."""
+    return isinstance(given, Path) or (isinstance(given, str) and given.strip().lower().endswith(_FILES))
+
+
+def shown_precision(given: Any) -> str:
+    """A precision of a request as a table shows it: its name."""
+    return str(given.get("name", "own policy")) if isinstance(given, Mapping) else str(given)
 
 
 def get_policy(name: str, *, variant: str | None = None) -> PrecisionPolicy:
@@ -183,7 +195,7 @@ def _policy(name: str, variant: str | None) -> PrecisionPolicy:
     variants = row.pop("variant", {})
     for part in variant.split(_AND) if variant else ():
         row.update(variants[part])
-    types = {field: DType(row[field]) for field in _DTYPE_FIELDS}
+    types: dict[str, Any] = {field: DType(row[field]) for field in _DTYPE_FIELDS}
     return PrecisionPolicy(
         name=name,
         master=None if row.get("master", _NO_MASTER) == _NO_MASTER else DType(row["master"]),

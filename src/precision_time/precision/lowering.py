@@ -19,11 +19,12 @@ import numpy as np
 from ..arrays import Bools, Floats, Ints
 from ..workload.graph import OpClass, OpGraph
 from .lowered import LoweredStep
-from .nodes import DTYPES, IS_PRODUCT, OP_CLASSES, NodeColumns, columns_of
+from .nodes import DTYPES, IS_PRODUCT, OP_CLASSES, NodeColumns
 from .operands import NarrowProducts, Typed
 from .policy import NARROW, DType, PrecisionPolicy
 from .quantization import narrow_products, recipe_of, writes_copies
 from .rows import ELEMENTWISE, Rows
+from .rules import FOLLOWS, LOWER, WIDE, columns_under, in_low, numbered_names
 
 __all__ = ["DTYPES", "IS_PRODUCT", "OP_CLASSES", "lower"]
 
@@ -46,13 +47,12 @@ def lower(graph: OpGraph, policy: PrecisionPolicy, arch: str | None = None) -> L
     Raises:
         UnknownNameError: If the policy names a recipe that is not in the data.
     """
-    narrow = policy.matmul in NARROW or policy.conv in NARROW
-    return _lower(graph, policy, narrow and writes_copies(policy, arch))
+    return _lower(graph, policy, policy.narrow is not None and writes_copies(policy, arch))
 
 
 @lru_cache(maxsize=512)
 def _lower(graph: OpGraph, policy: PrecisionPolicy, copies: bool) -> LoweredStep:
-    nodes = columns_of(graph, policy.wide_layers)
+    nodes = columns_under(graph, policy)
     quantized = narrow_products(nodes, policy) & ~nodes.wide
     types = _types_of(nodes, policy, quantized)
     rows = Rows(nodes)
@@ -67,7 +67,7 @@ def _lower(graph: OpGraph, policy: PrecisionPolicy, copies: bool) -> LoweredStep
             policy=policy,
             recipe=recipe_of(policy),
             copies=copies,
-            narrow=policy.matmul if policy.matmul in NARROW else policy.conv,
+            narrow=policy.narrow or policy.matmul,
         )
         products.add_forward(rows)
         products.add_backward(rows)
@@ -78,6 +78,8 @@ def _lower(graph: OpGraph, policy: PrecisionPolicy, copies: bool) -> LoweredStep
 
 def _types_of(nodes: NodeColumns, policy: PrecisionPolicy, quantized: Bools) -> Typed:
     """What each operator computes in, reads and writes, given the types of its producers."""
+    if policy.ruled:
+        return _ruled_types(nodes, policy, quantized)
     low = DTYPES.index(policy.activation)
     product = _product_types(nodes, policy, quantized)
     if not policy.autocast or policy.activation is DType.FP32:
@@ -110,6 +112,72 @@ def _types_of(nodes: NodeColumns, policy: PrecisionPolicy, quantized: Bools) -> 
         cast_share=np.select(cases, [0.0, share, 0.0, 1.0 - share], 0.0),
         quantized=quantized,
     )
+
+
+def _ruled_types(nodes: NodeColumns, policy: PrecisionPolicy, quantized: Bools) -> Typed:
+    """The same under a policy with rules of its own: casts stand wherever widths meet."""
+    is_low, is_wide, codes = in_low(nodes, policy)
+    wide_inputs = policy.autocast or policy.activation.num_bytes >= DType.FP32.num_bytes
+    share = nodes.wide_share(is_low, is_wide, wide_inputs=wide_inputs)
+    low = np.full(len(nodes), DTYPES.index(policy.activation))
+    product = _product_types(nodes, policy, quantized)
+    as_wide = (codes == WIDE) | ((codes == FOLLOWS) & (share > 0.0))
+    product = np.where(as_wide & (_BYTES[product] < DType.FP32.num_bytes), _FP32, product)
+    for index, rule in enumerate(policy.layers):
+        here = (nodes.rule == index) & ~(as_wide & (rule.dtype.num_bytes < DType.FP32.num_bytes))
+        product = np.where(
+            here & (quantized == (rule.dtype in NARROW)), DTYPES.index(rule.multiplied), product
+        )
+        low = np.where(
+            here & (_BYTES[low] != rule.dtype.num_bytes), DTYPES.index(_held(rule.dtype, policy)), low
+        )
+    low_bytes = np.minimum(_BYTES[low], _BYTES[_FP32])
+    mean = share * DType.FP32.num_bytes + (1.0 - share) * low_bytes
+    lowered, widened = codes == LOWER, (codes == WIDE) & ~is_low
+    inside = widened & nodes.casts_inside & (policy.activation is DType.FP16)
+    out = np.where(~is_low & (widened | (share > 0.0)), _FP32, low)
+    cases: list[Bools] = [nodes.unpacking, lowered, inside, widened]
+    return Typed(
+        compute=np.where(nodes.is_product, product, out),
+        out=out,
+        in_bytes=np.select(
+            cases, [low_bytes, low_bytes, mean, np.full_like(mean, DType.FP32.num_bytes)], mean
+        ),
+        out_bytes=_BYTES[out],
+        cast_from_bytes=np.select(
+            cases, [low_bytes, np.full_like(mean, DType.FP32.num_bytes), mean, low_bytes], mean
+        ),
+        cast_share=np.select(cases, [0.0, share, 0.0, 1.0 - share], 0.0),
+        quantized=quantized,
+    )
+
+
+def _held(dtype: DType, policy: PrecisionPolicy) -> DType:
+    """The type that outputs of a layer are held in: those of narrow products are of 16 bits."""
+    if dtype in NARROW:
+        return policy.activation if policy.activation.num_bytes < DType.FP32.num_bytes else DType.BF16
+    return dtype
+
+
+def operator_types(graph: OpGraph, policy: PrecisionPolicy) -> dict[str, DType]:
+    """What each forward operator computes in, by its name (`rules.py`)."""
+    nodes = columns_under(graph, policy)
+    types = _types_of(nodes, policy, narrow_products(nodes, policy) & ~nodes.wide)
+    return {
+        name: DTYPES[dtype]
+        for name, dtype in zip(numbered_names(nodes.nodes), types.compute.tolist(), strict=True)
+    }
+
+
+def main_product(graph: OpGraph, policy: PrecisionPolicy) -> DType:
+    """The type that most FLOPs are multiplied in, the policy's own where it has no rules for operators."""
+    if not policy.ruled:
+        return policy.matmul
+    step = lower(graph, policy)
+    shares = np.bincount(
+        step.dtype, weights=step.flops * step.repeat * step.sequential_steps, minlength=len(DTYPES)
+    )
+    return DTYPES[int(shares.argmax())] if shares.any() else policy.matmul
 
 
 def _product_types(nodes: NodeColumns, policy: PrecisionPolicy, quantized: Bools) -> Ints:
@@ -194,7 +262,7 @@ def _add_memory_gradients(
 
 def _add_casts(rows: Rows, phase: str, nodes: NodeColumns, types: Typed, policy: PrecisionPolicy) -> None:
     """Conversions that autocast inserts around operators: activations each time, parameters once."""
-    if not policy.autocast:
+    if not (policy.autocast or policy.ruled):
         return
     forward, low = phase == "forward", DTYPES.index(policy.activation)
     first = 0 if forward else 4
@@ -204,20 +272,27 @@ def _add_casts(rows: Rows, phase: str, nodes: NodeColumns, types: Typed, policy:
         phase, first, (types.cast_share > 0.0) & (wide != narrow) & (forward | nodes.input_grad), dtype=low,
         moved=nodes.in_elems * types.cast_share * (wide + narrow), fixed=0.0,
     )  # fmt: skip
-    if policy.param.num_bytes <= policy.activation.num_bytes:
+    used = types.in_bytes if policy.ruled else np.full(len(nodes), policy.activation.num_bytes)
+    cast = used < policy.param.num_bytes if _casts_weights(policy) else np.zeros(len(nodes), dtype=np.bool_)
+    if not cast.any():
         return
     # Those of narrow products are made narrow straight from the parameters.
     once = ~types.quantized if forward else nodes.weight_grad
     rows.cast(
-        phase, first + 1, nodes.is_product & (nodes.weight_elems != 0.0) & once, dtype=low, moved=0.0,
-        fixed=nodes.weight_elems * (policy.param.num_bytes + policy.activation.num_bytes),
+        phase, first + 1, cast & nodes.is_product & (nodes.weight_elems != 0.0) & once, dtype=low, moved=0.0,
+        fixed=nodes.weight_elems * (policy.param.num_bytes + used),
     )  # fmt: skip
+
+
+def _casts_weights(policy: PrecisionPolicy) -> bool:
+    """Whether weights are cast where they are used: under autocast, and by rules in an fp32 model."""
+    return policy.autocast or (policy.ruled and policy.activation.num_bytes >= DType.FP32.num_bytes)
 
 
 def _weight_bytes(types: Typed, policy: PrecisionPolicy) -> Floats:
     """Bytes per weight that a kernel reads: under autocast as it was cast, which emulation widens inside."""
     held = policy.param.num_bytes
-    if not policy.autocast:
+    if not _casts_weights(policy):
         return np.full(len(types.out), held)
     read: Floats = np.minimum(np.minimum(_BYTES[types.compute], types.out_bytes), held)
     return read

@@ -46,6 +46,8 @@ class NodeColumns:
     nodes: tuple[Node, ...]
     wide: Bools
     """Of the layers at both ends whose products a policy keeps wide."""
+    rule: Ints
+    """Which of a policy's rules for layers holds, -1 where none does."""
     op_class: Ints
     """Index into OP_CLASSES."""
     m: Floats
@@ -167,20 +169,32 @@ class NodeColumns:
     @cached_property
     def fp32_share(self) -> Floats:
         """Share of the input elements that are fp32 under autocast to 16 bits; inputs of the graph are."""
+        low = self.is_product | self.unpacking | (self.autocast == 1)
+        return self.wide_share(low, self.autocast == 2, wide_inputs=True)  # noqa: PLR2004 - as in `autocast`
+
+    def wide_share(self, low: Bools, wide: Bools, *, wide_inputs: bool) -> Floats:
+        """Share of the input elements that are fp32, given which operators write 16 bits and which fp32.
+
+        All others write fp32 where one of their inputs is.
+
+        Args:
+            low: Write 16 bits.
+            wide: Write fp32, unless they are `low`.
+            wide_inputs: Whether inputs of the graph are fp32.
+        """
         shares: list[float] = []
         wide_out: list[bool] = []
-        low = (self.is_product | self.unpacking | (self.autocast == 1)).tolist()
-        fp32 = (self.autocast == 2).tolist()  # noqa: PLR2004 - as in `autocast`
+        is_low, is_wide = low.tolist(), wide.tolist()
         elems = self.out_elems.tolist()
         for index, node in enumerate(self.nodes):
             total = of_fp32 = 0.0
             for source in node.inputs:
                 size = elems[source] if source >= 0 else 1.0
                 total += size
-                if source < 0 or wide_out[source]:
+                if wide_inputs if source < 0 else wide_out[source]:
                     of_fp32 += size
-            shares.append(of_fp32 / (total or 1.0) if node.inputs else 1.0)
-            wide_out.append(not low[index] and (fp32[index] or shares[-1] > 0.0))
+            shares.append(of_fp32 / (total or 1.0) if node.inputs else float(wide_inputs))
+            wide_out.append(not is_low[index] and (is_wide[index] or shares[-1] > 0.0))
         return np.array(shares)
 
 
@@ -191,13 +205,16 @@ def columns_of(graph: OpGraph, ends: tuple[int, int] = (0, 0)) -> NodeColumns:
     return node_columns(nodes, wide)
 
 
-def node_columns(nodes: Sequence[Node], wide: Sequence[bool] | None = None) -> NodeColumns:
-    """Operators as columns; `wide` says which are of the layers kept wide, by default none."""
+def node_columns(
+    nodes: Sequence[Node], wide: Sequence[bool] | None = None, rule: Sequence[int] | None = None
+) -> NodeColumns:
+    """Operators as columns; `wide` says which are of the layers kept wide, `rule` which rule they have."""
     table = np.array([_figures(node) for node in nodes], dtype=np.float64).reshape(-1, len(_FIGURES)).T
     columns = dict(zip(_FIGURES, np.ascontiguousarray(table), strict=True))
     return NodeColumns(
         nodes=tuple(nodes),
         wide=np.zeros(len(nodes), dtype=np.bool_) if wide is None else np.array(wide, dtype=np.bool_),
+        rule=np.full(len(nodes), -1) if rule is None else np.array(rule, dtype=np.int64),
         op_class=np.array([_CLASS_INDEX[node.op_class] for node in nodes], dtype=np.int64),
         **{name: column != 0.0 if name in _FLAGS else column for name, column in columns.items()},
     )

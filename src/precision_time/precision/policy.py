@@ -43,11 +43,23 @@ NARROW = frozenset(dtype for dtype in DType if _DTYPES[dtype.value].get("narrow"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class LayerRule:
+    """The type of the operators whose name matches a pattern (`rules.py`)."""
+
+    pattern: str
+    dtype: DType
+    """As held: operators of 32 bits compute in fp32, products of 16 bits or less in this type."""
+    multiplied: DType
+    """The type whose units multiply it; as `dtype` until a device is known."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PrecisionPolicy:
     """Types of every part of a training step under one precision setting."""
 
     name: str
-    """Canonical: fp64, fp32, tf32, fp16, bf16, fp16-mixed, bf16-mixed, fp8-mixed, nvfp4-mixed, int8-mixed."""
+    """Canonical: fp64, fp32, tf32, fp16, bf16, fp16-mixed, bf16-mixed, fp8-mixed, nvfp4-mixed, int8-mixed; or
+    that of a policy of the user's own (`own.py`)."""
     matmul: DType
     """GEMMs, attention, recurrent cells."""
     conv: DType
@@ -72,8 +84,28 @@ class PrecisionPolicy:
     """Weights of narrow products on the wire of a parameter all-gather; None: as all other parameters."""
     wide_layers: tuple[int, int] = (0, 0)
     """First and last layers whose products stay in `activation` (Megatron's first-last-layers-bf16)."""
+    ops: tuple[tuple[str, str], ...] = ()
+    """Operators or classes of them, and how autocast treats them: lower, fp32, promote or same; what is not
+    named is in torch's lists where `autocast` is set."""
+    layers: tuple[LayerRule, ...] = ()
+    """Types of layers by name, the last that matches: they come before `ops`."""
+    amax_history: int | None = None
+    """Past maxima that a scale is taken from, where another number than the recipe's."""
+    static_scaling: bool = False
+    """The loss scale is fixed: gradients are unscaled, nobody waits to hear whether they overflowed."""
     summary: str = ""
     """One sentence for `precision-time precisions`."""
+
+    @property
+    def ruled(self) -> bool:
+        """Whether operators or layers have rules of their own."""
+        return bool(self.ops or self.layers)
+
+    @property
+    def narrow(self) -> DType | None:
+        """The type of its narrow products, of all or of some layers; None without."""
+        types = (self.matmul, self.conv, *(rule.dtype for rule in self.layers))
+        return next((dtype for dtype in types if dtype in NARROW), None)
 
     @property
     def gathered(self) -> DType:

@@ -20,8 +20,9 @@ from ..io import packaged_toml
 from ..workload.graph import OpClass, OpGraph
 from ..workload.packing import PACKED_BYTES
 from .lowered import LoweredStep
-from .nodes import DTYPES, NodeColumns, columns_of
+from .nodes import DTYPES, NodeColumns
 from .policy import NARROW, DType, PrecisionPolicy
+from .rules import LOWER, columns_under, treatments
 
 AMAX_BYTES = 4.0
 """A maximum is one fp32 value."""
@@ -77,7 +78,10 @@ def recipe_of(policy: PrecisionPolicy) -> Recipe:
         raise UnknownNameError(
             kind="fp8 recipe", name=name, known=tuple(rows), hint=f"Recipes: {', '.join(rows)}."
         )
-    return Recipe(name=name, **{key: value for key, value in rows[name].items() if key != "source"})
+    figures = {key: value for key, value in rows[name].items() if key != "source"}
+    if policy.amax_history is not None and figures["amax_history"]:
+        figures["amax_history"] = policy.amax_history
+    return Recipe(name=name, **figures)
 
 
 def writes_copies(policy: PrecisionPolicy, arch: str | None) -> bool:
@@ -97,13 +101,19 @@ def narrow_products(nodes: NodeColumns, policy: PrecisionPolicy) -> Bools:
     routers or the vocabulary projection, which Transformer Engine, torchao and DeepSeek-V3
     (arXiv 2412.19437, section 3.3) all leave wide.
     """
-    convolutions: Bools = nodes.is_conv & (policy.conv in NARROW)
-    if policy.matmul not in NARROW:
-        return convolutions
+    narrow: Bools = nodes.is_conv & (policy.conv in NARROW)
+    if policy.narrow is None:
+        return narrow
     alignment = recipe_of(policy).alignment
-    aligned = (nodes.n % alignment == 0.0) & (nodes.k % alignment == 0.0)
-    linear = nodes.is_class(OpClass.GEMM) & aligned & ~nodes.vocabulary & ~nodes.scored
-    narrow: Bools = convolutions | linear
+    aligned = (nodes.n % alignment == 0.0) & (nodes.k % alignment == 0.0) & nodes.is_class(OpClass.GEMM)
+    if policy.matmul in NARROW:
+        narrow = narrow | (aligned & ~nodes.vocabulary & ~nodes.scored)
+    if policy.ruled:
+        # A layer that is named is taken at its word, be it a head or a router.
+        named = np.array([rule.dtype in NARROW for rule in policy.layers] + [False])[nodes.rule]
+        chosen: Bools = np.where(nodes.rule >= 0, named & aligned, narrow)
+        lowered: Bools = treatments(nodes, policy) == LOWER
+        return np.logical_and(chosen, lowered)
     return narrow
 
 
@@ -161,7 +171,7 @@ def history_bytes(nodes: NodeColumns, narrow: Bools, recipe: Recipe, phase: str)
 
 
 def _narrow_weights(graph: OpGraph, policy: PrecisionPolicy) -> float:
-    nodes = columns_of(graph, policy.wide_layers)
+    nodes = columns_under(graph, policy)
     narrow = narrow_products(nodes, policy) & ~nodes.wide
     return float((nodes.weight_elems * nodes.repeat)[narrow].sum())
 

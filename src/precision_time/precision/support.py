@@ -8,7 +8,7 @@ compared with measured runs, is what runs: `on_device`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import lru_cache
 from typing import Any
 
@@ -47,9 +47,54 @@ def _on_device(policy: PrecisionPolicy, key: Same) -> PrecisionPolicy:
     same_width: dict[str, Any] = {
         name: runs(t) for name, t in held.items() if runs(t).num_bytes == t.num_bytes
     }
-    return replace(
-        policy, name="", summary="", matmul=runs(policy.matmul), conv=runs(policy.conv), **same_width
+    layers = tuple(
+        replace(
+            rule,
+            dtype=runs(rule.dtype) if runs(rule.dtype).num_bytes == rule.dtype.num_bytes else rule.dtype,
+            multiplied=runs(rule.multiplied),
+        )
+        for rule in policy.layers
     )
+    return replace(
+        policy,
+        name="",
+        summary="",
+        matmul=runs(policy.matmul),
+        conv=runs(policy.conv),
+        layers=layers,
+        **same_width,
+    )
+
+
+def as_bf16(runs: PrecisionPolicy, device: Device) -> PrecisionPolicy:
+    """What runs, with bf16 for fp16 and no loss scaling; itself where `device` multiplies them at two rates.
+
+    The two differ there by loss scaling, and by the casts before a softmax, which PyTorch does inside the
+    kernel for fp16 alone (ATen/native/SoftMax.cpp). Both are priced.
+    """
+    return _as_bf16(runs, Same(device))
+
+
+@lru_cache(maxsize=4096)
+def _as_bf16(runs: PrecisionPolicy, key: Same) -> PrecisionPolicy:
+    narrow: dict[str, Any] = {
+        item.name: DType.BF16 for item in fields(runs) if getattr(runs, item.name) is DType.FP16
+    }
+    layers = tuple(
+        replace(rule, dtype=DType.BF16, multiplied=DType.BF16) if rule.dtype is DType.FP16 else rule
+        for rule in runs.layers
+    )
+    if layers != runs.layers:
+        narrow["layers"] = layers
+    if not (narrow or runs.loss_scaling) or not one_rate_for_16_bits(key.value):
+        return runs
+    return _on_device(replace(runs, loss_scaling=False, static_scaling=False, **narrow), key)
+
+
+def one_rate_for_16_bits(device: Device) -> bool:
+    """Whether `device` multiplies fp16 and bf16 at one rate, as GPUs since Ampere and processors do."""
+    half, brain = (computed_as(device, dtype).value for dtype in (DType.FP16, DType.BF16))
+    return device.peak_flops_per_s.get(half) == device.peak_flops_per_s.get(brain)
 
 
 def computed_as(device: Device, dtype: DType) -> DType:
@@ -126,7 +171,8 @@ def check_support(policy: PrecisionPolicy, device: Device) -> tuple[str, ...]:
     Raises:
         ConfigError: A type of the policy cannot run on the device; the message lists what can.
     """
-    types = dict.fromkeys((policy.matmul, policy.conv, policy.activation))
+    of_layers = (rule.dtype for rule in policy.layers)
+    types = dict.fromkeys((policy.matmul, policy.conv, policy.activation, *of_layers))
     warnings = []
     for dtype in types:
         effective = effective_dtype(dtype, device)

@@ -172,11 +172,11 @@ def answer_all(asked: Sequence[Request | Skipped], *, strict: bool = True) -> Pr
 
 def _check_anchors(requests: Sequence[Request]) -> None:
     """Anchors that go with jobs of several precisions must say which was measured."""
-    precisions: dict[str, set[str | None]] = {}
+    precisions: dict[str, set[str]] = {}
     for request in requests:
         if request.anchors:
             asked = precisions.setdefault(repr(request.anchors), set())
-            asked.add(request.precision)
+            asked.add(repr(request.precision))
             if len(asked) > 1:
                 check_precision_named(request.anchors)
 

@@ -12,7 +12,7 @@ from ..diagnostics import Diagnostics, Severity, texts_of
 from ..hardware.device import Device
 from ..precision.catalog import get_policy
 from ..precision.lowered import PHASES, LoweredStep
-from ..precision.lowering import DTYPES, OP_CLASSES, lower
+from ..precision.lowering import DTYPES, OP_CLASSES, lower, operator_types
 from ..precision.support import on_device
 from ..request.resolve import cluster_of, precision_of, workload_of
 from ..request.signature import takes_request_fields
@@ -60,6 +60,10 @@ class Explanation:
     tensor_core_share: float
     """Share of the FLOPs that run on matrix units at the policy's types."""
     rows: tuple[ExplainedClass, ...]
+    operators: dict[str, str]
+    """The type that each forward operator computes in, by the name that patterns of a policy match."""
+    own_rules: bool
+    """Whether the policy has rules of its own for operators or layers."""
     warnings: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -92,9 +96,10 @@ def explain(model: Any, **options: Any) -> Explanation:
     workload = workload_of(request)
     found = Diagnostics()
     target = cluster_of(request, found).device
-    policy = precision_of(request.precision, target, found)
+    policy = precision_of(request.precision, target, found, graph=workload.graph)
     batch = float(request.batch_size or _DEFAULT_BATCH)
-    ours = _price(lower(workload.graph, on_device(policy, target)), target, batch)
+    runs = on_device(policy, target)
+    ours = _price(lower(workload.graph, runs), target, batch)
     wide = _price(lower(workload.graph, get_policy("fp32")), target, batch)
     casts = ours.step.is_cast
     product_flops = float(ours.flops.sum())
@@ -113,6 +118,8 @@ def explain(model: Any, **options: Any) -> Explanation:
         fp32_time_s=float(wide.seconds.sum()),
         tensor_core_share=float(ours.flops[narrow].sum()) / max(product_flops, 1.0),
         rows=_rows(ours, wide),
+        operators={name: dtype.value for name, dtype in operator_types(workload.graph, runs).items()},
+        own_rules=policy.ruled,
         warnings=texts_of(found.items, Severity.WARNING),
     )
 

@@ -119,7 +119,7 @@ def render_explanation(explanation: Mapping[str, Any]) -> Group:
     from rich.text import Text
 
     title = "{model} at {precision} on one {device}, batch {batch_size:g}".format(**explanation)
-    told = ("model", "precision", "device", "batch_size", "rows", "warnings")
+    told = ("model", "precision", "device", "batch_size", "rows", "operators", "own_rules", "warnings")
     parts: list[Any] = [Text(title, style="bold")]
     parts += [
         Text(f"{_header(name)}: {format_field(name, value)}")
@@ -127,6 +127,9 @@ def render_explanation(explanation: Mapping[str, Any]) -> Group:
         if name not in told
     ]
     parts += ["", _rows_table(explanation["rows"])]
+    if explanation["own_rules"]:
+        operators = [{"operator": name, "dtype": dtype} for name, dtype in explanation["operators"].items()]
+        parts += ["", _rows_table(operators)]
     parts += [Text(f"Warning: {line}", style="yellow") for line in explanation["warnings"]]
     return Group(*parts)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
 from ..io import table_cell, write_atomically
+from ..precision.catalog import shown_precision
 from ..rendering import TEXT_WIDTH, grouped, new_table, plain_text
 from ..units import format_bytes, format_duration
 from .prediction import Prediction
@@ -451,7 +452,7 @@ def _left_out(rows: Sequence[Row], varied: Sequence[str]) -> list[str]:
 
 def skipped_words(request: Mapping[str, Any], varied: Sequence[str]) -> str:
     """A request by the fields in which it differs from the others."""
-    return ", ".join(f"{request[name]}" if name == "precision" else f"{name}={request[name]}"
+    return ", ".join(shown_precision(request[name]) if name == "precision" else f"{name}={request[name]}"
                      for name in varied if name in request) or str(request.get("model", ""))  # fmt: skip
 
 

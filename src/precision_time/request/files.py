@@ -14,6 +14,7 @@ from typing import Any
 
 from ..errors import ConfigError
 from ..io import read_yaml
+from ..precision.catalog import is_policy_file
 from ..workload.resolve import check_named_in_data
 from .request import Request
 from .schema import ALIASES
@@ -23,6 +24,7 @@ _DOCUMENTS = (".yaml", ".yml", ".toml", ".json")
 _TABLES = (".csv", ".jsonl")
 _JOBS = "jobs"
 _PATHS = ("custom", "calibration", "predictor")
+_PRECISION = "precision"
 _MAX_BYTES = 64 * 2**20
 
 
@@ -126,12 +128,24 @@ def _file_job(file: Path, place: str, fields: Mapping[str, Any]) -> FileJob:
     return FileJob(
         place=place,
         fields={
-            ALIASES.get(name, name): str(file.parent / value)
-            if name in _PATHS and isinstance(value, str)
-            else value
+            ALIASES.get(name, name): _beside(file, value) if name in _PATHS else value
             for name, value in fields.items()
-        },
+        }
+        | {name: _policies_beside(file, value) for name, value in fields.items() if name == _PRECISION},
     )
+
+
+def _beside(file: Path, value: Any) -> Any:
+    return str(file.parent / value) if isinstance(value, str) else value
+
+
+def _policies_beside(file: Path, value: Any) -> Any:
+    """Precisions, with the policy files among them found from the file that names them."""
+    if isinstance(value, list):
+        return [_policies_beside(file, item) for item in value]
+    if isinstance(value, str) and "," in value:
+        return [_policies_beside(file, item.strip()) for item in value.split(",") if item.strip()]
+    return _beside(file, value) if is_policy_file(value) else value
 
 
 def read_requests(path: str | Path) -> list[Request]:

@@ -159,6 +159,8 @@ def _grid(name: str, jobs: Callable[[], Iterable[FileJob]], *, is_table: bool, f
             rows += 1
             axes = {field: [value] for field, value in job.fields.items()}
         fields |= dict.fromkeys(axes)
+        own = [value for value in axes.get("precision", []) if isinstance(value, Mapping)]
+        digest.update(json.dumps(own, sort_keys=True).encode() if own else b"")
         for field in _FILES:
             for value in map(str, axes.get(field, [])):
                 if value not in seen:

@@ -86,7 +86,9 @@ def job_without_batch(
     return Job(
         workload=workload,
         cluster=cluster,
-        precision=precision_of(request.precision, cluster.device, found, stack, layout.zero_stage),
+        precision=precision_of(
+            request.precision, cluster.device, found, stack, layout.zero_stage, workload.graph
+        ),
         layout=layout,
         stack=stack,
         scope=request.scope,
@@ -269,21 +271,35 @@ _catalog_cluster = lru_cache(maxsize=8192)(_cluster)
 
 
 def precision_of(
-    name: str | None, device: Device, found: Diagnostics, stack: Stack | None = None, zero_stage: int = 0
+    name: str | Mapping[str, Any] | None,
+    device: Device,
+    found: Diagnostics,
+    stack: Stack | None = None,
+    zero_stage: int = 0,
+    graph: OpGraph | None = None,
 ) -> PrecisionPolicy:
     """The policy of a name in any usual spelling; the natural one of the device where none is given.
 
     Args:
-        name: As given.
+        name: As given; a mapping is a policy of the user's own, which says everything itself.
         device: What computes.
         found: Collects what had to be assumed.
         stack: Where the name leaves open how weights are held, its code decides.
         zero_stage: Sharding of the data-parallel state, which decides where the stack does not.
+        graph: Operators of the model, which the rules of a policy of one's own name.
 
     Raises:
         UnknownNameError: If no policy has that name.
-        ConfigError: If the device cannot compute in it.
+        ConfigError: If the device cannot compute in it, or its rules name what the model does not have.
     """
+    if isinstance(name, Mapping):
+        from ..precision.own import check_rules, policy_of
+
+        policy = policy_of(name)
+        if graph is not None and policy.ruled:
+            check_rules(policy, graph)
+        found.warn("precision", *check_support(policy, device))
+        return policy
     if name is None:
         name = natural_precision(device)
         found.assume("default-precision", f"Precision not given: {name} assumed, as usual on {device.name}.")

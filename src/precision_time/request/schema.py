@@ -21,6 +21,7 @@ from ..hardware.device import Cluster
 from ..hardware.inventory import ClusterResources
 from ..hardware.words import with_cluster_words
 from ..parallel.layout import ContextMethod, Offload, PipelineSchedule
+from ..precision.catalog import is_policy_file
 from .fields import (
     NUMBER,
     WORD,
@@ -83,6 +84,19 @@ def _anchors(given: Any) -> Any:
     if not isinstance(given, Sequence):
         raise ConfigError(f"anchors={given!r} is invalid: it must be a list. {_ANCHOR_REMEDY}")
     return [_anchor(item) for item in given]
+
+
+def _precision(given: Any) -> Any:
+    """A policy of the user's own, in a file or as a mapping, as what it says: requests travel, files do not.
+
+    Raises:
+        ConfigError: If it cannot be read or says what no policy can.
+    """
+    if isinstance(given, Mapping) or is_policy_file(given):
+        from ..precision.own import stated_policy
+
+        return stated_policy(given)
+    return given
 
 
 _ANCHOR_REMEDY = "To fix: write each like batch_size=64,gpus=8,step_time_s=0.21."
@@ -270,9 +284,11 @@ class RequestFields(BaseModel):
         ),
     ] = None
     precision: Annotated[
-        str | None,
+        str | dict[str, Any] | None,
+        BeforeValidator(_precision),
         Option(
-            help="Precision in any usual spelling (`precision-time precisions`).",
+            help="Precision in any usual spelling (`precision-time precisions`), or a policy file of your "
+            "own (.yaml, .toml, .json).",
             flags=("-p",),
             complete="precision",
             default="bf16-mixed where the device has bf16, else fp16-mixed, else fp32",

@@ -12,7 +12,7 @@ from itertools import product
 from typing import Any
 
 from ..errors import ConfigError
-from ..precision.catalog import known_precisions
+from ..precision.catalog import is_policy_file, known_precisions
 from ..workload.resolve import is_known_model
 from .fields import values_of
 from .request import Request
@@ -77,7 +77,18 @@ def _values(name: str, given: Any) -> list[Any]:
         return _models(given)
     if field == _PRECISION and isinstance(given, str) and given.strip().lower() == ALL:
         return list(known_precisions())
+    if field == _PRECISION:
+        return [_read_policy(value) for value in values_of(name, info, given)]
     return values_of(name, info, given)
+
+
+def _read_policy(given: Any) -> Any:
+    """What a policy file says in the place of its path, so that it is read once."""
+    if not is_policy_file(given):
+        return given
+    from ..precision.own import stated_policy
+
+    return stated_policy(given)
 
 
 def _models(given: Any) -> list[Any]:

@@ -30,7 +30,7 @@ from precision_time.papers.predictddl.columns import (
     PRECISION,
     cluster_columns,
     picked,
-    size_of_graph,
+    size_columns,
 )
 from precision_time.papers.predictddl.contract import Answer, Refusal
 from precision_time.papers.predictddl.controller import PredictDDL, PriceCache, answer_batch
@@ -437,12 +437,13 @@ def test_annotated_blocks_add_up_to_the_blind_embedding(cluster: ClusterResource
 
 def test_the_size_of_a_network_is_what_is_known_of_it() -> None:
     """ResNet-50 at 224 pixels: 4.09 G multiply-adds, 25.557 M parameters (torchvision's documentation)."""
-    flops, params, activations, operators = np.exp(size_of_graph(load_workload("resnet50").graph))
-    assert flops == pytest.approx(2 * 4.09e9, rel=0.01)
-    assert params == pytest.approx(25_557_032)
-    small = np.exp(size_of_graph(load_workload("resnet50", image_size=112).graph))
-    np.testing.assert_allclose(small[[1, 3]], [params, operators])
-    assert small[2] == pytest.approx(activations / 4, rel=0.05)
+    graphs = [load_workload("resnet50", image_size=side).graph for side in (224, 112)]
+    whole, small, batch = np.exp(size_columns([*graphs, graphs[0]], np.array([1.0, 1.0, 32.0])))
+    assert whole[0] == pytest.approx(2 * 4.09e9, rel=0.01)
+    assert whole[1] == pytest.approx(25_557_032)
+    np.testing.assert_allclose(small[[1, 3]], whole[[1, 3]])
+    assert small[2] == pytest.approx(whole[2] / 4, rel=0.05)
+    np.testing.assert_allclose(batch, whole * [32, 1, 32, 1])
 
 
 def test_remembered_prices_are_the_prices(cluster: ClusterResources) -> None:

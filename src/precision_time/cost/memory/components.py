@@ -8,12 +8,13 @@ section 4: which activations a layer keeps, which of them tensor parallelism alo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import accumulate, groupby
 
 from ...precision.autocast import autocast_class
 from ...precision.policy import PrecisionPolicy
+from ...precision.rules import saved_widths
 from ...workload.graph import EXPERT_PRODUCT, PRODUCT_CLASSES, Node, OpClass, OpGraph
 from ...workload.packing import UNPACKING
 from ..recompute import recomputed_nodes
@@ -68,6 +69,8 @@ class SavedReader:
     fused_kernels: bool
     fp8_saves_fp8: bool
     composed_norms: bool = False
+    widths: Mapping[int, float] = field(default_factory=dict)
+    """Bytes per element that an operator keeps, by its identity, under a policy with rules of its own."""
 
     def saved(
         self, span: range, share: float, *, scores: bool = True, again: frozenset[int] = frozenset()
@@ -197,11 +200,14 @@ class SavedReader:
         policy = self.policy
         if node.op == _DROPOUT:
             return _MASK_BYTES
-        if policy.autocast and autocast_class(f"aten::{node.op}") == "fp32":
+        ruled = self.widths.get(id(node))
+        if ruled is not None and ruled > policy.activation.num_bytes:
+            return ruled
+        if ruled is None and policy.autocast and autocast_class(f"aten::{node.op}") == "fp32":
             return _FP32_BYTES
         if self.fp8_saves_fp8 and policy.fp8_recipe and node.op_class is OpClass.GEMM:
             return policy.matmul.num_bytes
-        return policy.activation.num_bytes
+        return policy.activation.num_bytes if ruled is None else ruled
 
     def _recomputable(self, node: Node, *, norms: bool = True) -> float:
         """Share of a node's inputs that come from pointwise operators, and norms, that are run again."""
@@ -370,6 +376,7 @@ def model_components(
         fused_kernels=fused_kernels,
         fp8_saves_fp8=fp8_saves_fp8,
         composed_norms=composed_norms,
+        widths=dict(zip(map(id, nodes), saved_widths(graph, policy), strict=True)) if policy.ruled else {},
     )
     body = range(first, last)
     boundary = float(traffic.boundary_elems) * _residual_bytes(policy, nodes, body)

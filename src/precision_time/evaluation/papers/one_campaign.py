@@ -211,12 +211,13 @@ def regressed(
 ) -> tuple[dict[str, Floats], tuple[str, ...]]:
     """Test rows by a regressor per dataset type: by kind, and under "" by the one that inner folds chose.
 
-    Dataset types whose training rows are of fewer than two groups get no answer.
+    Dataset types whose training rows are of one architecture, or of none, get no answer.
 
     Args:
         table: All runs of the campaign.
         fold: What is fitted and asked.
-        groups: Of each run, shape (n,): what inner folds hold out.
+        groups: Of each run, shape (n,): what inner folds hold out; where the training rows are of one group
+            only, they hold out architectures.
         variant: A variant or baseline of `columns.py`.
         settings: What is tried.
     """
@@ -227,7 +228,9 @@ def regressed(
     for number in np.unique(types[fold.test]).tolist():
         places = np.flatnonzero(types[fold.test] == number)
         own = fold.train[types[fold.train] == number]
-        examples = replace(examples_of(variant, table.measured, names, values, own), groups=groups[own])
+        examples = examples_of(variant, table.measured, names, values, own)
+        if len(np.unique(groups[own])) >= _LEAST_GROUPS:
+            examples = replace(examples, groups=groups[own])
         count = len(np.unique(examples.groups))
         if count < _LEAST_GROUPS:
             continue

@@ -202,8 +202,8 @@ def by_model(study: Study) -> Section:
     """Hold-out by model: networks held out together with all their rows."""
     rows: list[tuple[CellValue, ...]] = []
     said = []
+    formulas = errors_percent(study.table.measured_s, study.table.measured.jobs.analytical_s)
     for name, (mask, errors, stages) in study.held_out.items():
-        formulas = errors_percent(study.table.measured_s, study.table.measured.jobs.analytical_s)
         for scope, chosen in (("all", mask), ("the paper's", mask & study.in_scope)):
             if not chosen.any():
                 rows.append((name, scope, NO_RUN, *[None] * 6))
@@ -218,7 +218,10 @@ def by_model(study: Study) -> Section:
                 )
             )
         if mask.any():
-            said.append(f"{name} {errors[mask].mean():.1f} % (n = {int(mask.sum()):,})")
+            alone = formulas[mask].mean()
+            said.append(
+                f"{name} {errors[mask].mean():.1f} % (formulas alone {alone:.1f} %; n = {int(mask.sum()):,})"
+            )
     return Section(
         key="models",
         title="Networks held out as a group",

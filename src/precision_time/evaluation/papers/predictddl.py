@@ -220,9 +220,10 @@ def _errors_table(campaign: Campaign, key: str, found: Answers) -> ReportTable:
         ),
         rows=tuple(rows),
         note=f"{campaign.note} Draws of folds: {DRAWS[key]}; regressors are chosen on inner folds of the "
-        "same kind. Ratios are of the rows that both answer. Chosen "
-        f"in {len(found.chosen)} fits: {', '.join(f'{words} {count}' for words, count in chosen)}. The "
-        "abstract does not say to which Ernest it compares, nor whether its figure is a mean.",
+        "same kind, of architectures where training has one group only. Ratios are of the rows that both "
+        f"answer. Chosen in {len(found.chosen)} fits: "
+        f"{', '.join(f'{words} {count}' for words, count in chosen)}. The abstract "
+        "does not say to which Ernest it compares, nor whether its figure is a mean.",
     )
 
 

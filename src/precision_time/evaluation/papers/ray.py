@@ -145,7 +145,7 @@ def sections(
     for campaign in stored:
         group = [item for item in found if item.task.campaign == campaign]
         tables += campaign_tables(campaign, group)
-        told.append(verdict(f"Own campaign {campaign.name}", [item.mean for item in group]))
+        told += [verdict(f"Own campaign {campaign.name}", [item.mean for item in group]), *comparisons(group)]
     told += [f"The campaign {item.name} is not stored here." for item in campaigns if item not in stored]
     figures = {f"R/{item.name}": Metric(value=_mean(item, found)) for item in stored}
     if public.exists():
@@ -186,6 +186,23 @@ def verdict(words: str, errors: Sequence[float]) -> str:
         f"{words}: {within} of {len(errors)} cells err by at most {PAPER_MOST:g} % (the paper: {PAPER} % on "
         f"average); mean {np.mean(errors):.1f} %, median {np.median(errors):.1f} %."
     )
+
+
+def comparisons(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """How often each rule is closer than the technique selected, and what learning a job's parts is worth."""
+    closer = [
+        f"{TECHNIQUES[name].title} in {sum(found)}"
+        for name in (*RULES, "forward")
+        if (found := [item.by_technique[name] < item.mean for item in outcomes if name in item.by_technique])
+    ]
+    yield f"Closer than the technique selected, of {len(outcomes)} cells: {', '.join(closer)}."
+    jobs = [(item.parts_mean, item.mean) for item in outcomes if item.parts_mean is not None]
+    if jobs:
+        parts, whole = np.mean(jobs, axis=0).tolist()
+        yield (
+            f"Whole jobs, mean of {len(jobs)} cells: {parts:.1f} % as the sum of their parts, {whole:.1f} % "
+            "learned directly."
+        )
 
 
 def rows_of(campaign: Campaign) -> list[dict[str, str]]:

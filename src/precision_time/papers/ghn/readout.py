@@ -45,7 +45,7 @@ def lowered_dtypes(graph: OpGraph, policy: PrecisionPolicy) -> tuple[DType, ...]
 
     First and last layers that a policy keeps wide are taken like all others.
     """
-    step = lower(graph, replace(policy, wide_layers=(0, 0)))
+    step = lower(graph, replace(policy, wide_layers=(0, 0), layers=()))
     kernels = np.flatnonzero((step.phase == _FORWARD) & ~step.is_cast)
     return tuple(DTYPES[index] for index in step.dtype[kernels])
 

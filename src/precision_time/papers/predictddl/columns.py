@@ -32,7 +32,7 @@ SUMS, EMBEDDING_AND_SUMS = "three-sums", "embedding-and-sums"
 EMBEDDING, ANNOTATED, CLUSTER, SUM, SIZES = "ghn.", "ghnp.", "cluster.", "sum.", "size."
 SUM_COLUMNS = ("sum.log_flops", "sum.log_params", "sum.log_bytes")
 SIZE_COLUMNS = ("size.log_flops", "size.log_params", "size.log_activations", "size.log_operators")
-"""Forward FLOPs and activation elements of one sample, parameter elements, and operators."""
+"""Forward FLOPs and activation elements of a step on each device, parameter elements, and operators."""
 CLUSTER_COLUMNS = (
     "cluster.log_nodes",
     "cluster.log_devices_per_node",
@@ -80,11 +80,16 @@ def cluster_columns(jobs: Sequence[Job]) -> tuple[tuple[str, ...], Floats]:
     return CLUSTER_COLUMNS, np.log(raw)
 
 
+def batch_per_device(job: Job) -> float:
+    """Samples of a step on each device."""
+    layout = job.layout
+    return layout.micro_batch_size * layout.num_micro_batches * layout.dp / job.cluster.num_devices
+
+
 def _raw(job: Job) -> tuple[float, ...]:
-    cluster, layout = job.cluster, job.layout
+    cluster = job.cluster
     device = cluster.device
     fp32 = device.peak_flops_per_s.get("fp32") or max(device.peak_flops_per_s.values())
-    batch = layout.micro_batch_size * layout.num_micro_batches
     return (
         cluster.num_nodes,
         cluster.devices_per_node,
@@ -93,15 +98,30 @@ def _raw(job: Job) -> tuple[float, ...]:
         device.memory_bandwidth_bytes_per_s,
         cluster.intra_node.bandwidth_bytes_per_s if cluster.devices_per_node > 1 else 1.0,
         cluster.inter_node.bandwidth_bytes_per_s if cluster.num_nodes > 1 else 1.0,
-        batch * layout.dp / cluster.num_devices,
-        batch * layout.dp,
+        batch_per_device(job),
+        batch_per_device(job) * cluster.num_devices,
         device.sm_count,
     )
 
 
+def size_columns(graphs: Sequence[OpGraph], batch_per_device: Floats) -> Floats:
+    """SIZE_COLUMNS of jobs as logarithms, shape (n, 4).
+
+    Of a step and not of a sample: where one batch was trained at, its column says nothing, and runs of
+    another image size come with another batch.
+
+    Args:
+        graphs: Of n jobs.
+        batch_per_device: Samples of a step on each device, shape (n,).
+    """
+    sizes = np.array([_size_of_graph(graph) for graph in graphs]).reshape(-1, len(SIZE_COLUMNS))
+    per_sample = np.array([1.0, 0.0, 1.0, 0.0])
+    return sizes + per_sample * np.log(batch_per_device)[:, None]
+
+
 @lru_cache(maxsize=4096)
-def size_of_graph(graph: OpGraph) -> tuple[float, ...]:
-    """SIZE_COLUMNS of a network: logarithms; what it has none of counts as one."""
+def _size_of_graph(graph: OpGraph) -> tuple[float, ...]:
+    """Of one sample; what a network has none of counts as one."""
     sums = (
         graph.forward_flops,
         graph.params,

@@ -17,7 +17,7 @@ from ...workload.resolve import load_workload
 from ..ghn.embedding import Embedding, embed
 from ..ghn.readout import WIDTH_CLASSES, lowered_dtypes
 from ..ghn.weights import WIDTH, GhnWeights, shipped_weights
-from .columns import ANNOTATED, EMBEDDING, SIZE_COLUMNS, size_of_graph
+from .columns import ANNOTATED, EMBEDDING, SIZE_COLUMNS, batch_per_device, size_columns
 from .regressors import Floats
 
 PROBE = (
@@ -63,9 +63,10 @@ def job_embeddings(
         values[row, :WIDTH] = embedding_of_graph(graph, ghn).vector
         if annotated:
             values[row, WIDTH : -len(SIZE_COLUMNS)] = annotated_embedding(graph, job.runs, ghn).vector
-        values[row, -len(SIZE_COLUMNS) :] = size_of_graph(graph)
         if progress:
             progress(1)
+    batches = np.array([batch_per_device(job) for job in jobs])
+    values[:, -len(SIZE_COLUMNS) :] = size_columns([job.workload.graph for job in jobs], batches)
     return names, values
 
 
