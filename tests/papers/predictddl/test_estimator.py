@@ -19,8 +19,9 @@ from .conftest import SMALL, own_measurement
 
 pytest.importorskip("sklearn")
 
-NAMES = (*PRECISION_FEATURES, "ghn.0", "ghn.1", "ghnp.wide.0", *CLUSTER_COLUMNS)
-EMBEDDING, CLUSTER = len(PRECISION_FEATURES), len(PRECISION_FEATURES) + 3
+PRICED = (*PRECISION_FEATURES, "log_params", "log_num_micro_batches", "log_tp", "log_pp", "log_cp")
+NAMES = (*PRICED, "ghn.0", "ghn.1", "ghnp.wide.0", *CLUSTER_COLUMNS)
+EMBEDDING, CLUSTER = len(PRICED), len(PRICED) + 3
 ROWS = 160
 
 
@@ -37,7 +38,7 @@ def table() -> FeatureTable:
     seconds = np.exp(log_s) * slow
     native = JobTable(
         features=x[:, :EMBEDDING],
-        names=PRECISION_FEATURES,
+        names=PRICED,
         analytical_s=np.exp(log_s),
         compute_s=np.exp(log_s),
         exposed_s=np.zeros(ROWS),

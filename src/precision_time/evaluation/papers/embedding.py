@@ -37,7 +37,7 @@ from ...papers.predictddl.trainer import WHOLE_EMBEDDING
 from ...workload.graph import OpGraph
 from ...workload.resolve import load_workload
 from ..pricing import Progress, silent
-from ..tables import Metric, ReportTable, Section, columns_of
+from ..tables import CellValue, Metric, ReportTable, Section, columns_of
 
 SETTINGS = replace(QUICK, kinds=("svr",), targets=("log",), most_rows=1000)
 """The regressor that wins nearly always; its settings are chosen inside each training part."""
@@ -338,12 +338,14 @@ def embedding_sections() -> tuple[Section, ...]:
     """Tables of what `scripts/embedding_study.py` measured, read from docs/reference/embedding.json."""
     study = json.loads(RESULT.read_text(encoding="utf-8"))
     how = f"Written by `{study['card']['command']}` on {study['card']['created']} and quoted from there."
-    return (_unseen_section(study, how), _ghn_section(study, how), _reuse_section(study, how))
+    made = {"unseen": _unseen_section, "ghns": _ghn_section, "reuse": _reuse_section}
+    return tuple(section(study, how) for part, section in made.items() if part in study)
 
 
 def _unseen_section(study: Mapping[str, Any], how: str) -> Section:
     unseen = study["unseen"]
-    tables, said, figures = [], [], {}
+    tables, said = [], []
+    figures: dict[str, Metric] = {}
     for key, found in unseen.items():
         ways, title = found["ways"], ROWS[key][0]
         tables.append(
@@ -402,7 +404,7 @@ def _ghn_section(study: Mapping[str, Any], how: str) -> Section:
     trained = study["unseen"]["torchvision"]["ways"][WINNER]
     others = study["ghns"]
     cards = study["card"]["ghns"]
-    rows = [("shipped, digits of 8 x 8", "3500", 1.0, *_cells(trained))]
+    rows: list[tuple[CellValue, ...]] = [("shipped, digits of 8 x 8", "3500", 1.0, *_cells(trained))]
     for name, item in others.items():
         steps = "0" if name.startswith("untrained") else str(cards[name]["steps"])
         rows.append((name, steps, item["cka"], *_cells(item)))

@@ -116,7 +116,8 @@ def size_columns(graphs: Sequence[OpGraph], batch_per_device: Floats) -> Floats:
     """
     sizes = np.array([_size_of_graph(graph) for graph in graphs]).reshape(-1, len(SIZE_COLUMNS))
     per_sample = np.array([1.0, 0.0, 1.0, 0.0])
-    return sizes + per_sample * np.log(batch_per_device)[:, None]
+    columns: Floats = sizes + per_sample * np.log(batch_per_device)[:, None]
+    return columns
 
 
 @lru_cache(maxsize=4096)
