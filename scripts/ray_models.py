@@ -58,15 +58,18 @@ DOTS = 250
 PAPER = "3-15"
 Value = Callable[[Outcome], float]
 
+
+def of_technique(name: str) -> Value:
+    """The error of one technique."""
+    return lambda item: item.by_technique[name]
+
+
 VALUES: Mapping[str, Value] = {
     "best in selection": lambda item: item.chosen_mape,
     f"mean of the {BLEND} best": lambda item: item.blend_mape,
     "best black box": lambda item: item.by_technique[item.black_box],
     "best grey box": lambda item: item.by_technique[item.grey_box],
-    **{
-        TECHNIQUES[name].title: (lambda item, name=name: item.by_technique[name])
-        for name in (*RULES, "forward")
-    },
+    **{TECHNIQUES[name].title: of_technique(name) for name in (*RULES, "forward")},
     "best in hindsight": lambda item: min(item.by_technique.values()),
 }
 

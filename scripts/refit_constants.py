@@ -35,6 +35,7 @@ import calibrate_host
 import calibrate_kernels as kernels
 import calibrate_stragglers as stragglers
 import numpy as np
+from calibrate_kernels import Kernels, Names, Rows
 from numpy.typing import NDArray
 
 from precision_time import __version__
@@ -94,8 +95,8 @@ Changes = dict[tuple[str, tuple[str, ...]], Any]
 class Evidence:
     """What constants are fitted to, collected once of all rows."""
 
-    kernels: kernels.Kernels
-    rows: kernels.Rows
+    kernels: Kernels
+    rows: Rows
     names: tuple[str, ...]
     """Of the constants of kernels."""
     row_ids: Indices
@@ -158,7 +159,7 @@ class Evidence:
         found = kernels.tables(fit)
         return {**found[""], **{name: table for name, table in found.items() if name}}
 
-    def _part(self, kept: NDArray[np.bool_]) -> tuple[kernels.Kernels, kernels.Rows, kernels.Names]:
+    def _part(self, kept: NDArray[np.bool_]) -> tuple[Kernels, Rows, Names]:
         """Some of the rows, with the constants that they touch."""
         here, place = kept[self.kernels.row], np.cumsum(kept) - 1
         groups = {name: of[here] for name, of in self.kernels.parameters.items()}

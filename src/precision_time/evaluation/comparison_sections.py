@@ -152,8 +152,8 @@ def lower_than(
     if not shared.any():
         return None, None, None
     own, reference = (values[shared] for values in errors)
-    ratios = (float(statistic(reference) / statistic(own)) for statistic in (np.mean, np.median))
-    return *(ratio_text(ratio) for ratio in ratios), int(shared.sum())
+    mean, median = (float(statistic(reference) / statistic(own)) for statistic in (np.mean, np.median))
+    return ratio_text(mean), ratio_text(median), int(shared.sum())
 
 
 def _worst_table(runs: Runs, key: str, found: Sequence[PredictorScore]) -> ReportTable:

@@ -179,12 +179,11 @@ class Runs:
 
     def names(self, population: str) -> tuple[str, ...]:
         """Predictors compared that answer for a population, in the order of tables."""
-        left_out = {
-            JOBS: lambda item: item.within,
-            ALL: lambda item: item.within or item.samples,
-            WITHIN: lambda item: item.samples,
-        }[population]
-        return tuple(item.name for item in self.predictors if not left_out(item))
+        return tuple(
+            item.name
+            for item in self.predictors
+            if not (item.within and population != WITHIN) and not (item.samples and population != JOBS)
+        )
 
     def scored(self, protocol: str, seed: int, population: str) -> Bools:
         """Rows that a population is scored on, shape (n,): the same for every predictor compared.

@@ -10,7 +10,8 @@ import numpy as np
 
 from ..papers.contract import Floats
 from ..plotting import require_matplotlib
-from .comparison import QUESTIONS, PredictorComparison
+from .comparison import PredictorComparison
+from .comparison_sections import QUESTIONS
 from .cross_validation import JOBS
 from .generalization import LEVELS
 from .tables import Section
