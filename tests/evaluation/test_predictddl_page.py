@@ -24,7 +24,7 @@ from precision_time.evaluation.papers.one_campaign import (
     refitted,
 )
 from precision_time.evaluation.papers.own_campaign import FILE, device_name
-from precision_time.evaluation.papers.predictddl import times_lower, verdict
+from precision_time.evaluation.papers.predictddl import embedding_verdict, times_lower, verdict
 from precision_time.evaluation.replay import drawn_replay_rows
 from precision_time.hardware.custom import hardware_beside, load_custom
 from precision_time.hardware.device_table import get_device
@@ -90,9 +90,9 @@ def test_the_verdict_follows_the_figures() -> None:
             chosen=(),
         )
 
-    better, worse = verdict("unseen", answers(1.2, 1.1)), verdict("unseen", answers(1.1, 1.2))
-    assert "4.0 times lower by the mean" in better
-    assert "the embedding adds, by the mean and the median, to them" in better
+    assert "4.0 times lower by the mean" in verdict("unseen", answers(1.2, 1.1))
+    better, worse = embedding_verdict(answers(1.2, 1.1)), embedding_verdict(answers(1.1, 1.2))
+    assert "the embedding adds to them by the mean and the median" in better
     assert "the embedding does not add to them" in worse
     assert times_lower(answers(1.2, 1.1), CHOSEN, PER_JOB) == (None, None, 0)
 

@@ -115,6 +115,15 @@ def test_layers_split_a_block_and_nothing_is_lost() -> None:
     assert (step.flops * step.repeat).sum() == pytest.approx((plain.flops * plain.repeat).sum(), rel=1e-12)
 
 
+def test_of_patterns_the_last_that_matches_holds() -> None:
+    graph = load_workload("gpt2").graph
+    name = "blocks.0-1.attention.scaled_dot_product_attention"
+    rules = {"blocks.0-1": "fp16", "*.attention.*": "fp32"}
+    assert operator_types(graph, own(base="bf16-mixed", layers=rules))[name] == "fp32"
+    turned = dict(reversed(rules.items()))
+    assert operator_types(graph, own(base="bf16-mixed", layers=turned))[name] == "fp16"
+
+
 def test_fp8_of_some_layers_is_the_recipe_of_those_alone() -> None:
     graph = load_workload("gpt2").graph
     some = lower(graph, own(base="bf16-mixed:megatron", layers={"blocks.0-5": "fp8"}, fp8_recipe="mxfp8"))

@@ -36,6 +36,7 @@ SIZES = st.dictionaries(
 SPECIAL = {
     "model": st.sampled_from(["resnet50", "bert-large", "12", "true", "a b"]),
     "sizes": SIZES,
+    "precision": NAMES,  # mappings: tests/precision/test_own.py
     "custom": st.just("/somewhere/mine.toml"),
     "calibration": st.just("/somewhere/cluster.json"),
     "predictor": st.just("/somewhere/mine"),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from ..errors import ConfigError
@@ -76,12 +77,11 @@ def limit_cpu(share: float, *, root: Path = CGROUPS) -> str:
 
 
 def release_cpu(*, root: Path = CGROUPS) -> None:
-    """Remove the groups of processes that have ended; the kernel keeps those that have not."""
+    """Remove the groups of processes that have ended; another worker may be joining its own right now."""
     for path in (*root.glob(f"cpu/{_NAME}-*"), *root.glob(f"{_NAME}-*")):
-        try:
-            path.rmdir()
-        except OSError:
-            continue
+        if not Path("/proc", path.name.removeprefix(f"{_NAME}-")).exists():
+            with suppress(OSError):
+                path.rmdir()
 
 
 def pin_cores(cores: Sequence[int]) -> None:

@@ -199,7 +199,7 @@ def device_name(result: TrialResult, described: Collection[str] = ()) -> str:
     """
     if result.gpus_per_worker:
         return result.device
-    stated = getattr(result, "vector_isa", "")  # stores of older releases do not say
+    stated = result.vector_isa  # stores of older releases do not say
     named = "" if result.device.endswith(f"-{stated}") else stated
     name = share_name(result.device, named, result.cpus_per_worker)
     first, last = f"{result.device}-", f"-{share_name('', '', result.cpus_per_worker)}"

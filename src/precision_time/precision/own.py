@@ -117,7 +117,7 @@ def policy_of(stated: Mapping[str, Any]) -> PrecisionPolicy:
     Raises:
         ConfigError: If its types contradict each other, or its base or recipe is unknown.
     """
-    return _policy_of(json.dumps(stated, sort_keys=True))
+    return _policy_of(json.dumps(stated))  # in the order given: of patterns the last one holds
 
 
 @lru_cache(maxsize=128)
@@ -232,8 +232,8 @@ def check_rules(policy: PrecisionPolicy, graph: OpGraph) -> None:
             guess = f" Did you mean {' or '.join(near)}?" if near else ""
             raise ConfigError(
                 f"ops.{kind} of the precision policy {policy.name} names {name!r}, which is no operator of "
-                f"{graph.name}, of torch's autocast lists, nor a class of operators.{guess} To fix: name one of "
-                f"{', '.join(sorted(own))}."
+                f"{graph.name}, of torch's autocast lists, nor a class of operators.{guess} To fix: name one "
+                f"of {', '.join(sorted(own))}."
             )
     for rule in policy.layers:
         if not layers_of_pattern(graph, rule.pattern):
@@ -340,6 +340,6 @@ def _reason(error: ValidationError) -> str:
         return f"it has no field {place!r}.{guess} To fix: use {', '.join(known)}."
     given = shown(first.get("input"))
     return (
-        f"{place or 'it'}={given}: {first['msg']}. To fix: correct it (`precision-time precisions NAME --yaml` "
-        "shows one)."
+        f"{place or 'it'}={given}: {first['msg']}. To fix: correct it (`precision-time precisions "
+        "NAME --yaml` shows one)."
     )

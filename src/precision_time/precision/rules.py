@@ -1,8 +1,8 @@
 """A policy's own rules: which operators it treats otherwise than autocast does, and which layers.
 
-Operators have names, so that patterns can choose layers: `blocks.3.gemm.linear_2` is the second linear product
-of the fourth block; `stem` and `end` stand before and after the blocks, `head` is the vocabulary projection.
-Where the graph was captured from modules, their paths are names too. `explain` lists them.
+Operators have names, so that patterns can choose layers: `blocks.3.gemm.linear_2` is the second linear
+product of the fourth block; `stem` and `end` stand before and after the blocks, `head` is the vocabulary
+projection. Where the graph was captured from modules, their paths are names too. `explain` lists them.
 """
 
 from __future__ import annotations

@@ -160,7 +160,7 @@ def _grid(name: str, jobs: Callable[[], Iterable[FileJob]], *, is_table: bool, f
             axes = {field: [value] for field, value in job.fields.items()}
         fields |= dict.fromkeys(axes)
         own = [value for value in axes.get("precision", []) if isinstance(value, Mapping)]
-        digest.update(json.dumps(own, sort_keys=True).encode() if own else b"")
+        digest.update(json.dumps(own).encode() if own else b"")
         for field in _FILES:
             for value in map(str, axes.get(field, [])):
                 if value not in seen:

@@ -77,6 +77,23 @@ def test_a_step_that_no_column_explains_is_flagged(ring_points: Callable[..., Po
     assert answer.high is not None and answer.high > 1.5 * answer.time
 
 
+def test_a_label_is_no_answer_between_its_values(ring_points: Callable[..., Points]) -> None:
+    """With two values left, selection is by folds, where a constant for each of them is without error."""
+    points = ring_points()
+    three = points.take(np.flatnonzero(np.isin(points.columns["workers"], (1.0, 4.0, 8.0))))
+    times = three.columns["batch"] * (1.0 + 1.0 / three.columns["workers"])
+    rule = SplitRule(method="interpolation", column="workers", values=(4.0,))
+    study = run_study(
+        replace(three, measured=times), plan("samples", "ridge", rule=rule), keep=False, judged=True
+    )
+    (test,) = study.test
+    assert [score.technique.name for score in study.scores] == ["ridge", "samples"]
+    assert study.scores[1].selection_mape == pytest.approx(0.0, abs=1e-6) and test.best == "ridge"
+    assert test.trust is not None
+    flags = test.trust.flags(three.take(test.rows).columns)
+    assert all("untried" in [flag.kind for flag in some] for some in flags)
+
+
 def test_flags_of_a_fit() -> None:
     def kinds(**changed: object) -> list[str]:
         told = {"configurations": 20, "terms": 4, "repeats": np.array([1.1]), "held_out": np.full(20, 0.02)}

@@ -116,41 +116,53 @@ def _protocol_section(campaign: Campaign, answers: Mapping[str, Answers]) -> Sec
         for name in found.predicted_s
         for which, value in _summary(found.errors_percent(name)).items()
     }
+    words = [verdict(QUESTIONS[key].title, found) for key, found in answers.items()]
     if "architecture" in answers:
         tables.append(_networks_table(campaign, answers["architecture"]))
+        words.insert([*answers].index("architecture") + 1, embedding_verdict(answers["architecture"]))
     return Section(
         key=f"predictddl-{campaign.key}",
         title=campaign.title,
-        headline=" ".join(verdict(QUESTIONS[key].title, found) for key, found in answers.items()),
+        headline=" ".join(words),
         tables=tuple(tables),
         figures=figures,
     )
 
 
 def verdict(question: str, found: Answers) -> str:
-    """What the errors of one question say, in a sentence or two.
+    """How PredictDDL stands to both Ernests and to ours on one question, in a sentence.
 
     Args:
         question: Its title.
         found: Predictions.
     """
-    own = _summary(found.errors_percent(CHOSEN))
+    own, ours = (_summary(found.errors_percent(name)) for name in (CHOSEN, OURS))
     if not own:
-        return f"{question}: PredictDDL has no answer."
-    parts = [f"{question}: PredictDDL errs by {_cell(own)}"]
+        return f"{question.capitalize()}: PredictDDL has no answer."
+    parts = [f"{question.capitalize()}: PredictDDL errs by {_cell(own)}"]
     for name in (POOLED, PER_JOB):
         mean, median, count = times_lower(found, CHOSEN, name)
         if mean is not None and median is not None:
-            parts.append(
-                f"{TITLES[name]}, {_factor(mean)} by the mean and {_factor(median)} by the median (n {count})"
-            )
-    sums, both, sized, ours = (_summary(found.errors_percent(name)) for name in (THREE, BOTH, SIZED, OURS))
+            by = f"{_factor(mean)} by the mean and {_factor(median)} by the median"
+            parts.append(f"{by} than {TITLES[name]} (n {count})")
+    return f"{', '.join(parts)}; ours, fitted on the same rows, by {_cell(ours)}."
+
+
+def embedding_verdict(found: Answers) -> str:
+    """What the embedding adds to three sums, in a sentence.
+
+    Args:
+        found: Predictions of unseen architectures.
+    """
+    sums, both, sized = (_summary(found.errors_percent(name)) for name in (THREE, BOTH, SIZED))
+    if not (sums and both and sized):
+        return ""
     better = [name for name in ("mean", "median") if both[name] < sums[name]]
-    added = f"adds, by the {' and the '.join(better)}, to" if better else "does not add to"
+    added = f"adds to them by the {' and the '.join(better)}" if better else "does not add to them"
     return (
-        f"{'; beside '.join(parts)}. Three sums in its place err by {_cell(sums)}, both together by "
-        f"{_cell(both)}: the embedding {added} them. The embedding as one input beside the network's "
-        f"size errs by {_cell(sized)}; ours, fitted on the same rows: {_cell(ours)}."
+        f"There three sums in the place of the embedding err by {_cell(sums)} and both together by "
+        f"{_cell(both)}: the embedding {added}; as one input beside the network's size it errs by "
+        f"{_cell(sized)}."
     )
 
 

@@ -139,13 +139,16 @@ def sections(
     """
     del seeds
     stored = [campaign for campaign in campaigns if campaign.path.exists()]
-    found = [outcome for outcome in executor(outcome_of, tasks_of(stored)) if outcome is not None]
+    tasks = tasks_of(stored)
+    found = [outcome for outcome in executor(outcome_of, tasks) if outcome is not None]
     tables: list[ReportTable] = []
     told: list[str] = []
     for campaign in stored:
         group = [item for item in found if item.task.campaign == campaign]
         tables += campaign_tables(campaign, group)
         told += [verdict(f"Own campaign {campaign.name}", [item.mean for item in group]), *comparisons(group)]
+    if len(found) < len(tasks):
+        told.append(f"{len(tasks) - len(found)} of {len(tasks)} cells have too few points to hold any out.")
     told += [f"The campaign {item.name} is not stored here." for item in campaigns if item not in stored]
     figures = {f"R/{item.name}": Metric(value=_mean(item, found)) for item in stored}
     if public.exists():

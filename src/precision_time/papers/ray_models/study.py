@@ -229,6 +229,14 @@ class _Workbench:
         divisor = self.predicted_s[rows] if technique.grey else np.ones(len(rows))
         return self.x[rows, :width], self.points.measured[rows] / divisor, divisor
 
+    def rank(self, technique: Technique, selection_mape: float) -> tuple[bool, float]:
+        """Order of choice: the selection error, after techniques to which the column asked is no label.
+
+        Where selection can only be by folds, a rule with a constant for each value would seem without error.
+        """
+        asked = frozenset(self.plan.validation.columns)
+        return bool(asked & technique.labels(self.pool)), selection_mape
+
     def fit(self, tuned: TunedTechnique, rows: Ints) -> Any:
         """A candidate fitted on some rows."""
         x, y, _ = self.table(tuned.technique, rows)
@@ -408,7 +416,7 @@ def _tuned(
             )
         )  # fmt: skip
         seconds[technique.name] = time.perf_counter() - started
-    return tuple(sorted(tuned, key=lambda item: item.selection_mape)), seconds
+    return tuple(sorted(tuned, key=lambda item: workbench.rank(item.technique, item.selection_mape))), seconds
 
 
 def _inner_splits(points: Points, plan: StudyPlan) -> tuple[tuple[Split, ...], str]:
@@ -446,7 +454,7 @@ def _scores(workbench: _Workbench, rounds: Sequence[_ValidationRound]) -> tuple[
                 fit_time_s=float(errors[:, 3].sum()),
             )
         )
-    return tuple(sorted(scores, key=lambda score: score.selection_mape))
+    return tuple(sorted(scores, key=lambda score: workbench.rank(score.technique, score.selection_mape)))
 
 
 def _mean_error(points: Points, test: Sequence[SplitPredictions], name: str) -> float:

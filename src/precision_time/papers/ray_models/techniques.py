@@ -109,6 +109,13 @@ class Technique:
             return f"needs the roles {NAMED_INPUTS[inputs]}"
         return ""
 
+    def labels(self, pool: FeaturePool) -> frozenset[str]:
+        """Columns whose values are labels to it: between or beyond them it answers as for the nearest."""
+        groups = pool.columns(self.inputs)[self.settings.get("num_terms", 0) :]
+        if "num_terms" not in self.settings:
+            return frozenset()
+        return frozenset(column for index in groups for _, column in pool.features[index])
+
     def build(
         self, pool: FeaturePool, seed: int, columns: tuple[int, ...] | None = None, **parameters: Any
     ) -> Any:

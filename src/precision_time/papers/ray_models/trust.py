@@ -48,7 +48,7 @@ class Flag(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     kind: str
-    """few-points, step, beyond or error."""
+    """few-points, step, untried, beyond or error."""
     reason: str
     remedy: str
 
@@ -102,8 +102,7 @@ class Trust(BaseModel):
         """Words, errors of points held out, and by what their width is multiplied."""
         yield "points held out at random", self.folds, 1.0
         for name, away in question:
-            if name in self.between:
-                yield f"points between the other values of {name}", self.between[name], 1.0
+            yield f"points between the other values of {name}", self.between.get(name, ()), 1.0
             if away > 1.0:
                 tried = self.reach.get(name, 1.0)
                 further = math.log(away) / math.log(tried) if tried > 1.0 else 1.0
@@ -128,11 +127,18 @@ class Trust(BaseModel):
                 )
         for name, away in question:
             if away <= 1.0:
+                if name not in self.between:
+                    yield Flag(
+                        kind="untried",
+                        reason=f"{name} was measured at {len(self.known[name])} values: how the time goes "
+                        "between them could not be tried.",
+                        remedy=f"measure at least three values of {name}.",
+                    )
                 continue
             known, tried = self.known[name], self.reach.get(name)
             if tried is None:
                 yield Flag(
-                    kind="beyond",
+                    kind="untried",
                     reason=f"{name} was measured at {len(known)} values: how the time goes on beyond them "
                     "could not be tried.",
                     remedy=f"measure at least three values of {name}, the largest near those asked.",
