@@ -60,7 +60,7 @@ def main() -> None:
         if part == "ghns":
             study["card"]["ghns"] = {name: json.loads(weights.card) for name, weights in ghns.items()}
         study["card"] |= {
-            "command": "python scripts/embedding_study.py",
+            "command": "python scripts/embedding_study.py" + (" --own FILE" if asked.own else ""),
             "created": datetime.now(UTC).date().isoformat(),
             "corpus_rows": len(corpus),
             "seeds": SEEDS,
