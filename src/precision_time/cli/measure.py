@@ -16,6 +16,7 @@ from .request_options import sizes_of
 
 if TYPE_CHECKING:
     from ..measure.device import MeasuredDevice
+    from ..measure.launchers.local import Measure
     from ..measure.plan import MeasurePlan
     from ..measure.report import TrialReport
     from ..measure.trial import LocalTrial, ModelSpec, StepTrial
@@ -140,6 +141,7 @@ def measure(
     Every result is stored at once: an interrupted run goes on where it stopped.
     """
     from ..measure.device import find_device
+    from ..measure.launchers.local import measurer
     from ..measure.plan import load_plan, select
 
     if cpu:
@@ -169,13 +171,12 @@ def measure(
     if list_trials or found is None:
         _list(chosen, trials, json_output)
         return
-    limits = {
-        "seconds": seconds_per_point,
-        "graphs": graphs,
-        "budget_s": budget,
-        "retry_failed": retry_failed,
-    }
-    report, hardware = _run(trials, found, chosen, out, operators, limits)
+    report, hardware = _run(
+        *(trials, found, out, operators),
+        measure=measurer(chosen, found, seconds=seconds_per_point, graphs=graphs),
+        budget_s=budget,
+        retry_failed=retry_failed,
+    )
     if json_output:
         write_json(report.to_dict())
         return
@@ -210,15 +211,17 @@ def _own_models(
 def _run(
     trials: Sequence[LocalTrial],
     found: MeasuredDevice,
-    plan: MeasurePlan,
     out: Path,
     operators: Mapping[str, OpGraph],
-    limits: Mapping[str, Any],
+    *,
+    measure: Measure,
+    budget_s: float | None,
+    retry_failed: bool,
 ) -> tuple[TrialReport, Path | None]:
     """Measure the trials into a folder. Returns the report and the description of the device, if any."""
     from ..corpus.own import write_graphs
     from ..measure.describe import describe
-    from ..measure.launchers.local import measurer, run_trials
+    from ..measure.launchers.local import run_trials
 
     if out.is_file():
         raise ConfigError(f"--out {out} is a file. To fix: name a folder for the CSV files.")
@@ -233,9 +236,9 @@ def _run(
                 trials,
                 found,
                 out=out,
-                measure=measurer(plan, found, seconds=limits["seconds"], graphs=limits["graphs"]),
-                budget_s=limits["budget_s"],
-                retry_failed=limits["again"],
+                measure=measure,
+                budget_s=budget_s,
+                retry_failed=retry_failed,
                 progress=lambda now: update(now.done, now.total, now.trial),
             )
     except KeyboardInterrupt:

@@ -28,6 +28,7 @@ from ..cross_validation import timed
 from ..measured_jobs import measured_jobs
 from ..replay import drawn_replay_rows, replay_headline, replay_jobs, replay_metrics, summary_table
 from ..tables import CellValue, Metric, ReportTable, Section, columns_of, ratio_text
+from .embedding import embedding_sections
 from .one_campaign import (
     BOTH,
     CHOSEN,
@@ -87,7 +88,12 @@ def sections(*, executor: Executor, seeds: int = 1) -> tuple[Section, ...]:
     for campaign in campaigns:
         answers = answers_of(campaign, draws, executor=executor)
         parts.append(_protocol_section(campaign, answers))
-    return (*parts, _cost_section(campaigns[-1]), _search_section(corpus, executor))
+    return (
+        *parts,
+        *embedding_sections(),
+        _cost_section(campaigns[-1]),
+        _search_section(corpus, executor),
+    )
 
 
 def published_campaign(corpus: Sequence[Measurement]) -> Campaign | None:
