@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from precision_time.cli.options import complete_dataset
 from precision_time.cli.predictddl import app, complete_type
-from precision_time.errors import ConfigError, UnknownNameError
+from precision_time.errors import ConfigError, CorpusError, UnknownNameError
 
 SCONTROL = "NodeName=n1 CPUTot=64 Gres=gpu:v100:4(S:0-1) RealMemory=385000 State=IDLE Partitions=gpu\n"
 Run = Callable[..., Result]
@@ -122,6 +122,8 @@ def test_train_writes_a_version_and_it_can_be_deleted(run: Run, tmp_path: Path) 
 def test_too_few_runs_and_unknown_types_are_refused(run: Run, tmp_path: Path) -> None:
     csv = tmp_path / "runs.csv"
     csv.write_text("model,device,devices,precision,step_time_s\n")
+    assert isinstance(run("train", "graph", "--csv", str(csv), "--alone").exception, CorpusError)
+    csv.write_text(csv.read_text() + "resnet50,T4,1,fp32,0.1\n")
     assert isinstance(run("train", "graph", "--csv", str(csv), "--alone").exception, ConfigError)
     assert isinstance(run("train", "imagenett").exception, UnknownNameError)
     assert isinstance(run("train", "--csv", str(csv), "--alone").exception, ConfigError)
