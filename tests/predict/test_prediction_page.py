@@ -244,6 +244,7 @@ def test_explanation_prints_figures_in_their_units() -> None:
                 "device": "A100-SXM4-80GB",
                 "precision": "fp16-mixed",
                 "batch_size": 32.0,
+                "own_rules": False,
                 "cast_bytes": 2.0**30,
                 "tensor_core_share": 0.98,
                 "rows": (row,),

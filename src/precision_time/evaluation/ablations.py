@@ -149,7 +149,7 @@ ABLATIONS: Mapping[str, Ablation] = {
     ),
     "scaler": Ablation(
         title="minus scaler",
-        explains="unscaling and its host synchronization take no time; loss scaling is no feature",
+        explains="unscaling and its host synchronization take no time where fp16 has features of its own",
         jobs=lambda priced: _without_terms(
             priced.table.jobs, ("unscale_s", "host_sync_s"), ("loss_scaling",)
         ),
