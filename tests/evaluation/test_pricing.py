@@ -22,7 +22,8 @@ MODELS = ("bert-base", "resnet50")
 COLUMNS = ("features", "analytical_s", "compute_s", "exposed_s")
 
 LEARNED = 2e-3
-"""Features of fp16 are those of bf16 where a device multiplies both at one rate: shares are off by so much."""
+"""Features of fp16 are those of bf16 where one rate multiplies both: shares are off by so much."""
+
 
 @pytest.fixture(scope="module")
 def runs():
