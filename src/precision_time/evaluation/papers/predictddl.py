@@ -91,7 +91,7 @@ def sections(*, executor: Executor, seeds: int = 1) -> tuple[Section, ...]:
     return (
         *parts,
         *embedding_sections(),
-        _cost_section(campaigns[-1]),
+        _cost_section(campaigns[0]),
         _search_section(corpus, executor),
     )
 
