@@ -229,7 +229,7 @@ def test_sixteen_bits_differ_by_what_is_priced_alone(device: str) -> None:
     half, brain, pure_half, pure_brain = times.step_time_s.reshape(-1, 4).T
     priced = times.jobs.analytical_s.reshape(-1, 4).T
     # No step is shorter than with half the batch: where that holds one up, they part by less than this.
-    np.testing.assert_allclose(half / brain, priced[0] / priced[1], rtol=0.01)
+    np.testing.assert_allclose(half / brain, priced[0] / priced[1], rtol=0.02)
     np.testing.assert_allclose(pure_half, pure_brain, rtol=1e-9)
     assert (pure_half <= np.minimum(half, brain) * (1.0 + 1e-9)).all()
 
