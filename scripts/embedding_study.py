@@ -33,7 +33,7 @@ from precision_time.papers.predictddl.trainer import rows_by_type
 PARTS = ("unseen", "ghns", "reuse")
 SEEDS = {"torchvision": 5, "timm": 2, "reuse": 2}
 _MOST = 500
-"""Rows of a data-set type whose reuse is measured, drawn with seed 0."""
+"""Rows of a dataset type whose reuse is measured, drawn with seed 0."""
 
 
 def main() -> None:
@@ -43,7 +43,7 @@ def main() -> None:
     )
     parser.add_argument("--parts", default=",".join(PARTS), help="what is measured; the rest is kept")
     parser.add_argument("--ghns", type=Path, help="folder of hypernetworks by data type")
-    parser.add_argument("--own", type=Path, help="our campaign on the shapes of both data sets (CSV)")
+    parser.add_argument("--own", type=Path, help="our campaign on the shapes of both datasets (CSV)")
     parser.add_argument("--output", type=Path, default=RESULT)
     asked = parser.parse_args()
     files = sorted(asked.ghns.glob("*.safetensors")) if asked.ghns else []
@@ -70,7 +70,7 @@ def main() -> None:
 
 
 def _reused(corpus: Sequence[Measurement], own: Path | None) -> dict[str, tuple[str, Rows]]:
-    """Pairs of data-set types: those of the corpus in fp32, and those of our own campaign."""
+    """Pairs of dataset types: those of the corpus in fp32, and those of our own campaign."""
     fp32 = [item for item in corpus if item.precision == "fp32" and item.dataset]
     types = rows_by_type([item for item in fp32 if "cifar" in item.dataset or "imagenet" in item.dataset])
     draw = np.random.default_rng(0)

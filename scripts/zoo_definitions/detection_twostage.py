@@ -295,7 +295,7 @@ class TwoStage(nn.Module):
         return F.cross_entropy(scores, flat) + F.smooth_l1_loss(deltas, target)
 
     def forward(self, images: Tensor, boxes: Tensor, labels: Tensor, given: Tensor) -> Tensor:
-        """Sum of all losses; `given` are proposals of the data set, used by Fast R-CNN only."""
+        """Sum of all losses; `given` are proposals of the dataset, used by Fast R-CNN only."""
         stages = self.backbone(images)
         maps = self.neck(stages) if self.neck is not None else [stages[-1]]
         loss = images.new_zeros(())

@@ -1,4 +1,4 @@
-"""Speech recognisers. A sample is an utterance of the average padded length of its data set.
+"""Speech recognisers. A sample is an utterance of the average padded length of its dataset.
 
 Lengths: LibriSpeech-960h has 281,241 utterances of 12.3 s on average, cut at 16.7 s in training;
 VoxForge and CMU ARCTIC sentences take 3 to 10 s.

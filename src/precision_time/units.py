@@ -2,11 +2,40 @@
 
 from __future__ import annotations
 
+import math
+import re
+
+from .errors import ConfigError
+
 KIBI, MEBI, GIBI = 2.0**10, 2.0**20, 2.0**30
 KILO, MEGA, GIGA, TERA, PETA = 1e3, 1e6, 1e9, 1e12, 1e15
 
 _TIME_STEPS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d)?")
+_SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _SI_STEPS = ((PETA, "P"), (TERA, "T"), (GIGA, "G"), (MEGA, "M"), (KILO, "k"), (1.0, ""))
+
+
+def duration_s(name: str, text: str | float) -> float:
+    """Seconds of a duration as people write it; a plain number is seconds.
+
+    >>> duration_s("--deadline", "90s"), duration_s("--deadline", "1.5h"), duration_s("--deadline", 600)
+    (90.0, 5400.0, 600.0)
+
+    Args:
+        name: Of the option or field, for the error.
+        text: What was given.
+
+    Raises:
+        ConfigError: If it is no duration, or not above 0.
+    """
+    match = _DURATION.fullmatch(str(text).strip())
+    seconds = float(match[1]) * _SECONDS[match[2] or "s"] if match else 0.0
+    if not 0.0 < seconds < math.inf:
+        raise ConfigError(
+            f"{name} {text!r} is not a duration above 0. To fix: write it like 90s, 10m, 1.5h or 2d."
+        )
+    return seconds
 
 
 def format_duration(seconds: float) -> str:

@@ -9,9 +9,9 @@ import typer
 
 from ..errors import ConfigError
 from ..io import write_atomically
-from ..units import format_duration
+from ..units import duration_s, format_duration
 from .measure import interrupted, show_report
-from .options import JsonOption, complete_words, duration_s, numbers_of, words_of
+from .options import JsonOption, complete_words, numbers_of, words_of
 from .output import message, progress_bar, write_json, write_rows
 
 if TYPE_CHECKING:
@@ -132,7 +132,14 @@ def run(
     if list_trials:
         _list(campaign, json_output)
         return
-    _run(campaign, store, address, duration_s("--budget", budget), retry_failed, json_output)
+    _run(
+        campaign,
+        store,
+        address,
+        None if budget is None else duration_s("--budget", budget),
+        retry_failed,
+        json_output,
+    )
 
 
 def _run(

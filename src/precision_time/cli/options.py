@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,8 +11,6 @@ import typer
 from ..errors import ConfigError
 from ..launch import LAUNCHERS
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?) ?(s|m|min|h)?")
-_SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 NOTHING_FITS = 3
 """Exit status of a command whose every answer is that the job does not fit in memory."""
 
@@ -45,16 +42,6 @@ def complete_stack(prefix: str) -> list[str]:
     from ..cost.stacks import stack_names
 
     return [name for name in stack_names() if name.startswith(prefix)]
-
-
-def duration_s(option: str, text: str | None) -> float | None:
-    """Seconds of "10m", "90s", "1.5h" or "600"."""
-    if text is None:
-        return None
-    match = _DURATION.fullmatch(text.strip())
-    if match is None or float(match[1]) <= 0:
-        raise ConfigError(f"{option} {text!r} is not a duration. To fix: write it like 90s, 10m or 1.5h.")
-    return float(match[1]) * _SECONDS[match[2] or "s"]
 
 
 def output_file(*flags: str, text: str) -> Any:

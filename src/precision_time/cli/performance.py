@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..io import write_atomically
-from ..units import format_duration
-from .options import JsonOption, duration_s
+from ..units import duration_s, format_duration
+from .options import JsonOption
 from .output import message, progress, write_json, write_rows
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def performance_predict(
 
     grids = {"workers": workers, "cpus": cpus}
     asks_grid = any(grids.values())
-    deadline_s = duration_s("--deadline", deadline)
+    deadline_s = None if deadline is None else duration_s("--deadline", deadline)
     if csv is None and not set_ and not asks_grid:
         raise ConfigError("Give either --set COLUMN=VALUE or --csv FILE. To fix: use one of them.")
     if csv is not None and (set_ or asks_grid):

@@ -176,7 +176,7 @@ def _check(policy: PrecisionPolicy) -> None:
     """Refuse types that contradict each other.
 
     Raises:
-        ConfigError: What they are, and the way out.
+        ConfigError: What they are, and the remedy.
     """
     narrow = {rule.dtype for rule in policy.layers} | {policy.matmul, policy.conv}
     narrow &= NARROW
@@ -220,7 +220,7 @@ def check_rules(policy: PrecisionPolicy, graph: OpGraph) -> None:
     """Refuse operators that nobody knows and patterns that match nothing in a model.
 
     Raises:
-        ConfigError: What was given, what there is, and the way out.
+        ConfigError: What was given, what there is, and the remedy.
     """
     lists = packaged_toml(__package__, "data/autocast.toml")
     known = {_op(op) for part in ("header", "recorded") for ops in lists[part].values() for op in ops}

@@ -286,7 +286,7 @@ def precision_of(
         found: Collects what had to be assumed.
         stack: Where the name leaves open how weights are held, its code decides.
         zero_stage: Sharding of the data-parallel state, which decides where the stack does not.
-        graph: Operators of the model, which the rules of a policy of one's own name.
+        graph: Operators of the model, which the rules of a user-defined policy name.
 
     Raises:
         UnknownNameError: If no policy has that name.

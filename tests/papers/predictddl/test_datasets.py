@@ -1,4 +1,4 @@
-"""Data-set types, distances between data sets, and the task checker."""
+"""Dataset types, distances between datasets, and the task checker."""
 
 from __future__ import annotations
 

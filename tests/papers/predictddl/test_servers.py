@@ -16,7 +16,8 @@ from precision_time.papers.predictddl.contract import Answer, Refusal
 from precision_time.papers.predictddl.controller import PredictDDL, answer_batch
 from precision_time.papers.predictddl.registry import Registry
 from precision_time.papers.predictddl.requests import PredictDDLRequest, read_request
-from precision_time.papers.predictddl.servers import ServersNeeded, duration_s, servers_needed
+from precision_time.papers.predictddl.servers import ServersNeeded, servers_needed
+from precision_time.units import duration_s
 
 
 class Times:
@@ -123,7 +124,7 @@ def test_a_line_with_a_deadline_is_answered_by_servers(registry: Registry) -> No
 @pytest.mark.parametrize("text", ["soon", "0", "-2h", "2 weeks", "", "inf"])
 def test_a_deadline_is_a_duration_above_zero(text: str) -> None:
     with pytest.raises(ConfigError, match="To fix"):
-        duration_s(text)
+        duration_s("deadline", text)
 
 
 @pytest.mark.parametrize(

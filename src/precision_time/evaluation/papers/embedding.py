@@ -1,4 +1,4 @@
-"""What the embedding of PredictDDL's architectures is worth: beside sums, by hypernetwork, across data sets.
+"""What the embedding of PredictDDL's architectures is worth: beside sums, by hypernetwork, across datasets.
 
 `scripts/embedding_study.py` keeps what the studies measure in docs/reference/embedding.json, and
 `embedding_sections` makes tables of that.
@@ -225,7 +225,7 @@ def similarity(rows: Rows, first: GhnWeights | None, second: GhnWeights | None) 
 
 
 def reuse_errors(own: Rows, other: Rows, *, seeds: int) -> dict[str, dict[str, Any]]:
-    """Errors on the rows of one data-set type, by predictors of its own and of the other type.
+    """Errors on the rows of one dataset type, by predictors of its own and of the other type.
 
     Args:
         own: Rows that are asked for.
@@ -320,7 +320,7 @@ def ghn_study(
 def reuse_study(
     reused: Mapping[str, tuple[str, Rows]], *, seeds: int, progress: Progress = silent
 ) -> dict[str, Any]:
-    """Errors of predictors of one data-set type asked for another.
+    """Errors of predictors of one dataset type asked for another.
 
     Args:
         reused: Name to (which type stands in, rows).
@@ -422,7 +422,7 @@ def _ghn_section(study: Mapping[str, Any], how: str) -> Section:
     return Section(
         key="embedding-ghn",
         title="One hypernetwork for all data types",
-        headline=f"The paper trains one per data set. predictddl-size on the torchvision rows: {verdict}.",
+        headline=f"The paper trains one per dataset. predictddl-size on the torchvision rows: {verdict}.",
         tables=(
             ReportTable(
                 title="Hypernetworks in its place",
@@ -452,11 +452,11 @@ def _reuse_section(study: Mapping[str, Any], how: str) -> Section:
     other = " | ".join(f"{name}, substitute" for name in _COLUMNS.split(" | "))
     return Section(
         key="embedding-reuse",
-        title="A predictor of one data-set type asked for another",
+        title="A predictor of one dataset type asked for another",
         headline="; ".join(said) + ".",
         tables=(
             ReportTable(
-                title="Reuse across data-set types",
+                title="Reuse across dataset types",
                 columns=columns_of(f"asked for | substitute | variant | {own} | {other}"),
                 rows=rows,
                 note="Own type: architectures held out. Substitute: fitted on the other type's rows without "

@@ -1,7 +1,7 @@
 """PredictDDL, Ernest, Optimus and ours on one campaign: networks x clusters, measured by one source.
 
 Every predictor is fitted to the training rows of a fold and predicts its test rows. Ernest and Optimus are
-refitted for each job (a network on a data set and a type of device): to all its training rows, and where a
+refitted for each job (a network on a dataset and a type of device): to all its training rows, and where a
 fold leaves it none, to runs of half of its configurations, of which none is scored for them.
 """
 
@@ -39,7 +39,7 @@ TITLES: Mapping[str, str] = {
     THREE: "three sums in the place of the embedding",
     BOTH: "embedding and three sums",
     SIZED: "embedding as one input and the size of the network",
-    POOLED: "Ernest, one fit per data set type",
+    POOLED: "Ernest, one fit per dataset type",
     PER_JOB: "Ernest, refitted per job",
     OPTIMUS: "Optimus, refitted per job",
     OURS: "ours, fitted on the same rows",

@@ -1,4 +1,4 @@
-"""The project's own campaign on PredictDDL's data sets, as its store was exported, as a table of jobs.
+"""The project's own campaign on PredictDDL's datasets, as its store was exported, as a table of jobs.
 
 Every worker is a server of its own. What its devices are is in the hardware file beside the CSV, written by
 `precision-time measure --cpu` under the same limits.
@@ -30,7 +30,7 @@ from .one_campaign import Campaign
 
 FILE = Path(__file__).resolve().parents[2] / "measure" / "data" / "own-predictddl-cpu.csv"
 _DATA_SETS: Mapping[int, str] = {10: "cifar10", 200: "tiny-imagenet"}
-"""Classes to the data set that a trial has the shapes of."""
+"""Classes to the dataset that a trial has the shapes of."""
 LINK = "ethernet-1g"
 """Of each server, as the campaign shaped it."""
 _COVERAGE = 0.9
@@ -67,7 +67,7 @@ def own_campaign(path: Path = FILE) -> Campaign | None:
         rejected=left_out,
     )
     table = table_of_jobs(measured, fp32, jobs)
-    # One predictor per data set, as the paper has it: its own types would put neighbors together.
+    # One predictor per dataset, as the paper has it: its own types would put neighbors together.
     kinds = np.unique([item.dataset for item in measurements], return_inverse=True)[1].reshape(-1)
     views = replace(table.jobs, dataset=kinds.astype(np.intp))
     shipped = predict_step_times(jobs, shipped_predictor(), coverage=_COVERAGE)
@@ -81,7 +81,7 @@ def own_campaign(path: Path = FILE) -> Campaign | None:
 
 
 def _timed(trials: Iterator[dict[str, str]]) -> Iterator[dict[str, str]]:
-    """Trials that have a step time and a known data set."""
+    """Trials that have a step time and a known dataset."""
     for trial in trials:
         if trial.get("status") == "ok" and trial.get("step_time_s"):
             yield trial

@@ -1,6 +1,6 @@
 """The precision-aware paper's tables at its own scope: V100 and A100, 4 to 64 devices (arXiv 2604.16145).
 
-Every predictor is fitted anew, on folds that hold out configurations with their repeats and twins. To stay
+Every predictor is fitted again, on folds that hold out configurations with their repeats and twins. To stay
 within minutes, training rows of the tables by precision are those of the scope's chips, on any number of
 devices; of the hold-out by model all rows of the corpus, with fewer trees. Devdoc 003 has the full fit.
 """

@@ -1,4 +1,4 @@
-"""The precision-aware paper's scope (arXiv 2604.16145), and errors of predictors fitted anew on its chips."""
+"""The precision-aware paper's scope (arXiv 2604.16145), and errors of predictors fitted on its chips."""
 
 from __future__ import annotations
 

@@ -9,7 +9,6 @@ to meet a deadline. Every number up to the limit is priced, as no regressor prom
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import ConfigError
 from ...hardware.device import Cluster
 from ...hardware.inventory import ClusterResources, NodeResources
+from ...units import duration_s
 from .contract import Answer, Refusal
 from .requests import PredictDDLRequest, resolve
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 MOST_SERVERS = 1024
 """Of one kind: each number is a request of its own."""
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)")
-_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _PLACES = ("cluster", "device", "gpus", "nodes", "node_type", "intra_node", "inter_node", "network", "custom")
 
 
@@ -89,24 +87,6 @@ class ServersNeeded:
         return {"name": self.name, "deadline_s": self.deadline_s, "kinds": kinds}
 
 
-def duration_s(text: str | float) -> float:
-    """Seconds of a duration as users write it.
-
-    >>> duration_s("90s"), duration_s("1.5h"), duration_s("2d"), duration_s(600)
-    (90.0, 5400.0, 172800.0, 600.0)
-
-    Raises:
-        ConfigError: If it is none, or not above 0.
-    """
-    match = _DURATION.fullmatch(str(text).strip())
-    seconds = float(match[1]) * _UNITS[match[2]] if match else 0.0
-    if not seconds > 0.0 or not math.isfinite(seconds):
-        raise ConfigError(
-            f"deadline {text!r} is not a duration above 0. To fix: write it like 90s, 30m, 2h or 1.5d."
-        )
-    return seconds
-
-
 def servers_needed(service: PredictDDL, request: PredictDDLRequest) -> ServersNeeded:
     """The smallest number of servers of each kind that meets the request's deadline.
 
@@ -120,12 +100,12 @@ def servers_needed(service: PredictDDL, request: PredictDDLRequest) -> ServersNe
 
     Raises:
         ConfigError: If there is no deadline, or more than MOST_SERVERS servers are to be tried.
-        UnknownNameError: Model, data set or precision of the request is unknown.
-        NotFittedError: No predictor serves its data set.
+        UnknownNameError: Model, dataset or precision of the request is unknown.
+        NotFittedError: No predictor serves its dataset.
     """
     if request.deadline is None:
         raise ConfigError("The request has no deadline. To fix: deadline='2h', or predict its time.")
-    deadline_s = duration_s(request.deadline)
+    deadline_s = duration_s("deadline", request.deadline)
     kinds = list(_kinds(request))
     asked: list[PredictDDLRequest] = []
     for most, cluster_of in kinds:
@@ -208,7 +188,7 @@ def _kind(
     refused = next((item.error for item in answers if isinstance(item, Refusal)), "")
     if not timed:
         refused = refused or (
-            "the samples of the data set are not known, so that there is no training time. To fix: give "
+            "the samples of the dataset are not known, so that there is no training time. To fix: give "
             "samples, or steps."
         )
     meeting = [count for count, item in timed.items() if item.high_s <= deadline_s]
