@@ -11,20 +11,20 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Floats
-from ..cost.constants import constants
-from ..diagnostics import Diagnostics
-from ..errors import ConfigError, LayoutError
-from ..executor import Executor, in_chunks
-from ..learn.artifact import TrainedPredictor, shipped_predictor
-from ..learn.serving import step_times
-from ..parallel.layout import EQUAL_WITHIN, Checkpointing, Layout, Offload, simplicity
-from ..parallel.shape import model_shape
-from ..parallel.validation import layout_warnings
-from ..predict.predictor import RunLength, predict_job
-from ..request.problem import Problem
-from ..request.space import Fixed, Frame, Pruned, Space, fitting_of, merged
-from ..units import format_bytes
+from ...arrays import Floats
+from ...cost.constants import constants
+from ...diagnostics import Diagnostics
+from ...errors import ConfigError, LayoutError
+from ...executor import Executor, in_chunks
+from ...learn.artifact import TrainedPredictor, shipped_predictor
+from ...learn.serving import step_times
+from ...parallel.layout import EQUAL_WITHIN, Checkpointing, Layout, Offload, simplicity
+from ...parallel.shape import model_shape
+from ...parallel.validation import layout_warnings
+from ...predict.predictor import RunLength, predict_job
+from ...request.problem import Problem
+from ...request.space import Fixed, Frame, Pruned, Space, fitting_of, merged
+from ...units import format_bytes
 from .advice import shortfall, why_first
 from .pricing import Priced, bounds_of, families_of, priced_by
 from .result import LayoutSearch, RankedLayout, SearchCounts

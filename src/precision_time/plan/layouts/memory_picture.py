@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ..arrays import Floats
-from ..errors import ConfigError
-from ..io import write_atomically
-from ..units import GIBI, format_bytes, format_duration
+from ...arrays import Floats
+from ...errors import ConfigError
+from ...io import write_atomically
+from ...units import GIBI, format_bytes, format_duration
 from .memory_timeline import MemoryTimeline
 from .result import layout_name
 from .svg import GAP, LEFT, RIGHT, TITLE, WIDTH, legend, page, svg_document, table, text_at, time_axis

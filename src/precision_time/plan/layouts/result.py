@@ -7,23 +7,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-from ..cost.job import Job
-from ..diagnostics import Diagnostic, Severity, texts_of
-from ..errors import ConfigError, LayoutError
-from ..parallel.layout import Checkpointing, Layout, Offload, PipelineSchedule
-from ..predict.html import rows_to_html
-from ..predict.page import range_of
-from ..predict.prediction import Prediction
-from ..rendering import TEXT_WIDTH, in_words, new_table, plain_text
-from ..request.request import Request
-from ..request.schema import ALIASES
-from ..units import format_bytes, format_duration
+from ...cost.job import Job
+from ...diagnostics import Diagnostic, Severity, texts_of
+from ...errors import ConfigError, LayoutError
+from ...parallel.layout import Checkpointing, Layout, Offload, PipelineSchedule
+from ...predict.html import rows_to_html
+from ...predict.page import range_of
+from ...predict.prediction import Prediction
+from ...rendering import TEXT_WIDTH, in_words, new_table, plain_text
+from ...request.request import Request
+from ...request.schema import ALIASES
+from ...units import format_bytes, format_duration
 
 if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
 
-    from ..launch.emit import LaunchConfig
+    from ...launch.emit import LaunchConfig
 
 _SMALL_SHARE = 0.01
 """Terms below this share of every step shown are summed up as `other`."""
@@ -132,7 +132,7 @@ class LayoutSearch:
                 f"pick={pick} is no rank: {len(self.ranked)} layouts are ranked. To fix: one of them, or "
                 "more of them (top)."
             )
-        from ..launch.api import config_of_job
+        from ...launch.api import config_of_job
 
         def config(place: int) -> LaunchConfig | LayoutError:
             request = self.request or Request(model=self.model)

@@ -10,16 +10,16 @@ from operator import attrgetter
 
 import numpy as np
 
-from ..arrays import Floats, Indices
-from ..cost.job import Job, group_of_jobs
-from ..cost.step import price, shared_and_bubble_s
-from ..executor import Executor, in_chunks
-from ..learn.priced import on_reference
-from ..learn.table import JobTable, group_table
-from ..parallel.layout import Layout
-from ..parallel.schedules.contract import StageTimes
-from ..parallel.schedules.registry import schedule_of
-from ..request.problem import Problem
+from ...arrays import Floats, Indices
+from ...cost.job import Job, group_of_jobs
+from ...cost.step import price, shared_and_bubble_s
+from ...executor import Executor, in_chunks
+from ...learn.priced import on_reference
+from ...learn.table import JobTable, group_table
+from ...parallel.layout import Layout
+from ...parallel.schedules.contract import StageTimes
+from ...parallel.schedules.registry import schedule_of
+from ...request.problem import Problem
 
 _CHUNK = 32
 """Layouts per task: a tenth of a second."""

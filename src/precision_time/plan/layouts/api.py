@@ -7,23 +7,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..diagnostics import Diagnostics
-from ..errors import ConfigError
-from ..learn.artifact import chosen_predictor
-from ..predict.api import as_request, diagnostics_of, predict
-from ..predict.prediction import Prediction
-from ..predict.remedies import at_layout, suggest_fit
-from ..ray_executor import open_executor
-from ..request.lengths import check_full_rows
-from ..request.method import degrees_of_method
-from ..request.problem import Problem
-from ..request.request import Request
-from ..request.resolve import cluster_of, precision_of, stack_of, workload_of
-from ..request.schema import LayoutOptions, request_fields
-from ..request.signature import takes_request_fields
-from ..request.space import parse_fixed
-from ..request.usual_layout import usual_batch
-from ..workload.workload import Workload
+from ...diagnostics import Diagnostics
+from ...errors import ConfigError
+from ...learn.artifact import chosen_predictor
+from ...predict.api import as_request, diagnostics_of, predict
+from ...predict.prediction import Prediction
+from ...predict.remedies import at_layout, suggest_fit
+from ...ray_executor import open_executor
+from ...request.lengths import check_full_rows
+from ...request.method import degrees_of_method
+from ...request.problem import Problem
+from ...request.request import Request
+from ...request.resolve import cluster_of, precision_of, stack_of, workload_of
+from ...request.schema import LayoutOptions, request_fields
+from ...request.signature import takes_request_fields
+from ...request.space import parse_fixed
+from ...request.usual_layout import usual_batch
+from ...workload.workload import Workload
 from .memory_timeline import MemoryTimeline, memory_of_step
 from .result import LayoutSearch
 from .search import Progress, search_layouts

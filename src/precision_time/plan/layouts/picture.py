@@ -8,10 +8,10 @@ from html import escape
 from itertools import groupby
 from pathlib import Path
 
-from ..cost.terms import OTHER_COLOR, TERMS
-from ..errors import ConfigError
-from ..io import write_atomically
-from ..units import format_bytes, format_duration
+from ...cost.terms import OTHER_COLOR, TERMS
+from ...errors import ConfigError
+from ...io import write_atomically
+from ...units import format_bytes, format_duration
 from .memory_picture import memory_svg
 from .memory_timeline import MemoryTimeline
 from .svg import GAP, LEFT, RIGHT, TITLE, WIDTH, legend, page, svg_document, table, text_at, time_axis

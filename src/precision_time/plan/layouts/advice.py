@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..cost.memory import memory_of
-from ..parallel.layout import EQUAL_WITHIN, Checkpointing
-from ..request.problem import Problem
-from ..request.space import Fixed, Nearest, Space, fitting
-from ..units import format_duration
+from ...cost.memory import memory_of
+from ...parallel.layout import EQUAL_WITHIN, Checkpointing
+from ...request.problem import Problem
+from ...request.space import Fixed, Nearest, Space, fitting
+from ...units import format_duration
 from .result import RankedLayout, Shortfall, layout_name
 
 _DOUBLINGS = 8

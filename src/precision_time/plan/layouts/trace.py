@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ..io import write_atomically
+from ...io import write_atomically
 from .timeline import Bar, StepTimeline, Stream
 
 _STREAMS = tuple(Stream)

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 
-from ..cost.terms import OTHER_COLOR
-from ..units import format_duration
+from ...cost.terms import OTHER_COLOR
+from ...units import format_duration
 from .timeline import words
 
 WIDTH, LEFT, RIGHT = 1200, 180, 20

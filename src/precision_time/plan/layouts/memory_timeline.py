@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Floats
-from ..cost.job import Job, group_of_jobs
-from ..cost.memory import StageMemory, memory_of_stages, total_bytes
-from ..parallel.layout import Layout
-from ..parallel.schedules.contract import Task, Work
-from ..parallel.schedules.simulate import orders_of
-from ..predict.prediction import Prediction
+from ...arrays import Floats
+from ...cost.job import Job, group_of_jobs
+from ...cost.memory import StageMemory, memory_of_stages, total_bytes
+from ...parallel.layout import Layout
+from ...parallel.schedules.contract import Task, Work
+from ...parallel.schedules.simulate import orders_of
+from ...predict.prediction import Prediction
 from .timeline import Bar, StepTimeline, tasks_of
 
 _OF_METHOD = ("other_models", "generation")

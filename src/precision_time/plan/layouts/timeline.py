@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import groupby
 
-from ..cost.job import Job, group_of_jobs
-from ..cost.step import StepCosts, price
-from ..cost.terms import EXPOSED_TERMS, TERMS, Pass
-from ..parallel.layout import Checkpointing, Layout
-from ..parallel.schedules.contract import StageTimes, Work
-from ..parallel.schedules.simulate import Span, simulate
-from ..predict.prediction import Prediction
+from ...cost.job import Job, group_of_jobs
+from ...cost.step import StepCosts, price
+from ...cost.terms import EXPOSED_TERMS, TERMS, Pass
+from ...parallel.layout import Checkpointing, Layout
+from ...parallel.schedules.contract import StageTimes, Work
+from ...parallel.schedules.simulate import Span, simulate
+from ...predict.prediction import Prediction
 from .result import layout_name
 
 _BUBBLE = "pipeline_bubble_s"
