@@ -19,7 +19,7 @@ import precision_time
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "precision_time"
 PACKAGES = (
     "workload", "hardware", "precision", "parallel", "cost", "request", "corpus", "learn", "predict",
-    "launch", "plan", "papers", "measure", "evaluation", "testing", "cli",
+    "launch", "planning", "papers", "measure", "evaluation", "testing", "cli",
 )  # fmt: skip
 SHARED = {path.stem for path in SOURCE.glob("*.py")} - {"__init__", "__main__"}
 SLOW_PACKAGES = {"torch", "ray", "lightgbm", "pandas", "scipy", "transformers", "timm"}

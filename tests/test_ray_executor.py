@@ -24,7 +24,7 @@ from precision_time.hardware.catalog import get_cluster
 from precision_time.learn.stages import DEFAULT_SETTINGS
 from precision_time.learn.table import JobTable, MeasuredTable
 from precision_time.learn.training import out_of_fold_by_stage
-from precision_time.plan.layouts.search import search_layouts
+from precision_time.planning.layouts.search import search_layouts
 from precision_time.precision.catalog import get_policy
 from precision_time.predict.bulk import column_types
 from precision_time.predict.streaming import _Encoded

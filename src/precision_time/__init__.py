@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from .launch.api import launch_config as launch_config
     from .launch.emit import LaunchConfig as LaunchConfig
     from .launch.emit import layout_of_config as layout_of_config
-    from .plan.layouts.api import find_layouts as find_layouts
-    from .plan.layouts.api import memory_timeline as memory_timeline
-    from .plan.layouts.memory_timeline import MemoryTimeline as MemoryTimeline
-    from .plan.layouts.result import LayoutSearch as LayoutSearch
+    from .planning.layouts.api import find_layouts as find_layouts
+    from .planning.layouts.api import memory_timeline as memory_timeline
+    from .planning.layouts.memory_timeline import MemoryTimeline as MemoryTimeline
+    from .planning.layouts.result import LayoutSearch as LayoutSearch
     from .predict.api import predict_time as predict_time
     from .predict.compare import compare_precisions as compare_precisions
     from .predict.compare import predict_many as predict_many
@@ -37,18 +37,18 @@ _HOMES = {
     "Alternative": ".predict.what_matters",
     "Interval": ".predict.prediction",
     "LaunchConfig": ".launch.emit",
-    "LayoutSearch": ".plan.layouts.result",
-    "MemoryTimeline": ".plan.layouts.memory_timeline",
+    "LayoutSearch": ".planning.layouts.result",
+    "MemoryTimeline": ".planning.layouts.memory_timeline",
     "NearestMeasurement": ".predict.prediction",
     "PrecisionTimeError": ".errors",
     "Prediction": ".predict.prediction",
     "Predictions": ".predict.predictions",
     "Request": ".request.request",
     "compare_precisions": ".predict.compare",
-    "find_layouts": ".plan.layouts.api",
+    "find_layouts": ".planning.layouts.api",
     "launch_config": ".launch.api",
     "layout_of_config": ".launch.emit",
-    "memory_timeline": ".plan.layouts.api",
+    "memory_timeline": ".planning.layouts.api",
     "predict_many": ".predict.compare",
     "predict_time": ".predict.api",
     "sweep": ".predict.compare",

@@ -18,7 +18,7 @@ from precision_time.hardware.catalog import get_cluster, get_device, known_devic
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.learn.serving import predict_step_times
 from precision_time.papers.predictddl.requests import PredictDDLRequest, resolve
-from precision_time.plan.layouts.api import find_layouts
+from precision_time.planning.layouts.api import find_layouts
 from precision_time.precision.catalog import get_policy
 from precision_time.precision.policy import PrecisionPolicy
 from precision_time.precision.support import check_support, natural_precision

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..plan.layouts.api import SEARCHED_FIELDS, find_layouts
+from ..planning.layouts.api import SEARCHED_FIELDS, find_layouts
 from .options import (
     NOTHING_FITS,
     EmitOption,
@@ -27,7 +27,7 @@ from .output import (
 from .request_options import one_request, request_options
 
 if TYPE_CHECKING:
-    from ..plan.layouts.result import LayoutSearch
+    from ..planning.layouts.result import LayoutSearch
 
 EXAMPLES = """\b
 Examples:
@@ -76,8 +76,8 @@ def layout(
     Every layout that fits in memory competes; the fastest are shown with where their time goes. Exits with
     3 where nothing fits.
     """
-    from ..plan.layouts.memory_picture import check_memory_path
-    from ..plan.layouts.picture import check_picture_path
+    from ..planning.layouts.memory_picture import check_memory_path
+    from ..planning.layouts.picture import check_picture_path
 
     if emit is not None:
         from ..launch.emit import known_launcher
@@ -102,7 +102,7 @@ def layout(
     elif json_output:
         write_json(search.to_dict())
     else:
-        from ..plan.layouts.result import render
+        from ..planning.layouts.result import render
 
         write_renderable(render(search, width=page_width()))
     _write_pictures(search, timeline, trace, memory_timeline)
@@ -119,11 +119,11 @@ def _write_pictures(
     if not search.ranked:
         message("No picture: no layout fits.")
         return
-    from ..plan.layouts.memory_picture import write_memory
-    from ..plan.layouts.memory_timeline import memory_of_step
-    from ..plan.layouts.picture import write_picture
-    from ..plan.layouts.timeline import step_timeline
-    from ..plan.layouts.trace import write_trace
+    from ..planning.layouts.memory_picture import write_memory
+    from ..planning.layouts.memory_timeline import memory_of_step
+    from ..planning.layouts.picture import write_picture
+    from ..planning.layouts.timeline import step_timeline
+    from ..planning.layouts.trace import write_trace
 
     job = search.jobs[0]
     step = step_timeline(job, search.ranked[0].prediction)

@@ -98,7 +98,7 @@ def predict(
 
         check_plot_path(plot)
     if memory_timeline is not None:
-        from ..plan.layouts.memory_picture import check_memory_path
+        from ..planning.layouts.memory_picture import check_memory_path
 
         check_memory_path(memory_timeline)
     asked = requests_of(str(model), fields) if jobs is None else requests_of_jobs(jobs, fields)
@@ -133,8 +133,8 @@ def predict(
 
 def _write_memory(found: Predictions, path: Path) -> None:
     """The memory of the one job over its step."""
-    from ..plan.layouts.api import memory_of_answer
-    from ..plan.layouts.memory_picture import write_memory
+    from ..planning.layouts.api import memory_of_answer
+    from ..planning.layouts.memory_picture import write_memory
 
     if len(found.predictions) != 1:
         raise ConfigError(

@@ -13,9 +13,9 @@ import pytest
 from precision_time.errors import ConfigError
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.parallel.layout import Layout, PipelineSchedule
-from precision_time.plan.layouts.picture import to_html, to_svg, write_picture
-from precision_time.plan.layouts.timeline import Bar, StepTimeline, Stream, step_timeline
-from precision_time.plan.layouts.trace import trace_document, write_trace
+from precision_time.planning.layouts.picture import to_html, to_svg, write_picture
+from precision_time.planning.layouts.timeline import Bar, StepTimeline, Stream, step_timeline
+from precision_time.planning.layouts.trace import trace_document, write_trace
 from precision_time.predict.predictor import RunLength, predict_job
 from precision_time.request.problem import Problem
 

@@ -16,11 +16,11 @@ from precision_time.executor import process_map
 from precision_time.learn.artifact import shipped_predictor
 from precision_time.learn.serving import predict_step_times
 from precision_time.parallel.layout import EQUAL_WITHIN, Checkpointing, Layout, Offload, simplicity
-from precision_time.plan.layouts.advice import why_first
-from precision_time.plan.layouts.api import _batch, find_layouts
-from precision_time.plan.layouts.pricing import bounds_of, families_of, price_layouts
-from precision_time.plan.layouts.result import LayoutSearch
-from precision_time.plan.layouts.search import search_layouts
+from precision_time.planning.layouts.advice import why_first
+from precision_time.planning.layouts.api import _batch, find_layouts
+from precision_time.planning.layouts.pricing import bounds_of, families_of, price_layouts
+from precision_time.planning.layouts.result import LayoutSearch
+from precision_time.planning.layouts.search import search_layouts
 from precision_time.predict.predictor import memory_of_job
 from precision_time.request.problem import Problem
 from precision_time.request.space import Space, fitting, parse_fixed

@@ -6,8 +6,8 @@ import pytest
 
 from precision_time.cost.stacks import usual_profile
 from precision_time.hardware.catalog import get_cluster
-from precision_time.plan.layouts.result import LayoutSearch
-from precision_time.plan.layouts.search import search_layouts
+from precision_time.planning.layouts.result import LayoutSearch
+from precision_time.planning.layouts.search import search_layouts
 from precision_time.precision.catalog import get_policy
 from precision_time.request.problem import Problem
 from precision_time.workload.resolve import load_workload
