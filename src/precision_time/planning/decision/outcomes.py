@@ -28,7 +28,7 @@ from .space import UNPRICED, Space, Spot
 
 _SECONDS_PER_HOUR = 3600.0
 _STEP_TERMS = tuple(term.name for term in (*TERMS, *METHOD_TERMS))
-_HALVINGS = 40
+_HALVINGS = 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,6 +94,12 @@ class Outcomes:
     def __len__(self) -> int:
         return len(self.row)
 
+    def take(self, numbers: Ints) -> Outcomes:
+        """Some of the candidates."""
+        found = {name: getattr(self, name) for name in self.__slots__ if name != "terms_s"}
+        terms = {name: values[numbers] for name, values in self.terms_s.items()}
+        return Outcomes(terms_s=terms, **{name: values[numbers] for name, values in found.items()})
+
 
 def rows_of(tables: Sequence[Table], counts: Sequence[int], request: Request) -> tuple[Rows, Table, Ints]:
     """The rows that compete; and all rows, with the spot of each.
@@ -152,6 +158,7 @@ def outcomes_of(
     coverage: float,
     settings_of: Callable[[Market], RunSettings] | None = None,
     scenario: Scenario = AS_IS,
+    only: Outcomes | None = None,
 ) -> Outcomes:
     """What becomes of every row with every offer of its hosts in every market.
 
@@ -163,8 +170,11 @@ def outcomes_of(
         coverage: Of the intervals of the steps.
         settings_of: What is known beside the steps, by market; None for the defaults.
         scenario: What is assumed beside the data.
+        only: The candidates of it alone; None for all.
     """
-    row, offer, market = _expanded(rows, space)
+    row, offer, market = (
+        _expanded(rows, space) if only is None else (only.row, only.offer, only.market)
+    )
     table = rows.table
     device = table["device"][row]
     gpus = table["gpus"].astype(int)[row]
@@ -315,7 +325,7 @@ def _energy(
             continue
         of_device = {term: seconds[row[here]] for term, seconds in step_terms.items()}
         found = run_energy(
-            get_device(name),
+            device=get_device(name),
             devices=held[here].astype(float),
             busy_s=busy_s[here],
             terms=of_device,
