@@ -104,6 +104,12 @@ def plan(
             "--market", metavar="MARKET[,...]", help="on-demand, spot or reserved. Default: on-demand."
         ),
     ] = None,
+    any_network: Annotated[
+        bool,
+        typer.Option(
+            "--any-network", help="Join hosts too whose network is not known; a slow one is assumed."
+        ),
+    ] = False,
     html: Annotated[
         Path | None, output_file("--html", text="Write one interactive page, without anything from outside.")
     ] = None,
@@ -148,6 +154,7 @@ def plan(
             clouds=clouds,
             regions=regions,
             market=market,
+            any_network=any_network,
             workers=workers,
             ray=ray,
             progress=lambda done, total: show(done, total, "Timing candidates"),

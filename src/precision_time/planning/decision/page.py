@@ -187,7 +187,7 @@ def _foot(plan: Plan) -> Iterator[str]:
     counts = plan.counts
     yield (
         f"{counts.asked:,} combinations: {counts.timed:,} timed, {counts.unfit:,} do not fit, "
-        f"{counts.refused:,} refused; {counts.candidates:,} candidates with every offer, "
+        f"{counts.out_of_reach:,} too slow or dear even at their peak, {counts.refused:,} refused; {counts.candidates:,} candidates with every offer, "
         f"{counts.feasible:,} keep the limits. All were evaluated: the choices are the best of them."
     )
     for reason, count in counts.reasons.items():
