@@ -110,6 +110,10 @@ def plan(
             "--any-network", help="Join hosts too whose network is not known; a slow one is assumed."
         ),
     ] = False,
+    why: Annotated[
+        bool,
+        typer.Option("--why", help="Also a plot, break-even points, what moves the answer, all assumptions."),
+    ] = False,
     html: Annotated[
         Path | None, output_file("--html", text="Write one interactive page, without anything from outside.")
     ] = None,
@@ -165,7 +169,7 @@ def plan(
     else:
         from ..planning.decision.page import render
 
-        write_renderable(render(found, width=page_width()))
+        write_renderable(render(found, width=page_width(), why=why))
     for path in write_files(found, html=html, plot=plot, out=out):
         message(f"Wrote {path}")
     if not found.choices:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...arrays import Ints
 from ...cost.input import SYNTHETIC
-from ...diagnostics import Diagnostics
+from ...diagnostics import Diagnostics, Severity, texts_of
 from ...errors import ConfigError, PrecisionTimeError
 from ...hardware.catalog import get_device
 from ...predict.api import predict
@@ -47,6 +47,8 @@ PLANNED_FIELDS = tuple(name for name, _ in request_fields() if name not in _OF_T
 _BEYOND = (2, 4, 8, 16)
 """Times the devices allowed, tried where nothing is in time."""
 _MOST_REASONS = 5
+_SAID_BY_THE_PLAN = frozenset({"run-time", "default-batch"})
+"""Remarks on a step that a plan makes otherwise: what a run takes beside its steps is in its time."""
 
 
 @takes_request_fields(only=PLANNED_FIELDS)
@@ -397,4 +399,5 @@ def _remarks(
     if first is None:
         return tuple(assumed), ()
     answer = predict(Request.of(first.candidate.request))
-    return (*assumed, *answer.assumptions), answer.warnings
+    told = [item for item in answer.diagnostics if item.code not in _SAID_BY_THE_PLAN]
+    return (*assumed, *texts_of(told, Severity.ASSUMPTION)), texts_of(told, Severity.WARNING)
