@@ -10,7 +10,7 @@ import io
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import date as day
 from functools import cache
@@ -306,7 +306,7 @@ def _read_catalogue(
         )
     alone = words()["alone"]
     zones: dict[tuple[str, str, str, int, bool], list[tuple[str, str]]] = {}
-    for name, accelerator, count, row, host in (*_with_accelerator(rows), *_joined(rows)):
+    for name, accelerator, count, row, host in _offered(rows):
         listed = listed_device(cloud, name or accelerator, accelerator, count, found.own)
         if listed.reason:
             found.rows += 1
@@ -334,33 +334,35 @@ def _read_catalogue(
 
 
 _CatalogueRow = tuple[str, str, float, Mapping[str, str], bool]
+"""Instance (empty: the accelerator alone), accelerator, count, the row, whether hosts were joined."""
 
 
-def _with_accelerator(rows: Iterable[Mapping[str, str]]) -> Iterator[_CatalogueRow]:
-    for row in rows:
-        accelerator, count = (row.get("AcceleratorName") or "").strip(), row.get("AcceleratorCount") or "0"
-        if accelerator:
-            yield row.get("InstanceType") or "", accelerator, _number(count), row, False
-
-
-def _joined(rows: Iterable[Mapping[str, str]]) -> Iterator[_CatalogueRow]:
-    """Hosts that come with accelerators which the list prices apart: the sum of both."""
-    rows = list(rows)
+def _offered(rows: Sequence[Mapping[str, str]]) -> Iterator[_CatalogueRow]:
+    """Rows with an accelerator; hosts and their accelerators that the list prices apart as one."""
     apart: dict[tuple[str, float, str], Mapping[str, str]] = {}
+    hosts: list[Mapping[str, str]] = []
     for row in rows:
-        if (row.get("AcceleratorName") or "") and not (row.get("InstanceType") or ""):
-            apart[row["AcceleratorName"], _number(row["AcceleratorCount"]), _zone(row)] = row
+        name, accelerator = row.get("InstanceType") or "", (row.get("AcceleratorName") or "").strip()
+        if not accelerator:
+            hosts.append(row)
+        elif name:
+            yield name, accelerator, _number(row["AcceleratorCount"]), row, False
+        else:
+            apart[accelerator, _number(row["AcceleratorCount"]), _zone(row)] = row
     kinds = [(re.compile(kind["pattern"]), kind["accelerator"]) for kind in words()["joined"]]
-    for row in rows if apart else ():
+    joined = set()
+    for row in hosts if apart else ():
         for pattern, accelerator in kinds:
             match = pattern.fullmatch(row.get("InstanceType") or "")
-            if match is None or row.get("AcceleratorName"):
-                continue
-            count = float(match["count"])
-            other = apart.get((accelerator, count, _zone(row)))
-            if other is not None:
+            key = (accelerator, float(match["count"]), _zone(row)) if match else None
+            if key in apart:
+                other = apart[key]
                 both = {name: _sum(row.get(name), other.get(name)) for name in ("Price", "SpotPrice")}
-                yield row["InstanceType"], accelerator, count, {**row, **both}, True
+                yield row["InstanceType"], accelerator, key[1], {**row, **both}, True
+                joined.add(key)
+    for key, row in apart.items():
+        if key not in joined:
+            yield "", key[0], key[1], row, False
 
 
 def _zone(row: Mapping[str, str]) -> str:
