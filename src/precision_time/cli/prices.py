@@ -190,15 +190,14 @@ def _ranked(
     Ranked per device, or by all whole instances for so many devices.
     """
 
-    def cost(offer: Offer) -> float:
+    def cost(offer: Offer) -> tuple[float, int]:
         if gpus is None:
-            return _rate(offer, market)
-        return int(offer.instances(gpus)) * offer.stated_price(market)
+            return _rate(offer, market), offer.devices_per_instance
+        count = int(offer.instances(gpus))
+        return count * offer.stated_price(market), count
 
     priced = [offer for offer in found if offer.price(market) is not None]
-    priced.sort(
-        key=lambda offer: (not offer.host_included, cost(offer), -offer.devices_per_instance, offer.cloud)
-    )
+    priced.sort(key=lambda offer: (not offer.host_included, *cost(offer), offer.cloud, offer.region))
     if not (each or each_device):
         return priced
     first: dict[tuple[str, ...], Offer] = {}
@@ -220,7 +219,7 @@ def _refuse(what: list[str] | None, found: Sequence[Offer], market: Market) -> N
 
 
 def _write_table(ranked: Sequence[Offer], market: Market, gpus: int | None, money: Currency) -> None:
-    sources = list(dict.fromkeys(offer.source for offer in ranked))
+    lists = list(dict.fromkeys(f"{offer.date}, {offer.source}" for offer in ranked))
 
     def cell(usd: float | None) -> str:
         return "-" if usd is None else f"{usd * money.per_usd:,.2f}"
@@ -229,7 +228,7 @@ def _write_table(ranked: Sequence[Offer], market: Market, gpus: int | None, mone
     has_reserved = any(offer.reserved_usd_per_hour is not None for offer in ranked)
     columns += [">reserved"] if has_reserved else []
     columns += [">per device"] if gpus is None else [">rented", ">idle", ">in all"]
-    columns += ["date", "source"]
+    columns += [">list"]
     rows = []
     for offer in ranked:
         row = [
@@ -244,12 +243,12 @@ def _write_table(ranked: Sequence[Offer], market: Market, gpus: int | None, mone
             count = int(offer.instances(gpus))
             idle = count * offer.devices_per_instance - gpus
             row += [str(count), str(idle), f"{cell(count * offer.stated_price(market))}{host}"]
-        row += [offer.date, f"[{sources.index(offer.source) + 1}]"]
+        row += [f"[{lists.index(f'{offer.date}, {offer.source}') + 1}]"]
         rows.append(tuple(printable(text) for text in row))
     last = f"{market.value} price per device" if gpus is None else f"whole instances for {gpus} devices"
     write_rows(f"{money.code} per hour of an instance; {last}", columns, rows)
-    for number, source in enumerate(sources, 1):
-        typer.echo(f"[{number}] {printable(source)}")
+    for number, text in enumerate(lists, 1):
+        typer.echo(f"[{number}] {printable(text)}")
 
 
 def _short(text: str) -> str:
