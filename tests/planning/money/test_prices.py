@@ -185,6 +185,9 @@ def test_rows_that_are_no_offer_are_counted_by_reason(tmp_path: Path) -> None:
     read = read_prices(own_table(tmp_path, {}, *wrong.values()))
     assert read.left_out == dict.fromkeys(wrong, 1)
     assert [offer.usd_per_hour for offer in read.offers] == [10.0]
+    path = own_table(tmp_path, {})
+    path.write_text(path.read_text() + "mine,box,cellar, an unquoted comma,T4,1,1,,,2025,bill,1\nmine\n")
+    assert read_prices(path).left_out == {"not one cell per column": 2}
     assert read_prices(own_table(tmp_path, {"device": "X1"}), own=["X1"]).offers[0].device == "X1"
     for text in ("", "a,b\n1,2\n", "\x00\n"):
         (tmp_path / "own.csv").write_text(text)

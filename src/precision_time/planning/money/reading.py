@@ -94,9 +94,9 @@ def read_prices(
     found = _Reader(own=frozenset(own))
     if path.is_dir():
         for file in _catalogues(path, found):
-            _read_catalogue(file, _table(file), cloud or file.parent.name, date, found)
+            _read_catalogue(file, _table(file, found), cloud or file.parent.name, date, found)
     else:
-        rows = _table(path)
+        rows = _table(path, found)
         if set(rows[0]) >= _SKYPILOT:
             named = path.parent.name if path.stem == "vms" else path.stem
             _read_catalogue(path, rows, cloud or named, date, found)
@@ -246,15 +246,19 @@ def _is_date(text: str) -> bool:
     return True
 
 
-def _table(path: Path) -> list[dict[str, str]]:
-    """The rows of a CSV, the header as keys."""
+def _table(path: Path, found: _Reader) -> list[dict[str, str]]:
+    """The rows of a CSV, the header as keys; those with shifted columns are left out."""
     try:
         text = path.read_text(encoding="utf-8-sig")
-        rows = [row for row in csv.DictReader(io.StringIO(text, newline="")) if row]
+        lines = list(csv.DictReader(io.StringIO(text, newline="")))
     except FileNotFoundError:
         raise CatalogError(f"No such file: {path}. To fix: name a CSV or a folder of prices.") from None
     except (UnicodeDecodeError, csv.Error) as error:
         raise CatalogError(f"{path.name} is no CSV in UTF-8: {error}. To fix: save it as one.") from None
+    rows = [line for line in lines if None not in line and None not in line.values()]
+    if len(rows) < len(lines):
+        found.rows += len(lines) - len(rows)
+        found.left_out["not one cell per column"] += len(lines) - len(rows)
     if not rows:
         raise CatalogError(f"{path.name} has no rows. To fix: name a table of prices.")
     return rows
