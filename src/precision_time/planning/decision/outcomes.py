@@ -24,7 +24,7 @@ from ..energy.pue import pue_of
 from ..money.offers import Market, Offer
 from ..run.checkpoints import checkpoint_bytes
 from ..run.duration import expected_duration_s, probability_within, total_s
-from ..run.settings import RunSettings, default_settings
+from ..run.settings import RunSettings, compilation_s, default_settings
 from .space import UNPRICED, Space, Spot
 
 _SECONDS_PER_HOUR = 3600.0
@@ -151,7 +151,7 @@ def outcomes_of(
     deadline_s: float | None,
     confidence: float,
     coverage: float,
-    settings_of: Callable[[Market], RunSettings] | None = None,
+    compiler: str = "none",
     scenario: Scenario = AS_IS,
     only: Outcomes | None = None,
 ) -> Outcomes:
@@ -163,7 +163,7 @@ def outcomes_of(
         deadline_s: None for none.
         confidence: Probability that `sure_s` is about.
         coverage: Of the intervals of the steps.
-        settings_of: What is known beside the steps, by market; None for the defaults.
+        compiler: What compiles the step, at every start.
         scenario: What is assumed beside the data.
         only: The candidates of it alone; None for all.
     """
@@ -185,7 +185,7 @@ def outcomes_of(
     probability, sure_s = np.full(len(row), np.nan), np.zeros(len(row))
     for number, each in enumerate(space.markets):
         here = np.flatnonzero(market == number)
-        settings = _under((settings_of or settings_in)(each), scenario)
+        settings = _settings(each, compiler, scenario)
         asked = (steps[here], gpus[here], size[here])
         common: dict[str, Any] = {"hosts": instances[here], "settings": settings}
         for name, seconds in expected_duration_s(step_s[here], *asked, **common).items():
@@ -268,19 +268,16 @@ def _factors(devices: Any, by_device: Mapping[str, float]) -> Floats:
     return found
 
 
-def settings_in(market: Market) -> RunSettings:
+def _settings(market: Market, compiler: str, scenario: Scenario) -> RunSettings:
     """What is known of runs in a market beside their steps."""
-    del market
-    return default_settings()
-
-
-def _under(settings: RunSettings, scenario: Scenario) -> RunSettings:
+    usual = default_settings(spot=market is Market.SPOT)
     return replace(
-        settings,
-        mtbf_device_s=settings.mtbf_device_s * scenario.mtbf,
-        reclaims_per_host_s=settings.reclaims_per_host_s * scenario.reclaims,
-        start_up_s=settings.start_up_s * scenario.start_up,
-        start_up_per_device_s=settings.start_up_per_device_s * scenario.start_up,
+        usual,
+        compilation_s=compilation_s(compiler),
+        mtbf_device_s=usual.mtbf_device_s * scenario.mtbf,
+        reclaims_per_host_s=usual.reclaims_per_host_s * scenario.reclaims,
+        start_up_s=usual.start_up_s * scenario.start_up,
+        start_up_per_device_s=usual.start_up_per_device_s * scenario.start_up,
     )
 
 
