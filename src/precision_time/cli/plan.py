@@ -103,7 +103,7 @@ def plan(
     market: Annotated[
         str | None,
         typer.Option(
-            "--market", metavar="MARKET[,...]", help="on-demand, spot or reserved. Default: on-demand."
+            "--market", "--markets", metavar="MARKET[,...]", help="on-demand, spot or reserved. Default: on-demand."
         ),
     ] = None,
     prices: Annotated[
