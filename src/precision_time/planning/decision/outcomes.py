@@ -5,6 +5,7 @@ A candidate is a row of the sweep (devices, number, precision, layout, batch) wi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -30,6 +31,8 @@ from .space import UNPRICED, Space, Spot
 _SECONDS_PER_HOUR = 3600.0
 _STEP_TERMS = tuple(term.name for term in (*TERMS, *METHOD_TERMS))
 _HALVINGS = 20
+_MANY = 250_000
+"""Candidates beyond which offers that cannot be chosen are left out."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -222,19 +225,42 @@ def outcomes_of(
 
 
 def _expanded(rows: Rows, space: Space) -> tuple[Ints, Ints, Ints]:
-    """Row, offer and market of every candidate."""
-    priced = np.isfinite(_prices(space))
+    """Row, offer and market of every candidate.
+
+    Of a great many, offers that are neither cheaper nor cleaner than another one of the same hosts and market
+    are left out: the time is the same, so that no aim would choose them.
+    """
+    prices = _prices(space)
+    pairs = [_pairs(spot, np.isfinite(prices)) for spot in space.spots]
+    counts = np.bincount(rows.spot, minlength=len(pairs))
+    if sum(count * len(each) for count, each in zip(counts.tolist(), pairs, strict=True)) > _MANY:
+        dirt = np.array([pue * grams for pue, grams in _places(space)])
+        pairs = [_best_pairs(each, prices, dirt) for each in pairs]
     parts: list[tuple[Ints, Ints, Ints]] = []
-    for number, spot in enumerate(space.spots):
-        own = np.flatnonzero(rows.spot == number) if len(space.spots) < 2 else _own(rows, number)
-        pairs = _pairs(spot, priced)
-        if len(own) and pairs:
-            offer, market = np.array(pairs).T
-            parts.append((np.repeat(own, len(pairs)), np.tile(offer, len(own)), np.tile(market, len(own))))
+    for number, each in enumerate(pairs):
+        own = _own(rows, number)
+        if len(own) and each:
+            offer, market = np.array(each).T
+            parts.append((np.repeat(own, len(each)), np.tile(offer, len(own)), np.tile(market, len(own))))
     if not parts:
         none = np.zeros(0, dtype=np.int64)
         return none, none, none
     return tuple(np.concatenate(column) for column in zip(*parts, strict=True))  # type: ignore[return-value]
+
+
+def _best_pairs(pairs: Sequence[tuple[int, int]], prices: Floats, dirt: Floats) -> list[tuple[int, int]]:
+    """Offers of one kind of hosts that no other one of the same market beats or equals in price and carbon."""
+    kept: list[tuple[int, int]] = []
+    for market in dict.fromkeys(market for _, market in pairs):
+        least = math.inf
+        first = True
+        own = [offer for offer, its in pairs if its == market]
+        for offer in sorted(own, key=lambda each: (prices[each, market], np.nan_to_num(dirt[each], nan=np.inf))):
+            grams = math.inf if np.isnan(dirt[offer]) else float(dirt[offer])
+            if first or grams < least:
+                kept.append((offer, market))
+                least, first = min(least, grams), False
+    return kept
 
 
 def _own(rows: Rows, number: int) -> Ints:
