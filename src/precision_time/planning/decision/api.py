@@ -138,14 +138,19 @@ def plan(
     timing = Timing(request=request, workload=workload, workers=workers, ray=ray, progress=progress)
     stack = _stack(request, workload)
     ask = _Ask(timing=timing, limits=limits, coverage=request.coverage, compiler=stack.compiler)
-    question = _Question(wanted=wanted, axes=axes, workload=workload, fed=stack.loader not in ("", SYNTHETIC), notes=notes)
+    question = _Question(
+        wanted=wanted, axes=axes, workload=workload, fed=stack.loader not in ("", SYNTHETIC), notes=notes
+    )
     space = question.space()
     if not space.spots:
         raise ConfigError(_nothing_rented(wanted))
     near, out_of_reach = within_reach(space, timing, limits)
     answered = ask(near) if near.spots else None
     if answered is None or (out_of_reach and not answered.judged.feasible.any()):
-        answered, out_of_reach = ask(space), 0  # nothing keeps the limits: what comes nearest is sought everywhere
+        answered, out_of_reach = (
+            ask(space),
+            0,
+        )  # nothing keeps the limits: what comes nearest is sought everywhere
     return _planned(ask, answered, question, out_of_reach)
 
 
@@ -370,7 +375,9 @@ def _front(found: Judged) -> Ints:
 def _beyond(ask: _Ask, question: _Question) -> Judged | None:
     """The devices that came closest, with more of them than are allowed."""
     most = question.wanted.max_gpus
-    wanted = replace(question.wanted, gpus=tuple(most * times for times in _BEYOND), max_gpus=most * _BEYOND[-1])
+    wanted = replace(
+        question.wanted, gpus=tuple(most * times for times in _BEYOND), max_gpus=most * _BEYOND[-1]
+    )
     space, _ = within_reach(question.space(wanted), ask.timing, ask.limits)
     if not space.spots:
         return None
@@ -392,7 +399,9 @@ def _length(request: Request, found: Judged) -> str:
     )
     least, most = float(samples.min()), float(samples.max())
     steps = found.rows.steps
-    same = f"{steps.min():,.0f}" if steps.min() == steps.max() else f"{steps.min():,.0f} to {steps.max():,.0f}"
+    same = (
+        f"{steps.min():,.0f}" if steps.min() == steps.max() else f"{steps.min():,.0f} to {steps.max():,.0f}"
+    )
     return f"{words}, {same} steps" + ("" if most <= 1.1 * least else " of different batches")
 
 

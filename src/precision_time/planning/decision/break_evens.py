@@ -114,7 +114,5 @@ def _count_words(stretches: tuple[Stretch, ...]) -> str:
 
 
 def _deadline_words(stretches: tuple[Stretch, ...]) -> str:
-    parts = [
-        f"from {duration(each.start)}: {each.device} ({money(each.usd_at_start)})" for each in stretches
-    ]
+    parts = [f"from {duration(each.start)}: {each.device} ({money(each.usd_at_start)})" for each in stretches]
     return f"Cheapest device by deadline: {'; '.join(parts)}."

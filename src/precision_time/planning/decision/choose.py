@@ -261,4 +261,3 @@ def _same(asked: Any, said: Any) -> bool:
         return bool(asked == said) or float(asked) == float(said)
     except (TypeError, ValueError):
         return False
-

@@ -82,7 +82,7 @@ def _points(found: Judged) -> Ints:
         order = found.order(aim)
         keys = np.char.add(device[order].astype(str), np.char.add("/", gpus[order].astype(str)))
         keep[order[np.unique(keys, return_index=True)[1]]] = True
-        keep[order[:_MOST_POINTS // 4]] = True
+        keep[order[: _MOST_POINTS // 4]] = True
     return np.flatnonzero(keep & np.isfinite(found.outcomes.time_s))
 
 
@@ -112,7 +112,8 @@ def _plot(plan: Plan, shown: int, all_of_them: int) -> str:
     axes = "".join(
         f"<label>{axis} <select id={axis}>"
         + "".join(
-            f"<option{' selected' if name == usual else ''}>{name}</option>" for name in ("time", "money", "carbon")
+            f"<option{' selected' if name == usual else ''}>{name}</option>"
+            for name in ("time", "money", "carbon")
         )
         + "</select></label>"
         for axis, usual in (("x", "time"), ("y", "money"))

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 
-
 from ...predict.predictions import data_frame
 from .break_evens import BreakEven
 from .candidate import Candidate
@@ -137,5 +136,3 @@ class Plan:
         from .html import notebook
 
         return notebook(self)
-
-

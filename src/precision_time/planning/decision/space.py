@@ -207,7 +207,11 @@ def _apart(wanted: Wanted, found: Sequence[Offer]) -> Iterator[int]:
         largest[key] = max(largest.get(key, 0), offer.devices_per_instance)
     for number, offer in enumerate(found):
         room = wanted.max_gpus > offer.devices_per_instance
-        if room and offer.node_type is None and offer.devices_per_instance == largest[offer.cloud, offer.device]:
+        if (
+            room
+            and offer.node_type is None
+            and offer.devices_per_instance == largest[offer.cloud, offer.device]
+        ):
             yield number
 
 

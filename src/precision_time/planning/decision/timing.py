@@ -87,7 +87,9 @@ class Timing:
         several = large or grid.rows >= _MANY_ROWS or self.ray is not None
         tables: list[Table] = []
         done = 0
-        for table in sweep_tables(grid, ray=self.ray, workers=self.workers if several else 1, with_terms=True):
+        for table in sweep_tables(
+            grid, ray=self.ray, workers=self.workers if several else 1, with_terms=True
+        ):
             tables.append(table)
             done += len(table["job"])
             if self.progress is not None:
