@@ -79,7 +79,7 @@ def _by_count(found: Judged) -> Iterator[Stretch]:
 
 
 def _by_deadline(found: Judged) -> Iterator[Stretch]:
-    """The cheapest device that is done by each deadline with the probability asked, from the shortest one on."""
+    """The cheapest device that is done by each deadline, with the probability asked, from the shortest on."""
     outcomes = found.outcomes
     known = np.flatnonzero(np.isfinite(outcomes.usd) & np.isfinite(outcomes.sure_s))
     order = known[np.lexsort((outcomes.usd[known], outcomes.sure_s[known]))]

@@ -272,7 +272,7 @@ def _expanded(rows: Rows, space: Space) -> tuple[Ints, Ints, Ints]:
 
 
 def _best_pairs(pairs: Sequence[tuple[int, int]], prices: Floats, dirt: Floats) -> list[tuple[int, int]]:
-    """Offers of one kind of hosts that no other one of the same market beats or equals in price and carbon."""
+    """Offers of hosts that no other one of the same market beats or equals in price and carbon."""
     kept: list[tuple[int, int]] = []
     for market in dict.fromkeys(market for _, market in pairs):
         least = math.inf

@@ -1,4 +1,4 @@
-"""A plan as files: the interactive page, a plot of money over time (matplotlib), all candidates as a table."""
+"""A plan as files: the interactive page, a plot of money over time, all candidates as a table."""
 
 from __future__ import annotations
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-
 from ...predict.predictions import data_frame
 from .break_evens import BreakEven
 from .candidate import Candidate
