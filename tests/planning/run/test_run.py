@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from precision_time.cli.main import main
 from precision_time.errors import ConfigError
 from precision_time.planning.run.api import predict_run
@@ -18,7 +19,13 @@ from precision_time.request.request import Request
 
 BERT: dict[str, Any] = {"model": "bert-large", "device": "A100-SXM4-80GB", "gpus": 8, "batch_size": 32}
 EXAMPLE = Path(__file__).resolve().parents[3] / "docs" / "examples" / "run.yaml"
-NOTHING = {"failures": False, "start_up": 0, "warm_up_steps": 0, "compile_time": 0, "checkpoint_bytes": 1}
+NOTHING: dict[str, Any] = {
+    "failures": False,
+    "start_up": 0,
+    "warm_up_steps": 0,
+    "compile_time": 0,
+    "checkpoint_bytes": 1,
+}
 
 
 def done(words: list[str]) -> int:

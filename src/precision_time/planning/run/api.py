@@ -217,8 +217,8 @@ def _never_ends(works: Sequence[Work]) -> str:
     cuts = [work.segments() for work in works]
     cut = max(cuts, key=lambda one: float(one.failures_per_s * one.length_s))
     return (
-        f"The run would hardly ever end: the job fails every {format_duration(1.0 / float(cut.failures_per_s))}, "
-        f"restarts in {format_duration(float(cut.restart_s))}, and saves after "
+        "The run would hardly ever end: the job fails every "
+        f"{format_duration(1.0 / float(cut.failures_per_s))}, restarts in {format_duration(float(cut.restart_s))}, and saves after "
         f"{format_duration(float(cut.length_s))}. To fix: checkpoints that are faster or more frequent "
         "(storage_rate, checkpoint_interval), or fewer devices."
     )
