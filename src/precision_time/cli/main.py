@@ -53,6 +53,7 @@ COMMANDS: Mapping[str, Place] = {
     ),
     "stacks": Place("catalogs", "stacks", "List the software profiles.", "STACKS_EXAMPLES"),
     "grids": Place("grids", "grids", "List the carbon intensity of electricity by place, and the PUE."),
+    "prices": Place("prices", "prices", "Show what an hour of a device costs, where, and since when."),
     "init": Place("init", "init", "Write a commented file to start from: a cluster of your own, or a job."),
     "schema": Place(
         "init", "schema", "Write the JSON schema of a file of clusters or jobs.", "SCHEMA_EXAMPLES"
