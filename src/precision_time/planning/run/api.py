@@ -21,6 +21,7 @@ from ...units import GIGA, format_duration
 from .checkpoints import checkpoint_bytes
 from .convergence import relative_samples, relative_steps
 from .duration import expected_failures
+from .outlay import outlay_of
 from .phases import Phase, phases_of
 from .prediction import RunPhase, RunPrediction, TimeToTarget
 from .schema import RunOptions
@@ -94,6 +95,9 @@ def run_of(
     first = answers[0]
     rate = float(works[0].segments().failures_per_s)
     _report(request, options, works, found, measured=measured)
+    outlay = outlay_of(
+        done, jobs[0].cluster.device, max(work.checkpoint_bytes for work in works), options, found
+    )
     said = tuple(dict.fromkeys(item for answer in answers for item in answer.diagnostics))
     return RunPrediction(
         model=first.model,
@@ -114,6 +118,9 @@ def run_of(
         checkpoint_bytes=max(work.checkpoint_bytes for work in works),
         device_hours=total_s * first.gpus / _SECONDS_PER_HOUR,
         fits=all(answer.fits for answer in answers),
+        cost_terms_usd=outlay.cost_terms_usd,
+        energy_terms_j=outlay.energy_terms_j,
+        carbon_terms_g=outlay.carbon_terms_g,
         targets=targets,
         request=request.to_dict(),
         diagnostics=(*found.items, *(item for item in said if item.code != "run-time")),
@@ -218,7 +225,8 @@ def _never_ends(works: Sequence[Work]) -> str:
     cut = max(cuts, key=lambda one: float(one.failures_per_s * one.length_s))
     return (
         "The run would hardly ever end: the job fails every "
-        f"{format_duration(1.0 / float(cut.failures_per_s))}, restarts in {format_duration(float(cut.restart_s))}, and saves after "
+        f"{format_duration(1.0 / float(cut.failures_per_s))}, restarts in "
+        f"{format_duration(float(cut.restart_s))}, and saves after "
         f"{format_duration(float(cut.length_s))}. To fix: checkpoints that are faster or more frequent "
         "(storage_rate, checkpoint_interval), or fewer devices."
     )

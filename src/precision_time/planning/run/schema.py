@@ -95,6 +95,22 @@ class RunOptions(BaseModel):
     reclaim_rate: Annotated[
         Rate | None, Option(help="Reclaims per spot host and hour.", default="0.1 with --spot")
     ] = None
+    region: Annotated[
+        str | None,
+        Option(
+            help="Where it runs, for prices and carbon: aws:us-east-1, a country or a grid.",
+            metavar="PLACE",
+            default="the cheapest known offer, no carbon",
+        ),
+    ] = None
+    cloud: Annotated[str | None, Option(help="Cloud to rent from.", default="the cheapest known")] = None
+    usd_per_device_hour: Annotated[
+        PositiveNumber | None, Option(help="Your price of a device-hour [USD].", default="list prices")
+    ] = None
+    pue: Annotated[
+        PositiveNumber | None,
+        Option(help="Power usage effectiveness of the data center.", default="that of the cloud, or 1.56"),
+    ] = None
     critical_batch: Annotated[
         BatchSize | None,
         Option(
