@@ -58,6 +58,11 @@ def test_steps_are_those_of_predict() -> None:
         assert run.terms["steps"] == pytest.approx(step.total_time_s)
 
 
+def test_a_run_of_one_step_is_mostly_start_up() -> None:
+    run = predict_run(**BERT, steps=1)
+    assert run.terms["start_up"] > 0.5 * run.total_s
+
+
 def test_without_overhead_and_failures_a_run_is_its_steps() -> None:
     run = predict_run(**BERT, steps=1000, **NOTHING)
     assert run.total_s == pytest.approx(run.phases[0].prediction.total_time_s, rel=1e-6)

@@ -29,13 +29,13 @@ from .settings import RunSettings, compilation_s, default_settings, forward_shar
 from .simulation import Work, simulated_s
 
 _SECONDS_PER_HOUR = 3600.0
-_LEAST_GOODPUT = 0.01
-"""Of a run that is answered: below, failures come so fast that no figure would mean anything."""
+_MOST_INTERRUPTED = 0.99
+"""Share of a run that failures may take: above, they come so fast that no figure would mean anything."""
 _BATCHES = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Relative to the run's own, in the table of a critical batch size."""
 
 
-@takes_request_fields()
+@takes_request_fields(also=RunOptions.model_fields)
 def predict_run(
     model: Any, *, phases: Sequence[Mapping[str, Any]] | None = None, **options: Any
 ) -> RunPrediction:
@@ -85,7 +85,8 @@ def run_of(
     done = [_phase(*item) for item in zip(parts, answers, works, strict=True)]
     terms = {name: math.fsum(phase.terms[name] for phase in done) for name in done[0].terms}
     total_s = math.fsum(terms.values())
-    if not terms["steps"] >= _LEAST_GOODPUT * total_s:
+    interrupted_s = terms["lost_work"] + terms["restarts"]
+    if not interrupted_s <= _MOST_INTERRUPTED * total_s:
         raise ConfigError(_never_ends(works))
     simulated = simulated_s(works)
     low_s, p10_s, p50_s, p90_s, high_s = (
