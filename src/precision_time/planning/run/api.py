@@ -312,7 +312,8 @@ def _report(
         )
     if settings.reclaims_per_host_s:
         hourly = float(settings.reclaims_per_host_s) * _SECONDS_PER_HOUR
-        found.assume("spot", f"Spot: {hourly:.3g} reclaims per host and hour.")
+        traces = " (published traces)" if options.reclaim_rate is None else ""
+        found.assume("spot", f"Spot: {hourly:.3g} reclaims per host and hour{traces}.")
     if not works[0].evaluation_steps:
         found.assume(
             "evaluation", "Evaluation is not counted; evaluation_every and evaluation_samples add it."
