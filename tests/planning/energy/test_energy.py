@@ -30,6 +30,7 @@ from precision_time.planning.energy.power import (
     power_constants,
 )
 from precision_time.planning.energy.pue import Pue, pue_of
+from precision_time.planning.money.offers import offers
 
 H100 = get_device("H100-SXM5-80GB")
 A100 = get_device("A100-SXM4-80GB")
@@ -245,3 +246,10 @@ def test_no_place_no_carbon() -> None:
     with pytest.raises(ConfigError, match="known place"):
         found.to_codecarbon()
     assert float(found.energy_j) / J_PER_KWH == pytest.approx(float(found.energy_kwh))
+
+
+def test_every_region_with_a_price_has_an_intensity() -> None:
+    regions = {(offer.cloud, offer.region) for offer in offers() if offer.region}
+    assert len(regions) > 50
+    for cloud, region in regions:
+        assert intensity(region, cloud=cloud).g_per_kwh > 0.0
