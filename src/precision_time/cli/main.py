@@ -52,8 +52,8 @@ COMMANDS: Mapping[str, Place] = {
         "catalogs", "precisions", "List the precision policies, or say one in full.", "PRECISIONS_EXAMPLES"
     ),
     "stacks": Place("catalogs", "stacks", "List the software profiles.", "STACKS_EXAMPLES"),
-    "grids": Place("grids", "grids", "List the carbon intensity of electricity by place, and the PUE."),
     "prices": Place("prices", "prices", "Show what an hour of a device costs, where, and since when."),
+    "grids": Place("grids", "grids", "List the carbon intensity of electricity by place, and the PUE."),
     "init": Place("init", "init", "Write a commented file to start from: a cluster of your own, or a job."),
     "schema": Place(
         "init", "schema", "Write the JSON schema of a file of clusters or jobs.", "SCHEMA_EXAMPLES"
