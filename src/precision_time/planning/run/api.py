@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...cost.job import Job
+from ...cost.terms import DATA_STALL
 from ...diagnostics import Diagnostics
 from ...errors import ConfigError
 from ...predict.api import as_request, predict_each
@@ -95,7 +96,8 @@ def run_of(
     )
     first = answers[0]
     rate = float(works[0].segments().failures_per_s)
-    _report(request, options, works, found, measured=measured)
+    waiting_s = math.fsum(phase.steps * phase.prediction.terms.get(DATA_STALL, 0.0) for phase in done)
+    _report(options, works, waiting_s / terms["steps"], found, measured=measured)
     outlay = outlay_of(
         done, jobs[0].cluster.device, max(work.checkpoint_bytes for work in works), options, found
     )
@@ -296,9 +298,9 @@ def _with_batch(request: Request, batch: float) -> Request:
 
 
 def _report(
-    request: Request, options: RunOptions, works: Sequence[Work], found: Diagnostics, *, measured: bool
+    options: RunOptions, works: Sequence[Work], waits: float, found: Diagnostics, *, measured: bool
 ) -> None:
-    """What the terms rest on."""
+    """What the terms rest on; `waits` is the share of the steps that waits for input."""
     settings = works[0].settings
     hours = float(settings.mtbf_device_s) / _SECONDS_PER_HOUR
     if options.failures is False:
@@ -318,7 +320,7 @@ def _report(
         found.assume(
             "evaluation", "Evaluation is not counted; evaluation_every and evaluation_samples add it."
         )
-    found.assume("data", "Data loading is inside the step, where it waits for input.")
+    found.assume("data", f"Data loading is inside the step: {waits:.1%} of the steps wait for input.")
     if not measured:
         found.assume(
             "spread",

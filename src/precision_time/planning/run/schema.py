@@ -135,6 +135,10 @@ class RunOptions(BaseModel):
         Raises:
             ConfigError: If a name is unknown, a value breaks its rule, or two contradict each other.
         """
+        if not isinstance(given, Mapping):
+            raise ConfigError(
+                f"run={given!r:.60} is no mapping. To fix: write it like `run: {{checkpoint_interval: 1h}}`."
+            )
         named = {name: value for name, value in given.items() if value is not None}
         try:
             return cls.model_validate(named)
