@@ -180,6 +180,16 @@ def test_the_probability_of_a_deadline_is_that_of_the_simulation(deadline_s: flo
     assert float(found) == pytest.approx(float((simulated <= deadline_s).mean()), abs=0.03)
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_candidate_that_cannot_run_is_none_of_the_others() -> None:
+    steps_s = np.array([1.0, np.nan, np.inf])
+    totals = total_s(expected_duration_s(steps_s, 1000.0, 8.0, 1e9))
+    assert np.isfinite(totals).tolist() == [True, False, False]
+    found = probability_within(2000.0, steps_s, 0.8 * steps_s, 1.2 * steps_s, 1000.0, 8.0, 1e9)
+    assert found[0] > 0.9
+    assert found[1:].tolist() == [0.0, 0.0]
+
+
 def test_probabilities_of_many_runs_are_arrays() -> None:
     steps_s = np.linspace(0.5, 2.0, 1000)
     found = probability_within(30_000.0, steps_s, 0.8 * steps_s, 1.3 * steps_s, *RUN[1:])
