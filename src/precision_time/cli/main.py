@@ -39,7 +39,7 @@ COMMANDS: Mapping[str, Place] = {
     "layout": Place("layout", "layout", "Rank the ways to spread a model over devices."),
     "sensitivity": Place("sensitivity", "sensitivity", "Show how each number moves the time of a job."),
     "plan": Place("plan", "plan", "Choose devices for a run under a deadline and a budget."),
-    "run": Place("run", "run", "Predict a whole training: start to end, with failures."),
+    "run": Place("run", "run", "Predict how long a whole training takes."),
     "explain": Place("explain", "explain", "Show what a precision changes, per op class."),
     "evaluate": Place("evaluate", "evaluate", "Score the predictor on measured runs."),
     "report": Place("report", "report", "Score the predictor on runs it has not seen.", "REPORT_EXAMPLES"),
