@@ -144,7 +144,9 @@ def plan(
     json_output: JsonOption = False,
     **fields: Any,
 ) -> None:
-    """Choose devices, their number, precision, batch and offer for a run under a deadline and a budget.
+    """Choose devices for a run under a deadline and a budget.
+
+    Types, numbers, precisions, layouts, batches and offers of clouds compete.
 
     Says the cheapest, the fastest and the greenest that keep the limits, each with its reason and the
     probability of being in time, the Pareto front, and what one node, precision or device more or less would
