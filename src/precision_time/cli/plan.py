@@ -123,6 +123,15 @@ def plan(
             "--any-network", help="Join hosts too whose network is not known; a slow one is assumed."
         ),
     ] = False,
+    layouts: Annotated[
+        int,
+        typer.Option(
+            "--layouts",
+            min=0,
+            metavar="N",
+            help="Search all layouts of up to N combinations that may become the cheapest.",
+        ),
+    ] = 0,
     why: Annotated[
         bool,
         typer.Option("--why", help="Also a plot, break-even points, what moves the answer, all assumptions."),
@@ -175,6 +184,7 @@ def plan(
             market=market,
             prices=prices,
             any_network=any_network,
+            layouts=layouts,
             workers=workers,
             ray=ray,
             progress=lambda done, total: show(done, total, "Timing candidates"),

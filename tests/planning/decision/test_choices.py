@@ -120,6 +120,15 @@ def test_what_a_bound_leaves_out_and_shared_layouts_change_no_choice(planned, mo
     assert [each.candidate for each in pruned.choices] == [each.candidate for each in whole.choices]
 
 
+def test_the_request_of_a_candidate_has_its_time(planned):
+    asked = {"model": "gpt2-xl", "epochs": None, "tokens": "100M", "global_batch_size": 64, "workers": 1}
+    found = planned(**asked, devices="T4", max_gpus=16, deadline="30d")  # two networks, one layout
+    for each in found.front:
+        assert predict_time(Request.of(each.request)).step_time_s == pytest.approx(
+            each.step_time_s, rel=1e-12
+        )
+
+
 def test_no_row_is_faster_than_the_bound(found):
     rows, space = found.judged.rows, found.judged.space
     asked = Request(model="resnet50", epochs=30, global_batch_size=256)

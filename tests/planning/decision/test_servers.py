@@ -31,15 +31,15 @@ class Service:
 @pytest.mark.parametrize("hours", [1.0, 3.0, 4.0, 5.0, 6.0, 12.0])
 def test_a_plan_and_predictddl_name_the_same_number_of_servers(planned, offered, hours):
     found = planned(
-        devices="T4", prices=offered[:1], gpus=[8 * count for count in HOSTS], max_gpus=32, global_batch_size=768,
-        deadline=f"{hours}h",
+        devices="T4", prices=offered[:1], gpus=[8 * count for count in HOSTS], max_gpus=32,
+        global_batch_size=768, deadline=f"{hours}h",
     )  # fmt: skip
     known = found.judged.outcomes
     order = np.argsort(known.instances)
     assert known.instances[order].tolist() == [*HOSTS]
     request = PredictDDLRequest.of({
-        "model": "resnet50", "dataset": "imagenet", "batch_size": 96, "deadline": f"{hours}h", "max_servers": 4,
-        "cluster": get_cluster(device="T4", num_devices=8, node_type="g4dn.metal"),
+        "model": "resnet50", "dataset": "imagenet", "batch_size": 96, "deadline": f"{hours}h", "max_servers":
+        4, "cluster": get_cluster(device="T4", num_devices=8, node_type="g4dn.metal"),
     })  # fmt: skip
     [kind] = servers_needed(Service(known.time_s[order], known.sure_s[order]), request).kinds
     assert kind.meets is bool(found.choices)

@@ -35,6 +35,7 @@ from .limits import Limits, limits_of
 from .misses import nearest_miss
 from .moves import moves_of
 from .outcomes import Outcomes, Rows, Scenario, outcomes_of, rows_of
+from .refine import refined
 from .result import Plan, PlanCounts
 from .space import Space, Wanted, defaults, space_of, wanted_of
 from .timing import Progress, Timing, within_reach
@@ -72,6 +73,7 @@ def plan(
     market: str | Sequence[str] | None = None,
     prices: Any = None,
     any_network: bool = False,
+    layouts: int = 0,
     workers: int | None = None,
     ray: str | None = None,
     now: datetime | None = None,
@@ -100,6 +102,8 @@ def plan(
         prices: A file or folder of prices of your own (`precision-time prices`), or offers; None for those
             that ship.
         any_network: Join hosts too between which the network is not known; a slow one is assumed.
+        layouts: Combinations of which all layouts may be searched (`find_layouts`), the most promising first,
+            as long as they can change the cheapest choice; 0: usual layouts alone.
         workers: Processes for large spaces; None for one per core.
         ray: Instead of processes: "local", or a cluster's address.
         now: What a date is counted from; None for the clock.
@@ -151,6 +155,9 @@ def plan(
             ask(space),
             0,
         )  # nothing keeps the limits: what comes nearest is sought everywhere
+    if layouts:
+        answered, said = _refined(ask, answered, layouts)
+        question = replace(question, notes=(*question.notes, said))
     return _planned(ask, answered, question, out_of_reach)
 
 
@@ -253,6 +260,18 @@ def _planned(ask: _Ask, answered: _Answered, question: _Question, out_of_reach: 
         warnings=warnings,
         judged=found,
     )
+
+
+def _refined(ask: _Ask, answered: _Answered, most: int) -> tuple[_Answered, str]:
+    """The same with whole searches for layouts, and what was searched."""
+    found = answered.judged
+
+    def again(rows: Rows, only: Outcomes) -> Judged:
+        outcomes = ask.outcomes(rows, found.space, only=only)
+        return judged(found.space, rows, outcomes, ask.limits)
+
+    better = refined(found, ask.timing, most, again)
+    return replace(answered, judged=again(better.rows, found.outcomes)), better.words
 
 
 def _again(ask: _Ask, found: Judged, scenario: Scenario, only: Outcomes) -> Outcomes:
