@@ -1,0 +1,357 @@
+"""What becomes of every candidate: hours, the chance of being in time, dollars, joules and grams, by arrays.
+
+A candidate is a row of the sweep (devices, number, precision, layout, batch) with an offer and a market.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ...arrays import Bools, Floats, Ints
+from ...cost.terms import METHOD_TERMS, TERMS
+from ...errors import PrecisionTimeError
+from ...hardware.catalog import get_device
+from ...predict.bulk import Table
+from ...request.request import Request
+from ..energy.energy import run_energy
+from ..energy.grid import Intensity, intensity
+from ..energy.pue import pue_of
+from ..money.offers import Market, Offer
+from ..run.checkpoints import checkpoint_bytes
+from ..run.duration import expected_duration_s, probability_within, total_s
+from ..run.settings import RunSettings, default_settings
+from .space import UNPRICED, Space, Spot
+
+_SECONDS_PER_HOUR = 3600.0
+_STEP_TERMS = tuple(term.name for term in (*TERMS, *METHOD_TERMS))
+_HALVINGS = 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scenario:
+    """What is assumed of the numbers that nobody knows exactly; factors of what the data say."""
+
+    step: Mapping[str, float] = field(default_factory=dict)
+    """Step times, by device; the others stay."""
+    price: Mapping[str, float] = field(default_factory=dict)
+    """Prices, by device."""
+    mtbf: float = 1.0
+    """Mean time between failures."""
+    reclaims: float = 1.0
+    """Rate at which spot hosts are taken away."""
+    start_up: float = 1.0
+    power: float = 1.0
+
+
+AS_IS = Scenario()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rows:
+    """The rows of a sweep that have an answer and fit, shape (R,) each."""
+
+    table: Table
+    spot: Ints
+    """Number of the `Spot` of each."""
+    samples: Floats
+    """Of the whole run."""
+    steps: Floats
+    checkpoint_bytes: Floats
+
+    def __len__(self) -> int:
+        return len(self.spot)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcomes:
+    """Every candidate, shape (N,) each."""
+
+    row: Ints
+    offer: Ints
+    """Its number; UNPRICED where there is none."""
+    market: Ints
+    """Number among the space's."""
+    instances: Ints
+    gpus: Ints
+    terms_s: Mapping[str, Floats]
+    """Expected seconds of the run by what they are; they add up to `time_s`."""
+    time_s: Floats
+    probability: Floats
+    """Of meeting the deadline; NaN without one."""
+    sure_s: Floats
+    """Seconds within which the run ends with the probability that is asked."""
+    usd_per_hour: Floats
+    """Of all hosts; NaN of unpriced ones."""
+    usd: Floats
+    energy_j: Floats
+    carbon_g: Floats
+    """NaN where nobody knows the grid."""
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def take(self, numbers: Ints) -> Outcomes:
+        """Some of the candidates."""
+        found = {name: getattr(self, name) for name in self.__slots__ if name != "terms_s"}
+        terms = {name: values[numbers] for name, values in self.terms_s.items()}
+        return Outcomes(terms_s=terms, **{name: values[numbers] for name, values in found.items()})
+
+
+def rows_of(tables: Sequence[Table], counts: Sequence[int], request: Request) -> tuple[Rows, Table, Ints]:
+    """The rows that compete; and all rows, with the spot of each.
+
+    Args:
+        tables: Of the sweep, in order.
+        counts: Rows of each spot, in order.
+        request: What all have in common.
+    """
+    table = {name: np.concatenate([each[name] for each in tables]) for name in tables[0]}
+    spot = np.repeat(np.arange(len(counts)), counts)
+    seconds = np.asarray(table["total_time_s"], dtype=float)
+    kept = np.flatnonzero(np.isfinite(seconds) & (table["fits"] == True))  # noqa: E712 - objects, None among them
+    taken = {name: values[kept] for name, values in table.items()}
+    steps = np.rint(seconds[kept] / np.asarray(taken["step_time_s"], dtype=float))
+    return (
+        Rows(
+            table=taken,
+            spot=spot[kept],
+            samples=steps * np.asarray(taken["global_batch_size"], dtype=float),
+            steps=steps,
+            checkpoint_bytes=_checkpoints(taken, request),
+        ),
+        table,
+        spot,
+    )
+
+
+def _checkpoints(table: Table, request: Request) -> Floats:
+    """Bytes of a checkpoint, which depend on the precision and not on the devices."""
+    found = np.zeros(len(table["precision"]))
+    for precision in dict.fromkeys(table["precision"].tolist()):
+        here = np.flatnonzero(table["precision"] == precision)
+        first = here[0]
+        asked = {
+            "device": table["device"][first],
+            "gpus": int(table["gpus"][first]),
+            "nodes": int(table["nodes"][first]),
+            "precision": precision,
+            "global_batch_size": table["global_batch_size"][first],
+        }
+        try:
+            job = request.with_(**asked).resolve()
+        except PrecisionTimeError:  # such as a batch per device that is given as well
+            job = request.with_(device=asked["device"]).resolve()
+        found[here] = checkpoint_bytes(job)
+    return found
+
+
+def outcomes_of(
+    rows: Rows,
+    space: Space,
+    *,
+    deadline_s: float | None,
+    confidence: float,
+    coverage: float,
+    settings_of: Callable[[Market], RunSettings] | None = None,
+    scenario: Scenario = AS_IS,
+    only: Outcomes | None = None,
+) -> Outcomes:
+    """What becomes of every row with every offer of its hosts in every market.
+
+    Args:
+        rows: Of the sweep.
+        space: What they are rows of.
+        deadline_s: None for none.
+        confidence: Probability that `sure_s` is about.
+        coverage: Of the intervals of the steps.
+        settings_of: What is known beside the steps, by market; None for the defaults.
+        scenario: What is assumed beside the data.
+        only: The candidates of it alone; None for all.
+    """
+    row, offer, market = (
+        _expanded(rows, space) if only is None else (only.row, only.offer, only.market)
+    )
+    table = rows.table
+    device = table["device"][row]
+    gpus = table["gpus"].astype(int)[row]
+    instances = np.array([spot.instances for spot in space.spots] or [0])[rows.spot[row]]
+    held = instances * np.array([spot.host.devices for spot in space.spots] or [0])[rows.spot[row]]
+    factor = _factors(device, scenario.step)
+    step_s, low_s, high_s = (
+        np.asarray(table[name], dtype=float)[row] * factor
+        for name in ("step_time_s", "interval_low_s", "interval_high_s")
+    )
+    size, steps = rows.checkpoint_bytes[row], rows.steps[row]
+    terms: dict[str, Floats] = {}
+    probability, sure_s = np.full(len(row), np.nan), np.zeros(len(row))
+    for number, each in enumerate(space.markets):
+        here = np.flatnonzero(market == number)
+        settings = _under((settings_of or settings_in)(each), scenario)
+        asked = (steps[here], gpus[here], size[here])
+        common: dict[str, Any] = {"hosts": instances[here], "settings": settings}
+        for name, seconds in expected_duration_s(step_s[here], *asked, **common).items():
+            terms.setdefault(name, np.zeros(len(row)))[here] = seconds
+
+        def chance(deadline: Any, here: Ints = here, asked: Any = asked, common: Any = common) -> Floats:
+            return probability_within(
+                deadline, step_s[here], low_s[here], high_s[here], *asked, coverage=coverage, **common
+            )
+
+        middle = np.asarray(total_s({name: seconds[here] for name, seconds in terms.items()}))
+        sure_s[here] = _quantile(chance, middle, confidence)
+        if deadline_s is not None:
+            probability[here] = chance(deadline_s)
+    time_s = np.asarray(total_s(terms))
+    prices = _prices(space)[offer, market] * _factors(device, scenario.price)
+    usd_per_hour = instances * prices
+    energy_j, carbon_g = _energy(rows, space, row, offer, held, terms, time_s, scenario)
+    return Outcomes(
+        row=row,
+        offer=offer,
+        market=market,
+        instances=instances,
+        gpus=gpus,
+        terms_s=terms,
+        time_s=time_s,
+        probability=probability,
+        sure_s=sure_s,
+        usd_per_hour=usd_per_hour,
+        usd=usd_per_hour * time_s / _SECONDS_PER_HOUR,
+        energy_j=energy_j,
+        carbon_g=carbon_g,
+    )
+
+
+def _expanded(rows: Rows, space: Space) -> tuple[Ints, Ints, Ints]:
+    """Row, offer and market of every candidate."""
+    priced = np.isfinite(_prices(space))
+    parts: list[tuple[Ints, Ints, Ints]] = []
+    for number, spot in enumerate(space.spots):
+        own = np.flatnonzero(rows.spot == number) if len(space.spots) < 2 else _own(rows, number)
+        pairs = _pairs(spot, priced)
+        if len(own) and pairs:
+            offer, market = np.array(pairs).T
+            parts.append((np.repeat(own, len(pairs)), np.tile(offer, len(own)), np.tile(market, len(own))))
+    if not parts:
+        none = np.zeros(0, dtype=np.int64)
+        return none, none, none
+    return tuple(np.concatenate(column) for column in zip(*parts, strict=True))  # type: ignore[return-value]
+
+
+def _own(rows: Rows, number: int) -> Ints:
+    """The rows of a spot, which stand side by side."""
+    start, end = np.searchsorted(rows.spot, [number, number + 1])
+    return np.arange(start, end)
+
+
+def _pairs(spot: Spot, priced: Bools) -> list[tuple[int, int]]:
+    """Offers and the markets in which they have a price; an unpriced one stands once."""
+    if spot.offers == (UNPRICED,):
+        return [(UNPRICED, 0)]
+    return [
+        (offer, market) for offer in spot.offers for market in range(priced.shape[1]) if priced[offer, market]
+    ]
+
+
+def _prices(space: Space) -> Floats:
+    """Dollars for an hour of a host, by offer and market; the last row is that of UNPRICED."""
+    found = [
+        [np.nan if (price := offer.price(market)) is None else price for market in space.markets]
+        for offer in space.offers
+    ]
+    return np.array([*found, [np.nan] * len(space.markets)], dtype=float)
+
+
+def _factors(devices: Any, by_device: Mapping[str, float]) -> Floats:
+    found = np.ones(len(devices))
+    for device, factor in by_device.items():
+        found[devices == device] = factor
+    return found
+
+
+def settings_in(market: Market) -> RunSettings:
+    """What is known of runs in a market beside their steps."""
+    del market
+    return default_settings()
+
+
+def _under(settings: RunSettings, scenario: Scenario) -> RunSettings:
+    return replace(
+        settings,
+        mtbf_device_s=settings.mtbf_device_s * scenario.mtbf,
+        reclaims_per_host_s=settings.reclaims_per_host_s * scenario.reclaims,
+        start_up_s=settings.start_up_s * scenario.start_up,
+        start_up_per_device_s=settings.start_up_per_device_s * scenario.start_up,
+    )
+
+
+def _quantile(chance: Callable[[Any], Floats], middle: Floats, confidence: float) -> Floats:
+    """Seconds within which a run ends with some probability; by halving, as chances grow with the time."""
+    low, high = np.log(np.maximum(middle, 1e-9)) - 3.0, np.log(np.maximum(middle, 1e-9)) + 6.0
+    endless = ~np.isfinite(middle)
+    low[endless], high[endless] = 0.0, 0.0
+    for _ in range(_HALVINGS):
+        half = 0.5 * (low + high)
+        enough = chance(np.exp(half)) >= confidence
+        low, high = np.where(enough, low, half), np.where(enough, half, high)
+    return np.where(endless, np.inf, np.exp(high))
+
+
+def _energy(
+    rows: Rows,
+    space: Space,
+    row: Ints,
+    offer: Ints,
+    held: Ints,
+    terms: Mapping[str, Floats],
+    time_s: Floats,
+    scenario: Scenario,
+) -> tuple[Floats, Floats]:
+    """Joules and grams of every candidate: power by device and step, PUE and grid by the offer's region."""
+    energy_j, carbon_g = np.full(len(row), np.nan), np.full(len(row), np.nan)
+    busy_s = sum((terms[name] for name in ("warm_up", "steps", "evaluation", "lost_work")), np.zeros(len(row)))
+    device = rows.table["device"][row]
+    step_terms = {
+        name: np.nan_to_num(np.asarray(rows.table[f"terms.{name}"], dtype=float)) for name in _STEP_TERMS
+    }
+    places = _places(space)
+    for name in dict.fromkeys(device.tolist()):
+        here = np.flatnonzero((device == name) & np.isfinite(time_s))
+        if not len(here):
+            continue
+        of_device = {term: seconds[row[here]] for term, seconds in step_terms.items()}
+        found = run_energy(
+            device=get_device(name),
+            devices=held[here].astype(float),
+            busy_s=busy_s[here],
+            terms=of_device,
+            waiting_s=time_s[here] - busy_s[here],
+            pue=1.0,
+            g_per_kwh=1.0,
+        )
+        pue = np.array([each[0] for each in places])[offer[here]]
+        grams = np.array([each[1] for each in places])[offer[here]]
+        energy_j[here] = found.energy_j * pue * scenario.power
+        carbon_g[here] = energy_j[here] / 3.6e6 * grams
+    return energy_j, carbon_g
+
+
+def _places(space: Space) -> list[tuple[float, float]]:
+    """PUE and grams for a kWh of every offer; the last is that of UNPRICED: nobody knows where it stands."""
+    found = []
+    for offer in space.offers:
+        grid = grid_of(offer)
+        found.append((pue_of(offer.cloud, offer.region).value, np.nan if grid is None else grid.g_per_kwh))
+    return [*found, (pue_of().value, np.nan)]
+
+
+def grid_of(offer: Offer) -> Intensity | None:
+    """The grid of an offer's region; None where it is not known."""
+    try:
+        return intensity(offer.region, cloud=offer.cloud)
+    except PrecisionTimeError:
+        return None

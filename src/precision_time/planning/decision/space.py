@@ -1,0 +1,300 @@
+"""What competes: devices x hosts that clouds rent x numbers of devices x whatever else has several values.
+
+Several hosts are taken together only where they are the largest that a cloud has of a device: smaller ones come
+without the network between hosts that training needs (AWS: EFA on full hosts alone).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import ConfigError, UnknownNameError
+from ...hardware.catalog import get_device
+from ...hardware.nodes import NodeType, default_node_type, find_node_type
+from ...io import packaged_toml
+from ...precision.support import natural_precision
+from ...request.batch import tokens_per_sample
+from ...request.schema import GLOBAL_BATCHES
+from ...request.space import powers_of_two
+from ...workload.workload import Workload
+from ..money.offers import Market, Offer, offers
+
+_NEAR_SHARE = 0.05
+"""Of an assumed batch, by which it may move so that the devices share it evenly."""
+UNPRICED = -1
+"""In the place of an offer's number: nobody in the list rents that device."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Host:
+    """A kind of host, and who rents it."""
+
+    device: str
+    node_type: str
+    """Empty: the usual host of the device."""
+    devices: int
+    alone: tuple[int, ...]
+    """Offers of one such host, by number; UNPRICED where there is none."""
+    together: tuple[int, ...]
+    """Those of which several can be joined."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spot:
+    """A kind of host, and how many of it: what one answer of the sweep is about."""
+
+    host: Host
+    instances: int
+    gpus: int
+    fields: Mapping[str, Any]
+    """Of its request; lists where several values compete."""
+
+    @property
+    def offers(self) -> tuple[int, ...]:
+        """Who rents that, by number."""
+        return self.host.alone if self.instances == 1 else self.host.together
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Space:
+    """All candidates."""
+
+    offers: tuple[Offer, ...]
+    markets: tuple[Market, ...]
+    spots: tuple[Spot, ...]
+    unpriced: tuple[str, ...]
+    """Devices without a price in these markets: they compete in time alone."""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wanted:
+    """What a caller says of the candidates."""
+
+    devices: tuple[str, ...]
+    max_gpus: int
+    gpus: tuple[int, ...] = ()
+    """Numbers of devices; empty: powers of two of whole hosts up to the most."""
+    clouds: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
+    markets: tuple[Market, ...] = (Market.ON_DEMAND,)
+
+
+def defaults() -> Mapping[str, Any]:
+    """What is tried where the request does not say."""
+    return packaged_toml(__package__, "data/candidates.toml")
+
+
+def wanted_of(
+    *,
+    devices: Sequence[str] | None = None,
+    gpus: Sequence[int] | None = None,
+    max_gpus: int | None = None,
+    clouds: Sequence[str] | None = None,
+    regions: Sequence[str] | None = None,
+    markets: Sequence[str] | None = None,
+) -> tuple[Wanted, tuple[str, ...]]:
+    """The candidates that a caller names, checked, and what had to be assumed of the names.
+
+    Raises:
+        UnknownNameError: A device, cloud, region or market that no list holds.
+        ConfigError: Numbers of devices that are none.
+    """
+    usual = defaults()["devices"]
+    named = [get_device(name).name for name in devices or usual["names"]]
+    notes = [
+        f"{given} read as {found}."
+        for given, found in zip(devices or (), named, strict=False)
+        if given.lower() != found.lower()
+    ]
+    counts = tuple(sorted({_count("gpus", each) for each in gpus or ()}))
+    most = _count("max_gpus", max_gpus) if max_gpus is not None else max(counts, default=usual["max_gpus"])
+    if counts and max_gpus is not None and min(counts) > most:
+        raise ConfigError(
+            f"gpus={counts[0]} is above max_gpus={most}, so that nothing is left. To fix: give one of them."
+        )
+    chosen = tuple(dict.fromkeys(named))
+    return Wanted(
+        devices=chosen,
+        max_gpus=most,
+        gpus=tuple(count for count in counts if count <= most),
+        clouds=_known("cloud", clouds, {offer.cloud for offer in offers()} if clouds else ()),
+        regions=_known("region", regions, {offer.region for offer in offers()} if regions else ()),
+        markets=tuple(dict.fromkeys(map(_market, markets or (Market.ON_DEMAND,)))),
+    ), tuple(notes)
+
+
+def _count(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigError(f"{name}={value!r} must be a whole number of 1 or more. To fix: such as {name}=8.")
+    return value
+
+
+def _known(kind: str, given: Sequence[str] | None, known: Any) -> tuple[str, ...]:
+    """Names as the offers spell them."""
+    by_lower = {name.lower(): name for name in sorted(known)}
+    found = []
+    for name in given or ():
+        if name.lower() not in by_lower:
+            shown = sorted(by_lower.values())
+            some = ", ".join(shown[:12]) + (f" and {len(shown) - 12} more" if len(shown) > 12 else "")
+            raise UnknownNameError(
+                kind=kind, name=name, known=by_lower.values(), hint=f"With offers: {some}."
+            )
+        found.append(by_lower[name.lower()])
+    return tuple(dict.fromkeys(found))
+
+
+def _market(given: str) -> Market:
+    word = str(given).strip().lower().replace("_", "-").replace(" ", "-")
+    try:
+        return Market(word)
+    except ValueError:
+        known = [market.value for market in Market]
+        raise UnknownNameError(
+            kind="market", name=given, known=known, hint=f"One of {', '.join(known)}."
+        ) from None
+
+
+def space_of(wanted: Wanted, axes: Mapping[str, Sequence[Any]], workload: Workload) -> Space:
+    """All candidates of a request.
+
+    Args:
+        wanted: Devices, numbers and offers.
+        axes: Values of the other fields of the request; several of a field compete.
+        workload: Of the model, whose batch is assumed where none is given.
+    """
+    found = _offers_of(wanted)
+    hosts = [host for device in wanted.devices for host in _hosts(device, found, wanted)]
+    batch, notes = _batch(axes, workload)
+    spots = tuple(
+        Spot(host=host, instances=instances, gpus=gpus, fields=_fields(host, instances, gpus, axes, batch))
+        for host in hosts
+        for instances, gpus in _counts(host, wanted)
+        if host.alone if instances == 1 or host.together
+    )
+    unpriced = tuple(dict.fromkeys(host.device for host in hosts if host.alone == (UNPRICED,)))
+    return Space(offers=found, markets=wanted.markets, spots=spots, unpriced=unpriced, notes=tuple(notes))
+
+
+def _offers_of(wanted: Wanted) -> tuple[Offer, ...]:
+    """The offers of the devices that have a price in one of the markets."""
+    found = offers(
+        devices=wanted.devices, clouds=wanted.clouds or None, regions=wanted.regions or None
+    )
+    return tuple(
+        offer for offer in found if any(offer.price(market) is not None for market in wanted.markets)
+    )
+
+
+def _hosts(device: str, found: Sequence[Offer], wanted: Wanted) -> Iterator[Host]:
+    """The kinds of hosts of a device: those of the same node type, or of the same size where it is unknown."""
+    own = [number for number, offer in enumerate(found) if offer.device == device]
+    if not own:
+        narrowed = wanted.clouds or wanted.regions
+        if not (narrowed and offers(devices=(device,))):  # else rented, but elsewhere
+            usual = default_node_type(get_device(device))
+            yield Host(
+                device=device,
+                node_type="",
+                devices=max(usual.devices, 1),
+                alone=(UNPRICED,),
+                together=(UNPRICED,),
+            )
+        return
+    largest: dict[str, int] = {}
+    for number in own:
+        offer = found[number]
+        largest[offer.cloud] = max(largest.get(offer.cloud, 0), offer.devices_per_instance)
+    kinds: dict[tuple[str, int], list[int]] = {}
+    for number in own:
+        offer = found[number]
+        node = _node_type(offer)
+        kinds.setdefault((node.name if node else "", offer.devices_per_instance), []).append(number)
+    for (node_type, devices), numbers in kinds.items():
+        yield Host(
+            device=device,
+            node_type=node_type,
+            devices=devices,
+            alone=tuple(numbers),
+            together=tuple(
+                number for number in numbers if largest[found[number].cloud] == devices
+            ),
+        )
+
+
+def _node_type(offer: Offer) -> NodeType | None:
+    """The host of an offer, where the catalog has it by that name with that device."""
+    node = find_node_type(
+        offer.instance_type, device=get_device(offer.device), devices_per_node=offer.devices_per_instance
+    )
+    return node if node is not None and node.device == offer.device and not node.generic else None
+
+
+def _counts(host: Host, wanted: Wanted) -> Iterator[tuple[int, int]]:
+    """Hosts and devices: of the numbers asked, or powers of two of whole hosts and as many as there may be."""
+    if wanted.gpus:
+        yield from ((math.ceil(gpus / host.devices), gpus) for gpus in wanted.gpus)
+        return
+    if host.devices > wanted.max_gpus:
+        yield 1, wanted.max_gpus
+        return
+    most = wanted.max_gpus // host.devices
+    for instances in sorted({*powers_of_two(most), most}):
+        yield instances, instances * host.devices
+
+
+def _fields(
+    host: Host, instances: int, gpus: int, axes: Mapping[str, Sequence[Any]], batch: int | None
+) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        name: list(values) if len(values) > 1 else values[0] for name, values in axes.items()
+    }
+    if not axes.get("precision"):
+        found["precision"] = natural_precision(get_device(host.device))
+    found |= {"device": host.device, "gpus": gpus, "nodes": instances}
+    if host.node_type:
+        found["node_type"] = host.node_type
+    if batch is not None:
+        found["global_batch_size"] = near_batch(batch, gpus)
+    return found
+
+
+def near_batch(batch: int, gpus: int) -> int:
+    """An assumed batch, or one close to it that the devices share evenly.
+
+    >>> near_batch(1024, 24), near_batch(256, 48)
+    (1032, 256)
+    """
+    near = max(round(batch / gpus), 1) * gpus
+    return near if abs(near - batch) <= _NEAR_SHARE * batch else batch
+
+
+def _batch(axes: Mapping[str, Sequence[Any]], workload: Workload) -> tuple[int | None, list[str]]:
+    """Samples per step where the request says none, and what that assumes."""
+    if any(axes.get(name) for name in GLOBAL_BATCHES):
+        return None, []
+    if axes.get("batch_size"):
+        return None, [
+            "The batch is given per device, so that the global batch grows with the devices: all candidates see "
+            "as many samples, but not in as many steps. global_batch_size makes them train alike."
+        ]
+    samples, source = usual_global_batch(workload)
+    return samples, [
+        f"Global batch not given: {samples:,} samples per step, the same for all candidates, so that all train "
+        f"alike ({source}); up to {_NEAR_SHARE:.0%} more or less where the devices share it evenly."
+    ]
+
+
+def usual_global_batch(workload: Workload) -> tuple[int, str]:
+    """Samples per step of such models, and the source."""
+    rows: Mapping[str, Any] = defaults()["batch"]
+    named = next((name for name in rows if workload.task and name in workload.task), workload.family)
+    row = rows.get(named, rows["default"])
+    tokens = tokens_per_sample(workload)
+    if "tokens" in row and tokens is not None:
+        return max(round(row["tokens"] / tokens), 1), row["source"]
+    return int(row["samples"]), row["source"]
