@@ -8,9 +8,10 @@ the key of the group says.
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 
 import numpy as np
@@ -21,8 +22,8 @@ from ...corpus.protocols import source_name
 from ...cost.roofline import peak_flops_per_s
 from ...hardware.catalog import get_device
 from ...hardware.device import Device
-from ...hardware.prices import usd_per_device_hour
-from ...papers.contract import Floats, Ints
+from ...papers.contract import Bools, Floats, Ints
+from ...planning.money.reference import usd_per_device_hour
 from ...precision.catalog import get_policy
 from ...precision.support import on_device
 
@@ -31,6 +32,8 @@ _REPORTED = ("params", "gmacs", "macts", "train_mem_gb", "neuron_cores")
 """Sizes that sources report of a run, not what defines the training."""
 _SHAPES = ("image_size", "lora_rank")
 """Sizes that define a training whatever the source; others are stated by some sources only."""
+
+_LIMIT = re.compile(r"power_limit_W=(\d+) \(default limit (\d+)\)")
 
 Key = Callable[[Measurement], Hashable]
 
@@ -127,10 +130,16 @@ def but_layout(item: Measurement) -> Hashable:
     return (*_fixed(item), item.num_devices, item.num_nodes, item.placement, item.global_batch_size)
 
 
+def power_limited(item: Measurement) -> bool:
+    """Whether a limit below the device's own slowed the run down, which no planner would choose."""
+    found = _LIMIT.search(item.notes)
+    return found is not None and int(found[1]) < int(found[2])
+
+
 def alternatives(
     rows: Sequence[Measurement], measured_s: Floats, predicted_s: Mapping[str, Floats]
 ) -> Alternatives:
-    """Repeats joined.
+    """Repeats joined; runs under a power limit are left out.
 
     Args:
         rows: Runs whose batch is known.
@@ -139,7 +148,7 @@ def alternatives(
     """
     grouped: dict[Hashable, list[int]] = defaultdict(list)
     for place, item in enumerate(rows):
-        if item.global_batch_size:
+        if item.global_batch_size and not power_limited(item):
             grouped[source_name(item), item.configuration_key, item.system].append(place)
     members = [np.array(found, dtype=np.intp) for found in grouped.values()]
     runs = tuple(rows[found[0]] for found in members)
@@ -157,6 +166,20 @@ def alternatives(
         batch=np.array([item.global_batch_size for item in runs], dtype=np.float64),
         usd_per_second=devices * usd,
         peak_flops_per_s=devices * np.array([_peak(item.device, item.precision) for item in runs]),
+    )
+
+
+def of_some(found: Alternatives, keep: Bools) -> Alternatives:
+    """Some of the alternatives."""
+    columns = {
+        item.name: getattr(found, item.name)[keep]
+        for item in fields(found)
+        if item.name not in ("runs", "predicted_s")
+    }
+    return Alternatives(
+        runs=tuple(found.runs[place] for place in np.flatnonzero(keep)),
+        predicted_s={name: values[keep] for name, values in found.predicted_s.items()},
+        **columns,
     )
 
 
@@ -179,7 +202,7 @@ def groups_by(found: Alternatives, key: Key, *, several_sources: bool = False) -
     return tuple(groups)
 
 
-def part_of(group: Group, keep: Callable[[Ints], np.ndarray]) -> Group | None:
+def part_of(group: Group, keep: Callable[[Ints], Bools]) -> Group | None:
     """The group without some alternatives; None where fewer than two are left.
 
     Args:

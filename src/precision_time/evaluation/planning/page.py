@@ -12,7 +12,7 @@ from ...corpus.store import corpus_fingerprint
 from ...papers.contract import Floats
 from ..pricing import Progress, silent
 from ..tables import Section, section_markdown
-from . import deadlines, search
+from . import deadlines, greenest, search
 from .alternatives import Alternatives, alternatives
 from .choosers import BIGGEST_BATCH, BLIND, BLIND_PEAK, BLIND_SEEN, FORMULAS, OURS, OURS_SEEN, PEAK, RANDOM
 from .differences import batch_and_layout, which_precision
@@ -33,7 +33,7 @@ far the measured value of the choice is above the least of its group. A chooser 
 apart takes one of them at random, and its figures are the expectation. Groups with tiny batches make the mean
 regrets of rules and of random choice large; medians and shares are less moved by them. The least of many
 measured times is itself favored by noise: repeats of a configuration spread by {spread:.1f} % in the median.
-Only time and money are compared: whether a batch or a precision trains as well is not in these tables.
+Time, money and energy are compared: whether a batch or a precision trains as well is not in these tables.
 
 Chosen by
 
@@ -63,6 +63,7 @@ def sections(found: Alternatives, *, progress: Progress = silent) -> tuple[Secti
         progress(name)
         made.append(section(found, name))
     for what, compute in (
+        ("energy", greenest.section),
         ("ranking", ranking),
         ("precision", which_precision),
         ("devices", deadlines.section),
