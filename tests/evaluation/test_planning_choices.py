@@ -1,5 +1,8 @@
 """Choices and regrets on made-up groups whose answers are known; not results."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -26,6 +29,8 @@ from precision_time.evaluation.planning.choices import (
 from precision_time.evaluation.planning.choosers import BIGGEST_BATCH, BLIND, BLIND_PEAK, OURS, PEAK, scores
 from precision_time.evaluation.planning.deadlines import in_time
 from precision_time.evaluation.planning.differences import precision_groups
+from precision_time.evaluation.planning.exhaustive import Alone, is_least
+from precision_time.evaluation.planning.greenest import measured_power_w
 from precision_time.evaluation.planning.regrets import interval_over_sources, regrets_in
 from precision_time.evaluation.planning.search import SEARCH, search, searched_groups, section, with_cost
 
@@ -177,6 +182,32 @@ def test_the_cheapest_that_is_expected_in_time(predicted, meets, best, regret):
     assert found.late == pytest.approx(0.0 if meets else 8.0 / 6.0 - 1.0)
     if regret is not None:
         assert found.regret == pytest.approx(regret)
+
+
+def test_a_choice_that_is_not_the_least_of_the_loop_is_seen():
+    def chosen(usd):
+        return SimpleNamespace(
+            choice=lambda aim: SimpleNamespace(candidate=SimpleNamespace(usd=usd, time_s=1.0))
+        )
+
+    alone = [Alone(time_s=2.0, usd=10.0, feasible=True), Alone(time_s=1.0, usd=5.0, feasible=False)]
+    assert is_least(chosen(10.0), alone, "cheapest")
+    assert not is_least(chosen(10.1), alone, "cheapest")
+    # The faster one breaks a limit, so that `plan` must not choose it.
+    assert not is_least(chosen(10.0), alone, "fastest")
+    nothing = SimpleNamespace(choice=lambda aim: None)
+    assert not is_least(nothing, alone, "cheapest") and is_least(nothing, alone[1:], "cheapest")
+
+
+def test_runs_under_a_power_limit_are_no_alternatives():
+    notes = (
+        "power_limit_W=250 (default limit 250), average_power_W=108.4",
+        "power_limit_W=125 (default limit 250)",
+    )
+    rows = [replace(run(batch=batch), notes=note) for note in notes for batch in (32.0, 64.0)]
+    found = made(rows, [1.0, 1.5, 9.0, 9.0])
+    assert found.measured_s.tolist() == [1.0, 1.5]
+    assert [measured_power_w(item) for item in found.runs] == [108.4, 108.4]
 
 
 def test_cherrypick_chooses_among_what_it_ran_and_counts_it():

@@ -58,8 +58,8 @@ def section(found: Alternatives) -> Section:
     return Section(
         key="energy",
         title="Greenest",
-        headline=f"Power was measured by {', '.join(sources)} alone, in {len(kept)} configurations: too few for "
-        f"more than an impression. {' '.join(told)}",
+        headline=f"Power was measured by {', '.join(sources)} alone, in {len(kept)} configurations: too few "
+        f"for more than an impression. {' '.join(told)}",
         tables=tuple(tables),
     )
 

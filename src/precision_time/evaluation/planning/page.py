@@ -12,7 +12,7 @@ from ...corpus.store import corpus_fingerprint
 from ...papers.contract import Floats
 from ..pricing import Progress, silent
 from ..tables import Section, section_markdown
-from . import deadlines, greenest, search
+from . import deadlines, exhaustive, greenest, search
 from .alternatives import Alternatives, alternatives
 from .choosers import BIGGEST_BATCH, BLIND, BLIND_PEAK, BLIND_SEEN, FORMULAS, OURS, OURS_SEEN, PEAK, RANDOM
 from .differences import batch_and_layout, which_precision
@@ -57,7 +57,7 @@ sources with replacement: groups of one source are alike.
 
 
 def sections(found: Alternatives, *, progress: Progress = silent) -> tuple[Section, ...]:
-    """All sections but those that need a planner."""
+    """All sections."""
     made: list[Section] = []
     for name in OBJECTIVES:
         progress(name)
@@ -72,6 +72,8 @@ def sections(found: Alternatives, *, progress: Progress = silent) -> tuple[Secti
         progress(what)
         made.append(compute(found))
     made.append(search.section(found, progress=progress))
+    progress("plan")
+    made.append(exhaustive.section())
     return tuple(made)
 
 
