@@ -15,7 +15,7 @@ from ...papers.contract import Floats
 from ..tables import CellValue, Metric, ReportTable, Section, columns_of
 from .alternatives import Alternatives, Group, Key, groups_by, part_of, training, training_anywhere
 from .choices import Chosen, Summary, accuracy_by_distance, pairs_of, summarized
-from .choosers import BLIND, CHOOSERS, FORMULAS, OURS, RANDOM, choices, scores
+from .choosers import BIGGEST_BATCH, BLIND, BLIND_PEAK, CHOOSERS, FORMULAS, OURS, RANDOM, choices, scores
 
 DRAWS = 2000
 """Of sources, for the interval of a difference."""
@@ -209,7 +209,9 @@ def verdict(found: Regrets) -> str:
     ours = found.summary(OURS)
     others = {name: found.summary(name) for name in found.chosen if name != OURS}
     told = ", ".join(
-        f"{name} {100.0 * others[name].mean:.1f} %" for name in (BLIND, FORMULAS, RANDOM) if name in others
+        f"{name} {100.0 * others[name].mean:.1f} %"
+        for name in (BLIND, BLIND_PEAK, FORMULAS, BIGGEST_BATCH, RANDOM)
+        if name in others
     )
     lower = [name for name, item in others.items() if item.mean < ours.mean]
     text = (
