@@ -104,6 +104,16 @@ def plan(
             "--market", metavar="MARKET[,...]", help="on-demand, spot or reserved. Default: on-demand."
         ),
     ] = None,
+    any_network: Annotated[
+        bool,
+        typer.Option(
+            "--any-network", help="Join hosts too whose network is not known; a slow one is assumed."
+        ),
+    ] = False,
+    why: Annotated[
+        bool,
+        typer.Option("--why", help="Also a plot, break-even points, what moves the answer, all assumptions."),
+    ] = False,
     html: Annotated[
         Path | None, output_file("--html", text="Write one interactive page, without anything from outside.")
     ] = None,
@@ -148,6 +158,7 @@ def plan(
             clouds=clouds,
             regions=regions,
             market=market,
+            any_network=any_network,
             workers=workers,
             ray=ray,
             progress=lambda done, total: show(done, total, "Timing candidates"),
@@ -158,7 +169,7 @@ def plan(
     else:
         from ..planning.decision.page import render
 
-        write_renderable(render(found, width=page_width()))
+        write_renderable(render(found, width=page_width(), why=why))
     for path in write_files(found, html=html, plot=plot, out=out):
         message(f"Wrote {path}")
     if not found.choices:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import partial
@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 
 from ...arrays import Ints
+from ...cost.input import SYNTHETIC
+from ...diagnostics import Diagnostics, Severity, texts_of
 from ...errors import ConfigError, PrecisionTimeError
+from ...hardware.catalog import get_device
 from ...predict.api import predict
 from ...predict.bulk import Table
-from ...predict.streaming import sweep_tables
-from ...request.grid import grid_of_requests
 from ...request.request import Request
-from ...request.resolve import workload_of
+from ...request.resolve import stack_of, workload_of
 from ...request.schema import ALIASES, RUN_LENGTHS, request_fields
 from ...request.signature import takes_request_fields
 from ...request.sweep import axes_of
@@ -31,7 +32,8 @@ from .misses import nearest_miss
 from .moves import moves_of
 from .outcomes import Outcomes, Rows, Scenario, outcomes_of, rows_of
 from .result import Plan, PlanCounts
-from .space import Space, Wanted, space_of, wanted_of
+from .space import Space, Wanted, defaults, space_of, wanted_of
+from .timing import Progress, Timing, within_reach
 from .what_ifs import what_ifs
 
 _OF_THE_PLAN = frozenset(
@@ -42,13 +44,11 @@ _OF_THE_PLAN = frozenset(
 )
 PLANNED_FIELDS = tuple(name for name, _ in request_fields() if name not in _OF_THE_PLAN)
 """Fields of a request that a plan takes, each with one value or several that compete."""
-_SEVERAL_PROCESSES = 2048
-"""Rows from which processes are worth their start."""
 _BEYOND = (2, 4, 8, 16)
 """Times the devices allowed, tried where nothing is in time."""
 _MOST_REASONS = 5
-Progress = Callable[[int, int], None]
-"""Told the rows that are timed, and all rows."""
+_SAID_BY_THE_PLAN = frozenset({"run-time", "default-batch"})
+"""Remarks on a step that a plan makes otherwise: what a run takes beside its steps is in its time."""
 
 
 @takes_request_fields(only=PLANNED_FIELDS)
@@ -66,6 +66,7 @@ def plan(
     clouds: str | Sequence[str] | None = None,
     regions: str | Sequence[str] | None = None,
     market: str | Sequence[str] | None = None,
+    any_network: bool = False,
     workers: int | None = None,
     ray: str | None = None,
     now: datetime | None = None,
@@ -91,6 +92,7 @@ def plan(
         clouds: Who may rent them; None for all in the list of prices.
         regions: Where they may stand; None for everywhere.
         market: on-demand, spot or reserved; several compete.
+        any_network: Join hosts too between which the network is not known; a slow one is assumed.
         workers: Processes for large spaces; None for one per core.
         ray: Instead of processes: "local", or a cluster's address.
         now: What a date is counted from; None for the clock.
@@ -120,23 +122,22 @@ def plan(
         clouds=_several(clouds),
         regions=_several(regions),
         markets=_several(market),
+        any_network=any_network,
     )
     axes, request = _asked(model, options)
     workload = workload_of(request)
     _check_length(request, axes)
-    ask = _Ask(
-        request=request,
-        limits=limits,
-        coverage=request.coverage,
-        workers=workers,
-        ray=ray,
-        progress=progress,
-    )
-    space = space_of(wanted, axes, workload)
+    timing = Timing(request=request, workload=workload, workers=workers, ray=ray, progress=progress)
+    ask = _Ask(timing=timing, limits=limits, coverage=request.coverage)
+    question = _Question(wanted=wanted, axes=axes, workload=workload, fed=_is_fed(request, workload), notes=notes)
+    space = question.space()
     if not space.spots:
         raise ConfigError(_nothing_rented(wanted))
-    answered = ask(space)
-    return _planned(ask, answered, _Question(wanted=wanted, axes=axes, workload=workload, notes=notes))
+    near, out_of_reach = within_reach(space, timing, limits)
+    answered = ask(near) if near.spots else None
+    if answered is None or (out_of_reach and not answered.judged.feasible.any()):
+        answered, out_of_reach = ask(space), 0  # nothing keeps the limits: what comes nearest is sought everywhere
+    return _planned(ask, answered, question, out_of_reach)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -144,7 +145,12 @@ class _Question:
     wanted: Wanted
     axes: Mapping[str, Sequence[Any]]
     workload: Workload
+    fed: bool
     notes: tuple[str, ...]
+
+    def space(self, wanted: Wanted | None = None) -> Space:
+        """All candidates, or those of other numbers of devices."""
+        return space_of(wanted or self.wanted, self.axes, self.workload, fed=self.fed)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -161,29 +167,19 @@ class _Answered:
 class _Ask:
     """Answers spaces of one request."""
 
-    request: Request
+    timing: Timing
     limits: Limits
     coverage: float
-    workers: int | None
-    ray: str | None
-    progress: Progress | None
 
     def __call__(self, space: Space) -> _Answered:
-        counts = [_combinations(spot.fields) for spot in space.spots]
-        whole = grid_of_requests([spot.fields for spot in space.spots])
-        several = whole.rows >= _SEVERAL_PROCESSES or self.ray is not None
-        tables = []
-        done = 0
-        for table in sweep_tables(
-            whole, ray=self.ray, workers=self.workers if several else 1, with_terms=True
-        ):
-            tables.append(table)
-            done += len(table["job"])
-            if self.progress is not None:
-                self.progress(done, whole.rows)
-        rows, table, spot = rows_of(tables, counts, self.request)
+        table, spot = self.timing(space)
+        rows = rows_of(table, spot, self.timing.request)
         outcomes = self.outcomes(rows, space)
         return _Answered(judged=judged(space, rows, outcomes, self.limits), table=table, spot=spot)
+
+    def quiet(self) -> _Ask:
+        """The same, without telling where it stands."""
+        return replace(self, timing=replace(self.timing, progress=None))
 
     def outcomes(
         self, rows: Rows, space: Space, scenario: Scenario | None = None, only: Outcomes | None = None
@@ -201,7 +197,7 @@ class _Ask:
 
     def changed(self, space: Space) -> tuple[Judged, Mapping[int, str]]:
         """A space of changes, and why some of them have no answer."""
-        found = replace(self, progress=None)(space)
+        found = self.quiet()(space)
         refused = {}
         for number in range(len(space.spots)):
             here = found.spot == number
@@ -210,15 +206,11 @@ class _Ask:
         return found.judged, refused
 
 
-def _combinations(fields: Mapping[str, Any]) -> int:
-    return math.prod(len(value) for value in fields.values() if isinstance(value, list))
-
-
-def _planned(ask: _Ask, answered: _Answered, question: _Question) -> Plan:
-    found = answered.judged
-    counts = _counts(answered)
+def _planned(ask: _Ask, answered: _Answered, question: _Question, out_of_reach: int) -> Plan:
+    found, request = answered.judged, ask.timing.request
+    counts = _counts(answered, out_of_reach)
     if not counts.timed:
-        raise ConfigError(_nothing_timed(counts, ask.request))
+        raise ConfigError(_nothing_timed(counts, request))
     choices = choices_of(found)
     miss = None
     if not choices:
@@ -230,7 +222,7 @@ def _planned(ask: _Ask, answered: _Answered, question: _Question) -> Plan:
     assumptions, warnings = _remarks(first, ask, question, found)
     return Plan(
         model=question.workload.name,
-        length=_length(ask.request, found),
+        length=_length(request, found),
         limits=ask.limits,
         choices=choices,
         front=front,
@@ -282,6 +274,13 @@ def _asked(model: Any, options: Mapping[str, Any]) -> tuple[dict[str, list[Any]]
     return axes, Request.of({name: values[0] for name, values in axes.items()})
 
 
+def _is_fed(request: Request, workload: Workload) -> bool:
+    """Whether the cores of hosts prepare the samples, as far as the request says before a device is chosen."""
+    device = get_device(request.device or defaults()["devices"]["names"][-1])
+    stack = stack_of(request, workload.family, device, Diagnostics())
+    return stack.loader not in ("", SYNTHETIC)
+
+
 def _check_length(request: Request, axes: Mapping[str, Sequence[Any]]) -> None:
     """Refuse a run of no stated length, and steps of batches that differ.
 
@@ -331,11 +330,12 @@ def _nothing_timed(counts: PlanCounts, request: Request) -> str:
     )
 
 
-def _counts(answered: _Answered) -> PlanCounts:
+def _counts(answered: _Answered, out_of_reach: int) -> PlanCounts:
     table, found = answered.table, answered.judged
     errors = [str(error) for error in table["error"].tolist() if error is not None]
     return PlanCounts(
-        asked=len(table["job"]),
+        asked=len(table["job"]) + out_of_reach,
+        out_of_reach=out_of_reach,
         refused=len(errors),
         unfit=table["fits"].tolist().count(False),
         timed=len(found.rows),
@@ -357,9 +357,9 @@ def _beyond(ask: _Ask, question: _Question) -> Judged | None:
     """The devices that came closest, with more of them than are allowed."""
     most = question.wanted.max_gpus
     wanted = replace(question.wanted, gpus=tuple(most * times for times in _BEYOND), max_gpus=most * _BEYOND[-1])
-    space = space_of(wanted, question.axes, question.workload)
+    space = question.space(wanted)
     try:
-        return replace(ask, progress=None)(space).judged
+        return ask.quiet()(space).judged
     except PrecisionTimeError:
         return None
 
@@ -399,4 +399,5 @@ def _remarks(
     if first is None:
         return tuple(assumed), ()
     answer = predict(Request.of(first.candidate.request))
-    return (*assumed, *answer.assumptions), answer.warnings
+    told = [item for item in answer.diagnostics if item.code not in _SAID_BY_THE_PLAN]
+    return (*assumed, *texts_of(told, Severity.ASSUMPTION)), texts_of(told, Severity.WARNING)

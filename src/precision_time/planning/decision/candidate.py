@@ -70,6 +70,12 @@ class Candidate:
         return f"{self.instances} x {self.instance_type} ({self.cloud} {self.region}{market})"
 
     @property
+    def where(self) -> str:
+        """The cloud and its region: aws us-east-1."""
+        market = "" if self.market in ("on-demand", "") else f" {self.market}"
+        return f"{self.cloud} {self.region}{market}" if self.cloud else "no price"
+
+    @property
     def device_hours(self) -> float:
         """Of the devices that are used."""
         return self.gpus * self.time_s / 3600.0

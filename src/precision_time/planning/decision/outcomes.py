@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from ...hardware.catalog import get_device
 from ...predict.bulk import Table
 from ...request.request import Request
 from ..energy.energy import run_energy
-from ..energy.grid import Intensity, intensity
+from ..energy.grid import Intensity, known_intensities
 from ..energy.pue import pue_of
 from ..money.offers import Market, Offer
 from ..run.checkpoints import checkpoint_bytes
@@ -101,30 +102,24 @@ class Outcomes:
         return Outcomes(terms_s=terms, **{name: values[numbers] for name, values in found.items()})
 
 
-def rows_of(tables: Sequence[Table], counts: Sequence[int], request: Request) -> tuple[Rows, Table, Ints]:
-    """The rows that compete; and all rows, with the spot of each.
+def rows_of(table: Table, spot: Ints, request: Request) -> Rows:
+    """The rows that compete: those with an answer that fit.
 
     Args:
-        tables: Of the sweep, in order.
-        counts: Rows of each spot, in order.
+        table: All rows.
+        spot: Number of the spot of each, ascending.
         request: What all have in common.
     """
-    table = {name: np.concatenate([each[name] for each in tables]) for name in tables[0]}
-    spot = np.repeat(np.arange(len(counts)), counts)
     seconds = np.asarray(table["total_time_s"], dtype=float)
     kept = np.flatnonzero(np.isfinite(seconds) & (table["fits"] == True))  # noqa: E712 - objects, None among them
     taken = {name: values[kept] for name, values in table.items()}
     steps = np.rint(seconds[kept] / np.asarray(taken["step_time_s"], dtype=float))
-    return (
-        Rows(
-            table=taken,
-            spot=spot[kept],
-            samples=steps * np.asarray(taken["global_batch_size"], dtype=float),
-            steps=steps,
-            checkpoint_bytes=_checkpoints(taken, request),
-        ),
-        table,
-        spot,
+    return Rows(
+        table=taken,
+        spot=spot[kept],
+        samples=steps * np.asarray(taken["global_batch_size"], dtype=float),
+        steps=steps,
+        checkpoint_bytes=_checkpoints(taken, request),
     )
 
 
@@ -179,7 +174,7 @@ def outcomes_of(
     device = table["device"][row]
     gpus = table["gpus"].astype(int)[row]
     instances = np.array([spot.instances for spot in space.spots] or [0])[rows.spot[row]]
-    held = instances * np.array([spot.host.devices for spot in space.spots] or [0])[rows.spot[row]]
+    held = instances * np.array([spot.devices for spot in space.spots] or [0])[rows.spot[row]]
     factor = _factors(device, scenario.step)
     step_s, low_s, high_s = (
         np.asarray(table[name], dtype=float)[row] * factor
@@ -351,7 +346,9 @@ def _places(space: Space) -> list[tuple[float, float]]:
 
 def grid_of(offer: Offer) -> Intensity | None:
     """The grid of an offer's region; None where it is not known."""
-    try:
-        return intensity(offer.region, cloud=offer.cloud)
-    except PrecisionTimeError:
-        return None
+    return _grids().get((offer.cloud, offer.region.lower()))
+
+
+@cache
+def _grids() -> Mapping[tuple[str, str], Intensity]:
+    return {(each.cloud, each.region.lower()): each for each in known_intensities() if each.cloud}

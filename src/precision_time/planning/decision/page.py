@@ -15,28 +15,30 @@ if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
 
-_MOST_ROWS = 14
+_MOST_ROWS = 8
 _PLOT_ROWS, _PLOT_COLUMNS = 12, 64
 _MARKS = "123456789abcdefghijklmnopqrstuvwxyz"
 _MOVES_SHOWN = 4
 
 
-def to_text(plan: Plan, *, width: int = TEXT_WIDTH) -> str:
+def to_text(plan: Plan, *, width: int = TEXT_WIDTH, why: bool = False) -> str:
     """`render` as plain text without colors.
 
     Args:
         plan: What was found.
         width: Columns of the page [characters].
+        why: Say all that is known.
     """
-    return plain_text(render(plan, width=width), width=width)
+    return plain_text(render(plan, width=width, why=why), width=width)
 
 
-def render(plan: Plan, *, width: int = TEXT_WIDTH) -> Group:
+def render(plan: Plan, *, width: int = TEXT_WIDTH, why: bool = False) -> Group:
     """One page about a plan.
 
     Args:
         plan: What was found.
         width: Columns of the page.
+        why: Also the plot, break-even points, what moves the answer, and all that was assumed.
 
     Returns:
         A rich renderable.
@@ -51,17 +53,19 @@ def render(plan: Plan, *, width: int = TEXT_WIDTH) -> Group:
         left = len(plan.front) - len(shown)
         parts += ["", Text(f"{what}{f', {left} more between these' if left else ''}:", style="bold")]
         parts += [front_table(plan, shown)]
-    if len(shown) > 1:
+    if len(shown) > 1 and why:
         parts += ["", *(Text(line) for line in plot_lines(shown, width))]
     if plan.what_ifs:
-        parts += ["", Text("What if", style="bold"), _pairs((each.question, each.answer) for each in plan.what_ifs)]
-    if plan.break_evens:
-        parts += ["", *(Text(each.words) for each in plan.break_evens)]
-    if plan.moves:
-        parts += ["", Text("What moves the answer", style="bold")]
-        parts += [Text(str(move)) for move in plan.moves[:_MOVES_SHOWN]]
-    parts += ["", *(Text(line, style="dim") for line in _foot(plan))]
-    parts += [Text(f"Assumed: {line}") for line in plan.assumptions]
+        questions = ((each.question, each.answer) for each in plan.what_ifs)
+        parts += ["", Text(f"What if, instead of the {plan.choices[0].aim}", style="bold"), _pairs(questions)]
+    if why:
+        parts += [part for each in plan.break_evens for part in ("", Text(each.words))]
+        if plan.moves:
+            parts += ["", Text("What moves the answer", style="bold")]
+            parts += [Text(str(move)) for move in plan.moves]
+    parts += ["", *(Text(line, style="dim") for line in _foot(plan, why))]
+    if why:
+        parts += [Text(f"Assumed: {line}") for line in plan.assumptions]
     return Group(*parts, *(Text(f"Warning: {line}", style="yellow") for line in plan.warnings))
 
 
@@ -114,7 +118,7 @@ def _same(one: Candidate, other: Candidate) -> bool:
 def front_headers(plan: Plan) -> list[str]:
     """Of the front's table; a ">" aligns to the right."""
     chance_of = [">in time"] if plan.limits.deadline_s is not None else []
-    return ["", "devices", "precision", "batch", "rented", ">time", *chance_of, ">money", ">CO2", "best"]
+    return ["", "devices", "precision", "batch", "rented at", ">time", *chance_of, ">money", ">CO2", "best"]
 
 
 def front_cells(plan: Plan, shown: Sequence[Candidate]) -> Iterator[list[str]]:
@@ -122,13 +126,12 @@ def front_cells(plan: Plan, shown: Sequence[Candidate]) -> Iterator[list[str]]:
     for place, each in enumerate(shown):
         aims = [choice.aim for choice in plan.choices if _same(choice.candidate, each)]
         in_time = [] if each.probability is None else [chance(each.probability)]
-        steps = each.global_batch_size / each.batch_size
         yield [
             _MARKS[place],
             f"{each.gpus} x {each.device}",
             each.precision,
-            f"{each.batch_size:g} x {steps:g}",
-            each.place,
+            f"{each.batch_size:g}",
+            each.where,
             duration(each.time_s),
             *in_time,
             money(each.usd),
@@ -183,14 +186,20 @@ def _pairs(rows: Any) -> Table:
     return table
 
 
-def _foot(plan: Plan) -> Iterator[str]:
+def _foot(plan: Plan, why: bool) -> Iterator[str]:
     counts = plan.counts
+    left = {"do not fit": counts.unfit, "refused": counts.refused,
+            "would break a limit even at the peak of their devices": counts.out_of_reach}  # fmt: skip
+    said = "".join(f", {count:,} {words}" for words, count in left.items() if count)
     yield (
-        f"{counts.asked:,} combinations: {counts.timed:,} timed, {counts.unfit:,} do not fit, "
-        f"{counts.refused:,} refused; {counts.candidates:,} candidates with every offer, "
-        f"{counts.feasible:,} keep the limits. All were evaluated: the choices are the best of them."
+        f"{counts.asked:,} combinations{said}; {counts.candidates:,} candidates with every offer, "
+        f"{counts.feasible:,} keep the limits. All were evaluated."
     )
-    for reason, count in counts.reasons.items():
-        yield f"{count:,} refused: {reason.partition(' To fix')[0]}"
+    unpriced = f" No price: {', '.join(plan.unpriced)}." if plan.unpriced else ""
     if plan.prices:
-        yield f"Prices of {'; '.join(plan.prices)}."
+        yield f"List prices: {'; '.join(plan.prices)}.{unpriced}"
+    if why:
+        for reason, count in counts.reasons.items():
+            yield f"{count:,} refused: {reason.partition(' To fix')[0]}"
+    else:
+        yield f"{len(plan.assumptions)} assumptions, break-even points and what moves the answer: --why."

@@ -24,6 +24,8 @@ class PlanCounts:
 
     asked: int
     """Combinations of devices, numbers, precisions, layouts and batches."""
+    out_of_reach: int
+    """Not timed: even at the peak of their devices they would break a limit."""
     refused: int
     unfit: int
     """Answered, but too large for the memory of the devices."""

@@ -1,19 +1,21 @@
 """What competes: devices x hosts that clouds rent x numbers of devices x whatever else has several values.
 
-Several hosts are taken together only where they are the largest that a cloud has of a device: smaller ones come
-without the network between hosts that training needs (AWS: EFA on full hosts alone).
+Several hosts are taken together only where the catalog knows the network between them, and they are full ones, or
+the largest that a cloud has of a device: smaller ones come without the network that training needs (EFA of AWS:
+on full hosts alone). On request others are too, with the network that a plain virtual machine has.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from ...cost.constants import constants
 from ...errors import ConfigError, UnknownNameError
 from ...hardware.catalog import get_device
-from ...hardware.nodes import NodeType, default_node_type, find_node_type
+from ...hardware.nodes import default_node_type, get_node_type
 from ...io import packaged_toml
 from ...precision.support import natural_precision
 from ...request.batch import tokens_per_sample
@@ -24,38 +26,24 @@ from ..money.offers import Market, Offer, offers
 
 _NEAR_SHARE = 0.05
 """Of an assumed batch, by which it may move so that the devices share it evenly."""
+_FULL_HOST = 8
 UNPRICED = -1
 """In the place of an offer's number: nobody in the list rents that device."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Host:
-    """A kind of host, and who rents it."""
+class Spot:
+    """A kind of host, and how many of it: what the same answers of the sweep are about."""
 
     device: str
-    node_type: str
-    """Empty: the usual host of the device."""
     devices: int
-    alone: tuple[int, ...]
-    """Offers of one such host, by number; UNPRICED where there is none."""
-    together: tuple[int, ...]
-    """Those of which several can be joined."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Spot:
-    """A kind of host, and how many of it: what one answer of the sweep is about."""
-
-    host: Host
+    """Of a host."""
     instances: int
     gpus: int
+    offers: tuple[int, ...]
+    """Who rents that, by number; UNPRICED where there is none."""
     fields: Mapping[str, Any]
     """Of its request; lists where several values compete."""
-
-    @property
-    def offers(self) -> tuple[int, ...]:
-        """Who rents that, by number."""
-        return self.host.alone if self.instances == 1 else self.host.together
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,6 +69,8 @@ class Wanted:
     clouds: tuple[str, ...] = ()
     regions: tuple[str, ...] = ()
     markets: tuple[Market, ...] = (Market.ON_DEMAND,)
+    any_network: bool = False
+    """Also several hosts between which the network is not known."""
 
 
 def defaults() -> Mapping[str, Any]:
@@ -96,6 +86,7 @@ def wanted_of(
     clouds: Sequence[str] | None = None,
     regions: Sequence[str] | None = None,
     markets: Sequence[str] | None = None,
+    any_network: bool = False,
 ) -> tuple[Wanted, tuple[str, ...]]:
     """The candidates that a caller names, checked, and what had to be assumed of the names.
 
@@ -124,6 +115,7 @@ def wanted_of(
         clouds=_known("cloud", clouds, {offer.cloud for offer in offers()} if clouds else ()),
         regions=_known("region", regions, {offer.region for offer in offers()} if regions else ()),
         markets=tuple(dict.fromkeys(map(_market, markets or (Market.ON_DEMAND,)))),
+        any_network=any_network,
     ), tuple(notes)
 
 
@@ -159,25 +151,99 @@ def _market(given: str) -> Market:
         ) from None
 
 
-def space_of(wanted: Wanted, axes: Mapping[str, Sequence[Any]], workload: Workload) -> Space:
+def space_of(
+    wanted: Wanted, axes: Mapping[str, Sequence[Any]], workload: Workload, *, fed: bool = True
+) -> Space:
     """All candidates of a request.
+
+    Hosts that differ in nothing that a step depends on are timed once: those with the same links, and, of one
+    host alone, whatever its network.
 
     Args:
         wanted: Devices, numbers and offers.
         axes: Values of the other fields of the request; several of a field compete.
         workload: Of the model, whose batch is assumed where none is given.
+        fed: Samples are prepared by the cores of the hosts, so that these count.
     """
     found = _offers_of(wanted)
-    hosts = [host for device in wanted.devices for host in _hosts(device, found, wanted)]
     batch, notes = _batch(axes, workload)
-    spots = tuple(
-        Spot(host=host, instances=instances, gpus=gpus, fields=_fields(host, instances, gpus, axes, batch))
-        for host in hosts
-        for instances, gpus in _counts(host, wanted)
-        if host.alone if instances == 1 or host.together
+    merged: dict[Any, Spot] = {}
+    unpriced = []
+    for device in wanted.devices:
+        for host in _hosts(device, found, wanted):
+            unpriced += [device] if host.alone == (UNPRICED,) else []
+            for instances, gpus in _counts(host, wanted):
+                own = host.alone if instances == 1 else host.together
+                if not own:
+                    continue
+                key = (device, host.devices, instances, gpus, _links(host, instances, gpus, fed=fed))
+                if key in merged:
+                    merged[key] = replace(merged[key], offers=(*merged[key].offers, *own))
+                    continue
+                fields = _fields(host, instances, gpus, axes, batch)
+                merged[key] = Spot(
+                    device=device,
+                    devices=host.devices,
+                    instances=instances,
+                    gpus=gpus,
+                    offers=own,
+                    fields=fields,
+                )
+    unknown = sorted({found[number].cloud for number in _apart(wanted, found)})
+    if unknown and not wanted.any_network:
+        notes.append(
+            f"The network between hosts of {', '.join(unknown)} is not in the catalog: single hosts of theirs alone "
+            "(--any-network joins them)."
+        )
+    elif unknown:
+        network = defaults()["network"]
+        notes.append(
+            f"The network between hosts of {', '.join(unknown)} is not known: {network['assumed']} assumed "
+            f"({network['source']})."
+        )
+    return Space(
+        offers=found,
+        markets=wanted.markets,
+        spots=tuple(merged.values()),
+        unpriced=tuple(unpriced),
+        notes=tuple(notes),
     )
-    unpriced = tuple(dict.fromkeys(host.device for host in hosts if host.alone == (UNPRICED,)))
-    return Space(offers=found, markets=wanted.markets, spots=spots, unpriced=unpriced, notes=tuple(notes))
+
+
+def _apart(wanted: Wanted, found: Sequence[Offer]) -> Iterator[int]:
+    """Offers of the largest hosts of a cloud whose network is not known, by number."""
+    largest: dict[tuple[str, str], int] = {}
+    for offer in found:
+        key = (offer.cloud, offer.device)
+        largest[key] = max(largest.get(key, 0), offer.devices_per_instance)
+    for number, offer in enumerate(found):
+        room = wanted.max_gpus > offer.devices_per_instance
+        if room and offer.node_type is None and offer.devices_per_instance == largest[offer.cloud, offer.device]:
+            yield number
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Host:
+    """A kind of host, and who rents it."""
+
+    device: str
+    node_type: str
+    """Empty: the usual host of the device."""
+    devices: int
+    alone: tuple[int, ...]
+    """Offers of one such host, by number; UNPRICED where there is none."""
+    together: tuple[int, ...]
+    """Those of which several can be joined."""
+
+
+def _links(host: _Host, instances: int, gpus: int, *, fed: bool) -> tuple[Any, ...]:
+    """What of a host a step depends on: its links, as far as they are used, and the cores that feed it."""
+    node = get_node_type(host.node_type) if host.node_type else default_node_type(get_device(host.device))
+    table = constants("input")["cores"]
+    inside = node.intra_node if gpus > instances else ""
+    between = (node.name if host.node_type else "", node.inter_node, node.fabric) if instances > 1 else ()
+    cores = table.get(node.name, table["per_device"] * host.devices) if fed else 0
+    return inside, between, cores, node.domain
 
 
 def _offers_of(wanted: Wanted) -> tuple[Offer, ...]:
@@ -190,14 +256,14 @@ def _offers_of(wanted: Wanted) -> tuple[Offer, ...]:
     )
 
 
-def _hosts(device: str, found: Sequence[Offer], wanted: Wanted) -> Iterator[Host]:
+def _hosts(device: str, found: Sequence[Offer], wanted: Wanted) -> Iterator[_Host]:
     """The kinds of hosts of a device: those of the same node type, or of the same size where it is unknown."""
+    usual = default_node_type(get_device(device))
     own = [number for number, offer in enumerate(found) if offer.device == device]
     if not own:
         narrowed = wanted.clouds or wanted.regions
         if not (narrowed and offers(devices=(device,))):  # else rented, but elsewhere
-            usual = default_node_type(get_device(device))
-            yield Host(
+            yield _Host(
                 device=device,
                 node_type="",
                 devices=max(usual.devices, 1),
@@ -212,29 +278,24 @@ def _hosts(device: str, found: Sequence[Offer], wanted: Wanted) -> Iterator[Host
     kinds: dict[tuple[str, int], list[int]] = {}
     for number in own:
         offer = found[number]
-        node = _node_type(offer)
+        node = offer.node_type
         kinds.setdefault((node.name if node else "", offer.devices_per_instance), []).append(number)
     for (node_type, devices), numbers in kinds.items():
-        yield Host(
+        yield _Host(
             device=device,
             node_type=node_type,
             devices=devices,
             alone=tuple(numbers),
             together=tuple(
-                number for number in numbers if largest[found[number].cloud] == devices
+                number
+                for number in numbers
+                if wanted.any_network
+                or (node_type and (devices >= _FULL_HOST or largest[found[number].cloud] == devices))
             ),
         )
 
 
-def _node_type(offer: Offer) -> NodeType | None:
-    """The host of an offer, where the catalog has it by that name with that device."""
-    node = find_node_type(
-        offer.instance_type, device=get_device(offer.device), devices_per_node=offer.devices_per_instance
-    )
-    return node if node is not None and node.device == offer.device and not node.generic else None
-
-
-def _counts(host: Host, wanted: Wanted) -> Iterator[tuple[int, int]]:
+def _counts(host: _Host, wanted: Wanted) -> Iterator[tuple[int, int]]:
     """Hosts and devices: of the numbers asked, or powers of two of whole hosts and as many as there may be."""
     if wanted.gpus:
         yield from ((math.ceil(gpus / host.devices), gpus) for gpus in wanted.gpus)
@@ -248,7 +309,7 @@ def _counts(host: Host, wanted: Wanted) -> Iterator[tuple[int, int]]:
 
 
 def _fields(
-    host: Host, instances: int, gpus: int, axes: Mapping[str, Sequence[Any]], batch: int | None
+    host: _Host, instances: int, gpus: int, axes: Mapping[str, Sequence[Any]], batch: int | None
 ) -> dict[str, Any]:
     found: dict[str, Any] = {
         name: list(values) if len(values) > 1 else values[0] for name, values in axes.items()
@@ -258,6 +319,8 @@ def _fields(
     found |= {"device": host.device, "gpus": gpus, "nodes": instances}
     if host.node_type:
         found["node_type"] = host.node_type
+    elif instances > 1 and host.alone != (UNPRICED,):
+        found["inter_node"] = defaults()["network"]["assumed"]
     if batch is not None:
         found["global_batch_size"] = near_batch(batch, gpus)
     return found

@@ -72,7 +72,7 @@ def _spot_of(found: Judged, best: Candidate) -> tuple[Spot | None, int]:
                 best.instance_type,
                 best.region,
             )
-            if same and (each.host.device, each.gpus, each.instances) == (
+            if same and (each.device, each.gpus, each.instances) == (
                 best.device,
                 best.gpus,
                 best.instances,
@@ -83,7 +83,7 @@ def _spot_of(found: Judged, best: Candidate) -> tuple[Spot | None, int]:
 
 def _changed(found: Judged, spot: Spot, best: Candidate, offer: int) -> Iterator[tuple[str, Spot]]:
     """Each question with the spot that answers it, which has the offer of the choice alone."""
-    host = replace(spot.host, alone=(offer,), together=(offer,))
+    alone = replace(spot, offers=(offer,))
     ladder = precision_neighbors(best.precision, best.device)
     per_host = max(best.gpus // best.instances, 1)
     for words, instances in (("one more node", best.instances + 1), ("one node less", best.instances - 1)):
@@ -93,13 +93,13 @@ def _changed(found: Judged, spot: Spot, best: Candidate, offer: int) -> Iterator
         fields = {**best.request, "gpus": gpus, "nodes": instances}
         if fields.get("global_batch_size"):
             fields["global_batch_size"] = near_batch(int(fields["global_batch_size"]), gpus)
-        yield words, Spot(host=host, instances=instances, gpus=gpus, fields=fields)
+        yield words, replace(alone, instances=instances, gpus=gpus, fields=fields)
     for words, precision in ladder.items():
         fields = {**best.request, "precision": precision}
-        yield f"{words} ({precision})", replace(spot, host=host, fields=fields)
+        yield f"{words} ({precision})", replace(alone, fields=fields)
     for market in Market:
         if market.value != best.market and offer != UNPRICED:
-            yield market.value, replace(spot, host=host, fields=dict(best.request))
+            yield market.value, replace(alone, fields=dict(best.request))
 
 
 def precision_neighbors(precision: str, device: str) -> dict[str, str]:

@@ -12,10 +12,9 @@ import numpy as np
 from ...arrays import Floats, Number
 from ...errors import ConfigError
 from ...hardware.device import Device
-from ...io import packaged_toml
 from .grid import Intensity
-from .power import device_power_w, idle_power_w, power_constants, tdp_w
-from .pue import Pue, pue_of
+from .power import device_power_w, host_power_w, idle_power_w, power_constants
+from .pue import Pue, given_pue, pue_of
 
 J_PER_KWH = 3.6e6
 COVERAGE = 0.9
@@ -28,9 +27,11 @@ class RunEnergy:
     """Energy and carbon of runs; every array has their shape."""
 
     terms_j: Mapping[str, Floats]
-    """devices_busy, devices_waiting, host, cooling; they add up to `energy_j`."""
+    """devices_busy, devices_waiting, host, network, cooling; they add up to `energy_j`."""
     carbon_terms_g: Mapping[str, Floats]
     """The same names and `embodied`, grams of CO2 equivalent; empty where no intensity was given."""
+    device: str
+    devices: Floats
     device_power_w: Floats
     """Of one device while it trains."""
     duration_s: Floats
@@ -83,6 +84,48 @@ class RunEnergy:
             "intensity_source": None if self.intensity is None else self.intensity.source,
         }
 
+    def to_codecarbon(self) -> dict[str, Any]:
+        """One run in the fields of codecarbon's output (kWh, kg, W, s), which count the PUE in each energy.
+
+        The host's processors, memory and fans are not told apart: all is in the CPU's fields.
+        Source: mlco2/codecarbon@b05965e4: output_methods/emissions_data.py, emissions_tracker.py.
+
+        Raises:
+            ConfigError: If these are several runs, or the place is not known.
+        """
+        carbon = self.carbon_g
+        if carbon is None or np.size(carbon) != 1 or np.size(self.devices) != 1:
+            raise ConfigError(
+                "codecarbon's output is of one run at a known place. To fix: ask one run and give its region."
+            )
+        seconds = float(self.duration_s)
+        kwh = {name: float(value) / J_PER_KWH * self.pue.value for name, value in self.terms_j.items()}
+        gpu_kwh = kwh["devices_busy"] + kwh["devices_waiting"]
+        host_kwh = kwh["host"] + kwh["network"]
+        per_kw = 3600.0 / seconds / self.pue.value * 1e3 if seconds > 0.0 else 0.0
+        place = self.intensity
+        return {
+            "duration": seconds,
+            "emissions": float(carbon) / 1e3,
+            "emissions_rate": float(carbon) / 1e3 / seconds if seconds > 0.0 else 0.0,
+            "cpu_power": host_kwh * per_kw,
+            "gpu_power": gpu_kwh * per_kw,
+            "ram_power": 0.0,
+            "cpu_energy": host_kwh,
+            "gpu_energy": gpu_kwh,
+            "ram_energy": 0.0,
+            "energy_consumed": float(self.energy_kwh),
+            "country_name": place.country_name if place else "",
+            "country_iso_code": place.country if place else "",
+            "region": place.place if place else "",
+            "cloud_provider": place.cloud if place else "",
+            "cloud_region": place.region if place else "",
+            "gpu_count": float(self.devices),
+            "gpu_model": f"{float(self.devices):g} x {self.device}",
+            "on_cloud": "Y" if place and place.cloud else "N",
+            "pue": self.pue.value,
+        }
+
 
 def run_energy(
     *,
@@ -90,9 +133,11 @@ def run_energy(
     devices: Number,
     busy_s: Number,
     terms: Mapping[str, Number] | None = None,
+    mfu: Number | None = None,
     waiting_s: Number = 0.0,
     power_w: Number | None = None,
     host_w: Number | None = None,
+    network_w: Number = 0.0,
     pue: Pue | float | None = None,
     intensity: Intensity | None = None,
     g_per_kwh: Number | None = None,
@@ -105,9 +150,11 @@ def run_energy(
         devices: How many, those of unused parts of nodes not counted.
         busy_s: Time in steps, over the run.
         terms: `Prediction.terms` of a step, from which the power follows; or give `power_w`.
+        mfu: `Prediction.mfu`, likewise; None where it is not known.
         waiting_s: Time in which the devices are held but do not train: start-up, checkpoints, restarts.
         power_w: Measured mean power of one device while it trains.
         host_w: Power of the host for each device; None for the usual one.
+        network_w: Power of the switches between nodes for each device; left out unless stated.
         pue: PUE; None for the average of data centers asked.
         intensity: Of the grid; None where the place is not known: then there is no carbon.
         g_per_kwh: Mean intensity over the run, where it depends on the hour (`HourlyIntensity`).
@@ -119,28 +166,26 @@ def run_energy(
     """
     numbers = {
         "devices": devices, "busy_s": busy_s, "waiting_s": waiting_s, "power_w": power_w, "host_w": host_w,
-        "g_per_kwh": g_per_kwh, "embodied_g_per_device_hour": embodied_g_per_device_hour,
+        "network_w": network_w, "g_per_kwh": g_per_kwh,
+        "embodied_g_per_device_hour": embodied_g_per_device_hour,
     }  # fmt: skip
     for name, value in numbers.items():
         if value is not None and not (np.all(np.isfinite(value)) and np.all(np.asarray(value) >= 0.0)):
             raise ConfigError(f"{name} = {value} cannot be. To fix: give finite numbers of 0 or more.")
     if power_w is None and terms is None:
         raise ConfigError("Energy needs the terms of a step or a power. To fix: give terms or power_w.")
-    drawn_w = device_power_w(device, terms or {}) if power_w is None else np.asarray(power_w, dtype=float)
+    drawn_w = (
+        device_power_w(device, terms or {}, mfu=mfu) if power_w is None else np.asarray(power_w, dtype=float)
+    )
     counted, busy, waiting = (np.asarray(value, dtype=float) for value in (devices, busy_s, waiting_s))
     beside_w = host_power_w(device) if host_w is None else np.asarray(host_w, dtype=float)
     parts = {
         "devices_busy": counted * busy * drawn_w,
         "devices_waiting": counted * waiting * idle_power_w(device),
         "host": counted * (busy + waiting) * beside_w,
+        "network": counted * (busy + waiting) * np.asarray(network_w, dtype=float),
     }
-    stated = (
-        pue
-        if isinstance(pue, Pue)
-        else pue_of()
-        if pue is None
-        else Pue(value=pue, year=None, source="given")
-    )
+    stated = pue if isinstance(pue, Pue) else pue_of() if pue is None else given_pue(pue)
     parts["cooling"] = (stated.value - 1.0) * reduce(np.add, parts.values())
     shape = np.broadcast_shapes(*(value.shape for value in parts.values()))
     terms_j = {name: np.broadcast_to(value, shape) for name, value in parts.items()}
@@ -153,17 +198,13 @@ def run_energy(
     return RunEnergy(
         terms_j=terms_j,
         carbon_terms_g=carbon,
+        device=device.name,
+        devices=counted,
         device_power_w=drawn_w,
         duration_s=busy + waiting,
         pue=stated,
         intensity=intensity,
     )
-
-
-def host_power_w(device: Device) -> float:
-    """Power of the host for each device: processors, memory, fans, adapters, power supplies [W]."""
-    share: float = packaged_toml(__package__, "data/hosts.toml")["share"]["of_tdp"]
-    return share * tdp_w(device)
 
 
 def _plain(value: Floats) -> Any:

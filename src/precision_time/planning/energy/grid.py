@@ -41,6 +41,16 @@ class Intensity:
     cloud: str = ""
     region: str = ""
 
+    @property
+    def country_name(self) -> str:
+        """The name of the country."""
+        return _grids()[self.country].place
+
+    @property
+    def name(self) -> str:
+        """What `intensity` finds it by."""
+        return f"{self.cloud}:{self.region}" if self.cloud else self.grid
+
 
 def intensity(place: str, *, cloud: str | None = None) -> Intensity:
     """The intensity at a place.
@@ -57,17 +67,19 @@ def intensity(place: str, *, cloud: str | None = None) -> Intensity:
     if cloud is None and ":" in place:
         cloud, place = place.split(":", 1)
     if cloud is not None:
+        known_clouds(cloud)
         region = _regions().get((_folded(cloud), _folded(place)))
         if region is None:
-            names = [f"{each.cloud}:{each.region}" for each in _regions().values()]
+            names = [each.name for each in _regions().values()]
             raise UnknownNameError(kind="cloud region", name=f"{cloud}:{place}", known=names, hint=HINT)
         return region
+    code = _grids().get(place.strip().upper())
     exact = tuple(each for each in _regions().values() if each.region.lower() == place.strip().lower())
-    found = exact or _spellings().get(_folded(place), ())
+    found = (code,) if code else exact or _spellings().get(_folded(place), ())
     if not found:
         raise UnknownNameError(kind="place", name=place, known=_offered(), hint=HINT)
     if len({(each.grid, each.g_per_kwh) for each in found}) > 1:
-        names = [f"{each.cloud}:{each.region}" if each.cloud else each.grid for each in found]
+        names = [each.name for each in found]
         raise ConfigError(
             f"{shown(place)} is the name of several places: {', '.join(names)}. To fix: give one of these."
         )
@@ -77,6 +89,20 @@ def intensity(place: str, *, cloud: str | None = None) -> Intensity:
 def known_intensities() -> tuple[Intensity, ...]:
     """Every grid, then every region of a cloud."""
     return (*_grids().values(), *_regions().values())
+
+
+def known_clouds(name: str | None = None) -> tuple[str, ...]:
+    """Clouds whose regions are known; given a name, that one alone.
+
+    Raises:
+        UnknownNameError: If none is called so.
+    """
+    clouds = tuple(dict.fromkeys(each.cloud for each in _regions().values()))
+    if name is None:
+        return clouds
+    if name.strip().lower() not in clouds:
+        raise UnknownNameError(kind="cloud", name=name, known=clouds, hint=f"Known: {', '.join(clouds)}.")
+    return (name.strip().lower(),)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -185,4 +211,4 @@ def _spellings() -> Mapping[str, tuple[Intensity, ...]]:
 
 def _offered() -> tuple[str, ...]:
     grids = [name for each in _grids().values() for name in (each.grid, each.place)]
-    return (*grids, *(f"{each.cloud}:{each.region}" for each in _regions().values()))
+    return (*grids, *(each.name for each in _regions().values()))
