@@ -9,11 +9,11 @@ import numpy as np
 
 from ...corpus.jobs import job_of
 from ...corpus.measurement import Measurement
-from ...cost.job import group_of_jobs
+from ...cost.job import Job, group_of_jobs
 from ...cost.step import price
-from ...hardware.catalog import get_device
 from ...papers.contract import Floats
 from ...planning.energy.power import device_power_w
+from ...predict.predictor import model_flops_utilization
 from ..tables import CellValue, ReportTable, Section, columns_of
 from .alternatives import Alternatives, Group, groups_by, of_some, training
 from .choices import Summary, summarized
@@ -65,23 +65,33 @@ def section(found: Alternatives) -> Section:
 
 
 def _scores(kept: Alternatives) -> Mapping[str, Floats]:
-    """Joules per sample as expected: predicted time times power by activity (`planning/energy/power.py`)."""
-    devices = [get_device(item.device) for item in kept.runs]
-    power_w = np.array(
-        [
-            float(device_power_w(device, price(group_of_jobs([job_of(item)])).terms)[0])
-            for item, device in zip(kept.runs, devices, strict=True)
-        ]
-    )
+    """Joules per sample as expected: predicted time times the power that it implies."""
     plain = scores(kept, money=False)
-    by_power = {name: plain[name] * power_w for name in PREDICTED if name in plain}
+    jobs = [job_of(item) for item in kept.runs]
+    terms = [price(group_of_jobs([job])).terms for job in jobs]
+
+    def joules(name: str) -> Floats:
+        step_s = kept.predicted_s[PREDICTED[name]]
+        power_w = [
+            _power_w(job, said, seconds) for job, said, seconds in zip(jobs, terms, step_s, strict=True)
+        ]
+        energy_j: Floats = plain[name] * np.array(power_w)
+        return energy_j
+
+    predicted = [name for name in (OURS, OURS_SEEN, BLIND, FORMULAS) if name in plain]
     return {
-        **{name: by_power[name] for name in (OURS, OURS_SEEN, BLIND, FORMULAS) if name in by_power},
-        TDP: plain[OURS] * np.array([device.tdp_w for device in devices]),
+        **{name: joules(name) for name in predicted},
+        TDP: plain[OURS] * np.array([job.cluster.device.tdp_w for job in jobs]),
         FASTEST: plain[OURS],
         BIGGEST_BATCH: plain[BIGGEST_BATCH],
         RANDOM: plain[RANDOM],
     }
+
+
+def _power_w(job: Job, terms: Mapping[str, Floats], step_s: float) -> float:
+    """Of the device during a step of predicted length."""
+    found = device_power_w(job.cluster.device, terms, mfu=model_flops_utilization(job, step_s))
+    return float(np.ravel(found)[0])
 
 
 def _table(
@@ -104,6 +114,7 @@ def _table(
         ),
         rows=tuple(rows),
         note=f"Groups of {sizes} alternatives. Measured: mean power times time, of the device alone. "
-        "Predicted: time times power by activity, whose levels may have been fitted on these powers.",
+        "Predicted: time times the power of `planning/energy/power.py`, whose numbers were fitted on these "
+        "powers among others.",
     )
     return table, found
