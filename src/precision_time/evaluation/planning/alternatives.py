@@ -112,11 +112,16 @@ def but_devices(item: Measurement) -> Hashable:
     return (*_fixed(item), layout)
 
 
-def but_devices_and_share(item: Measurement) -> Hashable:
-    """Equal for runs that share one global batch over different numbers of devices."""
+def but_devices_and_batch(item: Measurement) -> Hashable:
+    """Equal for runs of one job on one type of device: what Ernest is fitted to."""
     layout = item.layout
     degrees = None if layout is None else replace(layout, dp=1, micro_batch_size=1, num_micro_batches=1)
-    return (*_fixed(item), degrees, item.global_batch_size)
+    return (*_fixed(item), degrees)
+
+
+def but_devices_and_share(item: Measurement) -> Hashable:
+    """Equal for runs that share one global batch over different numbers of devices."""
+    return (but_devices_and_batch(item), item.global_batch_size)
 
 
 def but_batch(item: Measurement) -> Hashable:

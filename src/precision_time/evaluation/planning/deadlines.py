@@ -97,12 +97,18 @@ def predictions(found: Alternatives, group: Group) -> tuple[Mapping[str, Floats]
     expected[LINEAR] = time[first] * devices[first] / devices
     runs |= {ANCHORED: 1, LINEAR: 1}
     if len(places) >= LEAST_FOR_ERNEST:
-        expected[ERNEST], runs[ERNEST] = _ernest(found, group)
+        expected[ERNEST], runs[ERNEST] = ernest(found, group, small=False)
     return expected, runs
 
 
-def _ernest(found: Alternatives, group: Group) -> tuple[Floats, int]:
-    """Ernest fitted to runs of the group that its experiment design picks; those it has run it knows."""
+def ernest(found: Alternatives, group: Group, *, small: bool) -> tuple[Floats, int]:
+    """Seconds per sample by Ernest, fitted to runs that its experiment design picks, and how many it runs.
+
+    Args:
+        found: All alternatives.
+        group: Of one job; those that were run keep their measured times.
+        small: Whether only small shares of the largest batch may be run, as published.
+    """
     places = group.places
     nodes = np.array([found.runs[place].num_nodes for place in places], dtype=np.float64)
     offered = Configurations(
@@ -111,7 +117,7 @@ def _ernest(found: Alternatives, group: Group) -> tuple[Floats, int]:
     )  # fmt: skip
     measured_s = found.measured_s[places]
     budget = MeasurementBudget(offered=offered, step_time_s=measured_s, limit=run_limit(len(places)))
-    seconds = Ernest(small=False).fit(budget, seed=0).predict(offered)
+    seconds = Ernest(small=small).fit(budget, seed=0).predict(offered)
     seconds[budget.chosen] = measured_s[budget.chosen]
     return seconds / found.batch[places], len(budget.chosen)
 
