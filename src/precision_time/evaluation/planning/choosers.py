@@ -16,8 +16,8 @@ from .alternatives import Alternatives, Group
 from .choices import Chosen, choice, under_caps
 
 OURS, OURS_SEEN, BLIND, BLIND_SEEN, FORMULAS = (
-    *("ours, unseen models", "ours, unseen configurations"),
-    *("blind, unseen models", "blind, unseen configurations"),
+    *("ours on unseen models", "ours on unseen configurations"),
+    *("blind on unseen models", "blind on unseen configurations"),
     "formulas alone",
 )
 PREDICTED: Mapping[str, str] = {
@@ -29,10 +29,12 @@ PREDICTED: Mapping[str, str] = {
 }
 """Chooser to the out-of-fold predictions that it goes by. "Seen" configurations are those whose family, the
 same configuration at all precisions, was held out, while other configurations of the model were fitted."""
-BLIND_PEAK = "blind, unseen models; ties by data-sheet peak"
+EASIER = (OURS_SEEN, BLIND_SEEN)
+"""Those that have seen other runs of the model: no rivals of ours on unseen models."""
+BLIND_PEAK = "blind on unseen models with data-sheet peak"
 """What a blind planner can do about precision: of what it cannot tell apart, the highest peak."""
 MIXED = "always mixed precision"
-BIGGEST_BATCH, PEAK, RANDOM = "biggest batch, fewest devices", "data-sheet peak", "random"
+BIGGEST_BATCH, PEAK, RANDOM = "biggest batch on fewest devices", "data-sheet peak", "random"
 CHOOSERS = (*PREDICTED, BLIND_PEAK, BIGGEST_BATCH, PEAK, MIXED, RANDOM)
 _DIGITS = 6
 """Of log scores that count as equal."""

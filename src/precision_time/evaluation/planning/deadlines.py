@@ -26,7 +26,7 @@ from .choosers import BLIND, FORMULAS, OURS, OURS_SEEN, PREDICTED
 LEAST_COUNTS = 3
 """Device counts of a group: with two there is little to choose."""
 LEAST_FOR_ERNEST = 6
-ANCHORED, LINEAR, ERNEST = "ours, unseen models, scaled to one run", "linear scaling of one run", "Ernest"
+ANCHORED, LINEAR, ERNEST = "ours on unseen models scaled to one run", "linear scaling of one run", "Ernest"
 _DIGITS = 9
 """Of log costs that count as equal: under linear scaling all are."""
 
@@ -143,7 +143,8 @@ def section(found: Alternatives) -> Section:
     return Section(
         key="devices",
         title="How many devices under a deadline",
-        headline=" ".join(told),
+        headline="Choices that meet the deadline, and in parentheses those that do so within 5 % of the "
+        f"least cost [%]. {' '.join(told)}",
         tables=tuple(tables),
     )
 
@@ -215,12 +216,6 @@ def _table(
 
 def _told(title: str, count: int, rows: tuple[tuple[CellValue, ...], ...]) -> str:
     by_name = {str(row[0]): row for row in rows}
-    parts = [
-        f"{name} {by_name[name][2]:.0f} and {by_name[name][3]:.0f} %"
-        for name in (OURS, ANCHORED, LINEAR, ERNEST)
-        if name in by_name
-    ]
-    return (
-        f"With {title}, {count:,} groups: the choice meets the deadline, and does so at up to 5 % above the "
-        f"least cost, for {', '.join(parts)}."
-    )
+    named = (OURS, ANCHORED, LINEAR, ERNEST)
+    parts = [f"{name} {by_name[name][2]:.0f} ({by_name[name][3]:.0f})" for name in named if name in by_name]
+    return f"With {title}, {count:,} groups: {', '.join(parts)}."

@@ -21,8 +21,8 @@ from .choosers import BIGGEST_BATCH, BLIND, FORMULAS, OURS, OURS_SEEN, PREDICTED
 
 _POWER = re.compile(r"average_power_W=([\d.]+)")
 """Zeus's rows say so in their notes."""
-TDP = "ours, unseen models; TDP for the power"
-FASTEST = "fastest by ours, unseen models"
+TDP = "ours on unseen models with TDP for the power"
+FASTEST = "fastest by ours on unseen models"
 
 
 def measured_power_w(item: Measurement) -> float | None:

@@ -19,7 +19,7 @@ from .alternatives import Alternatives, Group, Key, but_devices_and_batch, group
 from .choices import WITHIN, Chosen, choice, mean_choice
 from .choosers import OURS
 from .deadlines import ernest
-from .regrets import COLUMNS, Regrets, chooser_rows, regrets_in
+from .regrets import COLUMNS, Regrets, chooser_rows, lower_than_ours, regrets_in
 
 LEAST = 12
 """Alternatives of a group; below seven CherryPick runs them all."""
@@ -140,14 +140,14 @@ def _searched(found: Alternatives, groups: tuple[Group, ...], progress: Progress
 
 def _told(found: Regrets, searched: Searched) -> str:
     ours, theirs = (found.summary(name) for name in (OURS, SEARCH))
-    lower = [name for name in found.chosen if found.summary(name).mean < ours.mean]
-    less = f" Lower mean regret than ours: {', '.join(lower)}." if lower else ""
     return (
         f"CherryPick runs {np.mean(searched.runs):.1f} of a group and is then within 5 % of the best in "
         f"{100.0 * theirs.within:.0f} % of {len(found.groups)} groups (mean regret "
         f"{100.0 * theirs.mean:.1f} %, median {100.0 * theirs.median:.1f}); ours on unseen models runs none "
-        f"and is in {100.0 * ours.within:.0f} % ({100.0 * ours.mean:.1f} %, median {100.0 * ours.median:.1f}); "
-        f"random search needs {np.mean(searched.random_runs):.1f} runs to be within 5 %.{less}"
+        f"and is in {100.0 * ours.within:.0f} % (mean {100.0 * ours.mean:.1f} %, median "
+        f"{100.0 * ours.median:.1f}); "
+        f"random search needs {np.mean(searched.random_runs):.1f} runs to be within 5 %. "
+        f"{lower_than_ours(found)}"
     )
 
 
