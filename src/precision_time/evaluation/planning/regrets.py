@@ -223,8 +223,8 @@ def verdict(found: Regrets) -> str:
     told = ", ".join(f"{name} {100.0 * others[name].mean:.1f} %" for name in named if name in others)
     return (
         f"Of {ours.groups:,} groups the choice of {OURS} is the best measured in {100.0 * ours.best:.0f} % "
-        f"and within 5 % of it in {100.0 * ours.within:.0f} %; mean regret {100.0 * ours.mean:.1f} % ({told}). "
-        f"{lower_than_ours(found)}"
+        f"and within 5 % of it in {100.0 * ours.within:.0f} %; mean regret {100.0 * ours.mean:.1f} % "
+        f"({told}). {lower_than_ours(found)}"
     )
 
 
