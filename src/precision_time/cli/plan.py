@@ -45,11 +45,13 @@ def plan(
     ] = None,
     budget: Annotated[
         str | None,
-        typer.Option("--budget", metavar="AMOUNT", help="Most money: 500, 2.5k, or 450 EUR with a rate."),
+        typer.Option("--budget", metavar="AMOUNT", help="Most money: 500, 2.5k, 450 EUR (--currency)."),
     ] = None,
-    exchange_rate: Annotated[
-        float | None,
-        typer.Option("--exchange-rate", help="US dollars for one unit of the budget's currency."),
+    currency: Annotated[
+        str | None,
+        typer.Option(
+            "--currency", metavar="CODE=RATE", help="Of the budget, with what one USD costs: EUR=0.92."
+        ),
     ] = None,
     carbon_kg: Annotated[
         float | None, typer.Option("--carbon-kg", help="Most kilograms of CO2 equivalents.")
@@ -101,8 +103,12 @@ def plan(
     market: Annotated[
         str | None,
         typer.Option(
-            "--market", metavar="MARKET[,...]", help="on-demand, spot or reserved. Default: on-demand."
+            "--market", "--markets", metavar="MARKET[,...]", help="on-demand, spot or reserved. Default: on-demand."
         ),
+    ] = None,
+    prices: Annotated[
+        Path | None,
+        typer.Option("--prices", help="Your prices in the place of those that ship (`precision-time prices`)."),
     ] = None,
     any_network: Annotated[
         bool,
@@ -149,7 +155,7 @@ def plan(
             name,
             deadline=deadline,
             budget=budget,
-            exchange_rate=exchange_rate,
+            currency=currency,
             carbon_kg=carbon_kg,
             confidence=confidence,
             devices=devices or given.pop("device", None),
@@ -158,6 +164,7 @@ def plan(
             clouds=clouds,
             regions=regions,
             market=market,
+            prices=prices,
             any_network=any_network,
             workers=workers,
             ray=ray,

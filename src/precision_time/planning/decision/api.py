@@ -8,12 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ...arrays import Ints
 from ...cost.input import SYNTHETIC
+from ...cost.job import Stack
 from ...diagnostics import Diagnostics, Severity, texts_of
 from ...errors import ConfigError, PrecisionTimeError
 from ...hardware.catalog import get_device
@@ -25,6 +27,8 @@ from ...request.schema import ALIASES, RUN_LENGTHS, request_fields
 from ...request.signature import takes_request_fields
 from ...request.sweep import axes_of
 from ...workload.workload import Workload
+from ..money.offers import Offer
+from ..money.reading import read_prices
 from .break_evens import break_evens
 from .choose import Choice, Judged, choices_of, judged
 from .limits import Limits, limits_of
@@ -57,7 +61,7 @@ def plan(
     *,
     deadline: str | float | datetime | date | None = None,
     budget: str | float | None = None,
-    exchange_rate: float | None = None,
+    currency: str | None = None,
     carbon_kg: float | None = None,
     confidence: float = 0.9,
     devices: str | Sequence[str] | None = None,
@@ -66,6 +70,7 @@ def plan(
     clouds: str | Sequence[str] | None = None,
     regions: str | Sequence[str] | None = None,
     market: str | Sequence[str] | None = None,
+    prices: Any = None,
     any_network: bool = False,
     workers: int | None = None,
     ray: str | None = None,
@@ -83,7 +88,7 @@ def plan(
             steps.
         deadline: A duration ("24h"), or a date or time (UTC) until which the run must be done.
         budget: Most money for the run ("500", "450 EUR").
-        exchange_rate: US dollars for one unit of the budget's currency.
+        currency: Of the budget, with what one US dollar costs in it ("EUR=0.92").
         carbon_kg: Most kilograms of CO2 equivalents.
         confidence: Probability with which the deadline is to be met.
         devices: Types that compete; None for those that clouds commonly rent.
@@ -92,6 +97,8 @@ def plan(
         clouds: Who may rent them; None for all in the list of prices.
         regions: Where they may stand; None for everywhere.
         market: on-demand, spot or reserved; several compete.
+        prices: A file or folder of prices of your own (`precision-time prices`), or offers; None for those that
+            ship.
         any_network: Join hosts too between which the network is not known; a slow one is assumed.
         workers: Processes for large spaces; None for one per core.
         ray: Instead of processes: "local", or a cluster's address.
@@ -110,7 +117,7 @@ def plan(
     limits = limits_of(
         deadline=deadline,
         budget=budget,
-        exchange_rate=exchange_rate,
+        currency=currency,
         carbon_kg=carbon_kg,
         confidence=confidence,
         now=now,
@@ -122,14 +129,16 @@ def plan(
         clouds=_several(clouds),
         regions=_several(regions),
         markets=_several(market),
+        prices=_offers(prices),
         any_network=any_network,
     )
     axes, request = _asked(model, options)
     workload = workload_of(request)
     _check_length(request, axes)
     timing = Timing(request=request, workload=workload, workers=workers, ray=ray, progress=progress)
-    ask = _Ask(timing=timing, limits=limits, coverage=request.coverage)
-    question = _Question(wanted=wanted, axes=axes, workload=workload, fed=_is_fed(request, workload), notes=notes)
+    stack = _stack(request, workload)
+    ask = _Ask(timing=timing, limits=limits, coverage=request.coverage, compiler=stack.compiler)
+    question = _Question(wanted=wanted, axes=axes, workload=workload, fed=stack.loader not in ("", SYNTHETIC), notes=notes)
     space = question.space()
     if not space.spots:
         raise ConfigError(_nothing_rented(wanted))
@@ -170,6 +179,7 @@ class _Ask:
     timing: Timing
     limits: Limits
     coverage: float
+    compiler: str
 
     def __call__(self, space: Space) -> _Answered:
         table, spot = self.timing(space)
@@ -191,6 +201,7 @@ class _Ask:
             deadline_s=self.limits.deadline_s,
             confidence=self.limits.confidence,
             coverage=self.coverage,
+            compiler=self.compiler,
             scenario=scenario or Scenario(),
             only=only,
         )
@@ -254,6 +265,10 @@ def _several(given: str | Sequence[str] | None) -> list[str] | None:
     return found
 
 
+def _offers(given: Any) -> Sequence[Offer] | None:
+    return read_prices(Path(given)).offers if isinstance(given, str | Path) else given
+
+
 def _asked(model: Any, options: Mapping[str, Any]) -> tuple[dict[str, list[Any]], Request]:
     """The values of every field, and the request with the first of each."""
     options = {ALIASES.get(name, name): value for name, value in options.items() if value is not None}
@@ -274,11 +289,10 @@ def _asked(model: Any, options: Mapping[str, Any]) -> tuple[dict[str, list[Any]]
     return axes, Request.of({name: values[0] for name, values in axes.items()})
 
 
-def _is_fed(request: Request, workload: Workload) -> bool:
-    """Whether the cores of hosts prepare the samples, as far as the request says before a device is chosen."""
+def _stack(request: Request, workload: Workload) -> Stack:
+    """The software, as far as the request says it before a device is chosen."""
     device = get_device(request.device or defaults()["devices"]["names"][-1])
-    stack = stack_of(request, workload.family, device, Diagnostics())
-    return stack.loader not in ("", SYNTHETIC)
+    return stack_of(request, workload.family, device, Diagnostics())
 
 
 def _check_length(request: Request, axes: Mapping[str, Sequence[Any]]) -> None:
@@ -357,7 +371,9 @@ def _beyond(ask: _Ask, question: _Question) -> Judged | None:
     """The devices that came closest, with more of them than are allowed."""
     most = question.wanted.max_gpus
     wanted = replace(question.wanted, gpus=tuple(most * times for times in _BEYOND), max_gpus=most * _BEYOND[-1])
-    space = question.space(wanted)
+    space, _ = within_reach(question.space(wanted), ask.timing, ask.limits)
+    if not space.spots:
+        return None
     try:
         return ask.quiet()(space).judged
     except PrecisionTimeError:

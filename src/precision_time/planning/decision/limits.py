@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, time
 from typing import Any
 
-from ...errors import ConfigError, UnknownNameError, shown
-from ...io import packaged_toml
+from ...errors import ConfigError, shown
 from ...units import duration_s, format_duration
+from ..money.currency import Currency, parse_currency
 
+USD = "USD"
 _MONEY = re.compile(
     r"(?P<before>[^\d\s.,+-]*)\s*(?P<amount>[+-]?[\d,_]*\.?\d+(?:e[+-]?\d+)?)\s*(?P<scale>[kM]?)\s*(?P<after>\S*)",
     re.IGNORECASE,
 )
+_SIGNS = {"$": USD, "US$": USD, "€": "EUR", "£": "GBP"}
 _SCALES = {"": 1.0, "k": 1e3, "m": 1e6}
 _SECONDS_PER_DAY = 86400.0
 _DATE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}.*")
-USD = "USD"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,7 +63,7 @@ def limits_of(
     *,
     deadline: str | float | datetime | date | None = None,
     budget: str | float | None = None,
-    exchange_rate: float | None = None,
+    currency: str | None = None,
     carbon_kg: float | None = None,
     confidence: float = 0.9,
     now: datetime | None = None,
@@ -73,7 +73,7 @@ def limits_of(
     Args:
         deadline: A duration ("24h", seconds), or a date or time in UTC until which the run must be done.
         budget: An amount ("500", "$2.5k", "450 EUR").
-        exchange_rate: US dollars for one unit of the budget's currency.
+        currency: Of the budget, with what one US dollar costs in it ("EUR=0.92").
         carbon_kg: Most kilograms of CO2 equivalents.
         confidence: Probability with which the deadline is to be met, 0 to 1.
         now: What a date is counted from; None for the clock.
@@ -87,9 +87,9 @@ def limits_of(
             f"confidence={confidence:g} is no probability between 0 and 1. To fix: such as confidence=0.9."
         )
     seconds, until = (None, "") if deadline is None else _deadline(deadline, now)
-    usd, said = (None, "") if budget is None else _budget(budget, exchange_rate)
-    if budget is None and exchange_rate is not None:
-        raise ConfigError("exchange_rate is given without a budget. To fix: give budget, or leave it out.")
+    usd, said = (None, "") if budget is None else _budget(budget, parse_currency(currency))
+    if budget is None and currency is not None:
+        raise ConfigError("currency is given without a budget. To fix: give budget, or leave it out.")
     if carbon_kg is not None and not 0.0 < carbon_kg < math.inf:
         raise ConfigError(
             f"carbon_kg={carbon_kg:g} must be above 0: every run takes energy. To fix: such as carbon_kg=50."
@@ -145,7 +145,7 @@ def _moment(given: Any) -> datetime | None:
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
-def _budget(given: str | float, rate: float | None) -> tuple[float, str]:
+def _budget(given: str | float, currency: Currency) -> tuple[float, str]:
     """US dollars, and the budget as it was given in another currency."""
     found = _MONEY.fullmatch(str(given).strip())
     amount = float(found["amount"].replace(",", "").replace("_", "")) if found else math.nan
@@ -157,27 +157,14 @@ def _budget(given: str | float, rate: float | None) -> tuple[float, str]:
             f"budget {shown(given)} must be above 0: no offer is free. To fix: such as budget=500, or leave it "
             "out to see what a run costs."
         )
-    currency = _currency(found["after"] or found["before"] or USD)
-    if currency == USD:
-        if rate is not None and rate != 1.0:
+    word = found["after"] or found["before"]
+    code = parse_currency(f"{_SIGNS.get(word, word).upper()}=1").code if word else currency.code
+    if code != currency.code:
+        if currency.code != USD:
             raise ConfigError(
-                f"exchange_rate={rate:g} is given for a budget in US dollars. To fix: name the currency of the "
-                "budget (450 EUR), or leave the rate out."
+                f"budget {shown(given)} is in {code}, and currency in {currency.code}. To fix: name one currency."
             )
+        parse_currency(code)  # says that there is no rate
+    if code == USD:
         return amount, ""
-    if rate is None or not 0.0 < rate < math.inf:
-        raise ConfigError(
-            f"budget {shown(given)} is in {currency}, and prices are in US dollars. The rule: rates change daily, "
-            f"so none is assumed. To fix: exchange_rate=, the US dollars for one {currency}."
-        )
-    return amount * rate, f"{amount:,.6g} {currency} at {rate:g} USD"
-
-
-def _currency(word: str) -> str:
-    known: Mapping[str, Any] = packaged_toml(__package__, "data/currencies.toml")
-    code = known["sign"].get(word, word.upper())
-    if code not in known["code"]:
-        raise UnknownNameError(
-            kind="currency", name=word, known=known["code"], hint="Codes are those of ISO 4217, such as EUR."
-        )
-    return str(code)
+    return amount / currency.per_usd, f"{amount:,.6g} {code} at {currency.per_usd:g} {code} for one USD"

@@ -40,13 +40,16 @@ def nearest_miss(found: Judged, beyond: Judged | None = None) -> Miss | None:
     compete = np.isfinite(found.outcomes.time_s)
     if found.feasible.any() or not compete.any():
         return None
-    order = found.order("cheapest", compete)
-    best = found.candidate(order[0])
+    best = found.candidate(_nearest(found))
     return Miss(
         candidate=best,
         by=" and ".join(_broken(best, found.limits)),
         remedies=tuple(_remedies(found, beyond)),
     )
+
+
+def _nearest(found: Judged) -> int:
+    return int(found.order("cheapest", np.isfinite(found.outcomes.time_s))[0])
 
 
 def _broken(best: Candidate, limits: Limits) -> Iterator[str]:
@@ -97,6 +100,18 @@ def _remedies(found: Judged, beyond: Judged | None) -> Iterator[str]:
             continue
         number = int(np.nanargmin(np.where(np.isfinite(known), known, np.nan)))
         yield f"{words(float(known[number]))} would do: {found.candidate(number).label}."
+    if len([*_broken(found.candidate(_nearest(found)), limits)]) > 1:
+        best = found.candidate(_nearest(found))
+        parts = [
+            words
+            for limit, words in (
+                (limits.deadline_s, f"a deadline of {duration(best.sure_s)}"),
+                (limits.budget_usd, f"a budget of {money(best.usd)}"),
+                (limits.carbon_g, f"{carbon(best.carbon_g)} of CO2"),
+            )
+            if limit is not None
+        ]
+        yield f"{' and '.join(parts)} together would do: {best.label}."
     if limits.deadline_s is not None and limits.confidence > 0.5:  # noqa: PLR2004
         even = kept["budget"] & kept["carbon"] & (outcomes.time_s <= limits.deadline_s)
         if even.any():

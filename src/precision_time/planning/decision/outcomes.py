@@ -5,6 +5,7 @@ A candidate is a row of the sweep (devices, number, precision, layout, batch) wi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -24,12 +25,14 @@ from ..energy.pue import pue_of
 from ..money.offers import Market, Offer
 from ..run.checkpoints import checkpoint_bytes
 from ..run.duration import expected_duration_s, probability_within, total_s
-from ..run.settings import RunSettings, default_settings
+from ..run.settings import RunSettings, compilation_s, default_settings
 from .space import UNPRICED, Space, Spot
 
 _SECONDS_PER_HOUR = 3600.0
 _STEP_TERMS = tuple(term.name for term in (*TERMS, *METHOD_TERMS))
 _HALVINGS = 20
+_MANY = 250_000
+"""Candidates beyond which offers that cannot be chosen are left out."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -151,7 +154,7 @@ def outcomes_of(
     deadline_s: float | None,
     confidence: float,
     coverage: float,
-    settings_of: Callable[[Market], RunSettings] | None = None,
+    compiler: str = "none",
     scenario: Scenario = AS_IS,
     only: Outcomes | None = None,
 ) -> Outcomes:
@@ -163,7 +166,7 @@ def outcomes_of(
         deadline_s: None for none.
         confidence: Probability that `sure_s` is about.
         coverage: Of the intervals of the steps.
-        settings_of: What is known beside the steps, by market; None for the defaults.
+        compiler: What compiles the step, at every start.
         scenario: What is assumed beside the data.
         only: The candidates of it alone; None for all.
     """
@@ -185,7 +188,7 @@ def outcomes_of(
     probability, sure_s = np.full(len(row), np.nan), np.zeros(len(row))
     for number, each in enumerate(space.markets):
         here = np.flatnonzero(market == number)
-        settings = _under((settings_of or settings_in)(each), scenario)
+        settings = _settings(each, compiler, scenario)
         asked = (steps[here], gpus[here], size[here])
         common: dict[str, Any] = {"hosts": instances[here], "settings": settings}
         for name, seconds in expected_duration_s(step_s[here], *asked, **common).items():
@@ -222,19 +225,42 @@ def outcomes_of(
 
 
 def _expanded(rows: Rows, space: Space) -> tuple[Ints, Ints, Ints]:
-    """Row, offer and market of every candidate."""
-    priced = np.isfinite(_prices(space))
+    """Row, offer and market of every candidate.
+
+    Of a great many, offers that are neither cheaper nor cleaner than another one of the same hosts and market
+    are left out: the time is the same, so that no aim would choose them.
+    """
+    prices = _prices(space)
+    pairs = [_pairs(spot, np.isfinite(prices)) for spot in space.spots]
+    counts = np.bincount(rows.spot, minlength=len(pairs))
+    if sum(count * len(each) for count, each in zip(counts.tolist(), pairs, strict=True)) > _MANY:
+        dirt = np.array([pue * grams for pue, grams in _places(space)])
+        pairs = [_best_pairs(each, prices, dirt) for each in pairs]
     parts: list[tuple[Ints, Ints, Ints]] = []
-    for number, spot in enumerate(space.spots):
-        own = np.flatnonzero(rows.spot == number) if len(space.spots) < 2 else _own(rows, number)
-        pairs = _pairs(spot, priced)
-        if len(own) and pairs:
-            offer, market = np.array(pairs).T
-            parts.append((np.repeat(own, len(pairs)), np.tile(offer, len(own)), np.tile(market, len(own))))
+    for number, each in enumerate(pairs):
+        own = _own(rows, number)
+        if len(own) and each:
+            offer, market = np.array(each).T
+            parts.append((np.repeat(own, len(each)), np.tile(offer, len(own)), np.tile(market, len(own))))
     if not parts:
         none = np.zeros(0, dtype=np.int64)
         return none, none, none
     return tuple(np.concatenate(column) for column in zip(*parts, strict=True))  # type: ignore[return-value]
+
+
+def _best_pairs(pairs: Sequence[tuple[int, int]], prices: Floats, dirt: Floats) -> list[tuple[int, int]]:
+    """Offers of one kind of hosts that no other one of the same market beats or equals in price and carbon."""
+    kept: list[tuple[int, int]] = []
+    for market in dict.fromkeys(market for _, market in pairs):
+        least = math.inf
+        first = True
+        own = [offer for offer, its in pairs if its == market]
+        for offer in sorted(own, key=lambda each: (prices[each, market], np.nan_to_num(dirt[each], nan=np.inf))):
+            grams = math.inf if np.isnan(dirt[offer]) else float(dirt[offer])
+            if first or grams < least:
+                kept.append((offer, market))
+                least, first = min(least, grams), False
+    return kept
 
 
 def _own(rows: Rows, number: int) -> Ints:
@@ -268,19 +294,16 @@ def _factors(devices: Any, by_device: Mapping[str, float]) -> Floats:
     return found
 
 
-def settings_in(market: Market) -> RunSettings:
+def _settings(market: Market, compiler: str, scenario: Scenario) -> RunSettings:
     """What is known of runs in a market beside their steps."""
-    del market
-    return default_settings()
-
-
-def _under(settings: RunSettings, scenario: Scenario) -> RunSettings:
+    usual = default_settings(spot=market is Market.SPOT)
     return replace(
-        settings,
-        mtbf_device_s=settings.mtbf_device_s * scenario.mtbf,
-        reclaims_per_host_s=settings.reclaims_per_host_s * scenario.reclaims,
-        start_up_s=settings.start_up_s * scenario.start_up,
-        start_up_per_device_s=settings.start_up_per_device_s * scenario.start_up,
+        usual,
+        compilation_s=compilation_s(compiler),
+        mtbf_device_s=usual.mtbf_device_s * scenario.mtbf,
+        reclaims_per_host_s=usual.reclaims_per_host_s * scenario.reclaims,
+        start_up_s=usual.start_up_s * scenario.start_up,
+        start_up_per_device_s=usual.start_up_per_device_s * scenario.start_up,
     )
 
 

@@ -69,6 +69,8 @@ class Wanted:
     clouds: tuple[str, ...] = ()
     regions: tuple[str, ...] = ()
     markets: tuple[Market, ...] = (Market.ON_DEMAND,)
+    prices: tuple[Offer, ...] | None = None
+    """Offers of the user's own; None for those that ship."""
     any_network: bool = False
     """Also several hosts between which the network is not known."""
 
@@ -86,6 +88,7 @@ def wanted_of(
     clouds: Sequence[str] | None = None,
     regions: Sequence[str] | None = None,
     markets: Sequence[str] | None = None,
+    prices: Sequence[Offer] | None = None,
     any_network: bool = False,
 ) -> tuple[Wanted, tuple[str, ...]]:
     """The candidates that a caller names, checked, and what had to be assumed of the names.
@@ -112,8 +115,9 @@ def wanted_of(
         devices=chosen,
         max_gpus=most,
         gpus=tuple(count for count in counts if count <= most),
-        clouds=_known("cloud", clouds, {offer.cloud for offer in offers()} if clouds else ()),
-        regions=_known("region", regions, {offer.region for offer in offers()} if regions else ()),
+        clouds=tuple(clouds or ()),
+        regions=tuple(regions or ()),
+        prices=None if prices is None else tuple(prices),
         markets=tuple(dict.fromkeys(map(_market, markets or (Market.ON_DEMAND,)))),
         any_network=any_network,
     ), tuple(notes)
@@ -123,21 +127,6 @@ def _count(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ConfigError(f"{name}={value!r} must be a whole number of 1 or more. To fix: such as {name}=8.")
     return value
-
-
-def _known(kind: str, given: Sequence[str] | None, known: Any) -> tuple[str, ...]:
-    """Names as the offers spell them."""
-    by_lower = {name.lower(): name for name in sorted(known)}
-    found = []
-    for name in given or ():
-        if name.lower() not in by_lower:
-            shown = sorted(by_lower.values())
-            some = ", ".join(shown[:12]) + (f" and {len(shown) - 12} more" if len(shown) > 12 else "")
-            raise UnknownNameError(
-                kind=kind, name=name, known=by_lower.values(), hint=f"With offers: {some}."
-            )
-        found.append(by_lower[name.lower()])
-    return tuple(dict.fromkeys(found))
 
 
 def _market(given: str) -> Market:
@@ -249,7 +238,10 @@ def _links(host: _Host, instances: int, gpus: int, *, fed: bool) -> tuple[Any, .
 def _offers_of(wanted: Wanted) -> tuple[Offer, ...]:
     """The offers of the devices that have a price in one of the markets."""
     found = offers(
-        devices=wanted.devices, clouds=wanted.clouds or None, regions=wanted.regions or None
+        devices=wanted.devices,
+        clouds=wanted.clouds or None,
+        regions=wanted.regions or None,
+        prices=wanted.prices,
     )
     return tuple(
         offer for offer in found if any(offer.price(market) is not None for market in wanted.markets)
@@ -262,7 +254,7 @@ def _hosts(device: str, found: Sequence[Offer], wanted: Wanted) -> Iterator[_Hos
     own = [number for number, offer in enumerate(found) if offer.device == device]
     if not own:
         narrowed = wanted.clouds or wanted.regions
-        if not (narrowed and offers(devices=(device,))):  # else rented, but elsewhere
+        if not (narrowed and offers(devices=(device,), prices=wanted.prices)):  # else rented, but elsewhere
             yield _Host(
                 device=device,
                 node_type="",

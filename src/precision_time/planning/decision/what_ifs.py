@@ -91,6 +91,9 @@ def _changed(found: Judged, spot: Spot, best: Candidate, offer: int) -> Iterator
             continue
         gpus = instances * per_host
         fields = {**best.request, "gpus": gpus, "nodes": instances}
+        if instances > 1 and not {"node_type", "inter_node"} & {*fields} and offer != UNPRICED:
+            fields["inter_node"] = defaults()["network"]["assumed"]
+            words += f", over {fields['inter_node']} as its network is not known"
         if fields.get("global_batch_size"):
             fields["global_batch_size"] = near_batch(int(fields["global_batch_size"]), gpus)
         yield words, replace(alone, instances=instances, gpus=gpus, fields=fields)
