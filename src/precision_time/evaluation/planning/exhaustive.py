@@ -10,18 +10,18 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...io import packaged_toml
 from ...planning.decision.api import plan
 from ...planning.decision.candidate import Candidate
 from ...planning.decision.limits import Limits
-from ...planning.decision.outcomes import settings_in
 from ...planning.decision.result import Plan
 from ...planning.money.offers import Market
 from ...planning.run.checkpoints import checkpoint_bytes
 from ...planning.run.duration import expected_duration_s, probability_within, total_s
+from ...planning.run.settings import compilation_s, default_settings
 from ...predict.api import predict
 from ...predict.prediction import Prediction
 from ...request.request import Request
@@ -76,8 +76,11 @@ def timed_alone(candidate: Candidate, limits: Limits, ask: Callable[[Request], P
     assert answer.total_time_s is not None
     steps = round(answer.total_time_s / answer.step_time_s)
     market = Market(candidate.market) if candidate.market else Market.ON_DEMAND
-    run = (steps, candidate.gpus, checkpoint_bytes(request.resolve()))
-    beside: dict[str, Any] = {"hosts": candidate.instances, "settings": settings_in(market)}
+    job = request.resolve()
+    run = (steps, candidate.gpus, checkpoint_bytes(job))
+    usual = default_settings(spot=market is Market.SPOT)
+    settings = replace(usual, compilation_s=compilation_s(job.stack.compiler))
+    beside: dict[str, Any] = {"hosts": candidate.instances, "settings": settings}
     time_s = float(total_s(expected_duration_s(answer.step_time_s, *run, **beside)))
     usd = math.inf if candidate.usd_per_hour is None else candidate.usd_per_hour * time_s / _SECONDS_PER_HOUR
     feasible = limits.budget_usd is None or usd <= limits.budget_usd
