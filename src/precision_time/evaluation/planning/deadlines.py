@@ -139,7 +139,7 @@ def section(found: Alternatives) -> Section:
             if chosen:
                 rows = _rows(found, chosen, names, quantiles)
                 tables.append(_table(title, chosen, rows, quantiles, least=ERNEST in names))
-                told.append(_told(title, len(chosen), rows))
+                told.append(_told(title, len(chosen), rows, least=ERNEST in names))
     return Section(
         key="devices",
         title="How many devices under a deadline",
@@ -214,8 +214,9 @@ def _table(
     )
 
 
-def _told(title: str, count: int, rows: tuple[tuple[CellValue, ...], ...]) -> str:
+def _told(title: str, count: int, rows: tuple[tuple[CellValue, ...], ...], *, least: bool) -> str:
     by_name = {str(row[0]): row for row in rows}
     named = (OURS, ANCHORED, LINEAR, ERNEST)
     parts = [f"{name} {by_name[name][2]:.0f} ({by_name[name][3]:.0f})" for name in named if name in by_name]
-    return f"With {title}, {count:,} groups: {', '.join(parts)}."
+    counts = LEAST_FOR_ERNEST if least else LEAST_COUNTS
+    return f"With {title}, {count:,} groups of at least {counts} counts: {', '.join(parts)}."

@@ -100,7 +100,8 @@ def _compared(found: Regrets, names: Sequence[str]) -> str:
         parts.append(
             f"{name}: within 5 % in {100.0 * item.within:.0f} %, mean regret {100.0 * item.mean:.1f} %"
         )
-    return f"{'; '.join(parts)}."
+    text = "; ".join(parts)
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def _by_arch(
