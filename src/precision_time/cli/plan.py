@@ -91,10 +91,12 @@ def plan(
         ),
     ] = None,
     max_gpus: Annotated[
-        int | None, typer.Option("--max-gpus", min=1, help="The most devices. Default: 64.", show_default=False)
+        int | None,
+        typer.Option("--max-gpus", min=1, help="The most devices. Default: 64.", show_default=False),
     ] = None,
     clouds: Annotated[
-        str | None, typer.Option("--clouds", metavar="NAME,...", help="Who may rent them. Default: all known.")
+        str | None,
+        typer.Option("--clouds", metavar="NAME,...", help="Who may rent them. Default: all known."),
     ] = None,
     regions: Annotated[
         str | None,
@@ -103,12 +105,17 @@ def plan(
     market: Annotated[
         str | None,
         typer.Option(
-            "--market", "--markets", metavar="MARKET[,...]", help="on-demand, spot or reserved. Default: on-demand."
+            "--market",
+            "--markets",
+            metavar="MARKET[,...]",
+            help="on-demand, spot or reserved. Default: on-demand.",
         ),
     ] = None,
     prices: Annotated[
         Path | None,
-        typer.Option("--prices", help="Your prices in the place of those that ship (`precision-time prices`)."),
+        typer.Option(
+            "--prices", help="Your prices in the place of those that ship (`precision-time prices`)."
+        ),
     ] = None,
     any_network: Annotated[
         bool,
@@ -200,4 +207,6 @@ def _numbers(given: Any) -> list[int] | None:
     try:
         return [int(value) for value in values]
     except (TypeError, ValueError):
-        raise ConfigError(f"--gpus {given!r} is not a list of numbers. To fix: write it like 8,16,32.") from None
+        raise ConfigError(
+            f"--gpus {given!r} is not a list of numbers. To fix: write it like 8,16,32."
+        ) from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import partial
@@ -97,8 +97,8 @@ def plan(
         clouds: Who may rent them; None for all in the list of prices.
         regions: Where they may stand; None for everywhere.
         market: on-demand, spot or reserved; several compete.
-        prices: A file or folder of prices of your own (`precision-time prices`), or offers; None for those that
-            ship.
+        prices: A file or folder of prices of your own (`precision-time prices`), or offers; None for those
+            that ship.
         any_network: Join hosts too between which the network is not known; a slow one is assumed.
         workers: Processes for large spaces; None for one per core.
         ray: Instead of processes: "local", or a cluster's address.
@@ -138,14 +138,19 @@ def plan(
     timing = Timing(request=request, workload=workload, workers=workers, ray=ray, progress=progress)
     stack = _stack(request, workload)
     ask = _Ask(timing=timing, limits=limits, coverage=request.coverage, compiler=stack.compiler)
-    question = _Question(wanted=wanted, axes=axes, workload=workload, fed=stack.loader not in ("", SYNTHETIC), notes=notes)
+    question = _Question(
+        wanted=wanted, axes=axes, workload=workload, fed=stack.loader not in ("", SYNTHETIC), notes=notes
+    )
     space = question.space()
     if not space.spots:
         raise ConfigError(_nothing_rented(wanted))
     near, out_of_reach = within_reach(space, timing, limits)
     answered = ask(near) if near.spots else None
     if answered is None or (out_of_reach and not answered.judged.feasible.any()):
-        answered, out_of_reach = ask(space), 0  # nothing keeps the limits: what comes nearest is sought everywhere
+        answered, out_of_reach = (
+            ask(space),
+            0,
+        )  # nothing keeps the limits: what comes nearest is sought everywhere
     return _planned(ask, answered, question, out_of_reach)
 
 
@@ -283,7 +288,8 @@ def _asked(model: Any, options: Mapping[str, Any]) -> tuple[dict[str, list[Any]]
     unknown = sorted({*given} & _OF_THE_PLAN)
     if unknown:
         raise ConfigError(
-            f"{', '.join(unknown)} is what a plan chooses. To fix: devices, gpus and max_gpus say what competes."
+            f"{', '.join(unknown)} is what a plan chooses. To fix: devices, gpus and max_gpus say what "
+            "competes."
         )
     axes = {name: values for name, values in axes_of(given).items() if values != [None]}
     return axes, Request.of({name: values[0] for name, values in axes.items()})
@@ -304,7 +310,8 @@ def _check_length(request: Request, axes: Mapping[str, Sequence[Any]]) -> None:
     stated = [name for name in RUN_LENGTHS if getattr(request, name) is not None]
     if not stated:
         raise ConfigError(
-            "How long the run is, is not given, and time, money and carbon grow with it. To fix: --tokens 300B, "
+            "How long the run is, is not given, and time, money and carbon grow with it. To fix: --tokens "
+            "300B, "
             "--epochs 90 or --steps 100000."
         )
     batches = math.prod(len(axes.get(name, [0])) for name in ("global_batch_size", "global_batch_tokens"))
@@ -313,7 +320,8 @@ def _check_length(request: Request, axes: Mapping[str, Sequence[Any]]) -> None:
     )
     if stated == ["steps"] and differ:
         raise ConfigError(
-            "steps= of batches that differ is not the same training, so that the smallest batch would win. To "
+            "steps= of batches that differ is not the same training, so that the smallest batch would win. "
+            "To "
             "fix: tokens= or epochs=, or one global_batch_size."
         )
 
@@ -326,7 +334,8 @@ def _nothing_rented(wanted: Wanted) -> str:
     ]
     markets = ", ".join(market.value for market in wanted.markets)
     return (
-        f"Nobody in the list of prices rents {', '.join(wanted.devices)} ({markets}) in {' and '.join(where)}. "
+        f"Nobody in the list of prices rents {', '.join(wanted.devices)} ({markets}) in "
+        f"{' and '.join(where)}. "
         "To fix: other devices, clouds, regions or markets."
     )
 
@@ -334,12 +343,14 @@ def _nothing_rented(wanted: Wanted) -> str:
 def _nothing_timed(counts: PlanCounts, request: Request) -> str:
     if counts.unfit and not counts.refused:
         return (
-            f"{request.model} fits in the memory of none of the {counts.unfit} combinations of devices. To fix: "
+            f"{request.model} fits in the memory of none of the {counts.unfit} combinations of devices. To "
+            "fix: "
             "more devices (max_gpus), larger ones, or a narrower precision."
         )
     reason = next(iter(counts.reasons), "")
     return (
-        f"None of the {counts.asked} combinations can be timed; {counts.unfit} do not fit in memory. The most "
+        f"None of the {counts.asked} combinations can be timed; {counts.unfit} do not fit in memory. The "
+        "most "
         f"frequent reason: {reason}"
     )
 
@@ -370,7 +381,9 @@ def _front(found: Judged) -> Ints:
 def _beyond(ask: _Ask, question: _Question) -> Judged | None:
     """The devices that came closest, with more of them than are allowed."""
     most = question.wanted.max_gpus
-    wanted = replace(question.wanted, gpus=tuple(most * times for times in _BEYOND), max_gpus=most * _BEYOND[-1])
+    wanted = replace(
+        question.wanted, gpus=tuple(most * times for times in _BEYOND), max_gpus=most * _BEYOND[-1]
+    )
     space, _ = within_reach(question.space(wanted), ask.timing, ask.limits)
     if not space.spots:
         return None
@@ -382,7 +395,7 @@ def _beyond(ask: _Ask, question: _Question) -> Judged | None:
 
 def _length(request: Request, found: Judged) -> str:
     samples = found.rows.samples
-    said = {
+    said: dict[str, Callable[[Any], str]] = {
         "tokens": lambda value: f"{value:,.6g} tokens",
         "epochs": lambda value: f"{value:g} epochs",
         "steps": lambda value: f"{value:,} steps",
@@ -392,7 +405,9 @@ def _length(request: Request, found: Judged) -> str:
     )
     least, most = float(samples.min()), float(samples.max())
     steps = found.rows.steps
-    same = f"{steps.min():,.0f}" if steps.min() == steps.max() else f"{steps.min():,.0f} to {steps.max():,.0f}"
+    same = (
+        f"{steps.min():,.0f}" if steps.min() == steps.max() else f"{steps.min():,.0f} to {steps.max():,.0f}"
+    )
     return f"{words}, {same} steps" + ("" if most <= 1.1 * least else " of different batches")
 
 
@@ -410,7 +425,8 @@ def _remarks(
     assumed = [*question.notes, *found.space.notes]
     if found.space.unpriced:
         assumed.append(
-            f"No price in the list for {', '.join(found.space.unpriced)}: not guessed; it competes in time alone."
+            f"No price in the list for {', '.join(found.space.unpriced)}: not guessed; it competes in time "
+            "alone."
         )
     if first is None:
         return tuple(assumed), ()

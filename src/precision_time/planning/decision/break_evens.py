@@ -79,7 +79,7 @@ def _by_count(found: Judged) -> Iterator[Stretch]:
 
 
 def _by_deadline(found: Judged) -> Iterator[Stretch]:
-    """The cheapest device that is done by each deadline with the probability asked, from the shortest one on."""
+    """The cheapest device that is done by each deadline, with the probability asked, from the shortest on."""
     outcomes = found.outcomes
     known = np.flatnonzero(np.isfinite(outcomes.usd) & np.isfinite(outcomes.sure_s))
     order = known[np.lexsort((outcomes.usd[known], outcomes.sure_s[known]))]
@@ -114,7 +114,5 @@ def _count_words(stretches: tuple[Stretch, ...]) -> str:
 
 
 def _deadline_words(stretches: tuple[Stretch, ...]) -> str:
-    parts = [
-        f"from {duration(each.start)}: {each.device} ({money(each.usd_at_start)})" for each in stretches
-    ]
+    parts = [f"from {duration(each.start)}: {each.device} ({money(each.usd_at_start)})" for each in stretches]
     return f"Cheapest device by deadline: {'; '.join(parts)}."

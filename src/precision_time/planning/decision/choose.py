@@ -173,7 +173,8 @@ def _other(found: Judged, order: Ints) -> int | None:
 def _cheapest(best: Candidate, other: Candidate | None, count: int, found: Judged) -> str:
     assert best.usd is not None and best.usd_per_hour is not None
     parts = [
-        f"Least money of the {count:,} candidates that {_keep(found)} and have a price: {money(best.usd)} for "
+        f"Least money of the {count:,} candidates that {_keep(found)} and have a price: {money(best.usd)} "
+        "for "
         f"{duration(best.time_s)} of {best.place} at {money(best.usd_per_hour)} an hour."
     ]
     if other is not None and other.usd is not None and other.usd_per_hour is not None:
@@ -208,7 +209,8 @@ def _greenest(best: Candidate, other: Candidate | None, count: int, found: Judge
     assert grid is not None
     parts = [
         f"Least carbon of the {count:,} candidates that {_keep(found)} and whose grid is known: "
-        f"{carbon(best.carbon_g)} from {best.energy_kwh:,.4g} kWh at {grid.g_per_kwh:,.0f} g/kWh ({grid.place})."
+        f"{carbon(best.carbon_g)} from {best.energy_kwh:,.4g} kWh at {grid.g_per_kwh:,.0f} g/kWh "
+        f"({grid.place})."
     ]
     if other is not None and other.carbon_g is not None and best.carbon_g:
         parts.append(
@@ -249,10 +251,9 @@ def _request(fields: Mapping[str, Any], table: Mapping[str, Any], row: int) -> d
     """The fields of one row: those of which several values compete, as the row has them."""
     found = {}
     for name, value in fields.items():
-        if isinstance(value, list):
-            said = table[name][row] if name in table else None
-            value = next((each for each in value if _same(each, said)), said)
-        found[name] = value
+        said = table[name][row] if name in table else None
+        competing = value if isinstance(value, list) else []
+        found[name] = next((each for each in competing if _same(each, said)), said) if competing else value
     return {name: value for name, value in found.items() if value is not None}
 
 
@@ -261,4 +262,3 @@ def _same(asked: Any, said: Any) -> bool:
         return bool(asked == said) or float(asked) == float(said)
     except (TypeError, ValueError):
         return False
-

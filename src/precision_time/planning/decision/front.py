@@ -15,9 +15,9 @@ _PIVOTS = 24
 def pareto_front(points: Floats) -> Bools:
     """Which of n points no other one dominates: is nowhere worse and somewhere better; shape (n,).
 
-    Points are taken in order of the first coordinate; a point is dominated if one before it is no worse in the
-    other two, which the staircase of those two says (Kung, Luccio and Preparata, On finding the maxima of a set
-    of vectors, Journal of the ACM 22, 1975).
+    Points are taken in order of the first coordinate; a point is dominated if one before it is no worse in
+    the other two, which the staircase of those two says (Kung, Luccio and Preparata, On finding the maxima
+    of a set of vectors, Journal of the ACM 22, 1975).
 
     Args:
         points: Shape (n, 3), less is better; NaN and infinity where a value is not known.

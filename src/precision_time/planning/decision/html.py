@@ -82,16 +82,17 @@ def _points(found: Judged) -> Ints:
         order = found.order(aim)
         keys = np.char.add(device[order].astype(str), np.char.add("/", gpus[order].astype(str)))
         keep[order[np.unique(keys, return_index=True)[1]]] = True
-        keep[order[:_MOST_POINTS // 4]] = True
+        keep[order[: _MOST_POINTS // 4]] = True
     return np.flatnonzero(keep & np.isfinite(found.outcomes.time_s))
 
 
 def _heads(plan: Plan) -> str:
     if plan.miss is not None:
-        remedies = "".join(f"<p>{escape(each)}</p>" for each in plan.miss.remedies)
+        lines = [f"{plan.miss.by}.", *plan.miss.remedies]
         return (
-            f'<div class="choice"><b>Nothing keeps the limits; the nearest miss</b>'
-            f'<p class="figures">{escape(plan.miss.candidate.label)}</p><p>{escape(plan.miss.by)}.</p>{remedies}</div>'
+            '<div class="choice"><b>Nothing keeps the limits; the nearest miss</b>'
+            f'<p class="figures">{escape(plan.miss.candidate.label)}</p>'
+            f"{''.join(f'<p>{escape(line)}</p>' for line in lines)}</div>"
         )
     parts = []
     for choice in plan.choices:
@@ -112,7 +113,8 @@ def _plot(plan: Plan, shown: int, all_of_them: int) -> str:
     axes = "".join(
         f"<label>{axis} <select id={axis}>"
         + "".join(
-            f"<option{' selected' if name == usual else ''}>{name}</option>" for name in ("time", "money", "carbon")
+            f"<option{' selected' if name == usual else ''}>{name}</option>"
+            for name in ("time", "money", "carbon")
         )
         + "</select></label>"
         for axis, usual in (("x", "time"), ("y", "money"))
@@ -122,11 +124,11 @@ def _plot(plan: Plan, shown: int, all_of_them: int) -> str:
         f'<h2>Candidates</h2><div class="bar">{axes}'
         f'<label>deadline [h] <input type="number" id="hours" min="0" step="any" value="{hours}"></label>'
         f'<label>budget [USD] <input type="number" id="usd" min="0" step="any" value="{usd}"></label>'
-        f'<span class="soft" id="count"></span></div><div class="bar" id="devices"></div>'
-        f'<div class="both"><div><svg id="plot" viewBox="0 0 900 480" role="img"></svg></div>'
-        f'<div><table><tbody id="told"></tbody></table></div></div>'
-        f'<p class="soft">Rings: the Pareto front. Faint: breaks a limit; the deadline counts with a probability '
-        f"of {plan.limits.confidence:.0%}. Both axes are logarithmic.{some}</p>"
+        '<span class="soft" id="count"></span></div><div class="bar" id="devices"></div>'
+        '<div class="both"><div><svg id="plot" viewBox="0 0 900 480" role="img"></svg></div>'
+        '<div><table><tbody id="told"></tbody></table></div></div>'
+        '<p class="soft">Rings: the Pareto front. Faint: breaks a limit; the deadline counts with '
+        f"a probability of {plan.limits.confidence:.0%}. Both axes are logarithmic.{some}</p>"
     )
 
 
@@ -138,7 +140,8 @@ def _front(plan: Plan, candidates: Sequence[Candidate]) -> str:
         [cells] = front_cells(plan, [each])
         filled = "".join(f"<td>{escape(cell)}</td>" for cell in cells[1:])
         rows.append(f'<tr data-row="{places[_key(each)]}">{filled}</tr>')
-    return f'<div class="scroll"><table><thead><tr>{headers}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+    body = f"<thead><tr>{headers}</tr></thead><tbody>{''.join(rows)}</tbody>"
+    return f'<div class="scroll"><table>{body}</table></div>'
 
 
 def _table(rows: Iterable[tuple[str, str]]) -> str:

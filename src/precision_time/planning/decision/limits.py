@@ -1,4 +1,4 @@
-"""What a plan must keep: a deadline as a duration or a date, a budget in a stated currency, a limit of carbon."""
+"""What a plan must keep: a deadline (duration or date), a budget in a stated currency, a limit of carbon."""
 
 from __future__ import annotations
 
@@ -154,7 +154,8 @@ def _budget(given: str | float, currency: Currency) -> tuple[float, str]:
     amount *= _SCALES[found["scale"].lower()]
     if amount <= 0.0:
         raise ConfigError(
-            f"budget {shown(given)} must be above 0: no offer is free. To fix: such as budget=500, or leave it "
+            f"budget {shown(given)} must be above 0: no offer is free. To fix: such as budget=500, or "
+            "leave it "
             "out to see what a run costs."
         )
     word = found["after"] or found["before"]
@@ -162,7 +163,8 @@ def _budget(given: str | float, currency: Currency) -> tuple[float, str]:
     if code != currency.code:
         if currency.code != USD:
             raise ConfigError(
-                f"budget {shown(given)} is in {code}, and currency in {currency.code}. To fix: name one currency."
+                f"budget {shown(given)} is in {code}, and currency in {currency.code}. To fix: name one "
+                "currency."
             )
         parse_currency(code)  # says that there is no rate
     if code == USD:

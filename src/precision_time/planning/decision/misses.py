@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ...arrays import Bools
+from ...arrays import Bools, Floats
 from .candidate import Candidate, carbon, duration, money
 from .choose import Judged
 from .limits import Limits
@@ -88,7 +88,7 @@ def _remedies(found: Judged, beyond: Judged | None) -> Iterator[str]:
         "budget": _within(outcomes.usd, limits.budget_usd),
         "carbon": _within(outcomes.carbon_g, limits.carbon_g),
     }
-    asked = {
+    asked: dict[str, tuple[float | None, Floats, Callable[[float], str]]] = {
         "deadline": (limits.deadline_s, outcomes.sure_s, lambda value: f"a deadline of {duration(value)}"),
         "budget": (limits.budget_usd, outcomes.usd, lambda value: f"a budget of {money(value)}"),
         "carbon": (limits.carbon_g, outcomes.carbon_g, lambda value: f"{carbon(value)} of CO2"),

@@ -1,4 +1,4 @@
-"""What moves the answer: each number that nobody knows exactly is changed alone, and the choice made again."""
+"""What moves the answer: each number that nobody knows exactly is changed alone, and chosen again."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _scenarios(base: Candidate) -> Iterator[tuple[str, str, Scenario]]:
 
 
 def _contenders(found: Judged) -> Ints:
-    """Candidates that can be chosen when numbers change for a device or for all: all, or those on its front."""
+    """Candidates that can be chosen when numbers change for a device: all, or those on its front."""
     if len(found.outcomes) <= _MANY:
         return np.arange(len(found.outcomes))
     device, points = found.rows.table["device"][found.outcomes.row], objectives(found.outcomes)

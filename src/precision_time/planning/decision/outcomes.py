@@ -14,22 +14,24 @@ from typing import Any
 import numpy as np
 
 from ...arrays import Bools, Floats, Ints
-from ...cost.terms import METHOD_TERMS, TERMS
+from ...cost import terms as step_terms
 from ...errors import PrecisionTimeError
 from ...hardware.catalog import get_device
 from ...predict.bulk import Table
 from ...request.request import Request
-from ..energy.energy import run_energy
+from ..energy.energy import J_PER_KWH, run_energy
 from ..energy.grid import Intensity, known_intensities
 from ..energy.pue import pue_of
 from ..money.offers import Market, Offer
 from ..run.checkpoints import checkpoint_bytes
-from ..run.duration import expected_duration_s, probability_within, total_s
+from ..run.duration import TERMS, expected_duration_s, probability_within, total_s
 from ..run.settings import RunSettings, compilation_s, default_settings
 from .space import UNPRICED, Space, Spot
 
 _SECONDS_PER_HOUR = 3600.0
-_STEP_TERMS = tuple(term.name for term in (*TERMS, *METHOD_TERMS))
+_STEP_TERMS = tuple(term.name for term in (*step_terms.TERMS, *step_terms.METHOD_TERMS))
+_BUSY = ("warm_up", "steps", "evaluation", "lost_work")
+"""Terms of a run in which the devices train."""
 _HALVINGS = 20
 _MANY = 250_000
 """Candidates beyond which offers that cannot be chosen are left out."""
@@ -170,58 +172,79 @@ def outcomes_of(
         scenario: What is assumed beside the data.
         only: The candidates of it alone; None for all.
     """
-    row, offer, market = (
-        _expanded(rows, space) if only is None else (only.row, only.offer, only.market)
-    )
-    table = rows.table
-    device = table["device"][row]
-    gpus = table["gpus"].astype(int)[row]
+    row, offer, market = _expanded(rows, space) if only is None else (only.row, only.offer, only.market)
+    used, place = np.unique(row, return_inverse=True)
+    runs = [
+        _runs(rows, space, used, market=each, deadline_s=deadline_s, confidence=confidence, coverage=coverage,
+              compiler=compiler, scenario=scenario)
+        for each in space.markets
+    ]  # fmt: skip
+
+    def gathered(name: str) -> Floats:
+        """Of every candidate: the time and the energy of a row do not depend on who rents the hosts."""
+        return np.stack([run[name] for run in runs])[market, place]
+
+    time_s, device = gathered("time_s"), rows.table["device"][row]
     instances = np.array([spot.instances for spot in space.spots] or [0])[rows.spot[row]]
-    held = instances * np.array([spot.devices for spot in space.spots] or [0])[rows.spot[row]]
-    factor = _factors(device, scenario.step)
-    step_s, low_s, high_s = (
-        np.asarray(table[name], dtype=float)[row] * factor
-        for name in ("step_time_s", "interval_low_s", "interval_high_s")
-    )
-    size, steps = rows.checkpoint_bytes[row], rows.steps[row]
-    terms: dict[str, Floats] = {}
-    probability, sure_s = np.full(len(row), np.nan), np.zeros(len(row))
-    for number, each in enumerate(space.markets):
-        here = np.flatnonzero(market == number)
-        settings = _settings(each, compiler, scenario)
-        asked = (steps[here], gpus[here], size[here])
-        common: dict[str, Any] = {"hosts": instances[here], "settings": settings}
-        for name, seconds in expected_duration_s(step_s[here], *asked, **common).items():
-            terms.setdefault(name, np.zeros(len(row)))[here] = seconds
-
-        def chance(deadline: Any, here: Ints = here, asked: Any = asked, common: Any = common) -> Floats:
-            return probability_within(
-                deadline, step_s[here], low_s[here], high_s[here], *asked, coverage=coverage, **common
-            )
-
-        middle = np.asarray(total_s({name: seconds[here] for name, seconds in terms.items()}))
-        sure_s[here] = _quantile(chance, middle, confidence)
-        if deadline_s is not None:
-            probability[here] = chance(deadline_s)
-    time_s = np.asarray(total_s(terms))
-    prices = _prices(space)[offer, market] * _factors(device, scenario.price)
-    usd_per_hour = instances * prices
-    energy_j, carbon_g = _energy(rows, space, row, offer, held, terms, time_s, scenario)
+    usd_per_hour = instances * _prices(space)[offer, market] * _factors(device, scenario.price)
+    pue, grams = np.array(_places(space)).T
+    energy_j = gathered("energy_j") * pue[offer] * scenario.power
     return Outcomes(
         row=row,
         offer=offer,
         market=market,
         instances=instances,
-        gpus=gpus,
-        terms_s=terms,
+        gpus=rows.table["gpus"].astype(int)[row],
+        terms_s={name: gathered(f"terms.{name}") for name in TERMS},
         time_s=time_s,
-        probability=probability,
-        sure_s=sure_s,
+        probability=gathered("probability"),
+        sure_s=gathered("sure_s"),
         usd_per_hour=usd_per_hour,
         usd=usd_per_hour * time_s / _SECONDS_PER_HOUR,
         energy_j=energy_j,
-        carbon_g=carbon_g,
+        carbon_g=energy_j / J_PER_KWH * grams[offer],
     )
+
+
+def _runs(
+    rows: Rows,
+    space: Space,
+    used: Ints,
+    *,
+    market: Market,
+    deadline_s: float | None,
+    confidence: float,
+    coverage: float,
+    compiler: str,
+    scenario: Scenario,
+) -> dict[str, Floats]:
+    """Seconds, probability and joules of some rows in a market, shape (used,) each."""
+    table = rows.table
+    factor = _factors(table["device"][used], scenario.step)
+    step_s, low_s, high_s = (
+        np.asarray(table[name], dtype=float)[used] * factor
+        for name in ("step_time_s", "interval_low_s", "interval_high_s")
+    )
+    gpus, steps, size = table["gpus"].astype(int)[used], rows.steps[used], rows.checkpoint_bytes[used]
+    instances, devices = (
+        np.array([getattr(spot, name) for spot in space.spots] or [0])[rows.spot[used]]
+        for name in ("instances", "devices")
+    )
+    common: dict[str, Any] = {"hosts": instances, "settings": _settings(market, compiler, scenario)}
+    terms = expected_duration_s(step_s, steps, gpus, size, **common)
+    time_s = np.asarray(total_s(terms))
+
+    def chance(within_s: Any) -> Floats:
+        return probability_within(
+            within_s, step_s, low_s, high_s, steps, gpus, size, coverage=coverage, **common
+        )
+
+    return {f"terms.{name}": seconds for name, seconds in terms.items()} | {
+        "time_s": time_s,
+        "sure_s": _quantile(chance, time_s, confidence),
+        "probability": np.full(len(used), np.nan) if deadline_s is None else chance(deadline_s),
+        "energy_j": _energy(rows, used, instances * devices, terms, time_s),
+    }
 
 
 def _expanded(rows: Rows, space: Space) -> tuple[Ints, Ints, Ints]:
@@ -249,13 +272,15 @@ def _expanded(rows: Rows, space: Space) -> tuple[Ints, Ints, Ints]:
 
 
 def _best_pairs(pairs: Sequence[tuple[int, int]], prices: Floats, dirt: Floats) -> list[tuple[int, int]]:
-    """Offers of one kind of hosts that no other one of the same market beats or equals in price and carbon."""
+    """Offers of hosts that no other one of the same market beats or equals in price and carbon."""
     kept: list[tuple[int, int]] = []
     for market in dict.fromkeys(market for _, market in pairs):
         least = math.inf
         first = True
         own = [offer for offer, its in pairs if its == market]
-        for offer in sorted(own, key=lambda each: (prices[each, market], np.nan_to_num(dirt[each], nan=np.inf))):
+        for offer in sorted(
+            own, key=lambda each: (prices[each, market], np.nan_to_num(dirt[each], nan=np.inf))
+        ):
             grams = math.inf if np.isnan(dirt[offer]) else float(dirt[offer])
             if first or grams < least:
                 kept.append((offer, market))
@@ -319,43 +344,27 @@ def _quantile(chance: Callable[[Any], Floats], middle: Floats, confidence: float
     return np.where(endless, np.inf, np.exp(high))
 
 
-def _energy(
-    rows: Rows,
-    space: Space,
-    row: Ints,
-    offer: Ints,
-    held: Ints,
-    terms: Mapping[str, Floats],
-    time_s: Floats,
-    scenario: Scenario,
-) -> tuple[Floats, Floats]:
-    """Joules and grams of every candidate: power by device and step, PUE and grid by the offer's region."""
-    energy_j, carbon_g = np.full(len(row), np.nan), np.full(len(row), np.nan)
-    busy_s = sum((terms[name] for name in ("warm_up", "steps", "evaluation", "lost_work")), np.zeros(len(row)))
-    device = rows.table["device"][row]
-    step_terms = {
-        name: np.nan_to_num(np.asarray(rows.table[f"terms.{name}"], dtype=float)) for name in _STEP_TERMS
-    }
-    places = _places(space)
+def _energy(rows: Rows, used: Ints, held: Ints, terms: Mapping[str, Floats], time_s: Floats) -> Floats:
+    """Joules of devices and hosts without cooling: power by device and step."""
+    found = np.full(len(used), np.nan)
+    busy_s = np.sum([terms[name] for name in _BUSY], axis=0)
+    device = rows.table["device"][used]
     for name in dict.fromkeys(device.tolist()):
         here = np.flatnonzero((device == name) & np.isfinite(time_s))
-        if not len(here):
-            continue
-        of_device = {term: seconds[row[here]] for term, seconds in step_terms.items()}
-        found = run_energy(
-            device=get_device(name),
-            devices=held[here].astype(float),
-            busy_s=busy_s[here],
-            terms=of_device,
-            waiting_s=time_s[here] - busy_s[here],
-            pue=1.0,
-            g_per_kwh=1.0,
-        )
-        pue = np.array([each[0] for each in places])[offer[here]]
-        grams = np.array([each[1] for each in places])[offer[here]]
-        energy_j[here] = found.energy_j * pue * scenario.power
-        carbon_g[here] = energy_j[here] / 3.6e6 * grams
-    return energy_j, carbon_g
+        if len(here):
+            of_step = {
+                term: np.nan_to_num(np.asarray(rows.table[f"terms.{term}"], dtype=float)[used[here]])
+                for term in _STEP_TERMS
+            }
+            found[here] = run_energy(
+                device=get_device(name),
+                devices=held[here].astype(float),
+                busy_s=busy_s[here],
+                terms=of_step,
+                waiting_s=time_s[here] - busy_s[here],
+                pue=1.0,
+            ).energy_j
+    return found
 
 
 def _places(space: Space) -> list[tuple[float, float]]:

@@ -1,4 +1,4 @@
-"""The page of a plan: choices with their reasons, the Pareto front as table and plot, and what would change it."""
+"""The page of a plan: choices with reasons, the Pareto front as table and plot, what would change it."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def front_table(plan: Plan, shown: Sequence[Candidate]) -> Table:
 
 
 def plot_lines(shown: Sequence[Candidate], width: int) -> list[str]:
-    """Time against money of the front by the marks of its table, both logarithmic; empty where no two differ."""
+    """Money over time of the front by the marks of its table, both logarithmic; empty for one point."""
     points = [
         (mark, math.log(each.time_s), math.log(each.usd))
         for mark, each in zip(_MARKS, shown, strict=False)
@@ -159,8 +159,9 @@ def plot_lines(shown: Sequence[Candidate], width: int) -> list[str]:
     if len(points) < 2:  # noqa: PLR2004
         return []
     columns = min(_PLOT_COLUMNS, width - 14)
-    low = [min(point[axis] for point in points) for axis in (1, 2)]
-    span = [max(point[axis] for point in points) - low[axis - 1] for axis in (1, 2)]
+    times, amounts = [point[1] for point in points], [point[2] for point in points]
+    low = [min(times), min(amounts)]
+    span = [max(times) - low[0], max(amounts) - low[1]]
     grid = [[" "] * columns for _ in range(_PLOT_ROWS)]
     for mark, time, usd in reversed(points):
         column = round((time - low[0]) / (span[0] or 1.0) * (columns - 1))

@@ -1,4 +1,4 @@
-"""A plan as files: the interactive page, a plot of money over time (matplotlib), all candidates as a table."""
+"""A plan as files: the interactive page, a plot of money over time, all candidates as a table."""
 
 from __future__ import annotations
 
@@ -96,7 +96,9 @@ def write_plot(plan: Plan, path: str | Path) -> None:
             marker = _MARKERS[number % len(_MARKERS)]
             for fits, alpha in ((False, 0.15), (True, 0.7)):
                 some = [(time, usd) for time, usd, name, keeps in rows if name == device and keeps is fits]
-                label = device if fits or not any(keeps for *_, name, keeps in rows if name == device) else None
+                label = (
+                    device if fits or not any(keeps for *_, name, keeps in rows if name == device) else None
+                )
                 if some:
                     axes.scatter(*zip(*some, strict=True), s=18, marker=marker, color=f"C{number % 10}",
                                  alpha=alpha, linewidths=0, label=label)  # fmt: skip
@@ -123,7 +125,9 @@ def _draw_front(axes: Any, plan: Plan) -> None:
         if each.usd is not None and (not stairs or each.usd < stairs[-1][1]):
             stairs.append((each.time_s / _HOUR_S, each.usd))
     if len(stairs) > 1:
-        axes.step(*zip(*stairs, strict=True), where="post", color="black", linewidth=0.9, label="Pareto front")
+        axes.step(
+            *zip(*stairs, strict=True), where="post", color="black", linewidth=0.9, label="Pareto front"
+        )
     said: dict[tuple[float, float], list[str]] = {}
     for choice in plan.choices:
         best = choice.candidate
@@ -141,5 +145,3 @@ def _draw_limits(axes: Any, plan: Plan) -> None:
         axes.axvline(limits.deadline_s / _HOUR_S, color="0.4", linestyle=":", label="deadline")
     if limits.budget_usd is not None:
         axes.axhline(limits.budget_usd, color="0.4", linestyle="--", label="budget")
-
-

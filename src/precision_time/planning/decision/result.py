@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-
-
 from ...predict.predictions import data_frame
 from .break_evens import BreakEven
 from .candidate import Candidate
@@ -137,5 +135,3 @@ class Plan:
         from .html import notebook
 
         return notebook(self)
-
-

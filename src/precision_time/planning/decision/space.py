@@ -1,8 +1,8 @@
 """What competes: devices x hosts that clouds rent x numbers of devices x whatever else has several values.
 
-Several hosts are taken together only where the catalog knows the network between them, and they are full ones, or
-the largest that a cloud has of a device: smaller ones come without the network that training needs (EFA of AWS:
-on full hosts alone). On request others are too, with the network that a plain virtual machine has.
+Several hosts are taken together only where the catalog knows the network between them, and they are full
+ones, or the largest that a cloud has of a device: smaller ones come without the network that training needs
+(EFA of AWS: on full hosts alone). On request others are too, with the network of a plain virtual machine.
 """
 
 from __future__ import annotations
@@ -181,7 +181,8 @@ def space_of(
     unknown = sorted({found[number].cloud for number in _apart(wanted, found)})
     if unknown and not wanted.any_network:
         notes.append(
-            f"The network between hosts of {', '.join(unknown)} is not in the catalog: single hosts of theirs alone "
+            f"The network between hosts of {', '.join(unknown)} is not in the catalog: single hosts of "
+            "theirs alone "
             "(--any-network joins them)."
         )
     elif unknown:
@@ -207,7 +208,11 @@ def _apart(wanted: Wanted, found: Sequence[Offer]) -> Iterator[int]:
         largest[key] = max(largest.get(key, 0), offer.devices_per_instance)
     for number, offer in enumerate(found):
         room = wanted.max_gpus > offer.devices_per_instance
-        if room and offer.node_type is None and offer.devices_per_instance == largest[offer.cloud, offer.device]:
+        if (
+            room
+            and offer.node_type is None
+            and offer.devices_per_instance == largest[offer.cloud, offer.device]
+        ):
             yield number
 
 
@@ -249,7 +254,7 @@ def _offers_of(wanted: Wanted) -> tuple[Offer, ...]:
 
 
 def _hosts(device: str, found: Sequence[Offer], wanted: Wanted) -> Iterator[_Host]:
-    """The kinds of hosts of a device: those of the same node type, or of the same size where it is unknown."""
+    """The kinds of hosts of a device: of one node type, or of one size where it is unknown."""
     usual = default_node_type(get_device(device))
     own = [number for number, offer in enumerate(found) if offer.device == device]
     if not own:
@@ -288,7 +293,7 @@ def _hosts(device: str, found: Sequence[Offer], wanted: Wanted) -> Iterator[_Hos
 
 
 def _counts(host: _Host, wanted: Wanted) -> Iterator[tuple[int, int]]:
-    """Hosts and devices: of the numbers asked, or powers of two of whole hosts and as many as there may be."""
+    """Hosts and devices: of the numbers asked, or powers of two of whole hosts and the most."""
     if wanted.gpus:
         yield from ((math.ceil(gpus / host.devices), gpus) for gpus in wanted.gpus)
         return
@@ -334,12 +339,14 @@ def _batch(axes: Mapping[str, Sequence[Any]], workload: Workload) -> tuple[int |
         return None, []
     if axes.get("batch_size"):
         return None, [
-            "The batch is given per device, so that the global batch grows with the devices: all candidates see "
+            "The batch is given per device, so that the global batch grows with the devices: all "
+            "candidates see "
             "as many samples, but not in as many steps. global_batch_size makes them train alike."
         ]
     samples, source = usual_global_batch(workload)
     return samples, [
-        f"Global batch not given: {samples:,} samples per step, the same for all candidates, so that all train "
+        f"Global batch not given: {samples:,} samples per step, the same for all candidates, so that all "
+        "train "
         f"alike ({source}); up to {_NEAR_SHARE:.0%} more or less where the devices share it evenly."
     ]
 

@@ -1,9 +1,9 @@
 """The rows of a space, timed: in one sweep, or, of large models, with what can be saved.
 
-Of a model of billions of parameters a layout is sought for every row, which takes a tenth of a second. Rows that
-differ in the network between hosts alone share the layout that is found on the first network. Rows whose products
-alone, at the peak of all matrix units, take longer than the deadline or cost more than the budget are left out:
-no row of theirs can keep the limits, so that the choices are the same (tests/planning/decision).
+Of a model of billions of parameters a layout is sought for every row, which takes a tenth of a second. Rows
+that differ in the network between hosts alone share the layout that is found on the first network. Rows whose
+products alone, at the peak of all matrix units, take longer than the deadline or cost more than the budget
+are left out: no row of theirs can keep the limits, so that the choices stay (tests/planning/decision).
 """
 
 from __future__ import annotations
@@ -87,7 +87,9 @@ class Timing:
         several = large or grid.rows >= _MANY_ROWS or self.ray is not None
         tables: list[Table] = []
         done = 0
-        for table in sweep_tables(grid, ray=self.ray, workers=self.workers if several else 1, with_terms=True):
+        for table in sweep_tables(
+            grid, ray=self.ray, workers=self.workers if several else 1, with_terms=True
+        ):
             tables.append(table)
             done += len(table["job"])
             if self.progress is not None:
@@ -137,7 +139,7 @@ def layout_fields(words: str) -> dict[str, Any]:
 
 
 def within_reach(space: Space, timing: Timing, limits: Limits) -> tuple[Space, int]:
-    """The space without spots that cannot keep the limits even at the peak of their devices, and how many those are."""
+    """The space without spots that break a limit even at their peak, and how many those are."""
     if not timing.is_large or (limits.deadline_s is None and limits.budget_usd is None):
         return space, 0
     kept = []
@@ -159,7 +161,7 @@ def least_seconds(spot: Spot, timing: Timing) -> float:
 
 
 def _sample_seconds(spot: Spot, timing: Timing) -> Iterator[float]:
-    """Seconds of one sample at the peak of one device, at each of the precisions that compete; 0: not known."""
+    """Seconds of one sample at the peak of one device, at each precision that competes; 0: not known."""
     asked = spot.fields.get("precision")
     for precision in asked if isinstance(asked, list) else [asked]:
         plain = {

@@ -91,12 +91,13 @@ def _changed(found: Judged, spot: Spot, best: Candidate, offer: int) -> Iterator
             continue
         gpus = instances * per_host
         fields = {**best.request, "gpus": gpus, "nodes": instances}
+        over = ""
         if instances > 1 and not {"node_type", "inter_node"} & {*fields} and offer != UNPRICED:
             fields["inter_node"] = defaults()["network"]["assumed"]
-            words += f", over {fields['inter_node']} as its network is not known"
+            over = f" (network not known, {fields['inter_node']})"
         if fields.get("global_batch_size"):
             fields["global_batch_size"] = near_batch(int(fields["global_batch_size"]), gpus)
-        yield words, replace(alone, instances=instances, gpus=gpus, fields=fields)
+        yield words + over, replace(alone, instances=instances, gpus=gpus, fields=fields)
     for words, precision in ladder.items():
         fields = {**best.request, "precision": precision}
         yield f"{words} ({precision})", replace(alone, fields=fields)
@@ -138,7 +139,7 @@ def _best_of(found: Judged, spot: int, market: str) -> Candidate | None:
 
 
 def _other_devices(found: Judged, best: Candidate) -> Iterator[WhatIf]:
-    """The next faster and the next slower device at the same number of devices, each as cheap as it is rented."""
+    """The next faster and the next slower device at the same number, each as cheap as it is rented."""
     outcomes, table = found.outcomes, found.rows.table
     devices = table["device"][outcomes.row]
     same = (outcomes.gpus == best.gpus) & np.isfinite(outcomes.time_s)
