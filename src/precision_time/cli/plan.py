@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import ConfigError
-from ..planning.decision.api import PLANNED_FIELDS
+from ..planning.decision.api import PLANNED_FIELDS, RUN_FIELDS
 from .options import (
     NOTHING_FITS,
     JsonOption,
@@ -31,7 +31,7 @@ Examples:
 """
 
 
-@request_options(only=PLANNED_FIELDS, several=True)
+@request_options(only=PLANNED_FIELDS, several=True, also=RUN_FIELDS, section="The whole run")
 def plan(
     model: ModelArgument,
     *,
@@ -167,6 +167,7 @@ def plan(
     from ..planning.decision.picture import check_paths, write_files
 
     check_paths(html=html, plot=plot, out=out)
+    of_run = {name: fields.pop(name, None) for name in RUN_FIELDS}
     name, given = given_fields(model, {**fields, "precision": precision})
     with progress_bar("Timing candidates") as show:
         found = planned(
@@ -188,6 +189,7 @@ def plan(
             workers=workers,
             ray=ray,
             progress=lambda done, total: show(done, total, "Timing candidates"),
+            **{name: value for name, value in of_run.items() if value is not None},
             **{name: value for name, value in given.items() if name not in ("device", "gpus")},
         )
     if json_output:

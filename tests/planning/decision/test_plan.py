@@ -14,6 +14,7 @@ from precision_time.errors import ConfigError, UnknownNameError
 from precision_time.planning.decision.candidate import Candidate
 from precision_time.planning.decision.html import to_html
 from precision_time.planning.decision.limits import limits_of
+from precision_time.planning.decision.page import to_text
 from precision_time.planning.decision.picture import write_candidates, write_plot
 from precision_time.planning.decision.timing import layout_fields
 
@@ -109,6 +110,14 @@ def test_several_values_of_any_field_compete(planned):
     assert found.best.request["precision"] == found.best.precision
 
 
+def test_what_is_stated_of_the_run_counts(planned):
+    found = planned(devices="T4", start_up="1h", mtbf="1000h", market="spot,on-demand", reclaim_rate=0.0)
+    assert {each.candidate.terms_s["start_up"] for each in found.choices} == {3600.0}
+    failing = planned(devices="A100-SXM4-40GB", market="spot", reclaim_rate=1.0).best
+    calm = planned(devices="A100-SXM4-40GB", market="spot", reclaim_rate=0.01).best
+    assert failing.terms_s["lost_work"] > calm.terms_s["lost_work"] > 0.0
+
+
 def test_json_holds_the_choices(found):
     back = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert [Candidate.from_dict(each["candidate"]) for each in back["choices"]] == [
@@ -122,6 +131,9 @@ def test_the_page_says_choices_limits_and_what_ifs(found):
     for words in ("Cheapest: ", "Fastest: ", "Greenest: ", "Pareto front", "What if", "--why", "$400.00"):
         assert words.replace("$400.00", "$400") in page
     assert max(map(len, page.splitlines())) <= 120
+    whole = to_text(found, why=True)
+    assert "Break-even" not in whole and "What moves the answer" in whole and "Assumed: " in whole
+    assert all(each.words.partition(":")[0] in whole for each in found.break_evens)
     assert found.best.label in repr(found) and "<table" in found._repr_html_()
 
 

@@ -29,6 +29,7 @@ from ...request.sweep import axes_of
 from ...workload.workload import Workload
 from ..money.offers import Offer
 from ..money.reading import read_prices
+from ..run.schema import RunOptions
 from .break_evens import break_evens
 from .choose import Choice, Judged, choices_of, judged
 from .limits import Limits, limits_of
@@ -49,6 +50,14 @@ _OF_THE_PLAN = frozenset(
 )
 PLANNED_FIELDS = tuple(name for name, _ in request_fields() if name not in _OF_THE_PLAN)
 """Fields of a request that a plan takes, each with one value or several that compete."""
+RUN_FIELDS = {
+    name: RunOptions.model_fields[name]
+    for name in (
+        *("start_up", "compile_time", "warm_up_steps", "checkpoint_interval", "async_checkpoints"),
+        *("storage_rate", "mtbf", "failures", "recovery", "reclaim_rate"),
+    )
+}
+"""What may be stated of runs beside their steps."""
 _BEYOND = (2, 4, 8, 16)
 """Times the devices allowed, tried where nothing is in time."""
 _MOST_REASONS = 5
@@ -56,7 +65,7 @@ _SAID_BY_THE_PLAN = frozenset({"run-time", "default-batch"})
 """Remarks on a step that a plan makes otherwise: what a run takes beside its steps is in its time."""
 
 
-@takes_request_fields(only=PLANNED_FIELDS)
+@takes_request_fields(only=PLANNED_FIELDS, also=RUN_FIELDS)
 def plan(
     model: Any,
     *,
@@ -108,7 +117,8 @@ def plan(
         ray: Instead of processes: "local", or a cluster's address.
         now: What a date is counted from; None for the clock.
         progress: Told where the sweep stands.
-        options: Fields of `Request`, each with one value or several that compete.
+        options: Fields of `Request`, each with one value or several that compete; start-up, checkpoints and
+            failures as `predict_run` takes them.
 
     Returns:
         The choices with their reasons, the Pareto front, what-ifs and break-even points; where nothing keeps
@@ -136,12 +146,19 @@ def plan(
         prices=_offers(prices),
         any_network=any_network,
     )
+    of_run = {name: options.pop(name) for name in RUN_FIELDS if name in options}
     axes, request = _asked(model, options)
     workload = workload_of(request)
     _check_length(request, axes)
     timing = Timing(request=request, workload=workload, workers=workers, ray=ray, progress=progress)
     stack = _stack(request, workload)
-    ask = _Ask(timing=timing, limits=limits, coverage=request.coverage, compiler=stack.compiler)
+    ask = _Ask(
+        timing=timing,
+        limits=limits,
+        coverage=request.coverage,
+        compiler=stack.compiler,
+        run=RunOptions.of(of_run),
+    )
     question = _Question(
         wanted=wanted, axes=axes, workload=workload, fed=stack.loader not in ("", SYNTHETIC), notes=notes
     )
@@ -192,6 +209,7 @@ class _Ask:
     limits: Limits
     coverage: float
     compiler: str
+    run: RunOptions
 
     def __call__(self, space: Space) -> _Answered:
         table, spot = self.timing(space)
@@ -214,6 +232,7 @@ class _Ask:
             confidence=self.limits.confidence,
             coverage=self.coverage,
             compiler=self.compiler,
+            options=self.run,
             scenario=scenario or Scenario(),
             only=only,
         )
