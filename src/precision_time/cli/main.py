@@ -37,6 +37,7 @@ COMMANDS: Mapping[str, Place] = {
     "predict": Place("predict", "predict", "Predict the time of a step, an epoch, a run."),
     "sweep": Place("sweep", "sweep", "Predict a grid of jobs of any size into a file."),
     "layout": Place("layout", "layout", "Rank the ways to spread a model over devices."),
+    "schedule": Place("schedule", "schedule", "Plan a queue of jobs on one cluster."),
     "explain": Place("explain", "explain", "Show what a precision changes, per op class."),
     "evaluate": Place("evaluate", "evaluate", "Score the predictor on measured runs."),
     "report": Place("report", "report", "Score the predictor on runs it has not seen.", "REPORT_EXAMPLES"),
