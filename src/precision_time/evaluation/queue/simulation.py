@@ -1,0 +1,120 @@
+"""A cluster with a queue, event by event: jobs arrive, start as a policy says, take the measured times."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...arrays import Floats, Ints
+
+_DONE = 1e-9
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Arrivals:
+    """Jobs of a trace; of n jobs on p pools."""
+
+    arrival_s: Floats
+    """Shape (n,)."""
+    gpus: Ints
+    """That a job takes, all of one pool, shape (n,)."""
+    true_s: Floats
+    """Duration on each pool, infinite where it cannot run, shape (n, p)."""
+    capacity: Ints
+    """GPUs of each pool, shape (p,)."""
+
+
+def simulate(jobs: Arrivals, priority: Floats, believed_s: Floats, *, waits: bool = True) -> Floats:
+    """When jobs end that run to their end once started, shape (n,).
+
+    The waiting job with the smallest priority is started next, and none overtakes it. It takes the pool on
+    which it is believed to end first, though it may have to wait for room there.
+
+    Args:
+        jobs: The trace.
+        priority: Shape (n,); of equal ones the first to arrive.
+        believed_s: Duration on each pool as the scheduler believes it, shape (n, p).
+        waits: Whether it waits for a faster pool; else it takes the fastest of those with room.
+    """
+    free = jobs.capacity.copy()
+    end_s = np.full(len(priority), np.inf)
+    arriving = list(np.lexsort((np.arange(len(priority)), jobs.arrival_s)))[::-1]
+    waiting: list[tuple[float, float, int]] = []
+    running: list[tuple[float, int, int]] = []
+    believed_end_s: list[dict[int, float]] = [{} for _ in free]
+    believed_s = np.where(np.isfinite(jobs.true_s), believed_s, np.inf)
+    while arriving or waiting or running:
+        now_s = min(
+            float(jobs.arrival_s[arriving[-1]]) if arriving else np.inf, running[0][0] if running else np.inf
+        )
+        while running and running[0][0] <= now_s:
+            _, job, pool = heapq.heappop(running)
+            free[pool] += jobs.gpus[job]
+            del believed_end_s[pool][job]
+        while arriving and jobs.arrival_s[arriving[-1]] <= now_s:
+            job = int(arriving.pop())
+            heapq.heappush(waiting, (float(priority[job]), float(jobs.arrival_s[job]), job))
+        while waiting:
+            job = waiting[0][2]
+            room_s = [
+                _room_s(jobs, int(free[pool]), believed_end_s[pool], job, now_s, waits=waits)
+                for pool in range(len(free))
+            ]
+            pool = int((np.array(room_s) + believed_s[job]).argmin())
+            if free[pool] < jobs.gpus[job]:
+                break
+            heapq.heappop(waiting)
+            free[pool] -= jobs.gpus[job]
+            end_s[job] = now_s + jobs.true_s[job, pool]
+            believed_end_s[pool][job] = now_s + believed_s[job, pool]
+            heapq.heappush(running, (float(end_s[job]), job, pool))
+    return end_s
+
+
+def _room_s(
+    jobs: Arrivals, free: int, ends_s: Mapping[int, float], job: int, now_s: float, *, waits: bool
+) -> float:
+    """When a pool is believed to have room for a job; a run that outlasts its time ends any moment."""
+    if free >= jobs.gpus[job]:
+        return now_s
+    for end_s, other in sorted((max(end, now_s), other) for other, end in ends_s.items()) if waits else ():
+        free += int(jobs.gpus[other])
+        if free >= jobs.gpus[job]:
+            return end_s
+    return np.inf
+
+
+def simulate_preemptive(jobs: Arrivals, believed_s: Floats) -> Floats:
+    """When jobs end if at every event those with the shortest believed remaining time run, shape (n,).
+
+    Preemption and moving between pools cost nothing: what the order is worth at best.
+
+    Args:
+        jobs: The trace.
+        believed_s: As in `simulate`.
+    """
+    believed_s = np.where(np.isfinite(jobs.true_s), believed_s, np.inf)
+    left = np.ones(len(jobs.arrival_s))
+    end_s = np.full(len(left), np.inf)
+    shortest_s, now_s = believed_s.min(axis=1), float(jobs.arrival_s.min())
+    while not np.isfinite(end_s).all():
+        present = np.flatnonzero((jobs.arrival_s <= now_s) & ~np.isfinite(end_s))
+        later = jobs.arrival_s[jobs.arrival_s > now_s]
+        next_s = float(later.min()) if len(later) else np.inf
+        free, rates = jobs.capacity.copy(), np.zeros(len(left))
+        for job in present[np.lexsort((jobs.arrival_s[present], left[present] * shortest_s[present]))]:
+            offered = np.where(free >= jobs.gpus[job], believed_s[job], np.inf)
+            pool = int(offered.argmin())
+            if np.isfinite(offered[pool]):
+                free[pool] -= jobs.gpus[job]
+                rates[job] = 1.0 / jobs.true_s[job, pool]
+        on = np.flatnonzero(rates)
+        if len(on):
+            next_s = min(next_s, now_s + float((left[on] / rates[on]).min()))
+        left[on] -= rates[on] * (next_s - now_s)
+        now_s = next_s
+        end_s[on[left[on] <= _DONE]] = now_s
+    return end_s
