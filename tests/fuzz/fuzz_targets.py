@@ -339,6 +339,12 @@ def _points(path: Path) -> None:
     prepared(read_study(EXAMPLES / "study.yaml"), path)
 
 
+def _prices(path: Path) -> None:
+    from precision_time.planning.money.reading import read_prices, written_table
+
+    written_table(read_prices(path).offers)
+
+
 def _campaign(path: Path) -> None:
     from precision_time.measure.campaign import load_campaign
 
@@ -522,6 +528,7 @@ def targets() -> list[Target]:
         _bytes_target(
             "points", "points of performance models (CSV)", ".csv", _file_of("points.csv"), _points, 1
         ),
+        _bytes_target("prices", "tables of prices (CSV)", ".csv", _file_of("prices.csv"), _prices, 1),
         _bytes_target("campaigns", "campaigns", ".yaml", _file_of("campaign.yaml"), _campaign, 1),
         _bytes_target("batches", "batches of PredictDDL", ".jsonl", _file_of("requests.jsonl"), _batch, 1),
         _bytes_target(
