@@ -23,6 +23,7 @@ from precision_time.evaluation.queue.replay import (
     SLACK,
     STEPS,
     TRUTH,
+    WAITING,
     HeldOutRuns,
     Outcome,
     PairedOutcome,
@@ -62,6 +63,10 @@ class Found:
         self.groups = sorted(
             {(o.case, o.load) for o in outcomes}, key=lambda key: (list(CASES).index(key[0]), key[1])
         )
+
+    def groups_of(self, policy: str) -> list[tuple[str, float]]:
+        """Cases and loads with a policy: none waits for a faster pool where there is one."""
+        return [group for group in self.groups if (*group, 1, policy, TRUTH) in self.by_key]
 
     def numbers(self, case: str, load: float) -> list[int]:
         """Workloads of a case at a load."""
@@ -110,7 +115,7 @@ def ratio_table(found: Found, policy: str, figure: Callable[[Outcome], float]) -
     heads = ["cluster and jobs", "load", "measured [h]", "FIFO", *(name for name in _OTHERS)]
     yield "| " + " | ".join(heads) + " |"
     yield "| --- |" + " ---: |" * (len(heads) - 1)
-    for case, load in found.groups:
+    for case, load in found.groups_of(policy):
         base = (policy, TRUTH)
         cells = [f"{found.mean(figure, case, load, *base) / HOUR_S:.2f}"]
         for other in ((FIFO, ""), *((policy, name) for name in _OTHERS)):
@@ -189,20 +194,31 @@ def summary(found: Found, pairs: Sequence[PairedOutcome]) -> Iterator[str]:
     yield ""
     for policy, words in (
         (SHORTEST, "shortest predicted first"),
+        (WAITING, "shortest predicted first, waiting for a faster pool (Sia and Gavel)"),
         (REMAINING, "shortest remaining first, preemptive"),
     ):
-        base = (policy, TRUTH)
-        fifo = geometric(found.ratios(completion, (FIFO, ""), base, groups))
+        base, own = (policy, TRUTH), [group for group in groups if group in found.groups_of(policy)]
+        fifo = geometric(found.ratios(completion, (FIFO, ""), base, own))
         said = ", ".join(
-            f"{name} {percent(geometric(found.ratios(completion, (policy, name), base, groups)))}"
+            f"{name} {percent(geometric(found.ratios(completion, (policy, name), base, own)))}"
             for name in _OTHERS
         )
-        ratios = found.ratios(completion, (policy, BLIND), (policy, OURS), groups)
+        ratios = found.ratios(completion, (policy, BLIND), (policy, OURS), own)
         better, worse = sum(r > 1.0001 for r in ratios), sum(r < 0.9999 for r in ratios)
         yield (
             f"- Mean completion time, {words}: FIFO {percent(fifo)} over that order with measured times; "
             f"{said}. The blind predictor against ours: {percent(geometric(ratios))}, longer in {better} and "
             f"shorter in {worse} of {len(ratios)} replays."
+        )
+    pooled = [group for group in groups if group in found.groups_of(WAITING)]
+    for name in (TRUTH, OURS, BLIND):
+        longer, last = (
+            percent(geometric(found.ratios(figure, (WAITING, name), (SHORTEST, name), pooled)))
+            for figure in (completion, makespan)
+        )
+        yield (
+            f"- Waiting for a faster pool instead of taking one with room, {name}: mean completion time "
+            f"{longer}, makespan {last}."
         )
     missed = {
         name: np.mean([found.mean(lambda o: o.missed_share, *group, *key) for group in groups])
@@ -237,11 +253,12 @@ times that the scheduler believes.
 
 A cluster with a queue is simulated event by event. FIFO starts the job that came first; shortest first
 the one with the shortest believed duration; least slack the one that must start soonest to meet its
-deadline. While that one does not start, none overtakes it. It takes the pool on which it is believed to
-end first, though it may have to wait for room there (FIFO: the first pool of the list below that has
-room). Shortest remaining first may preempt and move jobs at no cost, and lets others overtake. GPUs of a
-pool are interchangeable: packing on hosts is not simulated, and every job runs at its measured time on
-as few hosts as it can.
+deadline. While that one does not start, none overtakes it. Of the pools with room it takes the one that
+it is believed to be fastest on (FIFO: the first of the list below). The variant that waits takes the
+pool on which it is believed to end first, though it may have no room yet; a run that outlasts what is
+believed of it is believed to take twice as long. Shortest remaining first may preempt and move jobs at
+no cost, and lets others overtake. GPUs of a pool are interchangeable: packing on hosts is not simulated,
+and every job runs at its measured time on as few hosts as it can.
 
 Durations are believed from:
 
@@ -273,6 +290,10 @@ of the logarithms in hundredths.
 
 {shortest}
 
+## Mean completion time, shortest first, waiting for a faster pool
+
+{waiting}
+
 ## Mean completion time, shortest remaining first
 
 {remaining}
@@ -280,6 +301,10 @@ of the logarithms in hundredths.
 ## Makespan, shortest first
 
 {makespan}
+
+Waiting for a faster pool:
+
+{makespan_waiting}
 
 ## Missed deadlines
 
@@ -310,7 +335,9 @@ def page(runs: HeldOutRuns, found: Found, pairs: Sequence[PairedOutcome]) -> str
         errors="\n".join(error_table(runs)),
         shortest="\n".join(ratio_table(found, SHORTEST, completion)),
         remaining="\n".join(ratio_table(found, REMAINING, completion)),
+        waiting="\n".join(ratio_table(found, WAITING, completion)),
         makespan="\n".join(ratio_table(found, SHORTEST, makespan)),
+        makespan_waiting="\n".join(ratio_table(found, WAITING, makespan)),
         missed="\n".join(miss_table(found)),
         pairs="\n".join(pair_table(pairs)),
     )

@@ -62,8 +62,8 @@ def test_none_overtakes_the_first_and_a_faster_pool_is_waited_for() -> None:
         arrival_s=np.array([0.0, 1.0]), gpus=np.array([1, 1]), true_s=np.array([[3.0, 20.0], [3.0, 20.0]]),
         capacity=np.array([1, 1]),
     )  # fmt: skip
-    assert simulate(pools, pools.arrival_s, pools.true_s).tolist() == [3.0, 6.0]
-    assert simulate(pools, pools.arrival_s, pools.true_s, waits=False).tolist() == [3.0, 21.0]
+    assert simulate(pools, pools.arrival_s, pools.true_s, waits=True).tolist() == [3.0, 6.0]
+    assert simulate(pools, pools.arrival_s, pools.true_s).tolist() == [3.0, 21.0]
 
 
 def test_jobs_of_the_traces_have_measured_steps() -> None:

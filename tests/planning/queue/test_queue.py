@@ -17,7 +17,6 @@ from precision_time.planning.queue.jobs import queue_of
 from precision_time.planning.queue.objectives import OBJECTIVES, Objective
 from precision_time.planning.queue.pools import Pool, pools_of
 from precision_time.planning.queue.solver import solve
-from precision_time.predict.prediction import Interval
 
 pytest.importorskip("ortools")
 
@@ -28,9 +27,10 @@ POOLS = (
 
 
 def choice(pool: int, devices: int, seconds: float, *, per_node: int = 2) -> Choice:
+    spread = np.linspace(0.5, 1.5, 101)
     return Choice(
         pool=pool, devices=devices, nodes=-(-devices // per_node), precision="fp32",
-        duration_s=float(seconds), interval=Interval(low_s=seconds / 2, high_s=seconds * 2, coverage=0.9),
+        quantiles_s=tuple(seconds * spread),
     )  # fmt: skip
 
 
@@ -128,9 +128,10 @@ def test_executed_with_the_planned_times_ends_as_planned() -> None:
     assert np.all(running @ np.array([each.devices for each in chosen]) <= POOLS[0].devices)
 
 
-def test_quantiles_are_those_of_the_interval() -> None:
+def test_quantiles_are_those_of_the_runs() -> None:
     own = choice(0, 1, 100)
-    assert [own.quantile_s(q) for q in (0.05, 0.5, 0.95)] == pytest.approx([50.0, 100.0, 200.0])
+    assert [own.quantile_s(q) for q in (0.05, 0.5, 0.955)] == pytest.approx([55.0, 100.0, 145.5])
+    assert own.durations_s(np.array([0.0, 1.0])) == pytest.approx([50.0, 150.0])
 
 
 @pytest.mark.parametrize(
@@ -140,6 +141,8 @@ def test_quantiles_are_those_of_the_interval() -> None:
         ({"deadline": "2020-01-01"}, "a deadline lies ahead"),
         ({"deadline": "soon"}, "neither a duration nor a date"),
         ({"weight": 0}, "above 0"),
+        ({"run": {"start": "5m"}}, "Unknown field 'start'"),
+        ({"phases": [{"steps": 1}]}, "a job of its own"),
         ({"nodes": 2}, "cluster file"),
         ({"batch_size": [1, 2]}, "several values"),
         ({"modle": "x"}, "Unknown field"),

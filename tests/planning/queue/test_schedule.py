@@ -9,7 +9,7 @@ import pytest
 
 from precision_time.errors import ConfigError, MissingExtraError
 from precision_time.planning.queue.api import schedule
-from precision_time.predict.api import predict_time
+from precision_time.planning.run.api import predict_run
 
 CLUSTER = "nodes: [{device: H100-SXM5-80GB, devices: 8}]\n"
 JOB = {"model": "bert-large", "steps": 20_000, "batch_size": 16, "seq_len": 384, "precision": "bf16-mixed"}
@@ -31,12 +31,12 @@ def test_plan_of_predicted_durations(cluster: Path) -> None:
     ]
     plan = schedule(jobs, cluster, objective="deadlines", time_limit_s=4.0)
     urgent, other, hopeless = plan.jobs
-    alone = predict_time(**{**JOB, "device": "H100-SXM5-80GB", "gpus": urgent.gpus})
-    assert urgent.duration_s == pytest.approx(alone.total_time_s, rel=1e-6)
+    run = predict_run(**{**JOB, "device": "H100-SXM5-80GB", "gpus": urgent.gpus})
+    assert urgent.duration_s == pytest.approx(run.p50_s, rel=0.05), "a whole run, over other draws"
     assert urgent.planned_s > urgent.duration_s, "padded to the 80 % quantile"
     assert urgent.lateness_s == 0.0 and hopeless.on_time_probability == 0.0
     assert "even alone" in hopeless.reason and "x as fast as in" in other.reason
-    assert {remedy.pool for remedy in plan.remedies} == {"H100-SXM5-80GB"}
+    assert {remedy.one_more_host_of for remedy in plan.remedies} == {"H100-SXM5-80GB"}
     assert plan.makespan_low_s < plan.makespan_median_s < plan.makespan_high_s
     json.dumps(plan.to_dict(), allow_nan=False)
     assert "1 of 3 jobs end after their deadline" in str(plan)
@@ -53,6 +53,10 @@ def test_a_job_that_fits_nowhere_has_its_nearest_miss(cluster: Path) -> None:
         schedule([{"model": "gpt2"}], cluster)
     with pytest.raises(ConfigError, match="holds no job"):
         schedule([], cluster)
+    old = cluster.with_name("old.yaml")
+    old.write_text("version: 2\njobs: [{model: gpt2, steps: 1}]\n")
+    with pytest.raises(ConfigError, match="version 1 is read"):
+        schedule(old, cluster)
 
 
 def test_without_ortools_the_extra_is_named(cluster: Path, monkeypatch: pytest.MonkeyPatch) -> None:

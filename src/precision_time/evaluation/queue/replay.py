@@ -24,7 +24,7 @@ ESTIMATORS: Mapping[str, str] = {
     FORMULAS: "the cost model without learning",
     STEPS: "one step time for all jobs",
 }
-FIFO, SHORTEST, REMAINING, SLACK = "fifo", "shortest", "remaining", "slack"
+FIFO, SHORTEST, WAITING, REMAINING, SLACK = "fifo", "shortest", "waiting", "remaining", "slack"
 LOADS = (1.0, 2.0, 4.0)
 """Arrivals come so many times as fast as in the trace."""
 _PAIRED_SOURCE = "lucid"
@@ -122,10 +122,12 @@ def _outcomes(case: str, number: int, jobs: Arrivals, believed: Mapping[str, Flo
         faster = replace(jobs, arrival_s=jobs.arrival_s / load)
         deadline_s = faster.arrival_s + allowed_s
         order_of_pools = np.broadcast_to(np.arange(1.0, jobs.true_s.shape[1] + 1.0), jobs.true_s.shape)
-        ends = {(FIFO, ""): simulate(faster, faster.arrival_s, order_of_pools, waits=False)}
+        ends = {(FIFO, ""): simulate(faster, faster.arrival_s, order_of_pools)}
         for name, times in believed.items():
             best_s = times.min(axis=1)
             ends[SHORTEST, name] = simulate(faster, best_s, times)
+            if times.shape[1] > 1:
+                ends[WAITING, name] = simulate(faster, best_s, times, waits=True)
             ends[REMAINING, name] = simulate_preemptive(faster, times)
             ends[SLACK, name] = simulate(faster, deadline_s - best_s, times)
         for (policy, name), end_s in ends.items():
@@ -181,7 +183,8 @@ def replay_pairs(runs: HeldOutRuns) -> list[PairedOutcome]:
         draw = np.random.default_rng(number)
         count = 200
         which = draw.integers(len(pairs), size=count)
-        hours = np.exp(draw.uniform(*np.log(_PAIRED_HOURS), count))
+        low, high = np.log(_PAIRED_HOURS)
+        hours = np.exp(draw.uniform(low, high, count))
         steps = hours * 3600.0 / truth_s[which, 0]
         given = draw.integers(2, size=count)
         capacity = np.array([_PAIRED_DEVICES])

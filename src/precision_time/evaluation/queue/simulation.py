@@ -27,24 +27,24 @@ class Arrivals:
     """GPUs of each pool, shape (p,)."""
 
 
-def simulate(jobs: Arrivals, priority: Floats, believed_s: Floats, *, waits: bool = True) -> Floats:
+def simulate(jobs: Arrivals, priority: Floats, believed_s: Floats, *, waits: bool = False) -> Floats:
     """When jobs end that run to their end once started, shape (n,).
 
     The waiting job with the smallest priority is started next, and none overtakes it. It takes the pool on
-    which it is believed to end first, though it may have to wait for room there.
+    which it is believed to be fastest of those with room, or waits for the one where it would end first.
 
     Args:
         jobs: The trace.
         priority: Shape (n,); of equal ones the first to arrive.
         believed_s: Duration on each pool as the scheduler believes it, shape (n, p).
-        waits: Whether it waits for a faster pool; else it takes the fastest of those with room.
+        waits: Whether it waits for a faster pool where it believes that it will pay.
     """
     free = jobs.capacity.copy()
     end_s = np.full(len(priority), np.inf)
     arriving = list(np.lexsort((np.arange(len(priority)), jobs.arrival_s)))[::-1]
     waiting: list[tuple[float, float, int]] = []
     running: list[tuple[float, int, int]] = []
-    believed_end_s: list[dict[int, float]] = [{} for _ in free]
+    believed_run_s: list[dict[int, tuple[float, float]]] = [{} for _ in free]
     believed_s = np.where(np.isfinite(jobs.true_s), believed_s, np.inf)
     while arriving or waiting or running:
         now_s = min(
@@ -53,38 +53,62 @@ def simulate(jobs: Arrivals, priority: Floats, believed_s: Floats, *, waits: boo
         while running and running[0][0] <= now_s:
             _, job, pool = heapq.heappop(running)
             free[pool] += jobs.gpus[job]
-            del believed_end_s[pool][job]
+            del believed_run_s[pool][job]
         while arriving and jobs.arrival_s[arriving[-1]] <= now_s:
             job = int(arriving.pop())
             heapq.heappush(waiting, (float(priority[job]), float(jobs.arrival_s[job]), job))
         while waiting:
             job = waiting[0][2]
             room_s = [
-                _room_s(jobs, int(free[pool]), believed_end_s[pool], job, now_s, waits=waits)
+                _room_s(jobs, int(free[pool]), believed_run_s[pool], job, now_s, waits=waits)
                 for pool in range(len(free))
             ]
-            pool = int((np.array(room_s) + believed_s[job]).argmin())
-            if free[pool] < jobs.gpus[job]:
+            ends_s = np.array(room_s) + believed_s[job]
+            pool = int(ends_s.argmin())
+            if not np.isfinite(ends_s[pool]) or free[pool] < jobs.gpus[job]:
                 break
             heapq.heappop(waiting)
             free[pool] -= jobs.gpus[job]
             end_s[job] = now_s + jobs.true_s[job, pool]
-            believed_end_s[pool][job] = now_s + believed_s[job, pool]
+            believed_run_s[pool][job] = now_s, float(believed_s[job, pool])
             heapq.heappush(running, (float(end_s[job]), job, pool))
     return end_s
 
 
 def _room_s(
-    jobs: Arrivals, free: int, ends_s: Mapping[int, float], job: int, now_s: float, *, waits: bool
+    jobs: Arrivals,
+    free: int,
+    running: Mapping[int, tuple[float, float]],
+    job: int,
+    now_s: float,
+    *,
+    waits: bool,
 ) -> float:
-    """When a pool is believed to have room for a job; a run that outlasts its time ends any moment."""
+    """When a pool is believed to have room for a job; infinite where that is later and none waits.
+
+    Args:
+        jobs: The trace.
+        free: GPUs of the pool.
+        running: Start and believed duration of the jobs on it.
+        job: Which job.
+        now_s: The time.
+        waits: As of `simulate`.
+    """
     if free >= jobs.gpus[job]:
         return now_s
-    for end_s, other in sorted((max(end, now_s), other) for other, end in ends_s.items()) if waits else ():
+    if not waits:
+        return np.inf
+    for end_s, other in sorted((_end_s(*run, now_s), other) for other, run in running.items()):
         free += int(jobs.gpus[other])
         if free >= jobs.gpus[job]:
             return end_s
     return np.inf
+
+
+def _end_s(start_s: float, believed_s: float, now_s: float) -> float:
+    """The believed end of a run: what is believed doubles as often as the run outlasts it."""
+    over = (now_s - start_s) / believed_s
+    return start_s + believed_s * (2.0 ** np.ceil(np.log2(over)) if over > 1.0 else 1.0)
 
 
 def simulate_preemptive(jobs: Arrivals, believed_s: Floats) -> Floats:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -14,6 +14,7 @@ from ...arrays import Floats
 from ...errors import ConfigError
 from ...hardware.inventory import ClusterResources
 from ...learn.artifact import TrainedPredictor
+from ...predict.prediction import Interval
 from .choices import Choice, choices_of
 from .devices import Placed, executed, place
 from .jobs import Queue, queue_of
@@ -89,7 +90,7 @@ def schedule(
     remedies: tuple[Remedy, ...] = ()
     if late_s.max() > 0.0:
         progress("searching what would meet the deadlines")
-        remedies = tuple(_one_more_node(question, pools, figure, time_limit_s * _REMEDY_SHARE))
+        remedies = tuple(_remedies(question, pools, figure, time_limit_s * _REMEDY_SHARE))
     value = figure.value(placed.end_s)
     return Schedule(
         objective=objective,
@@ -116,7 +117,9 @@ def schedule(
                 end_s=float(placed.end_s[index]),
                 duration_s=choice.duration_s,
                 planned_s=float(placed.end_s[index] - placed.start_s[index]),
-                duration_interval=choice.interval,
+                duration_interval=Interval(
+                    low_s=choice.quantile_s(0.05), high_s=choice.quantile_s(0.95), coverage=0.9
+                ),
                 end_median_s=float(np.median(ends_s[:, index])),
                 end_low_s=float(np.quantile(ends_s[:, index], 0.05)),
                 end_high_s=float(np.quantile(ends_s[:, index], 0.95)),
@@ -185,6 +188,14 @@ class _Question:
             whole_nodes=self.whole_nodes,
         )
 
+    def lateness(self, name: str, pools: Sequence[Pool], figure: Objective, time_limit_s: float) -> Remedy:
+        """What a plan on other pools does to the lateness."""
+        placed = self.place(pools, figure, self.solve(pools, figure, time_limit_s))
+        late_s = figure.lateness_s(placed.end_s)
+        return Remedy(
+            one_more_host_of=name, late_jobs=int((late_s > 0.0).sum()), lateness_s=float(late_s.max())
+        )
+
 
 def _undominated(choices: Sequence[Choice], quantile: float) -> tuple[Choice, ...]:
     """Choices that no other beats in both time and devices of the same pool."""
@@ -205,23 +216,22 @@ def _drawn(queue: Queue, chosen: Sequence[Choice]) -> Floats:
     """Durations of executions, shape (draws, jobs): jobs of one model err alike."""
     models = [str(job.requests[0].to_dict()["model"]) for job in queue.jobs]
     draw = np.random.default_rng(_SEED)
-    z = {model: draw.standard_normal(DRAWS) for model in dict.fromkeys(models)}
+    shares = {model: draw.random(DRAWS) for model in dict.fromkeys(models)}
     return np.stack(
-        [choice.durations_s(z[model]) for choice, model in zip(chosen, models, strict=True)], axis=1
+        [choice.durations_s(shares[model]) for choice, model in zip(chosen, models, strict=True)], axis=1
     )
 
 
-def _one_more_node(
+def _remedies(
     question: _Question, pools: Sequence[Pool], figure: Objective, time_limit_s: float
-) -> list[Remedy]:
-    """Of each pool, what one more host does to the lateness."""
-    figure = replace(figure, name=DEADLINES)
-    found = []
+) -> Iterator[Remedy]:
+    """The lateness of a plan for the deadlines, and where it is above 0, with one more host of each pool."""
+    for_deadlines = replace(figure, name=DEADLINES)
+    if figure.name != DEADLINES:
+        alone = question.lateness("", pools, for_deadlines, time_limit_s)
+        yield alone
+        if alone.late_jobs == 0:
+            return
     for pool in pools:
         larger = [replace(each, nodes=each.nodes + (each is pool)) for each in pools]
-        placed = question.place(larger, figure, question.solve(larger, figure, time_limit_s))
-        late_s = figure.lateness_s(placed.end_s)
-        found.append(
-            Remedy(pool=pool.name, late_jobs=int((late_s > 0.0).sum()), lateness_s=float(late_s.max()))
-        )
-    return found
+        yield question.lateness(pool.name, larger, for_deadlines, time_limit_s)

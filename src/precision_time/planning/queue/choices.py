@@ -1,11 +1,13 @@
-"""What each job may run on, and how long it takes there: pool, number of devices and precision."""
+"""What each job may run on, and how long it takes there: pool, number of devices and precision.
+
+A duration is a whole run's (`planning/run`): steps, start-up, compilation, checkpoints, failures.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import ceil, log
-from statistics import NormalDist
+from math import ceil
 
 import numpy as np
 
@@ -15,13 +17,19 @@ from ...hardware.custom import load_custom
 from ...hardware.device_table import canonical_device
 from ...learn.artifact import TrainedPredictor
 from ...predict.api import predict_each
-from ...predict.prediction import Interval, Prediction
+from ...predict.prediction import Prediction
 from ...request.request import Request
 from ...units import format_bytes
+from ..run.api import settings_of
+from ..run.checkpoints import checkpoint_bytes
+from ..run.schema import RunOptions
+from ..run.settings import forward_share
+from ..run.simulation import Work, simulated_s
 from .jobs import QueueJob
 from .pools import Pool
 
-_NORMAL = NormalDist()
+_LEVELS = np.linspace(0.0, 1.0, 101)
+_DRAWS = 2000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,29 +42,26 @@ class Choice:
     nodes: int
     """Hosts that it spans, with as many devices on each."""
     precision: str
-    duration_s: float
-    """Predicted."""
-    interval: Interval
-    """Of the duration."""
+    quantiles_s: tuple[float, ...]
+    """Of the duration at 0, 1 ... 100 %."""
 
     @property
     def per_node(self) -> int:
         """Devices on each of its hosts."""
         return self.devices // self.nodes
 
+    @property
+    def duration_s(self) -> float:
+        """The median."""
+        return self.quantile_s(0.5)
+
     def quantile_s(self, quantile: float) -> float:
         """The duration that is not exceeded with a probability."""
-        return float(self.durations_s(np.array([_NORMAL.inv_cdf(quantile)]))[0])
+        return float(np.interp(quantile, _LEVELS, self.quantiles_s))
 
-    def durations_s(self, z: Floats) -> Floats:
-        """Durations at standard normal deviates, shape (n,).
-
-        Log-normal with the prediction as median, on each side as wide as the interval.
-        """
-        tail = _NORMAL.inv_cdf(0.5 + self.interval.coverage / 2.0)
-        below = log(self.duration_s / self.interval.low_s) / tail
-        above = log(self.interval.high_s / self.duration_s) / tail
-        return self.duration_s * np.exp(np.where(z < 0.0, below, above) * z)
+    def durations_s(self, shares: Floats) -> Floats:
+        """Durations at quantiles, shape (n,)."""
+        return np.asarray(np.interp(shares, _LEVELS, self.quantiles_s))
 
 
 def choices_of(
@@ -88,23 +93,46 @@ def choices_of(
         elif not answer.fits:
             short[place].append(_shortfall(answer))
         else:
-            found[place].append(_choice(answer, number, request, jobs[place].name))
+            found[place].append(_choice(answer, number, request, jobs[place]))
     for place, job in enumerate(jobs):
         if not found[place]:
             raise ConfigError(_fits_nowhere(job, pools, short[place], refused[place]))
     return [tuple(each) for each in found]
 
 
-def _choice(answer: Prediction, pool: int, request: Request, name: str) -> Choice:
-    if answer.total_time_s is None or answer.total_interval is None:
-        raise ConfigError(f"{name}: {answer.total_time_missing}")
+def _choice(answer: Prediction, pool: int, request: Request, job: QueueJob) -> Choice:
+    if answer.total_steps is None:
+        raise ConfigError(f"{job.name}: {answer.total_time_missing}")
+    found = simulated_s([_work(answer, request, job.run)], draws=_DRAWS)
     return Choice(
         pool=pool,
         devices=answer.gpus,
         nodes=request.nodes or 1,
         precision=answer.precision,
-        duration_s=answer.total_time_s,
-        interval=answer.total_interval,
+        quantiles_s=tuple(np.quantile(found, _LEVELS).tolist()),
+    )
+
+
+def _work(answer: Prediction, request: Request, options: RunOptions) -> Work:
+    """The whole run of a job, in one phase."""
+    job = request.resolve()
+    evaluation = 0.0
+    if options.evaluation_every is not None and options.evaluation_samples is not None:
+        batches = ceil(options.evaluation_samples / answer.global_batch_size)
+        evaluation = (answer.total_steps or 0) // options.evaluation_every * batches * forward_share()
+    return Work(
+        step_s=answer.step_time_s,
+        low_s=answer.interval.low_s,
+        high_s=answer.interval.high_s,
+        coverage=answer.interval.coverage,
+        steps=float(answer.total_steps or 0),
+        devices=answer.gpus,
+        hosts=answer.nodes,
+        checkpoint_bytes=options.checkpoint_bytes or checkpoint_bytes(job),
+        evaluation_steps=evaluation,
+        settings=settings_of(options, job, answer.nodes, answer.step_time_s),
+        first=True,
+        compiles=True,
     )
 
 

@@ -114,7 +114,7 @@ def gantt_figure(plan: Schedule) -> Any:
             squeeze=False,
             height_ratios=[pool.devices for pool in plan.pools],
         )[:, 0]
-        colors = colormaps["tab20"](np.arange(20))
+        colors = colormaps["Set3"](np.arange(12))
         precisions = {
             name: place for place, name in enumerate(dict.fromkeys(job.precision for job in plan.jobs))
         }
@@ -122,7 +122,7 @@ def gantt_figure(plan: Schedule) -> Any:
         for axes, pool in zip(grid, plan.pools, strict=True):
             for number, job in enumerate(plan.jobs):
                 if job.pool == pool.name:
-                    color = colors[number % 20]
+                    color = colors[number % 12]
                     _block(axes, plan, job, color, hatches[precisions[job.precision] % 5], unit_s)
             for host in range(1, pool.nodes):
                 axes.axhline(host * pool.devices_per_node - 0.5, color="#bbbbbb", linewidth=0.7, zorder=0)
@@ -135,7 +135,9 @@ def gantt_figure(plan: Schedule) -> Any:
             f"{name}: {'plain' if not hatches[place % 5] else hatches[place % 5]}"
             for name, place in precisions.items()
         )
-        figure.suptitle(f"Last job ends after {format_duration(plan.makespan_s)} ({shown})", fontsize=10)
+        late = "; red frame: ends after its deadline" if plan.late else ""
+        title = f"Last job ends after {format_duration(plan.makespan_s)} ({shown}{late})"
+        figure.suptitle(title, fontsize=10)
     return figure
 
 

@@ -14,8 +14,9 @@ from ...errors import ConfigError, shown
 from ...request.files import FileJob, read_jobs
 from ...request.request import Request
 from ...units import duration_s
+from ..run.schema import RunOptions
 
-QUEUE_FIELDS = ("name", "submit", "deadline", "weight", "tenant")
+QUEUE_FIELDS = ("name", "submit", "deadline", "weight", "tenant", "run")
 """What a job of a queue says beside the fields of a request."""
 CHOSEN_FIELDS = ("device", "gpus", "precision")
 """Fields in which a job may name several values: the queue chooses one of each."""
@@ -37,6 +38,8 @@ class QueueJob:
     deadline_s: float | None = None
     weight: float = 1.0
     """How much its lateness or completion counts against that of the others."""
+    run: RunOptions
+    """What its run costs beside the steps."""
     tenant: str = ""
     """Whose job it is: tenants have equal shares of the cluster where fairness is asked for."""
 
@@ -59,7 +62,8 @@ def queue_of(
     Args:
         given: A job file (`request.files.read_jobs`) or its jobs. Each has the fields of a request and, all
             optional, `name`, `submit` and `deadline` (a duration from the start of the plan such as 36h, or a
-            date with or without time), `weight` and `tenant`; `device`, `gpus` and `precision` may be lists.
+            date with or without time), `weight`, `tenant` and `run` (a mapping of `RunOptions`); `device`,
+            `gpus` and `precision` may be lists.
         start: When the plan starts; None is now, and matters only where jobs name dates.
 
     Raises:
@@ -99,6 +103,8 @@ def _queue_job(job: FileJob, start: datetime, notes: list[str]) -> QueueJob:
             f"{placed[0]} is said by the cluster file, not by a job of a queue. To fix: leave it out, or "
             "name the devices that the job may run on as `device`."
         )
+    if fields.get("phases") is not None:
+        raise ConfigError("phases are not planned in a queue. To fix: give each phase as a job of its own.")
     requests = FileJob(place=job.place, fields=fields).requests()
     for name in {name for request in requests for name in request.given()} - {*CHOSEN_FIELDS}:
         values = [request.given().get(name) for request in requests]
@@ -118,6 +124,7 @@ def _queue_job(job: FileJob, start: datetime, notes: list[str]) -> QueueJob:
         submit_s=submit_s,
         deadline_s=_deadline_s(own["deadline"], start, submit_s, own) if "deadline" in own else None,
         weight=_weight(own.get("weight", 1.0)),
+        run=_run_options(own.get("run", {})),
         tenant=str(own.get("tenant", "")),
     )
 
@@ -170,6 +177,16 @@ def _moment(name: str, given: Any) -> datetime:
                 f"{name} {shown(given)} is not a date. To fix: write it like 2030-05-24 or 2030-05-24 18:00."
             ) from None
     return moment.astimezone().replace(tzinfo=None) if moment.tzinfo is not None else moment
+
+
+def _run_options(given: Any) -> RunOptions:
+    options = RunOptions.of(given) if isinstance(given, Mapping) else None
+    if options is None or options.critical_batch is not None:
+        raise ConfigError(
+            f"run={shown(given)} must be a mapping, and without critical_batch: a queue changes no batch. To "
+            "fix: write it like run: {start_up: 5m, failures: false}."
+        )
+    return options
 
 
 def _weight(given: Any) -> float:

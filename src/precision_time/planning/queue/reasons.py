@@ -20,9 +20,10 @@ _SAME = 1.001
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Remedy:
-    """What the deadlines would be with one more host of a pool."""
+    """What becomes of the deadlines in another plan."""
 
-    pool: str
+    one_more_host_of: str
+    """A pool; empty for the same cluster, planned for the deadlines."""
     late_jobs: int
     lateness_s: float
     """Of the latest job."""

@@ -47,7 +47,7 @@ class ScheduledJob:
     end_s: float
     """By the planned duration."""
     duration_s: float
-    """Predicted."""
+    """Predicted median."""
     planned_s: float
     """Padded to the quantile of the plan."""
     duration_interval: Interval
@@ -91,7 +91,7 @@ class Schedule:
     all_on_time_probability: float | None
     """None where no job has a deadline."""
     remedies: tuple[Remedy, ...] = ()
-    """One more host of each pool, where a deadline is missed."""
+    """What would meet the deadlines, where one is missed."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -209,9 +209,13 @@ def headline(plan: Schedule) -> Iterator[str]:
                 if each.late_jobs
                 else "every deadline is met"
             )
-            yield f"With one more host of {each.pool}, planned for the deadlines: {effect}."
+            host = f", with one more host of {each.one_more_host_of}" if each.one_more_host_of else ""
+            yield f"Planned for the deadlines (--objective deadlines){host}: {effect}."
     yield from plan.notes
-    yield "Evaluation, checkpoints, start-up and failures are not in the durations."
+    yield (
+        "Durations are of whole runs: with start-up, compilation, checkpoints and failures at their usual "
+        "rates, and evaluation where `run` states it."
+    )
 
 
 def _range(plan: Schedule, job: ScheduledJob) -> str:
