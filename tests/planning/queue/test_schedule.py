@@ -49,6 +49,8 @@ def test_a_job_that_fits_nowhere_has_its_nearest_miss(cluster: Path) -> None:
         schedule([{**JOB, "gpus": 64}], cluster)
     with pytest.raises(ConfigError, match="fits in no pool"):
         schedule([{**JOB, "device": "A100-SXM4-80GB"}], cluster)
+    with pytest.raises(ConfigError, match="job 1: Unknown device 'NoSuchDevice'"):
+        schedule([{**JOB, "device": "NoSuchDevice"}], cluster)
     with pytest.raises(ConfigError, match="length is not given"):
         schedule([{"model": "gpt2"}], cluster)
     with pytest.raises(ConfigError, match="holds no job"):

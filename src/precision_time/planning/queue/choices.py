@@ -12,7 +12,7 @@ from math import ceil
 import numpy as np
 
 from ...arrays import Floats
-from ...errors import ConfigError, PrecisionTimeError
+from ...errors import ConfigError, PrecisionTimeError, UnknownNameError
 from ...hardware.custom import load_custom
 from ...hardware.device_table import canonical_device
 from ...learn.artifact import TrainedPredictor
@@ -77,7 +77,7 @@ def choices_of(
     for place, job in enumerate(jobs):
         for request in job.requests:
             for number, pool in enumerate(pools):
-                if request.device is not None and not _is_of(str(request.device), pool):
+                if request.device is not None and not _is_of(str(request.device), pool, job.name):
                     continue
                 reason = _misfit(request.gpus or 1, pool)
                 if reason:
@@ -136,9 +136,12 @@ def _work(answer: Prediction, request: Request, options: RunOptions) -> Work:
     )
 
 
-def _is_of(device: str, pool: Pool) -> bool:
+def _is_of(device: str, pool: Pool, job: str) -> bool:
     own = load_custom(pool.custom).find_device(device) if pool.custom else None
-    return (canonical_device(device) if own is None else own.name) == pool.device
+    try:
+        return (canonical_device(device) if own is None else own.name) == pool.device
+    except UnknownNameError as error:
+        raise ConfigError(f"{job}: {error}") from None
 
 
 def _misfit(devices: int, pool: Pool) -> str:
