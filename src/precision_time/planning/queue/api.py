@@ -30,6 +30,8 @@ _SEED = 0
 _REMEDY_SHARE = 0.5
 """Of the time limit, for each search for what it takes to meet every deadline."""
 _MOST_JOBS = 1000
+_LOW, _HIGH = 0.05, 0.95
+"""Of the intervals told."""
 
 
 def schedule(
@@ -86,12 +88,22 @@ def schedule(
     placed = question.place(pools, figure, solution)
     chosen = [own[k] for own, k in zip(offered, solution.chosen, strict=True)]
     ends_s = executed(pools, chosen, placed, figure.submit_s, _drawn(queue, chosen))
-    late_s = figure.lateness_s(placed.end_s)
     remedies: tuple[Remedy, ...] = ()
-    if late_s.max() > 0.0:
+    if figure.lateness_s(placed.end_s).max() > 0.0:
         progress("searching what would meet the deadlines")
         remedies = tuple(_remedies(question, pools, figure, time_limit_s * _REMEDY_SHARE))
-    value = figure.value(placed.end_s)
+    reasons = reasons_of(
+        queue.jobs,
+        pools,
+        every,
+        offered,
+        solution.chosen,
+        placed,
+        figure,
+        quantile,
+        whole_nodes=whole_nodes,
+    )
+    value, last_s = figure.value(placed.end_s), ends_s.max(axis=1)
     return Schedule(
         objective=objective,
         value=value,
@@ -100,57 +112,63 @@ def schedule(
         quantile=quantile,
         start=queue.start,
         pools=pools,
-        jobs=tuple(
-            ScheduledJob(
-                name=job.name,
-                model=str(job.requests[0].to_dict()["model"]),
-                tenant=job.tenant,
-                weight=job.weight,
-                device=pools[choice.pool].device,
-                pool=pools[choice.pool].name,
-                gpus=choice.devices,
-                nodes=choice.nodes,
-                slots=tuple(placed.slots[index].tolist()),
-                precision=choice.precision,
-                submit_s=job.submit_s,
-                start_s=float(placed.start_s[index]),
-                end_s=float(placed.end_s[index]),
-                duration_s=choice.duration_s,
-                planned_s=float(placed.end_s[index] - placed.start_s[index]),
-                duration_interval=Interval(
-                    low_s=choice.quantile_s(0.05), high_s=choice.quantile_s(0.95), coverage=0.9
-                ),
-                end_median_s=float(np.median(ends_s[:, index])),
-                end_low_s=float(np.quantile(ends_s[:, index], 0.05)),
-                end_high_s=float(np.quantile(ends_s[:, index], 0.95)),
-                deadline_s=job.deadline_s,
-                lateness_s=float(late_s[index]),
-                on_time_probability=None
-                if job.deadline_s is None
-                else float((ends_s[:, index] <= job.deadline_s).mean()),
-                finish_ratio=float(figure.finish_ratio(placed.end_s)[index]),
-                reason=reason,
-            )
-            for index, (job, choice, reason) in enumerate(
-                zip(
-                    queue.jobs,
-                    chosen,
-                    reasons_of(queue.jobs, pools, every, offered, solution.chosen, placed, figure, quantile,
-                               whole_nodes=whole_nodes),
-                    strict=True,
-                )
-            )
-        ),
-        makespan_median_s=float(np.median(ends_s.max(axis=1))),
-        makespan_low_s=float(np.quantile(ends_s.max(axis=1), 0.05)),
-        makespan_high_s=float(np.quantile(ends_s.max(axis=1), 0.95)),
+        jobs=_jobs(queue, pools, chosen, placed, figure, ends_s, reasons),
+        makespan_median_s=float(np.median(last_s)),
+        makespan_low_s=float(np.quantile(last_s, _LOW)),
+        makespan_high_s=float(np.quantile(last_s, _HIGH)),
         mean_completion_s=float((placed.end_s - figure.submit_s).mean()),
         all_on_time_probability=None
         if not np.isfinite(figure.deadline_s).any()
         else float((ends_s <= figure.deadline_s).all(axis=1).mean()),
         remedies=remedies,
         notes=queue.notes,
-    )  # fmt: skip
+    )
+
+
+def _jobs(
+    queue: Queue,
+    pools: Sequence[Pool],
+    chosen: Sequence[Choice],
+    placed: Placed,
+    figure: Objective,
+    ends_s: Floats,
+    reasons: Sequence[str],
+) -> tuple[ScheduledJob, ...]:
+    """The jobs of a plan; `ends_s` of its executions has shape (draws, jobs)."""
+    late_s, ratios = figure.lateness_s(placed.end_s), figure.finish_ratio(placed.end_s)
+    return tuple(
+        ScheduledJob(
+            name=job.name,
+            model=str(job.requests[0].to_dict()["model"]),
+            tenant=job.tenant,
+            weight=job.weight,
+            device=pools[choice.pool].device,
+            pool=pools[choice.pool].name,
+            gpus=choice.devices,
+            nodes=choice.nodes,
+            slots=tuple(placed.slots[index].tolist()),
+            precision=choice.precision,
+            submit_s=job.submit_s,
+            start_s=float(placed.start_s[index]),
+            end_s=float(placed.end_s[index]),
+            duration_s=choice.duration_s,
+            planned_s=float(placed.end_s[index] - placed.start_s[index]),
+            duration_interval=Interval(
+                low_s=choice.quantile_s(_LOW), high_s=choice.quantile_s(_HIGH), coverage=_HIGH - _LOW
+            ),
+            end_median_s=float(np.median(ends_s[:, index])),
+            end_low_s=float(np.quantile(ends_s[:, index], _LOW)),
+            end_high_s=float(np.quantile(ends_s[:, index], _HIGH)),
+            deadline_s=job.deadline_s,
+            lateness_s=float(late_s[index]),
+            on_time_probability=None
+            if job.deadline_s is None
+            else float((ends_s[:, index] <= job.deadline_s).mean()),
+            finish_ratio=float(ratios[index]),
+            reason=reason,
+        )
+        for index, (job, choice, reason) in enumerate(zip(queue.jobs, chosen, reasons, strict=True))
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
