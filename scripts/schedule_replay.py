@@ -1,6 +1,6 @@
 """Write docs/reference/scheduling.md: public traces replayed with measured times and predicted order.
 
-python scripts/schedule_replay.py            # about three minutes on two cores
+python scripts/schedule_replay.py            # about two and a half minutes of one core
 python scripts/schedule_replay.py --rows 6000   # fitted to a sample, about a minute
 """
 
@@ -239,7 +239,7 @@ def summary(found: Found, pairs: Sequence[PairedOutcome]) -> Iterator[str]:
 
 TEMPLATE = """# Scheduling with predicted times
 
-<!-- Written by scripts/schedule_replay.py; about three minutes on two cores. -->
+<!-- Written by scripts/schedule_replay.py; about two and a half minutes of one core. -->
 
 Both papers name scheduling as a use of their predictors. Here the jobs of public traces are replayed:
 they arrive as in the trace, take the times that were measured of them, and start in the order of the

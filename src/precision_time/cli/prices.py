@@ -98,6 +98,7 @@ def prices(
     List prices in USD with date and source; they change, so state your own where it matters (--prices). An
     instance is rented as a whole.
     """
+    from ..hardware.device_table import device_assumption
     from ..planning.money.currency import parse_currency
     from ..planning.money.offers import Market, known_regions, offers, with_reserved
     from ..planning.money.reading import read_prices, written_table
@@ -120,6 +121,9 @@ def prices(
     )
     if read is not None:
         _say(read)
+    known = {offer.device for offer in found}
+    if what and what[0] not in known and (assumption := device_assumption(what[0])) is not None:
+        message(f"Assumed: {assumption}")
     if reserved_discount is not None:
         found = with_reserved(found, reserved_discount)
     if regions:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -81,3 +83,10 @@ def test_rates_have_a_source_and_none_is_made_up() -> None:
         assert storage.source
         assert egress.date
     assert list_rate("nebius", Term.EGRESS) is None
+    page = (Path(__file__).resolve().parents[3] / "docs/reference/prices.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[1:4] for line in page.splitlines() if line.count("|") == 7]
+    shown = {(cloud.strip(), term.strip()): usd for cloud, term, usd in rows if term.strip() in list(Term)}
+    known = [rate for cloud, _ in shown for term in Term if (rate := list_rate(cloud, term))]
+    assert {(rate.cloud, rate.term): rate.usd_per_gb for rate in known} == {
+        k: float(v) for k, v in shown.items()
+    }
