@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from precision_time.corpus.store import load_corpus
+from precision_time.evaluation.queue.plans import makespan_of_plan
 from precision_time.evaluation.queue.replay import measured_pairs, rank_correlation
 from precision_time.evaluation.queue.simulation import Arrivals, simulate, simulate_preemptive
 from precision_time.evaluation.queue.traces import CASES, HELD_OUT, trace_rows, workloads_of
@@ -90,3 +91,16 @@ def test_rank_correlation_of_the_same_order_is_one() -> None:
     values = np.array([3.0, 1.0, 2.0, 2.0])
     assert rank_correlation(values, values**3) == pytest.approx(1.0)
     assert rank_correlation(values, -values) == pytest.approx(-1.0)
+
+
+def test_a_plan_by_the_true_times_is_no_later_than_the_order_by_them() -> None:
+    pytest.importorskip("ortools")
+    draw = np.random.default_rng(0)
+    true_s = np.round(draw.uniform(10, 90, (7, 1)) * np.array([1.0, 2.0, 4.0]))
+    jobs = Arrivals(
+        arrival_s=np.zeros(7), gpus=draw.integers(1, 5, 7), true_s=true_s, capacity=np.array([4, 8, 8])
+    )
+    planned_s, gap = makespan_of_plan("gavel", jobs, true_s, 10.0)
+    assert gap == 0.0
+    assert planned_s <= simulate(jobs, true_s.min(axis=1), true_s).max() + 1e-6
+    assert planned_s >= (jobs.gpus @ true_s.min(axis=1)) / jobs.capacity.sum() - 1e-6

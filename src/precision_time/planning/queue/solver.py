@@ -62,6 +62,10 @@ class _Model:
     """Whether a job takes a choice."""
     hosts: dict[tuple[int, int], list[Any]]
     """Whether a job's choice is on each host of its pool, by job and choice."""
+    energy: list[Any]
+    """Device-seconds taken of each pool."""
+    capacity: list[int]
+    """Devices of each pool."""
     horizon: int
 
 
@@ -154,6 +158,7 @@ def _build(
     horizon = max(submits) + int(sum(times.max() for times in seconds))
     starts, ends, taken = [], [], []
     demands: list[list[tuple[Any, int]]] = [[] for _ in pools]
+    energy: list[Any] = [0 for _ in pools]
     on_hosts: dict[tuple[int, int], list[Any]] = {}
     by_host: list[list[list[tuple[Any, int]]]] = [
         [[] for _ in range(pool.nodes)] if _scatters(number, pool, choices, whole_nodes) else []
@@ -176,6 +181,7 @@ def _build(
             wide = pool.devices_per_node if whole_nodes else choice.per_node
             interval = model.new_optional_fixed_size_interval_var(start, size, flag, "")
             demands[choice.pool].append((interval, wide * choice.nodes))
+            energy[choice.pool] += wide * choice.nodes * size * flag
             if not by_host[choice.pool]:
                 continue
             here = [model.new_bool_var("") for _ in range(pool.nodes)]
@@ -191,7 +197,16 @@ def _build(
         model.add_cumulative([i for i, _ in asked], [d for _, d in asked], pool.devices)
         for some in hosts:
             model.add_cumulative([i for i, _ in some], [d for _, d in some], pool.devices_per_node)
-    return _Model(model=model, starts=starts, ends=ends, taken=taken, hosts=on_hosts, horizon=horizon)
+    return _Model(
+        model=model,
+        starts=starts,
+        ends=ends,
+        taken=taken,
+        hosts=on_hosts,
+        energy=energy,
+        capacity=[pool.devices for pool in pools],
+        horizon=horizon,
+    )
 
 
 def _scatters(number: int, pool: Pool, choices: Sequence[Sequence[Choice]], whole_nodes: bool) -> bool:
@@ -222,6 +237,9 @@ def _primary(built: _Model, objective: Objective, completion: Any, lateness: Any
     if objective.name == MAKESPAN:
         last = model.new_int_var(0, built.horizon, "")
         model.add_max_equality(last, built.ends)
+        # Implied by the cumulative resources, but of these the solver's linear relaxation sees little.
+        for energy, capacity in zip(built.energy, built.capacity, strict=True):
+            model.add(energy <= capacity * last)
         return last
     if objective.name == FAIRNESS:
         shares = np.maximum(np.rint(objective.share_s), 1).astype(int)
