@@ -16,8 +16,15 @@ from ...request.request import Request
 from ...units import duration_s
 from ..run.schema import RunOptions
 
-QUEUE_FIELDS = ("name", "submit", "deadline", "weight", "tenant", "run")
-"""What a job of a queue says beside the fields of a request."""
+QUEUE_FIELDS: Mapping[str, str] = {
+    "name": "Of the job in a queue. Default: its place in the file.",
+    "submit": "It starts no earlier: a duration from the start of the plan such as 2h, or a date.",
+    "deadline": "It is to end by then: a duration from the start of the plan, or a date.",
+    "weight": "How much its lateness or completion counts against that of the others. Default: 1.",
+    "tenant": "Whose job it is: tenants have equal shares where fairness is asked for.",
+}
+"""What a job of a queue says beside the fields of a request and of a run."""
+_RUN = "run"
 CHOSEN_FIELDS = ("device", "gpus", "precision")
 """Fields in which a job may name several values: the queue chooses one of each."""
 _PLACED_FIELDS = ("nodes", "node_type", "cluster", "inter_node", "intra_node", "network", "custom")
@@ -95,8 +102,9 @@ def queue_of(
 
 
 def _queue_job(job: FileJob, start: datetime, notes: list[str]) -> QueueJob:
-    own = {name: job.fields[name] for name in QUEUE_FIELDS if job.fields.get(name) is not None}
-    fields = {name: value for name, value in job.fields.items() if name not in QUEUE_FIELDS}
+    taken = (*QUEUE_FIELDS, _RUN)
+    own = {name: job.fields[name] for name in taken if job.fields.get(name) is not None}
+    fields = {name: value for name, value in job.fields.items() if name not in taken}
     placed = [name for name in _PLACED_FIELDS if fields.get(name) is not None]
     if placed:
         raise ConfigError(
@@ -124,7 +132,7 @@ def _queue_job(job: FileJob, start: datetime, notes: list[str]) -> QueueJob:
         submit_s=submit_s,
         deadline_s=_deadline_s(own["deadline"], start, submit_s, own) if "deadline" in own else None,
         weight=_weight(own.get("weight", 1.0)),
-        run=_run_options(own.get("run", {})),
+        run=_run_options(own.get(_RUN, {})),
         tenant=str(own.get("tenant", "")),
     )
 
