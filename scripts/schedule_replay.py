@@ -347,7 +347,7 @@ The plans of `precision-time schedule` (makespan, 10 s of search each) for the f
 workload with several pools, all waiting at the start: planned with believed durations, executed in the
 plan's order and on its GPUs with the measured ones. Hours from the start to the end of the last job; in
 brackets how much smaller the planned makespan could be at most. Searches end by time, so a faster
-machine finds somewhat other plans.A plan keeps every job on its GPUs, however long the jobs before it take.
+machine finds somewhat other plans. A plan keeps every job on its GPUs, however long the jobs before it take.
 
 {plans}
 
