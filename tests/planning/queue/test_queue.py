@@ -14,7 +14,7 @@ from precision_time.errors import ConfigError, PrecisionTimeError
 from precision_time.planning.queue.choices import Choice
 from precision_time.planning.queue.devices import executed, place
 from precision_time.planning.queue.jobs import queue_of
-from precision_time.planning.queue.objectives import OBJECTIVES, Objective
+from precision_time.planning.queue.objectives import OBJECTIVES, Objective, objective_of
 from precision_time.planning.queue.pools import Pool, pools_of
 from precision_time.planning.queue.solver import solve
 
@@ -180,3 +180,13 @@ def test_bad_clusters_are_refused(tmp_path: object) -> None:
         path.write_text(text)
         with pytest.raises(PrecisionTimeError, match=said):
             pools_of(path)
+
+
+def test_tenants_have_equal_shares_and_their_jobs_parts_of_them() -> None:
+    job = {"model": "gpt2", "steps": 1}
+    queue = queue_of([{**job, "tenant": tenant} for tenant in ("a", "a", "b")])
+    own = (choice(0, 2, 10),)
+    figure = objective_of("fairness", queue.jobs, POOLS, [own] * 3, [np.array([10.0])] * 3)
+    # A quarter of the four devices is one: two devices half of the time.
+    assert figure.share_s.tolist() == [20.0, 20.0, 10.0]
+    assert figure.value(np.array([10.0, 20.0, 20.0])) == 2.0
