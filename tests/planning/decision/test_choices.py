@@ -78,7 +78,7 @@ def on_demand(planned):
     return lambda: found
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     hours=st.one_of(st.none(), st.floats(2.0, 300.0)),
     usd=st.one_of(st.none(), st.floats(30.0, 600.0)),

@@ -16,7 +16,7 @@ def by_definition(points):
     return [not any(all(a <= b for a, b in zip(q, p, strict=True)) and q != p for q in known) for p in known]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(POINTS, st.sampled_from([0, 2048]))
 def test_the_front_has_no_dominated_point_and_misses_none(points, few):
     usual, front._FEW = front._FEW, few  # with and without what is left out before

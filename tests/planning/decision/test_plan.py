@@ -11,12 +11,14 @@ import pytest
 
 from precision_time.cli.main import main
 from precision_time.errors import ConfigError, UnknownNameError
+from precision_time.planning.decision.api import plan
 from precision_time.planning.decision.candidate import Candidate
 from precision_time.planning.decision.html import to_html
 from precision_time.planning.decision.limits import limits_of
 from precision_time.planning.decision.page import to_text
 from precision_time.planning.decision.picture import write_candidates, write_plot
 from precision_time.planning.decision.timing import layout_fields
+from precision_time.request.request import Request
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -110,12 +112,21 @@ def test_several_values_of_any_field_compete(planned):
     assert found.best.request["precision"] == found.best.precision
 
 
-def test_what_is_stated_of_the_run_counts(planned):
-    found = planned(devices="T4", start_up="1h", mtbf="1000h", market="spot,on-demand", reclaim_rate=0.0)
-    assert {each.candidate.terms_s["start_up"] for each in found.choices} == {3600.0}
-    failing = planned(devices="A100-SXM4-40GB", market="spot", reclaim_rate=1.0).best
-    calm = planned(devices="A100-SXM4-40GB", market="spot", reclaim_rate=0.01).best
-    assert failing.terms_s["lost_work"] > calm.terms_s["lost_work"] > 0.0
+def test_what_is_stated_of_the_run_counts(planned, found):
+    best = planned(devices="A100-SXM4-40GB", market="spot", start_up="1h", reclaim_rate=1.0).best
+    columns = found.columns()
+    usual = [
+        lost
+        for lost, market in zip(columns["terms_s.lost_work"], columns["market"], strict=True)
+        if market == "spot"
+    ]
+    assert best.terms_s["start_up"] == 3600.0 and best.terms_s["lost_work"] > max(usual) > 0.0
+
+
+def test_a_request_says_what_competes(planned, offered):
+    asked = Request(model="resnet50", device="T4", gpus=8, epochs=1, global_batch_size=256)
+    columns = plan(asked, prices=offered).columns()
+    assert {*columns["device"]} == {"T4"} and {*columns["gpus"]} == {8}
 
 
 def test_json_holds_the_choices(found):

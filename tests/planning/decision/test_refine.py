@@ -10,7 +10,7 @@ SHARE = st.floats(0.0, 1.0)
 ROWS = st.lists(st.tuples(st.one_of(st.just(np.inf), st.floats(1.0, 100.0)), SHARE, SHARE), max_size=12)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(ROWS, st.integers(0, 12))
 def test_the_least_is_that_of_a_search_of_everything(rows, most):
     bound = np.array([bound * min(known, 100.0) for known, bound, _ in rows])

@@ -136,6 +136,9 @@ def plan(
         confidence=confidence,
         now=now,
     )
+    if isinstance(model, Request):  # what it says of its devices competes, unless the call says otherwise
+        devices = devices or model.device
+        gpus = gpus or (model.gpus if "gpus" in model.model_fields_set else None)
     wanted, notes = wanted_of(
         devices=_several(devices),
         gpus=None if gpus is None else [gpus] if isinstance(gpus, int) else list(gpus),
@@ -316,7 +319,7 @@ def _asked(model: Any, options: Mapping[str, Any]) -> tuple[dict[str, list[Any]]
     """The values of every field, and the request with the first of each."""
     options = {ALIASES.get(name, name): value for name, value in options.items() if value is not None}
     if isinstance(model, Request):
-        given = model.with_(**{}).given()
+        given = model.given()
         for names in (RUN_LENGTHS,):
             if any(name in options for name in names):
                 given = {name: value for name, value in given.items() if name not in names}
