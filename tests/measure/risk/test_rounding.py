@@ -46,7 +46,9 @@ def test_fp4_has_its_eight_magnitudes() -> None:
     table = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])  # OCP microscaling formats 1.0, table 5
     assert torch.equal(rounded.abs().unique(), table)
     nearest_of_table = (x.abs()[:, None].clamp(max=6.0) - table).abs()
-    assert torch.allclose((x.abs().clamp(max=6.0) - rounded.abs()).abs(), nearest_of_table.amin(dim=1), atol=1e-6)
+    assert torch.allclose(
+        (x.abs().clamp(max=6.0) - rounded.abs()).abs(), nearest_of_table.amin(dim=1), atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("name", ["bf16", "e4m3", "e2m1"])

@@ -14,15 +14,15 @@ from ..store import CsvTable, only_writer
 from .plan import RiskPlan, Training
 
 COLUMNS = (
-    "kind", "model", "recipe", "layer_group", "seed", "optimizer", "steps", "planned_steps", "first_loss", "loss",
-    "training_loss", "diverged", "underflow_share", "overflow_steps", "parameters", "cpu_s", "data",
+    "kind", "model", "recipe", "layer_group", "seed", "optimizer", "steps", "planned_steps", "first_loss",
+    "loss", "training_loss", "diverged", "underflow_share", "overflow_steps", "parameters", "cpu_s", "data",
     "execution", "device", "torch", "fingerprint",
 )  # fmt: skip
 _KEY = ("model", "recipe", "layer_group", "seed", "execution", "device", "fingerprint")
 
 
 def fingerprint(plan: RiskPlan, model: str) -> str:
-    """What a training's result depends on besides recipe, group and seed: rows of another are not mixed in."""
+    """What a training's result depends on besides recipe, group and seed; others are not mixed in."""
     options = plan.model_dump_json(include={"evaluations", "loss_scale", "loss_scale_interval"})
     return hashlib.sha256((options + plan.model[model].model_dump_json()).encode()).hexdigest()[:10]
 
@@ -53,7 +53,9 @@ def run_campaign(
     from .training import train
 
     if device == "cpu":
-        torch.set_num_threads(1)  # small models run no faster on more, and results stay the same on all machines
+        torch.set_num_threads(
+            1
+        )  # small models run no faster on more, and results stay the same on all machines
     table = CsvTable(path, COLUMNS)
     prints = {name: fingerprint(plan, name) for name in plan.model}
     common = {"execution": "native" if native else "emulated", "device": device}
@@ -69,7 +71,9 @@ def run_campaign(
             what = f"{training.model} {training.recipe} {training.group} seed {training.seed}"
             progress(done, total, what)
             result = train(training, plan, device=device, native=native)
-            table.add(_row(training, plan, asdict(result), result.diverged, common, prints, torch.__version__))
+            table.add(
+                _row(training, plan, asdict(result), result.diverged, common, prints, torch.__version__)
+            )
     return total, total
 
 
@@ -87,9 +91,7 @@ def _row(
     version: str,
 ) -> dict[str, object]:
     model = plan.model[training.model]
-    figures = {
-        name: f"{value:.6g}" if isinstance(value, float) else value for name, value in result.items()
-    }
+    figures = {name: f"{value:.6g}" if isinstance(value, float) else value for name, value in result.items()}
     return {
         **figures,
         **common,

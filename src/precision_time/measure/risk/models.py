@@ -44,7 +44,7 @@ class _Init:
         self.parameters: Parameters = {}
 
     def weight(self, name: str, *shape: int, std: float | None = None) -> None:
-        """A matrix or kernel with standard deviation 1 / sqrt(inner size), the usual one of GPT where given."""
+        """A matrix or kernel with standard deviation 1 / sqrt(inner size), or as given."""
         inner = math.prod(shape[1:])
         self._add(name, torch.randn(shape, generator=self.random) * (std or inner**-0.5))
 
@@ -81,7 +81,9 @@ def _block_init(init: _Init, name: str, width: int) -> None:
     init.weight(f"{name}.down.weight", width, 4 * width)
 
 
-def _block(p: Parameters, products: Products, name: str, x: Tensor, heads: int, mask: Tensor | None) -> Tensor:
+def _block(
+    p: Parameters, products: Products, name: str, x: Tensor, heads: int, mask: Tensor | None
+) -> Tensor:
     """A block with norms before its parts, as GPT-2 and ViT have it."""
     batch, length, width = x.shape
     qkv = _linear(p, products, f"{name}.qkv", _norm(p, products, f"{name}.norm1", x))

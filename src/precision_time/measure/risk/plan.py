@@ -66,7 +66,7 @@ class Part(BaseModel):
     models: tuple[str, ...]
     recipes: tuple[str, ...]
     groups: tuple[str, ...] = (ALL,)
-    """Names; `each`: every group of the model; `all-but-each`: all layers but one group of `sum_of` in turn."""
+    """Names; `each`: every group of the model; `all-but-each`: all but one group of `sum_of` in turn."""
     seeds: _Count
 
 
@@ -97,7 +97,7 @@ class RiskPlan(BaseModel):
     """Steps between counts of gradients that become zero."""
     loss_scale: Annotated[float, Field(gt=0.0)] = 65536.0
     loss_scale_interval: _Count = 100
-    """Steps without overflow after which the loss scale doubles; GradScaler's 2000 is more than is trained."""
+    """Steps without overflow after which the loss scale doubles; GradScaler's 2000 are more than most run."""
     model: Mapping[str, ModelPlan]
     part: tuple[Part, ...]
 

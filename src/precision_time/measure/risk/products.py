@@ -1,8 +1,9 @@
 """The layers of small models, each rounding what a recipe rounds: inputs, outputs and gradients.
 
-An emulation: operands are rounded to the values of the narrow type and multiplied in fp32, so sums are those of
-fp32, as matrix units keep them or better. Gradients pass the rounding of forward unchanged. Both products of
-backward read the same rounded copies, where block recipes on a device round again along the other dimension.
+An emulation: operands are rounded to the values of the narrow type and multiplied and summed in fp32; Hopper's
+fp8 units keep fewer bits of sums (DeepSeek-V3, arXiv 2412.19437, section 3.3.2). Gradients pass the rounding of
+forward unchanged. Both products of backward read the same rounded copies, where recipes of blocks round once
+more along the other dimension on a device.
 """
 
 from __future__ import annotations
@@ -90,8 +91,8 @@ class Products:
     ) -> None:
         if native and not recipe.native and recipe.operand:
             raise ConfigError(
-                f"{recipe.name} cannot run natively: torch has no operators for it. To fix: leave --native out, "
-                "which emulates it."
+                f"{recipe.name} cannot run natively: torch has no operators for it. To fix: leave --native "
+                "out, which emulates it."
             )
         self.recipe = recipe
         self.flushes = flushes or Flushes(1)

@@ -28,11 +28,13 @@ def nearest(x: Any, form: NumberFormat, *, saturate: bool) -> Any:
         form: The format.
         saturate: What is too large becomes the largest value, as scaled recipes do, rather than infinite.
     """
-    if form.torch and form.mantissa_bits > 3:  # for fp8, torch's cast takes five times as long as the sum below
+    if (
+        form.torch and form.mantissa_bits > 3
+    ):  # for fp8, torch's cast takes five times as long as the sum below
         rounded = x.to(getattr(torch, form.torch)).to(torch.float32)
         return rounded.clamp_(-form.largest, form.largest) if saturate else rounded
-    # x + c has its last bit at the format's last bit where c is 1.5 x 2^23 units of that bit, so the processor's
-    # own rounding of the sum is the rounding wanted.
+    # x + c has its last bit at the format's last bit where c is 1.5 x 2^23 units of that bit, so that
+    # the processor's own rounding of the sum is the rounding wanted.
     shift = _binade(x, form).mul_(1.5 * 2.0 ** (_FP32_MANTISSA - form.mantissa_bits))
     return _limited(x.add(shift).sub_(shift), form, saturate)
 
@@ -60,7 +62,7 @@ def _largest_of_rows(x: Any) -> Any:
 
 
 class Chance:
-    """Uniform random numbers in 0..1 from a pool, each tensor's from a place drawn anew: ten times as fast."""
+    """Uniform random numbers in 0..1 from a pool, read from a place drawn anew: ten times as fast."""
 
     def __init__(self, generator: Any) -> None:
         self._generator = generator
@@ -157,7 +159,9 @@ class Rounder:
         if self.scale_format == "e8m0":  # OCP microscaling formats 1.0, section 6.3
             exponent = torch.log2(maxima).floor_() - torch.floor(torch.log2(torch.tensor(largest)))
             scale = torch.exp2(exponent.clamp_(-127.0, 127.0))
-        elif self.scale_format == "e4m3":  # arXiv 2509.25149, appendix B: a scale of the tensor, then of blocks
+        elif (
+            self.scale_format == "e4m3"
+        ):  # arXiv 2509.25149, appendix B: a scale of the tensor, then of blocks
             form = number_format("e4m3")
             whole = maxima.amax() / (largest * form.largest)
             scale = nearest(maxima / (largest * whole), form, saturate=True) * whole

@@ -100,7 +100,7 @@ def photos() -> Samples:
 
 
 def manual() -> Samples:
-    """Bytes of the manual that Python's help() shows (pydoc_data.topics), English; its last tenth is validation."""
+    """Bytes of the English manual that Python's help() shows; its last tenth is validation."""
     path = Path(str(import_module("pydoc_data.topics").__file__))
     topics: Mapping[str, str] = import_module("pydoc_data.topics").topics
     content = "\n\n".join(topics[name] for name in sorted(topics)).encode("ascii", "replace")
