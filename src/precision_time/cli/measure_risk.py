@@ -51,8 +51,8 @@ def measure_risk(
 ) -> None:
     """Measure the loss that low precision costs.
 
-    Small models are trained on real data, rounding emulated layer by layer, beside fp32 with the same seed. Every training is stored
-    at once: an interrupted campaign goes on where it stopped.
+    Small models are trained on real data, rounding emulated layer by layer, beside fp32 with the same seed.
+    Every training is stored at once: an interrupted campaign goes on where it stopped.
     """
     from ..io import write_atomically
     from ..measure.risk.campaign import COLUMNS, run_campaign

@@ -44,8 +44,8 @@ def row(recipe: str, group: str, seed: int, loss: float, **other: object) -> dic
     usual: dict[str, object] = {
         "kind": "mlp", "model": "m", "recipe": recipe, "layer_group": group, "seed": seed, "optimizer": "sgd",
         "steps": 10, "planned_steps": 10, "first_loss": 6.0, "loss": loss, "diverged": 0,
-        "underflow_share": 0.5, "overflow_steps": 1, "parameters": 7, "data": "d", "execution": "emulated", "device": "cpu",
-        "fingerprint": "f",
+        "underflow_share": 0.5, "overflow_steps": 1, "parameters": 7, "data": "d", "execution": "emulated",
+        "device": "cpu", "fingerprint": "f",
     }  # fmt: skip
     return {name: str(value) for name, value in {**usual, **other}.items()}
 
