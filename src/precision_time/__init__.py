@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from .predict.prediction import NearestMeasurement as NearestMeasurement
     from .predict.prediction import Prediction as Prediction
     from .predict.predictions import Predictions as Predictions
+    from .predict.sensitivity import Sensitivity as Sensitivity
+    from .predict.sensitivity import sensitivity as sensitivity
     from .predict.what_matters import Alternative as Alternative
     from .predict.what_matters import what_matters as what_matters
     from .request.request import Request as Request
@@ -44,6 +46,7 @@ _HOMES = {
     "Prediction": ".predict.prediction",
     "Predictions": ".predict.predictions",
     "Request": ".request.request",
+    "Sensitivity": ".predict.sensitivity",
     "compare_precisions": ".predict.compare",
     "find_layouts": ".planning.layouts.api",
     "launch_config": ".launch.api",
@@ -51,6 +54,7 @@ _HOMES = {
     "memory_timeline": ".planning.layouts.api",
     "predict_many": ".predict.compare",
     "predict_time": ".predict.api",
+    "sensitivity": ".predict.sensitivity",
     "sweep": ".predict.compare",
     "sweep_tables": ".predict.compare",
     "what_matters": ".predict.what_matters",
@@ -68,6 +72,7 @@ __all__ = [
     "Prediction",
     "Predictions",
     "Request",
+    "Sensitivity",
     "__version__",
     "compare_precisions",
     "find_layouts",
@@ -76,6 +81,7 @@ __all__ = [
     "memory_timeline",
     "predict_many",
     "predict_time",
+    "sensitivity",
     "sweep",
     "sweep_tables",
     "what_matters",
