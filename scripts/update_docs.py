@@ -58,6 +58,12 @@ PICTURES = {
 }
 """Terminal answers that are drawn: file of docs/images and command."""
 PICTURE_COLUMNS = 112
+PLOTS = {
+    "plan-resnet50.svg": "precision-time plan resnet50 --epochs 90 --deadline 12h --max-gpus 16",
+    "run-bert.svg": "precision-time run run.yaml",
+    "plan-queue.svg": "precision-time schedule queue.yaml --cluster queue-cluster.yaml",
+}
+"""Pictures of docs/images that a command writes with --plot. They are not compared: matplotlib draws them."""
 
 
 def pages() -> list[Path]:
@@ -379,6 +385,14 @@ def outdated() -> Iterator[tuple[Path, str]]:
             yield path, new
 
 
+def draw_plots() -> None:
+    """Write the pictures that commands draw with matplotlib."""
+    for name, command in PLOTS.items():
+        with sandbox() as folder:
+            output_of([*_words_of(command), "--plot", name])
+            (DOCS / "images" / name).write_bytes((folder / name).read_bytes())
+
+
 def main(arguments: list[str]) -> int:
     """Write the pages, or with `--check` only say which are out of date."""
     check = "--check" in arguments
@@ -390,6 +404,8 @@ def main(arguments: list[str]) -> int:
         if not check:
             page.parent.mkdir(exist_ok=True)
             page.write_text(text, encoding="utf-8")
+    if not check:
+        draw_plots()
     if check and stale:
         print("To fix: make docs")
     return int(check and stale)

@@ -14,10 +14,16 @@ if TYPE_CHECKING:
     from .launch.api import launch_config as launch_config
     from .launch.emit import LaunchConfig as LaunchConfig
     from .launch.emit import layout_of_config as layout_of_config
+    from .planning.decision.api import plan as plan
+    from .planning.decision.result import Plan as Plan
     from .planning.layouts.api import find_layouts as find_layouts
     from .planning.layouts.api import memory_timeline as memory_timeline
     from .planning.layouts.memory_timeline import MemoryTimeline as MemoryTimeline
     from .planning.layouts.result import LayoutSearch as LayoutSearch
+    from .planning.queue.api import schedule as schedule
+    from .planning.queue.result import Schedule as Schedule
+    from .planning.run.api import predict_run as predict_run
+    from .planning.run.prediction import RunPrediction as RunPrediction
     from .predict.api import predict_time as predict_time
     from .predict.compare import compare_precisions as compare_precisions
     from .predict.compare import predict_many as predict_many
@@ -42,18 +48,24 @@ _HOMES = {
     "LayoutSearch": ".planning.layouts.result",
     "MemoryTimeline": ".planning.layouts.memory_timeline",
     "NearestMeasurement": ".predict.prediction",
+    "Plan": ".planning.decision.result",
     "PrecisionTimeError": ".errors",
     "Prediction": ".predict.prediction",
     "Predictions": ".predict.predictions",
     "Request": ".request.request",
+    "RunPrediction": ".planning.run.prediction",
+    "Schedule": ".planning.queue.result",
     "Sensitivity": ".predict.sensitivity",
     "compare_precisions": ".predict.compare",
     "find_layouts": ".planning.layouts.api",
     "launch_config": ".launch.api",
     "layout_of_config": ".launch.emit",
     "memory_timeline": ".planning.layouts.api",
+    "plan": ".planning.decision.api",
     "predict_many": ".predict.compare",
+    "predict_run": ".planning.run.api",
     "predict_time": ".predict.api",
+    "schedule": ".planning.queue.api",
     "sensitivity": ".predict.sensitivity",
     "sweep": ".predict.compare",
     "sweep_tables": ".predict.compare",
@@ -68,10 +80,13 @@ __all__ = [
     "LayoutSearch",
     "MemoryTimeline",
     "NearestMeasurement",
+    "Plan",
     "PrecisionTimeError",
     "Prediction",
     "Predictions",
     "Request",
+    "RunPrediction",
+    "Schedule",
     "Sensitivity",
     "__version__",
     "compare_precisions",
@@ -79,8 +94,11 @@ __all__ = [
     "launch_config",
     "layout_of_config",
     "memory_timeline",
+    "plan",
     "predict_many",
+    "predict_run",
     "predict_time",
+    "schedule",
     "sensitivity",
     "sweep",
     "sweep_tables",

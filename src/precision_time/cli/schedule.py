@@ -80,9 +80,9 @@ def schedule(
 ) -> None:
     """Plan a queue of jobs on one cluster.
 
-    Start times, devices and precisions: every allowed choice of every job is predicted, and a solver (OR-Tools, the extra `schedule`) finds the
-    best plan, or says how far from it the one found may be. Exits with 3 where --objective deadlines leaves a
-    job late.
+    Start times, devices and precisions: every allowed choice is predicted, and a solver (OR-Tools, the extra
+    `schedule`) finds the best plan, or says how far from it the one found may be. Exits with 3 where
+    --objective deadlines leaves a job late.
     """
     from ..learn.artifact import chosen_predictor
     from ..planning.queue.api import schedule as planned
