@@ -28,8 +28,8 @@ from precision_time.evaluation.papers.predictddl import embedding_verdict, times
 from precision_time.evaluation.replay import drawn_replay_rows
 from precision_time.hardware.custom import hardware_beside, load_custom
 from precision_time.hardware.device_table import get_device
-from precision_time.hardware.prices import _prices
 from precision_time.papers.ernest import Ernest
+from precision_time.planning.money.reference import reference_offers, usd_per_device_hour
 
 pytest.importorskip("scipy")
 
@@ -122,6 +122,8 @@ def test_the_own_campaign_has_the_figures_of_its_devices() -> None:
 
 
 def test_every_price_is_of_a_device_of_the_catalog() -> None:
-    for name, price in _prices().items():
+    for name in reference_offers():
+        price = usd_per_device_hour(name)
+        assert price is not None
         assert get_device(name).memory_bytes > 0.0
         assert 0.1 < price < 20.0

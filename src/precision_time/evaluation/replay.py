@@ -2,8 +2,8 @@
 
 A job here is one model of one shape at one precision in one software, as one source measured it; its
 configurations are type and number of devices, nodes, batch. Cost is money per sample where every type of
-device of the job has a price (`hardware/prices.py`), device-seconds per sample elsewhere. The deadline is the
-median time per sample of the configurations, which half of them meet.
+device of the job has a price (`planning/money/reference.py`), device-seconds per sample elsewhere. The
+deadline is the median time per sample of the configurations, which half of them meet.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import numpy as np
 
 from ..corpus.measurement import Measurement
 from ..corpus.protocols import source_name
-from ..hardware.prices import usd_per_device_hour
 from ..learn.table import MeasuredTable
 from ..papers.cherrypick.replay import MOST_RUNS, WITHIN, Replayed, ReplayJob
 from ..papers.contract import Floats, column
+from ..planning.money.reference import usd_per_device_hour
 from .measured_jobs import workload_key
 from .tables import CellValue, Metric, ReportTable, columns_of
 

@@ -1,0 +1,1 @@
+"""What a run costs: prices of instances with date and source, and what is paid beside the devices."""

@@ -1,0 +1,386 @@
+"""Price tables read and checked: the one that ships, a user's CSV, and catalogues of SkyPilot.
+
+A row or a cell that cannot be a price is left out, counted and said; nothing is put in its place.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from datetime import date as day
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+from ...errors import CatalogError, UnknownNameError, shown
+from ...hardware.device_table import canonical_device
+from ...io import table_cell
+from .accelerators import listed_device, words
+from .offers import Offer
+
+COLUMNS = tuple(field.name for field in fields(Offer))
+_REQUIRED = ("cloud", "instance_type", "region", "device", "devices_per_instance")
+_PRICES = ("usd_per_hour", "spot_usd_per_hour", "reserved_usd_per_hour")
+_SKYPILOT = frozenset({"InstanceType", "AcceleratorName", "AcceleratorCount", "Price", "Region"})
+_DATE = re.compile(r"\d{4}(-\d\d(-\d\d)?)?")
+_NO = frozenset({"0", "false", "no"})
+_MOST_TEXT = 200
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PriceList:
+    """Offers that were read, and what was not taken and why."""
+
+    offers: tuple[Offer, ...]
+    rows: int
+    """Rows of the file that name an accelerator."""
+    left_out: Mapping[str, int]
+    """Reason -> rows that are no offer."""
+    cells: Mapping[str, int]
+    """Reason -> prices that are none, of rows that were taken."""
+    notes: tuple[str, ...] = ()
+
+    def summary(self) -> tuple[str, ...]:
+        """What was read, left out and why, one line each."""
+        lines = [f"Read {len(self.offers):,} offers of {self.rows:,} rows."]
+        lines += [f"Left out {count:,} rows: {reason}." for reason, count in sorted(self.left_out.items())]
+        lines += [f"No price in {count:,} cells: {reason}." for reason, count in sorted(self.cells.items())]
+        return (*lines, *self.notes)
+
+
+@cache
+def read_table(*, reference: bool = False) -> PriceList:
+    """The table that ships.
+
+    Args:
+        reference: The editions on which published comparisons stand, in the place of all that no newer one
+            replaces.
+    """
+    text = files(__package__).joinpath("data/prices.csv").read_text(encoding="utf-8")
+    known = words()["sources"]
+    void = {old for source in known.values() for old in source.get("replaces", ())}
+    wanted = {
+        name for name, source in known.items() if (source.get("reference") if reference else name not in void)
+    }
+    found = _Reader()
+    for row in csv.DictReader(io.StringIO(text)):
+        if row["source"] in wanted:
+            source = known[row["source"]]
+            found.take({**row, "source": source["text"], "date": source["date"]})
+    return found.result()
+
+
+def read_prices(
+    path: Path, *, cloud: str | None = None, date: str | None = None, own: Collection[str] = ()
+) -> PriceList:
+    """Prices of a user: a CSV with the columns of the table that ships, or a catalogue of SkyPilot.
+
+    Args:
+        path: A CSV, or a folder of CSVs (catalogs/v8, catalogs/v8/aws).
+        cloud: Of a catalogue of one cloud; by default the name of its folder.
+        date: Of a catalogue, which states none; by default today.
+        own: Names of devices of the user's own.
+
+    Raises:
+        CatalogError: If the file cannot be read, lacks columns, or holds no price at all.
+    """
+    if date is not None and not _is_date(date):
+        raise CatalogError(f"{shown(date)} is no date. To fix: write it like 2025-03-07.")
+    found = _Reader(own=frozenset(own))
+    if path.is_dir():
+        for file in _catalogues(path, found):
+            _read_catalogue(file, _table(file), cloud or file.parent.name, date, found)
+    else:
+        rows = _table(path)
+        if set(rows[0]) >= _SKYPILOT:
+            named = path.parent.name if path.stem == "vms" else path.stem
+            _read_catalogue(path, rows, cloud or named, date, found)
+        else:
+            _read_own(path, rows, found)
+    result = found.result()
+    if not result.offers:
+        raise CatalogError(
+            f"{path.name} holds no price that can be taken. {' '.join(result.summary()[1:])} To fix: see the "
+            "columns that `precision-time prices --csv` writes."
+        )
+    return result
+
+
+def written_table(found: Iterable[Offer]) -> str:
+    """Offers as the text of a CSV that `read_prices` reads."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for offer in found:
+        writer.writerow([_cell(getattr(offer, name)) for name in COLUMNS])
+    return text.getvalue()
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, bool):
+        return "1" if value else "0"
+    return "" if value is None else repr(value) if isinstance(value, float) else table_cell(str(value))
+
+
+class _Reader:
+    """Collects offers, and counts what is left out."""
+
+    def __init__(self, own: frozenset[str] = frozenset()) -> None:
+        self.own = own
+        self.offers: dict[tuple[object, ...], Offer] = {}
+        self.rows = 0
+        self.left_out: Counter[str] = Counter()
+        self.cells: Counter[str] = Counter()
+        self.notes: list[str] = []
+
+    def take(self, row: Mapping[str, str | None]) -> None:
+        """One row with the columns of `Offer` as text."""
+        self.rows += 1
+        cells = {name: (row.get(name) or "").strip() for name in COLUMNS}
+        reason = self._wrong(cells)
+        if reason:
+            self.left_out[reason] += 1
+            return
+        device = cells["device"]
+        count = int(cells["devices_per_instance"])
+        prices = [self._price(cells[name], count) for name in _PRICES]
+        if prices[0] is not None and prices[1] is not None and prices[0] < prices[1]:
+            self.cells["on demand below spot, so of another kind of offer"] += 1
+            prices[0] = None
+        if not any(price is not None for price in prices):
+            self.left_out["no price"] += 1
+            return
+        self._keep(
+            Offer(
+                cloud=cells["cloud"].lower(),
+                instance_type=cells["instance_type"][:_MOST_TEXT],
+                region=cells["region"],
+                device=device if device in self.own else canonical_device(device),
+                devices_per_instance=count,
+                usd_per_hour=prices[0],
+                spot_usd_per_hour=prices[1],
+                reserved_usd_per_hour=prices[2],
+                date=cells["date"],
+                source=cells["source"][:_MOST_TEXT],
+                host_included=cells["host_included"].lower() not in _NO,
+            )
+        )
+
+    def _keep(self, offer: Offer) -> None:
+        """The newest of several rows of one instance, region and source date."""
+        key = (
+            offer.cloud,
+            offer.region,
+            offer.instance_type,
+            offer.device,
+            offer.devices_per_instance,
+            offer.source,
+        )
+        known = self.offers.get(key)
+        if known is not None:
+            self.left_out["an older or equal row of the same instance and region"] += 1
+        if known is None or known.date <= offer.date:
+            self.offers[key] = offer
+
+    def _wrong(self, cells: Mapping[str, str]) -> str:
+        """Why a row is no offer; empty where it is one."""
+        missing = [name for name in _REQUIRED if not cells[name]]
+        if missing:
+            return f"no {missing[0]}"
+        if not cells["devices_per_instance"].isdecimal() or int(cells["devices_per_instance"]) < 1:
+            return "no whole number of devices"
+        if not _is_date(cells["date"]):
+            return "no date (like 2025-03-07)"
+        if cells["date"] > day.today().isoformat():
+            return "a date in the future"
+        if cells["device"] not in self.own:
+            try:
+                canonical_device(cells["device"])
+            except UnknownNameError:
+                return f"unknown device {cells['device'][:60]!r}"
+        return ""
+
+    def _price(self, cell: str, count: int) -> float | None:
+        if not cell:
+            return None
+        try:
+            price = float(cell)
+        except ValueError:
+            price = math.nan
+        limit = words()["limits"]
+        reasons = (
+            (not math.isfinite(price), "not a number"),
+            (price < 0.0, "below zero"),
+            (price == 0.0, "zero"),
+            (price > count * limit["most_usd_per_device_hour"], limit["reason"]),
+        )
+        wrong = next((reason for is_wrong, reason in reasons if is_wrong), None)
+        if wrong is None:
+            return price
+        self.cells[wrong] += 1
+        return None
+
+    def result(self) -> PriceList:
+        """What was read so far."""
+        return PriceList(
+            offers=tuple(self.offers.values()),
+            rows=self.rows,
+            left_out=dict(self.left_out),
+            cells=dict(self.cells),
+            notes=tuple(self.notes),
+        )
+
+
+def _is_date(text: str) -> bool:
+    if not _DATE.fullmatch(text):
+        return False
+    try:
+        day.fromisoformat(f"{text}-01-01"[:10])
+    except ValueError:
+        return False
+    return True
+
+
+def _table(path: Path) -> list[dict[str, str]]:
+    """The rows of a CSV, the header as keys."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        rows = [row for row in csv.DictReader(io.StringIO(text, newline="")) if row]
+    except FileNotFoundError:
+        raise CatalogError(f"No such file: {path}. To fix: name a CSV or a folder of prices.") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise CatalogError(f"{path.name} is no CSV in UTF-8: {error}. To fix: save it as one.") from None
+    if not rows:
+        raise CatalogError(f"{path.name} has no rows. To fix: name a table of prices.")
+    return rows
+
+
+def _read_own(path: Path, rows: list[dict[str, str]], found: _Reader) -> None:
+    missing = [name for name in (*_REQUIRED, "date") if name not in rows[0]]
+    if missing or not set(_PRICES) & set(rows[0]):
+        raise CatalogError(
+            f"{path.name} lacks the columns {', '.join(missing) or 'of prices'}. To fix: give it "
+            f"{', '.join(COLUMNS)}; `precision-time prices --csv` writes such a table."
+        )
+    for row in rows:
+        found.take({"source": path.name, **{name: cell for name, cell in row.items() if cell}})
+
+
+def _catalogues(folder: Path, found: _Reader) -> Iterator[Path]:
+    """The newest vms.csv of each cloud below a folder: of v7/aws and v8/aws the latter."""
+    newest: dict[str, Path] = {}
+    for path in sorted(folder.rglob("vms.csv"), key=_natural):
+        if path.parent.name in newest:
+            found.notes.append(f"Not read: {newest[path.parent.name].relative_to(folder)}, an older edition.")
+        newest[path.parent.name] = path
+    if not newest:
+        raise CatalogError(
+            f"No vms.csv lies in {folder}. To fix: name a folder of a SkyPilot catalogue (catalogs/v8)."
+        )
+    yield from newest.values()
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    return [(int(part) if part.isdecimal() else 0, part) for part in re.split(r"(\d+)", str(path))]
+
+
+def _read_catalogue(
+    path: Path, rows: list[dict[str, str]], cloud: str, date: str | None, found: _Reader
+) -> None:
+    """A catalogue of SkyPilot: one row per zone; the region's lowest spot price is taken."""
+    if not set(rows[0]) >= _SKYPILOT:
+        raise CatalogError(
+            f"{path} lacks the columns {', '.join(sorted(_SKYPILOT - set(rows[0])))}. To fix: name a "
+            "SkyPilot catalogue."
+        )
+    cloud = cloud.lower()
+    if date is None:
+        date = day.today().isoformat()
+        found.notes.append(
+            f"{cloud}: the catalogue states no date; today's, {date}, was put. --date states another."
+        )
+    alone = words()["alone"]
+    zones: dict[tuple[str, str, str, int, bool], list[tuple[str, str]]] = {}
+    for name, accelerator, count, row, host in (*_with_accelerator(rows), *_joined(rows)):
+        listed = listed_device(cloud, name or accelerator, accelerator, count, found.own)
+        if listed.reason:
+            found.rows += 1
+            found.left_out[listed.reason] += 1
+            continue
+        has_host = host or bool(name) or re.fullmatch(alone["with_host"], accelerator) is not None
+        instance = name or (accelerator if has_host else alone["name"])
+        key = (instance, row["Region"], listed.device, listed.devices, has_host)
+        zones.setdefault(key, []).append((row.get("Price") or "", row.get("SpotPrice") or ""))
+    for (instance, region, device, number, has_host), prices in zones.items():
+        found.take(
+            {
+                "cloud": cloud,
+                "instance_type": instance,
+                "region": region,
+                "device": device,
+                "devices_per_instance": str(number),
+                "usd_per_hour": _lowest(price for price, _ in prices),
+                "spot_usd_per_hour": _lowest(spot for _, spot in prices),
+                "date": date,
+                "source": f"SkyPilot catalogue {path.parent.name}/{path.name}",
+                "host_included": str(int(has_host)),
+            }
+        )
+
+
+_CatalogueRow = tuple[str, str, float, Mapping[str, str], bool]
+
+
+def _with_accelerator(rows: Iterable[Mapping[str, str]]) -> Iterator[_CatalogueRow]:
+    for row in rows:
+        accelerator, count = (row.get("AcceleratorName") or "").strip(), row.get("AcceleratorCount") or "0"
+        if accelerator:
+            yield row.get("InstanceType") or "", accelerator, _number(count), row, False
+
+
+def _joined(rows: Iterable[Mapping[str, str]]) -> Iterator[_CatalogueRow]:
+    """Hosts that come with accelerators which the list prices apart: the sum of both."""
+    rows = list(rows)
+    apart: dict[tuple[str, float, str], Mapping[str, str]] = {}
+    for row in rows:
+        if (row.get("AcceleratorName") or "") and not (row.get("InstanceType") or ""):
+            apart[row["AcceleratorName"], _number(row["AcceleratorCount"]), _zone(row)] = row
+    kinds = [(re.compile(kind["pattern"]), kind["accelerator"]) for kind in words()["joined"]]
+    for row in rows if apart else ():
+        for pattern, accelerator in kinds:
+            match = pattern.fullmatch(row.get("InstanceType") or "")
+            if match is None or row.get("AcceleratorName"):
+                continue
+            count = float(match["count"])
+            other = apart.get((accelerator, count, _zone(row)))
+            if other is not None:
+                both = {name: _sum(row.get(name), other.get(name)) for name in ("Price", "SpotPrice")}
+                yield row["InstanceType"], accelerator, count, {**row, **both}, True
+
+
+def _zone(row: Mapping[str, str]) -> str:
+    return row.get("AvailabilityZone") or row["Region"]
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def _sum(first: str | None, second: str | None) -> str:
+    """The sum of two prices; empty where one is missing."""
+    return f"{_number(first) + _number(second):.6g}" if first and second else ""
+
+
+def _lowest(prices: Iterable[str]) -> str:
+    """The lowest of the zones' prices that are some; a cell that is no number where there is no other."""
+    cells = [price for price in prices if price.strip()]
+    numbers = [cell for cell in cells if _number(cell) > 0.0]
+    return min(numbers, key=_number) if numbers else next(iter(cells), "")
