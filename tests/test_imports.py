@@ -21,8 +21,24 @@ PACKAGES = (
     "workload", "hardware", "precision", "parallel", "cost", "request", "corpus", "learn", "predict",
     "launch", "planning", "papers", "measure", "evaluation", "testing", "cli",
 )  # fmt: skip
+MAY_IMPORT = {
+    "layouts": set(), "money": set(), "energy": set(), "run": {"money", "energy"},
+    "decision": {"layouts", "money", "energy", "run"}, "queue": {"money", "energy", "run"},
+    "precisions": {"money", "energy", "run"},
+}  # fmt: skip
+"""What each part of `planning` may import of the others."""
 SHARED = {path.stem for path in SOURCE.glob("*.py")} - {"__init__", "__main__"}
-SLOW_PACKAGES = {"torch", "ray", "lightgbm", "pandas", "scipy", "transformers", "timm"}
+SLOW_PACKAGES = {
+    "torch",
+    "ray",
+    "lightgbm",
+    "pandas",
+    "scipy",
+    "transformers",
+    "timm",
+    "ortools",
+    "gymnasium",
+}
 
 
 def source_files() -> list[Path]:
@@ -66,6 +82,19 @@ def test_imports_point_leftwards(path: Path) -> None:
     allowed = SHARED | set(PACKAGES[: PACKAGES.index(parts[0]) + 1]) | {"__version__"}
     wrong = {module for module in imported_modules(path) if package_of(module) not in allowed}
     assert not wrong, f"{path.name} imports {sorted(wrong)}, which lie to its right"
+
+
+def test_parts_of_planning_import_one_way() -> None:
+    wrong = [
+        f"{path.relative_to(SOURCE)} imports {module}"
+        for path in sorted((SOURCE / "planning").rglob("*.py"))
+        for module in imported_modules(path)
+        if module.startswith("precision_time.planning.")
+        and len(path.relative_to(SOURCE).parts) > 2
+        and (to := module.split(".")[2]) != (part := path.relative_to(SOURCE).parts[1])
+        and to not in MAY_IMPORT.get(part, set())
+    ]
+    assert wrong == []
 
 
 INSTALLED_AS = {"PIL": "pillow", "pynvml": "nvidia-ml-py", "sklearn": "scikit-learn", "yaml": "pyyaml"}

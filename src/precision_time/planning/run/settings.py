@@ -1,0 +1,90 @@
+"""What a whole run costs beside its steps, as numbers: data with sources, or what the user states."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from ...arrays import Number
+from ...io import packaged_toml
+
+_SECONDS_PER_HOUR = 3600.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunSettings:
+    """Numbers or arrays that broadcast with those of the runs; the defaults are of `default_settings`."""
+
+    start_up_s: Number
+    """Before the first step, and at every restart, on one device."""
+    start_up_per_device_s: Number
+    compilation_s: Number
+    """Of the step's program, at the start of the run and at every restart."""
+    warm_up_steps: Number
+    """Steps that the first ones take longer, in sum."""
+    mtbf_device_s: Number
+    """Mean time between failures of one device that end the job; infinite for none."""
+    mtbf_spread: float
+    """How uncertain that is: standard deviation of its logarithm."""
+    reclaims_per_host_s: Number
+    """Rate at which spot hosts are taken away."""
+    detection_s: Number
+    """From a failure to the start of the job on healthy hosts."""
+    replacement_s: Number
+    """The same after a reclaim."""
+    checkpoint_interval_s: Number | None
+    """Of work between checkpoints; None for what costs least (`daly_interval_s`)."""
+    write_bytes_per_s_per_host: Number
+    read_bytes_per_s_per_host: Number
+    copy_bytes_per_s_per_device: Number
+    asynchronous: bool
+    """Steps go on while a checkpoint is written, once it is copied into host memory."""
+    step_spread: float = 0.0
+    """What runs differ by beyond the interval of the step: standard deviation of the logarithm."""
+
+
+@cache
+def run_data() -> Mapping[str, Any]:
+    """The tables of `data/whole_runs.toml`."""
+    return packaged_toml(__package__, "data/whole_runs.toml")
+
+
+@cache
+def published_mtbf_s() -> tuple[float, ...]:
+    """Seconds between failures of one device, of every run that counted them."""
+    return tuple(
+        row["devices"] * row["days"] * 24.0 * _SECONDS_PER_HOUR / row["failures"]
+        for row in run_data()["interruptions"]
+    )
+
+
+@cache
+def default_settings() -> RunSettings:
+    """What the data say: the geometric mean of published rates of failure, synchronous checkpoints."""
+    data = run_data()
+    mtbf = [math.log(seconds) for seconds in published_mtbf_s()]
+    return RunSettings(
+        start_up_s=data["start_up"]["fixed_s"],
+        start_up_per_device_s=data["start_up"]["per_device_s"],
+        compilation_s=0.0,
+        warm_up_steps=data["warm_up"]["steps"],
+        mtbf_device_s=math.exp(statistics.fmean(mtbf)),
+        mtbf_spread=statistics.stdev(mtbf),
+        reclaims_per_host_s=0.0,
+        detection_s=data["recovery"]["detection_s"],
+        replacement_s=data["recovery"]["replacement_s"],
+        checkpoint_interval_s=None,
+        write_bytes_per_s_per_host=data["checkpoint"]["write_bytes_per_s_per_host"],
+        read_bytes_per_s_per_host=data["checkpoint"]["read_bytes_per_s_per_host"],
+        copy_bytes_per_s_per_device=data["checkpoint"]["copy_bytes_per_s_per_device"],
+        asynchronous=False,
+    )
+
+
+def compilation_s(compiler: str) -> float:
+    """Seconds of compiling a step, by compiler (a word of `--compiler`); one that is not named takes none."""
+    return float(run_data()["compilation"].get(compiler, 0.0))
