@@ -47,9 +47,7 @@ COMMANDS: Mapping[str, Place] = {
     "devices": Place(
         "catalogs", "devices", "List the devices, or one with all its figures.", "DEVICES_EXAMPLES"
     ),
-    "precisions": Place(
-        "catalogs", "precisions", "List the precision policies, or say one in full.", "PRECISIONS_EXAMPLES"
-    ),
+    "precisions": Place("precisions", "app", "List the precision policies, advise on one, search a schedule."),
     "stacks": Place("catalogs", "stacks", "List the software profiles.", "STACKS_EXAMPLES"),
     "init": Place("init", "init", "Write a commented file to start from: a cluster of your own, or a job."),
     "schema": Place(

@@ -11,9 +11,12 @@ from ...precision.rules import operator_names
 from ...workload.blocks import runs_of
 from ...workload.graph import PRODUCT_CLASSES, OpClass, OpGraph
 
-ATTENTION, MLP, CONV, FIRST, LAST, HEAD = "attention", "mlp", "conv", "first", "last", "head"
+ATTENTION, MLP, CONV, HEAD = "attention", "mlp", "conv", "head"
+FIRST, LAST, EMBEDDING = "first", "last", "embedding"
 """Kinds of groups, by the words of the table of measured risks."""
 _OF_TWO_ACTIVATIONS = frozenset({OpClass.ATTENTION, OpClass.BMM})
+_STEM = {False: FIRST, True: EMBEDDING}
+"""What stands before the blocks, by whether the model has attention."""
 _LEAST_SHARE = 0.002
 """Of the products: groups below it stay in the reference precision, as their type moves no time."""
 _CONVOLUTIONS = frozenset({OpClass.CONV, OpClass.GROUPED_CONV, OpClass.DEPTHWISE_CONV})
@@ -25,7 +28,7 @@ class LayerGroup:
 
     name: str
     kind: str
-    """What the table of risks calls it: attention, mlp, conv, first, last, head."""
+    """What the table of risks calls it: attention, mlp, conv, first, last, embedding, head."""
     patterns: tuple[str, ...]
     """What names its operators in a policy file."""
     wide: tuple[str, ...]
@@ -34,6 +37,8 @@ class LayerGroup:
     """Share of the FLOPs of all products of the model, 0..1."""
     kind_share: float
     """Share of the FLOPs of all groups of its kind, 0..1."""
+    blocks: int
+    """Of how many blocks of the model it is one; 0 where it is no block of a stack, or several."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,6 +48,7 @@ class _Part:
     patterns: tuple[str, ...]
     flops: float
     wide: tuple[str, ...] = ()
+    blocks: int = 0
 
 
 @lru_cache(maxsize=64)
@@ -80,6 +86,7 @@ def layer_groups(graph: OpGraph, *, bands: int = 1) -> tuple[LayerGroup, ...]:
             wide=part.wide,
             flops_share=part.flops / total,
             kind_share=part.flops / of_kind[part.kind],
+            blocks=part.blocks,
         )
         for part in parts
     )
@@ -124,10 +131,11 @@ def _around(
     apart = "" if classifier is None else names[classifier].rpartition(".")[0]
     classes = (names[index].rpartition(".")[0] for index in own)
     patterns = [each if each != apart else names[index] for index, each in zip(own, classes, strict=True)]
+    attends = any(node.op_class in _OF_TWO_ACTIVATIONS for node in graph.nodes)
     convolves = any(graph.nodes[index].op_class in _CONVOLUTIONS for index in own)
     return _Part(
         name=place,
-        kind=FIRST if place == "stem" else CONV if convolves else MLP,
+        kind=_STEM[attends] if place == "stem" else CONV if convolves else MLP,
         patterns=tuple(dict.fromkeys(patterns)),
         flops=sum(graph.nodes[index].flops for index in own),
     )
@@ -147,7 +155,7 @@ def _of_blocks(
         return
     first, last = start == 0 and count > 2, start + count == total and count > 2
     if first:
-        yield _Part(name="first block", kind=FIRST, patterns=(f"blocks.{start}",), flops=flops)
+        yield _Part(name="first block", kind=FIRST, patterns=(f"blocks.{start}",), flops=flops, blocks=total)
     products = [index for index in run if graph.nodes[index].op_class in PRODUCT_CLASSES]
     attention = _of_attention(graph, products)
     inner = range(start + first, start + count - last)
@@ -171,7 +179,7 @@ def _of_blocks(
             )
     if last:
         end = start + count - 1
-        yield _Part(name="last block", kind=LAST, patterns=(f"blocks.{end}",), flops=flops)
+        yield _Part(name="last block", kind=LAST, patterns=(f"blocks.{end}",), flops=flops, blocks=total)
 
 
 def _of_attention(graph: OpGraph, products: Sequence[int]) -> list[int]:

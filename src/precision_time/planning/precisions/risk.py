@@ -2,7 +2,8 @@
 
 A risk is a relative gap of the loss at the end of training, (loss - loss of the reference) / loss of the
 reference: 0.0025 is a quarter of a percent. Measured gaps (`data/measured_risk.csv`, of small trainings,
-emulated) come before published ones (`data/risks.toml`). Where neither has a number there is none: `None`.
+emulated) come before published ones (`data/risks.toml`) where their standard error over the seeds is small
+enough to say something. Where neither has a number there is none: `None`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
@@ -26,6 +27,8 @@ from .groups import LayerGroup
 
 WHOLE = "all"
 """The group of the table of measured risks that is the whole model."""
+RESOLUTION = 0.0025
+"""Largest standard error of a measured gap that is taken: the size of the gaps that are published."""
 _TABLE = "measured_risk.csv"
 
 
@@ -101,12 +104,23 @@ def workload_kind(workload: Workload) -> str:
     return str(_facts()["workload"].get(workload.family, workload.family))
 
 
-def risk_of(workload: Workload, precision: str) -> Risk | None:
-    """The risk of a whole model in a precision; None where no number is known."""
+def risk_of(workload: Workload, precision: str, *, recipe: str | None = None) -> Risk | None:
+    """The risk of a whole model in a precision; None where no number is known.
+
+    Args:
+        workload: Of the model.
+        precision: Name of the policy.
+        recipe: Of its narrow products; None for the usual one of the policy.
+    """
     if standing(precision) == "reference":
         return Risk(loss_gap=0.0, basis=Basis.REFERENCE, source="what others are compared with")
-    measured = _measured(workload_kind(workload), WHOLE, precision)
-    return measured or _published(precision)
+    measured = _measured(workload_kind(workload), WHOLE, precision, recipe)
+    return measured if _informative(measured) else _published(precision)
+
+
+def measured_risk(workload: Workload, precision: str, *, recipe: str | None = None) -> Risk | None:
+    """What was measured of a kind of workload, however uncertain; None where nothing was."""
+    return _measured(workload_kind(workload), WHOLE, precision, recipe)
 
 
 def group_risk(workload: Workload, group: LayerGroup, dtype: DType) -> Risk | None:
@@ -115,20 +129,20 @@ def group_risk(workload: Workload, group: LayerGroup, dtype: DType) -> Risk | No
     A gap that was measured of all layers of the group's kind is shared by FLOPs among the groups of that
     kind; a gap of a whole model, measured or published, among all groups.
     """
-    precision = _facts()["schedule"][dtype.value]["precision"]
+    schedule = _facts()["schedule"][dtype.value]
+    precision, recipe = schedule["precision"], schedule.get("fp8_recipe")
     kind = workload_kind(workload)
-    for measured, share in (
-        (_measured(kind, group.kind, precision), group.kind_share),
-        (_measured(kind, WHOLE, precision), group.flops_share),
+    own_share = group.kind_share
+    if group.blocks:
+        own_share = min(_facts()["measured_models"]["blocks"] / group.blocks, 1.0)
+    for found, share in (
+        (_measured(kind, group.kind, precision, recipe), own_share),
+        (_measured(kind, WHOLE, precision, recipe), group.flops_share),
         (_published(precision), group.flops_share),
     ):
-        if measured is not None:
-            return Risk(
-                loss_gap=measured.loss_gap * share,
-                basis=measured.basis,
-                source=measured.source,
-                error=None if measured.error is None else measured.error * share,
-            )
+        if found is not None and _informative(found):
+            error = None if found.error is None else found.error * share
+            return replace(found, loss_gap=found.loss_gap * share, error=error)
     return None
 
 
@@ -174,31 +188,45 @@ def _published(precision: str) -> Risk | None:
     )
 
 
-def _measured(kind: str, group: str, precision: str) -> Risk | None:
-    return _table().get((kind, group, precision))
+def _informative(risk: Risk | None) -> bool:
+    """Whether a measured gap is known well enough to be held against a budget."""
+    if risk is None or risk.basis is not Basis.MEASURED:
+        return risk is not None
+    return math.isinf(risk.loss_gap) or (risk.error is not None and risk.error <= RESOLUTION)
+
+
+def _measured(kind: str, group: str, precision: str, recipe: str | None) -> Risk | None:
+    named = _facts()["measured"].get(precision)
+    if named is None:
+        return None
+    usual = named["recipe"] if recipe is None else named.get("of", {}).get(recipe)
+    return _table().get((kind, group, precision, usual))
 
 
 @cache
-def _table() -> Mapping[tuple[str, str, str], Risk]:
-    """The measured gaps by kind of workload, group and precision; several models are averaged."""
+def _table() -> Mapping[tuple[str, str, str, str], Risk]:
+    """The measured gaps by kind of workload, group, precision and recipe; several models are averaged."""
     path = files(__package__) / "data" / _TABLE
     if not path.is_file():
         return {}
-    rows: dict[tuple[str, str, str], list[Mapping[str, str]]] = {}
+    rows: dict[tuple[str, str, str, str], list[Mapping[str, str]]] = {}
     for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines()):
-        rows.setdefault((row["workload"], row["layer_group"], row["precision"]), []).append(row)
+        key = (row["kind"], row["layer_group"], row["precision"], row["recipe"])
+        rows.setdefault(key, []).append(row)
     return {key: _mean(some) for key, some in rows.items()}
 
 
 def _mean(rows: list[Mapping[str, str]]) -> Risk:
-    gaps = [float(row["loss_gap"]) for row in rows]
-    errors = [float(row["spread"] or "nan") / math.sqrt(max(int(row["seeds"] or 1), 1)) for row in rows]
+    """The mean over models; a precision in which training diverged has an infinite gap."""
+    gaps = [math.inf if float(row["diverged"] or 0.0) > 0.0 else float(row["loss_gap"]) for row in rows]
+    errors = [float(row["gap_spread"] or "nan") / math.sqrt(max(int(row["seeds"]), 1)) for row in rows]
     error = math.sqrt(math.fsum(each**2 for each in errors)) / len(rows)
-    models = ", ".join(dict.fromkeys(row["model"] for row in rows))
+    first = rows[0]
+    models = ", ".join(f"{row['model']} ({float(row['params']):,.0f} parameters)" for row in rows)
     return Risk(
         loss_gap=math.fsum(gaps) / len(gaps),
         basis=Basis.MEASURED,
-        source=f"{models}: {rows[0]['source']}",
+        source=f"{models}, {first['precision']} {first['recipe']}, {first['seeds']} seeds, {first['source']}",
         error=None if math.isnan(error) else error,
     )
 
