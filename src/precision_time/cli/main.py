@@ -42,6 +42,7 @@ COMMANDS: Mapping[str, Place] = {
     "evaluate": Place("evaluate", "evaluate", "Score the predictor on measured runs."),
     "report": Place("report", "report", "Score the predictor on runs it has not seen.", "REPORT_EXAMPLES"),
     "measure": Place("measure", "measure", "Time kernels and training steps on this device."),
+    "measure-risk": Place("measure_risk", "measure_risk", "Measure the loss that low precision costs."),
     "train": Place("train", "train", "Fit a predictor of your own."),
     "models": Place("catalogs", "models", "List the models that answer without torch.", "MODELS_EXAMPLES"),
     "devices": Place(

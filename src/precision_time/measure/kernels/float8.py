@@ -36,7 +36,7 @@ def columns_contiguous(matrix: Any) -> Any:
     return matrix.t().contiguous().t()
 
 
-class _Fp8Linear(torch.autograd.Function):  # type: ignore[misc]
+class Fp8Linear(torch.autograd.Function):  # type: ignore[misc]
     """y = x w^T with all three GEMMs of training in fp8."""
 
     @staticmethod
@@ -60,7 +60,7 @@ class _Fp8Linear(torch.autograd.Function):  # type: ignore[misc]
 
 def _forward(module: Any, x: Any) -> Any:
     rows = x.reshape(-1, x.shape[-1]).to(torch.bfloat16)
-    out = _Fp8Linear.apply(rows, module.weight)
+    out = Fp8Linear.apply(rows, module.weight)
     out = out.reshape(*x.shape[:-1], out.shape[-1])
     return out if module.bias is None else out + module.bias.to(out.dtype)
 
