@@ -38,6 +38,7 @@ COMMANDS: Mapping[str, Place] = {
     "sweep": Place("sweep", "sweep", "Predict a grid of jobs of any size into a file."),
     "layout": Place("layout", "layout", "Rank the ways to spread a model over devices."),
     "sensitivity": Place("sensitivity", "sensitivity", "Show how each number moves the time of a job."),
+    "run": Place("run", "run", "Predict a whole training: start to end, with failures."),
     "explain": Place("explain", "explain", "Show what a precision changes, per op class."),
     "evaluate": Place("evaluate", "evaluate", "Score the predictor on measured runs."),
     "report": Place("report", "report", "Score the predictor on runs it has not seen.", "REPORT_EXAMPLES"),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -27,7 +28,12 @@ _SHOWN_TYPES = {int: "INTEGER", float: "NUMBER", Path: "FILE"}
 
 
 def request_options(
-    *, only: Iterable[str] = (), without: Iterable[str] = (), several: bool = False
+    *,
+    only: Iterable[str] = (),
+    without: Iterable[str] = (),
+    several: bool = False,
+    also: Mapping[str, FieldInfo] | None = None,
+    section: str = "",
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command that ends in `**fields` an option for every field of a request.
 
@@ -37,6 +43,8 @@ def request_options(
         only: Fields to take; all when empty.
         without: Fields to leave out.
         several: Whether options take several values, separated by commas.
+        also: Further fields, shown like those of a request.
+        section: Title above them in the help.
     """
     kept, left_out = set(only), {"model", *without}
 
@@ -45,9 +53,14 @@ def request_options(
         own = [item for item in signature.parameters.values() if item.kind is not item.VAR_KEYWORD]
         names = {item.name for item in own}
         fields = [
-            _parameter(name, info, option, several)
+            _parameter(name, info, option, several=several, section=sections_of_fields().get(name, ""))
             for name, info in request_fields()
             if name not in left_out | names and (not kept or name in kept) and (option := option_of(info))
+        ]
+        fields += [
+            _parameter(name, info, option, several=False, section=section)
+            for name, info in (also or {}).items()
+            if (option := option_of(info))
         ]
         positional = [item for item in own if item.kind is not item.KEYWORD_ONLY]
         further = [item for item in own if item.kind is item.KEYWORD_ONLY]
@@ -128,13 +141,43 @@ def one_request(model: str, fields: Mapping[str, Any]) -> Request:
     Raises:
         ConfigError: If a job file holds several.
     """
-    found = requests_of(model, fields)
+    return _only(requests_of(model, fields), model)
+
+
+def _only(found: Sequence[Request], model: str) -> Request:
     if len(found) > 1:
         raise ConfigError(
             f"{model} and the options ask for {len(found)} jobs, this command answers one. To fix: one "
             "value per option, or split the file."
         )
     return found[0]
+
+
+def request_and_others(
+    model: str, fields: Mapping[str, Any], others: Iterable[str]
+) -> tuple[Request, dict[str, Any]]:
+    """`one_request`, and what a job file says beside the fields of a request.
+
+    Args:
+        model: The argument of the command.
+        fields: Values of the options; None where one was not given.
+        others: Names that a job file may hold beside those fields.
+
+    Raises:
+        ConfigError: If a job file holds several jobs.
+    """
+    if not is_request_file(model):
+        return one_request(model, fields), {}
+    jobs = read_jobs(model)
+    beside = [{name: job.fields[name] for name in others if name in job.fields} for job in jobs]
+    found = []
+    for job, apart in zip(jobs, beside, strict=True):
+        plain = {name: value for name, value in job.fields.items() if name not in apart}
+        try:
+            found += replace(job, fields=plain).requests(**_given(fields))
+        except ConfigError as error:
+            raise ConfigError(f"{model}, {job.place}: {error}") from None
+    return _only(found, model), beside[0]
 
 
 def request_arguments(request: Request) -> list[str]:
@@ -168,7 +211,9 @@ def _size_text(size: Any) -> str:
     return size if plain else json.dumps(size)
 
 
-def _parameter(name: str, info: FieldInfo, option: Option, several: bool) -> inspect.Parameter:
+def _parameter(
+    name: str, info: FieldInfo, option: Option, *, several: bool, section: str
+) -> inspect.Parameter:
     kind = plain_type(info.annotation)
     precisions = several and name == "precision"
     text = _SEVERAL_PRECISIONS if precisions else option.help
@@ -177,7 +222,7 @@ def _parameter(name: str, info: FieldInfo, option: Option, several: bool) -> ins
     shown: dict[str, Any] = {
         "help": f"{text} Default: {default}." if default else text,
         "show_default": False,
-        "rich_help_panel": sections_of_fields().get(name) or None,
+        "rich_help_panel": section or None,
     }
     if kind is bool:
         flag = f"{PREFIX}{name.replace('_', '-')}"

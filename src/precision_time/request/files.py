@@ -23,6 +23,9 @@ from .sweep import combinations_of
 _DOCUMENTS = (".yaml", ".yml", ".toml", ".json")
 _TABLES = (".csv", ".jsonl")
 _JOBS = "jobs"
+_VERSION = "version"
+VERSION = 1
+"""Of job files; a file may state it."""
 _PATHS = ("custom", "calibration", "predictor")
 _PRECISION = "precision"
 _MAX_BYTES = 64 * 2**20
@@ -71,8 +74,10 @@ def read_jobs(path: str | Path) -> list[FileJob]:
     """The jobs of a file, in its order; at least one.
 
     A document is one job (a mapping with `model`), a list of jobs, or `jobs:` with a list, next to fields
-    that all of them share. Tables have one job per line, with the fields as columns or keys. A list for a
-    field that holds one value asks for each of them. Paths are relative to the file.
+    that all of them share. Beside the fields of a request a job may state `version: 1`, its `phases`, and
+    under `run` what the whole run costs beside its steps. Tables have one job per line, with the fields as
+    columns or keys. A list for a field that holds one value asks for each of them. Paths are relative to the
+    file.
 
     Raises:
         ConfigError: If the file is none of these.
@@ -125,11 +130,18 @@ def _readable(file: Path) -> Iterator[None]:
 
 
 def _file_job(file: Path, place: str, fields: Mapping[str, Any]) -> FileJob:
+    version = fields.get(_VERSION, VERSION)
+    if str(version) != str(VERSION):
+        raise ConfigError(
+            f"{file}, {place}: the job is of version {version}, and version {VERSION} is read here. To fix: "
+            f"update precision-time, or check the fields and write `version: {VERSION}`."
+        )
     return FileJob(
         place=place,
         fields={
             ALIASES.get(name, name): _beside(file, value) if name in _PATHS else value
             for name, value in fields.items()
+            if name != _VERSION
         }
         | {name: _policies_beside(file, value) for name, value in fields.items() if name == _PRECISION},
     )

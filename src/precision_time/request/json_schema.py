@@ -6,10 +6,23 @@ from typing import Annotated, Any
 
 from pydantic import TypeAdapter
 
+from .files import VERSION
 from .schema import ALIASES, option_of, request_fields
+from .sweep import PHASES, RUN
 
 _BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
 """What pydantic calls a bound that it checks behind a validator."""
+_OF_FILES: dict[str, Any] = {
+    "version": {"const": VERSION, "description": "Of the file."},
+    PHASES: {
+        "type": "array",
+        "items": {"type": "object"},
+        "minItems": 1,
+        "description": "Parts of a whole run: fields that differ, and a length (steps, tokens, share ...).",
+    },
+    RUN: {"type": "object", "description": "What a whole run costs beside its steps: options of `run`."},
+}
+"""What a job file says beside a request, for `precision-time run`."""
 
 
 def job_file_schema() -> dict[str, Any]:
@@ -28,9 +41,10 @@ def job_file_schema() -> dict[str, Any]:
         fields[name] = {"anyOf": [shape, {"type": "string"}], "description": option.help + default}
     others = {alias: {**fields[name], "description": f"Same as {name}."} for alias, name in ALIASES.items()}
     known: dict[str, Any] = {**fields, **others}
+    job_fields = {**known, **_OF_FILES}
     listed = {"type": "array", "items": {"$ref": "#/$defs/Job"}, "minItems": 1}
-    job = {"type": "object", "properties": known, "additionalProperties": False}
-    shared = {**job, "properties": {**known, "jobs": listed}, "required": ["jobs"]}
+    job = {"type": "object", "properties": job_fields, "additionalProperties": False}
+    shared = {**job, "properties": {**job_fields, "jobs": listed}, "required": ["jobs"]}
     one = {"allOf": [{"$ref": "#/$defs/Job"}], "required": ["model"]}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

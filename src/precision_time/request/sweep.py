@@ -21,6 +21,8 @@ from .schema import ALIASES, request_fields
 MOST = 10_000
 """Combinations of one question; so many take seconds. More: `grid.py`."""
 ALL = "all"
+PHASES, RUN = "phases", "run"
+"""Fields of a job file for `precision-time run`."""
 _MODEL, _PRECISION = "model", "precision"
 
 
@@ -54,7 +56,13 @@ def axes_of(given: Mapping[str, Any]) -> dict[str, list[Any]]:
     Raises:
         ConfigError: If a range has no end, or a list nothing in it.
     """
-    flat = _flat(given)
+    if given.get(PHASES) is not None:
+        raise ConfigError(
+            "phases are of a whole run, and a prediction is of one step. To fix: `precision-time run` with "
+            "the same file, or leave out phases."
+        )
+    # What a whole run costs beside its steps says nothing of a step.
+    flat = _flat({name: value for name, value in given.items() if name not in (PHASES, RUN)})
     order = {name: index for index, (name, _) in enumerate(request_fields())}
     names = sorted(flat, key=lambda name: order.get(ALIASES.get(name, name), len(order)))
     return {name: _values(name, flat[name]) for name in names}

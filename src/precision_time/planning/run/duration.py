@@ -60,7 +60,7 @@ class Segments:
     redone_s: Floats
     """Of `restart_s`, the work that is done again."""
     start_s: Floats
-    """Start-up and compilation of the first start."""
+    """Start-up and compilation before the first step."""
 
     @property
     def length_s(self) -> Floats:
@@ -77,6 +77,8 @@ def expected_duration_s(
     hosts: Number | None = None,
     evaluation_steps: Number = 0.0,
     settings: RunSettings | None = None,
+    first: bool = True,
+    compiles: bool = True,
 ) -> dict[str, Floats]:
     """Expected seconds of runs by TERMS; infinite where failures come faster than work is saved.
 
@@ -88,6 +90,8 @@ def expected_duration_s(
         hosts: Of the run; None for eight devices each.
         evaluation_steps: What evaluation costs over the whole run, in steps.
         settings: What is known beside the steps; None for `default_settings`.
+        first: Whether the job starts here; a later phase of a job that goes on has no start-up.
+        compiles: Whether the step is compiled at the beginning, as it is after a failure in any case.
     """
     chosen = settings or default_settings()
     cut = segments_of(
@@ -98,10 +102,13 @@ def expected_duration_s(
         hosts=hosts,
         evaluation_steps=evaluation_steps,
         settings=chosen,
+        first=first,
+        compiles=compiles,
     )
+    compilation_s = np.asarray(chosen.compilation_s) * float(compiles)
     terms = {
-        "start_up": chosen.start_up_s + np.asarray(devices) * chosen.start_up_per_device_s,
-        "compilation": np.asarray(chosen.compilation_s),
+        "start_up": cut.start_s - compilation_s,
+        "compilation": compilation_s,
         "warm_up": np.asarray(chosen.warm_up_steps) * step_s,
         "steps": np.asarray(steps) * step_s,
         "evaluation": np.asarray(evaluation_steps) * step_s,
@@ -130,6 +137,8 @@ def segments_of(
     hosts: Number | None = None,
     evaluation_steps: Number = 0.0,
     settings: RunSettings,
+    first: bool = True,
+    compiles: bool = True,
 ) -> Segments:
     """The segments of runs; arguments as of `expected_duration_s`."""
     devices = np.asarray(devices, dtype=float)
@@ -149,7 +158,7 @@ def segments_of(
     interval_s = np.maximum(interval_s, behind_s)
     # Segments are equal, so that the last checkpoint is the end of the run.
     count = np.maximum(np.ceil(work_s / interval_s * (1.0 - 1e-12)), 1.0)
-    start_s = settings.start_up_s + devices * settings.start_up_per_device_s + settings.compilation_s
+    start_up_s = settings.start_up_s + devices * settings.start_up_per_device_s
     read_s = size / (hosts * settings.read_bytes_per_s_per_host)
     arrays = np.broadcast_arrays(
         work_s,
@@ -158,9 +167,9 @@ def segments_of(
         stop_s,
         rate,
         settings.detection_s * (1.0 - reclaimed) + settings.replacement_s * reclaimed,
-        start_s + read_s + behind_s,
+        start_up_s + settings.compilation_s + read_s + behind_s,
         behind_s,
-        start_s,
+        start_up_s * float(first) + np.asarray(settings.compilation_s) * float(compiles),
     )
     return Segments(**dict(zip(Segments.__slots__, (item.astype(float) for item in arrays), strict=True)))
 

@@ -43,7 +43,7 @@ class RunSettings:
     copy_bytes_per_s_per_device: Number
     asynchronous: bool
     """Steps go on while a checkpoint is written, once it is copied into host memory."""
-    step_spread: float = 0.0
+    step_spread: float
     """What runs differ by beyond the interval of the step: standard deviation of the logarithm."""
 
 
@@ -63,8 +63,12 @@ def published_mtbf_s() -> tuple[float, ...]:
 
 
 @cache
-def default_settings() -> RunSettings:
-    """What the data say: the geometric mean of published rates of failure, synchronous checkpoints."""
+def default_settings(*, spot: bool = False) -> RunSettings:
+    """What the data say: the geometric mean of published rates of failure, synchronous checkpoints.
+
+    Args:
+        spot: Whether hosts are rented at spot prices and can be reclaimed.
+    """
     data = run_data()
     mtbf = [math.log(seconds) for seconds in published_mtbf_s()]
     return RunSettings(
@@ -74,7 +78,7 @@ def default_settings() -> RunSettings:
         warm_up_steps=data["warm_up"]["steps"],
         mtbf_device_s=math.exp(statistics.fmean(mtbf)),
         mtbf_spread=statistics.stdev(mtbf),
-        reclaims_per_host_s=0.0,
+        reclaims_per_host_s=data["spot"]["reclaims_per_host_hour"] / _SECONDS_PER_HOUR if spot else 0.0,
         detection_s=data["recovery"]["detection_s"],
         replacement_s=data["recovery"]["replacement_s"],
         checkpoint_interval_s=None,
@@ -82,7 +86,13 @@ def default_settings() -> RunSettings:
         read_bytes_per_s_per_host=data["checkpoint"]["read_bytes_per_s_per_host"],
         copy_bytes_per_s_per_device=data["checkpoint"]["copy_bytes_per_s_per_device"],
         asynchronous=False,
+        step_spread=data["spread"]["step_spread"],
     )
+
+
+def forward_share() -> float:
+    """A pass of evaluation, relative to a training step of as many samples."""
+    return float(run_data()["evaluation"]["forward_share"])
 
 
 def compilation_s(compiler: str) -> float:

@@ -1,0 +1,77 @@
+"""`precision-time run`: how long a whole training takes, from the start of the job to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..errors import ConfigError
+from ..planning.run.schema import RunOptions
+from ..request.sweep import PHASES, RUN
+from .options import NOTHING_FITS, JsonOption, ModelArgument, output_file
+from .output import message, progress, write_json, write_renderable
+from .request_options import PREFIX, request_and_others, request_options
+
+EXAMPLES = """\b
+Examples:
+  precision-time run llama2-7b -d A100-SXM4-80GB -g 512 --tokens 2T
+  precision-time run resnet50 -d 8xA100 -b 256 --epochs 90 --evaluation-every 626 --evaluation-samples 50k
+  precision-time run llama3-70b -d H100-SXM5-80GB -g 2048 --tokens 15T --tp 8 --pp 4 --async-checkpoints
+  precision-time run bert.yaml --plot run.svg
+  precision-time run llama3-8b -d H100-SXM5-80GB -g 16 --tokens 10B --spot --json
+"""
+
+
+@request_options(also=RunOptions.model_fields, section="The whole run")
+def run(
+    model: ModelArgument,
+    *,
+    plot: Annotated[
+        Path | None,
+        output_file("--plot", text="Draw phases and distribution of the total to this .svg, .png or .html."),
+    ] = None,
+    json_output: JsonOption = False,
+    **fields: Any,
+) -> None:
+    """Predict how long a whole training takes.
+
+    The sum of start-up, compilation, steps, evaluation, checkpoints, and what failures cost, with an
+    interval by simulation. Its length is --tokens, --epochs or --steps, or the phases of a job file. Exits
+    with 3 where the job does not fit in memory.
+    """
+    from ..planning.run.api import run_of
+    from ..planning.run.page import render
+
+    if plot is not None:
+        from ..planning.run.picture import check_picture_path, write_picture
+
+        check_picture_path(plot)
+    stated = {name: fields.pop(name) for name in RunOptions.model_fields if name in fields}
+    request, in_file = request_and_others(model, fields, (PHASES, RUN))
+    options = _options(model, in_file.get(RUN) or {}, stated)
+    with progress(f"Predicting {model}"):
+        found = run_of(request, options, in_file.get(PHASES))
+    if json_output:
+        write_json(found.to_dict())
+    else:
+        write_renderable(render(found))
+    if plot is not None:
+        write_picture(found, plot)
+        message(f"Wrote {plot}")
+    if not found.fits:
+        raise typer.Exit(NOTHING_FITS)
+
+
+def _options(model: str, in_file: Any, stated: Mapping[str, Any]) -> RunOptions:
+    """What the options of the command say, and the `run` section of a job file for the rest."""
+    if not isinstance(in_file, Mapping):
+        raise ConfigError(
+            f"{model}: run={in_file!r} is no mapping. To fix: write it like "
+            "`run: {checkpoint_interval: 1h}`."
+        )
+    given = {name: value for name, value in stated.items() if value is not None}
+    RunOptions.of(in_file)
+    return RunOptions.of({**in_file, **given}, prefix=PREFIX)

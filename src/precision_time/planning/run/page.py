@@ -1,0 +1,174 @@
+"""The page about a whole run: how long, why, and how sure that is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ...predict.html import rows_to_html
+from ...predict.page import range_of
+from ...rendering import TEXT_WIDTH, grouped, in_words, new_table, plain_text
+from ...units import format_bytes, format_duration
+from .prediction import RunPrediction
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+_DIGITS = 3
+"""Of simulated figures: more is noise."""
+
+
+def to_text(run: RunPrediction, *, width: int = TEXT_WIDTH) -> str:
+    """`render` as plain text.
+
+    Args:
+        run: The answer.
+        width: Columns of the page [characters].
+    """
+    return plain_text(render(run), width=width)
+
+
+def in_one_line(run: RunPrediction) -> str:
+    """Model, devices, total with its interval, and whether it fits."""
+    fits = "" if run.fits else "does not fit: "
+    return (
+        f"{fits}{run.model} on {run.gpus} x {run.device}: {format_duration(run.total_s)} ({_interval(run)})"
+    )
+
+
+def render(run: RunPrediction) -> Group:
+    """The answer in sentences, the terms, the phases, what they rest on."""
+    from rich.console import Group
+    from rich.text import Text
+
+    parts: list[Any] = [Text(line, style="bold") for line in answer_lines(run)]
+    parts += [Text(line, style="dim") for line in _about(run)]
+    parts += ["", _table(TERM_COLUMNS, term_rows(run)), ""]
+    if len(run.phases) > 1:
+        parts += [_table(PHASE_COLUMNS, phase_rows(run)), ""]
+    if run.targets:
+        parts += [_table(TARGET_COLUMNS, target_rows(run)), ""]
+    parts += [Text(line) for line in _own_assumptions(run)]
+    parts += [Text(f"Warning: {line}", style="yellow") for line in run.warnings]
+    return Group(*parts)
+
+
+def to_html(run: RunPrediction) -> str:
+    """What a notebook shows: the answer and the terms."""
+    tables = rows_to_html(
+        " ".join(answer_lines(run)), [_plain(name) for name in TERM_COLUMNS], term_rows(run)
+    )
+    if len(run.phases) > 1:
+        tables += rows_to_html("Phases", [_plain(name) for name in PHASE_COLUMNS], phase_rows(run))
+    return tables
+
+
+def answer_lines(run: RunPrediction) -> Iterator[str]:
+    """How long, how sure, and how much of it is steps."""
+    start = "The run takes" if run.fits else "If it fitted in memory, the run would take"
+    yield (
+        f"{start} {format_duration(run.total_s)} ({_interval(run)}); half of such runs end within "
+        f"{_rounded(run.p50_s)}, 9 in 10 within {_rounded(run.p90_s)}."
+    )
+    interrupted = (
+        f"{_count(run.failures)} interruptions expected, one in {format_duration(run.mtbf_s)}"
+        if run.mtbf_s is not None
+        else "no interruptions counted"
+    )
+    yield (
+        f"Goodput {run.goodput:.1%}: that share is steps. {interrupted[0].upper()}{interrupted[1:]}. "
+        f"{grouped(run.device_hours)} device-hours."
+    )
+
+
+def _about(run: RunPrediction) -> Iterator[str]:
+    first = run.phases[0].prediction
+    precisions = ", ".join(dict.fromkeys(phase.prediction.precision for phase in run.phases))
+    steps = sum(phase.steps for phase in run.phases)
+    yield (
+        f"{run.model} on {run.gpus} x {run.device}, {precisions}, {steps:,} steps of "
+        f"{format_duration(run.terms['steps'] / steps)}, stack {first.stack}"
+    )
+    number = sum(phase.checkpoints for phase in run.phases)
+    interval_s = max(run.phases, key=lambda phase: phase.total_s).checkpoint_interval_s
+    size = format_bytes(run.checkpoint_bytes)
+    yield f"{number:,} checkpoints of {size}, one per {format_duration(interval_s)} of work"
+
+
+TERM_COLUMNS = ("where the time goes", ">time", ">share")
+PHASE_COLUMNS = ("phase", ">steps", ">step", ">precision", ">batch", ">time", ">share")
+TARGET_COLUMNS = (">batch", ">steps", ">samples", ">step", ">time of steps")
+
+
+def term_rows(run: RunPrediction) -> list[tuple[str, ...]]:
+    """The terms that are not zero, in order, and their sum."""
+    rows = [
+        (in_words(name), format_duration(seconds), f"{seconds / run.total_s:.1%}")
+        for name, seconds in run.terms.items()
+        if seconds > 0.0
+    ]
+    return [*rows, ("total", format_duration(run.total_s), "100%")]
+
+
+def phase_rows(run: RunPrediction) -> list[tuple[str, ...]]:
+    """Every phase."""
+    return [
+        (
+            phase.name,
+            f"{phase.steps:,}",
+            format_duration(phase.prediction.step_time_s),
+            phase.prediction.precision,
+            f"{phase.prediction.global_batch_size:,g}",
+            format_duration(phase.total_s),
+            f"{phase.total_s / run.total_s:.1%}",
+        )
+        for phase in run.phases
+    ]
+
+
+def target_rows(run: RunPrediction) -> list[tuple[str, ...]]:
+    """Batches side by side."""
+    return [
+        (
+            f"{target.global_batch_size:,g}",
+            f"{target.steps:,}",
+            f"{target.samples:,.4g}",
+            format_duration(target.step_time_s),
+            format_duration(target.steps_s),
+        )
+        for target in run.targets
+    ]
+
+
+def _table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> Any:
+    table = new_table(*columns)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _plain(column: str) -> str:
+    return column.removeprefix(">")
+
+
+def _own_assumptions(run: RunPrediction) -> Iterator[str]:
+    """What the run rests on; assumptions about the step are those of `predict`."""
+    own = ("failures", "spot", "evaluation", "data", "spread", "convergence")
+    yield from (item.text for item in run.diagnostics if item.code in own)
+
+
+def _interval(run: RunPrediction) -> str:
+    low, high = (_figure(value) for value in (run.interval.low_s, run.interval.high_s))
+    return f"{run.interval.coverage:.0%} interval {range_of(low, high)}"
+
+
+def _count(number: float) -> str:
+    return f"{number:.2g}" if number < 100.0 else f"{float(f'{number:.2g}'):,.0f}"  # noqa: PLR2004
+
+
+def _rounded(seconds: float) -> str:
+    return format_duration(_figure(seconds))
+
+
+def _figure(seconds: float) -> float:
+    return float(f"{seconds:.{_DIGITS}g}")

@@ -1,0 +1,120 @@
+"""The answer to how long a whole run takes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from ...diagnostics import Diagnostic, Severity, texts_of
+from ...predict.prediction import Interval, Prediction
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunPhase:
+    """One part of a run."""
+
+    name: str
+    """Empty where the run is one part."""
+    prediction: Prediction
+    """Of its step."""
+    steps: int
+    terms: Mapping[str, float]
+    """Expected seconds by name; they add up to `total_s`."""
+    total_s: float
+    checkpoints: int
+    checkpoint_interval_s: float
+    """Of work between checkpoints."""
+    failures: float
+    """Expected number."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TimeToTarget:
+    """A run at another batch, to the same loss by the model of the critical batch size."""
+
+    global_batch_size: float
+    steps: int
+    samples: float
+    step_time_s: float
+    steps_s: float
+    """Of all steps."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunPrediction:
+    """How long a whole training takes, in SI units."""
+
+    model: str
+    device: str
+    gpus: int
+    nodes: int
+    phases: tuple[RunPhase, ...]
+    terms: Mapping[str, float]
+    """Expected seconds of the run by name; they add up to `total_s` exactly."""
+    total_s: float
+    """Expected, at the predicted step and the usual rate of failures."""
+    interval: Interval
+    """Of the run's seconds, simulated."""
+    p10_s: float
+    """One run in ten is done by then."""
+    p50_s: float
+    p90_s: float
+    quantiles_s: tuple[float, ...]
+    """Of the simulated runs at 0, 1 ... 100 %."""
+    goodput: float
+    """Share of the run that is steps, 0..1."""
+    failures: float
+    """Expected interruptions."""
+    mtbf_s: float | None
+    """Mean time between interruptions of the whole job; None where there are none."""
+    checkpoint_bytes: float
+    """Of the largest checkpoint."""
+    device_hours: float
+    """Expected, over all devices (GPU-hours)."""
+    fits: bool
+    targets: tuple[TimeToTarget, ...] = ()
+    """Batches side by side, where a critical batch size is stated."""
+    request: Mapping[str, Any] = dataclasses.field(default_factory=dict, compare=False)
+    """What was asked, without the phases."""
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+    def probability_within(self, deadline_s: float) -> float:
+        """Share of the simulated runs that end within so many seconds."""
+        shares = np.linspace(0.0, 1.0, len(self.quantiles_s))
+        return float(np.interp(deadline_s, self.quantiles_s, shares, left=0.0, right=1.0))
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What was filled in, in words."""
+        return texts_of(self.diagnostics, Severity.ASSUMPTION)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What to act on, in words."""
+        return texts_of(self.diagnostics, Severity.WARNING)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready dictionary; keys are the field names."""
+        return asdict(self)
+
+    def __repr__(self) -> str:
+        """One line; `str` is the page, `to_dict` has every field."""
+        from .page import in_one_line
+
+        return f"<RunPrediction {in_one_line(self)}>"
+
+    def __str__(self) -> str:
+        """The page that `precision-time run` prints."""
+        from .page import to_text
+
+        return to_text(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from .page import to_html
+
+        return to_html(self)

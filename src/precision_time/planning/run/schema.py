@@ -1,0 +1,179 @@
+"""What can be said of a whole run beside its request: options (`run` in a job file), lengths of phases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import ValidationInfo as FieldOf
+
+from ...errors import ConfigError
+from ...request.fields import NUMBER, BatchSize, Count, LongCount, Option, PositiveNumber
+from ...request.validation import config_error
+from ...units import duration_s
+
+_STRICT = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+
+def _duration(given: Any, field: FieldOf) -> Any:
+    return given if given is None or isinstance(given, bool) else duration_s(str(field.field_name), given)
+
+
+def _duration_or_none(given: Any, field: FieldOf) -> Any:
+    return 0.0 if str(given).strip() in ("0", "0.0", "0s") else _duration(given, field)
+
+
+Duration = Annotated[float, BeforeValidator(_duration)]
+Overhead = Annotated[float, BeforeValidator(_duration_or_none)]
+Rate = Annotated[float, NUMBER, Field(ge=0.0, le=1e6, allow_inf_nan=False)]
+
+
+class RunOptions(BaseModel):
+    """What a run costs beside its steps; whatever is not given is taken from `data/whole_runs.toml`."""
+
+    model_config = _STRICT
+
+    start_up: Annotated[
+        Overhead | None,
+        Option(
+            help="From the start of the job to the first step, without compilation.",
+            metavar="DURATION",
+            default="one minute, and 3 s per 1000 devices",
+        ),
+    ] = None
+    compile_time: Annotated[
+        Overhead | None,
+        Option(help="Compilation of the step.", metavar="DURATION", default="usual for --compiler"),
+    ] = None
+    warm_up_steps: Annotated[
+        float | None,
+        NUMBER,
+        Field(ge=0.0, le=1e6),
+        Option(help="Steps by which the first ones take longer, in sum.", default="5"),
+    ] = None
+    evaluation_every: Annotated[
+        Count | None, Option(help="Steps between evaluations.", default="no evaluation")
+    ] = None
+    evaluation_samples: Annotated[LongCount | None, Option(help="Samples of one evaluation.")] = None
+    checkpoint_interval: Annotated[
+        Duration | None,
+        Option(
+            help="Time between checkpoints.",
+            metavar="DURATION",
+            default="what costs least (Young and Daly)",
+        ),
+    ] = None
+    checkpoint_steps: Annotated[Count | None, Option(help="Steps between checkpoints instead.")] = None
+    checkpoint_bytes: Annotated[
+        PositiveNumber | None,
+        Option(help="Size of a checkpoint.", default="weights and optimizer states"),
+    ] = None
+    async_checkpoints: Annotated[
+        bool | None, Option(help="Steps go on while a checkpoint is written.", default="no")
+    ] = None
+    storage_rate: Annotated[
+        PositiveNumber | None,
+        Option(help="What the storage takes and gives, over all hosts [GB/s].", default="1.2 for each host"),
+    ] = None
+    mtbf: Annotated[
+        Duration | None,
+        Option(
+            help="Mean time between failures of one device that end the job, such as 50000h.",
+            metavar="DURATION",
+            default="mean of published runs, 34500h",
+        ),
+    ] = None
+    failures: Annotated[bool | None, Option(help="Count failures and restarts.", default="yes")] = None
+    recovery: Annotated[
+        Overhead | None,
+        Option(help="From a failure to the restart on healthy hosts.", metavar="DURATION", default="10m"),
+    ] = None
+    spot: Annotated[
+        bool | None, Option(help="Hosts are spot instances, which can be reclaimed.", default="no")
+    ] = None
+    reclaim_rate: Annotated[
+        Rate | None, Option(help="Reclaims per spot host and hour.", default="0.1 with --spot")
+    ] = None
+    critical_batch: Annotated[
+        BatchSize | None,
+        Option(
+            help="Critical batch size [samples]: the length given is of --reference-batch, and other batches "
+            "take more steps or samples to the same loss (McCandlish et al. 2018).",
+            default="the length does not depend on the batch",
+        ),
+    ] = None
+    reference_batch: Annotated[
+        BatchSize | None,
+        Option(help="Batch for which the length of the run is given.", default="that of the run"),
+    ] = None
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any], *, prefix: str = "") -> Self:
+        """Options from names and values; None stands for not given.
+
+        Args:
+            given: Name to value.
+            prefix: What stands before a name where the user wrote it.
+
+        Raises:
+            ConfigError: If a name is unknown, a value breaks its rule, or two contradict each other.
+        """
+        named = {name: value for name, value in given.items() if value is not None}
+        try:
+            return cls.model_validate(named)
+        except ValidationError as error:
+
+            def spelled(name: str) -> str:
+                return f"{prefix}{name.replace('_', '-')}" if prefix else name
+
+            raise config_error(
+                error, fields=cls.model_fields, spelled=spelled, as_text=bool(prefix)
+            ) from None
+
+    @model_validator(mode="after")
+    def _agreeing(self) -> Self:
+        """What is said fits together.
+
+        Raises:
+            ConfigError: If it does not.
+        """
+        if self.checkpoint_interval is not None and self.checkpoint_steps is not None:
+            raise ConfigError(
+                f"checkpoint_interval={self.checkpoint_interval:g} s and checkpoint_steps="
+                f"{self.checkpoint_steps} both say how often checkpoints are written. To fix: give one."
+            )
+        if (self.evaluation_every is None) != (self.evaluation_samples is None):
+            raise ConfigError(
+                "An evaluation is every so many steps, of so many samples. To fix: give both "
+                "evaluation_every and evaluation_samples, or neither."
+            )
+        for name in ("mtbf", "reclaim_rate", "spot", "recovery"):
+            if self.failures is False and getattr(self, name):
+                raise ConfigError(
+                    f"{name}={getattr(self, name):g} changes nothing without failures. To fix: leave out "
+                    f"{name}, or failures=false (--no-failures)."
+                )
+        if self.spot is False and self.reclaim_rate:
+            raise ConfigError(
+                f"reclaim_rate={self.reclaim_rate:g} and spot=false contradict each other. To fix: leave out "
+                "one of them."
+            )
+        if self.reference_batch is not None and self.critical_batch is None:
+            raise ConfigError(
+                f"reference_batch={self.reference_batch:g} changes nothing without a critical batch size. "
+                "To fix: give critical_batch."
+            )
+        return self
+
+
+class PhaseLength(BaseModel):
+    """How long a phase is: one of these, or nothing where it takes what is left of the total."""
+
+    model_config = _STRICT
+
+    steps: LongCount | None = None
+    epochs: PositiveNumber | None = None
+    tokens: LongCount | None = None
+    samples: LongCount | None = None
+    share: Annotated[float, NUMBER, Field(gt=0.0, le=1.0)] | None = None

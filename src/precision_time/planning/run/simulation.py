@@ -1,0 +1,125 @@
+"""Simulated whole runs: the error of the step is one draw for the whole run, failures are independent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ...arrays import Floats, Number
+from .duration import Segments, expected_duration_s, segments_of, step_spreads
+from .settings import RunSettings
+
+DRAWS = 4000
+SEED = 0
+_MOST_EVENTS = 4_000_000
+"""Failures that are drawn one by one; of more, only their sum (central limit theorem)."""
+_MOST_EXPONENT = 20.0
+"""Of failures in an attempt: the few runs beyond take as good as for ever already."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Work:
+    """One phase of a run."""
+
+    step_s: float
+    low_s: float
+    high_s: float
+    coverage: float
+    """Of the step's interval."""
+    steps: float
+    devices: float
+    hosts: float
+    checkpoint_bytes: float
+    evaluation_steps: float
+    settings: RunSettings
+    first: bool
+    """Whether the job starts here."""
+    compiles: bool
+    """Whether its step is compiled at the beginning."""
+
+    def segments(self, step_s: Number | None = None, settings: RunSettings | None = None) -> Segments:
+        """How checkpoints cut it; at another step or other settings where they are given."""
+        return segments_of(
+            self.step_s if step_s is None else step_s,
+            self.steps,
+            self.devices,
+            self.checkpoint_bytes,
+            hosts=self.hosts,
+            evaluation_steps=self.evaluation_steps,
+            settings=settings or self.settings,
+            first=self.first,
+            compiles=self.compiles,
+        )
+
+    def expected_s(self) -> dict[str, float]:
+        """Expected seconds by name."""
+        terms = expected_duration_s(
+            self.step_s,
+            self.steps,
+            self.devices,
+            self.checkpoint_bytes,
+            hosts=self.hosts,
+            evaluation_steps=self.evaluation_steps,
+            settings=self.settings,
+            first=self.first,
+            compiles=self.compiles,
+        )
+        return {name: float(seconds) for name, seconds in terms.items()}
+
+
+def simulated_s(phases: Sequence[Work], *, draws: int = DRAWS, seed: int = SEED) -> Floats:
+    """Seconds of so many simulated runs, shape (draws,), in no order.
+
+    The step's error and the rate of failures are drawn once per run and shared by its phases: what the
+    predictor errs by, and how good the machines are, stays the same. Failures are those of `duration`.
+    """
+    rng = np.random.default_rng(seed)
+    error, reliability = rng.standard_normal((2, draws))
+    found = np.zeros(draws)
+    for phase in phases:
+        settings = phase.settings
+        below, above = step_spreads(
+            phase.step_s, phase.low_s, phase.high_s, phase.coverage, settings.step_spread
+        )
+        steps_s = phase.step_s * np.exp(error * np.where(error < 0.0, below, above))
+        mtbf_s = settings.mtbf_device_s * np.exp(settings.mtbf_spread * reliability)
+        cut = phase.segments(steps_s, replace(settings, mtbf_device_s=mtbf_s))
+        found += cut.start_s + cut.count * cut.length_s + _interrupted_s(cut, rng)
+    return found
+
+
+def _interrupted_s(cut: Segments, rng: np.random.Generator) -> Floats:
+    """Seconds that failures cost in each run: attempts that ended early, waiting, restarts."""
+    rate = cut.failures_per_s
+    starts = _failed_attempts(np.ones_like(rate), rate * cut.start_s, rng)
+    attempts = _failed_attempts(cut.count, rate * cut.length_s, rng)
+    restarts = _failed_attempts(attempts, rate * cut.restart_s, rng)
+    seconds = _sum_of_ended(starts, rate, cut.start_s, rng) + _sum_of_ended(attempts, rate, cut.length_s, rng)
+    seconds += _sum_of_ended(restarts, rate, cut.restart_s, rng)
+    return np.asarray(seconds + attempts * cut.restart_s + (starts + attempts + restarts) * cut.wait_s)
+
+
+def _failed_attempts(successes: Floats, exponent: Floats, rng: np.random.Generator) -> Floats:
+    """Attempts that fail until so many succeed, each with probability e^-exponent."""
+    tried = (successes > 0.0) & (exponent > 0.0)
+    chance = np.exp(-np.minimum(np.where(tried, exponent, 0.0), _MOST_EXPONENT))
+    found = rng.negative_binomial(np.where(tried, successes, 1.0), chance)
+    return np.where(tried, found, 0).astype(float)
+
+
+def _sum_of_ended(number: Floats, rate: Floats, seconds: Floats, rng: np.random.Generator) -> Floats:
+    """Sums of times to a failure that came before `seconds` were over: exponential, cut off there."""
+    safe = np.where(rate > 0.0, rate, 1.0)
+    if number.sum() <= _MOST_EVENTS:
+        run = np.repeat(np.arange(number.size), number.astype(np.int64))
+        before = -np.expm1(-(safe * seconds)[run])
+        ended = -np.log1p(-rng.random(run.size) * before) / safe[run]
+        return np.asarray(np.bincount(run, weights=ended, minlength=number.size), dtype=float)
+    exponent = np.maximum(safe * seconds, 1e-9)
+    left = exponent / np.expm1(np.minimum(exponent, 700.0))
+    mean = (1.0 - left) / safe
+    variance = (1.0 - left * left * np.exp(np.minimum(exponent, 700.0))) / safe**2
+    drawn = number * mean + np.sqrt(np.maximum(number * variance, 0.0)) * rng.standard_normal(number.size)
+    return np.asarray(np.clip(drawn, 0.0, number * seconds))
