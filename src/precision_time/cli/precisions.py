@@ -130,6 +130,14 @@ def search(
             show_default=False,
         ),
     ] = "",
+    recipe: Annotated[
+        str | None,
+        typer.Option(
+            "--recipe",
+            metavar="NAME",
+            help="Of fp8 or fp4: current, delayed, blockwise ... Default: current.",
+        ),
+    ] = None,
     layers: Annotated[
         int, typer.Option("--layers", metavar="N", help="Ranges that a stack of blocks is divided into.")
     ] = 1,
@@ -175,6 +183,7 @@ def search(
             risk_budget=risk_budget,
             method=method,
             types=types,
+            recipe=recipe,
             layers=layers,
             phases=phases,
             over_time=over_time,

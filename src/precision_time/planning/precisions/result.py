@@ -125,7 +125,9 @@ class PrecisionSearch:
             return as_yaml(policy_of(stated_policy(self.policy)))
         asked = {} if self.request is None else self.request.given()
         job = {name: value for name, value in asked.items() if name != "precision"}
-        text: str = yaml.safe_dump(job | {"phases": [*self.run_phases]}, sort_keys=False, width=110)
+        text: str = yaml.safe_dump(
+            {"version": 1} | job | {"phases": [*self.run_phases]}, sort_keys=False, width=110
+        )
         return text
 
     def __repr__(self) -> str:

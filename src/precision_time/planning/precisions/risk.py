@@ -123,14 +123,22 @@ def measured_risk(workload: Workload, precision: str, *, recipe: str | None = No
     return _measured(workload_kind(workload), WHOLE, precision, recipe)
 
 
-def group_risk(workload: Workload, group: LayerGroup, dtype: DType) -> Risk | None:
+def group_risk(
+    workload: Workload, group: LayerGroup, dtype: DType, *, recipe: str | None = None
+) -> Risk | None:
     """The risk of a group of layers in a type, all others in the reference; None where no number is known.
 
     A gap that was measured of all layers of the group's kind is shared by FLOPs among the groups of that
     kind; a gap of a whole model, measured or published, among all groups.
+
+    Args:
+        workload: Of the model.
+        group: The layers.
+        dtype: Their type.
+        recipe: Of narrow products; None for the usual one of schedules.
     """
-    schedule = _facts()["schedule"][dtype.value]
-    precision, recipe = schedule["precision"], schedule.get("fp8_recipe")
+    precision = _facts()["schedule"][dtype.value]["precision"]
+    recipe = schedule_fields(dtype, recipe=recipe).get("fp8_recipe")
     kind = workload_kind(workload)
     own_share = group.kind_share
     if group.blocks:
@@ -146,9 +154,12 @@ def group_risk(workload: Workload, group: LayerGroup, dtype: DType) -> Risk | No
     return None
 
 
-def schedule_fields(dtype: DType) -> dict[str, Any]:
+def schedule_fields(dtype: DType, *, recipe: str | None = None) -> dict[str, Any]:
     """What a policy file says beside its layers where some of them run in a type."""
-    return {name: value for name, value in _facts()["schedule"][dtype.value].items() if name != "precision"}
+    said = {name: value for name, value in _facts()["schedule"][dtype.value].items() if name != "precision"}
+    if recipe is not None and "fp8_recipe" in said:
+        said["fp8_recipe"] = recipe
+    return said
 
 
 def share_of_gap(over_time: str, start: float, end: float) -> float:

@@ -51,6 +51,8 @@ class Schedules:
     """Beside the reference."""
     risks: tuple[tuple[Risk | None, ...], ...]
     """Of each group in each type; None where no number is known."""
+    recipe: str | None = None
+    """Of narrow products; None for the usual one of schedules."""
     progress: Progress | None = None
     _known: dict[Picks, Prediction] = field(default_factory=dict, repr=False)
 
@@ -72,7 +74,7 @@ class Schedules:
             return said
         said["name"] = f"{said['name']} with {' and '.join(dtype.value for dtype in used)} layers"[:_LONGEST]
         for dtype in used:
-            said |= schedule_fields(dtype)
+            said |= schedule_fields(dtype, recipe=self.recipe)
         said["layers"] = said.get("layers", {}) | {
             pattern: self.types[kind - 1].value
             for group, kind in zip(self.groups, picks, strict=True)
@@ -148,6 +150,7 @@ def schedules_of(
     request: Request,
     *,
     types: Sequence[str] = (),
+    recipe: str | None = None,
     bands: int = 1,
     progress: Progress | None = None,
 ) -> Schedules:
@@ -157,6 +160,8 @@ def schedules_of(
         request: Its precision, or the usual one of the device, is the reference.
         types: Beside it, such as fp8; those that the device multiplies faster than the reference where empty
             and that a risk is known for.
+        recipe: Of narrow products: current, delayed, blockwise ...; None for current scaling, or that of
+            NVFP4.
         bands: Ranges that a stack of equal blocks is divided into.
         progress: Called with what is done.
 
@@ -170,7 +175,9 @@ def schedules_of(
     base = request.resolve(workload=base.workload)
     groups = layer_groups(base.workload.graph, bands=bands)
     chosen = _stated_types(types, base) if types else _faster_types(base, groups)
-    risks = tuple(tuple(group_risk(base.workload, group, dtype) for dtype in chosen) for group in groups)
+    risks = tuple(
+        tuple(group_risk(base.workload, group, dtype, recipe=recipe) for dtype in chosen) for group in groups
+    )
     reference = fields_of(base.precision, name=str(base.precision.name))
     return Schedules(
         request=request.with_(precision=reference),
@@ -179,6 +186,7 @@ def schedules_of(
         groups=groups,
         types=chosen,
         risks=risks,
+        recipe=recipe,
         progress=progress,
     )
 

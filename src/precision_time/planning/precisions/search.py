@@ -39,6 +39,7 @@ def search_precisions(
     risk_budget: float | str = DEFAULT_BUDGET,
     method: str | None = None,
     types: str | Sequence[str] = (),
+    recipe: str | None = None,
     layers: int = 1,
     phases: str | Sequence[float] = (),
     over_time: str = "published",
@@ -56,6 +57,8 @@ def search_precisions(
             exhaustive up to 512 schedules, dynamic programming beyond.
         types: Types beside the reference, such as "fp8" or "tf32,bf16"; those that the device multiplies
             faster where none is named.
+        recipe: Of narrow products: current, delayed, blockwise, mxfp8 ...; current scaling by default, whose
+            loss gap was measured by groups of layers.
         layers: Ranges that a stack of equal blocks is divided into, its first and last block apart.
         phases: Shares of the run, in order, such as "80%,20%": each gets a schedule of its own.
         over_time: How the gap comes about over a run of several phases: published or uniform.
@@ -80,7 +83,11 @@ def search_precisions(
         )
     started_s = time.perf_counter()
     schedules = schedules_of(
-        as_request(model, options), types=[word for word in named if word], bands=layers, progress=progress
+        as_request(model, options),
+        types=[word for word in named if word],
+        recipe=recipe,
+        bands=layers,
+        progress=progress,
     )
     many = schedules.kinds ** len(schedules.groups)
     chosen = method or (EXHAUSTIVE if many <= _FEW else DYNAMIC)
