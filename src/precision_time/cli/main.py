@@ -51,6 +51,7 @@ COMMANDS: Mapping[str, Place] = {
     ),
     "precisions": Place("precisions", "app", "List the precision policies, advise on one, search a schedule."),
     "stacks": Place("catalogs", "stacks", "List the software profiles.", "STACKS_EXAMPLES"),
+    "grids": Place("grids", "grids", "List the carbon intensity of electricity by place, and the PUE."),
     "init": Place("init", "init", "Write a commented file to start from: a cluster of your own, or a job."),
     "schema": Place(
         "init", "schema", "Write the JSON schema of a file of clusters or jobs.", "SCHEMA_EXAMPLES"

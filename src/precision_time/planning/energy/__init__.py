@@ -1,0 +1,1 @@
+"""Power, energy and carbon of a run: what devices and hosts draw, PUE, grid intensity."""

@@ -1,0 +1,211 @@
+"""Energy and carbon of a run as named terms that add up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from ...arrays import Floats, Number
+from ...errors import ConfigError
+from ...hardware.device import Device
+from .grid import Intensity
+from .power import device_power_w, host_power_w, idle_power_w, power_constants
+from .pue import Pue, given_pue, pue_of
+
+J_PER_KWH = 3.6e6
+COVERAGE = 0.9
+_NORMAL_90 = 1.6449
+"""Quantile 0.95 of the normal distribution."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunEnergy:
+    """Energy and carbon of runs; every array has their shape."""
+
+    terms_j: Mapping[str, Floats]
+    """devices_busy, devices_waiting, host, network, cooling; they add up to `energy_j`."""
+    carbon_terms_g: Mapping[str, Floats]
+    """The same names and `embodied`, grams of CO2 equivalent; empty where no intensity was given."""
+    device: str
+    devices: Floats
+    device_power_w: Floats
+    """Of one device while it trains."""
+    duration_s: Floats
+    pue: Pue
+    intensity: Intensity | None
+
+    @property
+    def energy_j(self) -> Floats:
+        """Sum of the terms."""
+        return reduce(np.add, self.terms_j.values())
+
+    @property
+    def energy_kwh(self) -> Floats:
+        """Sum of the terms."""
+        return self.energy_j / J_PER_KWH
+
+    @property
+    def carbon_g(self) -> Floats | None:
+        """CO2 equivalent; None where no intensity was given."""
+        return reduce(np.add, self.carbon_terms_g.values()) if self.carbon_terms_g else None
+
+    def interval_j(self, *, time_low: Number = 1.0, time_high: Number = 1.0) -> tuple[Floats, Floats]:
+        """Where the energy lies in 90 of 100 runs, the spreads of power and of time taken as independent.
+
+        Args:
+            time_low: Low end of the 90 % interval of the total time, over its expected value.
+            time_high: High end, likewise.
+        """
+        power = _NORMAL_90 * power_constants()["spread"]["log_power"]
+        low, high = (np.log(np.asarray(end, dtype=float)) for end in (time_low, time_high))
+        return self.energy_j * np.exp(-np.hypot(power, low)), self.energy_j * np.exp(np.hypot(power, high))
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready dictionary."""
+        low, high = self.interval_j()
+        carbon = self.carbon_g
+        return {
+            "energy_kwh": _plain(self.energy_kwh),
+            "energy_low_kwh": _plain(low / J_PER_KWH),
+            "energy_high_kwh": _plain(high / J_PER_KWH),
+            "terms_j": {name: _plain(value) for name, value in self.terms_j.items()},
+            "carbon_g": None if carbon is None else _plain(carbon),
+            "carbon_terms_g": {name: _plain(value) for name, value in self.carbon_terms_g.items()},
+            "device_power_w": _plain(self.device_power_w),
+            "pue": self.pue.value,
+            "pue_source": self.pue.source,
+            "intensity_g_per_kwh": None if self.intensity is None else self.intensity.g_per_kwh,
+            "intensity_place": None if self.intensity is None else self.intensity.place,
+            "intensity_year": None if self.intensity is None else self.intensity.year,
+            "intensity_source": None if self.intensity is None else self.intensity.source,
+        }
+
+    def to_codecarbon(self) -> dict[str, Any]:
+        """One run in the fields of codecarbon's output (kWh, kg, W, s), which count the PUE in each energy.
+
+        The host's processors, memory and fans are not told apart: all is in the CPU's fields.
+        Source: mlco2/codecarbon@b05965e4: output_methods/emissions_data.py, emissions_tracker.py.
+
+        Raises:
+            ConfigError: If these are several runs, or the place is not known.
+        """
+        carbon = self.carbon_g
+        if carbon is None or np.size(carbon) != 1 or np.size(self.devices) != 1:
+            raise ConfigError(
+                "codecarbon's output is of one run at a known place. To fix: ask one run and give its region."
+            )
+        seconds = float(self.duration_s)
+        kwh = {name: float(value) / J_PER_KWH * self.pue.value for name, value in self.terms_j.items()}
+        gpu_kwh = kwh["devices_busy"] + kwh["devices_waiting"]
+        host_kwh = kwh["host"] + kwh["network"]
+        per_kw = 3600.0 / seconds / self.pue.value * 1e3 if seconds > 0.0 else 0.0
+        place = self.intensity
+        return {
+            "duration": seconds,
+            "emissions": float(carbon) / 1e3,
+            "emissions_rate": float(carbon) / 1e3 / seconds if seconds > 0.0 else 0.0,
+            "cpu_power": host_kwh * per_kw,
+            "gpu_power": gpu_kwh * per_kw,
+            "ram_power": 0.0,
+            "cpu_energy": host_kwh,
+            "gpu_energy": gpu_kwh,
+            "ram_energy": 0.0,
+            "energy_consumed": float(self.energy_kwh),
+            "country_name": place.country_name if place else "",
+            "country_iso_code": place.country if place else "",
+            "region": place.place if place else "",
+            "cloud_provider": place.cloud if place else "",
+            "cloud_region": place.region if place else "",
+            "gpu_count": float(self.devices),
+            "gpu_model": f"{float(self.devices):g} x {self.device}",
+            "on_cloud": "Y" if place and place.cloud else "N",
+            "pue": self.pue.value,
+        }
+
+
+def run_energy(
+    *,
+    device: Device,
+    devices: Number,
+    busy_s: Number,
+    terms: Mapping[str, Number] | None = None,
+    mfu: Number | None = None,
+    waiting_s: Number = 0.0,
+    power_w: Number | None = None,
+    host_w: Number | None = None,
+    network_w: Number = 0.0,
+    pue: Pue | float | None = None,
+    intensity: Intensity | None = None,
+    g_per_kwh: Number | None = None,
+    embodied_g_per_device_hour: Number = 0.0,
+) -> RunEnergy:
+    """Energy and carbon of runs; numbers are scalars or arrays that broadcast.
+
+    Args:
+        device: What they run on.
+        devices: How many, those of unused parts of nodes not counted.
+        busy_s: Time in steps, over the run.
+        terms: `Prediction.terms` of a step, from which the power follows; or give `power_w`.
+        mfu: `Prediction.mfu`, likewise; None where it is not known.
+        waiting_s: Time in which the devices are held but do not train: start-up, checkpoints, restarts.
+        power_w: Measured mean power of one device while it trains.
+        host_w: Power of the host for each device; None for the usual one.
+        network_w: Power of the switches between nodes for each device; left out unless stated.
+        pue: PUE; None for the average of data centers asked.
+        intensity: Of the grid; None where the place is not known: then there is no carbon.
+        g_per_kwh: Mean intensity over the run, where it depends on the hour (`HourlyIntensity`).
+        embodied_g_per_device_hour: CO2 of making the hardware, for each hour that a device is held.
+
+    Raises:
+        ConfigError: If a number is negative or not finite, or neither terms nor a power is given.
+        CatalogError: If the device has no TDP.
+    """
+    numbers = {
+        "devices": devices, "busy_s": busy_s, "waiting_s": waiting_s, "power_w": power_w, "host_w": host_w,
+        "network_w": network_w, "g_per_kwh": g_per_kwh,
+        "embodied_g_per_device_hour": embodied_g_per_device_hour,
+    }  # fmt: skip
+    for name, value in numbers.items():
+        if value is not None and not (np.all(np.isfinite(value)) and np.all(np.asarray(value) >= 0.0)):
+            raise ConfigError(f"{name} = {value} cannot be. To fix: give finite numbers of 0 or more.")
+    if power_w is None and terms is None:
+        raise ConfigError("Energy needs the terms of a step or a power. To fix: give terms or power_w.")
+    drawn_w = (
+        device_power_w(device, terms or {}, mfu=mfu) if power_w is None else np.asarray(power_w, dtype=float)
+    )
+    counted, busy, waiting = (np.asarray(value, dtype=float) for value in (devices, busy_s, waiting_s))
+    beside_w = host_power_w(device) if host_w is None else np.asarray(host_w, dtype=float)
+    parts = {
+        "devices_busy": counted * busy * drawn_w,
+        "devices_waiting": counted * waiting * idle_power_w(device),
+        "host": counted * (busy + waiting) * beside_w,
+        "network": counted * (busy + waiting) * np.asarray(network_w, dtype=float),
+    }
+    stated = pue if isinstance(pue, Pue) else pue_of() if pue is None else given_pue(pue)
+    parts["cooling"] = (stated.value - 1.0) * reduce(np.add, parts.values())
+    shape = np.broadcast_shapes(*(value.shape for value in parts.values()))
+    terms_j = {name: np.broadcast_to(value, shape) for name, value in parts.items()}
+    per_kwh = g_per_kwh if g_per_kwh is not None else None if intensity is None else intensity.g_per_kwh
+    carbon: dict[str, Floats] = {}
+    if per_kwh is not None:
+        carbon = {name: value / J_PER_KWH * per_kwh for name, value in terms_j.items()}
+        made = counted * (busy + waiting) / 3600.0 * embodied_g_per_device_hour
+        carbon["embodied"] = np.broadcast_to(made, shape)
+    return RunEnergy(
+        terms_j=terms_j,
+        carbon_terms_g=carbon,
+        device=device.name,
+        devices=counted,
+        device_power_w=drawn_w,
+        duration_s=busy + waiting,
+        pue=stated,
+        intensity=intensity,
+    )
+
+
+def _plain(value: Floats) -> Any:
+    return np.asarray(value, dtype=float).tolist()
