@@ -27,17 +27,18 @@ Examples:
 ADVISE_EXAMPLES = """\b
 Examples:
   precision-time precisions advise resnet50 -d A100 -g 8 -b 256 --epochs 90
-  precision-time precisions advise llama3-8b -d H100 -g 64 --zero 3 -b 1 --tokens 100B --risk-budget 0.1% --json
+  precision-time precisions advise llama3-8b -d H100 -g 64 --zero 3 -b 1 --tokens 100B --json
   precision-time precisions advise bert-large -d H100 -g 8 --only tf32,bf16-mixed,fp8-mixed
 """
 SEARCH_EXAMPLES = """\b
 Examples:
   precision-time precisions search bert-large -d H100 -g 8 -b 16 --risk-budget 0.1% --out policy.yaml
-  precision-time precisions search llama3-8b -d H100 -g 64 --zero 3 -b 1 --layers 4 --method dynamic-programming
-  precision-time precisions search llama3-8b -d H100 -g 64 --zero 3 -b 1 --tokens 1T --phases 82%,18% --out job.yaml
-  precision-time precisions search bert-large -d A100 -g 8 -b 16 -p fp32 --types tf32,bf16 --method reinforcement
+  precision-time precisions search llama3-8b -d H100 -g 64 --zero 3 -b 1 --layers 4 --recipe delayed
+  precision-time precisions search llama3-8b -d H100 -g 64 --zero 3 -b 1 --phases 82%,18% --out job.yaml
+  precision-time precisions search bert-large -d A100 -p fp32 --types tf32,bf16 --method reinforcement
 """
 _METHODS = ("dynamic-programming", "exhaustive", "greedy", "reinforcement")
+_EVIDENCE = ("nearest", "measured", "published")
 _HELP = ("-h", "--help")
 
 BudgetOption = Annotated[
@@ -47,6 +48,15 @@ BudgetOption = Annotated[
         metavar="SHARE",
         help="Largest relative gap of the loss: 0.25% or 0.0025.",
         show_default=True,
+    ),
+]
+EvidenceOption = Annotated[
+    str,
+    typer.Option(
+        "--evidence",
+        metavar="|".join(_EVIDENCE),
+        help="Which loss gaps count; nearest: of models nearest in size.",
+        autocompletion=complete_words(*_EVIDENCE),
     ),
 ]
 
@@ -83,6 +93,7 @@ def advise(
         typer.Option("--only", metavar="P[,P2...]", help="These precisions. Default: all of the device."),
     ] = None,
     risk_budget: BudgetOption = "0.25%",
+    evidence: EvidenceOption = "nearest",
     json_output: JsonOption = False,
     **fields: Any,
 ) -> None:
@@ -97,7 +108,7 @@ def advise(
     request = one_request(model, fields)
     options = {} if only is None else {"precisions": only}
     with progress(f"Predicting {model}"):
-        found = advise_precisions(request, risk_budget=risk_budget, **options)
+        found = advise_precisions(request, risk_budget=risk_budget, evidence=evidence, **options)
     if json_output:
         write_json(found.to_dict())
     else:
@@ -112,6 +123,7 @@ def search(
     model: ModelArgument,
     *,
     risk_budget: BudgetOption = "0.25%",
+    evidence: EvidenceOption = "nearest",
     method: Annotated[
         str | None,
         typer.Option(
@@ -126,7 +138,7 @@ def search(
         typer.Option(
             "--types",
             metavar="T[,T2...]",
-            help="Types beside that of --precision, such as fp8. Default: those that the device multiplies faster.",
+            help="Types beside that of --precision, such as fp8. Default: what the device multiplies faster.",
             show_default=False,
         ),
     ] = "",
@@ -184,6 +196,7 @@ def search(
             method=method,
             types=types,
             recipe=recipe,
+            evidence=evidence,
             layers=layers,
             phases=phases,
             over_time=over_time,

@@ -27,7 +27,18 @@ from ..money.cost import offer_cost
 from ..money.offers import Market, Offer, offers
 from ..run.api import run_of
 from ..run.schema import RunOptions
-from .risk import Fact, NumberType, Risk, facts_of, measured_risk, number_type, risk_of, standing
+from .risk import (
+    NEAREST,
+    Fact,
+    NumberType,
+    Risk,
+    facts_of,
+    measured_risk,
+    needs_loss_scaling,
+    number_type,
+    risk_of,
+    standing,
+)
 from .search import DEFAULT_BUDGET, risk_share
 
 _NEAR = 0.05
@@ -48,8 +59,10 @@ class AdvisedPrecision:
     """Of the run; None where no length is given or no price is known."""
     energy_kwh: float | None
     """Of the run, hosts and cooling included; None where no length is given."""
+    needs_loss_scaling: bool
+    """Whether gradients become zero in it without."""
     loss_scaling: bool
-    """Whether the policy scales the loss, which its type needs."""
+    """Whether the policy scales the loss."""
     number_type: NumberType
     """Of its products."""
     recipe: str | None
@@ -171,6 +184,7 @@ def advise_precisions(
     *,
     precisions: str | Sequence[str] = ALL,
     risk_budget: float | str = DEFAULT_BUDGET,
+    evidence: str = NEAREST,
     **options: Any,
 ) -> PrecisionAdvice:
     """Every precision of a device side by side: time, cost, energy, memory and risk; and which to take.
@@ -179,6 +193,8 @@ def advise_precisions(
         model: As `predict_time` takes it, or a `Request`.
         precisions: Names in any usual spelling; all that the device can run by default.
         risk_budget: Largest relative gap of the loss that is accepted, such as 0.0025 or "0.25%".
+        evidence: Which loss gaps count: measured (small trainings), published, or nearest: of the two the
+            one whose model is nearer in size.
         options: Fields of `Request`, all optional. With a length (tokens, epochs, steps) the whole run is
             predicted, with its cost and energy.
 
@@ -195,7 +211,7 @@ def advise_precisions(
     device = Request.of(dict(answers[0].request)).resolve().cluster.device
     offer, notes = _offer(answers[0], device, asked)
     rows = sorted(
-        (_row(answer, asked, device, offer, notes) for answer in answers.predictions),
+        (_row(answer, asked, device, offer, evidence, notes) for answer in answers.predictions),
         key=lambda row: row.prediction.step_time_s,
     )
     best, reason = _recommended(rows, budget)
@@ -237,7 +253,12 @@ def _offer(answer: Prediction, device: Device, asked: Request) -> tuple[Offer | 
 
 
 def _row(
-    answer: Prediction, asked: Request, device: Device, offer: Offer | None, notes: list[str]
+    answer: Prediction,
+    asked: Request,
+    device: Device,
+    offer: Offer | None,
+    evidence: str,
+    notes: list[str],
 ) -> AdvisedPrecision:
     request = Request.of(dict(answer.request))
     job = request.resolve()
@@ -255,6 +276,7 @@ def _row(
                 busy_s=steps_s,
                 waiting_s=run_s - steps_s,
                 terms=answer.terms,
+                mfu=answer.mfu,
             )
             energy_kwh = float(energy.energy_kwh)
         except PrecisionTimeError as error:
@@ -267,11 +289,12 @@ def _row(
         run_time_s=run_s,
         cost_usd=cost_usd,
         energy_kwh=energy_kwh,
+        needs_loss_scaling=needs_loss_scaling(answer.precision),
         loss_scaling=policy.loss_scaling,
         number_type=number_type(runs.matmul),
         recipe=job.precision.fp8_recipe,
         standing=standing(answer.precision),
-        risk=risk_of(job.workload, answer.precision, recipe=job.precision.fp8_recipe),
+        risk=risk_of(job.workload, answer.precision, recipe=job.precision.fp8_recipe, evidence=evidence),
         measured=measured_risk(job.workload, answer.precision, recipe=job.precision.fp8_recipe),
         facts=facts_of(answer.precision),
     )
@@ -297,8 +320,8 @@ def _recommended(rows: Sequence[AdvisedPrecision], budget: float) -> tuple[Advis
     words = f"the fastest whose known loss gap is within {budget:.2%}"
     if best is not fastest:
         words = (
-            f"{best.standing}, and within {_NEAR:.0%} of {fastest.precision}, the fastest whose known loss gap "
-            f"is within {budget:.2%}"
+            f"{best.standing}, and within {_NEAR:.0%} of {fastest.precision}, the fastest whose known loss "
+            f"gap is within {budget:.2%}"
         )
     others = [row for row in allowed if row is not best]
     if others and best is fastest:

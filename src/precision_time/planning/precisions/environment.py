@@ -1,12 +1,12 @@
 """Precision schedules as a Gymnasium environment, and an agent of Stable-Baselines3 that learns them.
 
-An episode gives one group after another a type. The reward of a step is the predicted time that it saves, as a
-share of the reference's, with all groups that are not decided yet in the reference: rewards of an episode add
-up to what its schedule saves, whatever the order. A type that the budget does not allow any more counts as the
-reference, so that every episode ends within the budget.
+An episode gives one group after another a type. The reward of a step is the predicted time that it saves,
+as a share of the reference's, with all groups that are not decided yet in the reference: rewards of an
+episode add up to what its schedule saves, whatever the order. A type that the budget does not allow any
+more counts as the reference, so that every episode ends within the budget.
 
-References: Sutton and Barto, Reinforcement Learning (2018), chapter 3; Schulman et al. 2017, Proximal Policy
-Optimization Algorithms, arXiv 1707.06347.
+References: Sutton and Barto, Reinforcement Learning (2018), chapter 3; Schulman et al. 2017, Proximal
+Policy Optimization Algorithms, arXiv 1707.06347.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class ScheduleEnvironment(gymnasium.Env):  # type: ignore[misc]  # gymnasium is 
         size = groups + 1 + 3 * schedules.kinds
         self.observation_space = gymnasium.spaces.Box(-1.0, 2.0, (size,), np.float32)
         self.action_space = gymnasium.spaces.Discrete(schedules.kinds)
-        self._picks: Picks = ()
+        self.picks: Picks = ()
+        """Of this episode so far."""
         self.tried: dict[Picks, float] = {}
         """Seconds of every schedule that an episode ended with."""
 
@@ -60,34 +61,34 @@ class ScheduleEnvironment(gymnasium.Env):  # type: ignore[misc]  # gymnasium is 
     ) -> tuple[Floats, dict[str, Any]]:
         """Begin with all groups in the reference."""
         super().reset(seed=seed, options=options)
-        self._picks = ()
+        self.picks = ()
         return self._observation(), {}
 
     def step(self, action: Any) -> tuple[Floats, float, bool, bool, dict[str, Any]]:
         """Give the next group a type."""
-        risk, group = self._schedules.choices.risk, len(self._picks)
-        spent = sum(risk[place, kind] for place, kind in enumerate(self._picks))
+        risk, group = self._schedules.choices.risk, len(self.picks)
+        spent = sum(risk[place, kind] for place, kind in enumerate(self.picks))
         allowed = spent + risk[group, int(action)] <= self._budget * (1.0 + _SLACK)
         before = self._full()
-        self._picks = (*self._picks, int(action) if allowed else 0)
+        self.picks = (*self.picks, int(action) if allowed else 0)
         before_s, after_s = self._schedules.times_s([before, self._full()])
-        ended = len(self._picks) == len(self._schedules.groups)
+        ended = len(self.picks) == len(self._schedules.groups)
         if ended:
-            self.tried[self._picks] = float(after_s)
+            self.tried[self.picks] = float(after_s)
         return self._observation(), float(before_s - after_s) / self._reference_s, ended, False, {}
 
     def _full(self) -> Picks:
-        return self._picks + (0,) * (len(self._schedules.groups) - len(self._picks))
+        return self.picks + (0,) * (len(self._schedules.groups) - len(self.picks))
 
     def _observation(self) -> Floats:
-        schedules, group = self._schedules, len(self._picks)
+        schedules, group = self._schedules, len(self.picks)
         groups, kinds = len(schedules.groups), schedules.kinds
         place, here = np.zeros(groups), min(group, groups - 1)
         place[here] = float(group < groups)
         risk = schedules.choices.risk
-        spent = sum(risk[index, kind] for index, kind in enumerate(self._picks))
+        spent = sum(risk[index, kind] for index, kind in enumerate(self.picks))
         left = 1.0 - spent / max(self._budget, _SLACK)
-        used = np.bincount(np.array(self._picks, dtype=np.int64), minlength=kinds) > 0
+        used = np.bincount(np.array(self.picks, dtype=np.int64), minlength=kinds) > 0
         parts = (place, [np.clip(left, 0.0, 1.0)], self._saved[here], self._cost[here], used)
         found: Floats = np.concatenate(parts).astype(np.float32)
         return found
@@ -138,6 +139,6 @@ def train(schedules: Schedules, budget: float, *, seed: int = 0, steps: int = _S
     while not ended:
         action, _ = agent.predict(seen, deterministic=True)
         seen, _, ended, _, _ = environment.step(action)
-    greedy = environment._picks  # noqa: SLF001 - its own module
+    greedy = environment.picks
     best = min(environment.tried, key=lambda picks: environment.tried[picks])
     return Trained(best=best, greedy=greedy, episodes=episodes)

@@ -114,7 +114,7 @@ def _parts(graph: OpGraph, bands: int) -> Iterator[_Part]:
 
 
 def _classifier(graph: OpGraph) -> int | None:
-    """The last product with a weight that stands outside the blocks: a vocabulary projection or a classifier."""
+    """The last product with a weight outside the blocks: a vocabulary projection or a classifier."""
     found = [index for index, node in enumerate(graph.nodes) if node.layer == HEAD]
     found += [
         index

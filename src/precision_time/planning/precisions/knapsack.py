@@ -1,13 +1,14 @@
-"""The multiple-choice knapsack of a precision schedule: one type for each group, least time under a budget of risk.
+"""The multiple-choice knapsack of a precision schedule: one type for each group, least time under a budget of
+risk.
 
 Times and risks of groups add up; a type that is used at all adds a fixed number of seconds once. Risks are
-rounded up to whole cells. Dynamic programming over the groups keeps, for each risk, the least time (Kellerer,
-Pferschy, Pisinger, Knapsack Problems, 2004, chapter 11.5), and the types used so far.
+rounded up to whole cells. Dynamic programming over the groups keeps, for each risk, the least time
+(Kellerer, Pferschy, Pisinger, Knapsack Problems, 2004, chapter 11.5), and the types used so far.
 
-Optimality: of all assignments whose rounded risks fit the budget, the answer is the fastest; so no assignment
-whose risk is below the budget by a cell per group is faster. Proof in one line: the least time at a risk over
-the first k groups, with the types used so far, is the least over the types of group k of the least time over
-the first k - 1 groups at the risk that is left.
+Optimality: of all assignments whose rounded risks fit the budget, the answer is the fastest; so no
+assignment whose risk is below the budget by a cell per group is faster. Proof in one line: the least time
+at a risk over the first k groups, with the types used so far, is the least over the types of group k of the
+least time over the first k - 1 groups at the risk that is left.
 """
 
 from __future__ import annotations

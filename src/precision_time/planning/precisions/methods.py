@@ -1,7 +1,7 @@
 """Four ways to find the fastest precision schedule of a job under a budget of risk.
 
-All of them keep the budget, ask the predictor for times, and are no slower than the reference, which is always
-among what they compare.
+All of them keep the budget, ask the predictor for times, and are no slower than the reference, which is
+always among what they compare.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def by_exhaustion(schedules: Schedules, budget: float, *, seed: int = 0) -> Pick
     many = float(schedules.kinds) ** len(schedules.groups)
     if many > _MOST_ASSIGNMENTS:
         raise ConfigError(
-            f"{schedules.kinds} types for each of {len(schedules.groups)} groups are {many:,.0f} schedules. The "
-            f"rule: exhaustive search predicts at most {_MOST_ASSIGNMENTS:,}. To fix: dynamic-programming, "
+            f"{schedules.kinds} types for each of {len(schedules.groups)} groups are {many:,.0f} schedules. "
+            f"The rule: exhaustive search predicts at most {_MOST_ASSIGNMENTS:,}. To fix: dynamic-programming, "
             "fewer types (--types) or fewer ranges of layers (--layers)."
         )
     return fastest(schedules, exhaustive(schedules.choices, budget), budget)

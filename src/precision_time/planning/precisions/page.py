@@ -90,7 +90,7 @@ def _risks(advice: PrecisionAdvice) -> tuple[list[str], list[tuple[str, ...]]]:
         ">loss gap",
         "from",
     ]
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for row in advice.rows:
         kind, risk = row.number_type, row.risk
         gap = (
@@ -101,7 +101,7 @@ def _risks(advice: PrecisionAdvice) -> tuple[list[str], list[tuple[str, ...]]]:
         rows.append(
             (
                 row.precision,
-                "needed" if row.loss_scaling else "-",
+                _scaling(row),
                 f"{kind.exponent_bits}, {kind.mantissa_bits} bits",
                 f"{kind.largest:.3g}",
                 row.recipe or "-",
@@ -113,6 +113,12 @@ def _risks(advice: PrecisionAdvice) -> tuple[list[str], list[tuple[str, ...]]]:
     return headers, rows
 
 
+def _scaling(row: AdvisedPrecision) -> str:
+    if not row.needs_loss_scaling:
+        return "-"
+    return "needed" if row.loss_scaling else "needed, not done"
+
+
 def _notes(advice: PrecisionAdvice) -> Iterator[str]:
     for row in advice.rows:
         if row.risk is not None and row.risk.basis is not Basis.REFERENCE:
@@ -120,8 +126,8 @@ def _notes(advice: PrecisionAdvice) -> Iterator[str]:
         if row.measured is not None and row.measured != row.risk:
             error = "unknown" if row.measured.error is None else f"{row.measured.error:.2%}"
             yield (
-                f"Measured of {row.precision}, too uncertain to be taken: {row.measured.loss_gap:+.2%}, standard "
-                f"error {error} ({row.measured.source})."
+                f"Also measured of {row.precision}: {row.measured.loss_gap:+.2%}, standard error {error} "
+                f"({row.measured.source})."
             )
     if advice.offer is not None:
         offer = advice.offer

@@ -160,8 +160,9 @@ def render(search: PrecisionSearch) -> Group:
         if choice.risk is not None
     )
     lines = [
-        f"{search.model} on {search.gpus} x {search.device}, {search.reference} and {', '.join(search.types)} by "
-        f"groups of layers; {search.evaluations:,} of {search.schedules:,} schedules predicted, {search.method}",
+        f"{search.model} on {search.gpus} x {search.device}, {search.reference} and "
+        f"{', '.join(search.types)} by groups of layers; {search.evaluations:,} of {search.schedules:,} "
+        f"schedules predicted, {search.method}",
         *(f"Risk of {source}." for source in sources),
         *(f"Assumed: {line}" for line in search.assumptions),
         f"Memory: {format_bytes(search.memory_bytes_per_device)} per device"

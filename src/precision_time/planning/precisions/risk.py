@@ -1,16 +1,19 @@
 """The numerical risk of a precision: loss gaps that were measured or published, and what is known beside them.
 
 A risk is a relative gap of the loss at the end of training, (loss - loss of the reference) / loss of the
-reference: 0.0025 is a quarter of a percent. Measured gaps (`data/measured_risk.csv`, of small trainings,
-emulated) come before published ones (`data/risks.toml`) where their standard error over the seeds is small
-enough to say something. Where neither has a number there is none: `None`.
+reference: 0.0025 is a quarter of a percent. Measured gaps are of small trainings with emulated rounding
+(`data/measured_risk.csv`), published ones of large models (`data/risks.toml`). Of the two the one counts
+whose model is nearer in size to the one asked. Where neither has a number there is none: `None`.
+
+The gap of a whole model is shared among its groups of layers in proportion to what was measured of each
+kind of layers alone, or by FLOPs where that was not measured: gaps of groups are taken to add up.
 """
 
 from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import cache
@@ -27,6 +30,9 @@ from .groups import LayerGroup
 
 WHOLE = "all"
 """The group of the table of measured risks that is the whole model."""
+NEAREST = "nearest"
+EVIDENCE = (NEAREST, "measured", "published")
+"""Which number counts where several are known."""
 RESOLUTION = 0.0025
 """Largest standard error of a measured gap that is taken: the size of the gaps that are published."""
 _TABLE = "measured_risk.csv"
@@ -48,6 +54,8 @@ class Risk:
     """Relative, as found; below zero where the loss was lower than that of the reference."""
     basis: Basis
     source: str
+    params: float = 1.0
+    """Parameters of the model that it was found with."""
     error: float | None = None
     """Standard error of a measured gap over its seeds; None where it is not known."""
 
@@ -104,18 +112,37 @@ def workload_kind(workload: Workload) -> str:
     return str(_facts()["workload"].get(workload.family, workload.family))
 
 
-def risk_of(workload: Workload, precision: str, *, recipe: str | None = None) -> Risk | None:
+def needs_loss_scaling(precision: str) -> bool:
+    """Whether gradients become zero in a precision without loss scaling, whether its policy has it or not."""
+    return bool(_facts()["precision"].get(precision, {}).get("loss_scaling", False))
+
+
+def risk_of(
+    workload: Workload, precision: str, *, recipe: str | None = None, evidence: str = NEAREST
+) -> Risk | None:
     """The risk of a whole model in a precision; None where no number is known.
 
     Args:
         workload: Of the model.
         precision: Name of the policy.
         recipe: Of its narrow products; None for the usual one of the policy.
+        evidence: measured, published, or nearest: of the two the one whose model is nearer in size.
     """
+    if evidence not in EVIDENCE:
+        raise UnknownNameError(
+            kind="evidence", name=evidence, known=EVIDENCE, hint=f"Evidence: {', '.join(EVIDENCE)}."
+        )
     if standing(precision) == "reference":
         return Risk(loss_gap=0.0, basis=Basis.REFERENCE, source="what others are compared with")
-    measured = _measured(workload_kind(workload), WHOLE, precision, recipe)
-    return measured if _informative(measured) else _published(precision)
+    measured = measured_risk(workload, precision, recipe=recipe)
+    if measured is not None and (measured.error is None or measured.error > RESOLUTION):
+        measured = None
+    found = {Basis.MEASURED: measured, Basis.PUBLISHED: _published(precision)}
+    if evidence != NEAREST:
+        return found[Basis(evidence)]
+    size = math.log(max(workload.graph.params, 1.0))
+    known = [risk for risk in found.values() if risk is not None]
+    return min(known, key=lambda risk: abs(math.log(risk.params) - size), default=None)
 
 
 def measured_risk(workload: Workload, precision: str, *, recipe: str | None = None) -> Risk | None:
@@ -123,35 +150,55 @@ def measured_risk(workload: Workload, precision: str, *, recipe: str | None = No
     return _measured(workload_kind(workload), WHOLE, precision, recipe)
 
 
-def group_risk(
-    workload: Workload, group: LayerGroup, dtype: DType, *, recipe: str | None = None
-) -> Risk | None:
-    """The risk of a group of layers in a type, all others in the reference; None where no number is known.
-
-    A gap that was measured of all layers of the group's kind is shared by FLOPs among the groups of that
-    kind; a gap of a whole model, measured or published, among all groups.
+def group_risks(
+    workload: Workload,
+    groups: Sequence[LayerGroup],
+    dtype: DType,
+    *,
+    recipe: str | None = None,
+    evidence: str = NEAREST,
+) -> tuple[Risk | None, ...]:
+    """The risk of each group of layers in a type, all others in the reference; None where no number is known.
 
     Args:
         workload: Of the model.
-        group: The layers.
+        groups: All groups of it.
         dtype: Their type.
         recipe: Of narrow products; None for the usual one of schedules.
+        evidence: As of `risk_of`.
     """
     precision = _facts()["schedule"][dtype.value]["precision"]
     recipe = schedule_fields(dtype, recipe=recipe).get("fp8_recipe")
-    kind = workload_kind(workload)
-    own_share = group.kind_share
+    whole = risk_of(workload, precision, recipe=recipe, evidence=evidence)
+    if whole is None:
+        return (None,) * len(groups)
+    raw = [_alone(workload_kind(workload), group, precision, recipe) for group in groups]
+    shares = [group.flops_share for group in groups]
+    how = "shared among the layers by FLOPs"
+    if all(each is not None for each in raw) and sum(filter(None, raw)) > 0.0:
+        total = math.fsum(each or 0.0 for each in raw)
+        shares = [(each or 0.0) / total for each in raw]
+        how = "shared among the layers as the measured gaps of each kind alone"
+    return tuple(
+        replace(
+            whole,
+            loss_gap=whole.loss_gap * share,
+            error=None if whole.error is None else whole.error * share,
+            source=f"{whole.source}; {how}",
+        )
+        for share in shares
+    )
+
+
+def _alone(kind: str, group: LayerGroup, precision: str, recipe: str | None) -> float | None:
+    """A measured gap of a group alone, not below what its seeds can tell; None where it was not measured."""
+    found = _measured(kind, group.kind, precision, recipe)
+    if found is None or found.error is None or math.isinf(found.loss_gap):
+        return None
+    share = group.kind_share
     if group.blocks:
-        own_share = min(_facts()["measured_models"]["blocks"] / group.blocks, 1.0)
-    for found, share in (
-        (_measured(kind, group.kind, precision, recipe), own_share),
-        (_measured(kind, WHOLE, precision, recipe), group.flops_share),
-        (_published(precision), group.flops_share),
-    ):
-        if found is not None and _informative(found):
-            error = None if found.error is None else found.error * share
-            return replace(found, loss_gap=found.loss_gap * share, error=error)
-    return None
+        share = min(_facts()["measured_models"]["blocks"] / group.blocks, 1.0)
+    return max(found.loss_gap, found.error) * share
 
 
 def schedule_fields(dtype: DType, *, recipe: str | None = None) -> dict[str, Any]:
@@ -195,15 +242,9 @@ def _published(precision: str) -> Risk | None:
     return Risk(
         loss_gap=float(gap["loss_gap"]),
         basis=Basis.PUBLISHED,
+        params=float(gap["params"]),
         source=f"{bound}{gap['loss_gap']:.2%}: {gap['text']} ({gap['source']})",
     )
-
-
-def _informative(risk: Risk | None) -> bool:
-    """Whether a measured gap is known well enough to be held against a budget."""
-    if risk is None or risk.basis is not Basis.MEASURED:
-        return risk is not None
-    return math.isinf(risk.loss_gap) or (risk.error is not None and risk.error <= RESOLUTION)
 
 
 def _measured(kind: str, group: str, precision: str, recipe: str | None) -> Risk | None:
@@ -237,7 +278,11 @@ def _mean(rows: list[Mapping[str, str]]) -> Risk:
     return Risk(
         loss_gap=math.fsum(gaps) / len(gaps),
         basis=Basis.MEASURED,
-        source=f"{models}, {first['precision']} {first['recipe']}, {first['seeds']} seeds, {first['source']}",
+        params=math.exp(math.fsum(math.log(float(row["params"])) for row in rows) / len(rows)),
+        source=(
+            f"small training, {models}, {first['precision']} {first['recipe']}, {first['seeds']} seeds, "
+            f"{first['source']}"
+        ),
         error=None if math.isnan(error) else error,
     )
 

@@ -13,6 +13,7 @@ from ...arrays import Floats, Ints
 from ...cost.job import Job
 from ...diagnostics import LAYOUT_CHOSEN
 from ...errors import ConfigError, PrecisionTimeError
+from ...precision.catalog import shown_precision
 from ...precision.own import fields_of
 from ...precision.policy import NARROW, DType
 from ...precision.support import computed_as
@@ -22,7 +23,7 @@ from ...predict.remedies import at_layout
 from ...request.request import Request
 from .groups import LayerGroup, layer_groups
 from .knapsack import Choices
-from .risk import Risk, group_risk, schedule_fields
+from .risk import NEAREST, Risk, group_risks, schedule_fields
 
 _AT_ONCE = 64
 _LONGEST = 60
@@ -46,6 +47,8 @@ class Schedules:
     """Of the request at the reference precision."""
     reference: Mapping[str, Any]
     """The reference precision, as a policy file says it."""
+    reference_name: str
+    """As it was asked."""
     groups: tuple[LayerGroup, ...]
     types: tuple[DType, ...]
     """Beside the reference."""
@@ -151,6 +154,7 @@ def schedules_of(
     *,
     types: Sequence[str] = (),
     recipe: str | None = None,
+    evidence: str = NEAREST,
     bands: int = 1,
     progress: Progress | None = None,
 ) -> Schedules:
@@ -162,6 +166,7 @@ def schedules_of(
             and that a risk is known for.
         recipe: Of narrow products: current, delayed, blockwise ...; None for current scaling, or that of
             NVFP4.
+        evidence: Which loss gaps count (`risk_of`).
         bands: Ranges that a stack of equal blocks is divided into.
         progress: Called with what is done.
 
@@ -174,15 +179,24 @@ def schedules_of(
     request = request.with_(batch_size=base.layout.micro_batch_size / base.workload.rows_per_sample)
     base = request.resolve(workload=base.workload)
     groups = layer_groups(base.workload.graph, bands=bands)
-    chosen = _stated_types(types, base) if types else _faster_types(base, groups)
-    risks = tuple(
-        tuple(group_risk(base.workload, group, dtype, recipe=recipe) for dtype in chosen) for group in groups
-    )
-    reference = fields_of(base.precision, name=str(base.precision.name))
+    chosen = _stated_types(types, base) if types else _faster_types(base)
+    of_types = [
+        group_risks(base.workload, groups, dtype, recipe=recipe, evidence=evidence) for dtype in chosen
+    ]
+    known = [place for place, risks in enumerate(of_types) if types or None not in risks]
+    if not known:
+        raise ConfigError(
+            f"{base.cluster.device.name} multiplies no type faster than {base.precision.name} whose risk is "
+            "known. To fix: a wider reference (--precision), or types of your own choice (--types)."
+        )
+    chosen = tuple(chosen[place] for place in known)
+    risks = tuple(zip(*(of_types[place] for place in known), strict=True))
+    reference = fields_of(base.precision)
     return Schedules(
         request=request.with_(precision=reference),
         job=base,
         reference=reference,
+        reference_name=shown_precision(request.precision or base.precision.name),
         groups=groups,
         types=chosen,
         risks=risks,
@@ -214,26 +228,18 @@ def _stated_types(types: Sequence[str], base: Job) -> tuple[DType, ...]:
     return found
 
 
-def _faster_types(base: Job, groups: Sequence[LayerGroup]) -> tuple[DType, ...]:
-    """Types with a larger peak than the reference and a known risk, fp8 before other narrow types."""
+def _faster_types(base: Job) -> tuple[DType, ...]:
+    """Types with a larger peak than the reference, fp8 and no other narrow type where there is fp8."""
     device = base.cluster.device
     peaks = device.peak_flops_per_s
     own = peaks.get(computed_as(device, base.precision.matmul).value, 0.0)
     found = [
         dtype
         for dtype in _SCHEDULED
-        if peaks.get(dtype.value, 0.0) > own
-        and computed_as(device, dtype) is dtype
-        and any(group_risk(base.workload, group, dtype) is not None for group in groups)
+        if peaks.get(dtype.value, 0.0) > own and computed_as(device, dtype) is dtype
     ]
     narrow = [dtype for dtype in found if dtype in NARROW]
-    found = [dtype for dtype in found if dtype not in narrow[1:]]
-    if not found:
-        raise ConfigError(
-            f"{device.name} multiplies no type faster than {base.precision.name} whose risk is known. To fix: "
-            "a wider reference (--precision), or types of your own choice (--types)."
-        )
-    return tuple(found)
+    return tuple(dtype for dtype in found if dtype not in narrow[1:])
 
 
 def _array(asked: Iterable[Sequence[int]], groups: int) -> Ints:

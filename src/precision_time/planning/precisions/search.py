@@ -17,7 +17,7 @@ from ...request.signature import takes_request_fields
 from .knapsack import Choices, exhaustive, frontier
 from .methods import METHODS, candidates, fastest
 from .result import GroupChoice, PrecisionSearch, SchedulePhase
-from .risk import curve_words, share_of_gap
+from .risk import NEAREST, curve_words, share_of_gap
 from .schedules import Picks, Progress, Schedules, schedules_of
 
 DEFAULT_BUDGET = 0.0025
@@ -26,10 +26,7 @@ DYNAMIC, EXHAUSTIVE = "dynamic-programming", "exhaustive"
 _FEW = 512
 """Schedules that are all predicted where no method is named."""
 _SLACK = 1e-9
-_ADDS = (
-    "the risks of groups add up, and a gap that was found for a kind of layers is shared among them by FLOPs; "
-    "interactions are not known."
-)
+_ADDS = "the risks of groups of layers add up; how they act together is not counted."
 
 
 @takes_request_fields()
@@ -40,6 +37,7 @@ def search_precisions(
     method: str | None = None,
     types: str | Sequence[str] = (),
     recipe: str | None = None,
+    evidence: str = NEAREST,
     layers: int = 1,
     phases: str | Sequence[float] = (),
     over_time: str = "published",
@@ -59,6 +57,8 @@ def search_precisions(
             faster where none is named.
         recipe: Of narrow products: current, delayed, blockwise, mxfp8 ...; current scaling by default, whose
             loss gap was measured by groups of layers.
+        evidence: Which loss gaps count: measured (small trainings), published, or nearest: of the two the
+            one whose model is nearer in size.
         layers: Ranges that a stack of equal blocks is divided into, its first and last block apart.
         phases: Shares of the run, in order, such as "80%,20%": each gets a schedule of its own.
         over_time: How the gap comes about over a run of several phases: published or uniform.
@@ -86,6 +86,7 @@ def search_precisions(
         as_request(model, options),
         types=[word for word in named if word],
         recipe=recipe,
+        evidence=evidence,
         bands=layers,
         progress=progress,
     )
@@ -111,7 +112,7 @@ def search_precisions(
         model=answers[0].model,
         device=answers[0].device,
         gpus=answers[0].gpus,
-        reference=schedules.job.precision.name,
+        reference=schedules.reference_name,
         types=tuple(dtype.value for dtype in schedules.types),
         method=chosen,
         risk_budget=budget,
@@ -145,8 +146,8 @@ def risk_share(name: str, given: float | str) -> float:
         value = math.nan
     if not 0.0 <= value <= 1.0:
         raise ConfigError(
-            f"{name}={shown(given)}. The rule: a relative gap of the loss from 0 to 1. To fix: such as 0.0025 or "
-            "0.25%."
+            f"{name}={shown(given)}. The rule: a relative gap of the loss from 0 to 1. To fix: such as 0.0025 "
+            "or 0.25%."
         )
     return value
 
@@ -223,7 +224,7 @@ def _phase(schedules: Schedules, share: float, weight: float, picks: Picks) -> S
         choices=tuple(
             GroupChoice(
                 group=group,
-                dtype=schedules.types[kind - 1].value if kind else schedules.job.precision.name,
+                dtype=schedules.types[kind - 1].value if kind else schedules.reference_name,
                 alone_s=float(alone[place, kind]),
                 risk=schedules.risks[place][kind - 1] if kind else None,
             )
