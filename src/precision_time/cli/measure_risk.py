@@ -49,8 +49,9 @@ def measure_risk(
     ] = "precision-time measure-risk",
     json_output: JsonOption = False,
 ) -> None:
-    """Measure what precisions cost in loss: small models, real data, rounding emulated layer by layer.
+    """Measure the loss that low precision costs.
 
+    Small models are trained on real data, rounding emulated layer by layer, beside fp32 with the same seed.
     Every training is stored at once: an interrupted campaign goes on where it stopped.
     """
     from ..io import write_atomically

@@ -43,9 +43,9 @@ def test_a_resumed_campaign_writes_the_same_rows(tmp_path: Path) -> None:
 def row(recipe: str, group: str, seed: int, loss: float, **other: object) -> dict[str, str]:
     usual: dict[str, object] = {
         "kind": "mlp", "model": "m", "recipe": recipe, "layer_group": group, "seed": seed, "optimizer": "sgd",
-        "steps": 10, "planned_steps": 10, "loss": loss, "diverged": 0, "underflow_share": 0.5,
-        "overflow_steps": 1, "parameters": 7, "data": "d", "execution": "emulated", "device": "cpu",
-        "fingerprint": "f",
+        "steps": 10, "planned_steps": 10, "first_loss": 6.0, "loss": loss, "diverged": 0,
+        "underflow_share": 0.5, "overflow_steps": 1, "parameters": 7, "data": "d", "execution": "emulated",
+        "device": "cpu", "fingerprint": "f",
     }  # fmt: skip
     return {name: str(value) for name, value in {**usual, **other}.items()}
 
@@ -61,6 +61,7 @@ def test_gaps_are_taken_seed_by_seed() -> None:
     assert found.gap_spread == pytest.approx(0.1 / math.sqrt(2.0))
     assert found.fp32_spread == pytest.approx(0.5)
     assert found.baseline_loss == pytest.approx(1.5)
+    assert found.progress_lost == pytest.approx((0.1 / 5.0 + 0.4 / 4.0) / 2.0)
     assert not found.counts
     assert found.overflow_share == pytest.approx(0.1)
 

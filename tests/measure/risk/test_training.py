@@ -100,6 +100,14 @@ def test_emulated_fp8_products_are_those_of_the_fp8_operator() -> None:
     assert float((emulated - x @ w.t()).abs().max()) > 10.0 * float((emulated - operator).abs().max())
 
 
+@pytest.mark.parametrize("name", ["bf16-mixed/autocast", "fp8-mixed/current"])
+def test_a_native_training_ends_near_the_emulated_one(name: str) -> None:
+    training = Training(model="words", recipe=name, group="all", seed=0)
+    native = train(training, PLAN, native=True)
+    assert native.loss == pytest.approx(trained(name, model="words").loss, rel=0.01)
+    assert native.loss != trained("fp32", model="words").loss
+
+
 def test_native_fp8_is_near_the_emulation() -> None:
     random = torch.Generator().manual_seed(1)
     x, w = (torch.randn(size, generator=random) for size in ((48, 32), (16, 32)))

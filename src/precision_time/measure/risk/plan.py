@@ -103,9 +103,9 @@ class RiskPlan(BaseModel):
 
     @cached_property
     def trainings(self) -> tuple[Training, ...]:
-        """All, each once, fp32 first, one seed of everything before the next seed."""
+        """All, each once: every seed of fp32, then one seed of everything else before the next seed."""
         found = dict.fromkeys(self._unsorted())
-        return tuple(sorted(found, key=lambda training: (training.seed, training.recipe != REFERENCE)))
+        return tuple(sorted(found, key=lambda item: (item.recipe != REFERENCE, item.seed)))
 
     def _unsorted(self) -> Iterator[Training]:
         for part in self.part:

@@ -1,9 +1,9 @@
 """The layers of small models, each rounding what a recipe rounds: inputs, outputs and gradients.
 
-An emulation: operands are rounded to the values of the narrow type and multiplied and summed in fp32; Hopper's
-fp8 units keep fewer bits of sums (DeepSeek-V3, arXiv 2412.19437, section 3.3.2). Gradients pass the rounding of
-forward unchanged. Both products of backward read the same rounded copies, where recipes of blocks round once
-more along the other dimension on a device.
+An emulation: operands are rounded to the values of the narrow type, multiplied and summed in fp32. Hopper's
+fp8 units keep fewer bits of sums (DeepSeek-V3, arXiv 2412.19437, section 3.3.2). Gradients pass the rounding
+of forward unchanged. Both products of backward read the same rounded copies, where recipes of blocks round
+once more along the other dimension on a device.
 """
 
 from __future__ import annotations

@@ -51,6 +51,9 @@ class MeasuredRisk:
     optimizer: str
     overflow_share: float
     """Of the steps, those with a gradient that is not finite."""
+    progress_lost: float
+    """Mean of (loss - baseline) / (loss before training - baseline). It compares between models, which gaps
+    do not where the loss comes near zero."""
 
     @property
     def counts(self) -> bool:
@@ -100,6 +103,8 @@ def _summary(
     baselines = np.array([float(row["loss"]) for _, row in both])
     diverged = np.array([row["diverged"] == "1" for row, _ in both])
     gaps = ((losses - baselines) / baselines)[~diverged]
+    before = np.array([float(row["first_loss"]) for _, row in both])
+    lost = ((losses - baselines) / (before - baselines))[~diverged]
     return MeasuredRisk(
         kind=first["kind"],
         model=first["model"],
@@ -120,6 +125,7 @@ def _summary(
         data=first["data"],
         source=source,
         optimizer=first["optimizer"],
+        progress_lost=float(np.mean(lost)) if len(gaps) else math.nan,
         overflow_share=float(np.mean([int(row["overflow_steps"]) / int(row["steps"]) for row, _ in both])),
     )
 

@@ -1,5 +1,4 @@
-"""The multiple-choice knapsack of a precision schedule: one type for each group, least time under a budget of
-risk.
+"""The multiple-choice knapsack of a schedule: one type for each group, least time under a budget of risk.
 
 Times and risks of groups add up; a type that is used at all adds a fixed number of seconds once. Risks are
 rounded up to whole cells. Dynamic programming over the groups keeps, for each risk, the least time

@@ -51,8 +51,8 @@ def by_exhaustion(schedules: Schedules, budget: float, *, seed: int = 0) -> Pick
     if many > _MOST_ASSIGNMENTS:
         raise ConfigError(
             f"{schedules.kinds} types for each of {len(schedules.groups)} groups are {many:,.0f} schedules. "
-            f"The rule: exhaustive search predicts at most {_MOST_ASSIGNMENTS:,}. To fix: dynamic-programming, "
-            "fewer types (--types) or fewer ranges of layers (--layers)."
+            f"The rule: exhaustive search predicts at most {_MOST_ASSIGNMENTS:,}. To fix: "
+            "dynamic-programming, fewer types (--types) or fewer ranges of layers (--layers)."
         )
     return fastest(schedules, exhaustive(schedules.choices, budget), budget)
 

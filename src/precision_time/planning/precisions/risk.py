@@ -1,4 +1,4 @@
-"""The numerical risk of a precision: loss gaps that were measured or published, and what is known beside them.
+"""The numerical risk of a precision: loss gaps that were measured or published, and what else is known.
 
 A risk is a relative gap of the loss at the end of training, (loss - loss of the reference) / loss of the
 reference: 0.0025 is a quarter of a percent. Measured gaps are of small trainings with emulated rounding

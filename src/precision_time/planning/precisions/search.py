@@ -146,8 +146,8 @@ def risk_share(name: str, given: float | str) -> float:
         value = math.nan
     if not 0.0 <= value <= 1.0:
         raise ConfigError(
-            f"{name}={shown(given)}. The rule: a relative gap of the loss from 0 to 1. To fix: such as 0.0025 "
-            "or 0.25%."
+            f"{name}={shown(given)}. The rule: a relative gap of the loss from 0 to 1. To fix: such as "
+            "0.0025 or 0.25%."
         )
     return value
 
