@@ -24,9 +24,12 @@ _PURPOSE = "search precision schedules by reinforcement learning"
 gymnasium: Any = required_module("gymnasium", package="gymnasium", extra="reinforcement", purpose=_PURPOSE)
 
 _SLACK = 1e-9
-_STEPS = 8192
-"""Of the environment that an agent is trained for."""
+_STEPS = 4096
+"""Of all environments together that an agent is trained for."""
+_ENVIRONMENTS = 8
+"""Side by side: one pass through the policy serves all of them."""
 _ROLLOUT = 256
+"""Steps of all of them between two updates."""
 _LEARNING_RATE = 3e-3
 _ENTROPY = 0.01
 
@@ -41,7 +44,9 @@ class ScheduleEnvironment(gymnasium.Env):  # type: ignore[misc]  # gymnasium is 
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - the name and the type are gymnasium's
 
-    def __init__(self, schedules: Schedules, budget: float) -> None:
+    def __init__(
+        self, schedules: Schedules, budget: float, *, tried: dict[Picks, float] | None = None
+    ) -> None:
         self._schedules, self._budget = schedules, budget
         choices, groups = schedules.choices, len(schedules.groups)
         self._reference_s = float(schedules.times_s([(0,) * groups])[0])
@@ -53,7 +58,7 @@ class ScheduleEnvironment(gymnasium.Env):  # type: ignore[misc]  # gymnasium is 
         self.action_space = gymnasium.spaces.Discrete(schedules.kinds)
         self.picks: Picks = ()
         """Of this episode so far."""
-        self.tried: dict[Picks, float] = {}
+        self.tried: dict[Picks, float] = {} if tried is None else tried
         """Seconds of every schedule that an episode ended with."""
 
     def reset(
@@ -102,7 +107,8 @@ class Trained:
     """The fastest schedule of all episodes."""
     greedy: Picks
     """The schedule of the trained policy itself, without exploration."""
-    episodes: int
+    schedules: int
+    """Different ones that its episodes ended with."""
 
 
 def train(schedules: Schedules, budget: float, *, seed: int = 0, steps: int = _STEPS) -> Trained:
@@ -120,11 +126,20 @@ def train(schedules: Schedules, budget: float, *, seed: int = 0, steps: int = _S
     learners = required_module(
         "stable_baselines3", package="stable-baselines3", extra="reinforcement", purpose=_PURPOSE
     )
-    environment = ScheduleEnvironment(schedules, budget)
+    vectors = required_module(
+        "stable_baselines3.common.vec_env",
+        package="stable-baselines3",
+        extra="reinforcement",
+        purpose=_PURPOSE,
+    )
+    tried: dict[Picks, float] = {}
+    beside = vectors.DummyVecEnv(
+        [lambda: ScheduleEnvironment(schedules, budget, tried=tried) for _ in range(_ENVIRONMENTS)]
+    )
     agent = learners.PPO(
         "MlpPolicy",
-        environment,
-        n_steps=_ROLLOUT,
+        beside,
+        n_steps=_ROLLOUT // _ENVIRONMENTS,
         batch_size=_ROLLOUT // 4,
         learning_rate=_LEARNING_RATE,
         ent_coef=_ENTROPY,
@@ -133,12 +148,12 @@ def train(schedules: Schedules, budget: float, *, seed: int = 0, steps: int = _S
         device="cpu",
     )
     agent.learn(steps)
-    episodes = len(environment.tried)
+    environment = ScheduleEnvironment(schedules, budget)
     seen, _ = environment.reset()
     ended = False
     while not ended:
         action, _ = agent.predict(seen, deterministic=True)
         seen, _, ended, _, _ = environment.step(action)
-    greedy = environment.picks
-    best = min(environment.tried, key=lambda picks: environment.tried[picks])
-    return Trained(best=best, greedy=greedy, episodes=episodes)
+    tried |= environment.tried
+    best = min(tried, key=lambda picks: tried[picks])
+    return Trained(best=best, greedy=environment.picks, schedules=len(tried))

@@ -9,7 +9,7 @@ from ...predict.html import rows_to_html
 from ...rendering import TEXT_WIDTH, new_table, plain_text
 from ...units import format_bytes, format_duration
 from .advice import AdvisedPrecision, PrecisionAdvice
-from .risk import Basis
+from .risk import Basis, Risk
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -93,11 +93,7 @@ def _risks(advice: PrecisionAdvice) -> tuple[list[str], list[tuple[str, ...]]]:
     rows: list[tuple[str, ...]] = []
     for row in advice.rows:
         kind, risk = row.number_type, row.risk
-        gap = (
-            "not known" if risk is None else "-" if risk.basis is Basis.REFERENCE else f"{risk.loss_gap:+.2%}"
-        )
-        if risk is not None and risk.error is not None:
-            gap += f" ± {risk.error:.2%}"
+        gap = "not known" if risk is None else "-" if risk.basis is Basis.REFERENCE else _gap(risk)
         rows.append(
             (
                 row.precision,
@@ -113,6 +109,13 @@ def _risks(advice: PrecisionAdvice) -> tuple[list[str], list[tuple[str, ...]]]:
     return headers, rows
 
 
+def _gap(risk: Risk | None) -> str:
+    """With the standard error of a measured one."""
+    if risk is None:
+        return "-"
+    return f"{risk.loss_gap:+.2%}" + ("" if risk.error is None else f" ± {risk.error:.2%}")
+
+
 def _scaling(row: AdvisedPrecision) -> str:
     if not row.needs_loss_scaling:
         return "-"
@@ -123,12 +126,10 @@ def _notes(advice: PrecisionAdvice) -> Iterator[str]:
     for row in advice.rows:
         if row.risk is not None and row.risk.basis is not Basis.REFERENCE:
             yield f"Loss gap of {row.precision}: {row.risk.source}."
-        if row.measured is not None and row.measured != row.risk:
-            error = "unknown" if row.measured.error is None else f"{row.measured.error:.2%}"
-            yield (
-                f"Also measured of {row.precision}: {row.measured.loss_gap:+.2%}, standard error {error} "
-                f"({row.measured.source})."
-            )
+    beside = [row for row in advice.rows if row.measured is not None and row.measured != row.risk]
+    if beside:
+        gaps = ", ".join(f"{row.precision} {_gap(row.measured)}" for row in beside)
+        yield f"Also measured in small trainings, and farther in size or too uncertain: {gaps}."
     if advice.offer is not None:
         offer = advice.offer
         yield (

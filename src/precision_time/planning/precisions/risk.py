@@ -137,7 +137,7 @@ def risk_of(
     measured = measured_risk(workload, precision, recipe=recipe)
     if measured is not None and (measured.error is None or measured.error > RESOLUTION):
         measured = None
-    found = {Basis.MEASURED: measured, Basis.PUBLISHED: _published(precision)}
+    found = {Basis.MEASURED: measured, Basis.PUBLISHED: _published(precision, recipe)}
     if evidence != NEAREST:
         return found[Basis(evidence)]
     size = math.log(max(workload.graph.params, 1.0))
@@ -234,16 +234,18 @@ def curve_words(over_time: str) -> str:
     return f"{curve['text']} ({curve['source']})"
 
 
-def _published(precision: str) -> Risk | None:
+def _published(precision: str, recipe: str | None) -> Risk | None:
     gap = _facts()["precision"].get(precision, {}).get("gap")
     if gap is None:
         return None
     bound = "at most " if gap.get("bound") else ""
+    its = gap.get("recipe", recipe)
+    other = "" if recipe in (None, its) else f"; found with {its} scaling, not with {recipe}"
     return Risk(
         loss_gap=float(gap["loss_gap"]),
         basis=Basis.PUBLISHED,
         params=float(gap["params"]),
-        source=f"{bound}{gap['loss_gap']:.2%}: {gap['text']} ({gap['source']})",
+        source=f"{bound}{gap['loss_gap']:.2%}: {gap['text']} ({gap['source']}){other}",
     )
 
 
