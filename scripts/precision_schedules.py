@@ -418,23 +418,23 @@ at a time and once with those of the cost model alone, and predicts every schedu
 optimization (Stable-Baselines3, 4,096 steps, one seed) in a Gymnasium environment whose reward is the
 predicted time that each decision saves.
 """
-SMALL = """Budgets are 20, 40, 60 and 80 % of the risk of all layers in the riskiest type; agents were trained for
-40 and 80 %. A gap is the step time found over that of the best schedule, less one. Seconds were taken
-on a shared machine.
+SMALL = """Budgets are 20, 40, 60 and 80 % of the risk of all layers in the riskiest type; agents were
+trained for 40 and 80 %. A gap is the step time found over that of the best schedule, less one. Seconds
+were taken on a shared machine.
 """
-ADDITIVE = """Dynamic programming adds up what single groups save, and a sum that every type adds once, set so that
-the schedule with all groups in a type is met. Errors are of the step time, relative to the reference's,
-over every schedule. The cost model nearly adds up; what is learned on top of it does not, as it was
-fitted to runs with one precision in all layers, or in all but the first and the last.
+ADDITIVE = """Dynamic programming adds up what single groups save, and a sum that every type adds once, set
+so that the schedule with all groups in a type is met. Errors are of the step time, relative to the
+reference's, over every schedule. The cost model nearly adds up; what is learned on top of it does not,
+as it was fitted to runs with one precision in all layers, or in all but the first and the last.
 """
-FOUND = """The default budget is {budget} and what DeepSeek-V3 states for fp8; rows are a quarter, a half and all
-of it. fp8 is with current scaling. Convolutions are not multiplied in fp8: nothing is gained on
+FOUND = """The default budget is {budget} and what DeepSeek-V3 states for fp8; rows are a quarter, a half
+and all of it. fp8 is with current scaling. Convolutions are not multiplied in fp8: nothing is gained on
 resnet50 on H100. On A100 the known gaps of tf32, bf16 and fp16 with loss scaling are zero, so every
 budget allows all of them.
 """
-OVER_TIME = """llama3-8b on 64 H100. How a gap comes about over a run is taken from one published run ("published":
-{published}), or every step is taken to leave the same part of it ("uniform": {uniform}). A change of
-precision takes no time here; `precision-time run` adds a compilation for each phase.
+OVER_TIME = """llama3-8b on 64 H100. How a gap comes about over a run is taken from one published run
+("published": {published}), or every step is taken to leave the same part of it ("uniform": {uniform}).
+A change of precision takes no time here; `precision-time run` adds a compilation for each phase.
 """
 
 
