@@ -66,6 +66,7 @@ def collected(path: Path) -> tuple[list[Row], int]:
             "count": float(line["count"]),
             "usd": line["price_usd_h"],
             "spot": line["spot_usd_h"],
+            "reserved": "",
             "source": _source(line["cloud"], line["catalog_date"]),
             "host": line["instance_type"] != ATTACHED,
         }
@@ -111,9 +112,11 @@ def curated(rows: list[Row]) -> tuple[list[Row], Counter[str]]:
     newer = {row["accelerator"] for row in rows if row["source"] == "skypilot-v8-gcp"}
     for row in rows:
         listed = listed_device(row["cloud"], row["instance_type"], row["accelerator"], row["count"])
-        if listed.reason:
+        if row["region"] == "all-regions":
+            left_out["a region that stands for all, read region by region since"] += 1
+        elif listed.reason:
             left_out[listed.reason] += 1
-        elif not row["usd"] and not row["spot"]:
+        elif not row["usd"] + row["spot"] + row["reserved"]:
             left_out["no price"] += 1
         elif row["source"] == "skypilot-gcp-2023" and row["accelerator"] in newer:
             left_out["an accelerator that a newer list of the same cloud prices"] += 1
@@ -126,7 +129,7 @@ def curated(rows: list[Row]) -> tuple[list[Row], Counter[str]]:
                     COLUMNS,
                     (
                         row["cloud"], name, row["region"], listed.device, listed.devices, row["usd"],
-                        row["spot"], "", row["source"], int(row["host"] or whole),
+                        row["spot"], row["reserved"], row["source"], int(row["host"] or whole),
                     ),
                     strict=True,
                 )
@@ -148,7 +151,16 @@ def _source(cloud: str, date: str) -> str:
     return f"skypilot-v8-{cloud}" if date.startswith("v8") else f"skypilot-{cloud}-2023"
 
 
-def _row(part: Row, name: str, region: str, accelerator: str, count: float, usd: str, spot: str = "") -> Row:
+def _row(
+    part: Row,
+    name: str,
+    region: str,
+    accelerator: str,
+    count: float,
+    usd: str,
+    spot: str = "",
+    reserved: str = "",
+) -> Row:
     return {
         "cloud": part["cloud"],
         "instance_type": name,
@@ -157,6 +169,7 @@ def _row(part: Row, name: str, region: str, accelerator: str, count: float, usd:
         "count": count,
         "usd": usd,
         "spot": spot,
+        "reserved": reserved,
         "source": part["source"],
         "host": part.get("host_included", True),
     }

@@ -16,6 +16,7 @@ from precision_time.corpus.store import load_corpus
 from precision_time.cost.job import Job, group_of_jobs
 from precision_time.cost.memory import memory_of
 from precision_time.cost.terms import METHOD_TERMS
+from precision_time.planning.run.duration import TERMS as RUN_TERMS
 
 GLOSSARY = Path(__file__).resolve().parents[2] / "docs" / "glossary.md"
 ENTRIES = entries_of(glossary_text())
@@ -58,6 +59,11 @@ def test_every_term_of_the_memory_has_an_entry(jobs: list[Any]) -> None:
 def test_every_part_of_a_training_method_has_an_entry() -> None:
     names = {term.name for term in METHOD_TERMS} | {"other_models", "generation"}
     assert {words(name) for name in names} - set(ENTRIES) == set()
+
+
+def test_every_term_of_a_whole_run_has_an_entry() -> None:
+    printed = {"goodput", "interruption", "phase", "critical batch size"}
+    assert {words(name) for name in RUN_TERMS} | printed <= set(ENTRIES)
 
 
 def test_every_printed_word_has_an_entry() -> None:

@@ -23,13 +23,17 @@ from fuzz_promises import LONGEST_MESSAGE, answered, check_answer, promise
 from hypothesis import strategies as st
 
 from precision_time.cli.main import COMMANDS, main
+from precision_time.cli.request_options import request_and_others
 from precision_time.corpus.own import read_own_steps
 from precision_time.errors import PrecisionTimeError
 from precision_time.hardware.custom import load_custom
 from precision_time.hardware.inventory_file import read_inventory
 from precision_time.hardware.inventory_slurm import read_slurm
+from precision_time.planning.run.api import run_of
+from precision_time.planning.run.schema import RunOptions
 from precision_time.predict.api import predict, predict_time
 from precision_time.request.files import read_jobs
+from precision_time.request.sweep import PHASES, RUN
 from precision_time.workload.hf_config import entry_of_config
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
@@ -63,6 +67,13 @@ def _ask_file(path: Path) -> None:
     for job in read_jobs(path)[:3]:
         for request in job.requests()[:3]:
             check_answer(predict(request))
+
+
+def _ask_run(path: Path) -> None:
+    request, beside = request_and_others(str(path), {}, (PHASES, RUN))
+    found = run_of(request, RunOptions.of(beside.get(RUN) or {}), beside.get(PHASES))
+    promise(found.interval.low_s <= found.total_s <= found.interval.high_s < math.inf, "finite, in order")
+    promise(abs(math.fsum(found.terms.values()) / found.total_s - 1.0) < 1e-9, "a sum of its terms")
 
 
 def run_command(words: Sequence[str]) -> tuple[int, str, str]:
@@ -339,6 +350,12 @@ def _points(path: Path) -> None:
     prepared(read_study(EXAMPLES / "study.yaml"), path)
 
 
+def _prices(path: Path) -> None:
+    from precision_time.planning.money.reading import read_prices, written_table
+
+    written_table(read_prices(path).offers)
+
+
 def _campaign(path: Path) -> None:
     from precision_time.measure.campaign import load_campaign
 
@@ -501,6 +518,7 @@ def targets() -> list[Target]:
         Target("calls-wrong", "Python calls, anything in some fields", inputs.wrong_requests(), _ask, 15),
         Target("command-line", "command lines", command_lines(), _command, 12),
         Target("job-files", "job files: YAML, TOML, JSON, JSON lines, CSV", job_files(), _job_file, 8),
+        _bytes_target("runs", "job files with phases", ".yaml", _file_of("run.yaml"), _ask_run, 1),
         _bytes_target("config-json", "config.json of Hugging Face", ".json", _configs(), _ask_config, 5),
         _bytes_target(
             "config-built", "the same, built by transformers", ".json", _berts(), _ask_model, 0.5, True
@@ -522,6 +540,7 @@ def targets() -> list[Target]:
         _bytes_target(
             "points", "points of performance models (CSV)", ".csv", _file_of("points.csv"), _points, 1
         ),
+        _bytes_target("prices", "tables of prices (CSV)", ".csv", _file_of("prices.csv"), _prices, 1),
         _bytes_target("campaigns", "campaigns", ".yaml", _file_of("campaign.yaml"), _campaign, 1),
         _bytes_target("batches", "batches of PredictDDL", ".jsonl", _file_of("requests.jsonl"), _batch, 1),
         _bytes_target(

@@ -32,9 +32,9 @@ def grids(
     ] = None,
     json_output: JsonOption = False,
 ) -> None:
-    """List the carbon intensity of electricity by place, cleanest first, and the PUE of clouds.
+    """List the carbon intensity of electricity by place, and the PUE.
 
-    Figures are yearly means, grams of CO2 equivalent per kWh; each has its year and source.
+    Yearly means, grams of CO2 equivalent per kWh, cleanest first; each has its year and source.
     """
     from ..planning.energy.grid import intensity, known_clouds, known_intensities
 

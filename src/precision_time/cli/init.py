@@ -74,6 +74,7 @@ def schema_of(kind: str) -> dict[str, Any]:
         from ..hardware.custom_schema import CustomFile
 
         return CustomFile.model_json_schema()
+    from ..planning.run.schema import RunOptions
     from ..request.json_schema import job_file_schema
 
-    return job_file_schema()
+    return job_file_schema(run=RunOptions.model_fields)

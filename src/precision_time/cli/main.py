@@ -38,7 +38,7 @@ COMMANDS: Mapping[str, Place] = {
     "sweep": Place("sweep", "sweep", "Predict a grid of jobs of any size into a file."),
     "layout": Place("layout", "layout", "Rank the ways to spread a model over devices."),
     "sensitivity": Place("sensitivity", "sensitivity", "Show how each number moves the time of a job."),
-    "run": Place("run", "run", "Predict a whole training: start to end, with failures."),
+    "run": Place("run", "run", "Predict how long a whole training takes."),
     "explain": Place("explain", "explain", "Show what a precision changes, per op class."),
     "evaluate": Place("evaluate", "evaluate", "Score the predictor on measured runs."),
     "report": Place("report", "report", "Score the predictor on runs it has not seen.", "REPORT_EXAMPLES"),
@@ -51,6 +51,7 @@ COMMANDS: Mapping[str, Place] = {
     ),
     "precisions": Place("precisions", "app", "List the precision policies, advise on one, search a schedule."),
     "stacks": Place("catalogs", "stacks", "List the software profiles.", "STACKS_EXAMPLES"),
+    "prices": Place("prices", "prices", "Show what an hour of a device costs, where, and since when."),
     "grids": Place("grids", "grids", "List the carbon intensity of electricity by place, and the PUE."),
     "init": Place("init", "init", "Write a commented file to start from: a cluster of your own, or a job."),
     "schema": Place(

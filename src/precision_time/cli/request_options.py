@@ -145,7 +145,7 @@ def one_request(model: str, fields: Mapping[str, Any]) -> Request:
 
 
 def _only(found: Sequence[Request], model: str) -> Request:
-    if len(found) > 1:
+    if len(found) != 1:
         raise ConfigError(
             f"{model} and the options ask for {len(found)} jobs, this command answers one. To fix: one "
             "value per option, or split the file."

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from ..errors import ConfigError
 from ..planning.run.schema import RunOptions
 from ..request.sweep import PHASES, RUN
 from .options import NOTHING_FITS, JsonOption, ModelArgument, output_file
@@ -51,7 +49,9 @@ def run(
         check_picture_path(plot)
     stated = {name: fields.pop(name) for name in RunOptions.model_fields if name in fields}
     request, in_file = request_and_others(model, fields, (PHASES, RUN))
-    options = _options(model, in_file.get(RUN) or {}, stated)
+    of_file = RunOptions.of(in_file.get(RUN) or {}).model_dump(exclude_unset=True)
+    given = {name: value for name, value in stated.items() if value is not None}
+    options = RunOptions.of({**of_file, **given}, prefix=PREFIX)
     with progress(f"Predicting {model}"):
         found = run_of(request, options, in_file.get(PHASES))
     if json_output:
@@ -63,15 +63,3 @@ def run(
         message(f"Wrote {plot}")
     if not found.fits:
         raise typer.Exit(NOTHING_FITS)
-
-
-def _options(model: str, in_file: Any, stated: Mapping[str, Any]) -> RunOptions:
-    """What the options of the command say, and the `run` section of a job file for the rest."""
-    if not isinstance(in_file, Mapping):
-        raise ConfigError(
-            f"{model}: run={in_file!r} is no mapping. To fix: write it like "
-            "`run: {checkpoint_interval: 1h}`."
-        )
-    given = {name: value for name, value in stated.items() if value is not None}
-    RunOptions.of(in_file)
-    return RunOptions.of({**in_file, **given}, prefix=PREFIX)

@@ -18,12 +18,12 @@ from ..precision.catalog import is_policy_file
 from ..workload.resolve import check_named_in_data
 from .request import Request
 from .schema import ALIASES
-from .sweep import combinations_of
+from .sweep import PHASES, combinations_of
 
 _DOCUMENTS = (".yaml", ".yml", ".toml", ".json")
 _TABLES = (".csv", ".jsonl")
 _JOBS = "jobs"
-_VERSION = "version"
+VERSION_FIELD = "version"
 VERSION = 1
 """Of job files; a file may state it."""
 _PATHS = ("custom", "calibration", "predictor")
@@ -130,7 +130,7 @@ def _readable(file: Path) -> Iterator[None]:
 
 
 def _file_job(file: Path, place: str, fields: Mapping[str, Any]) -> FileJob:
-    version = fields.get(_VERSION, VERSION)
+    version = fields.get(VERSION_FIELD, VERSION)
     if str(version) != str(VERSION):
         raise ConfigError(
             f"{file}, {place}: the job is of version {version}, and version {VERSION} is read here. To fix: "
@@ -141,10 +141,23 @@ def _file_job(file: Path, place: str, fields: Mapping[str, Any]) -> FileJob:
         fields={
             ALIASES.get(name, name): _beside(file, value) if name in _PATHS else value
             for name, value in fields.items()
-            if name != _VERSION
+            if name != VERSION_FIELD
         }
-        | {name: _policies_beside(file, value) for name, value in fields.items() if name == _PRECISION},
+        | {name: _policies_beside(file, value) for name, value in fields.items() if name == _PRECISION}
+        | {name: _phases_beside(file, value) for name, value in fields.items() if name == PHASES},
     )
+
+
+def _phases_beside(file: Path, phases: Any) -> Any:
+    """Phases, with the policy files of their precisions found from the file that names them."""
+    if not isinstance(phases, list):
+        return phases
+    return [
+        {**phase, _PRECISION: _policies_beside(file, phase[_PRECISION])}
+        if isinstance(phase, Mapping) and _PRECISION in phase
+        else phase
+        for phase in phases
+    ]
 
 
 def _beside(file: Path, value: Any) -> Any:

@@ -2,46 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 from pydantic import TypeAdapter
+from pydantic.fields import FieldInfo
 
-from .files import VERSION
+from .files import VERSION, VERSION_FIELD
 from .schema import ALIASES, option_of, request_fields
 from .sweep import PHASES, RUN
 
 _BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
 """What pydantic calls a bound that it checks behind a validator."""
-_OF_FILES: dict[str, Any] = {
-    "version": {"const": VERSION, "description": "Of the file."},
-    PHASES: {
-        "type": "array",
-        "items": {"type": "object"},
-        "minItems": 1,
-        "description": "Parts of a whole run: fields that differ, and a length (steps, tokens, share ...).",
-    },
-    RUN: {"type": "object", "description": "What a whole run costs beside its steps: options of `run`."},
-}
-"""What a job file says beside a request, for `precision-time run`."""
 
 
-def job_file_schema() -> dict[str, Any]:
-    """What `files.read_requests` takes: a job, a list of jobs, or fields beside a list of `jobs`."""
-    fields: dict[str, Any] = {}
+def job_file_schema(*, run: Mapping[str, FieldInfo]) -> dict[str, Any]:
+    """What `files.read_jobs` takes: a job, a list of jobs, or fields beside a list of `jobs`.
+
+    Args:
+        run: Fields of the section `run`.
+    """
     definitions: dict[str, Any] = {}
-    for name, info in request_fields():
-        option = option_of(info)
-        if option is None:
-            continue
-        typed: Any = Annotated.__class_getitem__((info.annotation, *info.metadata))  # type: ignore[attr-defined]
-        shape = _bounded(TypeAdapter(typed).json_schema(ref_template="#/$defs/{model}"))
-        definitions |= shape.pop("$defs", {})
-        default = f" Default: {option.default}." if option.default else ""
-        # Every value may be text as well: numbers with a suffix, lists in one line.
-        fields[name] = {"anyOf": [shape, {"type": "string"}], "description": option.help + default}
+    fields = _properties(request_fields(), definitions)
     others = {alias: {**fields[name], "description": f"Same as {name}."} for alias, name in ALIASES.items()}
     known: dict[str, Any] = {**fields, **others}
-    job_fields = {**known, **_OF_FILES}
+    job_fields = {
+        **known,
+        VERSION_FIELD: {"const": VERSION, "description": "Of the file."},
+        PHASES: {
+            "type": "array",
+            "items": {"type": "object"},
+            "minItems": 1,
+            "description": "Parts of a whole run: fields that differ, and a length (steps, share ...).",
+        },
+        RUN: {
+            "type": "object",
+            "properties": _properties(run.items(), definitions),
+            "additionalProperties": False,
+            "description": "What a whole run costs beside its steps.",
+        },
+    }
     listed = {"type": "array", "items": {"$ref": "#/$defs/Job"}, "minItems": 1}
     job = {"type": "object", "properties": job_fields, "additionalProperties": False}
     shared = {**job, "properties": {**job_fields, "jobs": listed}, "required": ["jobs"]}
@@ -52,6 +52,24 @@ def job_file_schema() -> dict[str, Any]:
         "anyOf": [one, listed, shared],
         "$defs": {**definitions, "Job": job},
     }
+
+
+def _properties(
+    named: Iterable[tuple[str, FieldInfo]], definitions: dict[str, Any]
+) -> dict[str, dict[str, Any]]:
+    """The fields that are options; what their types define is added to `definitions`."""
+    fields: dict[str, dict[str, Any]] = {}
+    for name, info in named:
+        option = option_of(info)
+        if option is None:
+            continue
+        typed: Any = Annotated.__class_getitem__((info.annotation, *info.metadata))  # type: ignore[attr-defined]
+        shape = _bounded(TypeAdapter(typed).json_schema(ref_template="#/$defs/{model}"))
+        definitions |= shape.pop("$defs", {})
+        default = f" Default: {option.default}." if option.default else ""
+        # Every value may be text as well: numbers with a suffix, lists in one line.
+        fields[name] = {"anyOf": [shape, {"type": "string"}], "description": option.help + default}
+    return fields
 
 
 def _bounded(shape: Any) -> Any:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from typing import Any, TypeVar
+
+from pydantic.fields import FieldInfo
 
 from .schema import option_of, request_fields
 
@@ -14,13 +16,17 @@ _POSITIONAL = "model"
 
 
 def takes_request_fields(
-    *, without: Iterable[str] = (), only: Iterable[str] = ()
+    *,
+    without: Iterable[str] = (),
+    only: Iterable[str] = (),
+    also: Mapping[str, FieldInfo] | None = None,
 ) -> Callable[[_Function], _Function]:
     """Give a function with `**options` the signature and the argument help that the fields have.
 
     Args:
         without: Fields that the function does not take.
         only: The fields that it takes; all others when empty.
+        also: Further fields that it takes.
     """
     left_out, kept = {_POSITIONAL, *without}, set(only)
 
@@ -31,7 +37,7 @@ def takes_request_fields(
             name: info
             for name, info in request_fields()
             if name not in left_out and name not in own.parameters and (not kept or name in kept)
-        }
+        } | dict(also or {})
         fields = [
             inspect.Parameter(
                 name,

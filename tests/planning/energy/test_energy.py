@@ -22,8 +22,15 @@ from precision_time.planning.energy.grid import (
     read_hourly,
     table,
 )
-from precision_time.planning.energy.power import device_power_w, host_power_w, idle_power_w, power_constants
+from precision_time.planning.energy.power import (
+    device_power_w,
+    host_power_w,
+    idle_power_w,
+    log_power_spread,
+    power_constants,
+)
 from precision_time.planning.energy.pue import Pue, pue_of
+from precision_time.planning.money.offers import offers
 
 H100 = get_device("H100-SXM5-80GB")
 A100 = get_device("A100-SXM4-80GB")
@@ -47,10 +54,17 @@ def test_power_lies_between_idle_and_the_tdp() -> None:
         assert 0.0 < host_power_w(device) < device.tdp_w + 200.0
 
 
+def test_measured_devices_have_their_own_share() -> None:
+    p100 = get_device("P100-PCIE-16GB")
+    assert device_power_w(p100, {"gemm_s": 1.0}, mfu=0.5) < 0.7 * p100.tdp_w
+    assert log_power_spread(p100) < log_power_spread(get_device("MI300X"))
+    assert set(power_constants()["busy_of"]) <= {device.name for device in known_devices()}
+
+
 def test_power_grows_with_utilization_and_falls_with_waiting() -> None:
     utilizations = np.linspace(0.0, 0.6, 20)
     assert np.all(np.diff(device_power_w(H100, STEP, mfu=utilizations)) > 0.0)
-    waiting = {**STEP, "host_stall_s": np.linspace(0.0, 5.0, 20)}
+    waiting: dict[str, Number] = {**STEP, "host_stall_s": np.linspace(0.0, 5.0, 20)}
     assert np.all(np.diff(device_power_w(H100, waiting, mfu=0.4)) < 0.0)
     assert device_power_w(H100, {"host_stall_s": 1.0}, mfu=0.0) == pytest.approx(idle_power_w(H100))
 
@@ -58,7 +72,7 @@ def test_power_grows_with_utilization_and_falls_with_waiting() -> None:
 def test_arrays_give_what_scalars_give() -> None:
     random = np.random.default_rng(1)
     count = 50
-    terms = {name: random.uniform(0.01, 1.0, count) for name in STEP}
+    terms: dict[str, Number] = {name: random.uniform(0.01, 1.0, count) for name in STEP}
     asked: dict[str, Any] = {
         "mfu": random.uniform(0.0, 0.7, count),
         "devices": random.integers(1, 99, count),
@@ -70,7 +84,7 @@ def test_arrays_give_what_scalars_give() -> None:
     for i in range(count):
         alone = run_energy(
             device=A100,
-            terms={name: value[i] for name, value in terms.items()},
+            terms={name: np.asarray(value)[i] for name, value in terms.items()},
             intensity=place,
             pue=1.2,
             **{name: value[i] for name, value in asked.items()},
@@ -107,6 +121,9 @@ def test_terms_add_up() -> None:
 def test_interval_combines_power_and_time() -> None:
     found = run_energy(device=H100, devices=1, busy_s=1e4, terms=STEP, mfu=0.4)
     low, high = found.interval_j()
+    assert run_energy(device=H100, devices=1, busy_s=1e4, power_w=500.0).interval_j()[0] == pytest.approx(
+        run_energy(device=H100, devices=1, busy_s=1e4, power_w=500.0).energy_j
+    )
     wider_low, wider_high = found.interval_j(time_low=0.7, time_high=1.6)
     assert wider_low < low < found.energy_j < high < wider_high
     assert high / found.energy_j < wider_high / found.energy_j < 1.6 * high / found.energy_j
@@ -229,3 +246,10 @@ def test_no_place_no_carbon() -> None:
     with pytest.raises(ConfigError, match="known place"):
         found.to_codecarbon()
     assert float(found.energy_j) / J_PER_KWH == pytest.approx(float(found.energy_kwh))
+
+
+def test_every_region_with_a_price_has_an_intensity() -> None:
+    regions = {(offer.cloud, offer.region) for offer in offers() if offer.region}
+    assert len(regions) > 50
+    for cloud, region in regions:
+        assert intensity(region, cloud=cloud).g_per_kwh > 0.0

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from precision_time.cli.main import main
 from precision_time.errors import ConfigError
 from precision_time.planning.run.api import predict_run
@@ -18,7 +19,13 @@ from precision_time.request.request import Request
 
 BERT: dict[str, Any] = {"model": "bert-large", "device": "A100-SXM4-80GB", "gpus": 8, "batch_size": 32}
 EXAMPLE = Path(__file__).resolve().parents[3] / "docs" / "examples" / "run.yaml"
-NOTHING = {"failures": False, "start_up": 0, "warm_up_steps": 0, "compile_time": 0, "checkpoint_bytes": 1}
+NOTHING: dict[str, Any] = {
+    "failures": False,
+    "start_up": 0,
+    "warm_up_steps": 0,
+    "compile_time": 0,
+    "checkpoint_bytes": 1,
+}
 
 
 def done(words: list[str]) -> int:
@@ -49,6 +56,11 @@ def test_steps_are_those_of_predict() -> None:
         run, step = predict_run(**asked), predict_time(**asked)
         assert run.phases[0].steps == step.total_steps
         assert run.terms["steps"] == pytest.approx(step.total_time_s)
+
+
+def test_a_run_of_one_step_is_mostly_start_up() -> None:
+    run = predict_run(**BERT, steps=1)
+    assert run.terms["start_up"] > 0.5 * run.total_s
 
 
 def test_without_overhead_and_failures_a_run_is_its_steps() -> None:
@@ -170,3 +182,25 @@ def test_the_page_and_the_picture(tmp_path: Path) -> None:
     assert "runs done" in (tmp_path / "run.html").read_text(encoding="utf-8")
     with pytest.raises(ConfigError, match=r"no \.svg"):
         write_picture(run, tmp_path / "run.pdf")
+
+
+def test_money_energy_and_carbon_add_up_and_follow_the_price() -> None:
+    asked = {**BERT, "steps": 20_000, "region": "aws:us-east-1"}
+    run = predict_run(**asked)
+    assert run.cost_usd and run.energy_kwh and run.carbon_g
+    assert run.energy_kwh * 3.6e6 == pytest.approx(math.fsum(run.energy_terms_j.values()))
+    # 0.4 to 1.2 kW for a device with its host and cooling.
+    assert 0.4 < run.energy_kwh / run.device_hours < 1.2
+    assert any("aws:us-east-1" in line and "list of" in line for line in run.assumptions)
+    own = predict_run(**{**asked, "region": None, "usd_per_device_hour": 2.5})
+    assert own.cost_usd == pytest.approx(2.5 * own.device_hours)
+    assert own.carbon_g is None
+    spot = predict_run(**asked, spot=True, reclaim_rate=0)
+    assert spot.cost_usd is not None
+    assert spot.cost_usd < run.cost_usd
+
+
+def test_a_price_that_is_not_known_is_said() -> None:
+    run = predict_run("resnet50", device="P100-SXM2-16GB", steps=100, region="gcp:us-central1")
+    assert run.cost_usd is None
+    assert any("price of hosts" in line and "To fix" in line for line in run.warnings)

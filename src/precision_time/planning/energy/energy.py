@@ -13,12 +13,11 @@ from ...arrays import Floats, Number
 from ...errors import ConfigError
 from ...hardware.device import Device
 from .grid import Intensity
-from .power import device_power_w, host_power_w, idle_power_w, power_constants
+from .power import device_power_w, host_power_w, idle_power_w, log_power_spread
 from .pue import Pue, given_pue, pue_of
 
 J_PER_KWH = 3.6e6
-COVERAGE = 0.9
-_NORMAL_90 = 1.6449
+NORMAL_95 = 1.6449
 """Quantile 0.95 of the normal distribution."""
 
 
@@ -34,6 +33,8 @@ class RunEnergy:
     devices: Floats
     device_power_w: Floats
     """Of one device while it trains."""
+    log_power_spread: float
+    """Standard deviation of the logarithm of true over predicted power; 0 where the power was given."""
     duration_s: Floats
     pue: Pue
     intensity: Intensity | None
@@ -60,7 +61,7 @@ class RunEnergy:
             time_low: Low end of the 90 % interval of the total time, over its expected value.
             time_high: High end, likewise.
         """
-        power = _NORMAL_90 * power_constants()["spread"]["log_power"]
+        power = NORMAL_95 * self.log_power_spread
         low, high = (np.log(np.asarray(end, dtype=float)) for end in (time_low, time_high))
         return self.energy_j * np.exp(-np.hypot(power, low)), self.energy_j * np.exp(np.hypot(power, high))
 
@@ -201,6 +202,7 @@ def run_energy(
         device=device.name,
         devices=counted,
         device_power_w=drawn_w,
+        log_power_spread=log_power_spread(device) if power_w is None else 0.0,
         duration_s=busy + waiting,
         pue=stated,
         intensity=intensity,

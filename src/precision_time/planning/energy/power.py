@@ -5,7 +5,7 @@
 `waiting` is the share of the step in which the device waits for the host or for input, m that of memory-bound
 kernels, both off the terms of a predicted step. A device whose kernels fill it draws nearly the same whatever
 they do; small kernels draw less, and the utilization tells them. The numbers (`data/power.toml`) are fitted
-to published power measurements (`data/measured_power.csv`).
+to published power measurements (`data/measured_power.csv`); `busy` is the device's own where it was measured.
 """
 
 from __future__ import annotations
@@ -74,16 +74,23 @@ def device_power_w(device: Device, terms: Mapping[str, Number], *, mfu: Number |
     if np.any(known < 0.0):
         raise ConfigError(f"An MFU of {mfu} cannot be. The rule: 0 to 1. To fix: give `Prediction.mfu`.")
     waiting, memory = shares_of(terms)
-    return tdp_w(device) * share_of_tdp(waiting, memory, np.where(np.isnan(known), np.inf, known))
+    known = np.where(np.isnan(known), np.inf, known)
+    constants = power_constants()
+    busy = constants["busy_of"].get(catalog_name(device), constants["device"]["busy"])
+    return tdp_w(device) * share_of_tdp(waiting, memory, known, {**constants["device"], "busy": busy})
 
 
-def share_of_tdp(
-    waiting: Floats, memory: Floats, mfu: Floats, numbers: Mapping[str, float] | None = None
-) -> Floats:
-    """Power over TDP; `numbers` are those of `data/power.toml` unless others are given."""
-    fitted = power_constants()["device"] if numbers is None else numbers
-    filled = -np.expm1(-(mfu + fitted["memory"] * memory) / fitted["scale"])
-    return np.asarray(fitted["idle"] + (fitted["busy"] - fitted["idle"]) * (1.0 - waiting) * filled)
+def share_of_tdp(waiting: Floats, memory: Floats, mfu: Floats, numbers: Mapping[str, Number]) -> Floats:
+    """Power over TDP; `numbers` are idle, busy, scale and memory."""
+    filled = -np.expm1(-(mfu + numbers["memory"] * memory) / numbers["scale"])
+    return np.asarray(numbers["idle"] + (numbers["busy"] - numbers["idle"]) * (1.0 - waiting) * filled)
+
+
+def log_power_spread(device: Device) -> float:
+    """Standard deviation of the logarithm of measured over predicted power."""
+    constants = power_constants()
+    kind = "measured" if catalog_name(device) in constants["busy_of"] else "other"
+    return float(constants["spread"][kind])
 
 
 def idle_power_w(device: Device) -> float:

@@ -10,7 +10,7 @@ import io
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import date as day
 from functools import cache
@@ -94,9 +94,9 @@ def read_prices(
     found = _Reader(own=frozenset(own))
     if path.is_dir():
         for file in _catalogues(path, found):
-            _read_catalogue(file, _table(file), cloud or file.parent.name, date, found)
+            _read_catalogue(file, _table(file, found), cloud or file.parent.name, date, found)
     else:
-        rows = _table(path)
+        rows = _table(path, found)
         if set(rows[0]) >= _SKYPILOT:
             named = path.parent.name if path.stem == "vms" else path.stem
             _read_catalogue(path, rows, cloud or named, date, found)
@@ -246,15 +246,19 @@ def _is_date(text: str) -> bool:
     return True
 
 
-def _table(path: Path) -> list[dict[str, str]]:
-    """The rows of a CSV, the header as keys."""
+def _table(path: Path, found: _Reader) -> list[dict[str, str]]:
+    """The rows of a CSV, the header as keys; those with shifted columns are left out."""
     try:
         text = path.read_text(encoding="utf-8-sig")
-        rows = [row for row in csv.DictReader(io.StringIO(text, newline="")) if row]
+        lines = list(csv.DictReader(io.StringIO(text, newline="")))
     except FileNotFoundError:
         raise CatalogError(f"No such file: {path}. To fix: name a CSV or a folder of prices.") from None
     except (UnicodeDecodeError, csv.Error) as error:
         raise CatalogError(f"{path.name} is no CSV in UTF-8: {error}. To fix: save it as one.") from None
+    rows = [line for line in lines if None not in line and None not in line.values()]
+    if len(rows) < len(lines):
+        found.rows += len(lines) - len(rows)
+        found.left_out["not one cell per column"] += len(lines) - len(rows)
     if not rows:
         raise CatalogError(f"{path.name} has no rows. To fix: name a table of prices.")
     return rows
@@ -306,7 +310,7 @@ def _read_catalogue(
         )
     alone = words()["alone"]
     zones: dict[tuple[str, str, str, int, bool], list[tuple[str, str]]] = {}
-    for name, accelerator, count, row, host in (*_with_accelerator(rows), *_joined(rows)):
+    for name, accelerator, count, row, host in _offered(rows):
         listed = listed_device(cloud, name or accelerator, accelerator, count, found.own)
         if listed.reason:
             found.rows += 1
@@ -334,33 +338,35 @@ def _read_catalogue(
 
 
 _CatalogueRow = tuple[str, str, float, Mapping[str, str], bool]
+"""Instance (empty: the accelerator alone), accelerator, count, the row, whether hosts were joined."""
 
 
-def _with_accelerator(rows: Iterable[Mapping[str, str]]) -> Iterator[_CatalogueRow]:
-    for row in rows:
-        accelerator, count = (row.get("AcceleratorName") or "").strip(), row.get("AcceleratorCount") or "0"
-        if accelerator:
-            yield row.get("InstanceType") or "", accelerator, _number(count), row, False
-
-
-def _joined(rows: Iterable[Mapping[str, str]]) -> Iterator[_CatalogueRow]:
-    """Hosts that come with accelerators which the list prices apart: the sum of both."""
-    rows = list(rows)
+def _offered(rows: Sequence[Mapping[str, str]]) -> Iterator[_CatalogueRow]:
+    """Rows with an accelerator; hosts and their accelerators that the list prices apart as one."""
     apart: dict[tuple[str, float, str], Mapping[str, str]] = {}
+    hosts: list[Mapping[str, str]] = []
     for row in rows:
-        if (row.get("AcceleratorName") or "") and not (row.get("InstanceType") or ""):
-            apart[row["AcceleratorName"], _number(row["AcceleratorCount"]), _zone(row)] = row
+        name, accelerator = row.get("InstanceType") or "", (row.get("AcceleratorName") or "").strip()
+        if not accelerator:
+            hosts.append(row)
+        elif name:
+            yield name, accelerator, _number(row["AcceleratorCount"]), row, False
+        else:
+            apart[accelerator, _number(row["AcceleratorCount"]), _zone(row)] = row
     kinds = [(re.compile(kind["pattern"]), kind["accelerator"]) for kind in words()["joined"]]
-    for row in rows if apart else ():
+    joined = set()
+    for row in hosts if apart else ():
         for pattern, accelerator in kinds:
             match = pattern.fullmatch(row.get("InstanceType") or "")
-            if match is None or row.get("AcceleratorName"):
-                continue
-            count = float(match["count"])
-            other = apart.get((accelerator, count, _zone(row)))
-            if other is not None:
+            key = (accelerator, float(match["count"]), _zone(row)) if match else None
+            if key in apart:
+                other = apart[key]
                 both = {name: _sum(row.get(name), other.get(name)) for name in ("Price", "SpotPrice")}
-                yield row["InstanceType"], accelerator, count, {**row, **both}, True
+                yield row["InstanceType"], accelerator, key[1], {**row, **both}, True
+                joined.add(key)
+    for key, row in apart.items():
+        if key not in joined:
+            yield "", key[0], key[1], row, False
 
 
 def _zone(row: Mapping[str, str]) -> str:

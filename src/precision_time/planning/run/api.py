@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...cost.job import Job
+from ...cost.terms import DATA_STALL
 from ...diagnostics import Diagnostics
 from ...errors import ConfigError
 from ...predict.api import as_request, predict_each
@@ -21,6 +22,7 @@ from ...units import GIGA, format_duration
 from .checkpoints import checkpoint_bytes
 from .convergence import relative_samples, relative_steps
 from .duration import expected_failures
+from .outlay import outlay_of
 from .phases import Phase, phases_of
 from .prediction import RunPhase, RunPrediction, TimeToTarget
 from .schema import RunOptions
@@ -28,13 +30,13 @@ from .settings import RunSettings, compilation_s, default_settings, forward_shar
 from .simulation import Work, simulated_s
 
 _SECONDS_PER_HOUR = 3600.0
-_LEAST_GOODPUT = 0.01
-"""Of a run that is answered: below, failures come so fast that no figure would mean anything."""
+_MOST_INTERRUPTED = 0.99
+"""Share of a run that failures may take: above, they come so fast that no figure would mean anything."""
 _BATCHES = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Relative to the run's own, in the table of a critical batch size."""
 
 
-@takes_request_fields()
+@takes_request_fields(also=RunOptions.model_fields)
 def predict_run(
     model: Any, *, phases: Sequence[Mapping[str, Any]] | None = None, **options: Any
 ) -> RunPrediction:
@@ -84,7 +86,8 @@ def run_of(
     done = [_phase(*item) for item in zip(parts, answers, works, strict=True)]
     terms = {name: math.fsum(phase.terms[name] for phase in done) for name in done[0].terms}
     total_s = math.fsum(terms.values())
-    if not terms["steps"] >= _LEAST_GOODPUT * total_s:
+    interrupted_s = terms["lost_work"] + terms["restarts"]
+    if not interrupted_s <= _MOST_INTERRUPTED * total_s:
         raise ConfigError(_never_ends(works))
     simulated = simulated_s(works)
     low_s, p10_s, p50_s, p90_s, high_s = (
@@ -93,7 +96,11 @@ def run_of(
     )
     first = answers[0]
     rate = float(works[0].segments().failures_per_s)
-    _report(request, options, works, found, measured=measured)
+    waiting_s = math.fsum(phase.steps * phase.prediction.terms.get(DATA_STALL, 0.0) for phase in done)
+    _report(options, works, waiting_s / terms["steps"], found, measured=measured)
+    outlay = outlay_of(
+        done, jobs[0].cluster.device, max(work.checkpoint_bytes for work in works), options, found
+    )
     said = tuple(dict.fromkeys(item for answer in answers for item in answer.diagnostics))
     return RunPrediction(
         model=first.model,
@@ -114,6 +121,9 @@ def run_of(
         checkpoint_bytes=max(work.checkpoint_bytes for work in works),
         device_hours=total_s * first.gpus / _SECONDS_PER_HOUR,
         fits=all(answer.fits for answer in answers),
+        cost_terms_usd=outlay.cost_terms_usd,
+        energy_terms_j=outlay.energy_terms_j,
+        carbon_terms_g=outlay.carbon_terms_g,
         targets=targets,
         request=request.to_dict(),
         diagnostics=(*found.items, *(item for item in said if item.code != "run-time")),
@@ -217,8 +227,9 @@ def _never_ends(works: Sequence[Work]) -> str:
     cuts = [work.segments() for work in works]
     cut = max(cuts, key=lambda one: float(one.failures_per_s * one.length_s))
     return (
-        f"The run would hardly ever end: the job fails every {format_duration(1.0 / float(cut.failures_per_s))}, "
-        f"restarts in {format_duration(float(cut.restart_s))}, and saves after "
+        "The run would hardly ever end: the job fails every "
+        f"{format_duration(1.0 / float(cut.failures_per_s))}, restarts in "
+        f"{format_duration(float(cut.restart_s))}, and saves after "
         f"{format_duration(float(cut.length_s))}. To fix: checkpoints that are faster or more frequent "
         "(storage_rate, checkpoint_interval), or fewer devices."
     )
@@ -287,9 +298,9 @@ def _with_batch(request: Request, batch: float) -> Request:
 
 
 def _report(
-    request: Request, options: RunOptions, works: Sequence[Work], found: Diagnostics, *, measured: bool
+    options: RunOptions, works: Sequence[Work], waits: float, found: Diagnostics, *, measured: bool
 ) -> None:
-    """What the terms rest on."""
+    """What the terms rest on; `waits` is the share of the steps that waits for input."""
     settings = works[0].settings
     hours = float(settings.mtbf_device_s) / _SECONDS_PER_HOUR
     if options.failures is False:
@@ -303,12 +314,13 @@ def _report(
         )
     if settings.reclaims_per_host_s:
         hourly = float(settings.reclaims_per_host_s) * _SECONDS_PER_HOUR
-        found.assume("spot", f"Spot: {hourly:.3g} reclaims per host and hour.")
+        traces = " (published traces)" if options.reclaim_rate is None else ""
+        found.assume("spot", f"Spot: {hourly:.3g} reclaims per host and hour{traces}.")
     if not works[0].evaluation_steps:
         found.assume(
             "evaluation", "Evaluation is not counted; evaluation_every and evaluation_samples add it."
         )
-    found.assume("data", "Data loading is inside the step, where it waits for input.")
+    found.assume("data", f"Data loading is inside the step: {waits:.1%} of the steps wait for input.")
     if not measured:
         found.assume(
             "spread",

@@ -82,6 +82,8 @@ def expected_duration_s(
 ) -> dict[str, Floats]:
     """Expected seconds of runs by TERMS; infinite where failures come faster than work is saved.
 
+    NaN for a run whose step has no time.
+
     Args:
         step_s: Of one step.
         steps: Of the run.
@@ -94,6 +96,7 @@ def expected_duration_s(
         compiles: Whether the step is compiled at the beginning, as it is after a failure in any case.
     """
     chosen = settings or default_settings()
+    step_s = _or_nan(step_s)
     cut = segments_of(
         step_s,
         steps,
@@ -273,7 +276,7 @@ def probability_within(
         settings: None for `default_settings`.
     """
     chosen = settings or default_settings()
-    step = np.asarray(step_s, dtype=float)
+    step, low_s, high_s = _or_nan(step_s), _or_nan(low_s), _or_nan(high_s)
     below, above = step_spreads(step, low_s, high_s, coverage, chosen.step_spread)
 
     def cut_at(factor: Number) -> tuple[Segments, dict[str, Floats]]:
@@ -318,6 +321,12 @@ def step_spreads(
     below = np.log(np.asarray(step_s) / low_s) / ends
     above = np.log(np.asarray(high_s) / step_s) / ends
     return np.hypot(below, beyond), np.hypot(above, beyond)
+
+
+def _or_nan(seconds: Number) -> Floats:
+    """Infinite times, of candidates that cannot run, as NaN: they pass through sums and products alike."""
+    given = np.asarray(seconds, dtype=float)
+    return np.where(np.isfinite(given), given, np.nan)
 
 
 def _normal_cdf(score: Floats) -> Floats:

@@ -14,6 +14,7 @@ from .prediction import RunPrediction
 if TYPE_CHECKING:
     from rich.console import Group
 
+GRAMS_PER_KG = 1000.0
 _DIGITS = 3
 """Of simulated figures: more is noise."""
 
@@ -79,6 +80,13 @@ def answer_lines(run: RunPrediction) -> Iterator[str]:
         f"Goodput {run.goodput:.1%}: that share is steps. {interrupted[0].upper()}{interrupted[1:]}. "
         f"{grouped(run.device_hours)} device-hours."
     )
+    spent = [
+        *([f"{grouped(run.cost_usd)} USD"] if run.cost_usd is not None else []),
+        *([f"{grouped(run.energy_kwh)} kWh"] if run.energy_kwh is not None else []),
+        *([f"{grouped(run.carbon_g / GRAMS_PER_KG)} kg of CO2"] if run.carbon_g is not None else []),
+    ]
+    if spent:
+        yield f"It costs {', '.join(spent)}."
 
 
 def _about(run: RunPrediction) -> Iterator[str]:
@@ -153,8 +161,8 @@ def _plain(column: str) -> str:
 
 def _own_assumptions(run: RunPrediction) -> Iterator[str]:
     """What the run rests on; assumptions about the step are those of `predict`."""
-    own = ("failures", "spot", "evaluation", "data", "spread", "convergence")
-    yield from (item.text for item in run.diagnostics if item.code in own)
+    own = ("failures", "spot", "evaluation", "data", "spread", "convergence", "price", "energy")
+    yield from (item.text for item in run.diagnostics if item.code in own and item.text in run.assumptions)
 
 
 def _interval(run: RunPrediction) -> str:

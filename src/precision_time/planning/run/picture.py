@@ -23,8 +23,8 @@ _UNITS = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"), (1.0, "second
 _COLORS = ("#bab0ac", "#9c755f", "#edc948", "#4e79a7", "#76b7b2", "#59a14f", "#e15759", "#f28e2b")
 """Of the terms, in their order."""
 _PHASE_COLORS = ("#a0cbe8", "#d4e4f1")
-_LABELED = 0.08
-"""Share of the run from which a phase carries its name."""
+_LABELED = 0.012
+"""Share of the run that a phase needs for every character of its name."""
 
 
 def check_picture_path(path: Path) -> None:
@@ -52,7 +52,7 @@ def write_picture(run: RunPrediction, path: Path) -> None:
     drawn = io.BytesIO()
     with settings(_SETTINGS):
         figure = module.Figure(figsize=(9.5, 4.6), layout="constrained")
-        above, below = figure.subplots(2, 1, height_ratios=(1.1, 1.6), sharex=True)
+        above, below = figure.subplots(2, 1, height_ratios=(1.0, 1.6))
         unit_s, unit = next((item for item in _UNITS if run.interval.high_s >= 2.0 * item[0]), _UNITS[-1])
         _draw_terms(above, run, unit_s)
         _draw_distribution(below, run, unit_s, unit)
@@ -77,9 +77,10 @@ def _draw_terms(panel: Any, run: RunPrediction, unit_s: float) -> None:
     for number, phase in enumerate(run.phases):
         color = _PHASE_COLORS[number % 2]
         panel.barh(1.0, phase.total_s / unit_s, left=start_s / unit_s, height=0.7, color=color)
-        if phase.total_s >= _LABELED * run.total_s:
+        name = phase.name or run.model
+        if phase.total_s >= _LABELED * len(name) * run.total_s:
             middle = (start_s + phase.total_s / 2.0) / unit_s
-            panel.text(middle, 1.0, phase.name or run.model, ha="center", va="center", fontsize="small")
+            panel.text(middle, 1.0, name, ha="center", va="center", fontsize="small")
         start_s += phase.total_s
     start_s = 0.0
     for (name, seconds), color in zip(run.terms.items(), _COLORS, strict=True):
@@ -89,6 +90,7 @@ def _draw_terms(panel: Any, run: RunPrediction, unit_s: float) -> None:
             start_s += seconds
     panel.set_yticks([1.0, 0.0], ["phases", "terms"])
     panel.tick_params(left=False)
+    panel.set_xlim(0.0, run.total_s / unit_s)
     panel.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize="small")
     panel.set_title(f"{run.model} on {run.gpus} x {run.device}", loc="left")
 

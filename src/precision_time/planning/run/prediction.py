@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,6 +12,8 @@ import numpy as np
 
 from ...diagnostics import Diagnostic, Severity, texts_of
 from ...predict.prediction import Interval, Prediction
+
+JOULES_PER_KWH = 3.6e6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,11 +79,32 @@ class RunPrediction:
     device_hours: float
     """Expected, over all devices (GPU-hours)."""
     fits: bool
+    cost_terms_usd: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """Money by name; empty where no price is known. `diagnostics` say which price was taken."""
+    energy_terms_j: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """Energy by name, cooling among it; empty where the device's power is not known."""
+    carbon_terms_g: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """CO2 equivalent by name; empty where no region was given."""
     targets: tuple[TimeToTarget, ...] = ()
     """Batches side by side, where a critical batch size is stated."""
     request: Mapping[str, Any] = dataclasses.field(default_factory=dict, compare=False)
     """What was asked, without the phases."""
     diagnostics: tuple[Diagnostic, ...] = ()
+
+    @property
+    def cost_usd(self) -> float | None:
+        """Sum of `cost_terms_usd`; None where no price is known."""
+        return math.fsum(self.cost_terms_usd.values()) if self.cost_terms_usd else None
+
+    @property
+    def energy_kwh(self) -> float | None:
+        """Sum of `energy_terms_j`; None where the device's power is not known."""
+        return math.fsum(self.energy_terms_j.values()) / JOULES_PER_KWH if self.energy_terms_j else None
+
+    @property
+    def carbon_g(self) -> float | None:
+        """Sum of `carbon_terms_g`; None where no region was given."""
+        return math.fsum(self.carbon_terms_g.values()) if self.carbon_terms_g else None
 
     def probability_within(self, deadline_s: float) -> float:
         """Share of the simulated runs that end within so many seconds."""
@@ -99,7 +123,8 @@ class RunPrediction:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready dictionary; keys are the field names."""
-        return asdict(self)
+        sums = {"cost_usd": self.cost_usd, "energy_kwh": self.energy_kwh, "carbon_g": self.carbon_g}
+        return asdict(self) | sums
 
     def __repr__(self) -> str:
         """One line; `str` is the page, `to_dict` has every field."""

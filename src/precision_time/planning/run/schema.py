@@ -95,6 +95,22 @@ class RunOptions(BaseModel):
     reclaim_rate: Annotated[
         Rate | None, Option(help="Reclaims per spot host and hour.", default="0.1 with --spot")
     ] = None
+    region: Annotated[
+        str | None,
+        Option(
+            help="Where it runs, for prices and carbon: aws:us-east-1, a country or a grid.",
+            metavar="PLACE",
+            default="the cheapest known offer, no carbon",
+        ),
+    ] = None
+    cloud: Annotated[str | None, Option(help="Cloud to rent from.", default="the cheapest known")] = None
+    usd_per_device_hour: Annotated[
+        PositiveNumber | None, Option(help="Your price of a device-hour [USD].", default="list prices")
+    ] = None
+    pue: Annotated[
+        PositiveNumber | None,
+        Option(help="Power usage effectiveness of the data center.", default="that of the cloud, or 1.56"),
+    ] = None
     critical_batch: Annotated[
         BatchSize | None,
         Option(
@@ -119,6 +135,10 @@ class RunOptions(BaseModel):
         Raises:
             ConfigError: If a name is unknown, a value breaks its rule, or two contradict each other.
         """
+        if not isinstance(given, Mapping):
+            raise ConfigError(
+                f"run={given!r:.60} is no mapping. To fix: write it like `run: {{checkpoint_interval: 1h}}`."
+            )
         named = {name: value for name, value in given.items() if value is not None}
         try:
             return cls.model_validate(named)

@@ -1,0 +1,311 @@
+"""`precision-time prices`: what an hour of a device costs, where, since when, and who says so."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import date as day
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import ConfigError, printable, shown
+from .options import JsonOption, complete_device, complete_words, output_file, words_of
+from .output import message, write_json, write_rows
+
+if TYPE_CHECKING:
+    from ..planning.money.currency import Currency
+    from ..planning.money.offers import Market, Offer
+    from ..planning.money.reading import PriceList
+
+EXAMPLES = """\b
+Examples:
+  precision-time prices
+  precision-time prices H100 --cloud aws,gcp --market spot
+  precision-time prices A100-SXM4-80GB --gpus 12 --cheapest --currency EUR=0.92
+  precision-time prices --regions
+  precision-time prices import skypilot-catalog/catalogs/v8 --date 2025-11-01 --out prices.csv
+  precision-time prices H100 --prices prices.csv
+"""
+_MOST_TEXT = 40
+
+
+def prices(
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[DEVICE]",
+            help="A device; the cheapest offer of each when left out. Or `import FOLDER`: read a SkyPilot "
+            "catalogue or a CSV, check it, and write it with --out.",
+            autocompletion=complete_device,
+        ),
+    ] = None,
+    *,
+    cloud: Annotated[
+        str | None, typer.Option("--cloud", "--clouds", help="Only these clouds, such as aws,gcp.")
+    ] = None,
+    region: Annotated[
+        str | None,
+        typer.Option("--region", help="Only these regions: us-east-1, or aws:us-east-1."),
+    ] = None,
+    market: Annotated[
+        str,
+        typer.Option(
+            "--market",
+            help="on-demand, spot or reserved: what ranks.",
+            autocompletion=complete_words("on-demand", "spot", "reserved"),
+        ),
+    ] = "on-demand",
+    cheapest: Annotated[
+        bool, typer.Option("--cheapest", help="Only the cheapest offer of each device and cloud.")
+    ] = False,
+    gpus: Annotated[
+        int | None, typer.Option("--gpus", "-g", min=1, help="Price whole instances for so many devices.")
+    ] = None,
+    own: Annotated[
+        Path | None,
+        typer.Option("--prices", help="Your prices in the place of those that ship: a CSV or a catalogue."),
+    ] = None,
+    reserved_discount: Annotated[
+        float | None,
+        typer.Option(
+            "--reserved-discount",
+            help="Share that a commitment saves of on demand, such as 0.4: no list states it.",
+        ),
+    ] = None,
+    currency: Annotated[
+        str | None,
+        typer.Option("--currency", help="Show in another currency at your rate: EUR=0.92 per USD."),
+    ] = None,
+    as_of: Annotated[
+        str | None, typer.Option("--as-of", metavar="DATE", help="Say how old prices are on this day.")
+    ] = None,
+    top: Annotated[int, typer.Option("--top", min=1, help="Rows to show.")] = 20,
+    regions: Annotated[bool, typer.Option("--regions", help="List the regions of each cloud.")] = False,
+    as_csv: Annotated[
+        bool, typer.Option("--csv", help="All columns as CSV, a table to put your own prices in.")
+    ] = False,
+    date: Annotated[
+        str | None, typer.Option("--date", help="Of a catalogue, which states none. Default: today.")
+    ] = None,
+    out: Annotated[Path | None, output_file("--out", text="File that `import` writes.")] = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Show what an hour of a device costs, where, and since when.
+
+    List prices in USD with date and source; they change, so state your own where it matters (--prices). An
+    instance is rented as a whole.
+    """
+    from ..hardware.device_table import device_assumption
+    from ..planning.money.currency import parse_currency
+    from ..planning.money.offers import Market, known_regions, offers, with_reserved
+    from ..planning.money.reading import read_prices, written_table
+
+    if what and what[0] == "import":
+        _import(what[1:], cloud, date, out, json_output)
+        return
+    if what and len(what) > 1:
+        raise ConfigError(f"One device at a time, not {shown(what)}. To fix: name one, or none for all.")
+    if market not in list(Market):
+        raise ConfigError(f"--market {market!r} is none. To fix: on-demand, spot or reserved.")
+    shown_in, chosen = parse_currency(currency), Market(market)
+    read = None if own is None else read_prices(own, cloud=None, date=date)
+    found = offers(
+        devices=what or None,
+        clouds=words_of(cloud) or None,
+        regions=words_of(region) or None,
+        prices=None if read is None else read.offers,
+        without_host=True,
+    )
+    if read is not None:
+        _say(read)
+    known = {offer.device for offer in found}
+    if what and what[0] not in known and (assumption := device_assumption(what[0])) is not None:
+        message(f"Assumed: {assumption}")
+    if reserved_discount is not None:
+        found = with_reserved(found, reserved_discount)
+    if regions:
+        _write_regions(known_regions(found), json_output)
+        return
+    if as_csv:
+        typer.echo(written_table(found), nl=False)
+        return
+    ranked = _ranked(found, chosen, gpus, each=cheapest, each_device=not what)
+    if not ranked:
+        _refuse(what, found, chosen)
+    age = None if as_of is None else _day(as_of)
+    if json_output:
+        rows = [_as_dict(offer, chosen, gpus, shown_in, age) for offer in ranked]
+        write_json({"market": chosen.value, "currency": asdict(shown_in), "offers": rows})
+        return
+    _write_table(ranked[:top], chosen, gpus, shown_in)
+    _notes(ranked, top, age)
+    unpriced = sum(offer.price(chosen) is None for offer in found)
+    if unpriced:
+        message(f"{unpriced:,} of {len(found):,} offers have no {chosen.value} price.")
+
+
+def _import(
+    rest: Sequence[str], cloud: str | None, date: str | None, out: Path | None, json_output: bool
+) -> None:
+    from ..io import write_atomically
+    from ..planning.money.reading import read_prices, written_table
+
+    if len(rest) != 1 or out is None:
+        raise ConfigError(
+            "`prices import` takes one folder or file and --out. To fix: precision-time prices import "
+            "catalogs/v8 --out prices.csv."
+        )
+    read = read_prices(Path(rest[0]), cloud=cloud, date=date)
+    write_atomically(out, written_table(read.offers))
+    if json_output:
+        write_json(
+            {
+                "written": str(out),
+                "offers": len(read.offers),
+                "rows": read.rows,
+                "left_out": dict(read.left_out),
+                "cells": dict(read.cells),
+                "notes": list(read.notes),
+            }
+        )
+        return
+    _say(read)
+    message(f"Wrote {out}")
+
+
+def _say(read: PriceList) -> None:
+    for line in read.summary():
+        message(printable(line, longest=300))
+
+
+def _rate(offer: Offer, market: Market) -> float:
+    price = offer.price(market)
+    return float("inf") if price is None else price / offer.devices_per_instance
+
+
+def _ranked(
+    found: Sequence[Offer], market: Market, gpus: int | None, *, each: bool, each_device: bool
+) -> list[Offer]:
+    """Offers with a price in the market, cheapest first; prices without the host come last.
+
+    Ranked per device, or by all whole instances for so many devices.
+    """
+
+    def cost(offer: Offer) -> tuple[float, int]:
+        if gpus is None:
+            return _rate(offer, market), offer.devices_per_instance
+        count = int(offer.instances(gpus))
+        return count * offer.stated_price(market), count
+
+    priced = [offer for offer in found if offer.price(market) is not None]
+    priced.sort(key=lambda offer: (not offer.host_included, *cost(offer), offer.cloud, offer.region))
+    if not (each or each_device):
+        return priced
+    first: dict[tuple[str, ...], Offer] = {}
+    for offer in priced:
+        first.setdefault((offer.device, offer.cloud) if each else (offer.device,), offer)
+    return list(first.values())
+
+
+def _refuse(what: list[str] | None, found: Sequence[Offer], market: Market) -> None:
+    others = sorted({m.value for m in type(market) for offer in found if offer.price(m) is not None})
+    named = f"of {what[0]}" if what else "here"
+    fix = (
+        f"take --market {' or '.join(others)}" if others else "name other clouds or regions, or state a price"
+    )
+    raise ConfigError(
+        f"No {market.value} price {named} is known ({len(found)} offers). To fix: {fix}, or give a file of "
+        "--prices (`precision-time prices --csv` shows its columns)."
+    )
+
+
+def _write_table(ranked: Sequence[Offer], market: Market, gpus: int | None, money: Currency) -> None:
+    lists = list(dict.fromkeys(f"{offer.date}, {offer.source}" for offer in ranked))
+
+    def cell(usd: float | None) -> str:
+        return "-" if usd is None else f"{usd * money.per_usd:,.2f}"
+
+    columns = ["device", "where", "instance", ">devices", ">on demand", ">spot"]
+    has_reserved = any(offer.reserved_usd_per_hour is not None for offer in ranked)
+    columns += [">reserved"] if has_reserved else []
+    columns += [">per device"] if gpus is None else [">rented", ">idle", ">in all"]
+    columns += [">list"]
+    rows = []
+    for offer in ranked:
+        row = [
+            *(offer.device, f"{offer.cloud}:{offer.region}", _short(offer.instance_type)),
+            *(str(offer.devices_per_instance), cell(offer.usd_per_hour), cell(offer.spot_usd_per_hour)),
+        ]
+        row += [cell(offer.reserved_usd_per_hour)] if has_reserved else []
+        host = "" if offer.host_included else "*"
+        if gpus is None:
+            row += [f"{cell(_rate(offer, market))}{host}"]
+        else:
+            count = int(offer.instances(gpus))
+            idle = count * offer.devices_per_instance - gpus
+            row += [str(count), str(idle), f"{cell(count * offer.stated_price(market))}{host}"]
+        row += [f"[{lists.index(f'{offer.date}, {offer.source}') + 1}]"]
+        rows.append(tuple(printable(text) for text in row))
+    last = f"{market.value} price per device" if gpus is None else f"whole instances for {gpus} devices"
+    write_rows(f"{money.code} per hour of an instance; {last}", columns, rows)
+    for number, text in enumerate(lists, 1):
+        typer.echo(f"[{number}] {printable(text)}")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 3]}..."
+
+
+def _notes(ranked: Sequence[Offer], top: int, age: day | None) -> None:
+    dates = sorted({offer.date for offer in ranked[:top]})
+    if len(ranked) > top:
+        message(f"{len(ranked) - top:,} dearer offers are not shown (--top).")
+    if any(not offer.host_included for offer in ranked[:top]):
+        message("* without the host, which is paid beside it.")
+    said = f"Prices are of {dates[0]}" + (f" to {dates[-1]}" if len(dates) > 1 else "")
+    old = "" if age is None else f", {_months(dates[0], age)} months old at most"
+    message(f"{said}{old}: lists change. `precision-time prices import` reads a newer one.")
+
+
+def _day(text: str) -> day:
+    try:
+        return day.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(f"--as-of {text!r} is no date. To fix: write it like 2025-03-07.") from None
+
+
+def _months(date: str, today: day) -> int:
+    """Whole months between a date, which may be a month or a year alone, and a day."""
+    year, month, dom = (int(part) for part in (*re.split("-", date), "1", "1")[:3])
+    return (today.year - year) * 12 + today.month - month - (today.day < dom)
+
+
+def _as_dict(
+    offer: Offer, market: Market, gpus: int | None, money: Currency, age: day | None
+) -> dict[str, Any]:
+    node = offer.node_type
+    more: dict[str, Any] = {
+        "usd_per_device_hour": _rate(offer, market),
+        "per_device_hour": _rate(offer, market) * money.per_usd,
+        "node_type": None if node is None else node.name,
+    }
+    if age is not None:
+        more["age_months"] = _months(offer.date, age)
+    if gpus is not None:
+        count = int(offer.instances(gpus))
+        more |= {
+            "instances": count,
+            "idle_devices": count * offer.devices_per_instance - gpus,
+            "usd_per_hour_in_all": count * offer.stated_price(market),
+        }
+    return {**asdict(offer), **more}
+
+
+def _write_regions(known: dict[str, tuple[str, ...]], json_output: bool) -> None:
+    if json_output:
+        write_json(known)
+    else:
+        write_rows("", ("cloud", "regions"), [(cloud, ", ".join(names)) for cloud, names in known.items()])
