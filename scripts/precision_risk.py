@@ -47,10 +47,11 @@ fp32 itself: 5). A gap **counts** (\\*) where it is larger than the standard dev
 over seeds, shown as ±.
 
 It is an emulation: operands are rounded to the values of bf16, fp16, fp8 or fp4 and multiplied and summed in
-fp32. Softmax, activation functions and residual sums stay fp32. The master weights are fp32 but in the rows
-of `bf16/` and `fp16/`. No accelerator was at hand: `precision-time measure-risk --on cuda --native` runs the
-same loop with the types of a GPU and has not been run on one. What published runs of large models say stands
-beside these figures in the advice of `precision-time precisions`.
+fp32; embeddings give narrow values, norms read and write them. Softmax, activation functions and residual
+sums stay fp32. The master weights are fp32 but in the rows of `bf16/` and `fp16/`. No accelerator was at
+hand: `precision-time measure-risk --on cuda --native` runs the same loop with the types of a GPU and has not
+been run on one. What published runs of large models say stands beside these figures in the advice of
+`precision-time precisions`.
 """
 LIMITS = """
 ## Limits
@@ -243,6 +244,7 @@ def findings(table: Measured, sums: Sequence[Additivity]) -> Iterator[str]:
     yield from _fp16(table)
     yield from _scales(table)
     yield from _weights(table)
+    yield from _body(table)
     yield from _head(table)
     yield from _sums(sums)
 
@@ -304,6 +306,17 @@ def _weights(table: Measured) -> Iterator[str]:
     )
     if said:
         yield f"* **Weights in bf16, rounded after each step**: {said}."
+
+
+def _body(table: Measured) -> Iterator[str]:
+    """What is left where embeddings, norms, scores and the head stay wide."""
+    for recipe in BY_GROUP:
+        both = [(body, table.get(body.model, recipe)) for body in table.of(recipe, "body")]
+        said = "; ".join(
+            f"{body.model} {gap_cell(body)} % beside {gap_cell(whole)} %" for body, whole in both if whole
+        )
+        if said:
+            yield f"* **Only what recipes in use round, `{recipe}`** (`body`) beside all layers: {said}."
 
 
 def _head(table: Measured) -> Iterator[str]:
