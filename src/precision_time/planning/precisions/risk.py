@@ -33,9 +33,11 @@ WHOLE = "all"
 NEAREST = "nearest"
 EVIDENCE = (NEAREST, "measured", "published")
 """Which number counts where several are known."""
-RESOLUTION = 0.0025
-"""Largest standard error of a measured gap that is taken: the size of the gaps that are published."""
+RESOLUTION = 0.005
+"""Largest standard error of a measured gap of a whole model that is taken."""
 _TABLE = "measured_risk.csv"
+_BY_FLOPS = "shared among the layers by FLOPs"
+_AS_MEASURED = "shared among the layers as the measured gaps of each kind of them alone"
 
 
 class Basis(StrEnum):
@@ -172,13 +174,9 @@ def group_risks(
     whole = risk_of(workload, precision, recipe=recipe, evidence=evidence)
     if whole is None:
         return (None,) * len(groups)
-    raw = [_alone(workload_kind(workload), group, precision, recipe) for group in groups]
-    shares = [group.flops_share for group in groups]
-    how = "shared among the layers by FLOPs"
-    if all(each is not None for each in raw) and sum(filter(None, raw)) > 0.0:
-        total = math.fsum(each or 0.0 for each in raw)
-        shares = [(each or 0.0) / total for each in raw]
-        how = "shared among the layers as the measured gaps of each kind alone"
+    shares, how = _measured_shares(workload_kind(workload), groups, precision, recipe), _AS_MEASURED
+    if shares is None:
+        shares, how = [group.flops_share for group in groups], _BY_FLOPS
     return tuple(
         replace(
             whole,
@@ -190,15 +188,28 @@ def group_risks(
     )
 
 
-def _alone(kind: str, group: LayerGroup, precision: str, recipe: str | None) -> float | None:
-    """A measured gap of a group alone, not below what its seeds can tell; None where it was not measured."""
-    found = _measured(kind, group.kind, precision, recipe)
-    if found is None or found.error is None or math.isinf(found.loss_gap):
+def _measured_shares(
+    kind: str, groups: Sequence[LayerGroup], precision: str, recipe: str | None
+) -> list[float] | None:
+    """The part of each group of the gap, by what was measured of its kind alone.
+
+    None where one was not measured, or none differs from fp32 by more than its standard error. A smaller gap
+    counts as its standard error: it is not known to be less.
+    """
+    found = [_measured(kind, group.kind, precision, recipe) for group in groups]
+    gaps = [(each.loss_gap, each.error) for each in found if each is not None and each.error is not None]
+    if len(gaps) < len(groups) or not any(error < gap < math.inf for gap, error in gaps):
         return None
-    share = group.kind_share
+    parts = [max(gap, error) * _part_of_kind(group) for (gap, error), group in zip(gaps, groups, strict=True)]
+    total = math.fsum(parts)
+    return [part / total for part in parts]
+
+
+def _part_of_kind(group: LayerGroup) -> float:
+    """Of the layers of its kind in a measured model: by FLOPs, of a first or last block by blocks."""
     if group.blocks:
-        share = min(_facts()["measured_models"]["blocks"] / group.blocks, 1.0)
-    return max(found.loss_gap, found.error) * share
+        return min(float(_facts()["measured_models"]["blocks"]) / group.blocks, 1.0)
+    return group.kind_share
 
 
 def schedule_fields(dtype: DType, *, recipe: str | None = None) -> dict[str, Any]:
@@ -273,7 +284,10 @@ def _table() -> Mapping[tuple[str, str, str, str], Risk]:
 def _mean(rows: list[Mapping[str, str]]) -> Risk:
     """The mean over models; a precision in which training diverged has an infinite gap."""
     gaps = [math.inf if float(row["diverged"] or 0.0) > 0.0 else float(row["loss_gap"]) for row in rows]
-    errors = [float(row["gap_spread"] or "nan") / math.sqrt(max(int(row["seeds"]), 1)) for row in rows]
+    # The spread of the gap over seeds; of one seed, what another seed does to fp32, which is larger.
+    spreads = [float(row["gap_spread"] or row["fp32_spread"] or "nan") for row in rows]
+    seeds = [max(int(row["seeds"]), 1) for row in rows]
+    errors = [spread / math.sqrt(count) for spread, count in zip(spreads, seeds, strict=True)]
     error = math.sqrt(math.fsum(each**2 for each in errors)) / len(rows)
     first = rows[0]
     models = ", ".join(f"{row['model']} ({float(row['params']):,.0f} parameters)" for row in rows)
