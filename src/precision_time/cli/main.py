@@ -49,7 +49,9 @@ COMMANDS: Mapping[str, Place] = {
     "devices": Place(
         "catalogs", "devices", "List the devices, or one with all its figures.", "DEVICES_EXAMPLES"
     ),
-    "precisions": Place("precisions", "app", "List the precision policies, advise on one, search a schedule."),
+    "precisions": Place(
+        "precisions", "app", "List the precisions, advise on one, or search a schedule of them."
+    ),
     "stacks": Place("catalogs", "stacks", "List the software profiles.", "STACKS_EXAMPLES"),
     "prices": Place("prices", "prices", "Show what an hour of a device costs, where, and since when."),
     "grids": Place("grids", "grids", "List the carbon intensity of electricity by place, and the PUE."),

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import ConfigError
-from .catalogs import PRECISIONS_EXAMPLES, precisions
+from .catalogs import precisions
 from .main import OneCommand
 from .options import NOTHING_FITS, JsonOption, ModelArgument, complete_words, output_file
 from .output import message, progress, progress_bar, write_json, write_renderable
@@ -23,6 +23,12 @@ Examples:
   precision-time precisions fp16-mixed:apex-o2 --yaml > policy.yaml
   precision-time precisions advise llama3-8b -d H100 -g 64 --zero 3 -b 1 --tokens 100B
   precision-time precisions search llama3-8b -d H100 -g 64 --zero 3 -b 1 --risk-budget 0.1% --out policy.yaml
+"""
+SHOW_EXAMPLES = """\b
+Examples:
+  precision-time precisions show
+  precision-time precisions show fp16-mixed:apex-o2 --yaml > policy.yaml
+  precision-time precisions O2 --json
 """
 ADVISE_EXAMPLES = """\b
 Examples:
@@ -74,13 +80,13 @@ class _ShowByDefault(typer.core.TyperGroup):
 app = typer.Typer(
     name="precisions",
     cls=_ShowByDefault,
-    help="List the precision policies, advise on one, or search a schedule.",
+    help="List the precisions, advise on one, or search a schedule of them.",
     epilog=EXAMPLES,
     add_completion=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": [*_HELP], "max_content_width": 100},
 )
-app.command("show", cls=OneCommand, epilog=PRECISIONS_EXAMPLES)(precisions)
+app.command("show", cls=OneCommand, epilog=SHOW_EXAMPLES)(precisions)
 
 
 @app.command(cls=OneCommand, epilog=ADVISE_EXAMPLES)
