@@ -13,7 +13,7 @@ import typer
 from ..errors import ConfigError
 from .catalogs import precisions
 from .main import OneCommand
-from .options import NOTHING_FITS, JsonOption, ModelArgument, complete_words, output_file
+from .options import NOTHING_FITS, JsonOption, ModelArgument, complete_precision, complete_words, output_file
 from .output import message, progress, progress_bar, write_json, write_renderable
 from .request_options import one_request, request_options
 
@@ -34,7 +34,7 @@ ADVISE_EXAMPLES = """\b
 Examples:
   precision-time precisions advise resnet50 -d A100 -g 8 -b 256 --epochs 90
   precision-time precisions advise llama3-8b -d H100 -g 64 --zero 3 -b 1 --tokens 100B --json
-  precision-time precisions advise bert-large -d H100 -g 8 --only tf32,bf16-mixed,fp8-mixed
+  precision-time precisions advise bert-large -d H100 -g 8 -p tf32,bf16-mixed,fp8-mixed
 """
 SEARCH_EXAMPLES = """\b
 Examples:
@@ -90,13 +90,19 @@ app.command("show", cls=OneCommand, epilog=SHOW_EXAMPLES)(precisions)
 
 
 @app.command(cls=OneCommand, epilog=ADVISE_EXAMPLES)
-@request_options(without=("precision",))
+@request_options()
 def advise(
     model: ModelArgument,
     *,
-    only: Annotated[
+    precision: Annotated[
         str | None,
-        typer.Option("--only", metavar="P[,P2...]", help="These precisions. Default: all of the device."),
+        typer.Option(
+            "--precision",
+            "-p",
+            metavar="P[,P2...]|all",
+            help="Precisions to compare. Default: all that the device can do.",
+            autocompletion=complete_precision,
+        ),
     ] = None,
     risk_budget: BudgetOption = "0.25%",
     evidence: EvidenceOption = "nearest",
@@ -112,7 +118,7 @@ def advise(
     from ..planning.precisions.page import render
 
     request = one_request(model, fields)
-    options = {} if only is None else {"precisions": only}
+    options = {} if precision is None else {"precisions": precision}
     with progress(f"Predicting {model}"):
         found = advise_precisions(request, risk_budget=risk_budget, evidence=evidence, **options)
     if json_output:

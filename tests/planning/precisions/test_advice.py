@@ -56,7 +56,7 @@ def test_what_is_recommended_fits_and_keeps_the_budget(budget: float) -> None:
 
 def test_where_nothing_fits_it_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
-        main(["precisions", "advise", "llama3-70b", "-d", "A100", "-b", "1", "--only", "bf16-mixed,fp32"])
+        main(["precisions", "advise", "llama3-70b", "-d", "A100", "-b", "1", "-p", "bf16-mixed,fp32"])
     assert stopped.value.code == 3
     assert "Nothing fits" in capsys.readouterr().out
 

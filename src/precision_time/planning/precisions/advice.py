@@ -43,6 +43,7 @@ from .search import DEFAULT_BUDGET, risk_share
 
 _NEAR = 0.05
 """Times that differ by less are taken as equal: the median error of the predictor is larger."""
+_TWICE = 2.0
 _TROUBLE = ("reference", "established", "with care", "research", "unknown")
 _SECONDS_PER_HOUR = 3600.0
 
@@ -326,7 +327,7 @@ def _recommended(rows: Sequence[AdvisedPrecision], budget: float) -> tuple[Advis
     others = [row for row in allowed if row is not best]
     if others and best is fastest:
         second = min(others, key=_step_s)
-        words += f"; {_step_s(second) / _step_s(best) - 1.0:.0%} faster than {second.precision}"
+        words += f"; {_faster(_step_s(second) / _step_s(best))} {second.precision}"
     return best, f"It is {words}."
 
 
@@ -364,6 +365,11 @@ def _changes(rows: Sequence[AdvisedPrecision], best: AdvisedPrecision, budget: f
             yield f"A measured loss gap of {row.precision}: {gain:.0%} faster, and no gap is known of it."
         elif row.risk.counted > budget:
             yield f"A risk budget of {row.risk.counted:.3%}: {row.precision}, {gain:.0%} faster."
+
+
+def _faster(ratio: float) -> str:
+    """As "39% faster than", or "3.1 times as fast as"."""
+    return f"{ratio - 1.0:.0%} faster than" if ratio < _TWICE else f"{ratio:.1f} times as fast as"
 
 
 def _step_s(row: AdvisedPrecision) -> float:
