@@ -39,6 +39,7 @@ COMMANDS: Mapping[str, Place] = {
     "layout": Place("layout", "layout", "Rank the ways to spread a model over devices."),
     "sensitivity": Place("sensitivity", "sensitivity", "Show how each number moves the time of a job."),
     "run": Place("run", "run", "Predict how long a whole training takes."),
+    "plan": Place("plan", "plan", "Choose devices for a run under a deadline and a budget."),
     "explain": Place("explain", "explain", "Show what a precision changes, per op class."),
     "evaluate": Place("evaluate", "evaluate", "Score the predictor on measured runs."),
     "report": Place("report", "report", "Score the predictor on runs it has not seen.", "REPORT_EXAMPLES"),

@@ -18,8 +18,9 @@ from ..predict.predictions import Skipped, plain_fields
 from ..request.fields import Option, plain_type
 from ..request.files import is_request_file, read_jobs
 from ..request.request import Request
-from ..request.schema import option_of, request_fields, sections_of_fields
+from ..request.schema import ALIASES, option_of, request_fields, sections_of_fields
 from ..request.sweep import combinations_of
+from ..workload.resolve import check_named_in_data
 from .options import COMPLETIONS, complete_words
 
 PREFIX = "--"
@@ -94,6 +95,30 @@ def requests_of(model: str, fields: Mapping[str, Any]) -> list[Request]:
         except ConfigError as error:
             raise ConfigError(f"{model}, {job.place}: {error}") from None
     return found
+
+
+def given_fields(model: str, fields: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The model and the fields of one job as they were given, lists and ranges among them.
+
+    Args:
+        model: The argument of the command: a model, or a file of one job, in whose place the options stand.
+        fields: Values of the options; None where one was not given.
+
+    Raises:
+        ConfigError: If the file holds several jobs, or none with a model.
+    """
+    given = _given(fields)
+    if not is_request_file(model):
+        return model, given
+    jobs = read_jobs(model)
+    if len(jobs) > 1 or not isinstance(jobs[0].fields.get("model"), str):
+        raise ConfigError(
+            f"{model} holds {len(jobs)} jobs, and one with one model is planned. To fix: split the file."
+        )
+    stated = {ALIASES.get(name, name): value for name, value in jobs[0].fields.items()}
+    named = stated.pop("model")
+    check_named_in_data(named)
+    return named, {**stated, **given}
 
 
 def requests_of_jobs(path: Path, fields: Mapping[str, Any]) -> list[Request | Skipped]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from ..papers.contract import Floats
-from ..plotting import require_matplotlib
+from ..plotting import require_matplotlib, svg_of
 from .comparison import PredictorComparison
 from .comparison_sections import QUESTIONS
 from .cross_validation import JOBS
@@ -19,8 +18,6 @@ from .tables import Section
 Plot = tuple[str, str]
 
 _ORANGE, _GREY = "#f28e2b", "#888888"
-_SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "precision-time", "font.size": 9,
-             "axes.spines.top": False, "axes.spines.right": False}  # fmt: skip
 _QUESTION_COLORS = ("#4477aa", "#ee6677", "#228833")
 _HIGHEST_PERCENT = 120.0
 _ERROR = "MAPE [%]"
@@ -261,12 +258,5 @@ def _label_apart(axes: Any, points: Mapping[str, tuple[float, float]]) -> None:
 
 
 def _svg(draw: Callable[[Any], None], *, height: float, width: float = 6.0) -> str:
-    """One drawing as an `<svg>` element, the same on every run [inches]."""
-    figure_module, rc_context = require_matplotlib()
-    with rc_context(_SETTINGS):
-        figure = figure_module.Figure(figsize=(width, height), layout="constrained")
-        draw(figure.add_subplot())
-        text = io.StringIO()
-        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
-    svg = text.getvalue()
-    return svg[svg.index("<svg") :]
+    """One drawing on one pair of axes as an `<svg>` element [inches]."""
+    return svg_of(lambda figure: draw(figure.add_subplot()), height=height, width=width)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ..arrays import Floats
 from ..cost.job import Job, group_key, group_of_jobs
 from ..cost.memory import memory_of
-from ..cost.terms import DATA_STALL, EXPOSED_TERMS, HOST_STALL
+from ..cost.terms import DATA_STALL, EXPOSED_TERMS, HOST_STALL, METHOD_TERMS, TERMS
 from ..diagnostics import Diagnostics, Severity
 from ..errors import ConfigError, PrecisionTimeError
 from ..learn.artifact import TrainedPredictor, chosen_predictor
@@ -54,6 +54,8 @@ _WHOLE = frozenset({"job", "gpus", "nodes"})
 _NEW_STEPS = 1.0
 """Distance to the measured runs from which an answer is an extrapolation, as in `learn.novelty.new_kinds`."""
 
+TERM_COLUMNS: Mapping[str, type] = {f"terms.{term.name}": float for term in (*TERMS, *METHOD_TERMS)}
+"""Further columns for those who want them: seconds of a step by term."""
 Table = dict[str, NDArray[Any]]
 """Columns by name: floats with NaN, or objects with None, where there is nothing."""
 
@@ -111,6 +113,7 @@ class _Times(NamedTuple):
     low_s: Floats
     high_s: Floats
     compute_s: Floats
+    exposed_s: Floats
     novelty: Floats
     """Distance to the nearest measured run by kind, shape (n, kinds)."""
     terms: Mapping[str, Floats]
@@ -129,6 +132,7 @@ class _Answers:
             for name, kind in kinds.items()
         }
         self._alone: list[tuple[int, int, Request]] = []
+        self._with_terms = not self._kinds.keys().isdisjoint(TERM_COLUMNS)
 
     def table(self) -> Table:
         """All columns."""
@@ -169,10 +173,13 @@ class _Answers:
                 low_s=times.low_s[here],
                 high_s=times.high_s[here],
                 compute_s=times.corrected.compute_s[here],
+                exposed_s=times.corrected.exposed_s[here],
                 novelty=times.corrected.novelty[here],
                 terms={name: seconds[own] for name, seconds in costs[key].terms.items()},
             )
             self._set(each.rows, _figures_of(each, found, predictor))
+            if self._with_terms:
+                self._set(each.rows, _terms_of(found))
 
     def _set(self, rows: Any, values: Mapping[str, Any]) -> None:
         for name, value in values.items():
@@ -303,6 +310,21 @@ def _figures_of(shared: _Shared, times: _Times, predictor: TrainedPredictor) -> 
     }
 
 
+def _terms_of(times: _Times) -> dict[str, Floats]:
+    """The terms of steps after the correction of their stage: `predictor.corrected_terms` by arrays."""
+    terms = times.terms
+    sums = {
+        exposed: np.sum([terms[name] for name in terms if (name in EXPOSED_TERMS) is exposed], axis=0)
+        for exposed in (True, False)
+    }
+    compute = times.compute_s / np.maximum(sums[False], 1e-12)
+    exposed = np.divide(times.exposed_s, sums[True], out=np.zeros_like(compute), where=sums[True] > 0.0)
+    return {
+        f"terms.{name}": seconds * (exposed if name in EXPOSED_TERMS else compute)
+        for name, seconds in terms.items()
+    }
+
+
 def _steps(job: Job, length: RunLength, batch: Floats) -> tuple[Floats | None, Floats | None]:
     """Steps of an epoch and of the run: `predictor.run_times` by arrays."""
     workload = job.workload
@@ -365,6 +387,7 @@ def _figures_alone(answer: Prediction) -> dict[str, Any]:
     run = answer.total_interval
     said = {name: getattr(answer, name) for name in (*SAID, *FIGURES)}
     said |= {name: np.nan for name in ("mfu", "epoch_time_s", "total_time_s") if said[name] is None}
+    said |= {f"terms.{name}": seconds for name, seconds in answer.terms.items()}
     said["device_hours"] = np.nan if answer.device_hours is None else answer.device_hours
     return said | {
         "interval_low_s": answer.interval.low_s,

@@ -83,12 +83,7 @@ class Predictions:
             ConfigError: If the backend is another one.
             MissingExtraError: If neither is installed, or the one that is asked for is not.
         """
-        name = backend or ("polars" if not find_spec("pandas") and find_spec("polars") else "pandas")
-        if name not in _FRAMES:
-            raise ConfigError(f"backend {shown(name)} makes no data frames. To fix: {' or '.join(_FRAMES)}.")
-        extra, options = _FRAMES[name]
-        module = required_module(name, package=name, extra=extra, purpose="make data frames")
-        return module.DataFrame(self.columns(), **options)
+        return data_frame(self.columns(), backend)
 
     def plot(self, axes: Any = None) -> Any:
         """The steps as bars side by side, with intervals; see `Prediction.plot`."""
@@ -134,6 +129,16 @@ _FRAMES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 """Libraries of data frames: extra of this project that brings it, options of its `DataFrame`."""
 _SHOWN = 20
 """Lines of a `repr`."""
+
+
+def data_frame(columns: Mapping[str, list[Any]], backend: Literal["pandas", "polars"] | None = None) -> Any:
+    """Columns as a data frame; see `Predictions.to_frame`."""
+    name = backend or ("polars" if not find_spec("pandas") and find_spec("polars") else "pandas")
+    if name not in _FRAMES:
+        raise ConfigError(f"backend {shown(name)} makes no data frames. To fix: {' or '.join(_FRAMES)}.")
+    extra, options = _FRAMES[name]
+    module = required_module(name, package=name, extra=extra, purpose="make data frames")
+    return module.DataFrame(columns, **options)
 
 
 def plain_fields(given: Mapping[str, Any]) -> dict[str, Any]:

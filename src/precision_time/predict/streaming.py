@@ -27,7 +27,7 @@ from ..io import package_hash
 from ..learn.artifact import PREDICTOR_VARIABLE, chosen_predictor
 from ..ray_executor import open_executor
 from ..request.grid import Block, Grid
-from .bulk import Table, answer_table, column_types
+from .bulk import TERM_COLUMNS, Table, answer_table, column_types
 
 FORMATS = (".csv", ".jsonl", ".parquet")
 _PARQUET = ".parquet"
@@ -89,7 +89,12 @@ def check_sweep_path(path: Path) -> None:
 
 
 def sweep_tables(
-    grid: Grid, *, ray: str | None = None, workers: int | None = 1, blocks_per_chunk: int = 1
+    grid: Grid,
+    *,
+    ray: str | None = None,
+    workers: int | None = 1,
+    blocks_per_chunk: int = 1,
+    with_terms: bool = False,
 ) -> Iterator[Table]:
     """The answers as tables, one after another, none of which is kept.
 
@@ -98,9 +103,11 @@ def sweep_tables(
         ray: None, "local", or the address of a Ray cluster.
         workers: Processes; None for one per core.
         blocks_per_chunk: Blocks of some thousand rows in each table.
+        with_terms: Add the columns of the terms of a step.
     """
     chosen_predictor(None)  # before processes are forked, which then share it
-    work = _Tables(kinds=column_types(grid.fields), predictor=_named())
+    kinds = column_types(grid.fields) | (TERM_COLUMNS if with_terms else {})
+    work = _Tables(kinds=kinds, predictor=_named())
     with open_executor(ray, workers) as over:
         yield from over(work, _chunks(grid, blocks_per_chunk))
 

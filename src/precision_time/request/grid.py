@@ -77,6 +77,8 @@ class Grid:
     jobs: Callable[[], Iterable[FileJob]]
     """All jobs from the first, as often as it is called."""
     is_table: bool = False
+    block_requests: int = _BLOCK_REQUESTS
+    """Most requests of a block, at one or several batches each."""
 
     def blocks(self) -> Iterator[Block]:
         """Everything that is asked, in order."""
@@ -85,7 +87,7 @@ class Grid:
         for asked in self._asked():
             block.append(asked)
             rows += len(asked)
-            if rows >= BLOCK_ROWS or len(block) >= _BLOCK_REQUESTS:
+            if rows >= BLOCK_ROWS or len(block) >= self.block_requests:
                 yield tuple(block)
                 block, rows = [], 0
         if block:

@@ -1,0 +1,264 @@
+"""Cheapest, fastest and greenest of the candidates that keep the limits, and why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...arrays import Bools, Floats, Ints
+from .candidate import Candidate, carbon, duration, money
+from .front import pareto_front
+from .limits import Limits
+from .outcomes import Outcomes, Rows, grid_of
+from .space import UNPRICED, Space
+
+AIMS = ("cheapest", "fastest", "greenest")
+_KEYS: Mapping[str, tuple[str, ...]] = {
+    "cheapest": ("usd", "time_s", "carbon_g"),
+    "fastest": ("time_s", "usd", "carbon_g"),
+    "greenest": ("carbon_g", "usd", "time_s"),
+}
+"""What is least, and what decides between equals."""
+_OBJECTIVES = ("time_s", "usd", "carbon_g")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choice:
+    """The best candidate by one aim, and why."""
+
+    aim: str
+    candidate: Candidate
+    runner_up: Candidate | None
+    """The best of another device, else of another number of devices; what the reason compares with."""
+    reason: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready dictionary; keys are the field names."""
+        return {
+            "aim": self.aim,
+            "candidate": self.candidate.to_dict(),
+            "runner_up": None if self.runner_up is None else self.runner_up.to_dict(),
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judged:
+    """All candidates with what the limits say of them."""
+
+    space: Space
+    rows: Rows
+    outcomes: Outcomes
+    limits: Limits
+    feasible: Bools
+    excess: Floats
+    """Logarithm of how often the most broken limit is reached; 0 or less where all are kept."""
+    front: Bools
+    """Of the feasible ones, else of all."""
+
+    def candidate(self, number: int) -> Candidate:
+        """One of them."""
+        found, row = self.outcomes, int(self.outcomes.row[number])
+        table, spot = self.rows.table, self.space.spots[int(self.rows.spot[row])]
+        offer = int(found.offer[number])
+        rented = None if offer == UNPRICED else self.space.offers[offer]
+        return Candidate(
+            device=str(table["device"][row]),
+            gpus=int(found.gpus[number]),
+            instances=int(found.instances[number]),
+            precision=str(table["precision"][row]),
+            layout=str(table["layout"][row] or ""),
+            batch_size=float(table["batch_size"][row]),
+            global_batch_size=float(table["global_batch_size"][row]),
+            cloud="" if rented is None else rented.cloud,
+            instance_type="" if rented is None else rented.instance_type,
+            region="" if rented is None else rented.region,
+            market="" if rented is None else self.space.markets[int(found.market[number])].value,
+            step_time_s=float(table["step_time_s"][row]),
+            terms_s={name: float(values[number]) for name, values in found.terms_s.items()},
+            time_s=float(found.time_s[number]),
+            sure_s=float(found.sure_s[number]),
+            probability=_known(found.probability[number]),
+            usd_per_hour=_known(found.usd_per_hour[number]),
+            usd=_known(found.usd[number]),
+            energy_j=float(found.energy_j[number]),
+            carbon_g=_known(found.carbon_g[number]),
+            memory_bytes_per_device=float(table["memory_bytes_per_device"][row]),
+            mfu=_known(table["mfu"][row]),
+            feasible=bool(self.feasible[number]),
+            on_front=bool(self.front[number]),
+            warnings=tuple(str(table["warnings"][row] or "").split()),
+            request=_request(spot.fields, table, row),
+        )
+
+    def candidates(self, numbers: Ints | Sequence[int]) -> tuple[Candidate, ...]:
+        """Some of them."""
+        return tuple(self.candidate(int(number)) for number in numbers)
+
+    def order(self, aim: str, among: Bools | None = None) -> Ints:
+        """Numbers from the best to the worst: feasible first, then by how little they miss."""
+        keys = [_ordered(getattr(self.outcomes, name)) for name in reversed(_KEYS[aim])]
+        miss = np.where(self.feasible, 0.0, self.excess)
+        found = np.lexsort((*keys, miss))
+        return found if among is None else found[among[found]]
+
+
+def judged(space: Space, rows: Rows, outcomes: Outcomes, limits: Limits) -> Judged:
+    """What the limits say of every candidate."""
+    excess = np.full(len(outcomes), -np.inf)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        if limits.deadline_s is not None:
+            excess = np.maximum(excess, np.log(outcomes.sure_s / limits.deadline_s))
+        for limit, values in ((limits.budget_usd, outcomes.usd), (limits.carbon_g, outcomes.carbon_g)):
+            if limit is not None:
+                excess = np.maximum(excess, np.log(_ordered(values) / limit))
+    feasible = (excess <= 0.0) & np.isfinite(outcomes.time_s)
+    compete = feasible if feasible.any() else np.isfinite(outcomes.time_s)
+    front = np.zeros(len(outcomes), dtype=bool)
+    front[compete] = pareto_front(objectives(outcomes)[compete])
+    return Judged(
+        space=space,
+        rows=rows,
+        outcomes=outcomes,
+        limits=limits,
+        feasible=feasible,
+        excess=excess,
+        front=front,
+    )
+
+
+def objectives(outcomes: Outcomes) -> Floats:
+    """Seconds, dollars and grams of every candidate, shape (N, 3)."""
+    return np.stack([getattr(outcomes, name) for name in _OBJECTIVES], axis=1)
+
+
+def choices_of(found: Judged) -> tuple[Choice, ...]:
+    """The best feasible candidate by each aim; none where nothing is feasible."""
+    return tuple(_choices(found))
+
+
+def _choices(found: Judged) -> Iterator[Choice]:
+    for aim in AIMS:
+        known = found.feasible & np.isfinite(_ordered(getattr(found.outcomes, _KEYS[aim][0])))
+        order = found.order(aim, known)
+        if not len(order):
+            continue
+        best = found.candidate(order[0])
+        second = _other(found, order)
+        next_best = None if second is None else found.candidate(second)
+        yield Choice(
+            aim=aim,
+            candidate=best,
+            runner_up=next_best,
+            reason=_REASONS[aim](best, next_best, len(order), found),
+        )
+
+
+def _other(found: Judged, order: Ints) -> int | None:
+    """The best of another device, else of another number of devices, else of another precision."""
+    table, rows = found.rows.table, found.outcomes.row
+    for names in (("device",), ("gpus",), ("precision",)):
+        for name in names:
+            values = table[name][rows[order]]
+            others = np.flatnonzero(values != values[0])
+            if len(others):
+                return int(order[others[0]])
+    return None
+
+
+def _cheapest(best: Candidate, other: Candidate | None, count: int, found: Judged) -> str:
+    assert best.usd is not None and best.usd_per_hour is not None
+    parts = [
+        f"Least money of the {count:,} candidates that {_keep(found)} and have a price: {money(best.usd)} "
+        "for "
+        f"{duration(best.time_s)} of {best.place} at {money(best.usd_per_hour)} an hour."
+    ]
+    if other is not None and other.usd is not None and other.usd_per_hour is not None:
+        hours = other.device_hours / best.device_hours
+        price = (other.usd_per_hour / other.gpus) / (best.usd_per_hour / best.gpus)
+        parts.append(
+            f"{_next(best, other)}: {other.label}, {money(other.usd)} ({other.usd / best.usd - 1.0:+.0%}): "
+            f"{hours:.2f} x the device-hours at {price:.2f} x the price of one."
+        )
+    return " ".join(parts)
+
+
+def _fastest(best: Candidate, other: Candidate | None, count: int, found: Judged) -> str:
+    parts = [f"Soonest done of the {count:,} candidates that {_keep(found)}: {duration(best.time_s)}."]
+    if best.gpus == int(found.outcomes.gpus.max()):
+        parts.append(f"It has as many devices as are allowed ({best.gpus}).")
+    if other is not None:
+        parts.append(
+            f"{_next(best, other)}: {other.label}, {duration(other.time_s)} "
+            f"({other.time_s / best.time_s - 1.0:+.0%})."
+        )
+    return " ".join(parts)
+
+
+def _greenest(best: Candidate, other: Candidate | None, count: int, found: Judged) -> str:
+    offer = next(
+        each
+        for each in found.space.offers
+        if (each.cloud, each.region, each.instance_type) == (best.cloud, best.region, best.instance_type)
+    )
+    grid = grid_of(offer)
+    assert grid is not None
+    parts = [
+        f"Least carbon of the {count:,} candidates that {_keep(found)} and whose grid is known: "
+        f"{carbon(best.carbon_g)} from {best.energy_kwh:,.4g} kWh at {grid.g_per_kwh:,.0f} g/kWh "
+        f"({grid.place})."
+    ]
+    if other is not None and other.carbon_g is not None and best.carbon_g:
+        parts.append(
+            f"{_next(best, other)}: {other.label}, {carbon(other.carbon_g)} "
+            f"({other.carbon_g / best.carbon_g - 1.0:+.0%}), {other.energy_kwh:,.4g} kWh in {other.region}."
+        )
+    return " ".join(parts)
+
+
+_REASONS: Mapping[str, Callable[[Candidate, Candidate | None, int, Judged], str]] = {
+    "cheapest": _cheapest,
+    "fastest": _fastest,
+    "greenest": _greenest,
+}
+
+
+def _keep(found: Judged) -> str:
+    return "keep the limits" if found.limits.words else "fit in memory"
+
+
+def _next(best: Candidate, other: Candidate) -> str:
+    for name, words in (("device", "device"), ("gpus", "number of devices"), ("precision", "precision")):
+        if getattr(best, name) != getattr(other, name):
+            return f"The next {words}"
+    return "The next"
+
+
+def _known(value: Any) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(value)
+
+
+def _ordered(values: Floats) -> Floats:
+    """Values with what is not known last."""
+    return np.where(np.isnan(values), np.inf, values)
+
+
+def _request(fields: Mapping[str, Any], table: Mapping[str, Any], row: int) -> dict[str, Any]:
+    """The fields of one row: those of which several values compete, as the row has them."""
+    found = {}
+    for name, value in fields.items():
+        said = table[name][row] if name in table else None
+        competing = value if isinstance(value, list) else []
+        found[name] = next((each for each in competing if _same(each, said)), said) if competing else value
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _same(asked: Any, said: Any) -> bool:
+    try:
+        return bool(asked == said) or float(asked) == float(said)
+    except (TypeError, ValueError):
+        return False

@@ -1,0 +1,386 @@
+"""What becomes of every candidate: hours, the chance of being in time, dollars, joules and grams, by arrays.
+
+A candidate is a row of the sweep (devices, number, precision, layout, batch) with an offer and a market.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ...arrays import Bools, Floats, Ints
+from ...cost import terms as step_terms
+from ...errors import PrecisionTimeError
+from ...hardware.catalog import get_device
+from ...predict.bulk import Table
+from ...request.request import Request
+from ..energy.energy import J_PER_KWH, run_energy
+from ..energy.grid import Intensity, known_intensities
+from ..energy.pue import pue_of
+from ..money.offers import Market, Offer
+from ..run.checkpoints import checkpoint_bytes
+from ..run.duration import TERMS, expected_duration_s, probability_within, total_s
+from ..run.settings import RunSettings, compilation_s, default_settings
+from .space import UNPRICED, Space, Spot
+
+_SECONDS_PER_HOUR = 3600.0
+_STEP_TERMS = tuple(term.name for term in (*step_terms.TERMS, *step_terms.METHOD_TERMS))
+_BUSY = ("warm_up", "steps", "evaluation", "lost_work")
+"""Terms of a run in which the devices train."""
+_HALVINGS = 20
+_MANY = 250_000
+"""Candidates beyond which offers that cannot be chosen are left out."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scenario:
+    """What is assumed of the numbers that nobody knows exactly; factors of what the data say."""
+
+    step: Mapping[str, float] = field(default_factory=dict)
+    """Step times, by device; the others stay."""
+    price: Mapping[str, float] = field(default_factory=dict)
+    """Prices, by device."""
+    mtbf: float = 1.0
+    """Mean time between failures."""
+    reclaims: float = 1.0
+    """Rate at which spot hosts are taken away."""
+    start_up: float = 1.0
+    power: float = 1.0
+
+
+AS_IS = Scenario()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rows:
+    """The rows of a sweep that have an answer and fit, shape (R,) each."""
+
+    table: Table
+    spot: Ints
+    """Number of the `Spot` of each."""
+    samples: Floats
+    """Of the whole run."""
+    steps: Floats
+    checkpoint_bytes: Floats
+
+    def __len__(self) -> int:
+        return len(self.spot)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcomes:
+    """Every candidate, shape (N,) each."""
+
+    row: Ints
+    offer: Ints
+    """Its number; UNPRICED where there is none."""
+    market: Ints
+    """Number among the space's."""
+    instances: Ints
+    gpus: Ints
+    terms_s: Mapping[str, Floats]
+    """Expected seconds of the run by what they are; they add up to `time_s`."""
+    time_s: Floats
+    probability: Floats
+    """Of meeting the deadline; NaN without one."""
+    sure_s: Floats
+    """Seconds within which the run ends with the probability that is asked."""
+    usd_per_hour: Floats
+    """Of all hosts; NaN of unpriced ones."""
+    usd: Floats
+    energy_j: Floats
+    carbon_g: Floats
+    """NaN where nobody knows the grid."""
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def take(self, numbers: Ints) -> Outcomes:
+        """Some of the candidates."""
+        found = {name: getattr(self, name) for name in self.__slots__ if name != "terms_s"}
+        terms = {name: values[numbers] for name, values in self.terms_s.items()}
+        return Outcomes(terms_s=terms, **{name: values[numbers] for name, values in found.items()})
+
+
+def rows_of(table: Table, spot: Ints, request: Request) -> Rows:
+    """The rows that compete: those with an answer that fit.
+
+    Args:
+        table: All rows.
+        spot: Number of the spot of each, ascending.
+        request: What all have in common.
+    """
+    seconds = np.asarray(table["total_time_s"], dtype=float)
+    kept = np.flatnonzero(np.isfinite(seconds) & (table["fits"] == True))  # noqa: E712 - objects, None among them
+    taken = {name: values[kept] for name, values in table.items()}
+    steps = np.rint(seconds[kept] / np.asarray(taken["step_time_s"], dtype=float))
+    return Rows(
+        table=taken,
+        spot=spot[kept],
+        samples=steps * np.asarray(taken["global_batch_size"], dtype=float),
+        steps=steps,
+        checkpoint_bytes=_checkpoints(taken, request),
+    )
+
+
+def _checkpoints(table: Table, request: Request) -> Floats:
+    """Bytes of a checkpoint, which depend on the precision and not on the devices."""
+    found = np.zeros(len(table["precision"]))
+    for precision in dict.fromkeys(table["precision"].tolist()):
+        here = np.flatnonzero(table["precision"] == precision)
+        first = here[0]
+        asked = {
+            "device": table["device"][first],
+            "gpus": int(table["gpus"][first]),
+            "nodes": int(table["nodes"][first]),
+            "precision": precision,
+            "global_batch_size": table["global_batch_size"][first],
+        }
+        try:
+            job = request.with_(**asked).resolve()
+        except PrecisionTimeError:  # such as a batch per device that is given as well
+            job = request.with_(device=asked["device"]).resolve()
+        found[here] = checkpoint_bytes(job)
+    return found
+
+
+def outcomes_of(
+    rows: Rows,
+    space: Space,
+    *,
+    deadline_s: float | None,
+    confidence: float,
+    coverage: float,
+    compiler: str = "none",
+    scenario: Scenario = AS_IS,
+    only: Outcomes | None = None,
+) -> Outcomes:
+    """What becomes of every row with every offer of its hosts in every market.
+
+    Args:
+        rows: Of the sweep.
+        space: What they are rows of.
+        deadline_s: None for none.
+        confidence: Probability that `sure_s` is about.
+        coverage: Of the intervals of the steps.
+        compiler: What compiles the step, at every start.
+        scenario: What is assumed beside the data.
+        only: The candidates of it alone; None for all.
+    """
+    row, offer, market = _expanded(rows, space) if only is None else (only.row, only.offer, only.market)
+    used, place = np.unique(row, return_inverse=True)
+    runs = [
+        _runs(rows, space, used, market=each, deadline_s=deadline_s, confidence=confidence, coverage=coverage,
+              compiler=compiler, scenario=scenario)
+        for each in space.markets
+    ]  # fmt: skip
+
+    def gathered(name: str) -> Floats:
+        """Of every candidate: the time and the energy of a row do not depend on who rents the hosts."""
+        return np.stack([run[name] for run in runs])[market, place]
+
+    time_s, device = gathered("time_s"), rows.table["device"][row]
+    instances = np.array([spot.instances for spot in space.spots] or [0])[rows.spot[row]]
+    usd_per_hour = instances * _prices(space)[offer, market] * _factors(device, scenario.price)
+    pue, grams = np.array(_places(space)).T
+    energy_j = gathered("energy_j") * pue[offer] * scenario.power
+    return Outcomes(
+        row=row,
+        offer=offer,
+        market=market,
+        instances=instances,
+        gpus=rows.table["gpus"].astype(int)[row],
+        terms_s={name: gathered(f"terms.{name}") for name in TERMS},
+        time_s=time_s,
+        probability=gathered("probability"),
+        sure_s=gathered("sure_s"),
+        usd_per_hour=usd_per_hour,
+        usd=usd_per_hour * time_s / _SECONDS_PER_HOUR,
+        energy_j=energy_j,
+        carbon_g=energy_j / J_PER_KWH * grams[offer],
+    )
+
+
+def _runs(
+    rows: Rows,
+    space: Space,
+    used: Ints,
+    *,
+    market: Market,
+    deadline_s: float | None,
+    confidence: float,
+    coverage: float,
+    compiler: str,
+    scenario: Scenario,
+) -> dict[str, Floats]:
+    """Seconds, probability and joules of some rows in a market, shape (used,) each."""
+    table = rows.table
+    factor = _factors(table["device"][used], scenario.step)
+    step_s, low_s, high_s = (
+        np.asarray(table[name], dtype=float)[used] * factor
+        for name in ("step_time_s", "interval_low_s", "interval_high_s")
+    )
+    gpus, steps, size = table["gpus"].astype(int)[used], rows.steps[used], rows.checkpoint_bytes[used]
+    instances, devices = (
+        np.array([getattr(spot, name) for spot in space.spots] or [0])[rows.spot[used]]
+        for name in ("instances", "devices")
+    )
+    common: dict[str, Any] = {"hosts": instances, "settings": _settings(market, compiler, scenario)}
+    terms = expected_duration_s(step_s, steps, gpus, size, **common)
+    time_s = np.asarray(total_s(terms))
+
+    def chance(within_s: Any) -> Floats:
+        return probability_within(
+            within_s, step_s, low_s, high_s, steps, gpus, size, coverage=coverage, **common
+        )
+
+    return {f"terms.{name}": seconds for name, seconds in terms.items()} | {
+        "time_s": time_s,
+        "sure_s": _quantile(chance, time_s, confidence),
+        "probability": np.full(len(used), np.nan) if deadline_s is None else chance(deadline_s),
+        "energy_j": _energy(rows, used, instances * devices, terms, time_s),
+    }
+
+
+def _expanded(rows: Rows, space: Space) -> tuple[Ints, Ints, Ints]:
+    """Row, offer and market of every candidate.
+
+    Of a great many, offers that are neither cheaper nor cleaner than another one of the same hosts and market
+    are left out: the time is the same, so that no aim would choose them.
+    """
+    prices = _prices(space)
+    pairs = [_pairs(spot, np.isfinite(prices)) for spot in space.spots]
+    counts = np.bincount(rows.spot, minlength=len(pairs))
+    if sum(count * len(each) for count, each in zip(counts.tolist(), pairs, strict=True)) > _MANY:
+        dirt = np.array([pue * grams for pue, grams in _places(space)])
+        pairs = [_best_pairs(each, prices, dirt) for each in pairs]
+    parts: list[tuple[Ints, Ints, Ints]] = []
+    for number, each in enumerate(pairs):
+        own = _own(rows, number)
+        if len(own) and each:
+            offer, market = np.array(each).T
+            parts.append((np.repeat(own, len(each)), np.tile(offer, len(own)), np.tile(market, len(own))))
+    if not parts:
+        none = np.zeros(0, dtype=np.int64)
+        return none, none, none
+    return tuple(np.concatenate(column) for column in zip(*parts, strict=True))  # type: ignore[return-value]
+
+
+def _best_pairs(pairs: Sequence[tuple[int, int]], prices: Floats, dirt: Floats) -> list[tuple[int, int]]:
+    """Offers of hosts that no other one of the same market beats or equals in price and carbon."""
+    kept: list[tuple[int, int]] = []
+    for market in dict.fromkeys(market for _, market in pairs):
+        least = math.inf
+        first = True
+        own = [offer for offer, its in pairs if its == market]
+        for offer in sorted(
+            own, key=lambda each: (prices[each, market], np.nan_to_num(dirt[each], nan=np.inf))
+        ):
+            grams = math.inf if np.isnan(dirt[offer]) else float(dirt[offer])
+            if first or grams < least:
+                kept.append((offer, market))
+                least, first = min(least, grams), False
+    return kept
+
+
+def _own(rows: Rows, number: int) -> Ints:
+    """The rows of a spot, which stand side by side."""
+    start, end = np.searchsorted(rows.spot, [number, number + 1])
+    return np.arange(start, end)
+
+
+def _pairs(spot: Spot, priced: Bools) -> list[tuple[int, int]]:
+    """Offers and the markets in which they have a price; an unpriced one stands once."""
+    if spot.offers == (UNPRICED,):
+        return [(UNPRICED, 0)]
+    return [
+        (offer, market) for offer in spot.offers for market in range(priced.shape[1]) if priced[offer, market]
+    ]
+
+
+def _prices(space: Space) -> Floats:
+    """Dollars for an hour of a host, by offer and market; the last row is that of UNPRICED."""
+    found = [
+        [np.nan if (price := offer.price(market)) is None else price for market in space.markets]
+        for offer in space.offers
+    ]
+    return np.array([*found, [np.nan] * len(space.markets)], dtype=float)
+
+
+def _factors(devices: Any, by_device: Mapping[str, float]) -> Floats:
+    found = np.ones(len(devices))
+    for device, factor in by_device.items():
+        found[devices == device] = factor
+    return found
+
+
+def _settings(market: Market, compiler: str, scenario: Scenario) -> RunSettings:
+    """What is known of runs in a market beside their steps."""
+    usual = default_settings(spot=market is Market.SPOT)
+    return replace(
+        usual,
+        compilation_s=compilation_s(compiler),
+        mtbf_device_s=usual.mtbf_device_s * scenario.mtbf,
+        reclaims_per_host_s=usual.reclaims_per_host_s * scenario.reclaims,
+        start_up_s=usual.start_up_s * scenario.start_up,
+        start_up_per_device_s=usual.start_up_per_device_s * scenario.start_up,
+    )
+
+
+def _quantile(chance: Callable[[Any], Floats], middle: Floats, confidence: float) -> Floats:
+    """Seconds within which a run ends with some probability; by halving, as chances grow with the time."""
+    low, high = np.log(np.maximum(middle, 1e-9)) - 3.0, np.log(np.maximum(middle, 1e-9)) + 6.0
+    endless = ~np.isfinite(middle)
+    low[endless], high[endless] = 0.0, 0.0
+    for _ in range(_HALVINGS):
+        half = 0.5 * (low + high)
+        enough = chance(np.exp(half)) >= confidence
+        low, high = np.where(enough, low, half), np.where(enough, half, high)
+    return np.where(endless, np.inf, np.exp(high))
+
+
+def _energy(rows: Rows, used: Ints, held: Ints, terms: Mapping[str, Floats], time_s: Floats) -> Floats:
+    """Joules of devices and hosts without cooling: power by device and step."""
+    found = np.full(len(used), np.nan)
+    busy_s = np.sum([terms[name] for name in _BUSY], axis=0)
+    device = rows.table["device"][used]
+    for name in dict.fromkeys(device.tolist()):
+        here = np.flatnonzero((device == name) & np.isfinite(time_s))
+        if len(here):
+            of_step = {
+                term: np.nan_to_num(np.asarray(rows.table[f"terms.{term}"], dtype=float)[used[here]])
+                for term in _STEP_TERMS
+            }
+            found[here] = run_energy(
+                device=get_device(name),
+                devices=held[here].astype(float),
+                busy_s=busy_s[here],
+                terms=of_step,
+                waiting_s=time_s[here] - busy_s[here],
+                pue=1.0,
+            ).energy_j
+    return found
+
+
+def _places(space: Space) -> list[tuple[float, float]]:
+    """PUE and grams for a kWh of every offer; the last is that of UNPRICED: nobody knows where it stands."""
+    found = []
+    for offer in space.offers:
+        grid = grid_of(offer)
+        found.append((pue_of(offer.cloud, offer.region).value, np.nan if grid is None else grid.g_per_kwh))
+    return [*found, (pue_of().value, np.nan)]
+
+
+def grid_of(offer: Offer) -> Intensity | None:
+    """The grid of an offer's region; None where it is not known."""
+    return _grids().get((offer.cloud, offer.region.lower()))
+
+
+@cache
+def _grids() -> Mapping[tuple[str, str], Intensity]:
+    return {(each.cloud, each.region.lower()): each for each in known_intensities() if each.cloud}

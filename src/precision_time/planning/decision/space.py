@@ -1,0 +1,362 @@
+"""What competes: devices x hosts that clouds rent x numbers of devices x whatever else has several values.
+
+Several hosts are taken together only where the catalog knows the network between them, and they are full
+ones, or the largest that a cloud has of a device: smaller ones come without the network that training needs
+(EFA of AWS: on full hosts alone). On request others are too, with the network of a plain virtual machine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...cost.constants import constants
+from ...errors import ConfigError, UnknownNameError
+from ...hardware.catalog import get_device
+from ...hardware.nodes import default_node_type, get_node_type
+from ...io import packaged_toml
+from ...precision.support import natural_precision
+from ...request.batch import tokens_per_sample
+from ...request.schema import GLOBAL_BATCHES
+from ...request.space import powers_of_two
+from ...workload.workload import Workload
+from ..money.offers import Market, Offer, offers
+
+_NEAR_SHARE = 0.05
+"""Of an assumed batch, by which it may move so that the devices share it evenly."""
+_FULL_HOST = 8
+UNPRICED = -1
+"""In the place of an offer's number: nobody in the list rents that device."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spot:
+    """A kind of host, and how many of it: what the same answers of the sweep are about."""
+
+    device: str
+    devices: int
+    """Of a host."""
+    instances: int
+    gpus: int
+    offers: tuple[int, ...]
+    """Who rents that, by number; UNPRICED where there is none."""
+    fields: Mapping[str, Any]
+    """Of its request; lists where several values compete."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Space:
+    """All candidates."""
+
+    offers: tuple[Offer, ...]
+    markets: tuple[Market, ...]
+    spots: tuple[Spot, ...]
+    unpriced: tuple[str, ...]
+    """Devices without a price in these markets: they compete in time alone."""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wanted:
+    """What a caller says of the candidates."""
+
+    devices: tuple[str, ...]
+    max_gpus: int
+    gpus: tuple[int, ...] = ()
+    """Numbers of devices; empty: powers of two of whole hosts up to the most."""
+    clouds: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
+    markets: tuple[Market, ...] = (Market.ON_DEMAND,)
+    prices: tuple[Offer, ...] | None = None
+    """Offers of the user's own; None for those that ship."""
+    any_network: bool = False
+    """Also several hosts between which the network is not known."""
+
+
+def defaults() -> Mapping[str, Any]:
+    """What is tried where the request does not say."""
+    return packaged_toml(__package__, "data/candidates.toml")
+
+
+def wanted_of(
+    *,
+    devices: Sequence[str] | None = None,
+    gpus: Sequence[int] | None = None,
+    max_gpus: int | None = None,
+    clouds: Sequence[str] | None = None,
+    regions: Sequence[str] | None = None,
+    markets: Sequence[str] | None = None,
+    prices: Sequence[Offer] | None = None,
+    any_network: bool = False,
+) -> tuple[Wanted, tuple[str, ...]]:
+    """The candidates that a caller names, checked, and what had to be assumed of the names.
+
+    Raises:
+        UnknownNameError: A device, cloud, region or market that no list holds.
+        ConfigError: Numbers of devices that are none.
+    """
+    usual = defaults()["devices"]
+    named = [get_device(name).name for name in devices or usual["names"]]
+    notes = [
+        f"{given} read as {found}."
+        for given, found in zip(devices or (), named, strict=False)
+        if given.lower() != found.lower()
+    ]
+    counts = tuple(sorted({_count("gpus", each) for each in gpus or ()}))
+    most = _count("max_gpus", max_gpus) if max_gpus is not None else max(counts, default=usual["max_gpus"])
+    if counts and max_gpus is not None and min(counts) > most:
+        raise ConfigError(
+            f"gpus={counts[0]} is above max_gpus={most}, so that nothing is left. To fix: give one of them."
+        )
+    chosen = tuple(dict.fromkeys(named))
+    return Wanted(
+        devices=chosen,
+        max_gpus=most,
+        gpus=tuple(count for count in counts if count <= most),
+        clouds=tuple(clouds or ()),
+        regions=tuple(regions or ()),
+        prices=None if prices is None else tuple(prices),
+        markets=tuple(dict.fromkeys(map(_market, markets or (Market.ON_DEMAND,)))),
+        any_network=any_network,
+    ), tuple(notes)
+
+
+def _count(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigError(f"{name}={value!r} must be a whole number of 1 or more. To fix: such as {name}=8.")
+    return value
+
+
+def _market(given: str) -> Market:
+    word = str(given).strip().lower().replace("_", "-").replace(" ", "-")
+    try:
+        return Market(word)
+    except ValueError:
+        known = [market.value for market in Market]
+        raise UnknownNameError(
+            kind="market", name=given, known=known, hint=f"One of {', '.join(known)}."
+        ) from None
+
+
+def space_of(
+    wanted: Wanted, axes: Mapping[str, Sequence[Any]], workload: Workload, *, fed: bool = True
+) -> Space:
+    """All candidates of a request.
+
+    Hosts that differ in nothing that a step depends on are timed once: those with the same links, and, of one
+    host alone, whatever its network.
+
+    Args:
+        wanted: Devices, numbers and offers.
+        axes: Values of the other fields of the request; several of a field compete.
+        workload: Of the model, whose batch is assumed where none is given.
+        fed: Samples are prepared by the cores of the hosts, so that these count.
+    """
+    found = _offers_of(wanted)
+    batch, notes = _batch(axes, workload)
+    merged: dict[Any, Spot] = {}
+    unpriced = []
+    for device in wanted.devices:
+        for host in _hosts(device, found, wanted):
+            unpriced += [device] if host.alone == (UNPRICED,) else []
+            for instances, gpus in _counts(host, wanted):
+                own = host.alone if instances == 1 else host.together
+                if not own:
+                    continue
+                key = (device, host.devices, instances, gpus, _links(host, instances, gpus, fed=fed))
+                if key in merged:
+                    merged[key] = replace(merged[key], offers=(*merged[key].offers, *own))
+                    continue
+                fields = _fields(host, instances, gpus, axes, batch)
+                merged[key] = Spot(
+                    device=device,
+                    devices=host.devices,
+                    instances=instances,
+                    gpus=gpus,
+                    offers=own,
+                    fields=fields,
+                )
+    unknown = sorted({found[number].cloud for number in _apart(wanted, found)})
+    if unknown and not wanted.any_network:
+        notes.append(
+            f"The network between hosts of {', '.join(unknown)} is not in the catalog: single hosts of "
+            "theirs alone "
+            "(--any-network joins them)."
+        )
+    elif unknown:
+        network = defaults()["network"]
+        notes.append(
+            f"The network between hosts of {', '.join(unknown)} is not known: {network['assumed']} assumed "
+            f"({network['source']})."
+        )
+    return Space(
+        offers=found,
+        markets=wanted.markets,
+        spots=tuple(merged.values()),
+        unpriced=tuple(unpriced),
+        notes=tuple(notes),
+    )
+
+
+def _apart(wanted: Wanted, found: Sequence[Offer]) -> Iterator[int]:
+    """Offers of the largest hosts of a cloud whose network is not known, by number."""
+    largest: dict[tuple[str, str], int] = {}
+    for offer in found:
+        key = (offer.cloud, offer.device)
+        largest[key] = max(largest.get(key, 0), offer.devices_per_instance)
+    for number, offer in enumerate(found):
+        room = wanted.max_gpus > offer.devices_per_instance
+        if (
+            room
+            and offer.node_type is None
+            and offer.devices_per_instance == largest[offer.cloud, offer.device]
+        ):
+            yield number
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Host:
+    """A kind of host, and who rents it."""
+
+    device: str
+    node_type: str
+    """Empty: the usual host of the device."""
+    devices: int
+    alone: tuple[int, ...]
+    """Offers of one such host, by number; UNPRICED where there is none."""
+    together: tuple[int, ...]
+    """Those of which several can be joined."""
+
+
+def _links(host: _Host, instances: int, gpus: int, *, fed: bool) -> tuple[Any, ...]:
+    """What of a host a step depends on: its links, as far as they are used, and the cores that feed it."""
+    node = get_node_type(host.node_type) if host.node_type else default_node_type(get_device(host.device))
+    table = constants("input")["cores"]
+    inside = node.intra_node if gpus > instances else ""
+    between = (node.name if host.node_type else "", node.inter_node, node.fabric) if instances > 1 else ()
+    cores = table.get(node.name, table["per_device"] * host.devices) if fed else 0
+    return inside, between, cores, node.domain
+
+
+def _offers_of(wanted: Wanted) -> tuple[Offer, ...]:
+    """The offers of the devices that have a price in one of the markets."""
+    found = offers(
+        devices=wanted.devices,
+        clouds=wanted.clouds or None,
+        regions=wanted.regions or None,
+        prices=wanted.prices,
+    )
+    return tuple(
+        offer for offer in found if any(offer.price(market) is not None for market in wanted.markets)
+    )
+
+
+def _hosts(device: str, found: Sequence[Offer], wanted: Wanted) -> Iterator[_Host]:
+    """The kinds of hosts of a device: of one node type, or of one size where it is unknown."""
+    usual = default_node_type(get_device(device))
+    own = [number for number, offer in enumerate(found) if offer.device == device]
+    if not own:
+        narrowed = wanted.clouds or wanted.regions
+        if not (narrowed and offers(devices=(device,), prices=wanted.prices)):  # else rented, but elsewhere
+            yield _Host(
+                device=device,
+                node_type="",
+                devices=max(usual.devices, 1),
+                alone=(UNPRICED,),
+                together=(UNPRICED,),
+            )
+        return
+    largest: dict[str, int] = {}
+    for number in own:
+        offer = found[number]
+        largest[offer.cloud] = max(largest.get(offer.cloud, 0), offer.devices_per_instance)
+    kinds: dict[tuple[str, int], list[int]] = {}
+    for number in own:
+        offer = found[number]
+        node = offer.node_type
+        kinds.setdefault((node.name if node else "", offer.devices_per_instance), []).append(number)
+    for (node_type, devices), numbers in kinds.items():
+        yield _Host(
+            device=device,
+            node_type=node_type,
+            devices=devices,
+            alone=tuple(numbers),
+            together=tuple(
+                number
+                for number in numbers
+                if wanted.any_network
+                or (node_type and (devices >= _FULL_HOST or largest[found[number].cloud] == devices))
+            ),
+        )
+
+
+def _counts(host: _Host, wanted: Wanted) -> Iterator[tuple[int, int]]:
+    """Hosts and devices: of the numbers asked, or powers of two of whole hosts and the most."""
+    if wanted.gpus:
+        yield from ((math.ceil(gpus / host.devices), gpus) for gpus in wanted.gpus)
+        return
+    if host.devices > wanted.max_gpus:
+        yield 1, wanted.max_gpus
+        return
+    most = wanted.max_gpus // host.devices
+    for instances in sorted({*powers_of_two(most), most}):
+        yield instances, instances * host.devices
+
+
+def _fields(
+    host: _Host, instances: int, gpus: int, axes: Mapping[str, Sequence[Any]], batch: int | None
+) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        name: list(values) if len(values) > 1 else values[0] for name, values in axes.items()
+    }
+    if not axes.get("precision"):
+        found["precision"] = natural_precision(get_device(host.device))
+    found |= {"device": host.device, "gpus": gpus, "nodes": instances}
+    if host.node_type:
+        found["node_type"] = host.node_type
+    elif instances > 1 and host.alone != (UNPRICED,):
+        found["inter_node"] = defaults()["network"]["assumed"]
+    if batch is not None:
+        found["global_batch_size"] = near_batch(batch, gpus)
+    return found
+
+
+def near_batch(batch: int, gpus: int) -> int:
+    """An assumed batch, or one close to it that the devices share evenly.
+
+    >>> near_batch(1024, 24), near_batch(256, 48)
+    (1032, 256)
+    """
+    near = max(round(batch / gpus), 1) * gpus
+    return near if abs(near - batch) <= _NEAR_SHARE * batch else batch
+
+
+def _batch(axes: Mapping[str, Sequence[Any]], workload: Workload) -> tuple[int | None, list[str]]:
+    """Samples per step where the request says none, and what that assumes."""
+    if any(axes.get(name) for name in GLOBAL_BATCHES):
+        return None, []
+    if axes.get("batch_size"):
+        return None, [
+            "The batch is given per device, so that the global batch grows with the devices: all "
+            "candidates see "
+            "as many samples, but not in as many steps. global_batch_size makes them train alike."
+        ]
+    samples, source = usual_global_batch(workload)
+    return samples, [
+        f"Global batch not given: {samples:,} samples per step, the same for all candidates, so that all "
+        "train "
+        f"alike ({source}); up to {_NEAR_SHARE:.0%} more or less where the devices share it evenly."
+    ]
+
+
+def usual_global_batch(workload: Workload) -> tuple[int, str]:
+    """Samples per step of such models, and the source."""
+    rows: Mapping[str, Any] = defaults()["batch"]
+    named = next((name for name in rows if workload.task and name in workload.task), workload.family)
+    row = rows.get(named, rows["default"])
+    tokens = tokens_per_sample(workload)
+    if "tokens" in row and tokens is not None:
+        return max(round(row["tokens"] / tokens), 1), row["source"]
+    return int(row["samples"]), row["source"]
