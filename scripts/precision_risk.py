@@ -18,7 +18,13 @@ from typing import Any
 
 from precision_time.measure.risk.plan import ALL, BUT, load_risk_plan
 from precision_time.measure.risk.recipe import known_recipes
-from precision_time.measure.risk.summary import Additivity, MeasuredRisk, additivity, read_table
+from precision_time.measure.risk.summary import (
+    Additivity,
+    MeasuredRisk,
+    additivity,
+    over_first_seeds,
+    read_table,
+)
 from precision_time.plotting import require_matplotlib
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -107,6 +113,16 @@ class Measured:
         """One row."""
         return self._places.get((model, recipe, group))
 
+    def alike(self, model: str, recipe: str, group: str) -> MeasuredRisk | None:
+        """One row, over no more seeds than any group of the model has."""
+        row = self.get(model, recipe, group)
+        others = [
+            other.seeds
+            for (name, by, place), other in self._places.items()
+            if (name, by) == (model, recipe) and place != ALL
+        ]
+        return row and over_first_seeds(row, min([row.seeds, *others]))
+
     def of(self, recipe: str, group: str = ALL) -> list[MeasuredRisk]:
         """The rows of a recipe over models."""
         return [row for model in self.models if (row := self.get(model, recipe, group))]
@@ -174,9 +190,12 @@ def flush_table(table: Measured) -> Iterator[str]:
 
 
 def group_tables(table: Measured) -> Iterator[str]:
-    """Only a group, and all but it, by model."""
+    """Only a group, and all but it, by model, over the same seeds."""
     yield "\n## By group of layers\n"
-    yield "Gap [%] with only this group in the narrow type, and with all layers but this group.\n"
+    yield (
+        "Gap [%] with only this group in the narrow type, and with all layers but this group. All layers are "
+        "shown over the seeds that groups have.\n"
+    )
     yield f"![Gap of the loss by group of layers]({PICTURE.name})\n"
     plan = load_risk_plan("full")
     for model in table.models:
@@ -185,12 +204,12 @@ def group_tables(table: Measured) -> Iterator[str]:
         for group in groups:
             cells = []
             for recipe in BY_GROUP:
-                cells.append(gap_cell(table.get(model, recipe, group)))
+                cells.append(gap_cell(table.alike(model, recipe, group)))
                 cells.append("" if group == ALL else gap_cell(table.get(model, recipe, f"{BUT}{group}")))
             wide = table.get(model, "bf16-mixed/autocast", group)
             rows.append([group, *cells, gap_cell(wide)])
-        spread = 100.0 * table.spread(model)
-        yield f"\n**{model}**, ± {spread:.2f} %\n"
+        seeds = min(row.seeds for row in table.rows if row.model == model and row.layer_group != ALL)
+        yield f"\n**{model}**, ± {100.0 * table.spread(model):.2f} %, seeds: {seeds}\n"
         columns = [name for recipe in BY_GROUP for name in (f"only, {recipe}", f"all but, {recipe}")]
         yield from lines(["layers", *columns, "only, bf16-mixed"], rows)
 
@@ -311,7 +330,7 @@ def _weights(table: Measured) -> Iterator[str]:
 def _body(table: Measured) -> Iterator[str]:
     """What is left where embeddings, norms, scores and the head stay wide."""
     for recipe in BY_GROUP:
-        both = [(body, table.get(body.model, recipe)) for body in table.of(recipe, "body")]
+        both = [(body, table.alike(body.model, recipe, ALL)) for body in table.of(recipe, "body")]
         said = "; ".join(
             f"{body.model} {gap_cell(body)} % beside {gap_cell(whole)} %" for body, whole in both if whole
         )
@@ -320,27 +339,32 @@ def _body(table: Measured) -> Iterator[str]:
 
 
 def _head(table: Measured) -> Iterator[str]:
-    """Whether the head costs more than the feed-forward layers, and which group costs most."""
+    """Whether the head costs more than the layers inside, and which groups cost alone."""
+    plan = load_risk_plan("full")
     for recipe in BY_GROUP:
-        larger, told, most = [], 0, []
+        more, less, told, alone = [], [], 0, []
         for model in table.models:
             head = table.get(model, recipe, "head")
             inner = table.get(model, recipe, "mlp") or table.get(model, recipe, "conv")
             if head and inner:
                 told += 1
-                larger += [model] if head.loss_gap > inner.loss_gap else []
-            groups = load_risk_plan("full").model[model].sum_of
-            alone = [row for group in groups if (row := table.get(model, recipe, group))]
-            if alone:
-                worst = max(alone, key=lambda row: row.loss_gap)
-                most.append(f"{worst.layer_group} in {model} ({gap_cell(worst)} %)")
+                difference = head.loss_gap - inner.loss_gap
+                more += [model] if difference > head.fp32_spread else []
+                less += [model] if difference < -head.fp32_spread else []
+            own = [row for group in plan.model[model].sum_of if (row := table.get(model, recipe, group))]
+            own = sorted((row for row in own if row.counts), key=lambda row: -row.loss_gap)
+            alone += [f"{model}: {', '.join(f'{r.layer_group} {gap_cell(r)} %' for r in own)}"] if own else []
         if told:
-            names = f" ({', '.join(larger)})" if larger else ""
             yield (
-                f"* **Head or inside, `{recipe}`**: the head alone costs more than the feed-forward layers "
-                f"(convolutions) alone in {len(larger)} of {told} models{names}. The group that costs most "
-                f"alone: {'; '.join(most)}."
+                f"* **Head or inside, `{recipe}`**: alone, the head costs more than the feed-forward layers "
+                f"(convolutions) by more than ± in {_listed(more)}, less by more than ± in {_listed(less)}, "
+                f"of {told} models."
             )
+            yield f"* **Groups whose gap counts alone, `{recipe}`**: {'; '.join(alone) or 'none'}."
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"{len(names)} ({', '.join(names)})" if names else "0"
 
 
 def _sums(sums: Sequence[Additivity]) -> Iterator[str]:
@@ -388,7 +412,7 @@ def _panel(axis: Any, table: Measured, model: str, groups: Sequence[str]) -> Non
     axis.axvspan(-spread, spread, color="#dddddd", label="fp32, one standard deviation over seeds", lw=0)
     axis.axvline(0.0, color="#888888", lw=0.8)
     for shift, color, recipe in zip((-0.14, 0.14), COLORS, BY_GROUP, strict=True):
-        found = [(i, row) for i, group in enumerate(groups) if (row := table.get(model, recipe, group))]
+        found = [(i, row) for i, group in enumerate(groups) if (row := table.alike(model, recipe, group))]
         axis.errorbar(
             [100.0 * row.loss_gap for _, row in found],
             [i + shift for i, _ in found],
@@ -396,7 +420,7 @@ def _panel(axis: Any, table: Measured, model: str, groups: Sequence[str]) -> Non
             fmt="o", ms=4, color=color, lw=1.2, label=f"{recipe}, ± one deviation of its gaps",
         )  # fmt: skip
     axis.set_yticks(range(len(groups)), groups)
-    axis.invert_yaxis()
+    axis.set_ylim(len(groups) - 0.5, -0.5)
     axis.set_title(model, fontsize=9)
     axis.set_xlabel("gap of the loss to fp32 [%]")
 

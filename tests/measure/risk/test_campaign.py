@@ -93,6 +93,10 @@ def test_additivity_adds_groups_and_what_leaving_them_out_saves() -> None:
     losses = {"all": 1.5, "a": 1.1, "b": 1.2, "all-but-a": 1.3, "all-but-b": 1.25}
     rows = summarize([FP32[0], *(row(recipe, group, 0, loss) for group, loss in losses.items())], "here")
     (found,) = additivity(rows, {"m": ("a", "b")})
+    more = summarize([*FP32, *(row(recipe, name, 0, loss) for name, loss in losses.items()),
+                      row(recipe, "all", 1, 9.0)], "here")  # fmt: skip
+    (again,) = additivity(more, {"m": ("a", "b")})
+    assert again.gap_of_all == pytest.approx(found.gap_of_all), "over the seed that all of them have"
     assert found.sum_of_gaps == pytest.approx(0.3)
     assert found.sum_of_savings == pytest.approx(0.2 + 0.25)
     assert found.gap_of_all == pytest.approx(0.5)

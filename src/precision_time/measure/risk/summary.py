@@ -7,7 +7,7 @@ import io
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +51,8 @@ class MeasuredRisk:
     optimizer: str
     overflow_share: float
     """Of the steps, those with a gradient that is not finite."""
+    seed_gaps: str
+    """The gap of each seed, lowest seed first, separated by spaces; nan where it diverged."""
     progress_lost: float
     """Mean of (loss - baseline) / (loss before training - baseline). It compares between models, which gaps
     do not where the loss comes near zero."""
@@ -88,7 +90,7 @@ def summarize(rows: Iterable[Mapping[str, str]], source: str) -> tuple[MeasuredR
     found = []
     for key, own in seeds.items():
         recipe, reference = key[4], seeds.get((*key[:4], REFERENCE, ALL), {})
-        both = [(row, reference[seed]) for seed, row in own.items() if seed in reference]
+        both = [(own[seed], reference[seed]) for seed in sorted(own, key=int) if seed in reference]
         if both and recipe != REFERENCE:
             found.append(_summary(both, [float(row["loss"]) for row in reference.values()], source))
     return tuple(found)
@@ -102,7 +104,8 @@ def _summary(
     losses = np.array([float(row["loss"]) for row, _ in both])
     baselines = np.array([float(row["loss"]) for _, row in both])
     diverged = np.array([row["diverged"] == "1" for row, _ in both])
-    gaps = ((losses - baselines) / baselines)[~diverged]
+    every = np.where(diverged, np.nan, (losses - baselines) / baselines)
+    gaps = every[~diverged]
     before = np.array([float(row["first_loss"]) for _, row in both])
     lost = ((losses - baselines) / (before - baselines))[~diverged]
     return MeasuredRisk(
@@ -125,6 +128,7 @@ def _summary(
         data=first["data"],
         source=source,
         optimizer=first["optimizer"],
+        seed_gaps=" ".join(f"{gap:.5g}" for gap in every),
         progress_lost=float(np.mean(lost)) if len(gaps) else math.nan,
         overflow_share=float(np.mean([int(row["overflow_steps"]) / int(row["steps"]) for row, _ in both])),
     )
@@ -132,6 +136,19 @@ def _summary(
 
 def _deviation(values: np.ndarray) -> float:
     return float(values.std(ddof=1)) if len(values) > 1 else math.nan
+
+
+def over_first_seeds(row: MeasuredRisk, seeds: int) -> MeasuredRisk:
+    """A row with the gap of its first seeds alone, to be compared with rows that have no more."""
+    gaps = np.array([float(gap) for gap in row.seed_gaps.split()[:seeds]])
+    finite = gaps[~np.isnan(gaps)]
+    return replace(
+        row,
+        seeds=len(gaps),
+        loss_gap=float(finite.mean()) if len(finite) else math.nan,
+        gap_spread=_deviation(finite),
+        diverged=float(np.isnan(gaps).mean()),
+    )
 
 
 def table_text(rows: Iterable[MeasuredRisk]) -> str:
@@ -190,7 +207,7 @@ class Additivity:
 
 
 def additivity(rows: Iterable[MeasuredRisk], sum_of: Mapping[str, Sequence[str]]) -> tuple[Additivity, ...]:
-    """Sums of groups beside the whole, where all parts were measured and none diverged.
+    """Sums of groups beside the whole over the same seeds, where all was measured and nothing diverged.
 
     Args:
         rows: Measured risk.
@@ -205,14 +222,16 @@ def additivity(rows: Iterable[MeasuredRisk], sum_of: Mapping[str, Sequence[str]]
         needed = [ALL, *parts, *(f"all-but-{part}" for part in parts)]
         if not parts or any(name not in groups or groups[name].diverged for name in needed):
             continue
-        whole = groups[ALL].loss_gap
+        seeds = min(groups[name].seeds for name in needed)
+        gaps = {name: over_first_seeds(groups[name], seeds).loss_gap for name in needed}
+        whole = gaps[ALL]
         found.append(
             Additivity(
                 model=model,
                 precision=precision,
                 recipe=recipe,
-                sum_of_gaps=sum(groups[part].loss_gap for part in parts),
-                sum_of_savings=sum(whole - groups[f"all-but-{part}"].loss_gap for part in parts),
+                sum_of_gaps=sum(gaps[part] for part in parts),
+                sum_of_savings=sum(whole - gaps[f"all-but-{part}"] for part in parts),
                 gap_of_all=whole,
                 fp32_spread=groups[ALL].fp32_spread,
             )
