@@ -232,7 +232,7 @@ def large_space() -> Iterator[str]:
     allowed = [*exhaustive(every.choices, max(TRAINED) * most)]
     every.times_s(allowed)
     exhaustive_s = time.perf_counter() - started_s
-    rows = []
+    rows, every_one = [], []
     for share in TRAINED:
         budget = share * most
         best_s = every.times_s([METHODS["exhaustive"](every, budget)])[0]
@@ -240,14 +240,19 @@ def large_space() -> Iterator[str]:
             own = LARGE.schedules()
             started_s = time.perf_counter()
             found = outcome(method, own, METHODS[method](own, budget), best_s, 0.0)
+            every_one.append(found)
             rows.append(large_row(share, found, time.perf_counter() - started_s))
         own = LARGE.schedules()
         started_s = time.perf_counter()
         trained = train(own, budget, seed=0)
         seconds = time.perf_counter() - started_s
-        rows.append(large_row(share, outcome(AGENT_BEST, own, trained.best, best_s, 0.0), seconds))
-        rows.append(large_row(share, outcome(AGENT, own, trained.greedy, best_s, 0.0), seconds))
-        rows.append(large_row(share, random_outcome(every, budget, best_s, trained.schedules), float("nan")))
+        for found in (
+            outcome(AGENT_BEST, own, trained.best, best_s, 0.0),
+            outcome(AGENT, own, trained.greedy, best_s, 0.0),
+            random_outcome(every, budget, best_s, trained.schedules),
+        ):
+            every_one.append(found)
+            rows.append(large_row(share, found, float("nan") if found.method == RANDOM else seconds))
     yield "## A larger space\n"
     yield (
         f"{LARGE.title}: {len(every.groups)} groups of layers, {len(allowed):,} schedules within the "
@@ -256,7 +261,11 @@ def large_space() -> Iterator[str]:
     )
     headers = ("budget", "method", ">gap", ">schedules predicted", ">seconds")
     yield from table_lines(headers, rows)
-    yield ""
+    gaps = {
+        method: np.mean([each.gap for each in every_one if each.method == method])
+        for method in dict.fromkeys(each.method for each in every_one)
+    }
+    yield "\nMean gaps: " + "; ".join(f"{method} {gap:.2%}" for method, gap in gaps.items()) + ".\n"
 
 
 def large_row(share: float, found: Outcome, seconds: float) -> tuple[str, ...]:
@@ -348,6 +357,15 @@ def found_schedules() -> Iterator[str]:
     yield from table_lines(headers, rows)
     yield ""
     yield "Risks: " + " ".join(sources) + "\n"
+
+
+def same_schedules(rows: Sequence[tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
+    """Rows of one job that differ in the budget alone, as one."""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for title, budget, *rest in rows:
+        alike.setdefault((title, *rest), []).append(budget)
+    for (title, *rest), budgets in alike.items():
+        yield title, " to ".join(dict.fromkeys((budgets[0], budgets[-1]))), *rest
 
 
 def source_words(dtype: str, risk: Risk) -> str:
