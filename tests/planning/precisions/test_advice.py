@@ -89,3 +89,10 @@ def test_the_bare_command_still_lists_and_says_in_full(capsys: pytest.CaptureFix
 def test_a_budget_that_cannot_be_says_why() -> None:
     with pytest.raises(ConfigError, match="0 to 1"):
         advise_precisions(Request.of(JOB), risk_budget="200%")
+
+
+def test_what_rests_on_research_alone_is_not_recommended() -> None:
+    advice = advise_precisions("bert-large", device="B200", gpus=8, batch_size=64, risk_budget=1.0)
+    assert advice.rows[0].precision == "nvfp4-mixed"
+    assert advice.recommended == "fp8-mixed"
+    assert any("nvfp4-mixed" in change and "research" in change for change in advice.changes)

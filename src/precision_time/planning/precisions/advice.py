@@ -1,8 +1,9 @@
 """`advise_precisions`: every precision of a device side by side, and the one to take.
 
-The rule: of the precisions that fit in memory and whose known loss gap is within the budget, the fastest; of
-those within a few percent of it, the one that is the least trouble: the better established one, then the one
-with the smaller loss gap. A precision whose loss gap nobody measured or published is shown and not taken.
+The rule: of the precisions that fit in memory, that published trainings rest on, and whose known loss gap is
+within the budget, the fastest; of those within a few percent of it, the one that is the least trouble: the
+better established one, then the one with the smaller loss gap. A precision whose loss gap nobody measured or
+published, or whose standing is research, is shown and not taken.
 """
 
 from __future__ import annotations
@@ -43,8 +44,10 @@ from .search import DEFAULT_BUDGET, risk_share
 
 _NEAR = 0.05
 """Times that differ by less are taken as equal: the median error of the predictor is larger."""
-_TWICE = 2.0
+_TWICE, _EQUAL = 2.0, 0.005
 _TROUBLE = ("reference", "established", "with care", "research", "unknown")
+_TAKEN = _TROUBLE[:3]
+"""Standings of what may be recommended."""
 _SECONDS_PER_HOUR = 3600.0
 
 
@@ -311,7 +314,7 @@ def _recommended(rows: Sequence[AdvisedPrecision], budget: float) -> tuple[Advis
             f"Nothing fits; {least.precision} needs the least memory, {needs} of "
             f"{format_bytes(least.prediction.device_memory_bytes)}. Its layout or batch has to change first."
         )
-    known = [row for row in fitting if row.risk is not None and row.risk.counted <= budget]
+    known = [row for row in fitting if _allowed(row, budget)]
     allowed = known or fitting
     fastest = min(allowed, key=_step_s)
     near = [row for row in allowed if _step_s(row) <= _step_s(fastest) * (1.0 + _NEAR)]
@@ -334,7 +337,9 @@ def _recommended(rows: Sequence[AdvisedPrecision], budget: float) -> tuple[Advis
 def _changes(rows: Sequence[AdvisedPrecision], best: AdvisedPrecision, budget: float) -> Iterator[str]:
     """What would make another precision the one to take."""
     own = _step_s(best)
-    allowed = [row for row in rows if row.fits and row.risk is not None and row.risk.counted <= budget]
+    if not best.fits:
+        return
+    allowed = [row for row in rows if row.fits and _allowed(row, budget)]
     if best.risk is not None and best.risk.counted > 0.0:
         below = [row for row in allowed if _gap(row) < best.risk.counted]
         if below:
@@ -362,13 +367,27 @@ def _changes(rows: Sequence[AdvisedPrecision], best: AdvisedPrecision, budget: f
             needs = format_bytes(row.prediction.memory_bytes_per_device)
             yield f"Memory: {row.precision} is {gain:.0%} faster but needs {needs}."
         elif row.risk is None:
-            yield f"A measured loss gap of {row.precision}: {gain:.0%} faster, and no gap is known of it."
+            yield f"A known loss gap of {row.precision}: {gain:.0%} faster; none was measured or published."
         elif row.risk.counted > budget:
-            yield f"A risk budget of {row.risk.counted:.3%}: {row.precision}, {gain:.0%} faster."
+            faster = f"{gain:.0%} faster{_unproved(row)}"
+            yield f"A risk budget of {row.risk.counted:.3%}: {row.precision}, {faster}."
+        else:
+            yield f"Trainings of this size in {row.precision}: {gain:.0%} faster{_unproved(row)}."
+
+
+def _allowed(row: AdvisedPrecision, budget: float) -> bool:
+    """Whether it may be taken where it fits."""
+    return row.risk is not None and row.risk.counted <= budget and row.standing in _TAKEN
+
+
+def _unproved(row: AdvisedPrecision) -> str:
+    return "" if row.standing in _TAKEN else f", its standing is {row.standing}"
 
 
 def _faster(ratio: float) -> str:
     """As "39% faster than", or "3.1 times as fast as"."""
+    if ratio < 1.0 + _EQUAL:
+        return "as fast as"
     return f"{ratio - 1.0:.0%} faster than" if ratio < _TWICE else f"{ratio:.1f} times as fast as"
 
 

@@ -47,6 +47,8 @@ def render(advice: PrecisionAdvice) -> Group:
 
 
 def _headline(advice: PrecisionAdvice) -> str:
+    if not advice[advice.recommended].fits:
+        return advice.reason
     return f"Take {advice.recommended} for {advice.model} on {advice.gpus} x {advice.device}. {advice.reason}"
 
 

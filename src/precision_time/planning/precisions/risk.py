@@ -193,12 +193,13 @@ def _measured_shares(
 ) -> list[float] | None:
     """The part of each group of the gap, by what was measured of its kind alone.
 
-    None where one was not measured, or none differs from fp32 by more than its standard error. A smaller gap
-    counts as its standard error: it is not known to be less.
+    None where one was not measured, or all of them together differ from fp32 by less than twice their
+    standard error. A gap below its own standard error counts as that: it is not known to be less.
     """
     found = [_measured(kind, group.kind, precision, recipe) for group in groups]
     gaps = [(each.loss_gap, each.error) for each in found if each is not None and each.error is not None]
-    if len(gaps) < len(groups) or not any(error < gap < math.inf for gap, error in gaps):
+    together, error = math.fsum(gap for gap, _ in gaps), math.hypot(*(error for _, error in gaps))
+    if len(gaps) < len(groups) or not 2.0 * error < together < math.inf:
         return None
     parts = [max(gap, error) * _part_of_kind(group) for (gap, error), group in zip(gaps, groups, strict=True)]
     total = math.fsum(parts)
