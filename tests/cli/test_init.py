@@ -67,6 +67,7 @@ def test_the_schema_of_jobs_takes_every_form_of_a_job_file() -> None:
         [{"model": "gpt2"}, {"model": "resnet50", "batch_size": 64}],
         {"model": "gpt2", "jobs": [{"gpus": 1}, {"gpus": 8}]},
         {"model": "gpt2", "version": 1, "phases": [{"steps": 10}], "run": {"mtbf": "5000h", "spot": True}},
+        yaml.safe_load((Path(__file__).parents[2] / "docs/examples/queue.yaml").read_text(encoding="utf-8")),
     ]
     for content in forms:
         jsonschema.validate(content, found)

@@ -37,6 +37,7 @@ COMMANDS: Mapping[str, Place] = {
     "predict": Place("predict", "predict", "Predict the time of a step, an epoch, a run."),
     "sweep": Place("sweep", "sweep", "Predict a grid of jobs of any size into a file."),
     "layout": Place("layout", "layout", "Rank the ways to spread a model over devices."),
+    "schedule": Place("schedule", "schedule", "Plan a queue of jobs on one cluster."),
     "sensitivity": Place("sensitivity", "sensitivity", "Show how each number moves the time of a job."),
     "run": Place("run", "run", "Predict how long a whole training takes."),
     "plan": Place("plan", "plan", "Choose devices for a run under a deadline and a budget."),

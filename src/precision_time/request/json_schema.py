@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import TypeAdapter
 from pydantic.fields import FieldInfo
 
+from .fields import takes_several
 from .files import VERSION, VERSION_FIELD
 from .schema import ALIASES, option_of, request_fields
 from .sweep import PHASES, RUN
@@ -16,11 +17,12 @@ _BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "ex
 """What pydantic calls a bound that it checks behind a validator."""
 
 
-def job_file_schema(*, run: Mapping[str, FieldInfo]) -> dict[str, Any]:
+def job_file_schema(*, run: Mapping[str, FieldInfo], queue: Mapping[str, str]) -> dict[str, Any]:
     """What `files.read_jobs` takes: a job, a list of jobs, or fields beside a list of `jobs`.
 
     Args:
         run: Fields of the section `run`.
+        queue: Fields of a job in a queue, and what they say.
     """
     definitions: dict[str, Any] = {}
     fields = _properties(request_fields(), definitions)
@@ -35,6 +37,7 @@ def job_file_schema(*, run: Mapping[str, FieldInfo]) -> dict[str, Any]:
             "minItems": 1,
             "description": "Parts of a whole run: fields that differ, and a length (steps, share ...).",
         },
+        **{name: {"type": ["string", "number"], "description": text} for name, text in queue.items()},
         RUN: {
             "type": "object",
             "properties": _properties(run.items(), definitions),
@@ -68,7 +71,9 @@ def _properties(
         definitions |= shape.pop("$defs", {})
         default = f" Default: {option.default}." if option.default else ""
         # Every value may be text as well: numbers with a suffix, lists in one line.
-        fields[name] = {"anyOf": [shape, {"type": "string"}], "description": option.help + default}
+        several = [{"type": "array", "items": shape, "minItems": 1}] if takes_several(info) else []
+        forms = [shape, {"type": "string"}, *several]
+        fields[name] = {"anyOf": forms, "description": option.help + default}
     return fields
 
 

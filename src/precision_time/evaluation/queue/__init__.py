@@ -1,0 +1,1 @@
+"""Schedulers replayed on public traces: what accurate durations are worth."""

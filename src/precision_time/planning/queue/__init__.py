@@ -1,0 +1,1 @@
+"""A queue of jobs on one cluster: which starts when, on which devices, in which precision."""

@@ -1,0 +1,189 @@
+"""What each job may run on, and how long it takes there: pool, number of devices and precision.
+
+A duration is a whole run's (`planning/run`): steps, start-up, compilation, checkpoints, failures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+
+from ...arrays import Floats
+from ...errors import ConfigError, PrecisionTimeError, UnknownNameError
+from ...hardware.custom import load_custom
+from ...hardware.device_table import canonical_device
+from ...learn.artifact import TrainedPredictor
+from ...predict.api import predict_each
+from ...predict.prediction import Prediction
+from ...request.request import Request
+from ...units import format_bytes
+from ..run.api import settings_of
+from ..run.checkpoints import checkpoint_bytes
+from ..run.schema import RunOptions
+from ..run.settings import forward_share
+from ..run.simulation import Work, simulated_s
+from .jobs import QueueJob
+from .pools import Pool
+
+_LEVELS = np.linspace(0.0, 1.0, 101)
+_DRAWS = 2000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choice:
+    """One way to run a job."""
+
+    pool: int
+    """Place among the pools."""
+    devices: int
+    nodes: int
+    """Hosts that it spans, with as many devices on each."""
+    precision: str
+    quantiles_s: tuple[float, ...]
+    """Of the duration at 0, 1 ... 100 %."""
+
+    @property
+    def per_node(self) -> int:
+        """Devices on each of its hosts."""
+        return self.devices // self.nodes
+
+    @property
+    def duration_s(self) -> float:
+        """The median."""
+        return self.quantile_s(0.5)
+
+    def quantile_s(self, quantile: float) -> float:
+        """The duration that is not exceeded with a probability."""
+        return float(np.interp(quantile, _LEVELS, self.quantiles_s))
+
+    def durations_s(self, shares: Floats) -> Floats:
+        """Durations at quantiles, shape (n,)."""
+        return np.asarray(np.interp(shares, _LEVELS, self.quantiles_s))
+
+
+def choices_of(
+    jobs: Sequence[QueueJob], pools: Sequence[Pool], *, predictor: TrainedPredictor | None = None
+) -> list[tuple[Choice, ...]]:
+    """The choices of each job that fit, predicted together.
+
+    Raises:
+        ConfigError: If a job has none: the nearest miss, and what it would take; or no length.
+    """
+    asked: list[tuple[int, int, Request]] = []
+    refused: list[list[str]] = [[] for _ in jobs]
+    for place, job in enumerate(jobs):
+        for request in job.requests:
+            for number, pool in enumerate(pools):
+                if request.device is not None and not _is_of(str(request.device), pool, job.name):
+                    continue
+                reason = _misfit(request.gpus or 1, pool)
+                if reason:
+                    refused[place].append(reason)
+                else:
+                    asked.append((place, number, _in_pool(request, pool)))
+    answers = predict_each([request for *_, request in asked], predictor=predictor, remedies=False)
+    found: list[list[Choice]] = [[] for _ in jobs]
+    short: list[list[tuple[float, str]]] = [[] for _ in jobs]
+    for (place, number, request), answer in zip(asked, answers, strict=True):
+        if isinstance(answer, PrecisionTimeError):
+            refused[place].append(str(answer))
+        elif not answer.fits:
+            short[place].append(_shortfall(answer))
+        else:
+            found[place].append(_choice(answer, number, request, jobs[place]))
+    for place, job in enumerate(jobs):
+        if not found[place]:
+            raise ConfigError(_fits_nowhere(job, pools, short[place], refused[place]))
+    return [tuple(each) for each in found]
+
+
+def _choice(answer: Prediction, pool: int, request: Request, job: QueueJob) -> Choice:
+    if answer.total_steps is None:
+        raise ConfigError(f"{job.name}: {answer.total_time_missing}")
+    found = simulated_s([_work(answer, request, job.run)], draws=_DRAWS)
+    return Choice(
+        pool=pool,
+        devices=answer.gpus,
+        nodes=request.nodes or 1,
+        precision=answer.precision,
+        quantiles_s=tuple(np.quantile(found, _LEVELS).tolist()),
+    )
+
+
+def _work(answer: Prediction, request: Request, options: RunOptions) -> Work:
+    """The whole run of a job, in one phase."""
+    job = request.resolve()
+    evaluation = 0.0
+    if options.evaluation_every is not None and options.evaluation_samples is not None:
+        batches = ceil(options.evaluation_samples / answer.global_batch_size)
+        evaluation = (answer.total_steps or 0) // options.evaluation_every * batches * forward_share()
+    return Work(
+        step_s=answer.step_time_s,
+        low_s=answer.interval.low_s,
+        high_s=answer.interval.high_s,
+        coverage=answer.interval.coverage,
+        steps=float(answer.total_steps or 0),
+        devices=answer.gpus,
+        hosts=answer.nodes,
+        checkpoint_bytes=options.checkpoint_bytes or checkpoint_bytes(job),
+        evaluation_steps=evaluation,
+        settings=settings_of(options, job, answer.nodes, answer.step_time_s),
+        first=True,
+        compiles=True,
+    )
+
+
+def _is_of(device: str, pool: Pool, job: str) -> bool:
+    own = load_custom(pool.custom).find_device(device) if pool.custom else None
+    try:
+        return (canonical_device(device) if own is None else own.name) == pool.device
+    except UnknownNameError as error:
+        raise ConfigError(f"{job}: {error}") from None
+
+
+def _misfit(devices: int, pool: Pool) -> str:
+    """Why so many devices cannot be taken from a pool; empty where they can."""
+    if devices > pool.devices:
+        return f"it asks for {devices} devices, and {pool.name} has {pool.devices}"
+    hosts = ceil(devices / pool.devices_per_node)
+    if devices % hosts:
+        return f"{devices} devices do not spread evenly over {hosts} hosts of {pool.name}"
+    return ""
+
+
+def _in_pool(request: Request, pool: Pool) -> Request:
+    devices = request.gpus or 1
+    given = {"intra_node": pool.intra_node, "inter_node": pool.inter_node, "custom": pool.custom}
+    return request.with_(
+        device=pool.device,
+        gpus=devices,
+        nodes=ceil(devices / pool.devices_per_node),
+        **{name: value for name, value in given.items() if value},
+    )
+
+
+def _shortfall(answer: Prediction) -> tuple[float, str]:
+    """Bytes too many per device, and that in words."""
+    missing = answer.memory_bytes_per_device - answer.device_memory_bytes
+    return missing, (
+        f"{answer.gpus} x {answer.device} in {answer.precision} lacks {format_bytes(missing)} per device "
+        f"(needs {format_bytes(answer.memory_bytes_per_device)})"
+    )
+
+
+def _fits_nowhere(
+    job: QueueJob, pools: Sequence[Pool], short: Sequence[tuple[float, str]], refused: Iterable[str]
+) -> str:
+    has = ", ".join(f"{pool.devices} x {pool.device}" for pool in pools)
+    if short:
+        return (
+            f"{job.name} fits in no pool of the cluster ({has}). Nearest: {min(short)[1]}. To fix: allow "
+            "more devices (gpus), a smaller batch_size, sharding (zero: 3) or checkpointing."
+        )
+    reasons = list(dict.fromkeys(refused)) or [f"it asks for {job.requests[0].device}"]
+    said = "; ".join(reasons[:3])
+    fix = "" if "To fix" in said else " To fix: allow other devices or counts (device, gpus)."
+    return f"{job.name} fits in no pool of the cluster ({has}): {said.rstrip('.')}.{fix}"
