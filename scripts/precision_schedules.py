@@ -29,6 +29,7 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "precision-s
 LLAMA = {"model": "llama3-8b", "device": "H100", "gpus": 64, "zero": 3, "batch_size": 1}
 BERT = {"model": "bert-large", "device": "H100", "gpus": 8, "batch_size": 64}
 RESNET = {"model": "resnet50", "device": "H100", "gpus": 8, "batch_size": 256}
+ON_B200 = LLAMA | {"device": "B200", "precision": "bf16-mixed"}
 ON_A100 = {"device": "A100", "gpus": 8, "precision": "fp32"}
 SHARES = (0.2, 0.4, 0.6, 0.8)
 """Budgets, of the risk of all layers in the riskiest type."""
@@ -55,6 +56,7 @@ class Case:
 
 COMPARED = (
     Case(title="llama3-8b, 64 H100", request=LLAMA | {"precision": "bf16-mixed"}, types=["fp8"]),
+    Case(title="llama3-8b, 64 B200", request=ON_B200, types=["fp4"]),
     Case(title="bert-large, 8 H100", request=BERT | {"precision": "bf16-mixed:megatron"}, types=["fp8"]),
     Case(
         title="bert-large, 8 H100, from tf32",
@@ -71,6 +73,7 @@ LARGE = Case(
 )
 SHOWN = (
     Case(title="llama3-8b, 64 H100", request=LLAMA | {"precision": "bf16-mixed"}, types=["fp8"], bands=1),
+    Case(title="llama3-8b, 64 B200", request=ON_B200, types=["fp4"], bands=1),
     Case(
         title="bert-large, 8 H100",
         request=BERT | {"precision": "bf16-mixed:megatron"},
