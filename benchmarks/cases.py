@@ -104,6 +104,26 @@ peaks = [resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, res
 print(json.dumps({"seconds": seconds, "peak_bytes": max(peaks) * 1024.0}))
 """
 
+_PLAN = """
+from precision_time.cli.main import main
+main("plan resnet50 --epochs 90 --deadline 24h --budget 500".split())
+"""
+
+_LARGE_PLAN = """
+import json, time
+from precision_time.planning.decision.api import plan
+
+start = time.perf_counter()
+found = plan(
+    "resnet50", epochs=90, deadline="24h", budget=500, clouds="aws", workers=2,
+    devices=["V100-SXM2-16GB", "A100-SXM4-40GB", "A100-SXM4-80GB", "H100-SXM5-80GB"],
+    precision=["fp32", "tf32", "fp16-mixed", "bf16-mixed"], gpus=range(8, 201, 8), batch_size="1..250:1",
+)
+seconds = time.perf_counter() - start
+assert found.counts.asked == 100_000 and found.choices
+print(json.dumps({"seconds": seconds}))
+"""
+
 _LAYOUT = """
 from precision_time.cli.main import main
 main("layout llama3-70b -d H100-SXM5-80GB -g 512 --global-batch-size 1024 -p bf16-mixed --workers 2".split())
@@ -177,6 +197,17 @@ CASES = (
             Target(figure="seconds", limit=6.0, unit="s"),
             Target(figure="peak_bytes", limit=0.3, unit="GB", scale=1e-9, suffix=", peak memory"),
         ),
+        repeats=1,
+    ),
+    Case(
+        name="cold plan of resnet50 over all clouds",
+        code=_PLAN,
+        targets=(Target(figure="wall_s", limit=5.0, unit="s"),),
+    ),
+    Case(
+        name="plan among 100,000 combinations and every offer, by two processes",
+        code=_LARGE_PLAN,
+        targets=(Target(figure="seconds", limit=15.0, unit="s"),),
         repeats=1,
     ),
     Case(

@@ -151,7 +151,7 @@ def asked(run: FamousRun) -> Answer:
 def work_of(request: Request, step: Prediction, steps: float) -> Work:
     """A phase of a run from its first step on, at the defaults of `precision-time run`."""
     job = request.resolve()
-    settings = settings_of(RunOptions(), job, step.nodes, step.step_time_s)
+    settings = settings_of(RunOptions(), job.stack.compiler, step.nodes, step.step_time_s)
     return Work(
         step_s=step.step_time_s,
         low_s=step.interval.low_s,

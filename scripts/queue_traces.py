@@ -37,7 +37,7 @@ def shown(repository: Path, commit: str, path: str) -> str:
     ).stdout
 
 
-def pollux_jobs(repository: Path) -> Iterator[tuple]:
+def pollux_jobs(repository: Path) -> Iterator[tuple[object, ...]]:
     """Jobs of the workloads of Pollux."""
     for trace, folder in FOLDERS.items():
         for number in WORKLOADS:
@@ -72,7 +72,7 @@ def iterations(repository: Path, application: str, batch: int) -> int:
     return round(known[low] + share * (known[high] - known[low]))
 
 
-def gavel_jobs(repository: Path) -> Iterator[tuple]:
+def gavel_jobs(repository: Path) -> Iterator[tuple[object, ...]]:
     """Jobs of Gavel's physical cluster; the batch of a job is that of each worker."""
     for number, name in enumerate(GAVEL_TRACES, 1):
         path = f"scheduler/traces/physical_cluster/{name}.trace"

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import ConfigError
-from ..planning.decision.api import PLANNED_FIELDS
+from ..planning.decision.api import PLANNED_FIELDS, RUN_FIELDS
 from .options import (
     NOTHING_FITS,
     JsonOption,
@@ -31,7 +31,7 @@ Examples:
 """
 
 
-@request_options(only=PLANNED_FIELDS, several=True)
+@request_options(only=PLANNED_FIELDS, several=True, also=RUN_FIELDS, section="The whole run")
 def plan(
     model: ModelArgument,
     *,
@@ -123,6 +123,15 @@ def plan(
             "--any-network", help="Join hosts too whose network is not known; a slow one is assumed."
         ),
     ] = False,
+    layouts: Annotated[
+        int,
+        typer.Option(
+            "--layouts",
+            min=0,
+            metavar="N",
+            help="Search all layouts of up to N combinations that may become the cheapest.",
+        ),
+    ] = 0,
     why: Annotated[
         bool,
         typer.Option("--why", help="Also a plot, break-even points, what moves the answer, all assumptions."),
@@ -144,7 +153,9 @@ def plan(
     json_output: JsonOption = False,
     **fields: Any,
 ) -> None:
-    """Choose devices, their number, precision, batch and offer for a run under a deadline and a budget.
+    """Choose devices for a run under a deadline and a budget.
+
+    Types, numbers, precisions, layouts, batches and offers of clouds compete.
 
     Says the cheapest, the fastest and the greenest that keep the limits, each with its reason and the
     probability of being in time, the Pareto front, and what one node, precision or device more or less would
@@ -156,6 +167,7 @@ def plan(
     from ..planning.decision.picture import check_paths, write_files
 
     check_paths(html=html, plot=plot, out=out)
+    of_run = {name: fields.pop(name, None) for name in RUN_FIELDS}
     name, given = given_fields(model, {**fields, "precision": precision})
     with progress_bar("Timing candidates") as show:
         found = planned(
@@ -173,9 +185,11 @@ def plan(
             market=market,
             prices=prices,
             any_network=any_network,
+            layouts=layouts,
             workers=workers,
             ray=ray,
             progress=lambda done, total: show(done, total, "Timing candidates"),
+            **{name: value for name, value in of_run.items() if value is not None},
             **{name: value for name, value in given.items() if name not in ("device", "gpus")},
         )
     if json_output:

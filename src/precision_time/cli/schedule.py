@@ -78,9 +78,9 @@ def schedule(
     predictor: PredictorOption = None,
     json_output: JsonOption = False,
 ) -> None:
-    """Plan a queue of jobs on one cluster: start times, devices and precisions.
+    """Plan a queue of jobs on one cluster.
 
-    Every allowed choice of every job is predicted, and a solver (OR-Tools, the extra `schedule`) finds the
+    Start times, devices and precisions: every allowed choice of every job is predicted, and a solver (OR-Tools, the extra `schedule`) finds the
     best plan, or says how far from it the one found may be. Exits with 3 where --objective deadlines leaves a
     job late.
     """

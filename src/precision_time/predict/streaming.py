@@ -106,7 +106,7 @@ def sweep_tables(
         with_terms: Add the columns of the terms of a step.
     """
     chosen_predictor(None)  # before processes are forked, which then share it
-    kinds = column_types(grid.fields) | (TERM_COLUMNS if with_terms else {})
+    kinds = column_types(grid.fields) | (dict(TERM_COLUMNS) if with_terms else {})
     work = _Tables(kinds=kinds, predictor=_named())
     with open_executor(ray, workers) as over:
         yield from over(work, _chunks(grid, blocks_per_chunk))

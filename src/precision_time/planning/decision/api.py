@@ -29,12 +29,14 @@ from ...request.sweep import axes_of
 from ...workload.workload import Workload
 from ..money.offers import Offer
 from ..money.reading import read_prices
+from ..run.schema import RunOptions
 from .break_evens import break_evens
 from .choose import Choice, Judged, choices_of, judged
 from .limits import Limits, limits_of
 from .misses import nearest_miss
 from .moves import moves_of
 from .outcomes import Outcomes, Rows, Scenario, outcomes_of, rows_of
+from .refine import refined
 from .result import Plan, PlanCounts
 from .space import Space, Wanted, defaults, space_of, wanted_of
 from .timing import Progress, Timing, within_reach
@@ -48,6 +50,14 @@ _OF_THE_PLAN = frozenset(
 )
 PLANNED_FIELDS = tuple(name for name, _ in request_fields() if name not in _OF_THE_PLAN)
 """Fields of a request that a plan takes, each with one value or several that compete."""
+RUN_FIELDS = {
+    name: RunOptions.model_fields[name]
+    for name in (
+        *("start_up", "compile_time", "warm_up_steps", "checkpoint_interval", "async_checkpoints"),
+        *("storage_rate", "mtbf", "failures", "recovery", "reclaim_rate"),
+    )
+}
+"""What may be stated of runs beside their steps."""
 _BEYOND = (2, 4, 8, 16)
 """Times the devices allowed, tried where nothing is in time."""
 _MOST_REASONS = 5
@@ -55,7 +65,7 @@ _SAID_BY_THE_PLAN = frozenset({"run-time", "default-batch"})
 """Remarks on a step that a plan makes otherwise: what a run takes beside its steps is in its time."""
 
 
-@takes_request_fields(only=PLANNED_FIELDS)
+@takes_request_fields(only=PLANNED_FIELDS, also=RUN_FIELDS)
 def plan(
     model: Any,
     *,
@@ -72,6 +82,7 @@ def plan(
     market: str | Sequence[str] | None = None,
     prices: Any = None,
     any_network: bool = False,
+    layouts: int = 0,
     workers: int | None = None,
     ray: str | None = None,
     now: datetime | None = None,
@@ -100,11 +111,14 @@ def plan(
         prices: A file or folder of prices of your own (`precision-time prices`), or offers; None for those
             that ship.
         any_network: Join hosts too between which the network is not known; a slow one is assumed.
+        layouts: Combinations of which all layouts may be searched (`find_layouts`), the most promising first,
+            as long as they can change the cheapest choice; 0: usual layouts alone.
         workers: Processes for large spaces; None for one per core.
         ray: Instead of processes: "local", or a cluster's address.
         now: What a date is counted from; None for the clock.
         progress: Told where the sweep stands.
-        options: Fields of `Request`, each with one value or several that compete.
+        options: Fields of `Request`, each with one value or several that compete; start-up, checkpoints and
+            failures as `predict_run` takes them.
 
     Returns:
         The choices with their reasons, the Pareto front, what-ifs and break-even points; where nothing keeps
@@ -122,6 +136,9 @@ def plan(
         confidence=confidence,
         now=now,
     )
+    if isinstance(model, Request):  # what it says of its devices competes, unless the call says otherwise
+        devices = devices or model.device
+        gpus = gpus or (model.gpus if "gpus" in model.model_fields_set else None)
     wanted, notes = wanted_of(
         devices=_several(devices),
         gpus=None if gpus is None else [gpus] if isinstance(gpus, int) else list(gpus),
@@ -132,12 +149,19 @@ def plan(
         prices=_offers(prices),
         any_network=any_network,
     )
+    of_run = {name: options.pop(name) for name in RUN_FIELDS if name in options}
     axes, request = _asked(model, options)
     workload = workload_of(request)
     _check_length(request, axes)
     timing = Timing(request=request, workload=workload, workers=workers, ray=ray, progress=progress)
     stack = _stack(request, workload)
-    ask = _Ask(timing=timing, limits=limits, coverage=request.coverage, compiler=stack.compiler)
+    ask = _Ask(
+        timing=timing,
+        limits=limits,
+        coverage=request.coverage,
+        compiler=stack.compiler,
+        run=RunOptions.of(of_run),
+    )
     question = _Question(
         wanted=wanted, axes=axes, workload=workload, fed=stack.loader not in ("", SYNTHETIC), notes=notes
     )
@@ -151,6 +175,9 @@ def plan(
             ask(space),
             0,
         )  # nothing keeps the limits: what comes nearest is sought everywhere
+    if layouts:
+        answered, said = _refined(ask, answered, layouts)
+        question = replace(question, notes=(*question.notes, said))
     return _planned(ask, answered, question, out_of_reach)
 
 
@@ -185,6 +212,7 @@ class _Ask:
     limits: Limits
     coverage: float
     compiler: str
+    run: RunOptions
 
     def __call__(self, space: Space) -> _Answered:
         table, spot = self.timing(space)
@@ -207,6 +235,7 @@ class _Ask:
             confidence=self.limits.confidence,
             coverage=self.coverage,
             compiler=self.compiler,
+            options=self.run,
             scenario=scenario or Scenario(),
             only=only,
         )
@@ -255,6 +284,18 @@ def _planned(ask: _Ask, answered: _Answered, question: _Question, out_of_reach: 
     )
 
 
+def _refined(ask: _Ask, answered: _Answered, most: int) -> tuple[_Answered, str]:
+    """The same with whole searches for layouts, and what was searched."""
+    found = answered.judged
+
+    def again(rows: Rows, only: Outcomes) -> Judged:
+        outcomes = ask.outcomes(rows, found.space, only=only)
+        return judged(found.space, rows, outcomes, ask.limits)
+
+    better = refined(found, ask.timing, most, again)
+    return replace(answered, judged=again(better.rows, found.outcomes)), better.words
+
+
 def _again(ask: _Ask, found: Judged, scenario: Scenario, only: Outcomes) -> Outcomes:
     return ask.outcomes(found.rows, found.space, scenario, only)
 
@@ -278,7 +319,7 @@ def _asked(model: Any, options: Mapping[str, Any]) -> tuple[dict[str, list[Any]]
     """The values of every field, and the request with the first of each."""
     options = {ALIASES.get(name, name): value for name, value in options.items() if value is not None}
     if isinstance(model, Request):
-        given = model.with_(**{}).given()
+        given = model.given()
         for names in (RUN_LENGTHS,):
             if any(name in options for name in names):
                 given = {name: value for name, value in given.items() if name not in names}

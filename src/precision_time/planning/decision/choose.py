@@ -15,6 +15,7 @@ from .front import pareto_front
 from .limits import Limits
 from .outcomes import Outcomes, Rows, grid_of
 from .space import UNPRICED, Space
+from .timing import STATED, layout_fields
 
 AIMS = ("cheapest", "fastest", "greenest")
 _KEYS: Mapping[str, tuple[str, ...]] = {
@@ -254,6 +255,9 @@ def _request(fields: Mapping[str, Any], table: Mapping[str, Any], row: int) -> d
         said = table[name][row] if name in table else None
         competing = value if isinstance(value, list) else []
         found[name] = next((each for each in competing if _same(each, said)), said) if competing else value
+    if table[STATED][row]:
+        layout = layout_fields(str(table["layout"][row] or ""))
+        found |= {**layout, "batch_size": float(table["batch_size"][row])}
     return {name: value for name, value in found.items() if value is not None}
 
 

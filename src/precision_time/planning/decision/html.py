@@ -72,7 +72,7 @@ def _packaged(name: str) -> str:
 
 
 def _points(found: Judged) -> Ints:
-    """The candidates that are drawn: all, or the front and the best by every aim of each device and number."""
+    """The candidates that are drawn: all, or the front and the best by each aim of each device and number."""
     every = np.flatnonzero(np.isfinite(found.outcomes.time_s))
     if len(every) <= _MOST_POINTS:
         return every

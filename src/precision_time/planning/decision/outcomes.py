@@ -23,9 +23,11 @@ from ..energy.energy import J_PER_KWH, run_energy
 from ..energy.grid import Intensity, known_intensities
 from ..energy.pue import pue_of
 from ..money.offers import Market, Offer
+from ..run.api import settings_of
 from ..run.checkpoints import checkpoint_bytes
 from ..run.duration import TERMS, expected_duration_s, probability_within, total_s
-from ..run.settings import RunSettings, compilation_s, default_settings
+from ..run.schema import RunOptions
+from ..run.settings import RunSettings
 from .space import UNPRICED, Space, Spot
 
 _SECONDS_PER_HOUR = 3600.0
@@ -157,6 +159,7 @@ def outcomes_of(
     confidence: float,
     coverage: float,
     compiler: str = "none",
+    options: RunOptions | None = None,
     scenario: Scenario = AS_IS,
     only: Outcomes | None = None,
 ) -> Outcomes:
@@ -169,6 +172,7 @@ def outcomes_of(
         confidence: Probability that `sure_s` is about.
         coverage: Of the intervals of the steps.
         compiler: What compiles the step, at every start.
+        options: What is stated of runs beside their steps; data for the rest.
         scenario: What is assumed beside the data.
         only: The candidates of it alone; None for all.
     """
@@ -176,7 +180,7 @@ def outcomes_of(
     used, place = np.unique(row, return_inverse=True)
     runs = [
         _runs(rows, space, used, market=each, deadline_s=deadline_s, confidence=confidence, coverage=coverage,
-              compiler=compiler, scenario=scenario)
+              compiler=compiler, options=options or RunOptions(), scenario=scenario)
         for each in space.markets
     ]  # fmt: skip
 
@@ -216,6 +220,7 @@ def _runs(
     confidence: float,
     coverage: float,
     compiler: str,
+    options: RunOptions,
     scenario: Scenario,
 ) -> dict[str, Floats]:
     """Seconds, probability and joules of some rows in a market, shape (used,) each."""
@@ -230,7 +235,10 @@ def _runs(
         np.array([getattr(spot, name) for spot in space.spots] or [0])[rows.spot[used]]
         for name in ("instances", "devices")
     )
-    common: dict[str, Any] = {"hosts": instances, "settings": _settings(market, compiler, scenario)}
+    spot = market is Market.SPOT
+    stated = options.model_copy(update={"spot": spot} | ({} if spot else {"reclaim_rate": None}))
+    usual = settings_of(stated, compiler, instances.astype(float), step_s)
+    common: dict[str, Any] = {"hosts": instances, "settings": _under(usual, scenario)}
     terms = expected_duration_s(step_s, steps, gpus, size, **common)
     time_s = np.asarray(total_s(terms))
 
@@ -319,12 +327,9 @@ def _factors(devices: Any, by_device: Mapping[str, float]) -> Floats:
     return found
 
 
-def _settings(market: Market, compiler: str, scenario: Scenario) -> RunSettings:
-    """What is known of runs in a market beside their steps."""
-    usual = default_settings(spot=market is Market.SPOT)
+def _under(usual: RunSettings, scenario: Scenario) -> RunSettings:
     return replace(
         usual,
-        compilation_s=compilation_s(compiler),
         mtbf_device_s=usual.mtbf_device_s * scenario.mtbf,
         reclaims_per_host_s=usual.reclaims_per_host_s * scenario.reclaims,
         start_up_s=usual.start_up_s * scenario.start_up,

@@ -63,6 +63,7 @@ def render(plan: Plan, *, width: int = TEXT_WIDTH, why: bool = False) -> Group:
         if plan.moves:
             parts += ["", Text("What moves the answer", style="bold")]
             parts += [Text(str(move)) for move in plan.moves]
+            parts += [Text(line) for line in _sensitivity(plan)]
     parts += ["", *(Text(line, style="dim") for line in _foot(plan, why))]
     if why:
         parts += [Text(f"Assumed: {line}") for line in plan.assumptions]
@@ -185,6 +186,14 @@ def _pairs(rows: Any) -> Table:
     for cells in rows:
         table.add_row(*cells)
     return table
+
+
+def _sensitivity(plan: Plan) -> Iterator[str]:
+    """The numbers of the job that move the time of its step most."""
+    for row in plan.sensitivity()[:_MOVES_SHOWN]:
+        sides = {"half": row.at_half, "twice": row.at_double}
+        moved = ", ".join(f"{side} {change:+.0%}" for side, change in sides.items() if change is not None)
+        yield f"time per sample by {row.words}: {moved}"
 
 
 def _foot(plan: Plan, why: bool) -> Iterator[str]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ...predict.predictions import data_frame
+from ...request.request import Request
 from .break_evens import BreakEven
 from .candidate import Candidate
 from .choose import Choice, Judged
@@ -14,6 +15,9 @@ from .limits import Limits
 from .misses import Miss
 from .moves import Move
 from .what_ifs import WhatIf
+
+if TYPE_CHECKING:
+    from ...predict.sensitivity import Sensitivity
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,6 +77,12 @@ class Plan:
     def choice(self, aim: str) -> Choice | None:
         """The choice by an aim: cheapest, fastest or greenest."""
         return next((each for each in self.choices if each.aim == aim), None)
+
+    def sensitivity(self) -> tuple[Sensitivity, ...]:
+        """What each number of the best candidate's job does to its time (`precision-time sensitivity`)."""
+        from ...predict.sensitivity import sensitivity
+
+        return () if self.best is None else sensitivity(Request.of(self.best.request))
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready dictionary; keys are the field names, without the table of all candidates."""

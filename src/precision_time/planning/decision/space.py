@@ -178,6 +178,10 @@ def space_of(
                     offers=own,
                     fields=fields,
                 )
+    left_out = [each for each in wanted.devices if each not in {spot.device for spot in merged.values()}]
+    if left_out:
+        markets = " or ".join(market.value for market in wanted.markets)
+        notes.append(f"Not rented where and how it is asked ({markets}): {', '.join(left_out)}.")
     unknown = sorted({found[number].cloud for number in _apart(wanted, found)})
     if unknown and not wanted.any_network:
         notes.append(
@@ -235,7 +239,7 @@ def _links(host: _Host, instances: int, gpus: int, *, fed: bool) -> tuple[Any, .
     node = get_node_type(host.node_type) if host.node_type else default_node_type(get_device(host.device))
     table = constants("input")["cores"]
     inside = node.intra_node if gpus > instances else ""
-    between = (node.name if host.node_type else "", node.inter_node, node.fabric) if instances > 1 else ()
+    between = (bool(host.node_type), node.inter_node, node.fabric) if instances > 1 else ()
     cores = table.get(node.name, table["per_device"] * host.devices) if fed else 0
     return inside, between, cores, node.domain
 
@@ -258,8 +262,7 @@ def _hosts(device: str, found: Sequence[Offer], wanted: Wanted) -> Iterator[_Hos
     usual = default_node_type(get_device(device))
     own = [number for number, offer in enumerate(found) if offer.device == device]
     if not own:
-        narrowed = wanted.clouds or wanted.regions
-        if not (narrowed and offers(devices=(device,), prices=wanted.prices)):  # else rented, but elsewhere
+        if not offers(devices=(device,), prices=wanted.prices):  # else rented, but elsewhere or otherwise
             yield _Host(
                 device=device,
                 node_type="",

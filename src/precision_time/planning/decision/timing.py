@@ -35,6 +35,8 @@ _MANY_ROWS, _LARGE_PARAMS = 2048, 1e9
 _LARGE_BLOCK = 8
 """Requests of a large model that a process takes at a time."""
 _FLAGS = {"-b": "batch_size"}
+STATED = "stated"
+"""Column: the row has a layout that its request does not choose by itself."""
 Progress = Callable[[int, int], None]
 """Told the rows that are timed, and all rows."""
 
@@ -65,6 +67,7 @@ class Timing:
         alike = sorted(set(first.values())) if first else [*range(len(fields))]
         table, spots = self._swept([fields[number] for number in alike], alike)
         others = [number for number in range(len(fields)) if number not in set(alike)]
+        table[STATED] = np.zeros(len(spots), dtype=bool)
         if not others:
             return table, spots
         follow: list[Mapping[str, Any]] = []
@@ -74,6 +77,7 @@ class Timing:
             follow += [_at_layout(fields[number], table, int(row)) for row in rows]
             owners += [number] * len(rows)
         more, _ = self._swept(follow, owners)
+        more[STATED] = np.ones(len(owners), dtype=bool)
         whole = {name: np.concatenate([table[name], more[name]]) for name in table}
         number_of = np.concatenate([spots, np.array(owners)])
         order = np.argsort(number_of, kind="stable")

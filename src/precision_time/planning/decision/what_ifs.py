@@ -86,11 +86,13 @@ def _changed(found: Judged, spot: Spot, best: Candidate, offer: int) -> Iterator
     alone = replace(spot, offers=(offer,))
     ladder = precision_neighbors(best.precision, best.device)
     per_host = max(best.gpus // best.instances, 1)
+    # A layout that was found for the choice is not that of another number or precision.
+    asked = {name: best.request[name] for name in spot.fields if name in best.request}
     for words, instances in (("one more node", best.instances + 1), ("one node less", best.instances - 1)):
         if instances < 1:
             continue
         gpus = instances * per_host
-        fields = {**best.request, "gpus": gpus, "nodes": instances}
+        fields = {**asked, "gpus": gpus, "nodes": instances}
         over = ""
         if instances > 1 and not {"node_type", "inter_node"} & {*fields} and offer != UNPRICED:
             fields["inter_node"] = defaults()["network"]["assumed"]
@@ -99,7 +101,7 @@ def _changed(found: Judged, spot: Spot, best: Candidate, offer: int) -> Iterator
             fields["global_batch_size"] = near_batch(int(fields["global_batch_size"]), gpus)
         yield words + over, replace(alone, instances=instances, gpus=gpus, fields=fields)
     for words, precision in ladder.items():
-        fields = {**best.request, "precision": precision}
+        fields = {**asked, "precision": precision}
         yield f"{words} ({precision})", replace(alone, fields=fields)
     for market in Market:
         if market.value != best.market and offer != UNPRICED:

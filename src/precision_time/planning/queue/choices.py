@@ -130,7 +130,7 @@ def _work(answer: Prediction, request: Request, options: RunOptions) -> Work:
         hosts=answer.nodes,
         checkpoint_bytes=options.checkpoint_bytes or checkpoint_bytes(job),
         evaluation_steps=evaluation,
-        settings=settings_of(options, job, answer.nodes, answer.step_time_s),
+        settings=settings_of(options, job.stack.compiler, answer.nodes, answer.step_time_s),
         first=True,
         compiles=True,
     )

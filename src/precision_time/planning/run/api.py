@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays import Number
 from ...cost.job import Job
 from ...cost.terms import DATA_STALL
 from ...diagnostics import Diagnostics
@@ -130,13 +131,11 @@ def run_of(
     )
 
 
-def settings_of(options: RunOptions, job: Job, hosts: float, step_s: float) -> RunSettings:
-    """The numbers of a run: what the options say, data for the rest."""
+def settings_of(options: RunOptions, compiler: str, hosts: Number, step_s: Number) -> RunSettings:
+    """The numbers of runs: what the options say, data for the rest."""
     usual = default_settings(spot=bool(options.spot or options.reclaim_rate))
     stated: dict[str, Any] = {
-        "compilation_s": compilation_s(job.stack.compiler)
-        if options.compile_time is None
-        else options.compile_time
+        "compilation_s": compilation_s(compiler) if options.compile_time is None else options.compile_time
     }
     if options.start_up is not None:
         stated |= {"start_up_s": options.start_up, "start_up_per_device_s": 0.0}
@@ -184,7 +183,7 @@ def _work(
 ) -> Work:
     """What the terms of a phase are made of."""
     steps = float(answer.total_steps or 0)
-    settings = settings_of(options, job, answer.nodes, answer.step_time_s)
+    settings = settings_of(options, job.stack.compiler, answer.nodes, answer.step_time_s)
     if not part.compiles:
         settings = replace(settings, warm_up_steps=0.0)
     if measured:

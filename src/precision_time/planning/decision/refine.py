@@ -1,0 +1,153 @@
+"""Whole searches for a layout where they can change the cheapest choice: branch and bound.
+
+The sweep takes the fastest of some usual layouts; `find_layouts` prices all, which takes seconds. A row can
+become the cheapest only if its products at the peak of its devices, at its lowest price, cost less than the
+best so far, and end before the deadline. Rows are searched best first until none such is left: then the
+choice is that of a search of every row (tests/planning/decision/test_refine.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ...arrays import Floats
+from ...cost import terms as step_terms
+from ...predict.prediction import Prediction
+from ...request.layout import option_words, said_options
+from ...request.request import Request
+from ..layouts.api import SEARCHED_FIELDS, find_layouts
+from .choose import Judged
+from .outcomes import Outcomes, Rows
+from .timing import STATED, Timing, least_seconds
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Refined:
+    """What whole searches made of the rows."""
+
+    rows: Rows
+    searched: int
+    open: int
+    """Rows not searched that could still become the cheapest."""
+
+    @property
+    def words(self) -> str:
+        """What was searched, and whether anything is left."""
+        done = f"All layouts searched of {self.searched} combinations"
+        if not self.open:
+            return f"{done}; no other one can be cheaper, even at the peak of its devices."
+        more = f"{self.open} more could be cheaper if they ran at their peak"
+        return f"{done}; {more} (--layouts {4 * self.searched})."
+
+
+def best_first(
+    known: Floats, bound: Floats, search: Callable[[int], float], most: int
+) -> tuple[list[int], int]:
+    """Search what may become the least, the most promising first.
+
+    Args:
+        known: What each costs as far as it is known, shape (n,); infinite where it breaks a limit.
+        bound: What each costs at least after its search.
+        search: What the search of one finds.
+        most: Searches.
+
+    Returns:
+        Those that were searched, and how many are left that could be less than the least that is known.
+    """
+    known = known.copy()
+    searched: list[int] = []
+    done = np.zeros(len(known), dtype=bool)
+    while True:
+        left = np.flatnonzero(~done & (bound < known.min(initial=np.inf)))
+        if not len(left) or len(searched) >= most:
+            return searched, len(left)
+        number = int(left[np.lexsort((bound[left], known[left]))[0]])
+        known[number] = min(known[number], search(number))
+        done[number] = True
+        searched.append(number)
+
+
+def refined(found: Judged, timing: Timing, most: int, again: Callable[[Rows, Outcomes], Judged]) -> Refined:
+    """The rows with better layouts where they can change the cheapest choice.
+
+    Args:
+        found: What the sweep found.
+        timing: Of the request.
+        most: Searches at most.
+        again: Judges some candidates with other rows.
+    """
+    state = {"rows": found.rows}
+
+    def search(row: int) -> float:
+        state["rows"] = _searched(state["rows"], row, found)
+        own = np.flatnonzero(found.outcomes.row == row)
+        return _least(again(state["rows"], found.outcomes.take(own)))
+
+    known = np.array([_least_of(found, row) for row in range(len(found.rows))])
+    searched, left = best_first(known, _bounds(found, timing), search, most)
+    return Refined(rows=state["rows"], searched=len(searched), open=left)
+
+
+def _least(found: Judged) -> float:
+    return float(np.min(found.outcomes.usd[found.feasible], initial=np.inf))
+
+
+def _least_of(found: Judged, row: int) -> float:
+    own = found.feasible & (found.outcomes.row == row) & np.isfinite(found.outcomes.usd)
+    return float(np.min(found.outcomes.usd[own], initial=np.inf))
+
+
+def _bounds(found: Judged, timing: Timing) -> Floats:
+    """Dollars of the products of each row at its peak; infinite where those alone are too late."""
+    bounds = np.full(len(found.rows), np.inf)
+    outcomes, deadline_s = found.outcomes, found.limits.deadline_s
+    for number, spot in enumerate(found.space.spots):
+        least_s = least_seconds(spot, timing)
+        if deadline_s is not None and least_s > deadline_s:
+            continue
+        for row in np.flatnonzero(found.rows.spot == number).tolist():
+            hourly = outcomes.usd_per_hour[(outcomes.row == row) & np.isfinite(outcomes.usd_per_hour)]
+            if len(hourly):
+                bounds[row] = hourly.min() * least_s / 3600.0
+    return bounds
+
+
+def _searched(rows: Rows, row: int, found: Judged) -> Rows:
+    """The rows, one of them under the fastest of all its layouts where that is faster."""
+    request = Request.of(found.candidate(int(np.flatnonzero(found.outcomes.row == row)[0])).request)
+    given = {name: value for name, value in request.given().items() if name in (*SEARCHED_FIELDS, "model")}
+    batch = int(rows.table["global_batch_size"][row])
+    ranked = find_layouts(Request.of({**given, "global_batch_size": batch}), top=1)
+    if not ranked.ranked:
+        return rows
+    best = ranked.ranked[0].prediction
+    if best.step_time_s >= float(rows.table["step_time_s"][row]):
+        return rows
+    job = ranked.jobs[0]
+    said = said_options(job.layout, job.workload)
+    said.pop("batch_size")
+    return _with(rows, row, best, option_words(said))
+
+
+def _with(rows: Rows, row: int, best: Prediction, layout: str) -> Rows:
+    values: dict[str, Any] = {
+        "step_time_s": best.step_time_s,
+        "interval_low_s": best.interval.low_s,
+        "interval_high_s": best.interval.high_s,
+        "batch_size": best.batch_size,
+        "layout": layout,
+        STATED: True,
+        "mfu": np.nan if best.mfu is None else best.mfu,
+        "memory_bytes_per_device": best.memory_bytes_per_device,
+    }
+    every = (*step_terms.TERMS, *step_terms.METHOD_TERMS)
+    values |= {f"terms.{term.name}": best.terms.get(term.name, 0.0) for term in every}
+    table = dict(rows.table)
+    for name, value in values.items():
+        table[name] = table[name].copy()
+        table[name][row] = value
+    return replace(rows, table=table)
