@@ -97,7 +97,8 @@ def test_parts_of_planning_import_one_way() -> None:
     assert wrong == []
 
 
-INSTALLED_AS = {"PIL": "pillow", "pynvml": "nvidia-ml-py", "sklearn": "scikit-learn", "yaml": "pyyaml"}
+INSTALLED_AS = {"PIL": "pillow", "pynvml": "nvidia-ml-py", "sklearn": "scikit-learn", "yaml": "pyyaml",
+                "stable_baselines3": "stable-baselines3"}  # fmt: skip
 """Packages that are imported by another name than they are installed by."""
 FINDERS = {"import_module", "required_module", "find_spec", "_needed"}
 """Functions that take the name of a module first."""

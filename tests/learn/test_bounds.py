@@ -31,3 +31,15 @@ def test_an_unmeasured_batch_lies_between_its_powers_of_two() -> None:
     times = predict_step_times(JOBS, shipped_predictor(), coverage=0.9).step_time_s.reshape(-1, 4)
     one, three, twenty_four, thirty_two = times.T
     assert (one <= three).all() and (three <= twenty_four).all() and (twenty_four <= thirty_two).all()
+
+
+def test_two_precisions_with_one_mixed_counterpart_are_answered_together() -> None:
+    """fp16 and bf16 throughout are held against the same job in mixed precision, which is bounded once."""
+    asked = {"model": "llama3-8b", "device": "H100", "gpus": 64, "zero": 3, "batch_size": 1}
+    jobs = [Request.of(asked | {"precision": name}).resolve() for name in ("fp16", "bf16")]
+    bounds.forget_bounds()
+    together = predict_step_times(jobs, shipped_predictor(), coverage=0.9).step_time_s
+    for job, expected in zip(jobs, together, strict=True):
+        bounds.forget_bounds()
+        [alone] = predict_step_times([job], shipped_predictor(), coverage=0.9).step_time_s
+        assert alone == pytest.approx(expected, rel=1e-12)

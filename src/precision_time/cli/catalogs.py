@@ -29,12 +29,6 @@ Examples:
   precision-time models --search llama --json
   precision-time models --search vit-l
 """
-PRECISIONS_EXAMPLES = """\b
-Examples:
-  precision-time precisions
-  precision-time precisions --json
-  precision-time precisions fp16-mixed:apex-o2 --yaml > policy.yaml
-"""
 STACKS_EXAMPLES = """\b
 Examples:
   precision-time stacks

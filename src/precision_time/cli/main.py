@@ -52,7 +52,7 @@ COMMANDS: Mapping[str, Place] = {
         "catalogs", "devices", "List the devices, or one with all its figures.", "DEVICES_EXAMPLES"
     ),
     "precisions": Place(
-        "catalogs", "precisions", "List the precision policies, or say one in full.", "PRECISIONS_EXAMPLES"
+        "precisions", "app", "List the precisions, advise on one, or search a schedule of them."
     ),
     "stacks": Place("catalogs", "stacks", "List the software profiles.", "STACKS_EXAMPLES"),
     "prices": Place("prices", "prices", "Show what an hour of a device costs, where, and since when."),

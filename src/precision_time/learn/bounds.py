@@ -269,6 +269,8 @@ def _become_known(
 def _bound(known: _Known, powers: Sequence[float], others: _Others, predictor: TrainedPredictor) -> None:
     """Bound a job at some powers of two by what it takes on other numbers of devices."""
     powers = [size for size in powers if size not in known.bounded]
+    if not powers:  # another group is the same job
+        return
     rows = [known.rows[size] for size in powers]
     own_s, analytical_s, like_s, fill, _ = np.array(rows, dtype=np.float64).T
     least_s = np.array([known.allowed_s(size) for size in powers])

@@ -258,6 +258,8 @@ def model_flops_utilization(job: Job, step_time_s: float) -> float | None:
     sample_flops += _flops_beside(job.workload.method)
     useful = sample_flops * job.workload.real_share * job.layout.global_batch_size
     types = {dtype, job.runs.activation} if dtype in NARROW else {dtype}
+    of_layers = {rule.multiplied for rule in job.runs.layers}
+    types |= {each for each in of_layers if each.value in device.peak_flops_per_s}
     peak = max(peak_flops_per_s(device, each) for each in types)
     return useful / (step_time_s * job.cluster.num_devices * peak)
 

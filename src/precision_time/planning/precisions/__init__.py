@@ -1,0 +1,1 @@
+"""Advice on precisions, and precision schedules: which layers and which phases run in which type."""

@@ -1,0 +1,399 @@
+"""`advise_precisions`: every precision of a device side by side, and the one to take.
+
+The rule: of the precisions that fit in memory, that published trainings rest on, and whose known loss gap is
+within the budget, the fastest; of those within a few percent of it, the one that is the least trouble: the
+better established one, then the one with the smaller loss gap. A precision whose loss gap nobody measured or
+published, or whose standing is research, is shown and not taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ...errors import ConfigError, PrecisionTimeError, required_module
+from ...hardware.device import Device
+from ...precision.catalog import get_policy
+from ...predict.api import as_request
+from ...predict.compare import answer_all
+from ...predict.prediction import Prediction
+from ...request.request import Request
+from ...request.schema import RUN_LENGTHS
+from ...request.signature import takes_request_fields
+from ...request.sweep import ALL, combinations_of
+from ...units import format_bytes
+from ..energy.energy import run_energy
+from ..money.cost import offer_cost
+from ..money.offers import Market, Offer, offers
+from ..run.api import run_of
+from ..run.schema import RunOptions
+from .risk import (
+    NEAREST,
+    Fact,
+    NumberType,
+    Risk,
+    facts_of,
+    measured_risk,
+    needs_loss_scaling,
+    number_type,
+    risk_of,
+    standing,
+)
+from .search import DEFAULT_BUDGET, risk_share
+
+_NEAR = 0.05
+"""Times that differ by less are taken as equal: the median error of the predictor is larger."""
+_TWICE, _EQUAL = 2.0, 0.005
+_TROUBLE = ("reference", "established", "with care", "research", "unknown")
+_TAKEN = _TROUBLE[:3]
+"""Standings of what may be recommended."""
+_SECONDS_PER_HOUR = 3600.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AdvisedPrecision:
+    """What one precision means for a job."""
+
+    precision: str
+    prediction: Prediction
+    run_time_s: float | None
+    """Expected, of the whole run; None where no length is given."""
+    cost_usd: float | None
+    """Of the run; None where no length is given or no price is known."""
+    energy_kwh: float | None
+    """Of the run, hosts and cooling included; None where no length is given."""
+    needs_loss_scaling: bool
+    """Whether gradients become zero in it without."""
+    loss_scaling: bool
+    """Whether the policy scales the loss."""
+    number_type: NumberType
+    """Of its products."""
+    recipe: str | None
+    """Of narrow products: how their scales are found."""
+    standing: str
+    risk: Risk | None
+    """None where no loss gap is known."""
+    measured: Risk | None
+    """What was measured of this kind of model, also where it is too uncertain to be the risk."""
+    facts: tuple[Fact, ...]
+
+    @property
+    def fits(self) -> bool:
+        """Whether the job fits in memory."""
+        return self.prediction.fits
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready dictionary."""
+        found = {
+            name: getattr(self, name)
+            for name in (
+                "precision",
+                "run_time_s",
+                "cost_usd",
+                "energy_kwh",
+                "loss_scaling",
+                "recipe",
+                "standing",
+            )
+        }
+        return found | {
+            "fits": self.fits,
+            "step_time_s": self.prediction.step_time_s,
+            "memory_bytes_per_device": self.prediction.memory_bytes_per_device,
+            "number_type": asdict(self.number_type),
+            "risk": None if self.risk is None else self.risk.to_dict(),
+            "measured": None if self.measured is None else self.measured.to_dict(),
+            "facts": [asdict(fact) for fact in self.facts],
+            "prediction": self.prediction.to_dict(),
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PrecisionAdvice:
+    """The precisions of a device side by side, fastest first, and one of them."""
+
+    model: str
+    device: str
+    gpus: int
+    rows: tuple[AdvisedPrecision, ...]
+    skipped: Mapping[str, str]
+    """Precisions that the device cannot run, and why."""
+    risk_budget: float
+    recommended: str
+    reason: str
+    changes: tuple[str, ...]
+    """What would change the advice."""
+    offer: Offer | None
+    """What the cost is of; None where no length is given or no price is known."""
+    notes: tuple[str, ...] = ()
+    request: Request | None = field(default=None, repr=False, compare=False)
+
+    def __getitem__(self, precision: str) -> AdvisedPrecision:
+        """The row of a precision."""
+        return next(row for row in self.rows if row.precision == precision)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready dictionary."""
+        own = ("model", "device", "gpus", "risk_budget", "recommended", "reason")
+        return {name: getattr(self, name) for name in own} | {
+            "changes": [*self.changes],
+            "notes": [*self.notes],
+            "rows": [row.to_dict() for row in self.rows],
+            "skipped": dict(self.skipped),
+            "offer": None if self.offer is None else asdict(self.offer),
+        }
+
+    def to_frame(self) -> Any:
+        """One row for each precision, as a pandas data frame.
+
+        Raises:
+            MissingExtraError: If pandas is not installed.
+        """
+        pandas = required_module("pandas", package="pandas", extra="frames", purpose="make data frames")
+        flat = []
+        for row in self.rows:
+            said = {
+                name: value for name, value in row.to_dict().items() if not isinstance(value, dict | list)
+            }
+            risk = row.risk
+            flat.append(
+                said
+                | {"loss_gap": None if risk is None else risk.loss_gap}
+                | {"risk_basis": None if risk is None else risk.basis.value}
+                | {"recommended": row.precision == self.recommended}
+            )
+        return pandas.DataFrame(flat)
+
+    def __repr__(self) -> str:
+        """One line; `str` is the page, `to_dict` has every field."""
+        return f"<PrecisionAdvice {self.recommended} for {self.model} on {self.gpus} x {self.device}>"
+
+    def __str__(self) -> str:
+        """The page that `precision-time precisions advise` prints."""
+        from .page import advice_text
+
+        return advice_text(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from .page import advice_html
+
+        return advice_html(self)
+
+
+@takes_request_fields(without=("precision",))
+def advise_precisions(
+    model: Any,
+    *,
+    precisions: str | Sequence[str] = ALL,
+    risk_budget: float | str = DEFAULT_BUDGET,
+    evidence: str = NEAREST,
+    **options: Any,
+) -> PrecisionAdvice:
+    """Every precision of a device side by side: time, cost, energy, memory and risk; and which to take.
+
+    Args:
+        model: As `predict_time` takes it, or a `Request`.
+        precisions: Names in any usual spelling; all that the device can run by default.
+        risk_budget: Largest relative gap of the loss that is accepted, such as 0.0025 or "0.25%".
+        evidence: Which loss gaps count: measured (small trainings), published, or nearest: of the two the
+            one whose model is nearer in size.
+        options: Fields of `Request`, all optional. With a length (tokens, epochs, steps) the whole run is
+            predicted, with its cost and energy.
+
+    Raises:
+        ConfigError: If none can be run; as `predict_time` otherwise.
+    """
+    budget = risk_share("risk_budget", risk_budget)
+    asked = as_request(model, options)
+    named = precisions if isinstance(precisions, str) else [*precisions]
+    answers = answer_all(combinations_of({**asked.given(), "precision": named}))
+    if not answers.predictions:
+        reasons = "; ".join(each.reason for each in answers.skipped)
+        raise ConfigError(f"No precision can be advised: {reasons}")
+    device = Request.of(dict(answers[0].request)).resolve().cluster.device
+    offer, notes = _offer(answers[0], device, asked)
+    rows = sorted(
+        (_row(answer, asked, device, offer, evidence, notes) for answer in answers.predictions),
+        key=lambda row: row.prediction.step_time_s,
+    )
+    best, reason = _recommended(rows, budget)
+    first = answers[0]
+    return PrecisionAdvice(
+        model=first.model,
+        device=first.device,
+        gpus=first.gpus,
+        rows=tuple(rows),
+        skipped={str(each.request.get("precision")): each.reason for each in answers.skipped},
+        risk_budget=budget,
+        recommended=best.precision,
+        reason=reason,
+        changes=tuple(_changes(rows, best, budget)),
+        offer=offer,
+        notes=tuple(dict.fromkeys(notes)),
+        request=asked,
+    )
+
+
+def _has_length(asked: Request) -> bool:
+    return any(getattr(asked, name) is not None for name in RUN_LENGTHS)
+
+
+def _offer(answer: Prediction, device: Device, asked: Request) -> tuple[Offer | None, list[str]]:
+    """The cheapest instances on demand that hold as many devices in a host as the job has there."""
+    if not _has_length(asked):
+        return None, ["No length is given, so no cost and no energy: --tokens, --epochs or --steps."]
+    of_host = -(-answer.gpus // answer.nodes)
+    found = [
+        offer
+        for offer in offers(devices=[device.name])
+        if offer.price(Market.ON_DEMAND) is not None and offer.devices_per_instance >= of_host
+    ]
+    if not found:
+        return None, [f"No on-demand price of an instance with {of_host} x {device.name} is known."]
+    hour = {id(each): offer_cost(each, hours=1.0, devices=answer.gpus).total_usd for each in found}
+    return min(found, key=lambda each: float(hour[id(each)])), []
+
+
+def _row(
+    answer: Prediction,
+    asked: Request,
+    device: Device,
+    offer: Offer | None,
+    evidence: str,
+    notes: list[str],
+) -> AdvisedPrecision:
+    request = Request.of(dict(answer.request))
+    job = request.resolve()
+    run_s = cost_usd = energy_kwh = None
+    if _has_length(asked):
+        run = run_of(request, RunOptions.of({}))
+        run_s, steps_s = run.total_s, run.terms["steps"]
+        if offer is not None:
+            cost = offer_cost(offer, hours=run_s / _SECONDS_PER_HOUR, devices=answer.gpus)
+            cost_usd = float(cost.total_usd)
+        try:
+            energy = run_energy(
+                device=device,
+                devices=answer.gpus,
+                busy_s=steps_s,
+                waiting_s=run_s - steps_s,
+                terms=answer.terms,
+                mfu=answer.mfu,
+            )
+            energy_kwh = float(energy.energy_kwh)
+        except PrecisionTimeError as error:
+            notes.append(f"No energy: {error}")
+    policy = get_policy(answer.precision)
+    runs = job.runs
+    return AdvisedPrecision(
+        precision=answer.precision,
+        prediction=answer,
+        run_time_s=run_s,
+        cost_usd=cost_usd,
+        energy_kwh=energy_kwh,
+        needs_loss_scaling=needs_loss_scaling(answer.precision),
+        loss_scaling=policy.loss_scaling,
+        number_type=number_type(runs.matmul),
+        recipe=job.precision.fp8_recipe,
+        standing=standing(answer.precision),
+        risk=risk_of(job.workload, answer.precision, recipe=job.precision.fp8_recipe, evidence=evidence),
+        measured=measured_risk(job.workload, answer.precision, recipe=job.precision.fp8_recipe),
+        facts=facts_of(answer.precision),
+    )
+
+
+def _recommended(rows: Sequence[AdvisedPrecision], budget: float) -> tuple[AdvisedPrecision, str]:
+    """The row to take and why."""
+    fitting = [row for row in rows if row.fits]
+    if not fitting:
+        least = min(rows, key=lambda row: row.prediction.memory_bytes_per_device)
+        needs = format_bytes(least.prediction.memory_bytes_per_device)
+        return least, (
+            f"Nothing fits; {least.precision} needs the least memory, {needs} of "
+            f"{format_bytes(least.prediction.device_memory_bytes)}. Its layout or batch has to change first."
+        )
+    known = [row for row in fitting if _allowed(row, budget)]
+    allowed = known or fitting
+    fastest = min(allowed, key=_step_s)
+    near = [row for row in allowed if _step_s(row) <= _step_s(fastest) * (1.0 + _NEAR)]
+    best = min(near, key=lambda row: (_TROUBLE.index(row.standing), _gap(row), _step_s(row)))
+    if not known:
+        return best, f"No loss gap within {budget:.2%} is known of any that fits; this is the least trouble."
+    words = f"the fastest whose known loss gap is within {budget:.2%}"
+    if best is not fastest:
+        words = (
+            f"{best.standing}, and within {_NEAR:.0%} of {fastest.precision}, the fastest whose known loss "
+            f"gap is within {budget:.2%}"
+        )
+    others = [row for row in allowed if row is not best]
+    if others and best is fastest:
+        second = min(others, key=_step_s)
+        words += f"; {_faster(_step_s(second) / _step_s(best))} {second.precision}"
+    return best, f"It is {words}."
+
+
+def _changes(rows: Sequence[AdvisedPrecision], best: AdvisedPrecision, budget: float) -> Iterator[str]:
+    """What would make another precision the one to take."""
+    own = _step_s(best)
+    if not best.fits:
+        return
+    allowed = [row for row in rows if row.fits and _allowed(row, budget)]
+    if best.risk is not None and best.risk.counted > 0.0:
+        below = [row for row in allowed if _gap(row) < best.risk.counted]
+        if below:
+            other = min(below, key=_step_s)
+            yield (
+                f"A risk budget below {best.risk.counted:.3%}: {other.precision}, "
+                f"{_step_s(other) / own - 1.0:.0%} slower."
+            )
+    if best.prediction.interval.high_s > own:
+        near = [
+            row.precision
+            for row in allowed
+            if row is not best and row.prediction.interval.low_s < best.prediction.interval.high_s
+        ]
+        if near:
+            yield (
+                f"Measured steps (--anchor): the intervals of {', '.join(near)} overlap with that of "
+                f"{best.precision}."
+            )
+    for row in rows:
+        gain = own / _step_s(row) - 1.0
+        if row is best or gain <= _NEAR:
+            continue
+        if not row.fits:
+            needs = format_bytes(row.prediction.memory_bytes_per_device)
+            yield f"Memory: {row.precision} is {gain:.0%} faster but needs {needs}."
+        elif row.risk is None:
+            yield f"A known loss gap of {row.precision}: {gain:.0%} faster; none was measured or published."
+        elif row.risk.counted > budget:
+            faster = f"{gain:.0%} faster{_unproved(row)}"
+            yield f"A risk budget of {row.risk.counted:.3%}: {row.precision}, {faster}."
+        else:
+            yield f"Trainings of this size in {row.precision}: {gain:.0%} faster{_unproved(row)}."
+
+
+def _allowed(row: AdvisedPrecision, budget: float) -> bool:
+    """Whether it may be taken where it fits."""
+    return row.risk is not None and row.risk.counted <= budget and row.standing in _TAKEN
+
+
+def _unproved(row: AdvisedPrecision) -> str:
+    return "" if row.standing in _TAKEN else f", its standing is {row.standing}"
+
+
+def _faster(ratio: float) -> str:
+    """As "39% faster than", or "3.1 times as fast as"."""
+    if ratio < 1.0 + _EQUAL:
+        return "as fast as"
+    return f"{ratio - 1.0:.0%} faster than" if ratio < _TWICE else f"{ratio:.1f} times as fast as"
+
+
+def _step_s(row: AdvisedPrecision) -> float:
+    return row.prediction.step_time_s
+
+
+def _gap(row: AdvisedPrecision) -> float:
+    return float("inf") if row.risk is None else row.risk.counted

@@ -1,0 +1,142 @@
+"""The page of precision advice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ...predict.html import rows_to_html
+from ...rendering import TEXT_WIDTH, new_table, plain_text
+from ...units import format_bytes, format_duration
+from .advice import AdvisedPrecision, PrecisionAdvice
+from .risk import Basis, Risk
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+_MARK = "*"
+
+
+def advice_text(advice: PrecisionAdvice, *, width: int = TEXT_WIDTH) -> str:
+    """The page as plain text."""
+    return plain_text(render(advice), width=width)
+
+
+def advice_html(advice: PrecisionAdvice) -> str:
+    """The table as a notebook shows it."""
+    headers, rows = _times(advice)
+    return rows_to_html(_headline(advice), [header.removeprefix(">") for header in headers], rows)
+
+
+def render(advice: PrecisionAdvice) -> Group:
+    """One page: times side by side, risks side by side, what is known of the one to take."""
+    from rich.console import Group
+    from rich.text import Text
+
+    parts: list[object] = [Text(_headline(advice), style="bold")]
+    for headers, rows in (_times(advice), _risks(advice)):
+        table = new_table(*headers)
+        for row in rows:
+            table.add_row(*row)
+        parts += ["", table]
+    best = advice[advice.recommended]
+    parts += ["", *(Text(f"What would change this: {line}") for line in advice.changes)]
+    parts += [Text(f"{best.precision}, {fact.kind}: {fact.text} ({fact.source})") for fact in best.facts]
+    parts += [Text(line, style="dim") for line in _notes(advice)]
+    return Group(*parts)  # type: ignore[arg-type]
+
+
+def _headline(advice: PrecisionAdvice) -> str:
+    if not advice[advice.recommended].fits:
+        return advice.reason
+    return f"Take {advice.recommended} for {advice.model} on {advice.gpus} x {advice.device}. {advice.reason}"
+
+
+def _times(advice: PrecisionAdvice) -> tuple[list[str], list[tuple[str, ...]]]:
+    of_run = any(row.run_time_s is not None for row in advice.rows)
+    headers = ["precision", ">step time", ">relative", ">90% interval", ">memory", "fits"]
+    headers += [">run", ">cost", ">energy"] if of_run else []
+    own_s = advice[advice.recommended].prediction.step_time_s
+    return headers, [
+        _time_cells(row, own_s, of_run, row.precision == advice.recommended) for row in advice.rows
+    ]
+
+
+def _time_cells(row: AdvisedPrecision, own_s: float, of_run: bool, taken: bool) -> tuple[str, ...]:
+    found = row.prediction
+    cells = [
+        f"{row.precision} {_MARK}" if taken else row.precision,
+        format_duration(found.step_time_s),
+        f"{found.step_time_s / own_s:.2f} x",
+        f"{format_duration(found.interval.low_s)} - {format_duration(found.interval.high_s)}",
+        format_bytes(found.memory_bytes_per_device),
+        "yes" if row.fits else "no",
+    ]
+    if of_run:
+        cells += [
+            "-" if row.run_time_s is None else format_duration(row.run_time_s),
+            "-" if row.cost_usd is None else f"{row.cost_usd:,.0f} USD",
+            "-" if row.energy_kwh is None else f"{row.energy_kwh:,.4g} kWh",
+        ]
+    return tuple(cells)
+
+
+def _risks(advice: PrecisionAdvice) -> tuple[list[str], list[tuple[str, ...]]]:
+    headers = [
+        "precision",
+        "loss scaling",
+        "exponent, mantissa",
+        ">largest",
+        "recipe",
+        "standing",
+        ">loss gap",
+        "from",
+    ]
+    rows: list[tuple[str, ...]] = []
+    for row in advice.rows:
+        kind, risk = row.number_type, row.risk
+        gap = "not known" if risk is None else "-" if risk.basis is Basis.REFERENCE else _gap(risk)
+        rows.append(
+            (
+                row.precision,
+                _scaling(row),
+                f"{kind.exponent_bits}, {kind.mantissa_bits} bits",
+                f"{kind.largest:.3g}",
+                row.recipe or "-",
+                row.standing,
+                gap,
+                "-" if risk is None else risk.basis.value,
+            )
+        )
+    return headers, rows
+
+
+def _gap(risk: Risk | None) -> str:
+    """With the standard error of a measured one."""
+    if risk is None:
+        return "-"
+    return f"{risk.loss_gap:+.2%}" + ("" if risk.error is None else f" ± {risk.error:.2%}")
+
+
+def _scaling(row: AdvisedPrecision) -> str:
+    if not row.needs_loss_scaling:
+        return "-"
+    return "needed" if row.loss_scaling else "needed, not done"
+
+
+def _notes(advice: PrecisionAdvice) -> Iterator[str]:
+    for row in advice.rows:
+        if row.risk is not None and row.risk.basis is not Basis.REFERENCE:
+            yield f"Loss gap of {row.precision}: {row.risk.source}."
+    beside = [row for row in advice.rows if row.measured is not None and row.measured != row.risk]
+    if beside:
+        gaps = ", ".join(f"{row.precision} {_gap(row.measured)}" for row in beside)
+        yield f"Also measured in small trainings, and farther in size or too uncertain: {gaps}."
+    if advice.offer is not None:
+        offer = advice.offer
+        yield (
+            f"Cost: {offer.instance_type} on demand in {offer.cloud}:{offer.region}, prices of {offer.date}."
+        )
+    for name, reason in advice.skipped.items():
+        yield f"Left out: {name}: {reason}"
+    yield from advice.notes
