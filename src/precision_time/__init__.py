@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from .planning.layouts.api import memory_timeline as memory_timeline
     from .planning.layouts.memory_timeline import MemoryTimeline as MemoryTimeline
     from .planning.layouts.result import LayoutSearch as LayoutSearch
+    from .planning.precisions.advice import PrecisionAdvice as PrecisionAdvice
+    from .planning.precisions.advice import advise_precisions as advise_precisions
+    from .planning.precisions.result import PrecisionSearch as PrecisionSearch
+    from .planning.precisions.search import search_precisions as search_precisions
     from .planning.queue.api import schedule as schedule
     from .planning.queue.result import Schedule as Schedule
     from .planning.run.api import predict_run as predict_run
@@ -49,6 +53,8 @@ _HOMES = {
     "MemoryTimeline": ".planning.layouts.memory_timeline",
     "NearestMeasurement": ".predict.prediction",
     "Plan": ".planning.decision.result",
+    "PrecisionAdvice": ".planning.precisions.advice",
+    "PrecisionSearch": ".planning.precisions.result",
     "PrecisionTimeError": ".errors",
     "Prediction": ".predict.prediction",
     "Predictions": ".predict.predictions",
@@ -56,6 +62,7 @@ _HOMES = {
     "RunPrediction": ".planning.run.prediction",
     "Schedule": ".planning.queue.result",
     "Sensitivity": ".predict.sensitivity",
+    "advise_precisions": ".planning.precisions.advice",
     "compare_precisions": ".predict.compare",
     "find_layouts": ".planning.layouts.api",
     "launch_config": ".launch.api",
@@ -66,6 +73,7 @@ _HOMES = {
     "predict_run": ".planning.run.api",
     "predict_time": ".predict.api",
     "schedule": ".planning.queue.api",
+    "search_precisions": ".planning.precisions.search",
     "sensitivity": ".predict.sensitivity",
     "sweep": ".predict.compare",
     "sweep_tables": ".predict.compare",
@@ -81,6 +89,8 @@ __all__ = [
     "MemoryTimeline",
     "NearestMeasurement",
     "Plan",
+    "PrecisionAdvice",
+    "PrecisionSearch",
     "PrecisionTimeError",
     "Prediction",
     "Predictions",
@@ -89,6 +99,7 @@ __all__ = [
     "Schedule",
     "Sensitivity",
     "__version__",
+    "advise_precisions",
     "compare_precisions",
     "find_layouts",
     "launch_config",
@@ -99,6 +110,7 @@ __all__ = [
     "predict_run",
     "predict_time",
     "schedule",
+    "search_precisions",
     "sensitivity",
     "sweep",
     "sweep_tables",
