@@ -125,6 +125,8 @@ def run_of(
         cost_terms_usd=outlay.cost_terms_usd,
         energy_terms_j=outlay.energy_terms_j,
         carbon_terms_g=outlay.carbon_terms_g,
+        energy_log_spread=outlay.energy_log_spread,
+        codecarbon=outlay.codecarbon,
         targets=targets,
         request=request.to_dict(),
         diagnostics=(*found.items, *(item for item in said if item.code != "run-time")),

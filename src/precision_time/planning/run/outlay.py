@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from ...diagnostics import Diagnostics
-from ...errors import PrecisionTimeError
+from ...errors import CatalogError
 from ...hardware.device import Device
 from ...hardware.device_table import catalog_name
-from ..energy.energy import run_energy
-from ..energy.grid import Intensity, intensity
+from ..energy.energy import RunEnergy, run_energy
+from ..energy.grid import Intensity, intensity, read_hourly
 from ..energy.pue import Pue, given_pue, pue_of
 from ..money.cost import RunCost, offer_cost, run_cost
 from ..money.offers import Market, Offer, offers
@@ -31,6 +32,10 @@ class Outlay:
     cost_terms_usd: Mapping[str, float]
     energy_terms_j: Mapping[str, float]
     carbon_terms_g: Mapping[str, float]
+    energy_log_spread: float = 0.0
+    """Standard deviation of the logarithm of the power."""
+    codecarbon: Mapping[str, Any] = field(default_factory=dict)
+    """The fields of codecarbon's output; empty where no place is known."""
 
 
 def outlay_of(
@@ -54,11 +59,13 @@ def outlay_of(
     """
     offer, cost = _cost(phases, device, checkpoint_bytes, options, found)
     place = _place(options)
-    energy, carbon = _energy(phases, device, options, place, offer, found)
+    parts = _energy(phases, device, options, place, offer, found)
     return Outlay(
         cost_terms_usd={} if cost is None else {name: float(usd) for name, usd in cost.terms.items()},
-        energy_terms_j=energy,
-        carbon_terms_g=carbon,
+        energy_terms_j=_summed([part.terms_j for part in parts]),
+        carbon_terms_g=_summed([part.carbon_terms_g for part in parts]),
+        energy_log_spread=parts[0].log_power_spread if parts else 0.0,
+        codecarbon=_as_codecarbon(parts) if parts and place is not None else {},
     )
 
 
@@ -151,13 +158,20 @@ def _energy(
     place: Intensity | None,
     offer: Offer | None,
     found: Diagnostics,
-) -> tuple[dict[str, float], dict[str, float]]:
-    """Energy [J] and carbon [g] by terms, summed over the phases."""
+) -> list[RunEnergy]:
+    """Energy of each phase; none where the device's power is not known."""
     pue = _pue(options, place, offer)
-    energy: dict[str, float] = {}
-    carbon: dict[str, float] = {}
+    hourly = None if options.grid_hours is None else read_hourly(options.grid_hours)
+    parts: list[RunEnergy] = []
+    since_s = (options.start_hour or 0.0) * _SECONDS_PER_HOUR
     for phase in phases:
         busy_s = math.fsum(phase.terms[name] for name in _AT_WORK)
+        per_kwh = (
+            None
+            if hourly is None
+            else hourly.mean_g_per_kwh(start_hour=since_s / _SECONDS_PER_HOUR, duration_s=phase.total_s)
+        )
+        since_s += phase.total_s
         try:
             one = run_energy(
                 device=device,
@@ -166,20 +180,42 @@ def _energy(
                 waiting_s=phase.total_s - busy_s,
                 terms=phase.prediction.terms,
                 mfu=phase.prediction.mfu,
+                power_w=options.power,
                 pue=pue,
                 intensity=place,
+                g_per_kwh=per_kwh,
+                embodied_g_per_device_hour=options.embodied_g_per_device_hour or 0.0,
             )
-        except PrecisionTimeError as error:
+        except CatalogError as error:
             found.warn("energy", f"No energy: {error}")
-            return {}, {}
-        for terms, parts in ((energy, one.terms_j), (carbon, one.carbon_terms_g)):
-            for name, value in parts.items():
-                terms[name] = terms.get(name, 0.0) + float(value)
+            return []
+        parts.append(one)
     said = f"PUE {pue.value:g} ({pue.cloud or ('as stated' if options.pue else 'average of data centers')})"
     where = (
-        "no carbon without region="
+        f"CO2 a kWh by the hour of {hourly.source}"
+        if hourly is not None
+        else "no carbon without region="
         if place is None
         else f"{place.g_per_kwh:g} g of CO2 a kWh ({place.name}, {place.year})"
     )
     found.assume("energy", f"Energy: {said}; {where}.")
-    return energy, carbon
+    return parts
+
+
+def _summed(parts: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Terms over the phases."""
+    return {name: math.fsum(float(part[name]) for part in parts) for name in (parts[0] if parts else ())}
+
+
+_ADDED = ("duration", "emissions", "cpu_energy", "gpu_energy", "ram_energy", "energy_consumed")
+_MEANS = ("cpu_power", "gpu_power", "ram_power")
+"""Fields of codecarbon that add up over the phases, and those that are means over time."""
+
+
+def _as_codecarbon(parts: Sequence[RunEnergy]) -> dict[str, Any]:
+    """All phases in the fields of codecarbon's output."""
+    each = [part.to_codecarbon() for part in parts]
+    added = {name: math.fsum(one[name] for one in each) for name in _ADDED}
+    duration_s = max(added["duration"], 1e-9)
+    means = {name: math.fsum(one[name] * one["duration"] for one in each) / duration_s for name in _MEANS}
+    return {**each[0], **added, **means, "emissions_rate": added["emissions"] / duration_s}

@@ -80,13 +80,39 @@ def answer_lines(run: RunPrediction) -> Iterator[str]:
         f"Goodput {run.goodput:.1%}: that share is steps. {interrupted[0].upper()}{interrupted[1:]}. "
         f"{grouped(run.device_hours)} device-hours."
     )
+    money, energy = run.cost_interval_usd, run.energy_interval_kwh
     spent = [
-        *([f"{grouped(run.cost_usd)} USD"] if run.cost_usd is not None else []),
-        *([f"{grouped(run.energy_kwh)} kWh"] if run.energy_kwh is not None else []),
+        *([f"{grouped(run.cost_usd)} USD ({_ends(money)})"] if run.cost_usd is not None and money else []),
+        *(
+            [f"{grouped(run.energy_kwh)} kWh ({_ends(energy)})"]
+            if run.energy_kwh is not None and energy
+            else []
+        ),
         *([f"{grouped(run.carbon_g / GRAMS_PER_KG)} kg of CO2"] if run.carbon_g is not None else []),
     ]
     if spent:
-        yield f"It costs {', '.join(spent)}."
+        yield f"It costs {', '.join(spent)}.{_each(run)}"
+
+
+def _ends(ends: tuple[float, float]) -> str:
+    return f"{_grouped_3(ends[0])} to {_grouped_3(ends[1])}"
+
+
+def _grouped_3(value: float) -> str:
+    return grouped(float(f"{value:.{_DIGITS}g}"))
+
+
+_SHOWN_PER = {"token": (1e9, "billion tokens")}
+"""Units too small for money, and what is said instead; a million of others."""
+
+
+def _each(run: RunPrediction) -> str:
+    """Money for an epoch or so many units."""
+    said = []
+    for unit, usd in run.cost_per_usd.items():
+        times, words = (1.0, unit) if unit == "epoch" else _SHOWN_PER.get(unit, (1e6, f"million {unit}s"))
+        said.append(f"{_grouped_3(usd * times)} USD for {'an' if unit == 'epoch' else 'a'} {words}")
+    return f" {', '.join(said)}." if said else ""
 
 
 def _about(run: RunPrediction) -> Iterator[str]:

@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -85,6 +86,10 @@ class RunPrediction:
     """Energy by name, cooling among it; empty where the device's power is not known."""
     carbon_terms_g: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """CO2 equivalent by name; empty where no region was given."""
+    energy_log_spread: float = 0.0
+    """Standard deviation of the logarithm of the power."""
+    codecarbon: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """The fields of codecarbon's output (kWh, kg, W, s); empty where no region was given."""
     targets: tuple[TimeToTarget, ...] = ()
     """Batches side by side, where a critical batch size is stated."""
     request: Mapping[str, Any] = dataclasses.field(default_factory=dict, compare=False)
@@ -106,6 +111,38 @@ class RunPrediction:
         """Sum of `carbon_terms_g`; None where no region was given."""
         return math.fsum(self.carbon_terms_g.values()) if self.carbon_terms_g else None
 
+    @property
+    def cost_interval_usd(self) -> tuple[float, float] | None:
+        """Of the money, by the interval of the time at the same prices; None where no price is known."""
+        if self.cost_usd is None:
+            return None
+        low, high = (end / self.total_s for end in (self.interval.low_s, self.interval.high_s))
+        return self.cost_usd * low, self.cost_usd * high
+
+    @property
+    def energy_interval_kwh(self) -> tuple[float, float] | None:
+        """Of the energy, by those of time and power, which are independent; None where it is not known."""
+        if self.energy_kwh is None:
+            return None
+        power = NormalDist().inv_cdf((1.0 + self.interval.coverage) / 2.0) * self.energy_log_spread
+        low, high = (math.log(end / self.total_s) for end in (self.interval.low_s, self.interval.high_s))
+        kwh = self.energy_kwh
+        return kwh * math.exp(-math.hypot(power, low)), kwh * math.exp(math.hypot(power, high))
+
+    @property
+    def cost_per_usd(self) -> dict[str, float]:
+        """Money for a token, image or other unit, and for an epoch; empty where no price is known."""
+        if self.cost_usd is None:
+            return {}
+        first = self.phases[0].prediction
+        units = math.fsum(
+            phase.steps * phase.prediction.step_time_s * phase.prediction.throughput for phase in self.phases
+        )
+        found = {first.throughput_unit.partition("/")[0].removesuffix("s"): self.cost_usd / units}
+        if len(self.phases) == 1 and first.steps_per_epoch:
+            found["epoch"] = self.cost_usd / self.phases[0].steps * first.steps_per_epoch
+        return found
+
     def probability_within(self, deadline_s: float) -> float:
         """Share of the simulated runs that end within so many seconds."""
         shares = np.linspace(0.0, 1.0, len(self.quantiles_s))
@@ -123,8 +160,13 @@ class RunPrediction:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready dictionary; keys are the field names."""
-        sums = {"cost_usd": self.cost_usd, "energy_kwh": self.energy_kwh, "carbon_g": self.carbon_g}
-        return asdict(self) | sums
+        return asdict(self) | {
+            name: getattr(self, name)
+            for name in (
+                "cost_usd", "cost_interval_usd", "cost_per_usd", "energy_kwh", "energy_interval_kwh",
+                "carbon_g",
+            )
+        }  # fmt: skip
 
     def __repr__(self) -> str:
         """One line; `str` is the page, `to_dict` has every field."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -111,6 +112,30 @@ class RunOptions(BaseModel):
         PositiveNumber | None,
         Option(help="Power usage effectiveness of the data center.", default="that of the cloud, or 1.56"),
     ] = None
+    power: Annotated[
+        PositiveNumber | None,
+        Option(
+            help="Measured mean power of one device while it trains [W].", default="by the device and step"
+        ),
+    ] = None
+    grid_hours: Annotated[
+        Path | None,
+        Option(
+            help="CSV of hour and g_per_kwh: what the grid emits by the hour, from midnight on.",
+            metavar="FILE",
+            default="the yearly mean of --region",
+        ),
+    ] = None
+    start_hour: Annotated[
+        float | None,
+        NUMBER,
+        Field(ge=0.0, le=1e6, allow_inf_nan=False),
+        Option(help="Hour of --grid-hours in which the run begins.", default="0"),
+    ] = None
+    embodied_g_per_device_hour: Annotated[
+        PositiveNumber | None,
+        Option(help="CO2 of making the hardware, for each hour of a device [g].", default="not counted"),
+    ] = None
     critical_batch: Annotated[
         BatchSize | None,
         Option(
@@ -178,6 +203,11 @@ class RunOptions(BaseModel):
             raise ConfigError(
                 f"reclaim_rate={self.reclaim_rate:g} and spot=false contradict each other. To fix: leave out "
                 "one of them."
+            )
+        if self.start_hour is not None and self.grid_hours is None:
+            raise ConfigError(
+                f"start_hour={self.start_hour:g} changes nothing without the grid by the hour. To fix: give "
+                "grid_hours, a CSV of hour and g_per_kwh."
             )
         if self.reference_batch is not None and self.critical_batch is None:
             raise ConfigError(
