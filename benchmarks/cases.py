@@ -141,10 +141,10 @@ print(json.dumps(dict(seconds=seconds, peak_bytes=peak_bytes, params=graph.param
 
 _CAPTURE_RESNET50 = _CAPTURE.format(
     imports="""
-from precision_time.workload.capture.timm_models import capture_timm, import_timm
+from precision_time.workload.capture.timm_models import import_timm, timm_capturer
 import_timm()
 """,
-    call="capture_timm('resnet50')",
+    call="timm_capturer('resnet50')(1)",
 )
 
 _CAPTURE_LLAMA_70B = _CAPTURE.format(
