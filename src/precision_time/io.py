@@ -9,13 +9,13 @@ import os
 import stat
 import sys
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from .errors import OutputError
+from .errors import ConfigError, OutputError
 
 HOME_VARIABLE = "PRECISION_TIME_HOME"
 COMPILED = "tables.json"
@@ -244,3 +244,20 @@ def folder_hash(folder: Path) -> str:
             digest.update(f"{name.as_posix()}\0{path.stat().st_size}\0".encode())
             digest.update(path.read_bytes())
     return digest.hexdigest()
+
+
+def check_suffix(option: str, path: Path, kinds: Sequence[str]) -> None:
+    """Refuse a file of another kind, before anything is computed for it.
+
+    Args:
+        option: What the user wrote the path after, such as --plot.
+        path: The file to be written.
+        kinds: Ends of names that can be, such as .svg.
+
+    Raises:
+        ConfigError: If its name ends in none of them.
+    """
+    if path.suffix.lower() not in kinds:
+        raise ConfigError(
+            f"{option} {path} is not {' or '.join(kinds)}. To fix: {path.with_suffix(kinds[0])}."
+        )

@@ -41,7 +41,7 @@ def test_plan_as_json_and_pictures(cli: Callable[..., Any], tmp_path: Path) -> N
         (["--quantile", "1"], "between 0 and 1"),
         (["--time-limit", "0"], "above 0"),
         (["--start", "tomorrow"], "not a date"),
-        (["--plot", "plan.pdf"], "neither .svg nor .png"),
+        (["--plot", "plan.pdf"], "not .svg or .png"),
     ],
 )
 def test_options_that_break_a_rule(

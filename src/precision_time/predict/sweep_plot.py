@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
-from ..io import write_atomically
+from ..io import check_suffix, write_atomically
 from ..plotting import require_matplotlib
 from .prediction import Prediction
 from .predictions import Predictions
@@ -32,8 +32,7 @@ def check_plot_path(path: Path) -> None:
         ConfigError: If its name ends in neither .svg nor .png.
         MissingExtraError: If matplotlib is not installed.
     """
-    if path.suffix.lower() not in _KINDS_OF_FILE:
-        raise ConfigError(f"--plot {path} is neither .svg nor .png. To fix: {path.with_suffix('.svg')}.")
+    check_suffix("--plot", path, _KINDS_OF_FILE)
     require_matplotlib()
 
 

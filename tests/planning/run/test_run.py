@@ -180,7 +180,7 @@ def test_the_page_and_the_picture(tmp_path: Path) -> None:
 
     write_picture(run, tmp_path / "run.html")
     assert "runs done" in (tmp_path / "run.html").read_text(encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"no \.svg"):
+    with pytest.raises(ConfigError, match=r"not \.svg"):
         write_picture(run, tmp_path / "run.pdf")
 
 

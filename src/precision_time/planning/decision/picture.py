@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError
-from ...io import table_cell, write_atomically
+from ...io import check_suffix, table_cell, write_atomically
 from ...plotting import legible_log_ticks, require_matplotlib
 from .result import Plan
 
@@ -29,11 +29,8 @@ def check_paths(*, html: Path | None, plot: Path | None, out: Path | None) -> No
         MissingExtraError: If matplotlib is needed and not installed.
     """
     for option, path in (("html", html), ("plot", plot), ("out", out)):
-        kinds = _KINDS[option]
-        if path is not None and path.suffix.lower() not in kinds:
-            raise ConfigError(
-                f"--{option} {path} is not {' or '.join(kinds)}. To fix: {path.with_suffix(kinds[0])}."
-            )
+        if path is not None:
+            check_suffix(f"--{option}", path, _KINDS[option])
     if plot is not None:
         require_matplotlib()
 

@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ...arrays import Floats
-from ...errors import ConfigError
-from ...io import write_atomically
+from ...io import check_suffix, write_atomically
 from ...units import GIBI, format_bytes, format_duration
 from .memory_timeline import MemoryTimeline
 from .result import layout_name
@@ -41,7 +40,7 @@ _HEIGHT = 320
 _LINES = 5
 """Lines across the picture, at round sizes."""
 _OVER = "#c8102e"
-_KINDS_OF_FILE = (".svg", ".html", ".json")
+_KINDS_OF_FILE = (".html", ".svg", ".json")
 
 
 def check_memory_path(path: Path) -> None:
@@ -50,10 +49,7 @@ def check_memory_path(path: Path) -> None:
     Raises:
         ConfigError: If its name ends in none of .svg, .html and .json.
     """
-    if path.suffix.lower() not in _KINDS_OF_FILE:
-        raise ConfigError(
-            f"--memory-timeline {path} is no .svg, .html or .json file. To fix: {path.with_suffix('.html')}."
-        )
+    check_suffix("--memory-timeline", path, _KINDS_OF_FILE)
 
 
 def write_memory(memory: MemoryTimeline, path: Path) -> None:

@@ -9,8 +9,7 @@ from itertools import groupby
 from pathlib import Path
 
 from ...cost.terms import OTHER_COLOR, TERMS
-from ...errors import ConfigError
-from ...io import write_atomically
+from ...io import check_suffix, write_atomically
 from ...units import format_bytes, format_duration
 from .memory_picture import memory_svg
 from .memory_timeline import MemoryTimeline
@@ -34,7 +33,7 @@ _NARROW = 0.8
 """Mean width of a bar below which a lane is drawn by what fills each pixel [pixels]."""
 _STEPS = 4
 """Steps to which the shares of a pixel are rounded."""
-_KINDS_OF_FILE = (".svg", ".html")
+_KINDS_OF_FILE = (".html", ".svg")
 _Shares = tuple[tuple[str, int], ...]
 """Kinds of bars, and how many of _STEPS steps of a pixel each fills."""
 
@@ -45,10 +44,7 @@ def check_picture_path(path: Path) -> None:
     Raises:
         ConfigError: If its name ends in neither .svg nor .html.
     """
-    if path.suffix.lower() not in _KINDS_OF_FILE:
-        raise ConfigError(
-            f"--timeline {path} is neither an .svg nor an .html file. To fix: {path.with_suffix('.html')}."
-        )
+    check_suffix("--timeline", path, _KINDS_OF_FILE)
 
 
 def write_picture(step: StepTimeline, path: Path, memory: MemoryTimeline | None = None) -> None:

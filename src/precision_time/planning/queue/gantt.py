@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import ConfigError
-from ...io import write_atomically
+from ...io import check_suffix, write_atomically
 from ...plotting import require_matplotlib
 from ...units import format_duration
 from .result import Schedule, ScheduledJob, by_start, headline
@@ -36,8 +35,7 @@ def check_gantt_path(path: Path) -> None:
         ConfigError: If its name ends in neither .svg nor .png.
         MissingExtraError: If matplotlib is not installed.
     """
-    if path.suffix.lower() not in _KINDS_OF_FILE:
-        raise ConfigError(f"--plot {path} is neither .svg nor .png. To fix: {path.with_suffix('.svg')}.")
+    check_suffix("--plot", path, _KINDS_OF_FILE)
     require_matplotlib()
 
 

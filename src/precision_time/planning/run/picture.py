@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import ConfigError
-from ...io import write_atomically
+from ...io import check_suffix, write_atomically
 from ...plotting import require_matplotlib
 from ...rendering import in_words
 from .page import answer_lines
@@ -34,8 +33,7 @@ def check_picture_path(path: Path) -> None:
         ConfigError: If its name ends in none of .svg, .png and .html.
         MissingExtraError: If matplotlib is not installed.
     """
-    if path.suffix.lower() not in _KINDS_OF_FILE:
-        raise ConfigError(f"--plot {path} is no .svg, .png or .html. To fix: {path.with_suffix('.svg')}.")
+    check_suffix("--plot", path, _KINDS_OF_FILE)
     require_matplotlib()
 
 
