@@ -67,7 +67,7 @@ takes of processors that it cannot measure; the one share of the TDP that suits 
 Nodes have our host added in all three.
 
 **Few data.** They are of {devices} devices, all of NVIDIA, and {sources} sources; only {nodes} rows are
-of nodes, and only those were read at the wall. The P100 draws much less than others, and nothing that a
+of nodes, and only those were metered at the outlet. The P100 draws much less than others, and nothing that a
 data sheet says would tell: so far off another device may be. What is predicted of other makers is the
 same share of their TDP, unproven. The 90 % interval of the power reaches {measured:.0%} above the
 prediction for devices that were measured and {other:.0%} for others.

@@ -20,8 +20,7 @@ from precision_time import __version__
 from precision_time.corpus.famous_runs import FamousRun, famous_runs
 from precision_time.errors import PrecisionTimeError
 from precision_time.evaluation.tables import table_lines
-from precision_time.planning.run.api import settings_of
-from precision_time.planning.run.checkpoints import checkpoint_bytes
+from precision_time.planning.run.api import work_of
 from precision_time.planning.run.schema import RunOptions
 from precision_time.planning.run.settings import default_settings, published_mtbf_s
 from precision_time.planning.run.simulation import Work, simulated_s
@@ -73,7 +72,7 @@ WHOLE = """
 The same {runs} runs with the interruptions, restarts and checkpoints of `precision-time run` at its defaults:
 one failure in {mtbf:,.0f} h of a device (geometric mean of {counted} published counts), checkpoints at the
 interval that costs least, no evaluation. Start-up and compilation are left out on both sides: training logs
-and the rules of records count from the first step. The medians of whole runs leave no room for more (above),
+and the rules of records count from the first step. The medians of whole runs show no more (above),
 so no constant of the terms is fitted.
 
 The interval of a whole run is that of the step, shared over the run, with the scatter of failures and one
@@ -129,7 +128,7 @@ def asked(run: FamousRun) -> Answer:
         requests = [parsed([*words.split(), "--coverage", str(COVERAGE)]) for words in run.asked]
         steps = [predict(request) for request in requests]
         phases = tuple(
-            work_of(request, step, count)
+            steady_work(request, step, count)
             for request, step, count in zip(requests, steps, run.steps, strict=True)
         )
     except PrecisionTimeError as error:
@@ -148,24 +147,10 @@ def asked(run: FamousRun) -> Answer:
     )
 
 
-def work_of(request: Request, step: Prediction, steps: float) -> Work:
-    """A phase of a run from its first step on, at the defaults of `precision-time run`."""
-    job = request.resolve()
-    settings = settings_of(RunOptions(), job.stack.compiler, step.nodes, step.step_time_s)
-    return Work(
-        step_s=step.step_time_s,
-        low_s=step.interval.low_s,
-        high_s=step.interval.high_s,
-        coverage=COVERAGE,
-        steps=steps,
-        devices=step.gpus,
-        hosts=step.nodes,
-        checkpoint_bytes=checkpoint_bytes(job),
-        evaluation_steps=0.0,
-        settings=replace(settings, warm_up_steps=0.0, step_spread=0.0),
-        first=False,
-        compiles=False,
-    )
+def steady_work(request: Request, step: Prediction, steps: float) -> Work:
+    """A phase from its first step on, at the defaults of `precision-time run`, as sure as its step."""
+    work = work_of(step, request, request.resolve(), RunOptions(), steps=steps, first=False, compiles=False)
+    return replace(work, settings=replace(work.settings, step_spread=0.0))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -141,7 +141,7 @@ class Measured:
 
 
 def data_lines(table: Measured) -> Iterator[str]:
-    """Each data set and its models."""
+    """Each dataset and its models."""
     for data in dict.fromkeys(row.data for row in table.rows):
         models = dict.fromkeys(
             f"{row.model} ({row.kind}, {row.optimizer}, {row.params:,} parameters, {row.steps} steps)"

@@ -252,7 +252,7 @@ def summary(found: Found, pairs: Sequence[PairedOutcome]) -> Iterator[str]:
             for figure in (completion, makespan)
         )
         yield (
-            f"- Waiting for a faster pool instead of taking one with room, {name}: mean completion time "
+            f"- Waiting for a faster pool instead of taking one that is free, {name}: mean completion time "
             f"{longer}, makespan {last}."
         )
     missed = {
@@ -288,9 +288,9 @@ times that the scheduler believes.
 
 A cluster with a queue is simulated event by event. FIFO starts the job that came first; shortest first
 the one with the shortest believed duration; least slack the one that must start soonest to meet its
-deadline. While that one does not start, none overtakes it. Of the pools with room it takes the one that
+deadline. While that one does not start, none overtakes it. Of the pools that are free it takes the one that
 it is believed to be fastest on (FIFO: the first of the list below). The variant that waits takes the
-pool on which it is believed to end first, though it may have no room yet; a run that outlasts what is
+pool on which it is believed to end first, though its devices may not be free yet; a run that outlasts what is
 believed of it is believed to take twice as long. Shortest remaining first may preempt and move jobs at
 no cost, and lets others overtake. GPUs of a pool are interchangeable: packing on hosts is not simulated,
 and every job runs at its measured time on as few hosts as it can.

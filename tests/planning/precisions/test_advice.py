@@ -10,7 +10,6 @@ import pytest
 from precision_time import Request, predict_time
 from precision_time.cli.main import main
 from precision_time.errors import ConfigError
-from precision_time.planning.money.cost import offer_cost
 from precision_time.planning.precisions.advice import advise_precisions
 from precision_time.planning.precisions.risk import (
     facts_of,
@@ -35,11 +34,9 @@ def test_rows_are_what_predict_and_run_say() -> None:
         assert row.prediction.memory_bytes_per_device == alone.memory_bytes_per_device
         run = predict_run(Request.of(JOB | {"precision": row.precision}))
         assert row.run_time_s == pytest.approx(run.total_s, rel=1e-12)
-        assert advice.offer is not None
-        cost = offer_cost(advice.offer, hours=run.total_s / 3600.0, devices=8)
-        assert row.cost_usd == pytest.approx(float(cost.total_usd))
-        assert row.energy_kwh is not None
-        assert 0.1 < row.energy_kwh / (8 * 0.7 * run.total_s / 3600.0) < 3.0, "of eight times the TDP"
+        assert row.cost_usd == run.cost_usd
+        assert row.energy_kwh == run.energy_kwh
+    assert len([note for note in advice.notes if note.startswith("Cost: ")]) == 1
 
 
 @pytest.mark.parametrize("budget", [0.0, 0.0025, 1.0])

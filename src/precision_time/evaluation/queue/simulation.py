@@ -31,7 +31,7 @@ def simulate(jobs: Arrivals, priority: Floats, believed_s: Floats, *, waits: boo
     """When jobs end that run to their end once started, shape (n,).
 
     The waiting job with the smallest priority is started next, and none overtakes it. It takes the pool on
-    which it is believed to be fastest of those with room, or waits for the one where it would end first.
+    which it is believed to be fastest of those that are free, or waits for the one where it would end first.
 
     Args:
         jobs: The trace.
@@ -84,7 +84,7 @@ def _room_s(
     *,
     waits: bool,
 ) -> float:
-    """When a pool is believed to have room for a job; infinite where that is later and none waits.
+    """When a pool is believed to be free for a job; infinite where that is later and none waits.
 
     Args:
         jobs: The trace.

@@ -62,7 +62,7 @@ def _largest_of_rows(x: Any) -> Any:
 
 
 class Chance:
-    """Uniform random numbers in 0..1 from a pool, read from a place drawn anew: ten times as fast."""
+    """Uniform random numbers in 0..1 from a pool, read from a random place each time: ten times as fast."""
 
     def __init__(self, generator: Any) -> None:
         self._generator = generator

@@ -24,7 +24,7 @@ _PATCH = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Samples:
-    """Arrays of a data set; every array's first dimension counts samples (bytes, for text)."""
+    """Arrays of a dataset; every array's first dimension counts samples (bytes, for text)."""
 
     description: str
     """What it is, and the hash of its content."""

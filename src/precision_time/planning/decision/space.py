@@ -211,9 +211,8 @@ def _apart(wanted: Wanted, found: Sequence[Offer]) -> Iterator[int]:
         key = (offer.cloud, offer.device)
         largest[key] = max(largest.get(key, 0), offer.devices_per_instance)
     for number, offer in enumerate(found):
-        room = wanted.max_gpus > offer.devices_per_instance
         if (
-            room
+            wanted.max_gpus > offer.devices_per_instance
             and offer.node_type is None
             and offer.devices_per_instance == largest[offer.cloud, offer.device]
         ):

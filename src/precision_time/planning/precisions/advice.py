@@ -10,22 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-from ...errors import ConfigError, PrecisionTimeError, required_module
-from ...hardware.device import Device
+from ...errors import ConfigError
 from ...precision.catalog import get_policy
 from ...predict.api import as_request
 from ...predict.compare import answer_all
 from ...predict.prediction import Prediction
+from ...predict.predictions import data_frame
 from ...request.request import Request
 from ...request.schema import RUN_LENGTHS
 from ...request.signature import takes_request_fields
 from ...request.sweep import ALL, combinations_of
 from ...units import format_bytes
-from ..energy.energy import run_energy
-from ..money.cost import offer_cost
-from ..money.offers import Market, Offer, offers
 from ..run.api import run_of
 from ..run.schema import RunOptions
 from .risk import (
@@ -48,7 +45,6 @@ _TWICE, _EQUAL = 2.0, 0.005
 _TROUBLE = ("reference", "established", "with care", "research", "unknown")
 _TAKEN = _TROUBLE[:3]
 """Standings of what may be recommended."""
-_SECONDS_PER_HOUR = 3600.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,8 +120,6 @@ class PrecisionAdvice:
     reason: str
     changes: tuple[str, ...]
     """What would change the advice."""
-    offer: Offer | None
-    """What the cost is of; None where no length is given or no price is known."""
     notes: tuple[str, ...] = ()
     request: Request | None = field(default=None, repr=False, compare=False)
 
@@ -141,29 +135,25 @@ class PrecisionAdvice:
             "notes": [*self.notes],
             "rows": [row.to_dict() for row in self.rows],
             "skipped": dict(self.skipped),
-            "offer": None if self.offer is None else asdict(self.offer),
         }
 
-    def to_frame(self) -> Any:
-        """One row for each precision, as a pandas data frame.
-
-        Raises:
-            MissingExtraError: If pandas is not installed.
-        """
-        pandas = required_module("pandas", package="pandas", extra="frames", purpose="make data frames")
-        flat = []
-        for row in self.rows:
-            said = {
-                name: value for name, value in row.to_dict().items() if not isinstance(value, dict | list)
+    def columns(self) -> dict[str, list[Any]]:
+        """One list for each figure, a row for each precision."""
+        flat = [
+            {name: value for name, value in row.to_dict().items() if not isinstance(value, dict | list)}
+            | {
+                "loss_gap": None if row.risk is None else row.risk.loss_gap,
+                "risk_basis": None if row.risk is None else row.risk.basis.value,
+                "recommended": row.precision == self.recommended,
             }
-            risk = row.risk
-            flat.append(
-                said
-                | {"loss_gap": None if risk is None else risk.loss_gap}
-                | {"risk_basis": None if risk is None else risk.basis.value}
-                | {"recommended": row.precision == self.recommended}
-            )
-        return pandas.DataFrame(flat)
+            for row in self.rows
+        ]
+        names = dict.fromkeys(name for row in flat for name in row)
+        return {name: [row.get(name) for row in flat] for name in names}
+
+    def to_frame(self, backend: Literal["pandas", "polars"] | None = None) -> Any:
+        """The columns as a data frame; see `Predictions.to_frame`."""
+        return data_frame(self.columns(), backend)
 
     def __repr__(self) -> str:
         """One line; `str` is the page, `to_dict` has every field."""
@@ -212,10 +202,10 @@ def advise_precisions(
     if not answers.predictions:
         reasons = "; ".join(each.reason for each in answers.skipped)
         raise ConfigError(f"No precision can be advised: {reasons}")
-    device = Request.of(dict(answers[0].request)).resolve().cluster.device
-    offer, notes = _offer(answers[0], device, asked)
+    unsaid = "No length is given, so no cost and no energy: --tokens, --epochs or --steps."
+    notes = [] if _has_length(asked) else [unsaid]
     rows = sorted(
-        (_row(answer, asked, device, offer, evidence, notes) for answer in answers.predictions),
+        (_row(answer, asked, evidence, notes) for answer in answers.predictions),
         key=lambda row: row.prediction.step_time_s,
     )
     best, reason = _recommended(rows, budget)
@@ -230,7 +220,6 @@ def advise_precisions(
         recommended=best.precision,
         reason=reason,
         changes=tuple(_changes(rows, best, budget)),
-        offer=offer,
         notes=tuple(dict.fromkeys(notes)),
         request=asked,
     )
@@ -240,59 +229,20 @@ def _has_length(asked: Request) -> bool:
     return any(getattr(asked, name) is not None for name in RUN_LENGTHS)
 
 
-def _offer(answer: Prediction, device: Device, asked: Request) -> tuple[Offer | None, list[str]]:
-    """The cheapest instances on demand that hold as many devices in a host as the job has there."""
-    if not _has_length(asked):
-        return None, ["No length is given, so no cost and no energy: --tokens, --epochs or --steps."]
-    of_host = -(-answer.gpus // answer.nodes)
-    found = [
-        offer
-        for offer in offers(devices=[device.name])
-        if offer.price(Market.ON_DEMAND) is not None and offer.devices_per_instance >= of_host
-    ]
-    if not found:
-        return None, [f"No on-demand price of an instance with {of_host} x {device.name} is known."]
-    hour = {id(each): offer_cost(each, hours=1.0, devices=answer.gpus).total_usd for each in found}
-    return min(found, key=lambda each: float(hour[id(each)])), []
-
-
-def _row(
-    answer: Prediction,
-    asked: Request,
-    device: Device,
-    offer: Offer | None,
-    evidence: str,
-    notes: list[str],
-) -> AdvisedPrecision:
+def _row(answer: Prediction, asked: Request, evidence: str, notes: list[str]) -> AdvisedPrecision:
     request = Request.of(dict(answer.request))
     job = request.resolve()
-    run_s = cost_usd = energy_kwh = None
-    if _has_length(asked):
-        run = run_of(request, RunOptions.of({}))
-        run_s, steps_s = run.total_s, run.terms["steps"]
-        if offer is not None:
-            cost = offer_cost(offer, hours=run_s / _SECONDS_PER_HOUR, devices=answer.gpus)
-            cost_usd = float(cost.total_usd)
-        try:
-            energy = run_energy(
-                device=device,
-                devices=answer.gpus,
-                busy_s=steps_s,
-                waiting_s=run_s - steps_s,
-                terms=answer.terms,
-                mfu=answer.mfu,
-            )
-            energy_kwh = float(energy.energy_kwh)
-        except PrecisionTimeError as error:
-            notes.append(f"No energy: {error}")
+    run = run_of(request, RunOptions()) if _has_length(asked) else None
+    if run is not None:
+        notes += [item.text for item in run.diagnostics if item.code in ("price", "energy")]
     policy = get_policy(answer.precision)
     runs = job.runs
     return AdvisedPrecision(
         precision=answer.precision,
         prediction=answer,
-        run_time_s=run_s,
-        cost_usd=cost_usd,
-        energy_kwh=energy_kwh,
+        run_time_s=None if run is None else run.total_s,
+        cost_usd=None if run is None else run.cost_usd,
+        energy_kwh=None if run is None else run.energy_kwh,
         needs_loss_scaling=needs_loss_scaling(answer.precision),
         loss_scaling=policy.loss_scaling,
         number_type=number_type(runs.matmul),

@@ -132,11 +132,6 @@ def _notes(advice: PrecisionAdvice) -> Iterator[str]:
     if beside:
         gaps = ", ".join(f"{row.precision} {_gap(row.measured)}" for row in beside)
         yield f"Also measured in small trainings, and farther in size or too uncertain: {gaps}."
-    if advice.offer is not None:
-        offer = advice.offer
-        yield (
-            f"Cost: {offer.instance_type} on demand in {offer.cloud}:{offer.region}, prices of {offer.date}."
-        )
     for name, reason in advice.skipped.items():
         yield f"Left out: {name}: {reason}"
     yield from advice.notes

@@ -20,11 +20,8 @@ from ...predict.api import predict_each
 from ...predict.prediction import Prediction
 from ...request.request import Request
 from ...units import format_bytes
-from ..run.api import settings_of
-from ..run.checkpoints import checkpoint_bytes
-from ..run.schema import RunOptions
-from ..run.settings import forward_share
-from ..run.simulation import Work, simulated_s
+from ..run.api import work_of
+from ..run.simulation import simulated_s
 from .jobs import QueueJob
 from .pools import Pool
 
@@ -103,36 +100,13 @@ def choices_of(
 def _choice(answer: Prediction, pool: int, request: Request, job: QueueJob) -> Choice:
     if answer.total_steps is None:
         raise ConfigError(f"{job.name}: {answer.total_time_missing}")
-    found = simulated_s([_work(answer, request, job.run)], draws=_DRAWS)
+    found = simulated_s([work_of(answer, request, request.resolve(), job.run)], draws=_DRAWS)
     return Choice(
         pool=pool,
         devices=answer.gpus,
         nodes=request.nodes or 1,
         precision=answer.precision,
         quantiles_s=tuple(np.quantile(found, _LEVELS).tolist()),
-    )
-
-
-def _work(answer: Prediction, request: Request, options: RunOptions) -> Work:
-    """The whole run of a job, in one phase."""
-    job = request.resolve()
-    evaluation = 0.0
-    if options.evaluation_every is not None and options.evaluation_samples is not None:
-        batches = ceil(options.evaluation_samples / answer.global_batch_size)
-        evaluation = (answer.total_steps or 0) // options.evaluation_every * batches * forward_share()
-    return Work(
-        step_s=answer.step_time_s,
-        low_s=answer.interval.low_s,
-        high_s=answer.interval.high_s,
-        coverage=answer.interval.coverage,
-        steps=float(answer.total_steps or 0),
-        devices=answer.gpus,
-        hosts=answer.nodes,
-        checkpoint_bytes=options.checkpoint_bytes or checkpoint_bytes(job),
-        evaluation_steps=evaluation,
-        settings=settings_of(options, job.stack.compiler, answer.nodes, answer.step_time_s),
-        first=True,
-        compiles=True,
     )
 
 

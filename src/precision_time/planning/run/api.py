@@ -79,9 +79,9 @@ def run_of(
         targets = ()
     jobs = [_job(part) for part in parts]
     answers = _answers([part.request for part in parts])
-    measured = bool(request.anchors) or request.calibration is not None
+    measured = is_measured(request)
     works = [
-        _work(part, job, answer, options, measured=measured, first=number == 0)
+        work_of(answer, part.request, job, options, first=number == 0, compiles=part.compiles)
         for number, (part, job, answer) in enumerate(zip(parts, jobs, answers, strict=True))
     ]
     done = [_phase(*item) for item in zip(parts, answers, works, strict=True)]
@@ -180,34 +180,56 @@ def _answers(requests: Sequence[Request]) -> list[Prediction]:
     return [answer for answer in found if isinstance(answer, Prediction)]
 
 
-def _work(
-    part: Phase, job: Job, answer: Prediction, options: RunOptions, *, measured: bool, first: bool
+def work_of(
+    answer: Prediction,
+    request: Request,
+    job: Job,
+    options: RunOptions,
+    *,
+    steps: float | None = None,
+    first: bool = True,
+    compiles: bool = True,
 ) -> Work:
-    """What the terms of a phase are made of."""
-    steps = float(answer.total_steps or 0)
+    """What the terms of a phase are made of.
+
+    Args:
+        answer: Of its step.
+        request: Of its step; steps that were measured are as sure as they are said to be.
+        job: What the request resolves to.
+        options: What is known beside the steps.
+        steps: Of the phase; None for those of the answer.
+        first: Whether the job starts with it.
+        compiles: Whether its step is compiled, and warms up.
+    """
+    count = float(answer.total_steps or 0) if steps is None else steps
     settings = settings_of(options, job.stack.compiler, answer.nodes, answer.step_time_s)
-    if not part.compiles:
+    if not compiles:
         settings = replace(settings, warm_up_steps=0.0)
-    if measured:
+    if is_measured(request):
         settings = replace(settings, step_spread=0.0)
     evaluation = 0.0
     if options.evaluation_every is not None and options.evaluation_samples is not None:
         batches = math.ceil(options.evaluation_samples / answer.global_batch_size)
-        evaluation = steps // options.evaluation_every * batches * forward_share()
+        evaluation = count // options.evaluation_every * batches * forward_share()
     return Work(
         step_s=answer.step_time_s,
         low_s=answer.interval.low_s,
         high_s=answer.interval.high_s,
         coverage=answer.interval.coverage,
-        steps=steps,
+        steps=count,
         devices=answer.gpus,
         hosts=answer.nodes,
         checkpoint_bytes=options.checkpoint_bytes or checkpoint_bytes(job),
         evaluation_steps=evaluation,
         settings=settings,
         first=first,
-        compiles=part.compiles,
+        compiles=compiles,
     )
+
+
+def is_measured(request: Request) -> bool:
+    """Whether the asker gave measured steps: what published runs differ by is not added to them."""
+    return bool(request.anchors) or request.calibration is not None
 
 
 def _phase(part: Phase, answer: Prediction, work: Work) -> RunPhase:
