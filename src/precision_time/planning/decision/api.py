@@ -459,11 +459,17 @@ def _prices(found: Judged) -> tuple[str, ...]:
     return tuple(f"{cloud} {', '.join(sorted(dates[cloud]))}" for cloud in sorted(dates))
 
 
+_MONEY = (
+    "Money is the rent of whole hosts from start to end; storage and egress are not in it (`precision-time "
+    "run` counts the storage of checkpoints)."
+)
+
+
 def _remarks(
     first: Choice | None, ask: _Ask, question: _Question, found: Judged
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What was assumed of the candidates and of the choice, and what to act on."""
-    assumed = [*question.notes, *found.space.notes]
+    assumed = [*question.notes, *found.space.notes, _MONEY]
     if found.space.unpriced:
         assumed.append(
             f"No price in the list for {', '.join(found.space.unpriced)}: not guessed; it competes in time "
