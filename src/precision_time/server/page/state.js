@@ -1,6 +1,7 @@
 // What is asked and what was answered, of one job or of two that are compared.
 import { batch, computed, effect, signal } from "./html.js";
 import { get, post } from "./api.js";
+import { asked } from "./asked.js";
 import { askOf, FieldProblem, jobAt, planOf, scalingOf } from "./job.js";
 import { latest } from "./latest.js";
 import { decode, encode } from "./share.js";
@@ -34,12 +35,6 @@ function newSide(state = {}) {
   side.prediction = computed(() => chosenOf(side.predictions.value, side.state.value.chosen));
   return side;
 }
-
-/** The name of a precision as it was asked. */
-export const asked = (prediction) => {
-  const given = prediction.request?.precision;
-  return typeof given === "string" ? given : prediction.precision;
-};
 
 function predictionsOf(answer) {
   if (!answer) return [];
