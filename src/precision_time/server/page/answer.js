@@ -100,7 +100,7 @@ function Figures({ side, prediction }) {
     ["Run", duration(prediction.total_time_s), total ? range(total.low_s, total.high_s) : prediction.total_time_missing],
     ["Cost of the run", ...costOf(run, prediction)],
     ["Epoch", duration(prediction.epoch_time_s), prediction.steps_per_epoch === null ? "" : `${count(prediction.steps_per_epoch)} steps`],
-    ["Throughput", rate(prediction.throughput, prediction.throughput_unit), ""],
+    ["Throughput", rate(prediction.throughput), prediction.throughput_unit],
     ["MFU", share(prediction.mfu), "of the dense peak"],
     ["Memory per device", bytes(prediction.memory_bytes_per_device), `of ${bytes(prediction.device_memory_bytes)}`],
   ];

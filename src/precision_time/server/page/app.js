@@ -2,6 +2,7 @@
 import { computed, html, render } from "./html.js";
 import { Answer, spoken } from "./answer.js";
 import { Comparison } from "./comparison.js";
+import { duration } from "./format.js";
 import { Form } from "./form.js";
 import { compareWithCopy, comparing, edited, sides, start, stopComparing, unknownNames } from "./state.js";
 import { ThemeSwitch } from "./theme-switch.js";
@@ -31,6 +32,7 @@ function Page() {
         </div>
         ${unknownNames.value.length ? html`<p class="remark" role="status">The address names what is no field here and was left out: ${unknownNames.value.slice(0, 5).join(", ")}.</p>` : null}
         <${Form} key=${LETTERS[at]} side=${sides.value[at]} letter=${LETTERS[at]} />
+        <${Peek} side=${sides.value[at]} />
       </div>
       <div class="answers" id="answer" tabindex="-1">
         ${comparing.value ? html`<${Comparison} />` : null}
@@ -41,10 +43,20 @@ function Page() {
     <footer><p>Predicted, not measured: each answer has its interval and the measured runs nearest to it. <a href="openapi.json">HTTP interface</a></p></footer>`;
 }
 
+/** Where the form fills the screen: the answer in short, and the way to it. */
+function Peek({ side }) {
+  const prediction = side.prediction.value;
+  if (!prediction) return null;
+  const stale = side.main.shown.value.status === "waiting";
+  return html`<a class="peek" href="#answer" onClick=${skip}><span>${stale ? "Predicting …" : `${duration(prediction.step_time_s)} per step${prediction.fits ? "" : ", does not fit"}`}</span><span>Answer</span></a>`;
+}
+
 /** The address behind the # holds the job, so that the link moves the focus and not the address. */
 function skip(event) {
   event.preventDefault();
-  document.getElementById("answer").focus();
+  const answer = document.getElementById("answer");
+  answer.focus({ preventScroll: true });
+  answer.scrollIntoView();
 }
 
 const place = document.getElementById("page");

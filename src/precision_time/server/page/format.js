@@ -64,7 +64,7 @@ export function amount(value) {
 
 export const count = (value) => (known(value) ? value.toLocaleString("en-US", { maximumFractionDigits: value % 1 ? 3 : 0 }) : missing);
 export const share = (value) => (known(value) ? `${(100 * value).toFixed(Math.abs(value) < 0.0995 ? 1 : 0)}%` : missing);
-export const rate = (value, unit) => `${value >= 1000 ? count(Math.round(value)) : digits(value)} ${unit}`;
+export const rate = (value) => (value >= 1000 ? count(Math.round(value)) : digits(value));
 
 /** $57.47, $1,280, $2.1 M. */
 export function money(usd) {

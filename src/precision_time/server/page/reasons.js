@@ -6,13 +6,12 @@ export function Evidence({ prediction }) {
   const runs = prediction.nearest_measurements;
   if (!runs.length) return html`<p class="help">None.</p>`;
   return html`<div class="scroll" tabindex="0" role="region" aria-label="Measured runs"><table>
-    <thead><tr><th scope="col">Run</th><th scope="col">Measured</th><th scope="col">Predicted</th><th scope="col">Similarity</th><th scope="col">Source</th></tr></thead>
+    <thead><tr><th scope="col">Run</th><th scope="col">Measured</th><th scope="col">Predicted</th><th scope="col">Similarity</th></tr></thead>
     <tbody>${runs.map((run) => html`<tr>
-      <th scope="row">${run.model}, ${count(run.gpus)} × ${run.device}<small>${run.precision}, batch ${count(run.global_batch_size)} per step, ${run.stack}</small></th>
+      <th scope="row">${run.model}, ${count(run.gpus)} × ${run.device}<small>${run.precision}, batch ${count(run.global_batch_size)} per step, ${run.stack}</small><small class="source">${run.source}: ${run.source_ref}</small></th>
       <td>${duration(run.measured_step_time_s)}</td>
       <td>${duration(run.predicted_step_time_s)}<small>${signed(run.predicted_step_time_s / run.measured_step_time_s - 1)}</small></td>
-      <td><span class="similarity"><meter min="0" max="1" value=${run.similarity} aria-label=${`Similarity ${run.similarity.toFixed(2)}`}></meter> ${run.similarity.toFixed(2)}</span></td>
-      <td class="source">${run.source}<small>${run.source_ref}</small></td></tr>`)}</tbody>
+      <td><span class="similarity"><meter min="0" max="1" value=${run.similarity} aria-label=${`Similarity ${run.similarity.toFixed(2)}`}></meter> ${run.similarity.toFixed(2)}</span></td></tr>`)}</tbody>
   </table></div><p class="help">Similarity is 1 for the same configuration, and goes toward 0 with the distance. Predicted is what the predictor says of that run.</p>`;
 }
 
@@ -41,7 +40,7 @@ export function Why({ side }) {
 function Matters({ matters }) {
   if (!matters.length) return html`<p class="help">No single assumption moves the time by two percent or more.</p>`;
   return html`<div class="scroll" tabindex="0" role="region" aria-label="What matters"><table><caption>What would change the answer most</caption>
-    <thead><tr><th scope="col">Assumed</th><th scope="col">Otherwise</th><th scope="col">Time</th><th scope="col">Memory</th></tr></thead>
+    <thead><tr><th scope="col">Assumed</th><th scope="col" class="words-head">Otherwise</th><th scope="col">Time</th><th scope="col">Memory</th></tr></thead>
     <tbody>${matters.map((each) => html`<tr><th scope="row">${each.assumed}</th><td class="words">${each.words}<small><code>${each.field}=${String(each.value)}</code></small></td>
       <td>${each.fits ? signed(each.time_change) : "does not fit"}</td><td>${Math.abs(each.memory_change) < 0.1 ? "" : signed(each.memory_change)}</td></tr>`)}</tbody>
   </table></div>`;
