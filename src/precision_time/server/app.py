@@ -12,12 +12,30 @@ from starlette.middleware.cors import CORSMiddleware
 from .. import __version__
 from . import openapi, problems
 from .guard import Guard
-from .routes import operations, predictions
+from .routes import (
+    catalogs,
+    comparisons,
+    layouts,
+    operations,
+    plans,
+    predictions,
+    runs,
+    timelines,
+)
 from .service import Service
 from .settings import Settings
 from .store.store import open_store
 
-ROUTERS = (operations.router, predictions.router)
+ROUTERS = (
+    operations.router,
+    predictions.router,
+    comparisons.router,
+    runs.router,
+    plans.router,
+    layouts.router,
+    timelines.router,
+    catalogs.router,
+)
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
