@@ -98,9 +98,8 @@ def job_part(names: Collection[str] | None = None) -> dict[str, Any]:
 
 def run_part() -> dict[str, Any]:
     """Options of a whole run as properties of another schema."""
-    found: dict[str, Any] = job_file_schema(run=RunOptions.model_fields, queue={})["$defs"][JOB][
-        "properties"
-    ][RUN]["properties"]
+    of_file = job_file_schema(run=RunOptions.model_fields, queue={})["$defs"][JOB]["properties"]
+    found: dict[str, Any] = of_file[RUN]["properties"]
     return found
 
 

@@ -111,10 +111,10 @@ async def compare(request: HttpRequest, service: ServiceDependency) -> Response:
     ),
 )
 async def sweep(request: HttpRequest, service: ServiceDependency) -> Response:
-    """Every field that holds a number, a name, a choice or a switch takes a list, a text such as `8,16,64`,
-    or a range: `16..256` doubles, `16..256:16` goes in steps of 16.
+    """Each combination of the values of all fields is a job; those that have no answer are in `skipped`.
 
-    Jobs that have no answer are in `skipped` with the reason.
+    Fields that hold a number, a name, a choice or a switch take a list, a text such as `8,16,64`, or a
+    range: `16..256` doubles, `16..256:16` goes in steps of 16.
     """
     return await _answered(await combinations_of_call(await json_object(request), service), service)
 

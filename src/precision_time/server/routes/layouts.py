@@ -71,7 +71,7 @@ async def search(request: HttpRequest, service: ServiceDependency) -> Response:
     surplus = sorted(stated.keys() - _FIELDS)
     if surplus:
         raise ConfigError(
-            f"{surplus[0]} is not taken by a search for layouts. The rule: it is of one layout or of a run, or "
+            f"{surplus[0]} is not taken by a search for layouts. The rule: it is of one layout, of a run, or "
             'unknown. To fix: leave it out, or fix the layout\'s fields, as in "fix": ["tp=8"].'
         )
     asked = await request_of(stated, service)

@@ -58,10 +58,9 @@ with_nulls(Candidate.__name__)
     ),
 )  # fmt: skip
 async def plan(request: HttpRequest, service: ServiceDependency) -> Response:
-    """The cheapest, the fastest and the greenest that keep the limits, with reasons, the Pareto front and
-    what-ifs; where nothing keeps them, the nearest miss.
+    """The cheapest, fastest and greenest choices under the limits, with reasons, Pareto front and what-ifs.
 
-    Every combination of what competes is timed, as many as one call may hold jobs; with more the answer is a
+    Where nothing keeps the limits, the nearest miss. Every combination of what competes is timed, as many as one call may hold jobs; with more the answer is a
     problem that says how many there are.
     """
     own, rest = parted(await json_object(request), PlanArguments)

@@ -69,7 +69,7 @@ async def predict_run(request: HttpRequest, service: ServiceDependency) -> Respo
     nested = fields.pop(RUN, None)
     if nested is not None and not isinstance(nested, Mapping):
         raise ConfigError(
-            f"run={shown(nested)} is no object. To fix: write it like {{checkpoint_interval: 1h}}."
+            f'run={shown(nested)} is no object. To fix: such as {{"checkpoint_interval": "1h"}}.'
         )
     inner, unknown = parted(nested or {}, RunOptions, _REFUSED)
     RunOptions.of(unknown)  # refuses what is no option

@@ -29,8 +29,8 @@ _SEGMENTS = {
             "name": {"type": "string"},
             "kind": {
                 "type": "string",
-                "description": "forward, backward, weight, recompute, bubble, overlapped, or the name of a term "
-                "without _s: optimizer, data_exposed ...",
+                "description": "forward, backward, weight, recompute, bubble, overlapped, or the name of a "
+                "term without _s: optimizer, data_exposed ...",
             },
             "stream": {"enum": ["compute", "exposed communication", "overlapped communication"]},
             "start_s": _SECONDS,
@@ -57,14 +57,14 @@ _ANSWER = {
         "terms": _NUMBERS,
         "simulated": {
             "type": "boolean",
-            "description": "Whether each pass stands by itself, in the order of a simulated schedule; else each "
-            "kind of segment is a sum over the step, and stages is empty.",
+            "description": "Whether each pass stands by itself, in the order of a simulated schedule; else "
+            "each kind of segment is a sum over the step, and stages is empty.",
         },
         "meaning": {"type": "string", "description": "What of it is simulated and what is a sum, in words."},
         "segments": {
             **_SEGMENTS,
-            "description": "Of a device of the first stage: without overlapped communication, they follow each "
-            "other from 0 to the step time.",
+            "description": "Of a device of the first stage: without overlapped communication, they follow "
+            "each other from 0 to the step time.",
         },
         "seconds_by_kind": {**_NUMBERS, "description": "Of segments; they add up to the step time."},
         "stages": {
@@ -81,7 +81,7 @@ _ANSWER = {
         },
     },
 }
-_ANSWER["required"] = [*_ANSWER["properties"]]  # type: ignore[misc]
+_ANSWER["required"] = [*_ANSWER["properties"]]
 
 
 @router.post(
