@@ -12,12 +12,34 @@ from starlette.middleware.cors import CORSMiddleware
 from .. import __version__
 from . import openapi, problems
 from .guard import Guard
-from .routes import operations, predictions
+from .routes import (
+    catalogs,
+    comparisons,
+    layouts,
+    operations,
+    page,
+    plans,
+    predictions,
+    runs,
+    timelines,
+)
 from .service import Service
 from .settings import Settings
 from .store.store import open_store
 
-ROUTERS = (operations.router, predictions.router)
+_OBJECTS = 200_000
+"""New objects before a search for cycles: as of the command line, searches took a tenth of an answer."""
+ROUTERS = (
+    operations.router,
+    predictions.router,
+    comparisons.router,
+    runs.router,
+    plans.router,
+    layouts.router,
+    timelines.router,
+    catalogs.router,
+    page.router,
+)
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
@@ -36,6 +58,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             await service.warm_up()
             gc.collect()
             gc.freeze()  # the predictor stays: searches for cycles need not walk it
+            gc.set_threshold(_OBJECTS, 10, 10)
             yield
         finally:
             service.close()

@@ -117,9 +117,7 @@ def step_timeline(job: Job, prediction: Prediction) -> StepTimeline:
     until_s = prediction.step_time_s - tail_s
     stretch = (until_s - ahead_s) / max(simulated.step_s, 1e-12)
     pipeline = [
-        bar
-        for spans in stages
-        for bar in _stage_bars(_stretched(spans, stretch, ahead_s), passes, until_s)
+        bar for spans in stages for bar in _stage_bars(_stretched(spans, stretch, ahead_s), passes, until_s)
     ]
     idle_s = simulated.idle_s[0]
     first = _with_gaps(stages[0], passes.bubble_s / idle_s if idle_s > 1e-12 else 0.0, ahead_s)
