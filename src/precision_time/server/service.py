@@ -58,8 +58,8 @@ class Service:
         self.store.close()
 
 
-def service_of(request: HttpRequest) -> Service:
-    """The service that answers a call."""
+async def service_of(request: HttpRequest) -> Service:
+    """The service that answers a call; async, or FastAPI would ask another thread for it."""
     found: Service = request.app.state.service
     return found
 
