@@ -67,8 +67,8 @@ function Found({ side, letter, prediction, skipped }) {
     <${Section} title="Memory per device"><${Memory} prediction=${prediction} /></${Section}>
     ${scaling.value?.predictions?.length > 1 || scaling.status === "waiting" ? html`<${Section} title="More or fewer devices" busy=${scaling.status === "waiting"}>
       ${scaling.value ? html`<${Scaling} predictions=${scaling.value.predictions} />` : html`<p class="help">Predicting …</p>`}</${Section}>` : null}
-    <${Section} title="Measured runs nearest to it"><${Evidence} prediction=${prediction} /></${Section}>
-    <${Why} side=${side} />
+    <${Section} title="Measured runs nearest to it"><${Evidence} prediction=${prediction} letter=${letter} /></${Section}>
+    <${Why} side=${side} letter=${letter} />
     <${TimelineSection} side=${side} />
     <${PlanSection} side=${side} letter=${letter} />
     <${CopyAs} side=${side} letter=${letter} />`;
@@ -97,7 +97,7 @@ function Figures({ side, prediction }) {
   const run = side.run.shown.value;
   const total = prediction.total_interval;
   const figures = [
-    ["Run", duration(prediction.total_time_s), total ? range(total.low_s, total.high_s) : prediction.total_time_missing],
+    ["Run", duration(prediction.total_time_s), total ? range(total.low_s, total.high_s) : prediction.total_time_s === null ? "give its length" : ""],
     ["Cost of the run", ...costOf(run, prediction)],
     ["Epoch", duration(prediction.epoch_time_s), prediction.steps_per_epoch === null ? "" : `${count(prediction.steps_per_epoch)} steps`],
     ["Throughput", rate(prediction.throughput), prediction.throughput_unit],
@@ -110,7 +110,7 @@ function Figures({ side, prediction }) {
 
 /** Money of the whole run, with start-up, checkpoints and failures. */
 function costOf(run, prediction) {
-  if (prediction.total_time_s === null) return ["–", "give the length of the run"];
+  if (prediction.total_time_s === null) return ["–", ""];
   if (run.status === "waiting") return ["…", ""];
   if (run.status === "failed") return ["–", run.problem.message.split("To fix:")[0]];
   const found = run.value;

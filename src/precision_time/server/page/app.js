@@ -1,5 +1,6 @@
 // The page: a form on one side, the answer on the other.
 import { computed, html, render } from "./html.js";
+import { token, tokenWanted } from "./api.js";
 import { Answer, spoken } from "./answer.js";
 import { Comparison } from "./comparison.js";
 import { duration } from "./format.js";
@@ -40,7 +41,7 @@ function Page() {
       </div>
     </main>
     <p class="hidden" role="status" aria-live="polite">${said}</p>
-    <footer><p>Predicted, not measured: each answer has its interval and the measured runs nearest to it. <a href="openapi.json">HTTP interface</a></p></footer>`;
+    <footer><p>Predicted, not measured: each answer has its interval and the measured runs nearest to it.${token.value || tokenWanted.value ? null : html` <a href="openapi.json">HTTP interface</a>`}</p></footer>`;
 }
 
 /** Where the form fills the screen: the answer in short, and the way to it. */

@@ -1,7 +1,7 @@
 // A job as the API takes it, made of the texts of the form. Pure.
+import { asked } from "./asked.js";
 
 const NUMBER = /^[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d{1,3})?$/i;
-export const NOT_ASKED = new Set(["chosen", "deadline", "budget", "config", "precision"]);
 
 /** What cannot even be asked; `field` is where it was written. */
 export class FieldProblem extends Error {
@@ -87,9 +87,8 @@ const COUNTS = ["gpus", "nodes"];
 
 /** The same training on other numbers of devices: one sweep around the number that was asked. */
 export function scalingOf(state, fields, prediction) {
-  const job = jobAt(state, fields, prediction.precision);
+  const job = { ...jobAt(state, fields, asked(prediction)), device: prediction.device };
   for (const name of [...COUNTS, ...LENGTHS]) delete job[name];
-  if (!job.cluster) job.device = prediction.device;
   if (job.global_batch_size === undefined && job.global_batch_tokens === undefined) job.batch_size = prediction.batch_size;
   return { ...job, gpus: countsAround(prediction.gpus) };
 }

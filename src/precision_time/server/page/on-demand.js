@@ -1,7 +1,6 @@
 // What takes seconds, and is asked for with a button: where else to run it, and the step over time.
 import { html } from "./html.js";
 import { Pareto, Timeline } from "./charts/index.js";
-import { Problem, problemOf } from "./field.js";
 import { duration, money, share } from "./format.js";
 import { askPlan, askTimeline, setField, setFields } from "./state.js";
 
@@ -23,7 +22,7 @@ export function PlanSection({ side, letter }) {
     <input id=${`${letter}-${name}`} type="text" autocomplete="off" placeholder=${placeholder} value=${state[name] ?? ""} onInput=${(event) => setField(side, name, event.target.value)} /></div>`;
   return html`<section class="part plan" aria-busy=${status === "waiting"}><h3>What to rent for it</h3>
     <p class="help">The same training, as many samples in steps of the same global batch, on what clouds rent.</p>
-    <form class="inline" aria-label="Plan" onSubmit=${(event) => { event.preventDefault(); askPlan(side); }}>
+    <form class="inline" aria-label=${`Plan of job ${letter}`} onSubmit=${(event) => { event.preventDefault(); askPlan(side); }}>
       ${field("deadline", "Deadline", "24h, 3d")}${field("budget", "Budget", "500, 450 EUR")}
       <button type="submit" disabled=${status === "waiting"}>Plan</button>
     </form>

@@ -2,10 +2,11 @@
 import { html } from "./html.js";
 import { count, duration, share } from "./format.js";
 
-export function Evidence({ prediction }) {
+/** `letter` tells the regions of two answers apart. */
+export function Evidence({ prediction, letter }) {
   const runs = prediction.nearest_measurements;
   if (!runs.length) return html`<p class="help">None.</p>`;
-  return html`<div class="scroll" tabindex="0" role="region" aria-label="Measured runs"><table>
+  return html`<div class="scroll" tabindex="0" role="region" aria-label=${`Measured runs, job ${letter}`}><table>
     <thead><tr><th scope="col">Run</th><th scope="col">Measured</th><th scope="col">Predicted</th><th scope="col">Similarity</th></tr></thead>
     <tbody>${runs.map((run) => html`<tr>
       <th scope="row">${run.model}, ${count(run.gpus)} × ${run.device}<small>${run.precision}, batch ${count(run.global_batch_size)} per step, ${run.stack}</small><small class="source">${run.source}: ${run.source_ref}</small></th>
@@ -24,7 +25,7 @@ export function Remarks({ prediction, severity }) {
 }
 
 /** Loaded when it is opened: what each assumption changes costs a few more predictions. */
-export function Why({ side }) {
+export function Why({ side, letter }) {
   const { status, value, problem } = side.why.shown.value;
   const prediction = side.prediction.value;
   const assumed = prediction.diagnostics.filter((each) => each.severity === "assumption").length;
@@ -33,13 +34,13 @@ export function Why({ side }) {
     <${Remarks} prediction=${prediction} severity="assumption" />
     ${status === "waiting" ? html`<p class="help">Predicting the alternatives …</p>` : null}
     ${status === "failed" ? html`<p class="problem">${problem.message}</p>` : null}
-    ${value?.why ? html`<${Matters} matters=${value.why.matters ?? value.why.what_matters ?? []} /><${AsText} text=${value.why.page ?? value.why.text ?? ""} />` : null}
+    ${value?.why ? html`<${Matters} letter=${letter} matters=${value.why.matters ?? []} /><${AsText} text=${value.why.page ?? ""} />` : null}
   </details>`;
 }
 
-function Matters({ matters }) {
+function Matters({ matters, letter }) {
   if (!matters.length) return html`<p class="help">No single assumption moves the time by two percent or more.</p>`;
-  return html`<div class="scroll" tabindex="0" role="region" aria-label="What matters"><table><caption>What would change the answer most</caption>
+  return html`<div class="scroll" tabindex="0" role="region" aria-label=${`What matters, job ${letter}`}><table><caption>What would change the answer most</caption>
     <thead><tr><th scope="col">Assumed</th><th scope="col" class="words-head">Otherwise</th><th scope="col">Time</th><th scope="col">Memory</th></tr></thead>
     <tbody>${matters.map((each) => html`<tr><th scope="row">${each.assumed}</th><td class="words">${each.words}<small><code>${each.field}=${String(each.value)}</code></small></td>
       <td>${each.fits ? signed(each.time_change) : "does not fit"}</td><td>${Math.abs(each.memory_change) < 0.1 ? "" : signed(each.memory_change)}</td></tr>`)}</tbody>

@@ -31,6 +31,8 @@ _TYPES = {
 """What is served; the lock, the licenses and whatever else lies there is not."""
 _NOT_SERVED = ("package.json", "package-lock.json")
 _INDEX, _FIELDS = "index.html", "fields.json"
+_STYLE, _THEME = "style.css", "theme.js"
+"""Named by the index itself: all other styles and modules are, without a list to keep."""
 _VERSION, _MODULES = "{version}", "<!-- modules -->"
 HEADERS = {
     # Scripts, styles, pictures and requests of this server alone; no text ever becomes a script.
@@ -94,12 +96,17 @@ def page() -> Page:
     contents[_FIELDS] = json.dumps(form_fields(), separators=(",", ":")).encode()
     index = contents.pop(_INDEX).decode()
     version = _digest(b"".join(name.encode() + contents[name] for name in sorted(contents)) + index.encode())
-    modules = "\n".join(
+    styles = [
+        f'<link rel="stylesheet" href="static/{version}/{name}">'
+        for name in sorted(contents)
+        if name.endswith(".css") and name != _STYLE
+    ]
+    modules = [
         f'<link rel="modulepreload" href="static/{version}/{name}">'
         for name in sorted(contents)
-        if name.endswith(".js") and name != "theme.js"
-    )
-    index = index.replace(_VERSION, version).replace(_MODULES, modules)
+        if name.endswith(".js") and name != _THEME
+    ]
+    index = index.replace(_VERSION, version).replace(_MODULES, "\n".join([*styles, *modules]))
     return Page(
         version=version,
         index=StaticFile.of(_INDEX, index.encode()),
