@@ -8,6 +8,7 @@ import { GROUPS, termOf } from "./terms.js";
 const BAR = { top: 8, height: 46 };
 const WHISKER_Y = BAR.top + BAR.height + 12;
 const AXIS_Y = WHISKER_Y + 14;
+const BOLD = 7.4; // pixels of a character
 const LIGHT_INK_BELOW = 0.22; // relative luminance
 
 /** Whether white words are the ones to read on a color. */
@@ -47,7 +48,7 @@ export function Breakdown({ prediction }) {
     return html`
       <${BottomAxis} place=${(value) => place(value * size)} values=${ticks(0, most_s / size, width < 420 ? 4 : 8)} top=${BAR.top} y=${AXIS_Y} width=${width} say=${(value) => `${value} ${value || width > 420 ? unit : ""}`} />
       <${Marks} items=${items} show=${show} draw=${(item) => html`
-        <${Block} id=${id} x=${item.from} y=${BAR.top} width=${item.to - item.from} height=${BAR.height} color=${item.color} pattern=${item.pattern} />
+        <${Block} id=${id} x=${item.from} y=${BAR.top} width=${item.to - item.from} height=${BAR.height} color=${item.color} pattern=${item.pattern} className=${item.to - item.from < 4 ? "chart-thin" : ""} />
         ${inside(item)}`} />
       ${known(interval?.low_s) && known(interval?.high_s) && html`<${Whisker} low=${place(interval.low_s)} high=${place(interval.high_s)} y=${WHISKER_Y} />
         <circle cx=${place(step_s)} cy=${WHISKER_Y} r="4" fill="var(--chart-ink)" stroke="var(--chart-back)" aria-hidden="true" />`}`;
@@ -65,7 +66,7 @@ export function Breakdown({ prediction }) {
 /** Name and share in a part, as far as they fit. */
 function inside({ title, from, to, color, seconds, pattern }) {
   const room = to - from - 10;
-  const words = textWidth(title) <= room ? title : room > 70 && !pattern ? fitted(title, room) : "";
+  const words = textWidth(title, BOLD) <= room ? title : room > 70 ? fitted(title, room, BOLD) : "";
   if (!words || pattern) return null;
   const ink = dark(color) ? "chart-in-light" : "chart-in-dark";
   const middle = BAR.top + BAR.height / 2;

@@ -2,7 +2,7 @@
 import { html, useMemo } from "../html.js";
 import { bytes, share } from "../format.js";
 import { Block, BottomAxis, Figure, Marks, Swatch } from "./figure.js";
-import { byteTicks, known, linear } from "./scale.js";
+import { byteTick, byteTicks, known, linear } from "./scale.js";
 import { memoryOf } from "./terms.js";
 
 const BAR = { top: 22, height: 40 };
@@ -31,9 +31,9 @@ export function Memory({ prediction }) {
     const edge = known(capacity) ? place(capacity) : null;
     const near = edge !== null && edge > width - 120;
     return html`
-      <${BottomAxis} place=${place} values=${byteTicks(most, width < 420 ? 4 : 8)} top=${BAR.top} y=${AXIS_Y} width=${width} say=${(value) => (value ? bytes(value) : "0")} />
+      <${BottomAxis} place=${place} values=${byteTicks(most, width < 420 ? 4 : 8)} top=${BAR.top} y=${AXIS_Y} width=${width} say=${(value) => (value ? byteTick(value) : "0")} />
       ${edge !== null && sum < capacity && html`<rect class="chart-free" x=${end} y=${BAR.top + 0.5} width=${Math.max(0, edge - end)} height=${BAR.height - 1} aria-hidden="true" />`}
-      <${Marks} items=${items} show=${show} draw=${(item) => html`<${Block} id=${id} x=${item.from} y=${BAR.top} width=${item.to - item.from} height=${BAR.height} color=${item.color} pattern=${item.pattern} />`} />
+      <${Marks} items=${items} show=${show} draw=${(item) => html`<${Block} id=${id} x=${item.from} y=${BAR.top} width=${item.to - item.from} height=${BAR.height} color=${item.color} pattern=${item.pattern} className=${item.to - item.from < 4 ? "chart-thin" : ""} />`} />
       ${edge !== null && html`<g aria-hidden="true">
         ${sum > capacity && html`<rect class="chart-beyond" x=${edge} y=${BAR.top - 6} width=${end - edge} height=${BAR.height + 12} />`}
         <line class="chart-capacity" x1=${edge} x2=${edge} y1=${BAR.top - 6} y2=${BAR.top + BAR.height + 6} />

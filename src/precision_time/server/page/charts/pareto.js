@@ -3,7 +3,7 @@ import { html, useMemo } from "../html.js";
 import { duration, money, share } from "../format.js";
 import { BottomAxis, Figure, LeftAxis, Marks, Point } from "./figure.js";
 import { amountTick, known, logarithmic, logTicks, textWidth, timeTick, timeTicks } from "./scale.js";
-import { MARKS, SERIES } from "./terms.js";
+import { seriesLook } from "./terms.js";
 
 const HEIGHT = 360;
 const FRAME = { top: 20, bottom: 40, right: 16 };
@@ -30,9 +30,7 @@ function candidatesOf(plan) {
   const all = [...found.values()];
   const devices = [...new Set(all.map(({ candidate }) => candidate.device))].sort();
   all.forEach((each) => {
-    const at = devices.indexOf(each.candidate.device);
-    each.color = SERIES[at % SERIES.length];
-    each.mark = MARKS[at % MARKS.length];
+    Object.assign(each, seriesLook(devices.indexOf(each.candidate.device)));
     each.drawn = known(each.candidate.time_s) && each.candidate.time_s > 0 && known(each.candidate.usd) && each.candidate.usd > 0;
   });
   return { all, drawn: all.filter((each) => each.drawn).sort((a, b) => a.candidate.time_s - b.candidate.time_s), devices };
@@ -59,7 +57,7 @@ export function Pareto({ plan, onChoose }) {
   return html`<${Figure} name="pareto" title="Time against money" height=${HEIGHT}
     description=${`${drawn.length} candidates from ${duration(drawn[0].candidate.time_s)} to ${duration(drawn.at(-1).candidate.time_s)}. ${chosen.join("; ")}.`}
     legend=${html`<ul class="chart-keys">
-      ${devices.map((device, at) => html`<li><svg width="14" height="14" aria-hidden="true"><${Point} mark=${MARKS[at % MARKS.length]} x=${7} y=${7} size=${4.5} color=${SERIES[at % SERIES.length]} /></svg>${device}</li>`)}
+      ${devices.map((device, at) => html`<li><svg width="14" height="14" aria-hidden="true"><${Point} ...${seriesLook(at)} x=${7} y=${7} size=${4.5} /></svg>${device}</li>`)}
       <li><svg width="26" height="14" aria-hidden="true"><path class="chart-front" d="M0 2H13V12H26" /></svg>least money by time</li>
       ${drawn.some((each) => !each.front && !each.aims.length) && html`<li><svg width="14" height="14" aria-hidden="true"><${Point} x=${7} y=${7} size=${4} color="var(--chart-soft)" hollow /></svg>not on the front</li>`}
       ${(limits.deadline_s || limits.budget_usd) && html`<li><svg width="26" height="14" aria-hidden="true"><line class="chart-limit" x1="0" x2="26" y1="7" y2="7" /></svg>limit</li>`}

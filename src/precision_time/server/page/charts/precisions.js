@@ -18,7 +18,8 @@ function relative(prediction, first) {
   if (prediction === first || !(prediction.step_time_s > 0) || !(first.step_time_s > 0)) return "";
   const ratio = first.step_time_s / prediction.step_time_s;
   if (Math.abs(ratio - 1) < 0.005) return "the same time";
-  return ratio > 1 ? `${digits(ratio)}× as fast` : `${digits(1 / ratio)}× as slow`;
+  const factor = Math.max(ratio, 1 / ratio);
+  return `${factor < 1000 ? digits(factor) : "over 1,000"}× as ${ratio > 1 ? "fast" : "slow"}`;
 }
 
 const fit = (prediction) =>
@@ -50,7 +51,7 @@ function rows({ shown, first, width, show, id, isChosen, onChoose }) {
   const narrow = width < NARROW;
   const tall = narrow ? ROW.narrow : ROW.wide;
   const longest = Math.max(...shown.map((each) => textWidth(nameOf(each), 7.2)));
-  const left = narrow ? 6 : Math.min(longest + 16, width * 0.34);
+  const left = narrow ? 6 : Math.min(longest + 26, width * 0.34);
   const right = narrow ? width - 8 : width - VALUE;
   const most_s = Math.max(...shown.map((each) => Math.max(each.step_time_s || 0, each.interval?.high_s || 0))) || 1;
   const [unit, size] = timeUnit(most_s);
@@ -83,7 +84,7 @@ function row({ each, y, name, versus, pressed }, { narrow, tall, left, width, pl
     <rect class=${pressed ? "chart-chosen" : ""} fill="none" x="0" y=${y + 1} width=${width} height=${tall - 2} rx="4" />
     <rect class="chart-hit" x="0" y=${y} width=${width} height=${tall} />
     ${pressed && html`<rect x="0" y=${y + 1} width="3" height=${tall - 2} fill="var(--chart-accent)" />`}
-    <text class=${pressed ? "chart-strong" : ""} x=${narrow ? 8 : left - 8} y=${narrow ? y + 18 : middle + 4} text-anchor=${narrow ? "start" : "end"}>${fitted(name, narrow ? width - VALUE : left - 16, 6.8)}</text>
+    <text class=${pressed ? "chart-strong" : ""} x=${narrow ? 8 : left - 8} y=${narrow ? y + 18 : middle + 4} text-anchor=${narrow ? "start" : "end"}>${fitted(name, narrow ? width - VALUE : left - 18, 6.8)}</text>
     <rect class="chart-block" x=${place(0)} y=${middle - BAR / 2} width=${Math.max(1.5, end - place(0))} height=${BAR} fill=${unfit ? "#9aa1aa" : "#5b9bd8"} />
     ${unfit && html`<rect x=${place(0)} y=${middle - BAR / 2} width=${Math.max(1.5, end - place(0))} height=${BAR} fill=${`url(#${id}-diagonal)`} />`}
     ${known(low) && known(high) && html`<${Whisker} low=${place(low)} high=${place(high)} y=${middle} cap=${4} />`}

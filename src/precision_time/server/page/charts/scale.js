@@ -31,11 +31,12 @@ export function thinned(values, most) {
   return values.filter((_, at) => at % every === 0);
 }
 
-const DECADE = { 1: [1], 2: [1, 3], 3: [1, 2, 5] };
+const DECADE = { 1: [1], 2: [1, 3], 3: [1, 2, 5], 6: [1, 1.5, 2, 3, 5, 7] };
+const FEW = 3;
 
-/** Round numbers on a logarithmic axis: 1-2-5 where there is room, else powers of ten. */
+/** Round numbers on a logarithmic axis: as many of a decade as there is room for; evenly spaced ones on a short axis. */
 export function logTicks(low, high, most) {
-  for (const perDecade of [3, 2, 1]) {
+  for (const perDecade of [6, 3, 2, 1]) {
     const found = [];
     for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power += 1) {
       for (const digit of DECADE[perDecade]) {
@@ -43,6 +44,7 @@ export function logTicks(low, high, most) {
         if (value >= low * 0.9999 && value <= high * 1.0001) found.push(value);
       }
     }
+    if (perDecade === 6 && found.length < FEW) return ticks(low, high, FEW);
     if (found.length <= most || perDecade === 1) return thinned(found, most);
   }
   return [];
@@ -57,6 +59,10 @@ export function timeTicks(low_s, high_s, most) {
   const below = logTicks(Math.min(low_s, 0.999), 0.999, most);
   const days = (digits) => [1, 2, 3, 4, 5].flatMap((power) => digits.map((digit) => digit * 10 ** power * 86400));
   const full = within([...below, ...ROUND_TIMES_S, ...days([1, 2, 5])]);
+  if (full.length < FEW) {
+    const [, size] = timeUnit(high_s);
+    return ticks(low_s / size, high_s / size, Math.min(most, FEW)).map((value) => value * size);
+  }
   if (full.length <= most) return full;
   return thinned(within([...below, ...FEW_TIMES_S, ...days([1])]), most);
 }
@@ -95,6 +101,12 @@ export function fitted(text, width, perCharacter = 6.6) {
   const most = Math.floor(width / perCharacter);
   if (text.length <= most) return text;
   return most < 2 ? "" : `${text.slice(0, most - 1)}…`;
+}
+
+/** 16 GiB: a tick of a memory axis. */
+export function byteTick(value) {
+  const at = value < 1 ? 0 : Math.floor(Math.log2(value * 1.0001) / 10);
+  return `${plain(value / 1024 ** at)} ${["B", "KiB", "MiB", "GiB", "TiB", "PiB"][at]}`;
 }
 
 export const textWidth = (text, perCharacter = 6.6) => text.length * perCharacter;

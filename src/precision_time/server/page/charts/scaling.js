@@ -3,7 +3,7 @@ import { html, useMemo, useState } from "../html.js";
 import { count, digits, duration, range, rate, share } from "../format.js";
 import { BottomAxis, Figure, LeftAxis, Marks, Point } from "./figure.js";
 import { amountTick, known, logarithmic, logTicks, textWidth, thinned, timeTick, timeTicks } from "./scale.js";
-import { MARKS, SERIES } from "./terms.js";
+import { seriesLook } from "./terms.js";
 
 const HEIGHT = 300;
 const FRAME = { top: 14, bottom: 40, right: 14 };
@@ -43,7 +43,7 @@ function seriesOf(predictions, measure) {
     found.set(name, [...(found.get(name) ?? []), each]);
   }
   return [...found].map(([name, points], at) => ({
-    name, points: points.sort((a, b) => a.gpus - b.gpus), color: SERIES[at % SERIES.length], mark: MARKS[at % MARKS.length],
+    name, points: points.sort((a, b) => a.gpus - b.gpus), ...seriesLook(at),
   }));
 }
 
@@ -65,9 +65,9 @@ export function Scaling({ predictions }) {
     </span>`}
     legend=${html`<ul class="chart-keys">
       ${series.length > 1 && series.map((each) => html`<li><${Key} ...${each} />${each.name}</li>`)}
-      <li><svg width="26" height="14" aria-hidden="true"><line class="chart-ideal" x1="0" x2="26" y1="7" y2="7" /></svg>ideal</li>
-      <li><svg width="26" height="14" aria-hidden="true"><rect class="chart-band" width="26" height="14" fill=${SERIES[0]} /></svg>${share(first.interval?.coverage ?? 0.9)} interval</li>
-      ${all.some((each) => each.fits === false) && html`<li><${Key} color=${SERIES[0]} mark="circle" hollow /> does not fit in memory</li>`}
+      ${last.gpus > first.gpus && html`<li><svg width="26" height="14" aria-hidden="true"><line class="chart-ideal" x1="0" x2="26" y1="7" y2="7" /></svg>ideal</li>`}
+      ${all.some((each) => each.interval) && html`<li><svg width="26" height="14" aria-hidden="true"><rect class="chart-band" width="26" height="14" fill=${series[0].color} /></svg>${share(first.interval?.coverage ?? 0.9)} interval</li>`}
+      ${all.some((each) => each.fits === false) && html`<li><${Key} color=${series[0].color} mark="circle" hollow /> does not fit in memory</li>`}
     </ul>`}
     note=${missing > 0 && `${missing} without a ${measure.title.toLowerCase()} are left out.`}
     table=${{
@@ -122,6 +122,7 @@ function plot(series, measure, width, show) {
         return spans.map(([x, span]) => html`<path class="chart-whisker" d=${`M${x - 5} ${up(span[0])}h10M${x} ${up(span[0])}V${up(span[1])}M${x - 5} ${up(span[1])}h10`} />`);
       })}
       ${!lone && html`<path class="chart-ideal" d=${`M${line(inside)}`} />`}
+      ${series.map(({ points }) => points.length > 1 && html`<text class="chart-over" x=${across(points.at(-1).gpus)} y=${Math.max(FRAME.top - 2, up(measure.value(points.at(-1))) - 12)} text-anchor="end">${share(efficiency(points.at(-1), points[0], measure))} of ideal</text>`)}
       ${series.map(({ points, color }) => html`<path class="chart-curve" stroke=${color} d=${`M${line(points.map((each) => [across(each.gpus), up(measure.value(each))]))}`} />`)}
     </g>
     <${Marks} items=${items} show=${show} draw=${(item) => html`

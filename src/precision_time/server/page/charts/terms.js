@@ -95,6 +95,10 @@ export function kindOf(kind) {
   return termOf(`${kind}_s` in TERMS ? `${kind}_s` : kind);
 }
 
-/** Colors and marks of series, in order: a mark is never told by its color alone. */
-export const SERIES = [1, 2, 3, 4, 5, 6, 7, 8].map((number) => `var(--series-${number})`);
-export const MARKS = ["circle", "square", "triangle", "diamond", "down", "plus", "bar", "star"];
+const SHAPES = ["circle", "square", "triangle", "diamond", "down", "plus", "bar", "star"];
+
+/** Color and mark of a series by its number: no color says alone which it is, and no pair comes twice below 64. */
+export const seriesLook = (number) => ({
+  color: `var(--series-${(number % SHAPES.length) + 1})`,
+  mark: SHAPES[(number + Math.floor(number / SHAPES.length)) % SHAPES.length],
+});

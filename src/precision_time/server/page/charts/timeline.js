@@ -2,7 +2,7 @@
 import { html, useMemo } from "../html.js";
 import { bytes, duration, share } from "../format.js";
 import { Block, BottomAxis, Figure, LeftAxis, Marks, Swatch } from "./figure.js";
-import { byteTicks, known, linear, textWidth, ticks, timeUnit } from "./scale.js";
+import { byteTick, byteTicks, known, linear, textWidth, ticks, timeUnit } from "./scale.js";
 import { kindOf, memoryOf } from "./terms.js";
 
 const STREAMS = ["compute", "exposed communication", "overlapped communication"];
@@ -31,6 +31,7 @@ export function Timeline({ timeline }) {
   const memory = timeline.memory?.times_s?.length > 1 ? timeline.memory : null;
   const frame = frameOf(lanes, memory);
   const draw = useMemo(() => (width, show, id) => plot({ timeline, lanes, frame, memory, width, show, id }), [timeline]);
+  if (!lanes.device.length) return html`<p class="chart-note">Nothing to draw: the step has no part that takes time.</p>`;
   const kinds = Object.entries(timeline.seconds_by_kind ?? {}).sort(([, a], [, b]) => b - a);
   const stages = timeline.pipeline_stages > 1 ? ` over ${timeline.pipeline_stages} stages, ${timeline.micro_batches} micro batches, schedule ${timeline.schedule}` : "";
   const said = kinds.map(([kind, seconds]) => `${kindOf(kind).title} ${duration(seconds)}`).join(", ");
@@ -83,8 +84,8 @@ function itemOf(segment, lane, place, timeline) {
   const look = kindOf(segment.kind);
   const [from, to] = [place(segment.start_s), place(segment.end_s)];
   const numbered = known(segment.micro_batch);
-  const name = numbered ? `${look.title}, micro batch ${segment.micro_batch}` : look.title;
-  const words = numbered ? String(segment.micro_batch) : look.pattern ? "" : look.title;
+  const name = numbered && timeline.micro_batches > 1 ? `${look.title}, micro batch ${segment.micro_batch}` : look.title;
+  const words = numbered && timeline.micro_batches > 1 ? String(segment.micro_batch) : look.pattern ? "" : look.title;
   const seconds = segment.end_s - segment.start_s;
   return {
     ...look, from, to, lane: lane.y, light: LIGHT.has(segment.kind),
@@ -104,7 +105,7 @@ function Held({ memory, place, left, width, top, id }) {
   const below = totals.map(() => 0);
   return html`<g aria-hidden="true">
     <text class="chart-faint" x="0" y=${top + 4}>memory held, at most ${bytes(most)}</text>
-    <${LeftAxis} place=${up} values=${byteTicks(most, 3).slice(1)} left=${left} right=${width} say=${(value) => (left > 60 ? bytes(value) : "")} />
+    <${LeftAxis} place=${up} values=${byteTicks(most, 3).slice(1)} left=${left} right=${width} say=${(value) => (left > 60 ? byteTick(value) : "")} />
     ${names.map((name) => {
       const held = memory.held_bytes[name];
       let upper = "", lower = "";
