@@ -130,7 +130,8 @@ def test_modules() -> None:
 _WRONG: Mapping[str, dict[str, Any]] = {
     "batch_size": {"batch_size": -3}, "gpus": {"gpus": "x"}, "zero": {"zero": 9},
     "schedule": {"schedule": "ff"}, "device": {"device": "H1000"}, "precision": {"precision": "bf17"},
-    "tp": {"tp": 3, "gpus": 8}, "network": {"network": "foo"}, "stack": {"stack": "zz"}, "epochs": {"epochs": -1},
+    "tp": {"tp": 3, "gpus": 8}, "network": {"network": "foo"},
+    "stack": {"stack": "zz"}, "epochs": {"epochs": -1},
     "sizes": {"sizes": {"hiden": 3}}, "steps": {"epochs": 1, "steps": 3},
 }  # fmt: skip
 

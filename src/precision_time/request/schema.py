@@ -73,7 +73,7 @@ def _texts(given: Any) -> Any:
     return [given] if isinstance(given, str) else given
 
 
-def _anchors(given: Any) -> Any:
+def anchors_of(given: Any) -> list[dict[str, Any]]:
     """Measured steps as mappings of fields to values, one of them the time.
 
     Raises:
@@ -498,7 +498,7 @@ class RequestFields(BaseModel):
     ] = None
     anchors: Annotated[
         list[dict[str, Any]],
-        BeforeValidator(_anchors),
+        BeforeValidator(anchors_of),
         Option(
             help="A step you measured: fields in which it differs from the request, and step_time_s or "
             "samples_per_s; may be repeated.",
