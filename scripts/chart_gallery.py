@@ -30,8 +30,8 @@ _HTML = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Cha
 <link rel="stylesheet" href="/gallery.css"></head>
 <body class="gallery"><main id="all"></main><script type="module" src="/gallery.js"></script></body></html>"""
 _CSS = """.gallery main { display: block; max-width: 860px; margin: 0 auto; padding: 12px; }
-.gallery section { background: var(--surface); border: 1px solid var(--line); border-radius: 8px; padding: 14px;
-  margin-bottom: 16px; }
+.gallery section { background: var(--surface); border: 1px solid var(--line); border-radius: 8px;
+  padding: 14px; margin-bottom: 16px; }
 .gallery h2 { font-size: 12px; color: var(--muted); margin: 0 0 6px; }"""
 _JS = """import { html, render } from "/html.js";
 import * as charts from "/charts/index.js";
@@ -45,8 +45,18 @@ render(html`${cases.map(one)}`, document.getElementById("all"));"""
 def cases() -> list[dict[str, Any]]:
     """All charts on real answers, then on what breaks charts."""
     image = pt.predict_time("resnet50", device="a100-80gb", gpus=8, batch=256, epochs=90, dataset="imagenet")
-    text = Request.of({"model": "llama-3.1-8b", "device": "h100-sxm5-80gb", "gpus": 64, "nodes": 8, "tp": 4,
-                       "pp": 4, "global_batch_size": 64, "precision": "bf16-mixed"})  # fmt: skip
+    text = Request.of(
+        {
+            "model": "llama-3.1-8b",
+            "device": "h100-sxm5-80gb",
+            "gpus": 64,
+            "nodes": 8,
+            "tp": 4,
+            "pp": 4,
+            "global_batch_size": 64,
+            "precision": "bf16-mixed",
+        }
+    )
     step = drawing_of(text)
     compared = pt.compare_precisions(
         "llama-3.1-8b", device="h100-sxm5-80gb", gpus=8, batch=2, precisions="all"
@@ -76,10 +86,16 @@ def cases() -> list[dict[str, Any]]:
         ("Scaling", {"predictions": scaled}),
         ("Scaling", {"predictions": two}),
         ("Pareto", {"plan": plan}),
-        ("Timeline", {"timeline": drawing_of(Request.of({"model": "resnet50", "device": "a100-80gb", "gpus": 8,
-                                                         "batch_size": 256})).to_dict()}),  # fmt: skip
+        (
+            "Timeline",
+            {
+                "timeline": drawing_of(
+                    Request.of({"model": "resnet50", "device": "a100-80gb", "gpus": 8, "batch_size": 256})
+                ).to_dict()
+            },
+        ),
         ("Timeline", {"timeline": parted}),
-    ]  # fmt: skip
+    ]
     found = [{"title": f"{chart}, real", "chart": chart, "props": props} for chart, props in real]
     return found + [
         {"title": f"{chart}, {title}", "chart": chart, "props": props}
@@ -98,8 +114,27 @@ def _hostile(
         return copy.deepcopy(given) | changes
 
     nothing = {"low_s": 0.0, "high_s": 0.0, "coverage": 0.9}
-    yield "all zero", "Breakdown", {"prediction": changed(one, terms=dict.fromkeys(one["terms"], 0.0), step_time_s=0.0, interval=nothing)}  # fmt: skip
-    yield "a term nobody knows, a null, and a huge range", "Breakdown", {"prediction": changed(one, terms={"gemm_s": 5e4, "norm_s": 1e-9, "conv_s": None, f"{_LONG}_s": 4e3}, step_time_s=5.4e4, interval=None)}  # fmt: skip
+    yield (
+        "all zero",
+        "Breakdown",
+        {
+            "prediction": changed(
+                one, terms=dict.fromkeys(one["terms"], 0.0), step_time_s=0.0, interval=nothing
+            )
+        },
+    )
+    yield (
+        "a term nobody knows, a null, and a huge range",
+        "Breakdown",
+        {
+            "prediction": changed(
+                one,
+                terms={"gemm_s": 5e4, "norm_s": 1e-9, "conv_s": None, f"{_LONG}_s": 4e3},
+                step_time_s=5.4e4,
+                interval=None,
+            )
+        },
+    )
     yield "one", "Precisions", {"predictions": precisions[:1]}
     long = changed(precisions[1], precision=_LONG, request={"precision": _LONG}, interval=None)
     tiny = changed(precisions[2], step_time_s=1e-9, interval=nothing, memory_bytes_per_device=None, fits=None)
@@ -110,20 +145,44 @@ def _hostile(
     )
     many = [changed(precisions[1], request={"precision": f"p{n}"}, step_time_s=1.0 + n) for n in range(300)]
     yield "300", "Precisions", {"predictions": many}
-    yield "no capacity, a term nobody knows", "Memory", {"prediction": changed(one, device_memory_bytes=None, fits=None, memory_terms={"something_new": 5e9, "activations": 0.0})}  # fmt: skip
+    yield (
+        "no capacity, a term nobody knows",
+        "Memory",
+        {
+            "prediction": changed(
+                one,
+                device_memory_bytes=None,
+                fits=None,
+                memory_terms={"something_new": 5e9, "activations": 0.0},
+            )
+        },
+    )
     yield "one", "Scaling", {"predictions": scaled[:1]}
     wild = [
         changed(each, throughput=each["throughput"] * 10 ** (n % 7), interval=None)
         for n, each in enumerate(scaled)
     ]
-    yield "wild, without intervals, one without a time", "Scaling", {"predictions": [*wild, changed(scaled[0], gpus=2048, throughput=None, step_time_s=None)]}  # fmt: skip
+    yield (
+        "wild, without intervals, one without a time",
+        "Scaling",
+        {"predictions": [*wild, changed(scaled[0], gpus=2048, throughput=None, step_time_s=None)]},
+    )
     yield "none", "Scaling", {"predictions": []}
     yield (
         "one, no limits",
         "Pareto",
         {"plan": plan | {"choices": plan["choices"][:1], "front": [], "limits": {}}},
     )
-    front = [changed(plan["front"][n % len(plan["front"])], time_s=60.0 * 1.06**n, usd=9e4 / 1.05**n, region=str(n), device=f"{_LONG}-{n % 9}") for n in range(200)]  # fmt: skip
+    front = [
+        changed(
+            plan["front"][n % len(plan["front"])],
+            time_s=60.0 * 1.06**n,
+            usd=9e4 / 1.05**n,
+            region=str(n),
+            device=f"{_LONG}-{n % 9}",
+        )
+        for n in range(200)
+    ]
     yield "200", "Pareto", {"plan": plan | {"choices": [], "front": front}}
     yield (
         "no price",

@@ -43,9 +43,7 @@ def main() -> int:
         print(f"{folder.name}: {len(wanted)} files as the lock states them")
         return 0
     if check:
-        different = sorted(
-            name for name in {*found, *wanted} if found.get(name) != wanted.get(name)
-        )
+        different = sorted(name for name in {*found, *wanted} if found.get(name) != wanted.get(name))
         print(f"{folder.name} differs: {', '.join(different)}. To fix: python scripts/vendor_page.py.")
         return 1
     shutil.rmtree(folder, ignore_errors=True)
@@ -62,9 +60,7 @@ def vendored() -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as folder:
         for name in ("package.json", "package-lock.json"):
             shutil.copy(PAGE / name, folder)
-        subprocess.run(
-            ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"], cwd=folder, check=True
-        )
+        subprocess.run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"], cwd=folder, check=True)
         installed = Path(folder, "node_modules")
         for name, path in FILES.items():
             files[_file_of(name)] = _for_browsers((installed / path).read_text("utf-8")).encode()
@@ -77,16 +73,19 @@ def vendored() -> dict[str, bytes]:
 
 
 def _for_browsers(text: str) -> str:
+    """A module whose imports are files beside it.
+
+    Raises:
+        ValueError: If it imports what is not vendored.
+    """
+    strange = set(_IMPORT.findall(text)) - FILES.keys()
+    if strange:
+        raise ValueError(f"{', '.join(sorted(strange))} is imported too. To fix: add it to FILES.")
     return _SOURCE_MAP.sub("\n", _IMPORT.sub(lambda found: f'from"./{_file_of(found[1])}"', text))
 
 
 def _file_of(name: str) -> str:
-    """The file that stands for an import.
-
-    Raises:
-        KeyError: If no vendored file does.
-    """
-    return f"{_slug(name if name in FILES else FILES[name])}.js"
+    return f"{_slug(name)}.js"
 
 
 def _slug(name: str) -> str:

@@ -20,7 +20,7 @@ from precision_time.cli.request_options import requests_in_words
 from precision_time.errors import PrecisionTimeError
 from precision_time.predict.api import predict, predict_time
 from precision_time.request.files import read_requests
-from precision_time.server.jobs import REFUSED, job_fields
+from precision_time.server.jobs import job_fields
 from precision_time.server.routes.page import form_fields, page
 
 PAGE = Path(__file__).parents[2] / "src/precision_time/server/page"
@@ -35,15 +35,17 @@ CONFIG = {
 }  # fmt: skip
 STATES: Mapping[str, Mapping[str, str]] = {
     "name alone": {"model": "resnet18"},
-    "several precisions": {"model": "resnet50", "device": "8xA100", "precision": "bf16-mixed,fp32", "epochs": "90"},
+    "several precisions": {
+        "model": "resnet50", "device": "8xA100", "precision": "bf16-mixed,fp32", "epochs": "90",
+    },
     "sizes and layout": {
-        "model": "gpt2", "sizes": "hidden=1024, layers=8", "device": "H100-SXM5-80GB", "gpus": "8", "tp": "2",
-        "seq_len": "1k", "batch_size": "4", "sequence_parallel": "false", "checkpointing": "full:0.5",
-        "tokens": "300B", "precision": "fp8-mixed", "network": "400g-ib",
+        "model": "gpt2", "sizes": "hidden=1024, layers=8, heads=16", "device": "H100-SXM5-80GB", "gpus": "8",
+        "tp": "2", "seq_len": "1k", "batch_size": "4", "sequence_parallel": "false",
+        "checkpointing": "full:0.5", "tokens": "300B", "precision": "fp8-mixed", "network": "400g-ib",
     },
     "a list in one text": {
-        "model": "gpt2", "gpus": "4", "pp": "4", "stage_layers": "2,4,3x2", "grad_accum": "8", "batch_size": "1",
-        "packing": "true", "coverage": "0.5",
+        "model": "gpt2", "gpus": "4", "pp": "4", "stage_layers": "2,4,3x2", "grad_accum": "8",
+        "batch_size": "1", "packing": "true", "coverage": "0.5",
     },
     "a pasted configuration": {"config": json.dumps(CONFIG), "batch_size": "2", "attention": "flash2"},
 }  # fmt: skip
@@ -56,7 +58,8 @@ const written = (state) => Object.fromEntries([
   ...Object.keys(FORMS).map((form) => [form, textOf(form, state, fields, "http://localhost:8400/", false)]),
   ["ask", askOf(state, fields)],
 ]);
-console.log(JSON.stringify(Object.fromEntries(Object.entries(states).map(([name, state]) => [name, written(state)]))));
+const all = Object.entries(states).map(([name, state]) => [name, written(state)]);
+console.log(JSON.stringify(Object.fromEntries(all)));
 """
 
 
@@ -125,10 +128,11 @@ def test_modules() -> None:
 
 
 _WRONG: Mapping[str, dict[str, Any]] = {
-    "batch_size": {"batch_size": -3}, "gpus": {"gpus": "x"}, "zero": {"zero": 9}, "schedule": {"schedule": "ff"},
-    "device": {"device": "H1000"}, "precision": {"precision": "bf17"}, "tp": {"tp": 3, "gpus": 8},
-    "network": {"network": "foo"}, "stack": {"stack": "zz"}, "epochs": {"epochs": -1}, "sizes": {"sizes": {"hiden": 3}},
-    "steps": {"epochs": 1, "steps": 3},
+    "batch_size": {"batch_size": -3}, "gpus": {"gpus": "x"}, "zero": {"zero": 9},
+    "schedule": {"schedule": "ff"}, "device": {"device": "H1000"}, "precision": {"precision": "bf17"},
+    "tp": {"tp": 3, "gpus": 8}, "network": {"network": "foo"},
+    "stack": {"stack": "zz"}, "epochs": {"epochs": -1},
+    "sizes": {"sizes": {"hiden": 3}}, "steps": {"epochs": 1, "steps": 3},
 }  # fmt: skip
 
 
@@ -144,7 +148,8 @@ def test_a_problem_stands_at_the_field_that_it_names() -> None:
 import {{ fieldOf }} from "{PAGE.as_uri()}/problems.js";
 import {{ readFileSync }} from "node:fs";
 const {{ said, names }} = JSON.parse(readFileSync(0, "utf8"));
-console.log(JSON.stringify(Object.fromEntries(Object.entries(said).map(([name, message]) => [name, fieldOf({{ message }}, names)]))));
+const found = Object.entries(said).map(([name, message]) => [name, fieldOf({{ message }}, names)]);
+console.log(JSON.stringify(Object.fromEntries(found)));
 """
     assert NODE is not None
     done = subprocess.run(
@@ -162,7 +167,12 @@ def test_the_index_and_all_it_names_are_served_as_what_they_are(client: TestClie
     for path in (*named, f"static/{page().version}/fields.json"):
         answer = client.get(f"/{path}")
         assert answer.status_code == 200, path
-        kind = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml", "json": "application/json"}
+        kind = {
+            "js": "text/javascript",
+            "css": "text/css",
+            "svg": "image/svg+xml",
+            "json": "application/json",
+        }
         assert answer.headers["content-type"].startswith(kind[path.rsplit(".", 1)[1]])
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert "immutable" in answer.headers["cache-control"]
@@ -181,8 +191,7 @@ def _normal(path: Path) -> str:
 
 def test_nothing_from_elsewhere_can_run_or_be_asked(client: TestClient) -> None:
     policy = dict(
-        part.strip().split(" ", 1)
-        for part in client.get("/").headers["content-security-policy"].split(";")
+        part.strip().split(" ", 1) for part in client.get("/").headers["content-security-policy"].split(";")
     )
     assert policy["default-src"] == "'none'" and policy["frame-ancestors"] == "'none'"
     assert policy["script-src"] == policy["connect-src"] == policy["style-src"] == "'self'"
@@ -206,8 +215,9 @@ def test_caches_ask_once_and_never_get_what_is_old(client: TestClient) -> None:
     assert packed.headers["content-encoding"] == "gzip" and "content-encoding" not in plain.headers
     assert packed.content == plain.content == file.content == gzip.decompress(file.compressed)
     assert packed.headers["vary"] == "Accept-Encoding"
-    for path in (f"{version}/package.json", f"{version}/vendor/SHA256SUMS", "0/app.js", f"{version}/../routes/page.py",
-                 f"{version}/..%2f..%2fapp.py", f"{version}//etc/passwd", f"{version}/"):  # fmt: skip
+    climbing = (f"{version}/../routes/page.py", f"{version}/..%2f..%2fapp.py", f"{version}//etc/passwd")
+    not_served = (f"{version}/package.json", f"{version}/vendor/SHA256SUMS", "0/app.js", f"{version}/")
+    for path in (*climbing, *not_served):
         assert client.get(f"/static/{path}").status_code == 404, path
 
 
@@ -216,8 +226,8 @@ def test_a_first_visit_loads_less_than_300_kb() -> None:
 
 
 def test_the_form_has_every_field_that_a_job_may_have() -> None:
-    apart = {"model", "precision", "anchors", "cluster"}  # the page has places of their own, or none yet, for these
-    assert {field["name"] for field in form_fields()} == job_fields() - apart - REFUSED.keys()
+    apart = {"model", "precision", "anchors", "cluster"}  # these the form has in another way
+    assert {field["name"] for field in form_fields()} == job_fields() - apart
     assert all(field["help"] and field["kind"] and field["flag"].startswith("--") for field in form_fields())
 
 
@@ -231,5 +241,5 @@ def test_vendored_files_are_those_that_were_checked_against_the_lock() -> None:
     }
     lock = json.loads((PAGE / "package-lock.json").read_text())["packages"]
     assert all(entry["integrity"].startswith("sha512-") for name, entry in lock.items() if name)
-    assert {f"LICENSE-{name.split('node_modules/')[1].removeprefix('@').replace('/', '-')}" for name in lock if name} <= sums.keys()
-
+    packages = [name.split("node_modules/")[1].removeprefix("@").replace("/", "-") for name in lock if name]
+    assert {f"LICENSE-{package}" for package in packages} <= sums.keys()

@@ -34,6 +34,7 @@ _OBJECTS = 200_000
 """New objects before a search for cycles: as of the command line, searches took a tenth of an answer."""
 ROUTERS = (
     operations.router,
+    page.router,
     predictions.router,
     comparisons.router,
     runs.router,
@@ -41,7 +42,6 @@ ROUTERS = (
     layouts.router,
     timelines.router,
     catalogs.router,
-    page.router,
 )
 
 

@@ -18,6 +18,7 @@ from pydantic.fields import FieldInfo
 
 from ...request.fields import plain_type
 from ...request.schema import option_of, request_fields, sections_of_fields
+from ..jobs import job_fields
 
 router = APIRouter(include_in_schema=False)
 
@@ -36,9 +37,11 @@ _STYLE, _THEME = "style.css", "theme.js"
 _VERSION, _MODULES = "{version}", "<!-- modules -->"
 HEADERS = {
     # Scripts, styles, pictures and requests of this server alone; no text ever becomes a script.
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
-    "require-trusted-types-for 'script'; trusted-types 'none'",
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+        "require-trusted-types-for 'script'; trusted-types 'none'"
+    ),
     "X-Frame-Options": "DENY",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
@@ -46,10 +49,8 @@ HEADERS = {
 }
 _FOREVER = "public, max-age=31536000, immutable"
 _ASK_AGAIN = "no-cache"
-_NOT_GIVEN = frozenset(
-    {"model", "precision", "custom", "calibration", "predictor", "anchors", "trust", "inputs", "forward", "loss"}
-)
-"""Fields that have a place of their own on the page, and those that a service refuses: files and code."""
+_APART = frozenset({"model", "precision", "anchors"})
+"""Fields of a job that the form has in another way: by source, several at once, of a stored cluster."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,7 +120,7 @@ def form_fields() -> list[dict[str, Any]]:
     found = []
     for name, info in request_fields():
         option = option_of(info)
-        if option is None or name in _NOT_GIVEN:
+        if option is None or name in _APART or name not in job_fields():
             continue
         flag = next((flag for flag in option.flags if flag.startswith("--")), f"--{name.replace('_', '-')}")
         found.append(
