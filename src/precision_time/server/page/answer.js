@@ -40,7 +40,7 @@ function Progress({ shown, slow, first }) {
 
 function Failure({ side, problem }) {
   if (!problem.message) return html`<p class="remark">Name a model to see how long it trains.</p>`;
-  const field = fieldOf(problem, side.fieldNames ?? []);
+  const field = problem.field || fieldOf(problem, side.fieldNames ?? []);
   const again = [0, 429, 500, 502, 503, 504].includes(problem.status);
   return html`<div class="failure">
     <p>${field ? "No answer: see the field marked in the form." : problem.message}</p>
