@@ -5,7 +5,7 @@ import { test } from "node:test";
 const PAGE = new URL("../../src/precision_time/server/page/", import.meta.url);
 const load = (name) => import(new URL(name, PAGE).href);
 const { decode, encode } = await load("share.js");
-const { askOf, configOf, countsAround, planOf, scalingOf, sizesOf, valueOf } = await load("job.js");
+const { askOf, configOf, countsAround, layoutOf, planOf, scalingOf, sizesOf, valueOf } = await load("job.js");
 const { amount, bytes, digits, duration, money, range } = await load("format.js");
 const { asksDiffer, differences } = await load("differences.js");
 const { quoted } = await load("copy.js");
@@ -74,6 +74,12 @@ test("more or fewer devices train the same at the same batch per device", () => 
   }
   const plan = planOf({ model: "m", device: "12xD", batch_size: "4", deadline: "3d", precision: "p,q" }, FIELDS, prediction);
   assert.deepEqual(plan, { model: "m", epochs: 1, global_batch_size: 48, precision: ["p", "q"], deadline: "3d" });
+});
+
+test("a layout in words becomes texts of the form", () => {
+  const layout = [{ name: "zero", kind: "integer", flag: "--zero" }, { name: "grad_accum", kind: "integer", flag: "--grad-accum" }, { name: "uneven", kind: "boolean", flag: "--uneven" }];
+  assert.deepEqual(layoutOf("--zero 1 --grad-accum 4 --no-uneven --other 3", layout), { zero: "1", grad_accum: "4", uneven: "false" });
+  assert.deepEqual(layoutOf("", layout), {});
 });
 
 test("numbers as people say them", () => {
