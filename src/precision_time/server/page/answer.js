@@ -43,7 +43,7 @@ function Failure({ side, problem }) {
   const field = problem.field || fieldOf(problem, side.fieldNames ?? []);
   const again = [0, 429, 500, 502, 503, 504].includes(problem.status);
   return html`<div class="failure">
-    <p>${field ? "No answer: see the field marked in the form." : problem.message}</p>
+    <p>${field || problem.status === 401 ? "No answer: see the field marked in the form." : problem.message}</p>
     ${again ? html`<button type="button" onClick=${() => answer(side)}>Try again</button>` : null}
   </div>`;
 }
