@@ -5,7 +5,7 @@ import { test } from "node:test";
 const PAGE = new URL("../../src/precision_time/server/page/", import.meta.url);
 const load = (name) => import(new URL(name, PAGE).href);
 const { decode, encode } = await load("share.js");
-const { askOf, configOf, countsAround, planOf, scalingOf, sizesOf, valueOf } = await load("job.js");
+const { askOf, configOf, countsAround, layoutOf, planOf, scalingOf, sizesOf, valueOf } = await load("job.js");
 const { amount, bytes, digits, duration, money, range } = await load("format.js");
 const { asksDiffer, differences } = await load("differences.js");
 const { quoted } = await load("copy.js");
@@ -76,8 +76,14 @@ test("more or fewer devices train the same at the same batch per device", () => 
   assert.deepEqual(plan, { model: "m", epochs: 1, global_batch_size: 48, precision: ["p", "q"], deadline: "3d" });
 });
 
+test("a layout in words becomes texts of the form", () => {
+  const layout = [{ name: "zero", kind: "integer", flag: "--zero" }, { name: "grad_accum", kind: "integer", flag: "--grad-accum" }, { name: "uneven", kind: "boolean", flag: "--uneven" }];
+  assert.deepEqual(layoutOf("--zero 1 --grad-accum 4 --no-uneven --other 3", layout), { zero: "1", grad_accum: "4", uneven: "false" });
+  assert.deepEqual(layoutOf("", layout), {});
+});
+
 test("numbers as people say them", () => {
-  const said = [[0, "0 s"], [2.5e-9, "2.50 ns"], [0.098, "98.0 ms"], [0.09999, "100 ms"], [1.28, "1.28 s"], [99.94, "99.9 s"], [99.96, "1 min 40 s"], [760, "12 min 40 s"], [3600, "1 h"], [12000, "3 h 20 min"], [86400, "24 h"], [446400, "5 d 4 h"], [1e9, "31.7 years"]];
+  const said = [[0, "0 s"], [2.5e-9, "2.50 ns"], [0.098, "98.0 ms"], [0.09999, "100 ms"], [1.28, "1.28 s"], [99.94, "99.9 s"], [119.6, "120 s"], [760, "12 min 40 s"], [3600, "60 min"], [12000, "3 h 20 min"], [86400, "24 h"], [446400, "5 d 4 h"], [1e9, "11,574 d 1 h"]];
   for (const [seconds, text] of said) assert.equal(duration(seconds), text);
   assert.equal(range(0.0825, 0.123), "82.5 – 123 ms");
   assert.equal(range(3000, 12000), "50 min – 3 h 20 min");

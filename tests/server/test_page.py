@@ -22,6 +22,7 @@ from precision_time.predict.api import predict, predict_time
 from precision_time.request.files import read_requests
 from precision_time.server.jobs import job_fields
 from precision_time.server.routes.page import form_fields, page
+from precision_time.units import format_duration
 
 PAGE = Path(__file__).parents[2] / "src/precision_time/server/page"
 NODE = shutil.which("node")
@@ -125,6 +126,22 @@ def test_modules() -> None:
     tests = Path(__file__).with_name("page.test.mjs")
     done = subprocess.run([NODE, "--test", str(tests)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-4000:]
+
+
+@needs_node
+def test_long_times_are_said_as_on_the_command_line() -> None:
+    seconds = [120.0, 7199.9, 7200.0, 12_345.6, 86_400.0, 172_799.0, 172_800.0, 3_036_000.0, 8e7]
+    code = f"""
+import {{ duration }} from "{PAGE.as_uri()}/format.js";
+console.log(JSON.stringify({seconds}.map(duration)));
+"""
+    assert NODE is not None
+    done = subprocess.run(
+        [NODE, "--input-type=module", "-e", code], capture_output=True, text=True, check=True
+    )
+    expected = [re.sub(r" 0 \w+$", "", format_duration(each)) for each in seconds]
+    assert expected[3:5] == ["3 h 25 min", "24 h"]
+    assert json.loads(done.stdout) == expected
 
 
 _WRONG: Mapping[str, dict[str, Any]] = {

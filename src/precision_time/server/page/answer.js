@@ -40,10 +40,10 @@ function Progress({ shown, slow, first }) {
 
 function Failure({ side, problem }) {
   if (!problem.message) return html`<p class="remark">Name a model to see how long it trains.</p>`;
-  const field = fieldOf(problem, side.fieldNames ?? []);
+  const field = problem.field || fieldOf(problem, side.fieldNames ?? []);
   const again = [0, 429, 500, 502, 503, 504].includes(problem.status);
   return html`<div class="failure">
-    <p>${field ? "No answer: see the field marked in the form." : problem.message}</p>
+    <p>${field || problem.status === 401 ? "No answer: see the field marked in the form." : problem.message}</p>
     ${again ? html`<button type="button" onClick=${() => answer(side)}>Try again</button>` : null}
   </div>`;
 }
@@ -67,15 +67,16 @@ function Found({ side, letter, prediction, skipped }) {
     <${Section} title="Memory per device"><${Memory} prediction=${prediction} /></${Section}>
     ${scaling.value?.predictions?.length > 1 || scaling.status === "waiting" ? html`<${Section} title="More or fewer devices" busy=${scaling.status === "waiting"}>
       ${scaling.value ? html`<${Scaling} predictions=${scaling.value.predictions} />` : html`<p class="help">Predicting …</p>`}</${Section}>` : null}
-    <${Section} title="Measured runs nearest to it"><${Evidence} prediction=${prediction} letter=${letter} /></${Section}>
+    <${Section} title="Measured runs nearest to it" drawn=${false}><${Evidence} prediction=${prediction} letter=${letter} /></${Section}>
     <${Why} side=${side} letter=${letter} />
     <${TimelineSection} side=${side} />
     <${PlanSection} side=${side} letter=${letter} />
     <${CopyAs} side=${side} letter=${letter} />`;
 }
 
-export function Section({ title, busy = false, children }) {
-  return html`<section class="part" aria-busy=${busy}><h3>${title}</h3>${children}</section>`;
+/** A part of the answer; `drawn` is one whose chart says its title itself. */
+function Section({ title, busy = false, drawn = true, children }) {
+  return html`<section class="part" aria-busy=${busy}><h3 class=${drawn ? "hidden" : ""}>${title}</h3>${children}</section>`;
 }
 
 const of = (prediction) => {

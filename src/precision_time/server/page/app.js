@@ -1,5 +1,5 @@
 // The page: a form on one side, the answer on the other.
-import { computed, html, render } from "./html.js";
+import { effect, html, render, signal } from "./html.js";
 import { token, tokenWanted } from "./api.js";
 import { Answer, spoken } from "./answer.js";
 import { Comparison } from "./comparison.js";
@@ -10,8 +10,15 @@ import { ThemeSwitch } from "./theme-switch.js";
 
 const LETTERS = ["A", "B"];
 
-/** What a screen reader says when an answer arrives, and nothing while one types. */
-const said = computed(() => sides.value.map((side, index) => spoken(side, comparing.value ? `Job ${LETTERS[index]}: ` : "")).filter(Boolean).join(" "));
+const QUIET_MS = 900;
+/** What a screen reader says once an answer has stood for a moment: nothing while one types. */
+const said = signal("");
+let quiet = 0;
+effect(() => {
+  const text = sides.value.map((side, index) => spoken(side, comparing.value ? `Job ${LETTERS[index]}: ` : "")).filter(Boolean).join(" ");
+  clearTimeout(quiet);
+  quiet = setTimeout(() => { said.value = text; }, QUIET_MS);
+});
 
 function Page() {
   const at = edited.value;

@@ -34,7 +34,7 @@ const split = (text) => /^((?:\d+x)*)(.*)$/is.exec(text).slice(1);
 export function Combobox({ id, value, onValue, catalog, placeholder = "", describedBy, invalid, required, onPick }) {
   const [items, setItems] = useState([]);
   const [open, setOpen] = useState(false);
-  const [active, setActive] = useState(-1);
+  const [marked, setMarked] = useState(""); // by name: the list may change below it
   const asking = useRef(null);
   const timer = useRef(0);
   const list = useId();
@@ -47,16 +47,24 @@ export function Combobox({ id, value, onValue, catalog, placeholder = "", descri
       const items = await search(catalog, split(text)[1].trim(), mine.signal).catch(() => []);
       if (asking.current !== mine) return;
       setItems(items);
-      setActive(-1);
       setOpen(items.length > 0);
     }, TYPING_MS);
   };
+  /** Until the catalog answers, what was found before and still fits. */
+  const narrow = (text) => {
+    const words = split(text)[1].trim().toLowerCase();
+    const left = items.filter((item) => item.name.toLowerCase().includes(words));
+    setItems(left);
+    setMarked("");
+    if (!left.length) setOpen(false);
+  };
+  const active = items.findIndex((item) => item.name === marked);
   const close = () => {
     clearTimeout(timer.current);
     asking.current?.abort();
     asking.current = null;
     setOpen(false);
-    setActive(-1);
+    setMarked("");
   };
   const pick = (item) => {
     const text = split(value)[0] + item.name;
@@ -68,7 +76,7 @@ export function Combobox({ id, value, onValue, catalog, placeholder = "", descri
     if (move) {
       event.preventDefault();
       if (!open) ask(value);
-      else setActive((active + move + items.length + (active < 0 && move < 0 ? 1 : 0)) % items.length);
+      else setMarked(items.at((active < 0 && move < 0 ? -1 : active + move) % items.length).name);
     } else if (event.key === "Enter" && open && active >= 0) {
       event.preventDefault();
       pick(items[active]);
@@ -92,10 +100,10 @@ export function Combobox({ id, value, onValue, catalog, placeholder = "", descri
       aria-activedescendant=${open && active >= 0 ? `${list}-${active}` : undefined}
       aria-describedby=${describedBy} aria-invalid=${invalid ? "true" : undefined}
       placeholder=${placeholder} value=${value}
-      onInput=${(event) => { onValue(event.target.value); ask(event.target.value); }}
+      onInput=${(event) => { onValue(event.target.value); narrow(event.target.value); ask(event.target.value); }}
       onKeyDown=${keys} onBlur=${close} onClick=${() => value === "" && !open && ask("")} />
     <ul id=${list} role="listbox" aria-label="Suggestions" hidden=${!open}>
-      ${items.map((item, index) => html`<li key=${item.name} id=${`${list}-${index}`} role="option" aria-selected=${index === active}
+      ${open && items.map((item, index) => html`<li key=${item.name} id=${`${list}-${index}`} role="option" aria-selected=${index === active}
         onMouseDown=${(event) => { event.preventDefault(); pick(item); }}>
         <span>${item.name}</span><small>${about(item)}</small></li>`)}
     </ul>

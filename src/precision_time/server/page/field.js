@@ -4,7 +4,7 @@ import { Combobox } from "./combobox.js";
 import { setField } from "./state.js";
 import { fieldOf } from "./problems.js";
 
-const CATALOGS = { model: "models", device: "devices", precision: "precisions", stack: "stacks", dataset: "datasets" };
+const CATALOGS = { model: "models", device: "devices", precision: "precisions", stack: "stacks", dataset: "datasets", optimizer: "optimizers", node_type: "node-types" };
 const LABELS = {
   gpus: "Devices", nodes: "Nodes", network: "Network", device: "Device", batch_size: "Batch per device",
   global_batch_size: "Global batch", seq_len: "Sequence length", image_size: "Image size", dataset: "Dataset",
@@ -23,10 +23,10 @@ export function labelOf(name) {
 const plainly = (text) => text.replace(/--([a-z][a-z-]*)/g, (_, name) => labelOf(name.replaceAll("-", "_")).toLowerCase());
 const helpOf = (field) => plainly(field.help + (field.default && !field.choices.length ? ` Default: ${field.default}.` : ""));
 
-/** What the answer's problem says about a field; only the first field that is named shows it. */
+/** What the problem says about a field: the first that it names shows it, until there is another answer. */
 export function problemOf(side, name) {
   const { status, problem } = side.main.shown.value;
-  if (status !== "failed" || !problem?.message) return "";
+  if (status === "done" || !problem?.message) return "";
   return fieldOf(problem, side.fieldNames) === name ? problem.message : "";
 }
 

@@ -70,14 +70,20 @@ function StoredClusters({ side, letter }) {
   const value = side.state.value.cluster ?? "";
   const problem = problemOf(side, "cluster");
   if (!clusters.value.length && !value) return null;
-  const known = clusters.value.some((each) => each.name === value);
+  const known = clusters.value.find((each) => each.name === value);
+  const choose = (name) => {
+    // What the cluster says of itself is not said again by the form.
+    const found = clusters.value.find((each) => each.name === name);
+    setFields(side, { ...Object.fromEntries(Object.keys(found?.fields ?? {}).map((field) => [field, ""])), cluster: name });
+  };
   return html`<div class="field">
     <label for=${`${letter}-cluster`}>Stored cluster</label>
-    <select id=${`${letter}-cluster`} value=${value} aria-describedby=${`${letter}-cluster-problem`} onChange=${(event) => setField(side, "cluster", event.target.value)}>
+    <select id=${`${letter}-cluster`} value=${value} aria-describedby=${`${letter}-cluster-help ${letter}-cluster-problem`} onChange=${(event) => choose(event.target.value)}>
       <option value="">none</option>
       ${value && !known ? html`<option value=${value}>${value}</option>` : null}
       ${clusters.value.map((each) => html`<option value=${each.name}>${each.name}${each.note ? `: ${each.note}` : ""}</option>`)}
     </select>
+    <p class="help" id=${`${letter}-cluster-help`}>${Object.entries(known?.fields ?? {}).map(([name, given]) => `${labelOf(name)}: ${given}`).join(", ")}</p>
     <${Problem} id=${`${letter}-cluster-problem`} text=${problem} />
   </div>`;
 }

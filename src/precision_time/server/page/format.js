@@ -18,24 +18,20 @@ function smallUnit(seconds) {
   return SMALL.find(([, size]) => Math.abs(seconds) >= 0.9995 * size) ?? SMALL.at(-1);
 }
 
-/** 820 µs, 98.0 ms, 1.28 s, 12 min 40 s, 3 h 20 min, 5 d 4 h, 2.1 years. */
+const LARGE = [["d", 86400, "h", 3600], ["h", 3600, "min", 60], ["min", 60, "s", 1]];
+
+/** 820 µs, 98.0 ms, 1.28 s, 12 min 40 s, 3 h 20 min, 5 d 4 h: from two of a unit on in that unit, rounded down. */
 export function duration(seconds) {
   if (!known(seconds)) return missing;
   if (seconds === 0) return "0 s";
-  if (seconds < 99.95) {
+  const large = LARGE.find(([, size]) => seconds >= 2 * size);
+  if (!large) {
     const [unit, size] = smallUnit(seconds);
     return `${digits(seconds / size)} ${unit}`;
   }
-  const parts = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
-  const at = seconds >= 2 * 86400 ? 0 : seconds >= 3600 ? 1 : 2;
-  if (seconds >= 2 * 365.25 * 86400) return `${digits(seconds / (365.25 * 86400))} years`;
-  if (seconds >= 100 * 86400) return `${digits(seconds / 86400)} d`;
-  const [large, small] = [parts[at], parts[at + 1]];
-  const rounded = Math.round(seconds / small[1]);
-  const per = large[1] / small[1];
-  const rest = rounded % per;
-  const whole = (rounded - rest) / per;
-  return rest ? `${whole} ${large[0]} ${rest} ${small[0]}` : `${whole} ${large[0]}`;
+  const [name, size, restName, restSize] = large;
+  const rest = Math.floor((seconds % size) / restSize);
+  return `${count(Math.floor(seconds / size))} ${name}${rest ? ` ${rest} ${restName}` : ""}`;
 }
 
 /** `82.5 – 123 ms`: both ends in one unit where they share it. */

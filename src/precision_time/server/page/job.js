@@ -115,3 +115,15 @@ export function planOf(state, fields, prediction) {
     ...(state.budget ? { budget: state.budget } : {}),
   };
 }
+
+/** `--zero 1 --grad-accum 4 --no-uneven` as texts of the form's fields; words of no field are left out. */
+export function layoutOf(words, fields) {
+  const found = {};
+  const parts = words.split(/\s+/).filter(Boolean);
+  parts.forEach((word, at) => {
+    const field = fields.find(({ flag }) => flag === word || flag === word.replace(/^--no-/, "--"));
+    if (!field) return;
+    found[field.name] = field.kind === "boolean" ? String(field.flag === word) : (parts[at + 1] ?? "");
+  });
+  return found;
+}

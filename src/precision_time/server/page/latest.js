@@ -18,7 +18,7 @@ export function latest() {
       clear();
       shown.value = IDLE;
     },
-    /** What was shown is for what was asked before: it stays, marked as such, until the next answer. */
+    /** What is shown, if anything, is of what was asked before: it stays, marked as such, until the next answer. */
     outdate() {
       clear();
       shown.value = { ...shown.value, status: "waiting", slow: false };
@@ -31,7 +31,7 @@ export function latest() {
     async start(work) {
       clear();
       const mine = (running = new AbortController());
-      shown.value = { ...shown.value, status: "waiting", problem: null, slow: false };
+      shown.value = { ...shown.value, status: "waiting", slow: false };
       const timer = setTimeout(() => {
         if (running === mine) shown.value = { ...shown.value, slow: true };
       }, SLOW_AFTER_MS);

@@ -17,6 +17,7 @@ export function ModelSource({ side, letter }) {
   const choose = (next) => {
     setSource(next);
     if (next !== "config") setField(side, "config", "");
+    if (next !== "file" && UPLOADED.test(state.model ?? "")) setField(side, "model", "");
   };
   return html`
     <div class="segments" role="radiogroup" aria-label="Where the model comes from">

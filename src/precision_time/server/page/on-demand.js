@@ -2,7 +2,8 @@
 import { html } from "./html.js";
 import { Pareto, Timeline } from "./charts/index.js";
 import { duration, money, share } from "./format.js";
-import { askPlan, askTimeline, setField, setFields } from "./state.js";
+import { layoutOf } from "./job.js";
+import { askPlan, askTimeline, fields, setField, setFields } from "./state.js";
 
 export function TimelineSection({ side }) {
   const { status, value, problem } = side.timeline.shown.value;
@@ -37,19 +38,32 @@ function Wait({ status, text, stop }) {
   return html`<div class="progress on"><div role="progressbar" aria-label=${text}></div><p>${text} <button type="button" class="quiet" onClick=${stop}>Stop</button></p></div>`;
 }
 
-/** The candidate's own fields take the place of those of the form. */
+/** The candidate's own fields, its layout among them, take the place of those of the form. */
 function take(side, candidate) {
+  const places = fields.value.filter((field) => ["Layout", "Devices and network", "Precision and batch"].includes(field.section));
   const texts = Object.entries(candidate.request).filter(([name]) => name !== "model").map(([name, value]) => [name, String(value)]);
-  setFields(side, { batch_size: "", global_batch_tokens: "", node_type: "", network: "", intra_node: "", inter_node: "", cluster: "", ...Object.fromEntries(texts), chosen: "" });
+  setFields(side, {
+    ...Object.fromEntries(places.map((field) => [field.name, ""])),
+    cluster: "",
+    chosen: "",
+    ...layoutOf(candidate.layout, places),
+    ...Object.fromEntries(texts),
+  });
 }
 
 function Plan({ side, plan }) {
   return html`
     ${plan.choices.map(({ aim, candidate, reason }) => html`<div class="choice"><h4>${aim[0].toUpperCase() + aim.slice(1)}</h4>
-      <p>${candidate.gpus} × ${candidate.device}, ${candidate.precision}: <strong>${duration(candidate.time_s)}</strong>${candidate.usd === null ? "" : html`, <strong>${money(candidate.usd)}</strong>`}${candidate.probability < 1 ? `, in time with ${share(candidate.probability)}` : ""}.
-        <button type="button" class="quiet" onClick=${() => take(side, candidate)}>Use in the form<span class="hidden"> (${aim})</span></button></p>
-      <p class="help">${reason}</p></div>`)}
-    ${plan.miss ? html`<p class="problem">Nothing keeps the limits.${plan.miss.words ? ` ${plan.miss.words}` : ""}</p>` : null}
+      <${Candidate} side=${side} candidate=${candidate} what=${aim} /><p class="help">${reason}</p></div>`)}
+    ${plan.miss && html`<div class="choice"><h4>Nothing keeps the limits. The nearest miss:</h4>
+      <${Candidate} side=${side} candidate=${plan.miss.candidate} what="nearest miss" />
+      <p class="help">${plan.miss.by}.</p>${plan.miss.remedies.map((text) => html`<p class="help">${text}</p>`)}</div>`}
     ${plan.front.length ? html`<${Pareto} plan=${plan} onChoose=${(candidate) => take(side, candidate)} />` : null}
     ${[...plan.warnings, ...plan.assumptions].length ? html`<details class="inner"><summary>Assumed in the plan</summary><ul class="remarks">${[...plan.warnings, ...plan.assumptions].map((text) => html`<li>${typeof text === "string" ? text : text.text}</li>`)}</ul></details>` : null}`;
+}
+
+function Candidate({ side, candidate, what }) {
+  const { gpus, device, precision, time_s, usd, probability } = candidate;
+  return html`<p>${gpus} × ${device}, ${precision}: <strong>${duration(time_s)}</strong>${usd === null ? "" : html`, <strong>${money(usd)}</strong>`}${probability === null ? "" : `, in time with ${share(probability)} probability`}.
+    <button type="button" class="quiet" onClick=${() => take(side, candidate)}>Use in the form<span class="hidden"> (${what})</span></button></p>`;
 }

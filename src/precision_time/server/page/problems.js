@@ -11,6 +11,6 @@ export function fieldOf(problem, names) {
     .sort((one, other) => one[1] - other[1]);
   if (named.length) return named[0][0];
   if (/has no size/.test(text) && names.includes("sizes")) return "sizes";
-  const [, kind] = /^\W*unknown (\w+)/i.exec(text) ?? [];
+  const [, kind] = /^\W*(?:unknown|there is no) (\w+)/i.exec(text) ?? [];
   return kind && names.includes(kind) ? kind : "";
 }

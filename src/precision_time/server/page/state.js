@@ -111,7 +111,8 @@ const BESIDE = ["scaling", "run", "why", "timeline", "plan"];
 
 /** Ask for the main answer; what depends on it follows. */
 export async function answer(side) {
-  BESIDE.forEach((name) => side[name].outdate());
+  ["scaling", "run"].forEach((name) => side[name].outdate());
+  ["why", "timeline", "plan"].forEach((name) => side[name].reset());
   let question;
   try {
     question = askOf(side.state.value, fields.value);
