@@ -28,9 +28,9 @@ IMAGES = Path(__file__).parents[1] / "docs" / "images"
 MOST_BYTES = 150_000
 _START_S = 60.0
 _VISITS = 9
-_COLORS = 128
+_QUALITY = 86
 _JOB = {"model": "llama-3.1-8b", "device": "H100-SXM5-80GB", "gpus": 64, "nodes": 8, "tp": 4, "pp": 4,
-        "global_batch_size": 256, "seq_len": 4096, "tokens": "10B", "optimizer": "adamw", "attention": "flash2",
+        "global_batch_size": 256, "seq_len": 4096, "tokens": "10B", "optimizer": "adamw",
         "precision": "bf16-mixed,fp8-mixed,fp32", "chosen": "bf16-mixed"}  # fmt: skip
 _IMAGES_JOB = {"model": "resnet50", "device": "A100-SXM4-80GB", "gpus": 8, "batch_size": 256, "epochs": 90,
                "precision": "bf16-mixed,fp16-mixed,tf32,fp32"}  # fmt: skip
@@ -73,9 +73,9 @@ def opened(browser: Browser, address: str, job: dict[str, Any], **context: Any) 
 
 
 def keep(picture: bytes, path: Path) -> None:
-    """Write a small file: of few colors, which pictures of pages have anyway."""
+    """Write a small file."""
     image = Image.open(io.BytesIO(picture)).convert("RGB")
-    image.quantize(_COLORS, dither=Image.Dither.NONE).save(path, optimize=True)
+    image.save(path, quality=_QUALITY, method=6)
     size = path.stat().st_size
     print(f"{path.name}: {image.width} x {image.height}, {size / 1000:.0f} kB")
     if size > MOST_BYTES:
@@ -85,16 +85,16 @@ def keep(picture: bytes, path: Path) -> None:
 def pictures(browser: Browser, address: str, folder: Path) -> None:
     """All of them."""
     light = opened(browser, address, _JOB)
-    keep(light.screenshot(), folder / "page-light.png")
+    keep(light.screenshot(), folder / "page-light.webp")
     light.get_by_role("button", name="Draw the step").click()
     light.wait_for_selector(".chart-timeline svg")
     light.mouse.move(0, 0)
     keep(
         light.locator("section.part", has=light.locator(".chart-timeline")).screenshot(),
-        folder / "page-timeline.png",
+        folder / "page-timeline.webp",
     )
     dark = opened(browser, address, _IMAGES_JOB, color_scheme="dark")
-    keep(dark.screenshot(), folder / "page-dark.png")
+    keep(dark.screenshot(), folder / "page-dark.webp")
     dark.close()
     phone = opened(
         browser, address, _IMAGES_JOB, viewport={"width": 390, "height": 844}, device_scale_factor=2
@@ -104,15 +104,15 @@ def pictures(browser: Browser, address: str, folder: Path) -> None:
         phone.evaluate("chart => document.querySelector(chart).scrollIntoView({ block: 'start' })", chart)
         phone.wait_for_timeout(100)
         shots.append(phone.screenshot())
-    keep(beside([Image.open(io.BytesIO(shot)) for shot in shots]), folder / "page-phone.png")
+    keep(beside([Image.open(io.BytesIO(shot)) for shot in shots]), folder / "page-phone.webp")
     other = {f"b.{name}": value for name, value in (_IMAGES_JOB | {"device": "H100-SXM5-80GB"}).items()}
     compared = opened(browser, address, {**_IMAGES_JOB, **other}, viewport={"width": 1360, "height": 1250})
-    keep(compared.screenshot(), folder / "page-compare.png")
+    keep(compared.screenshot(), folder / "page-compare.webp")
     plan = opened(browser, address, {**_IMAGES_JOB, "deadline": "24h", "budget": "300"})
     plan.get_by_role("button", name="Plan", exact=True).click()
     plan.wait_for_selector(".chart-pareto svg")
     plan.mouse.move(0, 0)
-    keep(plan.locator("section.plan").screenshot(), folder / "page-plan.png")
+    keep(plan.locator("section.plan").screenshot(), folder / "page-plan.webp")
 
 
 def beside(images: list[Image.Image]) -> bytes:
@@ -140,7 +140,7 @@ def budget(browser: Browser, address: str) -> None:
         times_s.append(time.monotonic() - started)
         settled(page)
         loaded = page.evaluate(
-            "() => [...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')]"
+            "() => ['navigation', 'resource'].flatMap(type => performance.getEntriesByType(type))"
             ".map(each => [each.name, each.transferSize])"
         )
         sizes.append(

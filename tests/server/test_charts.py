@@ -21,7 +21,8 @@ pytestmark = pytest.mark.skipif(NODE is None, reason="node is not installed: it 
 def run(code: str) -> Any:
     """What a module prints as JSON."""
     assert NODE is not None
-    imports = "".join(f'import * as {name} from "{CHARTS.as_uri()}/{name}.js";' for name in ("terms", "scale"))
+    names = ("terms", "scale")
+    imports = "".join(f'import * as {name} from "{CHARTS.as_uri()}/{name}.js";' for name in names)
     done = subprocess.run(
         [NODE, "--input-type=module", "-e", f"{imports} console.log(JSON.stringify({code}))"],
         capture_output=True, text=True, check=True,
@@ -55,8 +56,10 @@ def test_a_combination_of_color_and_mark_stands_for_one_series_alone() -> None:
 
 def test_axes_of_any_range_have_a_few_ticks_inside_it() -> None:
     ranges = [(1e-9, 1e9), (1.0, 1.01), (0.9, 1.2), (59.0, 61.0), (3.0e7, 4e12), (1e-6, 2e-6)]
-    each = f"{json.dumps(ranges)}.map(([low, high]) => [[low, high], scale.NAME(low, high, 7)])"
-    for (low, high), found in run(f"[...{each.replace('NAME', 'logTicks')}, ...{each.replace('NAME', 'timeTicks')}]"):
+    code = (
+        "[scale.logTicks, scale.timeTicks].flatMap((made) => RANGES.map((ends) => [ends, made(...ends, 7)]))"
+    )
+    for (low, high), found in run(code.replace("RANGES", json.dumps(ranges))):
         assert 1 <= len(found) <= 8, (low, high, found)
         assert found == sorted(found) and low * 0.999 <= found[0] and found[-1] <= high * 1.001
     linear, nothing, times, sizes, memory = run("""[
