@@ -137,7 +137,7 @@ function Limits({ limits, times, usds, across, up, frame }) {
   return html`<g aria-hidden="true">
     ${late && html`<rect class="chart-beyond" x=${x} y=${top} width=${right - x} height=${bottom - top} />
       <line class="chart-limit" x1=${x} x2=${x} y1=${top} y2=${bottom} />
-      <text class="chart-bad" x=${x + (toLeft ? -5 : 5)} y=${bottom - 6} text-anchor=${toLeft ? "end" : "start"}>deadline ${duration(limits.deadline_s)}</text>`}
+      <text class="chart-bad" x=${x + (toLeft ? -5 : 5)} y=${(dear && y < (top + bottom) / 2 ? y : top) + 15} text-anchor=${toLeft ? "end" : "start"}>deadline ${duration(limits.deadline_s)}</text>`}
     ${dear && html`<rect class="chart-beyond" x=${left} y=${top} width=${x - left} height=${y - top} />
       <line class="chart-limit" x1=${left} x2=${right} y1=${y} y2=${y} />
       <text class="chart-bad" x=${right - 4} y=${y - 5} text-anchor="end">budget ${money(limits.budget_usd)}</text>`}
