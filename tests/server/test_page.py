@@ -180,8 +180,10 @@ def test_the_index_and_all_it_names_are_served_as_what_they_are(client: TestClie
     index = client.get("/")
     assert index.status_code == 200 and index.headers["cache-control"] == "no-cache"
     named = re.findall(r'(?:src|href)="(static/[^"]+)"', index.text)
-    assert {"app.js", "style.css", "theme.js", "preact.js"} <= {path.rsplit("/", 1)[1] for path in named}
-    for path in (*named, f"static/{page().version}/fields.json"):
+    assert {"app.js", "fields.js", "style.css", "theme.js", "preact.js"} <= {
+        path.rsplit("/", 1)[1] for path in named
+    }
+    for path in named:
         answer = client.get(f"/{path}")
         assert answer.status_code == 200, path
         kind = {

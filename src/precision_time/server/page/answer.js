@@ -67,7 +67,7 @@ function Found({ side, letter, prediction, skipped }) {
     <${Section} title="Memory per device"><${Memory} prediction=${prediction} /></${Section}>
     ${scaling.value?.predictions?.length > 1 || scaling.status === "waiting" ? html`<${Section} title="More or fewer devices" busy=${scaling.status === "waiting"}>
       ${scaling.value ? html`<${Scaling} predictions=${scaling.value.predictions} />` : html`<p class="help">Predicting …</p>`}</${Section}>` : null}
-    <${Section} title="Measured runs nearest to it" drawn=${false}><${Evidence} prediction=${prediction} letter=${letter} /></${Section}>
+    <${Section} title="Measured runs nearest to it" drawn=${false}><${Evidence} prediction=${prediction} /></${Section}>
     <${Why} side=${side} letter=${letter} />
     <${TimelineSection} side=${side} />
     <${PlanSection} side=${side} letter=${letter} />

@@ -67,10 +67,7 @@ function skip(event) {
   answer.scrollIntoView();
 }
 
+start();
 const place = document.getElementById("page");
 place.replaceChildren();
-const base = new URL(".", import.meta.url);
-start(new URL("fields.json", base).href).then(
-  () => render(html`<${Page} />`, place),
-  (problem) => render(html`<p class="loading" role="alert">${problem.message}</p>`, place),
-);
+render(html`<${Page} />`, place);

@@ -3,7 +3,7 @@ import { html, useState } from "./html.js";
 import { addressOf, token } from "./api.js";
 import { FORMS, storedOnly, textOf } from "./copy.js";
 import { jobOf } from "./job.js";
-import { fields } from "./state.js";
+import { fields, link } from "./state.js";
 
 export function CopyAs({ side, letter }) {
   const [form, setForm] = useState("command");
@@ -11,8 +11,8 @@ export function CopyAs({ side, letter }) {
   let text = "";
   let here = false;
   try {
-    text = textOf(form, side.state.value, fields.value, addressOf(""), Boolean(token.value));
-    here = storedOnly(jobOf(side.state.value, fields.value)) && form !== "curl";
+    text = textOf(form, side.state.value, fields, addressOf(""), Boolean(token.value));
+    here = storedOnly(jobOf(side.state.value, fields)) && form !== "curl";
   } catch {
     return null; // what cannot be asked is said at its field
   }
@@ -30,7 +30,7 @@ export function CopyAs({ side, letter }) {
       <div class="segments" role="radiogroup" aria-label="Copy as">${Object.entries(FORMS).map(([value, name]) => html`<label>
         <input type="radio" name=${`${letter}-copy`} checked=${form === value} onChange=${() => setForm(value)} /><span>${name}</span></label>`)}</div>
       <button type="button" onClick=${() => copy(text, FORMS[form])}>Copy</button>
-      <button type="button" onClick=${() => copy(location.href, "Link")}>Copy link</button>
+      <button type="button" onClick=${() => copy(link(), "Link")}>Copy link</button>
     </div>
     <pre class="scroll" tabindex="0" aria-label=${FORMS[form]}>${text}</pre>
     ${here ? html`<p class="help">The job names what is stored at this service: there it is answered, with curl or the client.</p>` : null}

@@ -34,7 +34,7 @@ export function Problem({ id, text }) {
   return text ? html`<p class="problem" id=${id}>${text}</p>` : null;
 }
 
-/** A field of fields.json. `brief` leaves its help to the placeholder and to those who cannot see it. */
+/** A field of fields.js. `brief` leaves its help to the placeholder and to those who cannot see it. */
 export function Field({ side, field, letter, brief = false, label = labelOf(field.name) }) {
   const id = `${letter}-${field.name}`;
   const value = side.state.value[field.name] ?? "";

@@ -16,10 +16,10 @@ const USUAL = ["fp32", "tf32", "fp16-mixed", "bf16-mixed", "fp8-mixed"];
 
 const clusters = signal([]);
 
-const named = (name) => fields.value.find((field) => field.name === name);
+const named = (name) => fields.find((field) => field.name === name);
 
 export function Form({ side, letter }) {
-  side.fieldNames = ["model", "config", "precision", "cluster", "deadline", "budget", ...fields.value.map((field) => field.name)];
+  side.fieldNames = ["model", "config", "precision", "cluster", "deadline", "budget", ...fields.map((field) => field.name)];
   const row = (names) => names.map((name) => named(name) && html`<${Field} key=${name} side=${side} letter=${letter} field=${named(name)} brief />`);
   return html`<form class="job" aria-label=${`Job ${letter}`} onSubmit=${(event) => event.preventDefault()} key=${letter}>
     <${Token} />
@@ -35,7 +35,7 @@ export function Form({ side, letter }) {
 /** All other fields by the sections of the command line's help, layout first. */
 function foldedSections() {
   const sections = new Map();
-  for (const field of fields.value) {
+  for (const field of fields) {
     if (UP_FRONT.has(field.name)) continue;
     const title = field.section.startsWith("Input") ? "Input and assumptions" : field.section.startsWith("Precision") || field.section.startsWith("Devices") ? "Links and batches" : field.section;
     sections.set(title, [...(sections.get(title) ?? []), field]);

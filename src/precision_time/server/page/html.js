@@ -5,4 +5,4 @@ import htm from "./vendor/htm.js";
 export const html = htm.bind(h);
 export { Fragment, render } from "./vendor/preact.js";
 export { useEffect, useId, useLayoutEffect, useMemo, useRef, useState } from "./vendor/preact-hooks.js";
-export { batch, computed, effect, signal, useSignal, useComputed } from "./vendor/preact-signals.js";
+export { batch, computed, effect, signal, untracked } from "./vendor/preact-signals.js";

@@ -54,7 +54,7 @@ export function configOf(text) {
   return config;
 }
 
-/** The job of a form's texts, without its precisions; `fields` are those of fields.json. */
+/** The job of a form's texts, without its precisions; `fields` are those of fields.js. */
 export function jobOf(state, fields) {
   const model = state.config ? configOf(state.config) : (state.model ?? "").trim();
   if (model === "") throw new FieldProblem("model", "");

@@ -30,7 +30,7 @@ export function ModelSource({ side, letter }) {
 function ByName({ side, letter }) {
   const id = `${letter}-model`;
   const problem = problemOf(side, "model");
-  const sizes = fields.value.find((field) => field.name === "sizes");
+  const sizes = fields.find((field) => field.name === "sizes");
   return html`<div class=${`field ${problem ? "wrong" : ""}`}>
       <label for=${id}>Model</label>
       <${Combobox} id=${id} value=${side.state.value.model ?? ""} onValue=${(text) => setField(side, "model", text)} catalog="models"

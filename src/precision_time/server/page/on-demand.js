@@ -40,7 +40,7 @@ function Wait({ status, text, stop }) {
 
 /** The candidate's own fields, its layout among them, take the place of those of the form. */
 function take(side, candidate) {
-  const places = fields.value.filter((field) => ["Layout", "Devices and network", "Precision and batch"].includes(field.section));
+  const places = fields.filter((field) => ["Layout", "Devices and network", "Precision and batch"].includes(field.section));
   const texts = Object.entries(candidate.request).filter(([name]) => name !== "model").map(([name, value]) => [name, String(value)]);
   setFields(side, {
     ...Object.fromEntries(places.map((field) => [field.name, ""])),

@@ -2,18 +2,24 @@
 import { html } from "./html.js";
 import { count, duration, share } from "./format.js";
 
-/** `letter` tells the regions of two answers apart. */
-export function Evidence({ prediction, letter }) {
+export function Evidence({ prediction }) {
   const runs = prediction.nearest_measurements;
   if (!runs.length) return html`<p class="help">None.</p>`;
-  return html`<div class="scroll" tabindex="0" role="region" aria-label=${`Measured runs, job ${letter}`}><table>
-    <thead><tr><th scope="col">Run</th><th scope="col">Measured</th><th scope="col">Predicted</th><th scope="col">Similarity</th></tr></thead>
-    <tbody>${runs.map((run) => html`<tr>
-      <th scope="row">${run.model}, ${count(run.gpus)} × ${run.device}<small>${run.precision}, batch ${count(run.global_batch_size)} per step, ${run.stack}</small><small class="source">${run.source}: ${run.source_ref}</small></th>
-      <td>${duration(run.measured_step_time_s)}</td>
-      <td>${duration(run.predicted_step_time_s)}<small>${signed(run.predicted_step_time_s / run.measured_step_time_s - 1)}</small></td>
-      <td><span class="similarity"><meter min="0" max="1" value=${run.similarity} aria-label=${`Similarity ${run.similarity.toFixed(2)}`}></meter> ${run.similarity.toFixed(2)}</span></td></tr>`)}</tbody>
-  </table></div><p class="help">Similarity is 1 for the same configuration, and goes toward 0 with the distance. Predicted is what the predictor says of that run.</p>`;
+  return html`<ol class="runs">${runs.map((run) => html`<li>
+      <div><strong>${run.model}, ${count(run.gpus)} × ${run.device}</strong>
+        <small>${run.precision}, batch ${count(run.global_batch_size)} per step, ${run.stack}. ${differing(run, prediction)}</small>
+        <small>${run.source}: ${run.source_ref}</small></div>
+      <dl><div><dt>Measured</dt><dd>${duration(run.measured_step_time_s)}</dd></div>
+        <div><dt>Predicted</dt><dd>${duration(run.predicted_step_time_s)} <small>${signed(run.predicted_step_time_s / run.measured_step_time_s - 1)}</small></dd></div>
+        <div><dt>Similarity</dt><dd>${run.similarity.toFixed(2)} <meter min="0" max="1" value=${run.similarity} aria-hidden="true"></meter></dd></div></dl></li>`)}</ol>
+    <p class="help">Similarity is 1 for the same configuration, and goes toward 0 with the distance. Predicted is what the predictor says of that run.</p>`;
+}
+
+/** In what a measured run differs from the job, as far as its columns say. */
+function differing(run, prediction) {
+  const names = { model: "model", device: "device", gpus: "number of devices", precision: "precision", global_batch_size: "batch", stack: "software" };
+  const found = Object.keys(names).filter((name) => run[name] !== prediction[name]).map((name) => names[name]);
+  return found.length ? `Differs in ${found.join(", ")}.` : "The same, as far as these say.";
 }
 
 const signed = (value) => `${value < 0 ? "−" : "+"}${share(Math.abs(value))}`;

@@ -1,6 +1,7 @@
 // What is asked and what was answered, of one job or of two that are compared.
-import { batch, computed, effect, signal } from "./html.js";
-import { get, post } from "./api.js";
+import { batch, computed, effect, signal, untracked } from "./html.js";
+import { post } from "./api.js";
+import fields from "./fields.js"; // made by the service of the fields of a request
 import { asked } from "./asked.js";
 import { askOf, FieldProblem, jobAt, planOf, scalingOf } from "./job.js";
 import { latest } from "./latest.js";
@@ -11,8 +12,7 @@ const EXAMPLE = { model: "resnet50", device: "A100-SXM4-80GB", gpus: "8", precis
 /** Fields that change what the page shows, and not the answer. */
 const SHOWN_ONLY = ["chosen", "deadline", "budget"];
 
-/** The fields of a request that the form has: fields.json of the page's own version. */
-export const fields = signal([]);
+export { fields };
 export const sides = signal([newSide()]);
 /** Which job the form edits: 0 or 1. */
 export const edited = signal(0);
@@ -84,19 +84,21 @@ function watched(side) {
   let timer = null;
   const stop = effect(() => {
     const state = side.state.value;
-    if (!fields.value.length) return;
     const now = key(state);
     if (now === before) return;
     clearTimeout(timer);
     const first = before === null;
     before = now;
-    side.main.outdate();
-    timer = setTimeout(() => answer(side), first ? 0 : TYPING_MS);
+    untracked(() => {
+      side.main.outdate();
+      if (first) answer(side); // asked before anything is drawn
+      else timer = setTimeout(() => answer(side), TYPING_MS);
+    });
   });
   const stopShowing = effect(() => {
     const shown = side.prediction.value;
     const open = side.whyOpen.value;
-    if (shown) detail(side, shown, open);
+    if (shown) untracked(() => detail(side, shown, open));
   });
   side.stop = () => {
     clearTimeout(timer);
@@ -115,7 +117,7 @@ export async function answer(side) {
   ["why", "timeline", "plan"].forEach((name) => side[name].reset());
   let question;
   try {
-    question = askOf(side.state.value, fields.value);
+    question = askOf(side.state.value, fields);
   } catch (problem) {
     if (!(problem instanceof FieldProblem)) throw problem;
     side.main.fail(problem);
@@ -127,11 +129,11 @@ export async function answer(side) {
 /** What is shown beside the main answer, of the precision that is chosen. */
 function detail(side, prediction, whyOpen) {
   const state = side.state.peek();
-  const job = () => jobAt(state, fields.peek(), asked(prediction));
+  const job = () => jobAt(state, fields, asked(prediction));
   if (side.detailed !== prediction) {
     Object.assign(side, { detailed: prediction, reasoned: null });
     ["why", "timeline", "plan"].forEach((name) => side[name].reset());
-    side.scaling.start((signal) => post("v1/sweeps", scalingOf(state, fields.peek(), prediction), signal));
+    side.scaling.start((signal) => post("v1/sweeps", scalingOf(state, fields, prediction), signal));
     if (prediction.total_time_s === null) side.run.reset();
     else side.run.start((signal) => post("v1/runs", job(), signal));
   }
@@ -141,20 +143,21 @@ function detail(side, prediction, whyOpen) {
   }
 }
 
-export function askTimeline(side) {
-  const job = jobAt(side.state.value, fields.value, asked(side.prediction.value));
-  return side.timeline.start((signal) => post("v1/timelines", job, signal));
-}
+export const askTimeline = (side) =>
+  side.timeline.start((signal) => post("v1/timelines", jobAt(side.state.value, fields, asked(side.prediction.value)), signal));
 
-export function askPlan(side) {
-  const body = planOf(side.state.value, fields.value, side.prediction.value);
-  return side.plan.start((signal) => post("v1/plans", body, signal));
-}
+export const askPlan = (side) =>
+  side.plan.start((signal) => post("v1/plans", planOf(side.state.value, fields, side.prediction.value), signal));
 
 export const askAgain = () => sides.value.forEach(answer);
 
+const stateText = () => encode(sides.value.map((side) => side.state.value));
+
+/** The address that restores what is asked now. */
+export const link = () => new URL(`#${stateText()}`, location.href).href;
+
 function restore() {
-  const { jobs, unknown } = decode(location.hash, fields.value.map((field) => field.name));
+  const { jobs, unknown } = decode(location.hash, fields.map((field) => field.name));
   const empty = jobs.length === 1 && !Object.keys(jobs[0]).length;
   batch(() => {
     sides.value.forEach((side) => side.stop?.());
@@ -164,17 +167,15 @@ function restore() {
   });
 }
 
-/** Load what the form needs, restore what the address says, and keep the address in step from then on. */
-export async function start(fieldsPath) {
-  fields.value = await get(fieldsPath);
+/** Restore what the address says, and keep the address in step from then on. */
+export function start() {
   restore();
   let timer = null;
   effect(() => {
-    const text = encode(sides.value.map((side) => side.state.value));
+    const text = `#${stateText()}`;
     clearTimeout(timer);
-    timer = setTimeout(() => {
-      if (`#${text}` !== location.hash) history.replaceState(null, "", `#${text}`);
-    }, 150);
+    // Browsers refuse to be told more often than a few times a second.
+    timer = setTimeout(() => { if (text !== location.hash) history.replaceState(null, "", text); }, 400);
   });
   addEventListener("hashchange", restore);
 }

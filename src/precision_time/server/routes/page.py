@@ -27,11 +27,9 @@ _TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".css": "text/css; charset=utf-8",
     ".svg": "image/svg+xml",
-    ".json": "application/json",
 }
 """What is served; the lock, the licenses and whatever else lies there is not."""
-_NOT_SERVED = ("package.json", "package-lock.json")
-_INDEX, _FIELDS = "index.html", "fields.json"
+_INDEX, _FIELDS = "index.html", "fields.js"
 _STYLE, _THEME = "style.css", "theme.js"
 """Named by the index itself: all other styles and modules are, without a list to keep."""
 _VERSION, _MODULES = "{version}", "<!-- modules -->"
@@ -94,7 +92,8 @@ class Page:
 def page() -> Page:
     """The page of this installation."""
     contents = dict(_contents(files("precision_time.server") / "page"))
-    contents[_FIELDS] = json.dumps(form_fields(), separators=(",", ":")).encode()
+    # A module, so that it comes with the others and the first answer can be asked at once.
+    contents[_FIELDS] = f"export default {json.dumps(form_fields(), separators=(',', ':'))};\n".encode()
     index = contents.pop(_INDEX).decode()
     version = _digest(b"".join(name.encode() + contents[name] for name in sorted(contents)) + index.encode())
     styles = [
@@ -171,7 +170,7 @@ def _contents(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, byte
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if entry.is_dir():
             yield from _contents(entry, f"{prefix}{entry.name}/")
-        elif entry.name not in _NOT_SERVED and entry.name.endswith(tuple(_TYPES)):
+        elif entry.name.endswith(tuple(_TYPES)):
             yield prefix + entry.name, entry.read_bytes()
 
 
