@@ -1,4 +1,4 @@
-"""Whatever a call says, it is answered in time, with what the OpenAPI document promises, and never with 500."""
+"""Whatever a call says, it is answered in time as the OpenAPI document promises, and never with 500."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,7 +27,7 @@ from schemathesis.specs.openapi.checks import (  # noqa: E402
 )
 
 NIGHTLY = bool(os.environ.get("PRECISION_TIME_NIGHTLY"))
-CALLS = 10_000 if NIGHTLY else 300
+CALLS = 10_000 if NIGHTLY else 200
 TIME_LIMIT_S = 10.0
 _CHECKS = [
     not_a_server_error,
@@ -41,8 +40,10 @@ _HOSTILE: list[Any] = [
     "1..1000000000000", ",".join(map(str, range(500))), ["1..9999:1"] * 3, "/etc/passwd", "../../etc/passwd",
     "/etc/policy.yaml,fp32", "uploads/../../x", "os:system", "net.py", "NaN", "1e999", "-0", "9" * 50, [], {},
     [[]], [{}], {"a": {"b": []}}, [None], "custom=/etc/passwd,step_time_s=1", [{"step_time_s": 1}],
-    [{"step_time_s": 1e-300, "gpus": 10**30}], {"model_type": "llama"}, {"model_type": "llama", "hidden_size": -1},
-    {"architectures": [{}], "model_type": "bert", "num_hidden_layers": 10**12}, "\ud7ff\uffff", "x=1", ["tp=0"],
+    [{"step_time_s": 1e-300, "gpus": 10**30}], {"model_type": "llama"},
+    {"model_type": "llama", "hidden_size": -1},
+    {"architectures": [{}], "model_type": "bert", "num_hidden_layers": 10**12}, "\ud7ff\uffff", "x=1",
+    ["tp=0"],
 ]  # fmt: skip
 """Values put into fields of jobs that are else as the examples have them."""
 _seen: Counter[str] = Counter()

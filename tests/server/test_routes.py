@@ -97,7 +97,9 @@ def test_a_plan_is_the_library_s_and_takes_prices(client: TestClient) -> None:
     }  # fmt: skip
     found = said(client, "/v1/plans", asked)
     expected = plain(plan(**asked, workers=1).to_dict())
-    assert found["choices"][0]["candidate"]["usd"] == pytest.approx(expected["choices"][0]["candidate"]["usd"])
+    assert found["choices"][0]["candidate"]["usd"] == pytest.approx(
+        expected["choices"][0]["candidate"]["usd"]
+    )
     assert found["counts"] == expected["counts"]
     price = {"cloud": "ours", "device": "A100-SXM4-80GB", "devices_per_instance": 8, "usd_per_hour": 8.0}
     own = said(client, "/v1/plans", {**asked, "prices": [price]})["choices"][0]["candidate"]
@@ -249,3 +251,21 @@ def test_long_work_is_ended_at_the_time_limit(tmp_path: Path) -> None:
         started_s = time.perf_counter()
         assert "0.5 s" in refused(client, "/v1/layouts", asked, 504)
         assert time.perf_counter() - started_s < 10.0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"coverage": 5e-324},
+        {"coverage": 0.9999999999999999},
+        {"async_checkpoints": True, "checkpoint_bytes": 1e15, "storage_rate": 1e-9},
+    ],
+)
+def test_a_run_without_a_finite_answer_is_refused(client: TestClient, options: dict[str, Any]) -> None:
+    refused(client, "/v1/runs", {"model": "resnet50", "epochs": 90, **options})
+
+
+def test_a_run_of_more_checkpoints_than_can_be_drawn_is_answered(client: TestClient) -> None:
+    asked = {"model": "resnet50", "checkpoint_steps": 1, "checkpoint_bytes": 1e-9}
+    found = said(client, "/v1/runs", {**asked, "epochs": 1e15, "samples": 10**15})
+    assert 0 < found["p10_s"] < found["total_s"] < 10 * found["p90_s"]
