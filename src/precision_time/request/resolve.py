@@ -206,7 +206,7 @@ def cluster_of(request: RequestFields, found: Diagnostics) -> Cluster:
             return given
         found.assume("inventory", *given.notes)
         return given.cluster() if given.custom else _inventory_cluster(given)
-    custom = request.custom or _measured_hardware(request)
+    custom: Path | Mapping[str, Any] | None = request.custom or _measured_hardware(request)
     if device is None and request.node_type is None and custom is not None and request.custom is None:
         device = next(iter(load_custom(custom).devices.values())).name
         found.assume(
@@ -252,7 +252,7 @@ def _cluster(
     intra_node: str | None,
     inter_node: str | None,
     network: str | None,
-    custom: Path | None = None,
+    custom: Path | Mapping[str, Any] | None = None,
 ) -> Cluster:
     return get_cluster(
         device=device,

@@ -80,8 +80,12 @@ class Process:
 
     @classmethod
     def from_dict(cls, stated: Mapping[str, Any]) -> Process:
-        """The process that `to_dict` wrote."""
-        return cls(
+        """The process that `to_dict` wrote.
+
+        Raises:
+            ValueError: If a figure is infinite, or negative where it cannot be.
+        """
+        found = cls(
             sd=np.array([float(stated["sd"][name]) for name in PROCESSES]),
             rates=np.array(
                 [[float(stated["rates"][name][kind]) for kind in DIFFERENCES] for name in PROCESSES]
@@ -90,6 +94,10 @@ class Process:
             noise_sd=float(stated["noise_sd"]),
             card=dict(stated["card"]),
         )
+        figures = np.concatenate([found.sd, found.rates.ravel(), [found.noise_sd, found.power]])
+        if not np.isfinite(figures).all() or (figures[:-1] < 0.0).any() or found.noise_sd == 0.0:
+            raise ValueError("a figure of the process is infinite or negative")
+        return found
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
