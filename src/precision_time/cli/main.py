@@ -84,6 +84,7 @@ COMMANDS: Mapping[str, Place] = {
         "Predict with a model of `performance-models`.",
         "PREDICT_EXAMPLES",
     ),
+    "serve": Place("serve", "serve", "Serve predictions over HTTP, and a page to ask them on."),
     "calibrate": Place("calibrate", "calibrate", "Calibrate the predictor to your own cluster."),
 }
 

@@ -34,7 +34,7 @@ from ..workload.tuning import Adapter
 from ..workload.workload import Workload
 from .applies import check_applies
 from .batch import held_weights, tokens_per_sample, with_batch
-from .captured import capture_by_name, captured, captured_workload, sizes_with_a_field
+from .captured import are_models_named_only, capture_by_name, captured, captured_workload, sizes_with_a_field
 from .layout import layout_of, layout_remarks
 from .lengths import with_lengths
 from .method import check_group, say_method, with_method
@@ -152,7 +152,7 @@ def _model_of(request: RequestFields, adapter: Adapter | None, *, named_only: bo
     }
     if isinstance(model, OpGraph):
         return captured_workload(model, request, adapter)
-    if named_only:
+    if named_only or are_models_named_only():
         if not isinstance(model, Mapping):
             check_named_in_data(model)
             model = str(model)

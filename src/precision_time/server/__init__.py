@@ -1,0 +1,1 @@
+"""The HTTP service: predictions where pipelines and people ask for them."""

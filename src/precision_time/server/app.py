@@ -1,0 +1,69 @@
+"""`create_app`: the service as an ASGI application."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
+
+from .. import __version__
+from . import openapi, problems
+from .guard import Guard
+from .routes import operations, predictions
+from .service import Service
+from .settings import Settings
+from .store.store import open_store
+
+ROUTERS = (operations.router, predictions.router)
+
+
+def create_app(settings: Settings | None = None) -> FastAPI:
+    """The application; its store is opened and the predictor loaded when it starts.
+
+    Args:
+        settings: None for the defaults.
+    """
+    chosen = settings or Settings.of({})
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        service = Service(chosen, open_store(chosen.store.get_secret_value()))
+        app.state.service = service
+        try:
+            await service.warm_up()
+            gc.collect()
+            gc.freeze()  # the predictor stays: searches for cycles need not walk it
+            yield
+        finally:
+            service.close()
+
+    app = FastAPI(
+        title="precision-time",
+        version=__version__,
+        description="How long a training step or run takes, at every precision, before a GPU is rented.",
+        lifespan=lifespan,
+        docs_url=None,  # both load scripts from elsewhere
+        redoc_url=None,
+    )
+    app.state.settings = chosen
+    problems.install(app)
+    openapi.install(app)
+    for router in ROUTERS:
+        app.include_router(router)
+    app.add_middleware(Guard, settings=chosen)
+    if chosen.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=chosen.cors_origins,
+            allow_methods=["*"],
+            allow_headers=["Authorization", "Content-Type", "Idempotency-Key"],
+        )
+    return app
+
+
+def app_of_environment() -> FastAPI:
+    """The application of a worker process, whose settings are in its environment."""
+    return create_app(Settings.from_environment())

@@ -1,0 +1,106 @@
+"""Jobs of calls: JSON objects of the fields of `Request`, without those that name files or code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ConfigError, shown
+from ..precision.catalog import is_policy_file
+from ..request.request import Request
+from ..request.schema import ALIASES, request_fields
+
+if TYPE_CHECKING:
+    from .service import Service
+
+REFUSED: Mapping[str, str] = {
+    "calibration": "send measured steps to a cluster (POST /v1/clusters/NAME/measurements), or anchors",
+    "custom": "store a cluster with its hardware (PUT /v1/clusters/NAME), and name it as cluster",
+    "predictor": "the operator chooses the predictor of the service",
+    "trust": "exported programs are uploaded (POST /v1/models)",
+    "inputs": "upload the model (POST /v1/models)",
+    "forward": "upload the model (POST /v1/models)",
+    "loss": "upload the model (POST /v1/models)",
+    "example_inputs": "upload the model (POST /v1/models)",
+}
+"""Fields of a request that name files or code, and what stands in their place here."""
+UPLOADS = "uploads/"
+"""Before the names of uploaded models."""
+_MODELS = ("model", "reference", "teacher")
+
+
+@cache
+def job_fields() -> frozenset[str]:
+    """Fields that a job may have, by their own names."""
+    return frozenset(name for name, _ in request_fields()) - REFUSED.keys()
+
+
+def checked(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields by their own names, none of which names a file or code.
+
+    Raises:
+        ConfigError: If one does, or is given twice in different words.
+    """
+    found: dict[str, Any] = {}
+    for name, value in fields.items():
+        own = ALIASES.get(name, name)
+        if own in REFUSED and value is not None:
+            raise ConfigError(
+                f"{name}={shown(value)} is not taken by the service. The rule: a request names no files and "
+                f"no code. To fix: leave it out; {REFUSED[own]}."
+            )
+        if own in found and value is not None and found[own] is not None:
+            raise ConfigError(f"{own} is given twice, once as {name}. To fix: give one of them.")
+        found[own] = value
+    for name in _MODELS:
+        _check_model(name, found.get(name))
+    _check_precision(found.get("precision"))
+    for anchor in found.get("anchors") or ():
+        if isinstance(anchor, Mapping):
+            checked(anchor)
+    return found
+
+
+def _check_model(name: str, value: Any) -> None:
+    if value is not None and not isinstance(value, str | Mapping):
+        raise ConfigError(
+            f"{name}={shown(value)} is no model. The rule: a known name, a Hugging Face configuration as an "
+            "object, or the name of an uploaded model. To fix: send one of these."
+        )
+
+
+def _check_precision(value: Any) -> None:
+    for each in value if isinstance(value, list) else [value]:
+        if is_policy_file(each):
+            raise ConfigError(
+                f"precision={shown(each)} is a file. The rule: a request names no files. To fix: send the "
+                "policy itself, as an object."
+            )
+
+
+async def request_of(fields: Mapping[str, Any], service: Service) -> Request:
+    """The request that a job of a call asks.
+
+    Args:
+        fields: Of the job, as JSON.
+        service: Has the clusters and models that may be named.
+
+    Raises:
+        ConfigError: If a field is unknown, refused or breaks its rule.
+        NotFoundError: If it names a stored cluster or model that is not there.
+    """
+    return Request.of(await resolved(fields, service))
+
+
+async def resolved(fields: Mapping[str, Any], service: Service) -> dict[str, Any]:
+    """The fields with what they name in the store: defaults of a cluster beneath them, graphs of models."""
+    found = checked(fields)
+    cluster = found.pop("cluster", None)
+    if cluster is not None:
+        found = {**await service.cluster_fields(cluster), **{k: v for k, v in found.items() if v is not None}}
+    for name in _MODELS:
+        value = found.get(name)
+        if isinstance(value, str) and value.startswith(UPLOADS):
+            found[name] = await service.uploaded_graph(value)
+    return found

@@ -1,0 +1,90 @@
+"""What routes say of themselves: the schema of a job is that of a job file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import TypeAdapter
+
+from ..planning.run.schema import RunOptions
+from ..request.json_schema import job_file_schema
+from .jobs import REFUSED
+
+JOB = "Job"
+EXAMPLE_JOB: Mapping[str, Any] = {
+    "model": "resnet50", "device": "A100-SXM4-80GB", "gpus": 8, "precision": "fp16-mixed", "batch_size": 256,
+}  # fmt: skip
+_COMPONENTS = "#/components/schemas/"
+
+
+@cache
+def job_schemas() -> Mapping[str, Any]:
+    """The schemas of a job and of what its fields use, by name."""
+    text = json.dumps(job_file_schema(run=RunOptions.model_fields, queue={})["$defs"])
+    found: dict[str, Any] = json.loads(text.replace("#/$defs/", _COMPONENTS))
+    fields = found[JOB]["properties"]
+    for name in (*REFUSED, "version", "phases", "run"):
+        fields.pop(name, None)
+    fields["model"] = {
+        "anyOf": [{"type": "string"}, {"type": "object"}],
+        "description": "A known name (GET /v1/catalogs/models), an inline Hugging Face configuration, or the "
+        "name of an uploaded model (POST /v1/models).",
+    }
+    fields["cluster"] = {
+        "type": "string",
+        "description": "A stored cluster (GET /v1/clusters): its defaults, anchors and calibration are used.",
+    }
+    found[JOB] |= {"required": ["model"], "description": "A training job, as a job file describes it."}
+    return found
+
+
+def job_reference() -> dict[str, str]:
+    """A job, as part of another schema."""
+    return {"$ref": f"{_COMPONENTS}{JOB}"}
+
+
+def body(schema: Mapping[str, Any], **examples: Mapping[str, Any]) -> dict[str, Any]:
+    """For `openapi_extra=` of a route that reads JSON.
+
+    Args:
+        schema: Of the body.
+        examples: Bodies by name; at least one.
+    """
+    stated = {name: {"value": example} for name, example in examples.items()}
+    content = {"application/json": {"schema": schema, "examples": stated}}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+def answer(kind: Any, description: str) -> dict[str, Any]:
+    """For one entry of `responses=`: the schema of a dataclass of ours."""
+    schema = TypeAdapter(kind).json_schema(mode="serialization", ref_template=f"{_COMPONENTS}{{model}}")
+    _extra_schemas.update(schema.pop("$defs", {}))
+    return {"description": description, "content": {"application/json": {"schema": schema}}}
+
+
+_extra_schemas: dict[str, Any] = {}
+"""What the schemas of answers use, by name; filled when routes are imported."""
+
+
+def install(app: FastAPI) -> None:
+    """Let the app's OpenAPI document have the schemas of jobs and answers."""
+
+    def document() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            found = get_openapi(
+                title=app.title, version=app.version, description=app.description, routes=app.routes
+            )
+            components = found.setdefault("components", {})
+            components["schemas"] = {**components.get("schemas", {}), **_extra_schemas, **job_schemas()}
+            if app.state.settings.tokens:
+                components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+                found["security"] = [{"token": []}]
+            app.openapi_schema = found
+        return app.openapi_schema
+
+    app.openapi = document  # type: ignore[method-assign]

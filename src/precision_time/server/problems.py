@@ -1,0 +1,157 @@
+"""Errors as problem+json (RFC 9457), in the words of the command line."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from ..errors import MissingExtraError, PrecisionTimeError, in_one_line
+
+MEDIA_TYPE = "application/problem+json"
+TYPE_PREFIX = "urn:precision-time:"
+"""Before the name of the exception class that the same mistake raises in Python."""
+_log = logging.getLogger("precision_time.server")
+
+
+class ProblemError(PrecisionTimeError):
+    """A call that cannot be answered, for a reason that only a service has."""
+
+    status = HTTPStatus.BAD_REQUEST
+    headers: Mapping[str, str] = {}
+
+
+class BadRequestError(ProblemError):
+    """The body is not what the route reads."""
+
+
+class UnauthorizedError(ProblemError):
+    """No token, or one that is not accepted."""
+
+    status = HTTPStatus.UNAUTHORIZED
+    headers = {"WWW-Authenticate": "Bearer"}
+
+
+class NotFoundError(ProblemError):
+    """Something stored that is not there."""
+
+    status = HTTPStatus.NOT_FOUND
+
+
+class ConflictError(ProblemError):
+    """What is asked contradicts what is stored."""
+
+    status = HTTPStatus.CONFLICT
+
+
+class TooLargeError(ProblemError):
+    """The body, or what it asks for, is more than the service takes."""
+
+    status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+
+
+class WrongMediaTypeError(ProblemError):
+    """A body of a kind that the route does not read."""
+
+    status = HTTPStatus.UNSUPPORTED_MEDIA_TYPE
+
+
+class BusyError(ProblemError):
+    """The service answers as many calls as it may."""
+
+    status = HTTPStatus.TOO_MANY_REQUESTS
+    headers = {"Retry-After": "1"}
+
+
+class UnavailableError(ProblemError):
+    """Something that the service needs is away."""
+
+    status = HTTPStatus.SERVICE_UNAVAILABLE
+    headers = {"Retry-After": "5"}
+
+
+class TimeLimitError(ProblemError):
+    """The answer takes longer than the service gives it."""
+
+    status = HTTPStatus.GATEWAY_TIMEOUT
+
+
+def status_of(error: Exception) -> HTTPStatus:
+    """The HTTP status of an error: 422 for what the caller can correct."""
+    if isinstance(error, ProblemError):
+        return error.status
+    if isinstance(error, MissingExtraError):
+        return HTTPStatus.NOT_IMPLEMENTED
+    if isinstance(error, PrecisionTimeError):
+        return HTTPStatus(getattr(error, "http_status", HTTPStatus.UNPROCESSABLE_ENTITY))
+    return HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+def problem_of(error: Exception) -> dict[str, Any]:
+    """The body of the answer to a call that failed."""
+    status = status_of(error)
+    return {
+        "type": f"{TYPE_PREFIX}{type(error).__name__}",
+        "title": status.phrase,
+        "status": int(status),
+        "detail": in_one_line(error),
+    }
+
+
+def problem_response(error: Exception) -> Response:
+    """`problem_of` as an answer."""
+    body = problem_of(error)
+    headers = dict(getattr(error, "headers", None) or {})
+    return Response(json.dumps(body), status_code=body["status"], headers=headers, media_type=MEDIA_TYPE)
+
+
+def install(app: FastAPI) -> None:
+    """Let every error of a route end in a problem."""
+
+    async def expected(_: HttpRequest, error: Exception) -> Response:
+        return problem_response(error)
+
+    async def of_http(_: HttpRequest, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        status = HTTPStatus(error.status_code)
+        body = {
+            "type": "about:blank", "title": status.phrase, "status": int(status), "detail": str(error.detail),
+        }  # fmt: skip
+        return Response(
+            json.dumps(body),
+            status_code=int(status),
+            headers=dict(error.headers or {}),
+            media_type=MEDIA_TYPE,
+        )
+
+    async def unforeseen(_: HttpRequest, error: Exception) -> Response:
+        _log.exception("unforeseen error", exc_info=error)
+        return problem_response(error)
+
+    app.add_exception_handler(PrecisionTimeError, expected)
+    app.add_exception_handler(HTTPException, of_http)
+    app.add_exception_handler(Exception, unforeseen)
+
+
+_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "type": {"type": "string", "format": "uri-reference"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string", "description": "What was given, the rule, and how to fix it."},
+    },
+    "required": ["type", "title", "status", "detail"],
+}
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    "4XX": {"description": "The caller can correct it.", "content": {MEDIA_TYPE: {"schema": _SCHEMA}}},
+    "5XX": {"description": "The service cannot answer now.", "content": {MEDIA_TYPE: {"schema": _SCHEMA}}},
+}
+"""For `responses=` of a route."""

@@ -1,0 +1,67 @@
+"""The parts of a running service, and how routes get at them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from anyio import to_thread
+from fastapi import Depends
+from starlette.requests import Request as HttpRequest
+
+from ..errors import shown
+from ..learn.artifact import chosen_predictor
+from .batching import Predictions
+from .long_work import LongWork
+from .problems import NotFoundError
+from .settings import Settings
+
+if TYPE_CHECKING:
+    from ..workload.graph import OpGraph
+    from .store.store import Store
+
+
+class Service:
+    """What one worker process holds; everything that must outlive it is in the store."""
+
+    def __init__(self, settings: Settings, store: Store) -> None:
+        self.settings = settings
+        self.store = store
+        self.predictions = Predictions()
+        self.long_work = LongWork(processes=settings.processes, time_limit_s=settings.time_limit_s)
+        self.ready = False
+
+    async def warm_up(self) -> None:
+        """Load the predictor, so that the first call does not wait for it."""
+        await to_thread.run_sync(chosen_predictor, None)
+        self.ready = True
+
+    async def cluster_fields(self, name: Any) -> dict[str, Any]:
+        """What a stored cluster says of its jobs: defaults, anchors, calibration, hardware.
+
+        Raises:
+            NotFoundError: If there is none.
+        """
+        raise NotFoundError(f"There is no cluster {shown(name)}. To fix: GET /v1/clusters lists them.")
+
+    async def uploaded_graph(self, name: str) -> OpGraph:
+        """The operators of an uploaded model.
+
+        Raises:
+            NotFoundError: If there is none.
+        """
+        raise NotFoundError(f"There is no model {shown(name)}. To fix: GET /v1/models lists them.")
+
+    def close(self) -> None:
+        """End threads and processes, close the store."""
+        self.predictions.close()
+        self.long_work.close()
+        self.store.close()
+
+
+def service_of(request: HttpRequest) -> Service:
+    """The service that answers a call."""
+    found: Service = request.app.state.service
+    return found
+
+
+ServiceDependency = Annotated[Service, Depends(service_of)]
