@@ -40,11 +40,12 @@ MODELS, STEPS = ".models.json", ".steps.csv"
 _SQLITE = b"SQLite format 3\x00"
 _APPLICATION, _MEASUREMENTS = slice(68, 72), b"PTME"
 """Where SQLite keeps the application of a file (fileformat2, 1.3), and that of a measurement store."""
-_FIELDS = {*RequestFields.model_fields, *LayoutOptions.model_fields, *ALIASES} - {
+STEP_FIELDS = {*RequestFields.model_fields, *LayoutOptions.model_fields, *ALIASES} - {
     "layout", "cluster", "anchors", "calibration", "custom", "example_inputs", "coverage", "trust",
     "predictor",
 }  # fmt: skip
-_BESIDES = frozenset({"source", "source_ref", "run_id", "notes", "quality", "sync_time_s", "dataset"})
+"""Fields of a request that a table of measured steps may state, under all of their names."""
+BESIDES = frozenset({"source", "source_ref", "run_id", "notes", "quality", "sync_time_s", "dataset"})
 """Columns that a table of requests may have, and that are not part of one."""
 _OF_A_CAMPAIGN = frozenset({"num_workers", "batch_per_worker"})
 
@@ -320,13 +321,13 @@ def is_of_requests(header: Iterable[str]) -> bool:
     return (
         "model" in names
         and any(name in names for name in ANCHOR_TIMES)
-        and names <= (_FIELDS | _BESIDES | {*ANCHOR_TIMES})
+        and names <= (STEP_FIELDS | BESIDES | {*ANCHOR_TIMES})
     )
 
 
 def _of_request(row: Row, device: str | None, beside: Beside) -> OwnStep:
     """A row whose columns are the fields of a request."""
-    stated = {name: row.value(name) for name, text in row.cells.items() if text and name in _FIELDS}
+    stated = {name: row.value(name) for name, text in row.cells.items() if text and name in STEP_FIELDS}
     measured_s = row.positive_or_none(ANCHOR_TIMES[0])
     rate = row.positive_or_none(ANCHOR_TIMES[1])
     if row.text("quality").startswith("unusable"):

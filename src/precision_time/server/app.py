@@ -12,12 +12,19 @@ from starlette.middleware.cors import CORSMiddleware
 from .. import __version__
 from . import openapi, problems
 from .guard import Guard
-from .routes import operations, predictions
+from .routes import calibrations, clusters, evaluations, measurements, operations, predictions
 from .service import Service
 from .settings import Settings
 from .store.store import open_store
 
-ROUTERS = (operations.router, predictions.router)
+ROUTERS = (
+    operations.router,
+    predictions.router,
+    clusters.router,
+    measurements.router,
+    calibrations.router,
+    evaluations.router,
+)
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:

@@ -10,6 +10,7 @@ from ..errors import ConfigError, shown
 from ..precision.catalog import is_policy_file
 from ..request.request import Request
 from ..request.schema import ALIASES, request_fields
+from .defaults import joined
 
 if TYPE_CHECKING:
     from .service import Service
@@ -98,7 +99,7 @@ async def resolved(fields: Mapping[str, Any], service: Service) -> dict[str, Any
     found = checked(fields)
     cluster = found.pop("cluster", None)
     if cluster is not None:
-        found = {**await service.cluster_fields(cluster), **{k: v for k, v in found.items() if v is not None}}
+        found = joined(await service.cluster_fields(cluster), found)
     for name in _MODELS:
         value = found.get(name)
         if isinstance(value, str) and value.startswith(UPLOADS):

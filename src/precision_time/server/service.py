@@ -11,6 +11,7 @@ from starlette.requests import Request as HttpRequest
 from ..errors import shown
 from ..learn.artifact import chosen_predictor
 from .batching import Predictions
+from .clusters import ReadyPoints, cluster_fields
 from .long_work import LongWork
 from .problems import NotFoundError
 from .settings import Settings
@@ -28,6 +29,7 @@ class Service:
         self.store = store
         self.predictions = Predictions()
         self.long_work = LongWork(processes=settings.processes, time_limit_s=settings.time_limit_s)
+        self.ready_points = ReadyPoints()
         self.ready = False
 
     async def warm_up(self) -> None:
@@ -36,12 +38,12 @@ class Service:
         self.ready = True
 
     async def cluster_fields(self, name: Any) -> dict[str, Any]:
-        """What a stored cluster says of its jobs: defaults, anchors, calibration, hardware.
+        """What a stored cluster says of its jobs: defaults, hardware, and the points that move their answers.
 
         Raises:
             NotFoundError: If there is none.
         """
-        raise NotFoundError(f"There is no cluster {shown(name)}. To fix: GET /v1/clusters lists them.")
+        return await cluster_fields(name, self)
 
     async def uploaded_graph(self, name: str) -> OpGraph:
         """The operators of an uploaded model.

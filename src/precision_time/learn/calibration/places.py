@@ -98,7 +98,11 @@ class Places:
         finite = all(np.isfinite(values).all() for values in arrays.values())
         if [getattr(found, name).shape for name in _FIELDS] != shapes or not finite:
             raise ValueError("points and places do not fit together")
-        if (found.shares < 0.0).any() or (found.shares.sum(axis=1) <= 0.0).any() or (found.width <= 0.0).any():
+        if (
+            (found.shares < 0.0).any()
+            or (found.shares.sum(axis=1) <= 0.0).any()
+            or (found.width <= 0.0).any()
+        ):
             raise ValueError("a share or a width of a point is no positive number")
         return found
 

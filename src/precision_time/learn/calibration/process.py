@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -116,7 +117,7 @@ class Moved:
     """The same without any point."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Conditioned:
     """A process that has seen some points."""
 
@@ -162,6 +163,13 @@ class Conditioned:
             weights=weights,
         )
 
+    @cached_property
+    def _inverse(self) -> Floats:
+        """Of the covariance of the points with their noise, shape (n, n): of all answers, found once."""
+        own = _joined(self.process.likeness(self.places, self.places), self.slopes, self.slopes)
+        inverse: Floats = np.linalg.inv(own + np.diag(self.noise))
+        return inverse
+
     def at(self, places: Places) -> Moved:
         """What the points make of other jobs."""
         process = self.process
@@ -170,11 +178,9 @@ class Conditioned:
         residual = likeness[-1] @ self.weights
         summed, slopes = _summed(places.shares, parameters)
         across = _joined(likeness, slopes, self.slopes)
-        own = _joined(process.likeness(self.places, self.places), self.slopes, self.slopes)
         explained = np.zeros(len(places))
         if len(self.places):
-            solved = np.linalg.solve(own + np.diag(self.noise), across.T)
-            explained = (across * solved.T).sum(axis=1)
+            explained = ((across @ self._inverse) * across).sum(axis=1)
         scale = np.square(process.scale(places))
         before, now = (
             scale * (np.square(shares) @ np.square(process.sd[:-1]) + process.sd[-1] ** 2)
