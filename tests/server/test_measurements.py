@@ -15,6 +15,7 @@ from starlette.testclient import TestClient
 
 from precision_time.server import clusters as clusters_module
 from precision_time.server import learning
+from precision_time.server.problems import ConflictError
 
 FIELDS = {"device": "A100-SXM4-80GB", "gpus": 4}
 JOBS = [
@@ -239,7 +240,7 @@ def test_stored_though_nothing_could_be_learned(
     client: TestClient, cluster: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def too_long(name: str, service: Any) -> Any:
-        raise clusters_module.ConflictError("given up")
+        raise ConflictError("given up")
 
     monkeypatch.setattr("precision_time.server.routes.measurements.learned", too_long)
     found = added(client, cluster, [{**ASKED, "step_time_s": 0.05}], activate="always")

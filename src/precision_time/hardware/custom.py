@@ -128,7 +128,7 @@ def load_custom(given: str | Path | Mapping[str, Any]) -> Custom:
         UnknownNameError: A base device or a node's device is unknown.
     """
     if isinstance(given, Mapping):
-        return _of_tables(_as_text(given))
+        return _of_tables(tables_text(given))
     file = Path(given)
     try:
         stamp = file.stat().st_mtime_ns
@@ -140,7 +140,12 @@ def load_custom(given: str | Path | Mapping[str, Any]) -> Custom:
     return _load(file, stamp)
 
 
-def _as_text(tables: Mapping[str, Any]) -> str:
+def tables_text(tables: Mapping[str, Any]) -> str:
+    """The tables of a file as JSON: equal texts are equal hardware.
+
+    Raises:
+        CatalogError: If they hold what no file can.
+    """
     try:
         return json.dumps(tables)
     except (TypeError, ValueError, RecursionError) as error:

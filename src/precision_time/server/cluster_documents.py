@@ -59,8 +59,11 @@ class ClusterDocument:
             ConfigError: If a part of it is unknown, breaks its rule, or does not fit the others.
         """
         unknown = given.keys() - set(cls.__dataclass_fields__)
-        fields, anchors = given.get("fields") or {}, given.get("anchors") or []
-        hardware, note = given.get("hardware"), given.get("note") or ""
+        stated = {"fields": {}, "anchors": [], "note": ""} | {
+            name: value for name, value in given.items() if value is not None
+        }
+        fields, anchors, note = stated["fields"], stated["anchors"], stated["note"]
+        hardware = stated.get("hardware")
         shapes = (
             (not unknown, f"the unknown key {shown(min(unknown, default=''))}"),
             (isinstance(fields, Mapping), f"fields={shown(fields)}"),
