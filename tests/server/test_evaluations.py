@@ -38,7 +38,7 @@ def test_the_same_as_the_command_line(client: TestClient, tmp_path: Path) -> Non
 
 
 def _rounded(text: str) -> Any:
-    """Another process may add up in another order (what it imported decides), so the last digits may differ."""
+    """Another process may add up in another order (what it imported decides): last digits may differ."""
     return json.loads(text, parse_float=lambda number: f"{float(number):.10g}")
 
 

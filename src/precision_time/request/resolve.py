@@ -225,7 +225,7 @@ def cluster_of(request: RequestFields, found: Diagnostics) -> Cluster:
     if isinstance(custom, Mapping):
         cluster = _described_cluster(tables_text(custom), *named)
     else:
-        cluster = _catalog_cluster(*named) if custom is None else _cluster(*named, custom)
+        cluster = _catalog_cluster(None, *named) if custom is None else _cluster(custom, *named)
     if cluster.num_nodes == 1 and (stated := request.network or request.inter_node) and stated != "none":
         found.warn("network", f"The network {stated!r} is not used: the devices are on one node.")
     return cluster
@@ -249,6 +249,7 @@ def _inventory_cluster(given: ClusterResources) -> Cluster:
 
 
 def _cluster(
+    custom: Path | Mapping[str, Any] | None,
     device: str | None,
     gpus: int,
     nodes: int | None,
@@ -256,7 +257,6 @@ def _cluster(
     intra_node: str | None,
     inter_node: str | None,
     network: str | None,
-    custom: Path | Mapping[str, Any] | None = None,
 ) -> Cluster:
     return get_cluster(
         device=device,
@@ -277,7 +277,7 @@ _catalog_cluster = lru_cache(maxsize=8192)(_cluster)
 @lru_cache(maxsize=1024)
 def _described_cluster(tables: str, *named: Any) -> Cluster:
     """The same of hardware that came with the request, as JSON."""
-    return _cluster(*named, json.loads(tables))
+    return _cluster(json.loads(tables), *named)
 
 
 def precision_of(

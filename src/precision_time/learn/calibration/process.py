@@ -167,8 +167,7 @@ class Conditioned:
     def _inverse(self) -> Floats:
         """Of the covariance of the points with their noise, shape (n, n): of all answers, found once."""
         own = _joined(self.process.likeness(self.places, self.places), self.slopes, self.slopes)
-        inverse: Floats = np.linalg.inv(own + np.diag(self.noise))
-        return inverse
+        return np.linalg.inv(own + np.diag(self.noise)).astype(np.float64, copy=False)
 
     def at(self, places: Places) -> Moved:
         """What the points make of other jobs."""
