@@ -161,7 +161,7 @@ class _DeviceKernels:
     """Seconds of the kernels and the host together."""
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=512)
 def _device_kernels(
     step: LoweredStep, cut: _Cut, stack: Stack, device_key: Same, graph: OpGraph, model: KernelModel
 ) -> _DeviceKernels:

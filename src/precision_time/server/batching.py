@@ -1,7 +1,8 @@
 """Single predictions, gathered: calls that wait while one batch is computed are the next batch.
 
-An answer costs less beside others (docs/devdocs/018-service.md), and one thread computes all of them, so that
-the event loop stays free. Nothing waits for a batch to fill.
+An answer costs less beside others (docs/devdocs/018-service.md), and one thread computes all of them, so
+that the event loop stays free. Nothing waits for a batch to fill. What to ask for where a job does not fit
+takes twenty times as long as an answer: it is worked out in another process, so that no other call waits.
 """
 
 from __future__ import annotations
@@ -9,24 +10,34 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, TypeVar
 
+from ..diagnostics import Diagnostic, Severity
 from ..errors import PrecisionTimeError
 from ..predict.api import predict_each
 from ..predict.prediction import Prediction
 from ..request.captured import named_models_only
 from ..request.request import Request
+from .problems import BusyError
 
 Answer = Prediction | PrecisionTimeError
+_Found = TypeVar("_Found")
 MOST_AT_ONCE = 16
-"""Calls in a batch: as few as still come with what to ask for where a job does not fit."""
+"""Calls in a batch."""
+_SLICE = 64
+"""Jobs of a call that are answered before others are."""
+_NO_REMEDY = "What to ask for instead was not worked out: the service is busy. To fix: come again."
 
 
 class Predictions:
     """Answers requests in a thread of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, remedied: Callable[[Request], Awaitable[Prediction]]) -> None:
+        """With a function that answers a request that does not fit, saying what to ask for instead."""
+        self._remedied = remedied
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="predictions")
         self._waiting: deque[tuple[Request, asyncio.Future[Answer]]] = deque()
         self._working = False
@@ -37,43 +48,53 @@ class Predictions:
         Raises:
             PrecisionTimeError: As `predict_time`.
         """
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Answer] = loop.create_future()
         self._waiting.append((request, future))
         if not self._working:
             self._working = True
             # Apart from the call that started it: that one may be given up while others wait.
-            task = asyncio.get_running_loop().create_task(self._work(), context=contextvars.Context())
-            task.add_done_callback(_raised)
+            self._task = loop.create_task(self._work(), context=contextvars.Context())
         answer = await future
-        if isinstance(answer, Prediction):
+        if not isinstance(answer, Prediction):
+            raise answer
+        if answer.fits:
             return answer
-        raise answer
+        try:
+            return await self._remedied(request)
+        except BusyError:
+            said = Diagnostic("memory", Severity.WARNING, _NO_REMEDY)
+            return replace(answer, diagnostics=(*answer.diagnostics, said))
 
     async def predict_each(self, requests: Sequence[Request]) -> list[Answer]:
-        """The answer to each request of one call, or why it has none."""
-        return await self._computed(requests)
+        """The answer to each request of one call, or why it has none; other calls are answered in between."""
+        found: list[Answer] = []
+        for start in range(0, len(requests), _SLICE):
+            found += await self._computed(_answers, requests[start : start + _SLICE])
+        return found
 
     async def _work(self) -> None:
         try:
             while self._waiting:
                 some = [self._waiting.popleft() for _ in range(min(MOST_AT_ONCE, len(self._waiting)))]
-                some = [(request, future) for request, future in some if not future.done()]
+                some = [
+                    (request, future) for request, future in some if not future.done()
+                ]  # its caller has gone
                 try:
-                    answers = await self._computed([request for request, _ in some])
+                    answers = await self._computed(_answers, [request for request, _ in some])
                 except Exception as error:  # noqa: BLE001 - unforeseen: each call must hear of it
                     for _, future in some:
                         if not future.done():
                             future.set_exception(error)
                     continue
                 for (_, future), answer in zip(some, answers, strict=True):
-                    if not future.done():  # the caller may have gone
+                    if not future.done():
                         future.set_result(answer)
         finally:
             self._working = False
 
-    async def _computed(self, requests: Sequence[Request]) -> list[Answer]:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, _answers, requests)
+    async def _computed(self, function: Callable[..., _Found], *arguments: Any) -> _Found:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
 
     def close(self) -> None:
         """End the thread; what waits is given up."""
@@ -82,9 +103,4 @@ class Predictions:
 
 def _answers(requests: Sequence[Request]) -> list[Answer]:
     with named_models_only():
-        return list(predict_each(requests))
-
-
-def _raised(task: asyncio.Task[None]) -> None:
-    if not task.cancelled():
-        task.exception()
+        return list(predict_each(requests, remedies=False))

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic_core import to_json
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
@@ -140,6 +141,12 @@ def _sound(value: Any) -> tuple[()]:
 
 
 def json_response(value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """An answer in JSON; infinities and NaN are errors of ours, never sent."""
-    text = json.dumps(value, allow_nan=False, separators=(",", ":"), default=str)
+    """An answer in JSON, dataclasses of ours among it; infinities and NaN are errors, never sent."""
+    text = to_json(value, inf_nan_mode="constants", fallback=str)
+    if b"NaN" in text or b"Infinity" in text:
+        json.loads(text, parse_constant=_never_sent)  # the words may stand in a text
     return Response(text, status_code=status, headers=dict(headers or {}), media_type="application/json")
+
+
+def _never_sent(name: str) -> Any:
+    raise ValueError(f"an answer holds {name}")

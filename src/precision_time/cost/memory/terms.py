@@ -84,7 +84,7 @@ class _One:
         return isinstance(other, _One) and other.key == self.key
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=2048)
 def _memory_of_one(one: _One) -> dict[str, Number]:
     return _memory_of(one.group)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict, replace
 from typing import Any
 
 from anyio import to_thread
@@ -69,9 +70,9 @@ async def predict(request: HttpRequest, service: ServiceDependency, why: bool = 
     found = await service.predictions.predict(asked)
     PREDICTIONS.inc()
     said = as_asked(found, fields)
-    if why:
-        said["why"] = await to_thread.run_sync(_why, found, asked)
-    return json_response(said)
+    if not why:
+        return json_response(said)
+    return json_response({**said.to_dict(), "why": await to_thread.run_sync(_why, found, asked)})
 
 
 @router.post(
@@ -147,15 +148,13 @@ async def _asked(job: Mapping[str, Any], service: Service) -> Request | Precisio
         return error
 
 
-def as_asked(found: Prediction, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """A prediction as JSON, whose request is what the call said."""
-    return {**found.to_dict(), "request": dict(fields)}
+def as_asked(found: Prediction, fields: Mapping[str, Any]) -> Prediction:
+    """A prediction whose request is what the call said."""
+    return replace(found, request=fields)
 
 
 def _why(found: Prediction, asked: Request) -> dict[str, Any]:
     """What the answer depends on, and the page of the command line."""
-    from dataclasses import asdict
-
     from ...predict.what_matters import what_matters
 
     with named_models_only():
