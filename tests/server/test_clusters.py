@@ -154,6 +154,15 @@ def test_anchors_count_for_every_job_whatever_it_asks(client: TestClient, put: A
     asked(client, model="gpt2", method="dpo", batch_size=4, cluster="slow")
 
 
+def test_anchors_in_a_text_name_no_file(client: TestClient, tmp_path: Path) -> None:
+    file = tmp_path / "lab.yaml"
+    file.write_text(yaml.safe_dump(HARDWARE))
+    for text in (f"custom={file},node_type=labnode,step_time_s=0.1", "precision=policy.yaml,step_time_s=0.1"):
+        for anchors in (text, [text]):
+            answer = client.post("/v1/predictions", json={**JOB, "anchors": anchors})
+            assert answer.status_code == 422 and "objects of fields" in answer.json()["detail"]
+
+
 def test_many_jobs_of_a_cluster_are_answered_as_one_by_one(client: TestClient, put: Any) -> None:
     put("slow", fields=FIELDS, anchors=[ANCHOR])
     jobs = [{**JOB, "batch_size": batch} for batch in (8, 16, 24, 40)]

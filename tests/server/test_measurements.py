@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from typing import Any
 
@@ -123,6 +124,7 @@ BROKEN: list[tuple[dict[str, Any], str]] = [
     ({**ASKED, "step_time_s": "soon"}, "not a number"),
     ({**ASKED, "step_time_s": 1e-9}, "faster than the roofline"),
     ({**ASKED, "step_time_s": 1e9}, "a million times"),
+    ({**ASKED, "anchors": 3, "step_time_s": 0.1}, "objects of fields"),
     ({**ASKED, "coverage": 0.5, "step_time_s": 0.1}, "nothing of a measured step"),
 ]
 
@@ -202,6 +204,22 @@ def test_tables_and_retries(client: TestClient, cluster: str) -> None:
     )
     answer = client.post(f"{cluster}/measurements", content=corpus, headers={"content-type": "text/csv"})
     assert answer.status_code == 201 and answer.json()["priced"] == 1, answer.text
+
+
+def test_many_writers_at_once(client: TestClient, cluster: str) -> None:
+    def write(writer: int) -> list[int]:
+        row = {**ASKED, "step_time_s": 0.05, "run_id": str(writer // 2)}
+        key = {"Idempotency-Key": f"run {writer // 2}"}  # each is sent twice
+        answer = client.post(f"{cluster}/measurements", json={"measurements": [row]}, headers=key)
+        assert answer.status_code == 201, answer.text
+        found: list[int] = answer.json()["ids"]
+        return found
+
+    with ThreadPoolExecutor(6) as threads:
+        ids = [*threads.map(write, range(6))]
+    assert ids[0::2] == ids[1::2] and len({number for each in ids for number in each}) == 3
+    page = client.get(f"{cluster}/measurements").json()["measurements"]
+    assert sorted(each["given"]["run_id"] for each in page) == ["0", "1", "2"]
 
 
 @pytest.mark.parametrize(
