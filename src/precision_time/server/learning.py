@@ -157,7 +157,7 @@ def _row(row: MeasuredRow, index: int) -> Row:
         checked({name: given[name] for name in ("model", "precision")})
         return row_of_fields(given, index, _ORIGIN)
     own = checked({name: value for name, value in given.items() if name not in _NOT_OF_A_JOB})
-    for name in own.keys() - STEP_FIELDS:
+    for name in sorted(own.keys() - STEP_FIELDS):
         Request.of({"model": "resnet50", name: own[name]})  # knows what was meant instead
         raise ConfigError(f"{name}={shown(own[name])} says nothing of a measured step. To fix: leave it out.")
     defaults = {name: value for name, value in row.defaults.items() if name in STEP_FIELDS}
