@@ -81,7 +81,7 @@ def _texts(given: Any) -> Any:
     return [given] if isinstance(given, str) else given
 
 
-def anchors_of(given: Any) -> list[dict[str, Any]]:
+def _anchors(given: Any) -> Any:
     """Measured steps as mappings of fields to values, one of them the time.
 
     Raises:
@@ -501,7 +501,7 @@ class RequestFields(BaseModel):
     ] = None
     stragglers: Annotated[bool, Option(help="Allow for the slowest of many devices.")] = True
     custom: Annotated[
-        Path | None,
+        Path | dict[str, Any] | None,
         Option(help="YAML or TOML file with user-defined devices or clusters.", metavar="FILE"),
     ] = None
     calibration: Annotated[
@@ -521,7 +521,7 @@ class RequestFields(BaseModel):
     ] = None
     anchors: Annotated[
         list[dict[str, Any]],
-        BeforeValidator(anchors_of),
+        BeforeValidator(_anchors),
         Option(
             help="A step you measured: fields in which it differs from the request, and step_time_s or "
             "samples_per_s; may be repeated.",

@@ -14,9 +14,13 @@ from .. import __version__
 from . import openapi, problems
 from .guard import Guard
 from .routes import (
+    calibrations,
     catalogs,
+    clusters,
     comparisons,
+    evaluations,
     layouts,
+    measurements,
     operations,
     plans,
     predictions,
@@ -40,6 +44,10 @@ ROUTERS = (
     layouts.router,
     timelines.router,
     catalogs.router,
+    clusters.router,
+    measurements.router,
+    calibrations.router,
+    evaluations.router,
 )
 
 
