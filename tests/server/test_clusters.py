@@ -215,6 +215,9 @@ def test_files_go_both_ways(client: TestClient, put: Any, versions: str, tmp_pat
         ({"log_ratios": [[1]], "sha256": None}, "do not fit"),
         ({"points": {name: [] for name in body["points"]}, "sha256": None}, "do not fit"),
         ({"points": None, "sha256": None}, "not a readable"),
+        ({"log_ratios": [10**400] * 6, "sha256": None}, "not a readable"),
+        ({"log_ratios": [50.0] * 6, "sha256": None}, "no measured step leads to"),
+        ({"card": {"before_mape_percent": [1], "after_mape_percent": 2}, "sha256": None}, "no number"),
     ):
         changed: dict[str, Any] = {**body, **change}
         if changed["sha256"] is None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from anyio import to_thread
 
 from ..errors import CorpusError, shown
@@ -26,7 +28,11 @@ MOST_ROWS = 5000
 """Newest measurements that a calibration is made of at most."""
 MOST_POINTS = 1000
 """Of a calibration that is uploaded: each answer reads all of them."""
+LAST = "last_measurement"
+"""On the card of a version."""
 _PAGE = 1000
+_LARGEST, _MOST_LOG = 1e6, math.log(1e6)
+"""Of figures of an uploaded calibration, and of the logarithms of ratios."""
 _KEEPING = Lock()
 """Held from the look at what is active to its change."""
 _REMEMBERED = 64
@@ -142,8 +148,20 @@ async def learned(name: str, service: Service) -> Learned:
     document = await to_thread.run_sync(document_of, name, service.store)
     rows = await to_thread.run_sync(newest_rows, name, service.store)
     setting = await setting_of([row for _, row in rows], document, service)
-    active = await to_thread.run_sync(service.store.active_calibration, name)
-    return await service.long_work.run(learn, rows, setting, name, None if active is None else active[1])
+    active = await to_thread.run_sync(_active, name, service.store)
+    return await service.long_work.run(learn, rows, setting, name, active)
+
+
+def _active(name: str, store: Store) -> tuple[Mapping[str, Any], int] | None:
+    """The calibration that moves answers, and the last measurement that it has seen.
+
+    None where it was uploaded: nobody knows what it has seen.
+    """
+    card = next((each.card for each in store.calibrations(name) if each.active), None)
+    found = store.active_calibration(name)
+    if found is None or card is None or card.get(LAST) is None:
+        return None
+    return found[1], int(card[LAST])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -166,7 +184,7 @@ def keep(name: str, found: Learned, activate: Activate, store: Store) -> Kept:
     Raises:
         ConflictError: If its measurements were deleted meanwhile.
     """
-    last = int(found.body["card"]["last_measurement"])
+    last = found.last_measurement
     if store.cluster(name) is None or [
         number for number, _ in store.measurements(name, after=last - 1, limit=1)
     ] != [last]:
@@ -179,7 +197,7 @@ def keep(name: str, found: Learned, activate: Activate, store: Store) -> Kept:
 
 
 def _kept(name: str, found: Learned, activate: Activate, last: int, store: Store) -> Kept:
-    number = add_version(name, found.body, store)
+    number = add_version(name, found.body, store, last=last)
     if activate == "never":
         return Kept(id=number, active=False, why="Not asked to be active.")
     if activate == "if-better" and not found.better:
@@ -196,14 +214,21 @@ def _kept(name: str, found: Learned, activate: Activate, last: int, store: Store
 def _later_active(name: str, last: int, store: Store) -> int | None:
     """The active calibration, if another caller made it of measurements that this one has not seen."""
     for each in store.calibrations(name):
-        if each.active and int(each.card.get("last_measurement") or 0) > last:
+        if each.active and int(each.card.get(LAST) or 0) > last:
             return int(each.id)
     return None
 
 
-def add_version(name: str, body: Mapping[str, Any], store: Store) -> int:
-    """Keep a calibration with its card; answers its number."""
-    return store.add_calibration(name, body, {**body["card"], "sha256": body["sha256"]})
+def add_version(name: str, body: Mapping[str, Any], store: Store, *, last: int | None = None) -> int:
+    """Keep a calibration; answers its number.
+
+    Args:
+        name: Of the cluster.
+        body: As `Calibration.to_dict` has it.
+        store: Where to.
+        last: Number of the last measurement that it has seen; None of one that was uploaded.
+    """
+    return store.add_calibration(name, body, {**body["card"], "sha256": body["sha256"], LAST: last})
 
 
 def check_upload(stated: Mapping[str, Any]) -> Calibration:
@@ -213,10 +238,22 @@ def check_upload(stated: Mapping[str, Any]) -> Calibration:
         CorpusError: If it is damaged, of another version, or has too many points.
     """
     found = Calibration.from_dict(stated, "The body")
-    count = len(found.places)
+    count, process = len(found.places), found.process
     if not 1 <= count <= MOST_POINTS:
         raise CorpusError(
             f"The calibration has {count} points. The rule: 1 to {MOST_POINTS:,}, as every answer reads all "
             "of them. To fix: calibrate with fewer configurations."
+        )
+    figures = (process.sd, process.rates, found.places.positions, process.power, 1.0 / process.noise_sd)
+    sums = found.places.shares.sum(axis=1)
+    if (
+        max(float(np.abs(each).max()) for each in figures) > _LARGEST
+        or not np.allclose(sums, 1.0, atol=1e-6)
+        or not (np.abs(np.log(found.places.width)) < _MOST_LOG).all()
+        or not (np.abs(found.log_ratios) < _MOST_LOG).all()
+    ):
+        raise CorpusError(
+            "The calibration has figures that no measured step leads to. The rule: shares of a step that sum "
+            "to 1, times within a factor of a million. To fix: make it with `precision-time calibrate`."
         )
     return found

@@ -243,6 +243,8 @@ class Learned:
     why: str
     since: Since | None
     """None where nothing was measured since a calibration is active, or where nobody knows."""
+    last_measurement: int
+    """Number of the last row."""
     factors: Mapping[str, float]
     """On the parts of the step, median of the configurations."""
     body: Mapping[str, Any]
@@ -272,7 +274,7 @@ def learn(
     rows: Sequence[tuple[int, MeasuredRow]],
     setting: Setting,
     cluster: str,
-    active: Mapping[str, Any] | None = None,
+    active: tuple[Mapping[str, Any], int] | None = None,
 ) -> Learned:
     """The calibration that the rows of a cluster make.
 
@@ -280,7 +282,8 @@ def learn(
         rows: Their numbers, ascending, and what they say.
         setting: What they mean.
         cluster: Its name, for the card.
-        active: The calibration that moves its answers now, as `Calibration.to_dict` has it.
+        active: The calibration that moves its answers now, as `Calibration.to_dict` has it, and the number
+            of the last row that it has seen.
 
     Raises:
         ConfigError: If none of them can be priced.
@@ -304,7 +307,6 @@ def learn(
         card={
             **result.calibration.card,
             "cluster": cluster,
-            "last_measurement": rows[-1][0],
             "older_left_out": len(rows) - used,
             "better": better,
         },
@@ -321,9 +323,8 @@ def learn(
         gain_sd=gain_sd,
         better=better,
         why=why,
-        since=_since(
-            rows, setting, None if active is None else Calibration.from_dict(active, "The active calibration")
-        ),
+        since=None if active is None else _since(rows, setting, *active),
+        last_measurement=rows[-1][0],
         factors=_factors(result),
         body=calibration.to_dict(),
     )
@@ -382,18 +383,16 @@ def _factors(result: Calibrated) -> dict[str, float]:
 
 
 def _since(
-    rows: Sequence[tuple[int, MeasuredRow]], setting: Setting, active: Calibration | None
+    rows: Sequence[tuple[int, MeasuredRow]], setting: Setting, active: Mapping[str, Any], last: int
 ) -> Since | None:
-    """Errors on the measurements that the active calibration has not seen."""
-    last = None if active is None else active.card.get("last_measurement")
-    if active is None or not isinstance(last, int):  # if it was uploaded, nobody knows what it has seen
-        return None
+    """Errors on the measurements after the last one that the active calibration has seen."""
     steps, _, _ = _newest([(number, row) for number, row in rows if number > last], setting)
     if not steps:
         return None
     times = predict_step_times([step.job for step in steps], chosen_predictor(None), coverage=WIDTH_COVERAGE)
     measured_s = np.array([step.measured_s for step in steps])
-    answered_s = times.step_time_s * np.exp(active.conditioned.at(places_of_times(times)).log_factor)
+    known = Calibration.from_dict(active, "The active calibration").conditioned
+    answered_s = times.step_time_s * np.exp(known.at(places_of_times(times)).log_factor)
     return Since(
         rows=len(steps),
         without=ErrorSummary.of(measured_s, times.step_time_s),

@@ -214,10 +214,24 @@ class Calibration:
                 log_ratios=log_ratios,
                 devices=frozenset(map(str, stated["devices"])),
                 process=Process.from_dict(stated["process"]),
-                card=dict(stated["card"]),
+                card=_card(stated["card"]),
             )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, OverflowError, KeyError, TypeError, AttributeError) as error:
             raise _unreadable(origin, error) from error
+
+
+def _card(stated: Mapping[str, Any]) -> dict[str, Any]:
+    """The card, whose errors are finite numbers.
+
+    Raises:
+        ValueError: If one is something else.
+    """
+    errors = [stated.get(f"{when}_mape_percent") for when in ("before", "after")]
+    if not all(
+        error is None or (type(error) in (int, float) and np.isfinite(float(error))) for error in errors
+    ):
+        raise ValueError("an error on its card is no number")
+    return dict(stated)
 
 
 def _unreadable(origin: str, error: Exception) -> CorpusError:

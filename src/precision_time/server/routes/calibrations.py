@@ -41,7 +41,7 @@ _ACTIVE = {
 def _versions(name: str, store: Store) -> list[dict[str, Any]]:
     document_of(name, store)
     return [
-        {"id": each.id, "created": str(each.created), "active": each.active, "card": dict(each.card)}
+        {"id": each.id, "created": each.created.isoformat(), "active": each.active, "card": dict(each.card)}
         for each in store.calibrations(name)
     ]
 
