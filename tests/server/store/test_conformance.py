@@ -242,10 +242,8 @@ def test_a_closed_store_says_so(store):
 
 
 NAMES = st.sampled_from(["a", "b", "é"])
-DOCUMENTS = st.dictionaries(
-    st.text(max_size=3), st.none() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
-    max_size=2,
-)  # fmt: skip
+VALUES = st.none() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5)
+DOCUMENTS = st.dictionaries(st.text(max_size=3), VALUES, max_size=2)
 
 
 class Machine(RuleBasedStateMachine):
