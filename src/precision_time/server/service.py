@@ -16,6 +16,7 @@ from .batching import Predictions
 from .long_work import LongWork
 from .problems import NotFoundError
 from .settings import Settings
+from .uploads import Uploads
 
 if TYPE_CHECKING:
     from ..workload.graph import OpGraph
@@ -32,6 +33,7 @@ class Service:
         self._remedies = LongWork(processes=1, time_limit_s=settings.time_limit_s)
         self.predictions = Predictions(partial(self._remedies.run, predict))
         self.long_work = LongWork(processes=settings.processes, time_limit_s=settings.time_limit_s)
+        self.uploads = Uploads(settings, store)
         self.ready = False
 
     async def warm_up(self) -> None:
@@ -53,7 +55,7 @@ class Service:
         Raises:
             NotFoundError: If there is none.
         """
-        raise NotFoundError(f"There is no model {shown(name)}. To fix: GET /v1/models lists them.")
+        return await self.uploads.graph(name)
 
     def close(self) -> None:
         """End threads and processes, close the store."""
