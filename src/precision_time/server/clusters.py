@@ -90,7 +90,7 @@ async def cluster_fields(name: Any, service: Service) -> dict[str, Any]:
     """What a stored cluster says of its jobs: its defaults, `calibration` and `custom`.
 
     All jobs of one call see the same: it is read once. Anchors and the active calibration are one
-    `Calibration`: both are measured steps of the cluster, and neither takes anything of the job that is asked.
+    `Calibration`: both are measured steps of the cluster, and take nothing of the job that is asked.
 
     Raises:
         NotFoundError: If there is none of that name.
