@@ -478,7 +478,7 @@ class RequestFields(BaseModel):
     ] = None
     stragglers: Annotated[bool, Option(help="Allow for the slowest of many devices.")] = True
     custom: Annotated[
-        Path | None,
+        Path | dict[str, Any] | None,
         Option(help="YAML or TOML file with user-defined devices or clusters.", metavar="FILE"),
     ] = None
     calibration: Annotated[

@@ -13,7 +13,15 @@ from starlette.middleware.cors import CORSMiddleware
 from .. import __version__
 from . import openapi, problems
 from .guard import Guard
-from .routes import models, operations, predictions
+from .routes import (
+    calibrations,
+    clusters,
+    evaluations,
+    measurements,
+    models,
+    operations,
+    predictions,
+)
 from .service import Service
 from .settings import Settings
 from .store.store import open_store
@@ -22,7 +30,18 @@ _SWITCH_S = 0.001
 """The event loop waits this long for the thread that computes, each time: a fifth of Python's default."""
 _OBJECTS = 200_000
 """New objects before a search for cycles: as of the command line, searches took a tenth of an answer."""
-ROUTERS = (operations.router, predictions.router, models.router)
+ROUTERS = tuple(
+    module.router
+    for module in (
+        operations,
+        predictions,
+        models,
+        clusters,
+        measurements,
+        calibrations,
+        evaluations,
+    )
+)
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:

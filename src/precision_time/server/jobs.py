@@ -10,6 +10,7 @@ from ..errors import ConfigError, shown
 from ..precision.catalog import is_policy_file
 from ..request.request import Request
 from ..request.schema import ALIASES, request_fields
+from .defaults import joined
 
 if TYPE_CHECKING:
     from .service import Service
@@ -56,9 +57,24 @@ def checked(fields: Mapping[str, Any]) -> dict[str, Any]:
     for name in _MODELS:
         _check_model(name, found.get(name))
     _check_precision(found.get("precision"))
-    for anchor in found.get("anchors") or ():
-        if isinstance(anchor, Mapping):
-            checked(anchor)
+    for anchor in _anchors(found.get("anchors")):
+        checked(anchor)
+    return found
+
+
+def _anchors(given: Any) -> list[Mapping[str, Any]]:
+    """Anchors as objects: in a text, which the command line takes, a file could be named.
+
+    Raises:
+        ConfigError: If they are something else.
+    """
+    found = [] if given is None else given if isinstance(given, list) else [given]
+    for each in found:
+        if not isinstance(each, Mapping):
+            raise ConfigError(
+                f"anchors holds {shown(each)}. The rule: objects of fields. To fix: send "
+                '[{"batch_size": 64, "gpus": 8, "step_time_s": 0.21}].'
+            )
     return found
 
 
@@ -98,7 +114,7 @@ async def resolved(fields: Mapping[str, Any], service: Service) -> dict[str, Any
     found = checked(fields)
     cluster = found.pop("cluster", None)
     if cluster is not None:
-        found = {**await service.cluster_fields(cluster), **{k: v for k, v in found.items() if v is not None}}
+        found = joined(await service.cluster_fields(cluster), found)
     for name in _MODELS:
         value = found.get(name)
         if isinstance(value, str) and value.startswith(UPLOADS):
