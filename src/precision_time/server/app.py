@@ -15,12 +15,18 @@ from . import openapi, problems
 from .guard import Guard
 from .routes import (
     calibrations,
+    catalogs,
     clusters,
+    comparisons,
     evaluations,
+    layouts,
     measurements,
     models,
     operations,
+    plans,
     predictions,
+    runs,
+    timelines,
 )
 from .service import Service
 from .settings import Settings
@@ -35,12 +41,19 @@ ROUTERS = tuple(
     for module in (
         operations,
         predictions,
+        comparisons,
+        runs,
+        plans,
+        layouts,
+        timelines,
+        catalogs,
         models,
         clusters,
         measurements,
         calibrations,
         evaluations,
     )
+)
 )
 
 
