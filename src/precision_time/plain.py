@@ -27,9 +27,9 @@ class _WrongError(Exception):
 def from_plain(kind: type[T], given: Any) -> T:
     """A dataclass of ours out of its dictionary.
 
-    A dataclass inside that has a `from_dict` reads itself. Numbers stay as they are (256 is not made 256.0), so
-    that what is written again is the same text. Keys that are no field are left out: dictionaries also have
-    what is computed of the fields.
+    A dataclass inside that has a `from_dict` reads itself. Numbers stay as they are (256 is not made 256.0),
+    so that what is written again is the same text. Keys that are no field are left out: dictionaries also
+    have what is computed of the fields.
 
     Args:
         kind: A dataclass whose fields are numbers, texts, choices, mappings, tuples and such dataclasses.
