@@ -13,7 +13,16 @@ from starlette.middleware.cors import CORSMiddleware
 from .. import __version__
 from . import openapi, problems
 from .guard import Guard
-from .routes import operations, predictions
+from .routes import (
+    catalogs,
+    comparisons,
+    layouts,
+    operations,
+    plans,
+    predictions,
+    runs,
+    timelines,
+)
 from .service import Service
 from .settings import Settings
 from .store.store import open_store
@@ -22,7 +31,16 @@ _SWITCH_S = 0.001
 """The event loop waits this long for the thread that computes, each time: a fifth of Python's default."""
 _OBJECTS = 200_000
 """New objects before a search for cycles: as of the command line, searches took a tenth of an answer."""
-ROUTERS = (operations.router, predictions.router)
+ROUTERS = (
+    operations.router,
+    predictions.router,
+    comparisons.router,
+    runs.router,
+    plans.router,
+    layouts.router,
+    timelines.router,
+    catalogs.router,
+)
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ConfigError, shown
 from ..precision.catalog import is_policy_file
 from ..request.request import Request
-from ..request.schema import ALIASES, request_fields
+from ..request.schema import ALIASES, anchors_of, request_fields
 
 if TYPE_CHECKING:
+    from ..workload.graph import OpGraph
     from .service import Service
 
 REFUSED: Mapping[str, str] = {
@@ -56,8 +57,9 @@ def checked(fields: Mapping[str, Any]) -> dict[str, Any]:
     for name in _MODELS:
         _check_model(name, found.get(name))
     _check_precision(found.get("precision"))
-    for anchor in found.get("anchors") or ():
-        if isinstance(anchor, Mapping):
+    if found.get("anchors") is not None:
+        found["anchors"] = anchors_of(found["anchors"])  # first read: a text may name the same fields
+        for anchor in found["anchors"]:
             checked(anchor)
     return found
 
@@ -72,7 +74,8 @@ def _check_model(name: str, value: Any) -> None:
 
 def _check_precision(value: Any) -> None:
     for each in value if isinstance(value, list) else [value]:
-        if is_policy_file(each):
+        # Where several values are taken, a comma parts them.
+        if isinstance(each, str) and any(map(is_policy_file, each.split(","))):
             raise ConfigError(
                 f"precision={shown(each)} is a file. The rule: a request names no files. To fix: send the "
                 "policy itself, as an object."
@@ -99,8 +102,24 @@ async def resolved(fields: Mapping[str, Any], service: Service) -> dict[str, Any
     cluster = found.pop("cluster", None)
     if cluster is not None:
         found = {**await service.cluster_fields(cluster), **{k: v for k, v in found.items() if v is not None}}
+    return await with_graphs(found, service, {})
+
+
+async def with_graphs(
+    fields: Mapping[str, Any], service: Service, graphs: dict[str, OpGraph]
+) -> dict[str, Any]:
+    """The fields with the graphs of uploaded models in the place of their names.
+
+    Args:
+        fields: Of a job, checked.
+        service: Has the models.
+        graphs: Those that were read already; others are added.
+    """
+    found = dict(fields)
     for name in _MODELS:
         value = found.get(name)
         if isinstance(value, str) and value.startswith(UPLOADS):
-            found[name] = await service.uploaded_graph(value)
+            if value not in graphs:
+                graphs[value] = await service.uploaded_graph(value)
+            found[name] = graphs[value]
     return found
