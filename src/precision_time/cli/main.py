@@ -300,7 +300,9 @@ def root(
     """How long a training step or run takes, at every precision, before a GPU is rented."""
     source = context.get_parameter_source("server")
     by_option = source is not None and source.name == "COMMANDLINE"
-    choose(server, cluster=cluster, command=context.invoked_subcommand, by_option=by_option)
+    found = choose(server, cluster=cluster, command=context.invoked_subcommand, by_option=by_option)
+    if found is not None:
+        context.call_on_close(found.close)
 
 
 _OBJECTS = 200_000

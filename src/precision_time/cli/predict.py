@@ -171,7 +171,7 @@ def _write_page(found: Predictions, server: Server | None, *, why: bool) -> None
     if server is None or request is None:
         matters = what_matters(best, request=request)
     else:
-        matters = server.what_matters(request)
+        matters = server.what_matters(best, request)
     page = render(
         found.predictions,
         width=page_width(),

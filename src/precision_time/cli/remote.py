@@ -44,17 +44,35 @@ class Server:
 
         return Client(self.url, say=lambda text: message(f"Warning: {text}"))
 
+    def close(self) -> None:
+        """Close the connections, if any were made."""
+        if "client" in vars(self):
+            self.client.close()
+
     def answer_each(self, requests: Sequence[Request]) -> list[Prediction | PrecisionTimeError]:
         """`predict_each`, there."""
-        found = self.client.predict_each([self._job(request) for request in requests])
+        from ..predict.api import FEW
+
+        jobs = [self._job(request) for request in requests]
+        found = self.client.predict_each(jobs)
         return [
-            answer if isinstance(answer, PrecisionTimeError) else replace(answer, request=request.to_dict())
-            for answer, request in zip(found, requests, strict=True)
+            answer
+            if isinstance(answer, PrecisionTimeError)
+            else replace(
+                answer,
+                request=request.to_dict(),
+                # Among many, none says what to ask for instead.
+                diagnostics=answer.diagnostics
+                if answer.fits or len(jobs) > FEW
+                else self.client.predict(job).diagnostics,
+            )
+            for answer, request, job in zip(found, requests, jobs, strict=True)
         ]
 
-    def what_matters(self, request: Request) -> tuple[Alternative, ...]:
-        """`what_matters` of the answer to a request, there."""
-        return self.client.why(self._job(request)).matters
+    def what_matters(self, answer: Prediction, request: Request) -> tuple[Alternative, ...]:
+        """`what_matters`, there."""
+        assumed = any(item.code == "default-batch" for item in answer.diagnostics)
+        return self.client.why(self._job(request), batch_assumed=assumed).matters
 
     def run_of(
         self, request: Request, options: RunOptions, phases: Sequence[Mapping[str, Any]] | None
@@ -123,7 +141,7 @@ def _stated(arguments: Mapping[str, Any]) -> dict[str, Any]:
 _chosen: Server | None = None
 
 
-def choose(url: str | None, *, cluster: str | None, command: str | None, by_option: bool) -> None:
+def choose(url: str | None, *, cluster: str | None, command: str | None, by_option: bool) -> Server | None:
     """Let the commands of this call ask a service; None: answer here.
 
     Args:
@@ -131,6 +149,9 @@ def choose(url: str | None, *, cluster: str | None, command: str | None, by_opti
         cluster: Stored there.
         command: The one that is called.
         by_option: Whether the address was typed, rather than taken from the environment.
+
+    Returns:
+        What is to be closed after the command.
 
     Raises:
         ConfigError: If the command answers here only, or a cluster is named without a service.
@@ -142,7 +163,7 @@ def choose(url: str | None, *, cluster: str | None, command: str | None, by_opti
             raise ConfigError(
                 "--cluster names a cluster of a service. To fix: --server URL, or leave it out."
             )
-        return
+        return None
     if command in ASKED_OF_SERVERS:
         _chosen = Server(url=url, cluster=cluster)
     elif by_option:
@@ -153,6 +174,7 @@ def choose(url: str | None, *, cluster: str | None, command: str | None, by_opti
         )
     elif command is not None:
         message(f"{command} is answered here, not by the service of PRECISION_TIME_SERVER.")
+    return _chosen
 
 
 def chosen(**options: Any) -> Server | None:
