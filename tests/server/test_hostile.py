@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -96,10 +96,10 @@ def body_of(fields: dict[str, Any], *, complete: bool = True) -> dict[str, Any]:
 
 @pytest.mark.parametrize("route", ROUTES)
 def test_a_caller_that_goes_in_the_middle_of_the_body_leaves_nothing(app: FastAPI, route: str) -> None:
-    async def go() -> list[dict[str, Any]]:
-        sent: list[dict[str, Any]] = []
+    async def go() -> list[Any]:
+        sent: list[Any] = []
 
-        async def send(message: dict[str, Any]) -> None:
+        async def send(message: MutableMapping[str, Any]) -> None:
             sent.append(message)
 
         async with app.router.lifespan_context(app):
@@ -117,7 +117,7 @@ def test_long_work_ends_when_its_caller_goes(app: FastAPI) -> None:
     async def go() -> tuple[float, list[Any], float]:
         sent: list[Any] = []
 
-        async def send(message: dict[str, Any]) -> None:
+        async def send(message: MutableMapping[str, Any]) -> None:
             sent.append(message)
 
         async def soon() -> None:
@@ -146,10 +146,10 @@ def test_a_caller_that_goes_in_the_middle_of_the_answer_stops_no_other(
     async def go() -> list[int]:
         statuses: list[int] = []
 
-        async def broken(message: dict[str, Any]) -> None:
+        async def broken(message: MutableMapping[str, Any]) -> None:
             raise error
 
-        async def send(message: dict[str, Any]) -> None:
+        async def send(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
                 statuses.append(message["status"])
 

@@ -90,8 +90,10 @@ def predict_each(
     for index in jobs:
         asked = requests[index]
         # Own measured steps move the answers that they come with, and no others.
-        alone = asked.anchors or not isinstance(asked.calibration, str | Path | None)
-        measured = index if alone else str(asked.calibration or "")
+        given = asked.calibration
+        shared = given if isinstance(given, Calibration) else str(given or "")
+        alone = asked.anchors or not isinstance(given, Calibration | str | Path | None)
+        measured: Hashable = index if alone else shared
         together.setdefault((measured, asked.predictor), []).append(index)
     for rows in together.values():
         try:

@@ -12,7 +12,15 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    InstanceOf,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 
 from ..cost.job import TimingScope
@@ -73,7 +81,7 @@ def _texts(given: Any) -> Any:
     return [given] if isinstance(given, str) else given
 
 
-def anchors_of(given: Any) -> list[dict[str, Any]]:
+def _anchors(given: Any) -> Any:
     """Measured steps as mappings of fields to values, one of them the time.
 
     Raises:
@@ -493,7 +501,7 @@ class RequestFields(BaseModel):
     ] = None
     stragglers: Annotated[bool, Option(help="Allow for the slowest of many devices.")] = True
     custom: Annotated[
-        Path | None,
+        Path | dict[str, Any] | None,
         Option(help="YAML or TOML file with user-defined devices or clusters.", metavar="FILE"),
     ] = None
     calibration: Annotated[
@@ -513,7 +521,7 @@ class RequestFields(BaseModel):
     ] = None
     anchors: Annotated[
         list[dict[str, Any]],
-        BeforeValidator(anchors_of),
+        BeforeValidator(_anchors),
         Option(
             help="A step you measured: fields in which it differs from the request, and step_time_s or "
             "samples_per_s; may be repeated.",

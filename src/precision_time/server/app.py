@@ -14,9 +14,14 @@ from .. import __version__
 from . import openapi, problems
 from .guard import Guard
 from .routes import (
+    calibrations,
     catalogs,
+    clusters,
     comparisons,
+    evaluations,
     layouts,
+    measurements,
+    models,
     operations,
     plans,
     predictions,
@@ -40,6 +45,11 @@ ROUTERS = (
     layouts.router,
     timelines.router,
     catalogs.router,
+    models.router,
+    clusters.router,
+    measurements.router,
+    calibrations.router,
+    evaluations.router,
 )
 
 
