@@ -65,14 +65,14 @@ def remote(cli: Cli, url: str, monkeypatch: pytest.MonkeyPatch) -> Cli:
         "predict bert-large -d V100-SXM2-32GB -g 8 -p all --json",
         "predict resnet50 -d A100,V100-SXM2-16GB -g 1,3,8 --sort throughput",
         "predict resnet50 -d A100 -g 8,16 --brief",
-        "predict llama3-70b -d H100-SXM5-80GB -g 1",
+        pytest.param("predict llama3-70b -d H100-SXM5-80GB -g 1", marks=pytest.mark.slow),
         "predict resnet50 -d A1000X",
         "predict llama3-8b --tp 3 -g 8",
         "predict resnet50 -g 0",
         "run resnet50 -d 8xA100 -b 256 --epochs 90 --spot",
         "run resnet50 -d 8xA100 -b 256 --epochs 90 --json",
-        "plan resnet50 --epochs 90 --deadline 24h --budget 500 --devices A100,V100 --max-gpus 8",
-        "plan resnet50 --epochs 90 --deadline 1m --devices A100 --max-gpus 8 --json",
+        "plan resnet50 --epochs 90 --deadline 24h --budget 500 --devices A100 --gpus 8",
+        "plan resnet50 --epochs 90 --deadline 1m --devices A100 --gpus 4,8 --json",
         "layout llama3-8b -d H100-SXM5-80GB -g 8 --global-batch-size 64 --fix zero=1 --top 3",
     ],
 )
@@ -99,6 +99,33 @@ def test_a_configuration_is_sent(cli: Cli, remote: Cli, tmp_path: Path) -> None:
     here, there = cli(*words), remote(*words)
     assert there.code == 0
     assert there == here
+
+
+@pytest.mark.slow
+def test_a_file_is_uploaded(cli: Cli, remote: Cli, tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    made, kind = onnx.helper, onnx.TensorProto.FLOAT
+    ends = [made.make_tensor_value_info(name, kind, [4, size]) for name, size in (("x", 64), ("y", 32))]
+    weights = made.make_tensor("w", kind, [64, 32], [0.0] * 64 * 32)
+    node = made.make_node("MatMul", ["x", "w"], ["y"])
+    graph = made.make_graph([node], "net", ends[:1], ends[1:], [weights])
+    path = tmp_path / "net.onnx"
+    onnx.save(made.make_model(graph, opset_imports=[made.make_opsetid("", 17)], ir_version=8), path)
+    words = ("predict", str(path), "-d", "A100", "-g", "2", "-p", "fp32,tf32")
+    for form in ((), ("--json",)):
+        here, there = cli(*words, *form), remote(*words, *form)
+        assert there.code == 0
+        assert there == here
+
+
+def test_a_stored_cluster_says_what_is_not_said(cli: Cli, remote: Cli, url: str) -> None:
+    from precision_time.server.client import Client
+
+    with Client(url, token="secret") as client:
+        client.put_cluster("pod", fields={"device": "V100-SXM2-32GB", "gpus": 4})
+    words = ("predict", "resnet50", "-p", "fp16-mixed", "-b", "64", "--brief")
+    there = remote("--cluster", "pod", *words)
+    assert there.out == cli(*words, "-d", "V100-SXM2-32GB", "-g", "4").out
 
 
 @pytest.mark.parametrize(

@@ -268,7 +268,7 @@ def test_what_may_be_repeated_is(no_pauses: list[float]) -> None:
 @pytest.mark.parametrize(
     ("error", "calls"), [(httpx2.ConnectError, 3), (httpx2.ReadError, 1), (httpx2.ReadTimeout, 1)]
 )
-def test_an_upload_is_sent_again_only_where_it_cannot_have_arrived(
+def test_what_is_made_anew_is_asked_again_only_where_it_cannot_have_arrived(
     error: type[Exception], calls: int
 ) -> None:
     seen = []
@@ -278,7 +278,7 @@ def test_an_upload_is_sent_again_only_where_it_cannot_have_arrived(
         raise error("gone")
 
     with pytest.raises(ServerError, match="gone"):
-        client_of(lost, retries=2).upload_model(b"x", "onnx")
+        client_of(lost, retries=2).fit_calibration("pod")
     assert len(seen) == calls
 
 

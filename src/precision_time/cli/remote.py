@@ -128,10 +128,7 @@ class Server:
 @cache
 def _uploaded(server: Server, path: Path, kind: ModelKind) -> str:
     """The name of a file's model on a service; it is sent once."""
-    found = server.client.upload_model(path, kind)
-    for warning in found.warnings:
-        message(f"Warning: {warning}")
-    return found.name
+    return server.client.upload_model(path, kind).name
 
 
 def _stated(arguments: Mapping[str, Any]) -> dict[str, Any]:

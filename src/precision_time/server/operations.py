@@ -201,7 +201,7 @@ class Operations:
         Args:
             model: Path of an .onnx, .pt2 or config.json file, or the content of one.
             kind: Of the content; None: by the name of the file.
-            label: What people call it; None for the name of the file.
+            label: What answers call it; None for the name of the file.
         """
         content, found_kind, name = (model, kind, label) if isinstance(model, bytes) else _file(Path(model))
         if (kind or found_kind) is None:
@@ -215,7 +215,6 @@ class Operations:
             params={"kind": kind or found_kind, "label": label or name},
             content=content,
             media_type=_OCTETS,
-            repeatable=False,
         )
         return self.talk.read(lambda given: from_plain(UploadedModel, given), answer)
 
@@ -415,7 +414,7 @@ def _header(key: str) -> str:
 
 
 def _file(path: Path) -> tuple[bytes, ModelKind | None, str]:
-    return _content(path), _KINDS.get(path.suffix.lower()), path.name
+    return _content(path), _KINDS.get(path.suffix.lower()), path.stem
 
 
 def _content(path: Path) -> bytes:
