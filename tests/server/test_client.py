@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import os
 import subprocess
 import sys
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -43,7 +45,15 @@ Handler = Callable[[httpx2.Request], httpx2.Response]
 
 
 def client_of(handler: Handler, **options: Any) -> Client:
-    return Client(URL, transport=httpx2.MockTransport(handler), **options)
+    """Asks a function in the place of the network."""
+
+    def unread(request: httpx2.Request) -> httpx2.Response:
+        made = handler(request)
+        if not made.is_stream_consumed:
+            return made
+        return httpx2.Response(made.status_code, headers=made.headers, stream=httpx2.ByteStream(made.content))
+
+    return Client(URL, transport=httpx2.MockTransport(unread), **options)
 
 
 def keeping(sent: list[httpx2.Request], answer: httpx2.Response) -> Handler:
@@ -364,6 +374,18 @@ def test_another_version_is_said_once() -> None:
     assert len(said) == 1
     assert "99.0" in said[0]
     assert __version__ in said[0]
+
+
+def test_a_compressed_answer_is_not_unpacked() -> None:
+    bomb = gzip.compress(b" " * 10**8)
+    answer = httpx2.Response(200, headers={"Content-Encoding": "gzip"}, stream=httpx2.ByteStream(bomb))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ServerError, match="no JSON"):
+            client_of(keeping([], answer)).predict("resnet50")
+        assert tracemalloc.get_traced_memory()[1] < 10**7
+    finally:
+        tracemalloc.stop()
 
 
 def test_an_endless_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

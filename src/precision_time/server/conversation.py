@@ -96,6 +96,7 @@ class Conversation:
         """What every call carries."""
         own = {
             "Accept": f"{_JSON}, application/problem+json, text/plain",
+            "Accept-Encoding": "identity",  # nothing is decompressed: what comes is what is counted
             "User-Agent": f"precision-time/{__version__}",
         }
         return own if self._token is None else {**own, "Authorization": f"Bearer {self._token}"}
