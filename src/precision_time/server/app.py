@@ -12,14 +12,14 @@ from starlette.middleware.cors import CORSMiddleware
 from .. import __version__
 from . import openapi, problems
 from .guard import Guard
-from .routes import operations, predictions
+from .routes import operations, predictddl, predictions
 from .service import Service
 from .settings import Settings
 from .store.store import open_store
 
 _OBJECTS = 200_000
 """New objects before a search for cycles: as of the command line, searches took a tenth of an answer."""
-ROUTERS = (operations.router, predictions.router)
+ROUTERS = (operations.router, predictions.router, predictddl.router)
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:

@@ -12,6 +12,7 @@ from ..errors import shown
 from ..learn.artifact import chosen_predictor
 from .batching import Predictions
 from .long_work import LongWork
+from .predictddl import PredictDDLAnswers
 from .problems import NotFoundError
 from .settings import Settings
 
@@ -28,6 +29,7 @@ class Service:
         self.store = store
         self.predictions = Predictions()
         self.long_work = LongWork(processes=settings.processes, time_limit_s=settings.time_limit_s)
+        self.predictddl = PredictDDLAnswers()
         self.ready = False
 
     async def warm_up(self) -> None:

@@ -212,7 +212,7 @@ def read_request(
 
     Args:
         content: Fields of `PredictDDLRequest`. `dataset` may be a `DescribedDataset`, `cluster` a
-            `DescribedCluster` or the path of an inventory file. The model is one of the catalogs.
+            `DescribedCluster`, an inventory or the path of its file. The model is one of the catalogs.
         cluster: For a request that names none.
 
     Raises:
@@ -228,6 +228,8 @@ def read_request(
             fields["facts"] = DescribedDataset.model_validate(dataset).facts()
         if isinstance(described, Mapping):
             fields |= DescribedCluster.model_validate(described).fields()
+        elif isinstance(described, Cluster | ClusterResources):
+            fields["cluster"] = described
         elif described is not None:
             fields["cluster"] = read_inventory(described)
         elif not {"device", "node_type"} & fields.keys():
