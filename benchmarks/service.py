@@ -1,9 +1,9 @@
 """Load on the HTTP service over the loopback: write benchmarks/service.json.
 
-The service runs in processes of its own, started by the command that users type. Jobs are drawn with a seed and
-differ from each other, so that no answer is one that was given before; repeated ones are measured apart. Single
-calls are sent at their times whatever the service does, and seconds count from those times: a service that falls
-behind cannot hide it.
+The service runs in processes of its own, started by the command that users type. Jobs are drawn with a seed
+from 360 combinations of model, device, number of devices and precision, each with 64 batch sizes; what a few
+repeat is measured apart. Single calls are sent at their times whatever the service does, and seconds count
+from those times: a service that falls behind cannot hide it.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ import numpy as np
 
 RESULTS = Path(__file__).with_name("service.json")
 MODELS = (
-    "resnet50", "resnet18", "vgg16", "vit-base", "efficientnet-b0", "bert-base", "bert-large", "gpt2", "t5-base",
-    "distilbert-base",
+    "resnet50", "resnet18", "vgg16", "vit-base", "efficientnet-b0", "bert-base", "bert-large", "gpt2",
+    "t5-base", "distilbert-base",
 )  # fmt: skip
 DEVICES = ("A100-SXM4-80GB", "H100-SXM5-80GB", "V100-SXM2-32GB")
 PRECISIONS = ("fp32", "fp16-mixed", "bf16-mixed")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -17,6 +18,8 @@ from .service import Service
 from .settings import Settings
 from .store.store import open_store
 
+_SWITCH_S = 0.001
+"""The event loop waits this long for the thread that computes, each time: a fifth of Python's default."""
 _OBJECTS = 200_000
 """New objects before a search for cycles: as of the command line, searches took a tenth of an answer."""
 ROUTERS = (operations.router, predictions.router, predictddl.router)
@@ -39,6 +42,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             gc.collect()
             gc.freeze()  # the predictor stays: searches for cycles need not walk it
             gc.set_threshold(_OBJECTS, 10, 10)
+            sys.setswitchinterval(_SWITCH_S)
             yield
         finally:
             service.close()

@@ -22,6 +22,8 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 OPEN_PATHS = ("/", "/static", "/health")
 """Asked without a token: they tell nothing of what is stored."""
+GRACE_S = 1.0
+"""Long work keeps the time limit by itself, and says more; the one here is for everything else."""
 _HUNG_UP = 499
 """What proxies log for a caller that has gone; nobody receives it."""
 _HEADERS = ((b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer"))
@@ -90,8 +92,7 @@ class Guard:
         call = asyncio.ensure_future(self._app(scope, hung_up.receive, send))
         hung_up.call = call
         try:
-            # Long work keeps the limit by itself, and says so better; this one is for everything else.
-            async with asyncio.timeout(limit_s + 1.0):
+            async with asyncio.timeout(limit_s + GRACE_S):
                 await call
         except TimeoutError:
             raise TimeLimitError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from anyio import to_thread
@@ -10,6 +11,7 @@ from starlette.requests import Request as HttpRequest
 
 from ..errors import shown
 from ..learn.artifact import chosen_predictor
+from ..predict.api import predict
 from .batching import Predictions
 from .long_work import LongWork
 from .predictddl import PredictDDLAnswers
@@ -27,7 +29,9 @@ class Service:
     def __init__(self, settings: Settings, store: Store) -> None:
         self.settings = settings
         self.store = store
-        self.predictions = Predictions()
+        # Apart from long work, behind which it would wait.
+        self._remedies = LongWork(processes=1, time_limit_s=settings.time_limit_s)
+        self.predictions = Predictions(partial(self._remedies.run, predict))
         self.long_work = LongWork(processes=settings.processes, time_limit_s=settings.time_limit_s)
         self.predictddl = PredictDDLAnswers()
         self.ready = False
@@ -56,6 +60,7 @@ class Service:
     def close(self) -> None:
         """End threads and processes, close the store."""
         self.predictions.close()
+        self._remedies.close()
         self.long_work.close()
         self.store.close()
 
