@@ -227,7 +227,13 @@ def read_request(
             del fields["dataset"]
             fields["facts"] = DescribedDataset.model_validate(dataset).facts()
         if isinstance(described, Mapping):
-            fields |= DescribedCluster.model_validate(described).fields()
+            places = DescribedCluster.model_validate(described).fields()
+            twice = sorted(name for name in places if fields.get(name) is not None)
+            if twice:
+                raise ConfigError(
+                    f"{', '.join(twice)} and a whole cluster are given. To fix: give only one of them."
+                )
+            fields |= places
         elif isinstance(described, Cluster | ClusterResources):
             fields["cluster"] = described
         elif described is not None:

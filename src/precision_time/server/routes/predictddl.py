@@ -115,7 +115,7 @@ def _requests(given: Mapping[str, Any], most: int) -> list[Any]:
         ConfigError: If it holds something else.
         TooLargeError: If they are too many.
     """
-    requests, shared = given["requests"], given.get("shared") or {}
+    requests, shared = given["requests"], given.get("shared", {})
     unknown = given.keys() - {"requests", "shared"}
     if unknown or not isinstance(requests, list) or not requests or not isinstance(shared, Mapping):
         what = (
