@@ -11,6 +11,8 @@ from typing import Any
 
 from starlette.responses import Response
 
+from .. import __version__
+from .conversation import VERSION_HEADER
 from .metrics import CALL_SECONDS, CALLS, IN_PROGRESS
 from .problems import BusyError, ProblemError, TimeLimitError, UnauthorizedError, problem_response
 from .settings import Settings
@@ -26,7 +28,11 @@ GRACE_S = 1.0
 """Long work keeps the time limit by itself, and says more; the one here is for everything else."""
 _HUNG_UP = 499
 """What proxies log for a caller that has gone; nobody receives it."""
-_HEADERS = ((b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer"))
+_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (VERSION_HEADER.encode(), __version__.encode()),
+)
 
 
 class Guard:

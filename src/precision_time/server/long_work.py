@@ -7,6 +7,7 @@ import multiprocessing
 import signal
 from collections.abc import Callable
 from concurrent.futures import CancelledError
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
 from pebble import ProcessExpired, ProcessPool
@@ -57,7 +58,7 @@ class LongWork:
                     f"No answer within {self._time_limit_s:g} s. The rule: longer work is ended. To fix: ask "
                     "for less at once, or let the operator raise the limit (--time-limit)."
                 ) from None
-            except (ProcessExpired, CancelledError) as error:
+            except (ProcessExpired, BrokenProcessPool, CancelledError) as error:
                 raise UnavailableError(
                     f"The process that worked on this call ended without an answer ({type(error).__name__}). "
                     "To fix: ask for less at once, or come again."
