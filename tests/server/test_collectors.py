@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from precision_time import ConfigError
 from precision_time.cli.collect import keep_reporting, local_report
-from precision_time.errors import ServerError
+from precision_time.errors import ConfigError, ServerError
 from precision_time.server.collectors import ServerReport
 
 BASE = "/v1/predictddl/clusters"

@@ -125,9 +125,10 @@ def test_a_list_that_is_none_is_refused(client: TestClient, body: dict[str, Any]
     assert client.post(PREDICTIONS, json=body).status_code == status
 
 
-def test_numbers_of_servers_count_to_the_limit_of_a_call(client: TestClient) -> None:
-    asked = [{"deadline": "2h", "max_servers": count} for count in (600, 500, 400)]
-    found = client.post(PREDICTIONS, json={"shared": REQUEST, "requests": asked}).json()["answers"]
+def test_numbers_of_servers_count_to_the_limit_of_a_call() -> None:
+    asked = [{"deadline": "2h", "max_servers": count} for count in (6, 5, 4)]
+    with TestClient(create_app(Settings.of({"store": "sqlite://", "max_jobs": 10}))) as client:
+        found = client.post(PREDICTIONS, json={"shared": REQUEST, "requests": asked}).json()["answers"]
     assert [next(iter(each)) for each in found] == ["servers", "problem", "servers"]
     assert found[1]["problem"]["status"] == 413
 
@@ -148,7 +149,7 @@ def test_the_task_checker_says_what_the_library_s_finds(client: TestClient) -> N
     assert found["outcome"] == "closest"
     assert (found["used"], found["distance"]) == (match.used, pytest.approx(match.distance))
     assert "no type" in found["training"]
-    none = ask(dataset="mine", samples=10, classes=2, elements=1e9).json()
+    none = ask(dataset="mine", samples=10, classes=2, elements=1e9, modality="graph").json()
     assert (none["outcome"], none["served"], none["used"]) == ("train", False, None)
     assert ask(dataset="mine").status_code == 422
     assert "samples" in ask(dataset="mine").json()["detail"]
