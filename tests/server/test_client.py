@@ -100,16 +100,18 @@ def test_answers_of_a_real_service_are_the_library_s(service: str) -> None:
         assert found == expected
         assert str(found) == str(expected)
         assert client.why(**JOB).page == str(expected)
-        jobs = [{**JOB, "batch_size": 256.0, "gpus": gpus} for gpus in (1, 0, 8)] + [{"model": "resnet51x"}]
+        jobs = [{**JOB, "batch_size": 256.0, "gpus": gpus} for gpus in (1, 0, 8)] + [
+            {"model": "resnet50", "device": "A1000X"}
+        ]
         many, here = client.predict_many(jobs), predict_many(jobs)
         assert many == here
         assert str(many) == str(here)
         assert "precision_time_predictions_total" in client.metrics()
-        with pytest.raises(UnknownNameError, match="resnet51x") as remote:
-            client.predict("resnet51x")
+        with pytest.raises(UnknownNameError, match="A1000X") as remote:
+            client.predict("resnet50", device="A1000X")
         with pytest.raises(UnknownNameError) as local:
-            predict_time("resnet51x")
-        assert str(remote.value).split("More names")[0] in str(local.value)
+            predict_time("resnet50", device="A1000X")
+        assert str(remote.value) == " ".join(str(local.value).split())
     with Client(service, token="") as client, pytest.raises(ServerError, match="No token that") as refused:
         client.predict(**JOB)
     assert refused.value.status == 401
@@ -142,7 +144,7 @@ def test_the_async_client_asks_the_same(tmp_path: Path) -> None:
         predict_time("llama3-70b", device="H100-SXM5-80GB"),
         compare_precisions("bert-large", device="V100-SXM2-32GB", gpus=8),
         predict_many(
-            [{**JOB, "gpus": 0}, JOB, {"model": "resnet51x"}, {**JOB, "gpus": 1}, {**JOB, "gpus": -1}]
+            [{**JOB, "gpus": 0}, JOB, {**JOB, "device": "A1000X"}, {**JOB, "gpus": 1}, {**JOB, "gpus": -1}]
         ),
     ],
     ids=["fits", "does not fit", "some skipped", "skipped between"],
@@ -266,7 +268,7 @@ def test_what_may_be_repeated_is(no_pauses: list[float]) -> None:
 @pytest.mark.parametrize(
     ("error", "calls"), [(httpx2.ConnectError, 3), (httpx2.ReadError, 1), (httpx2.ReadTimeout, 1)]
 )
-def test_an_upload_is_sent_again_only_where_it_cannot_have_arrived(
+def test_what_is_made_anew_is_asked_again_only_where_it_cannot_have_arrived(
     error: type[Exception], calls: int
 ) -> None:
     seen = []
@@ -276,7 +278,7 @@ def test_an_upload_is_sent_again_only_where_it_cannot_have_arrived(
         raise error("gone")
 
     with pytest.raises(ServerError, match="gone"):
-        client_of(lost, retries=2).upload_model(b"x", "onnx")
+        client_of(lost, retries=2).fit_calibration("pod")
     assert len(seen) == calls
 
 

@@ -20,7 +20,6 @@ TYPE_PREFIX = "urn:precision-time:"
 """Before the name of an exception class, in the `type` of a problem."""
 VERSION_HEADER = "precision-time-version"
 TOKEN_VARIABLE = "PRECISION_TIME_TOKEN"
-SERVER_VARIABLE = "PRECISION_TIME_SERVER"
 MOST_BYTES = 64 * 2**20
 """Of one answer."""
 _AGAIN = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)

@@ -106,16 +106,24 @@ class Operations:
         return self.talk.read(Prediction.from_dict, answer)
 
     @Operation
-    def why(self, /, model: Any, **fields: Any) -> Talk[Why]:
-        """What `predict` would answer rests on: assumptions that matter, and the page of the command line."""
-        answer = yield from self.talk.json(
-            "POST", "/v1/predictions", job_of(model, fields), params={"why": "true"}
-        )
+    def why(self, /, model: Any, *, batch_assumed: bool = False, **fields: Any) -> Talk[Why]:
+        """What `predict` would answer rests on: assumptions that matter, and the page of the command line.
+
+        Args:
+            model: As of `predict`.
+            batch_assumed: The batch counts as an assumption, though it is among the fields.
+            fields: As of `predict`.
+        """
+        params = {"why": "true", "batch_assumed": "true" if batch_assumed else None}
+        answer = yield from self.talk.json("POST", "/v1/predictions", job_of(model, fields), params=params)
         return self.talk.read(lambda given: from_plain(Why, given["why"]), answer)
 
     @Operation
     def predict_each(self, jobs: Sequence[Job]) -> Talk[list[Prediction | PrecisionTimeError]]:
-        """The answer to each job, or the error that `predict` would raise for it."""
+        """The answer to each job, or the error that `predict` would raise for it.
+
+        A job that does not fit in memory comes without what to ask for instead, which `predict` says.
+        """
         found: list[Prediction | PrecisionTimeError] = []
         each = math.ceil(len(jobs) / math.ceil(len(jobs) / _JOBS_AT_ONCE)) if jobs else 1
         for start in range(0, len(jobs), each):
@@ -193,7 +201,7 @@ class Operations:
         Args:
             model: Path of an .onnx, .pt2 or config.json file, or the content of one.
             kind: Of the content; None: by the name of the file.
-            label: What people call it; None for the name of the file.
+            label: What answers call it; None for the name of the file.
         """
         content, found_kind, name = (model, kind, label) if isinstance(model, bytes) else _file(Path(model))
         if (kind or found_kind) is None:
@@ -207,7 +215,6 @@ class Operations:
             params={"kind": kind or found_kind, "label": label or name},
             content=content,
             media_type=_OCTETS,
-            repeatable=False,
         )
         return self.talk.read(lambda given: from_plain(UploadedModel, given), answer)
 
@@ -407,7 +414,7 @@ def _header(key: str) -> str:
 
 
 def _file(path: Path) -> tuple[bytes, ModelKind | None, str]:
-    return _content(path), _KINDS.get(path.suffix.lower()), path.name
+    return _content(path), _KINDS.get(path.suffix.lower()), path.stem
 
 
 def _content(path: Path) -> bytes:
