@@ -23,6 +23,7 @@ from .routes import (
     measurements,
     models,
     operations,
+    page,
     plans,
     predictddl,
     predictions,
@@ -52,6 +53,7 @@ ROUTES = (
     calibrations,
     evaluations,
     predictddl,
+    page,
 )
 """In the order of the reference."""
 
