@@ -9,13 +9,12 @@ from anyio import to_thread
 from fastapi import Depends
 from starlette.requests import Request as HttpRequest
 
-from ..errors import shown
 from ..learn.artifact import chosen_predictor
 from ..predict.api import predict
 from .batching import Predictions
 from .clusters import ReadyPoints, cluster_fields
 from .long_work import LongWork
-from .problems import NotFoundError
+from .predictddl import PredictDDLAnswers
 from .settings import Settings
 from .uploads import Uploads
 
@@ -34,8 +33,9 @@ class Service:
         self._remedies = LongWork(processes=1, time_limit_s=settings.time_limit_s)
         self.predictions = Predictions(partial(self._remedies.run, predict))
         self.long_work = LongWork(processes=settings.processes, time_limit_s=settings.time_limit_s)
-        self.ready_points = ReadyPoints()
         self.uploads = Uploads(settings, store)
+        self.ready_points = ReadyPoints()
+        self.predictddl = PredictDDLAnswers()
         self.ready = False
 
     async def warm_up(self) -> None:
