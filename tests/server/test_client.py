@@ -34,7 +34,7 @@ from precision_time.server.client import AsyncClient, Client
 from precision_time.server.settings import Settings
 
 URL = "http://service.example:8400"
-JOB = {
+JOB: dict[str, Any] = {
     "model": "resnet50",
     "device": "A100-SXM4-80GB",
     "gpus": 8,
