@@ -275,6 +275,20 @@ def test_what_may_be_repeated_is(no_pauses: list[float]) -> None:
     assert 0.0 < no_pauses[1] < 2.0
 
 
+def test_the_async_client_waits_and_asks_again() -> None:
+    turns = iter([503, 200])
+
+    def handler(_: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(next(turns), stream=httpx2.ByteStream(b"{}"))
+
+    async def ask() -> dict[str, Any]:
+        async with AsyncClient(URL, transport=httpx2.MockTransport(handler)) as client:
+            return await client.clusters()
+
+    assert asyncio.run(ask()) == {}
+    assert next(turns, None) is None
+
+
 @pytest.mark.parametrize(
     ("error", "calls"), [(httpx2.ConnectError, 3), (httpx2.ReadError, 1), (httpx2.ReadTimeout, 1)]
 )
