@@ -225,8 +225,10 @@ def test_threads_lose_nothing_and_store_nothing_twice(store):
 
     with ThreadPoolExecutor(10) as pool:
         readers = [pool.submit(follow) for _ in range(2)]
-        answers = list(pool.map(write, range(8)))
-        done.set()
+        try:
+            answers = list(pool.map(write, range(8)))
+        finally:
+            done.set()
         for reader in readers:
             reader.result(timeout=60)
     same = answers[0][1]
