@@ -52,8 +52,8 @@ class PostgresServer:
         secret.write_text(self.password, encoding="utf-8")
         secret.chmod(0o644)
         subprocess.run(
-            [programs / "initdb", "-D", self._folder / "data", "-U", self.user, "--pwfile", secret, "--no-sync",
-             "--auth=scram-sha-256", "--encoding=UTF8", "--locale=C"],
+            [programs / "initdb", "-D", self._folder / "data", "-U", self.user, "--pwfile", secret,
+             "--no-sync", "--auth=scram-sha-256", "--encoding=UTF8", "--locale=C"],
             check=True, capture_output=True, cwd="/", **self._as,
         )  # fmt: skip
         self._process: subprocess.Popen | None = None
@@ -71,7 +71,7 @@ class PostgresServer:
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [self._programs / "postgres", "-D", self._folder / "data", "-p", str(self.port),
-                 *(part for setting in fixed for part in ("-c", setting))],
+                 *(part for setting in settings for part in ("-c", setting))],
                 stdout=log, stderr=log, cwd="/", **self._as,
             )  # fmt: skip
         for _ in range(200):
