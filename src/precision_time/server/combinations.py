@@ -12,6 +12,7 @@ from ..errors import ConfigError, shown
 from ..request.request import Request
 from ..request.sweep import PHASES, RUN, axes_of
 from ..workload.resolve import is_known_model
+from .defaults import joined
 from .jobs import checked, with_graphs
 from .problems import TooLargeError
 
@@ -61,7 +62,7 @@ async def combinations_of_call(fields: Mapping[str, Any], service: Service) -> l
         one = dict(zip(axes, chosen, strict=True))
         asked = one if cluster is None else {**one, _CLUSTER: cluster}
         stated = await with_graphs(one, service, graphs)
-        found.append(Asked(fields=asked, request=Request.of({**beneath, **stated})))
+        found.append(Asked(fields=asked, request=Request.of(joined(beneath, stated))))
     return found
 
 

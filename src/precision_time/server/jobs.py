@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ConfigError, shown
 from ..precision.catalog import is_policy_file
 from ..request.request import Request
-from ..request.schema import ALIASES, anchors_of, request_fields
+from ..request.schema import ALIASES, request_fields
+from .defaults import joined
 
 if TYPE_CHECKING:
     from ..workload.graph import OpGraph
@@ -57,10 +58,24 @@ def checked(fields: Mapping[str, Any]) -> dict[str, Any]:
     for name in _MODELS:
         _check_model(name, found.get(name))
     _check_precision(found.get("precision"))
-    if found.get("anchors") is not None:
-        found["anchors"] = anchors_of(found["anchors"])  # first read: a text may name the same fields
-        for anchor in found["anchors"]:
-            checked(anchor)
+    for anchor in _anchors(found.get("anchors")):
+        checked(anchor)
+    return found
+
+
+def _anchors(given: Any) -> list[Mapping[str, Any]]:
+    """Anchors as objects: in a text, which the command line takes, a file could be named.
+
+    Raises:
+        ConfigError: If they are something else.
+    """
+    found = [] if given is None else given if isinstance(given, list) else [given]
+    for each in found:
+        if not isinstance(each, Mapping):
+            raise ConfigError(
+                f"anchors holds {shown(each)}. The rule: objects of fields. To fix: send "
+                '[{"batch_size": 64, "gpus": 8, "step_time_s": 0.21}].'
+            )
     return found
 
 
@@ -101,7 +116,7 @@ async def resolved(fields: Mapping[str, Any], service: Service) -> dict[str, Any
     found = checked(fields)
     cluster = found.pop("cluster", None)
     if cluster is not None:
-        found = {**await service.cluster_fields(cluster), **{k: v for k, v in found.items() if v is not None}}
+        found = joined(await service.cluster_fields(cluster), found)
     return await with_graphs(found, service, {})
 
 

@@ -60,8 +60,8 @@ with_nulls(Candidate.__name__)
 async def plan(request: HttpRequest, service: ServiceDependency) -> Response:
     """The cheapest, fastest and greenest choices under the limits, with reasons, Pareto front and what-ifs.
 
-    Where nothing keeps the limits, the nearest miss. Every combination of what competes is timed, as many as one call may hold jobs; with more the answer is a
-    problem that says how many there are.
+    Where nothing keeps the limits, the nearest miss. Every combination of what competes is timed, as many as
+    one call may hold jobs; with more the answer is a problem that says how many there are.
     """
     own, rest = parted(await json_object(request), PlanArguments)
     of_run = {name: rest.pop(name) for name in RUN_FIELDS if rest.get(name) is not None}
