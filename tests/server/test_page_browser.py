@@ -270,7 +270,8 @@ def test_the_first_answer_is_fast_small_and_the_librarys(visit: Callable[..., Vi
         ".map(each => [each.name, each.transferSize])"
     )
     files = sum(size for name, size in loaded if "/v1/" not in name)
-    assert min(times_s) < MOST_S
+    busy = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))  # 1 on a machine that does nothing else
+    assert min(times_s) < MOST_S * busy
     assert 10_000 < files < MOST_BYTES
     found = compare_precisions(**EXAMPLE, precisions=EXAMPLE_PRECISIONS)
     by_name = {each.precision: each for each in found}
@@ -322,6 +323,7 @@ def test_charts_show_the_numbers_of_the_library_as_tables_too(visit: Callable[..
 # Controls --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_control_reaches_the_answer(visit: Callable[..., Visit]) -> None:
     used = {name for job in JOBS.values() for name in job}
     assert {field["name"] for field in form_fields()} <= used, "a control that no job uses"
@@ -512,39 +514,40 @@ def test_two_jobs_side_by_side(visit: Callable[..., Visit]) -> None:
 # What goes wrong -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("model", "resnet51"), ("batch_size", "-3"), ("device", "H1000"), ("tp", "3"), ("epochs", "-1")],
-)
-def test_a_problem_stands_at_its_field_in_the_librarys_words(
-    field: str, value: str, visit: Callable[..., Visit]
-) -> None:
+WRONG = {"model": "resnet51", "batch_size": "-3", "device": "H1000", "tp": "3", "epochs": "-1"}
+
+
+def test_a_problem_stands_at_its_field_in_the_librarys_words(visit: Callable[..., Visit]) -> None:
     one = visit(expected=REFUSED)
     page = one.open(**EXAMPLE, precision="fp32")
-    fill(page, field, value)
+    for field, value in WRONG.items():
+        fill(page, field, value)
+        page.wait_for_timeout(350)
+        one.settle()
+        given = value if isinstance(EXAMPLE.get(field), str) else float(value)
+        with pytest.raises(PrecisionTimeError) as error:
+            predict_time(**{**EXAMPLE, "precision": "fp32", field: given})
+        control = page.locator("#A-length" if field == "epochs" else f"#A-{field}")
+        assert control.get_attribute("aria-invalid") == "true", field
+        described = [page.locator(f"#{each}") for each in control.get_attribute("aria-describedby").split()]
+        said = " ".join(each.inner_text() for each in described if each.count())
+        rule = str(error.value).split(".")[0].replace(".0", "")[:40]
+        assert rule in said, (field, rule, said)
+        assert page.locator(".headline").count() == 0, "no answer to another question stands beside it"
+        if field == "model":
+            assert_accessible(page)
+        fill(page, field, EXAMPLE.get(field, ""))
     page.wait_for_timeout(350)
     one.settle()
-    number = field in ("batch_size", "tp", "epochs")
-    with pytest.raises(PrecisionTimeError) as error:
-        predict_time(**{**EXAMPLE, "precision": "fp32", field: float(value) if number else value})
-    control = page.locator("#A-length" if field == "epochs" else f"#A-{field}")
-    assert control.get_attribute("aria-invalid") == "true"
-    described = control.get_attribute("aria-describedby").split()
-    said = " ".join(
-        page.locator(f"#{each}").inner_text() for each in described if page.locator(f"#{each}").count()
-    )
-    rule = str(error.value).split("To fix:")[0].strip()
-    assert rule.split(".")[0].replace("-3.0", "-3").replace("-1.0", "-1")[:40] in said, (rule, said)
-    assert page.locator(".headline").count() == 0, "the answer to another question is not shown beside it"
-    if field == "model":
-        assert_accessible(page)
+    assert same(headline_s(page), predict_time(**EXAMPLE, precision="fp32").step_time_s)
+    assert page.locator("[aria-invalid=true]").count() == 0
 
 
 def test_an_answer_that_is_late_or_old_is_never_taken_for_the_new_one(visit: Callable[..., Visit]) -> None:
     one = visit()
     page = one.open(**EXAMPLE, precision="fp32")
     held: list[Any] = []
-    page.route(ASKED, held.append)
+    page.route(ASKED, lambda route: held.append(route))  # noqa: PLW0108 (playwright marks its handlers)
     fill(page, "batch_size", 128)
     page.wait_for_timeout(400)
     assert page.locator(".answer.stale[aria-busy=true]").count() == 1, (
