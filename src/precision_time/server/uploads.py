@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from anyio import to_thread
 
 from .. import __version__
-from ..errors import CaptureError, ConfigError, MissingExtraError, UnknownNameError, printable, shown
+from ..errors import CaptureError, ConfigError, MissingExtraError, UnknownNameError, shown
 from ..workload.graph import GRAPH_SCHEMA_VERSION, OpGraph
 from ..workload.resolve import load_workload
 from .bodies import parsed
@@ -27,10 +27,11 @@ from .capture.answer import graph_of
 from .capture.kinds import UPLOAD, document_of
 from .capture.process import CaptureLimits, capture_upload
 from .jobs import UPLOADS
-from .problems import BusyError, NotFoundError, TooLargeError
+from .problems import BusyError, ConflictError, NotFoundError, TooLargeError
 
 if TYPE_CHECKING:
     from .settings import Settings
+    from .store.entries import ModelRecord, ModelSummary
     from .store.store import Store
 
 _Found = TypeVar("_Found")
@@ -60,7 +61,7 @@ class Uploads:
         self._in_progress = 0
         self._graphs: OrderedDict[str, tuple[OpGraph, float]] = OrderedDict()
 
-    async def add(self, body: AsyncIterator[bytes], *, kind: str, label: str) -> tuple[Any, bool]:
+    async def add(self, body: AsyncIterator[bytes], *, kind: str, label: str) -> tuple[ModelSummary, bool]:
         """The record of an upload, and whether it is new: what is stored is not captured again.
 
         Args:
@@ -75,7 +76,16 @@ class Uploads:
             BusyError: If too many wait already.
         """
         if kind not in UPLOAD:
-            raise ConfigError(f"kind={shown(kind)} is not known. The rule: one of {', '.join(UPLOAD)}.")
+            raise ConfigError(
+                f"kind={shown(kind)} is not known. The rule: one of {', '.join(UPLOAD)}. To fix: say it in "
+                "the address (?kind=onnx)."
+            )
+        label = " ".join(label.split())
+        if len(label) > _LONGEST_LABEL or not label.isprintable():
+            raise ConfigError(
+                f"label={shown(label)} is not possible. The rule: at most {_LONGEST_LABEL} printable "
+                "characters. To fix: shorten it."
+            )
         if self._in_progress > _WAITING:
             raise BusyError(f"{self._in_progress} uploads wait already. To fix: come again in a minute.")
         self._in_progress += 1
@@ -89,29 +99,33 @@ class Uploads:
                     found = await self.record(name)
                     if found is not None:
                         return found, False
-                    label = printable(label, longest=_LONGEST_LABEL) or f"{kind} {name[len(UPLOADS) :][:8]}"
-                    graph, remarks = await self._captured(folder, kind, label)
-                await _in_thread(
-                    lambda: self._store.put_model(
-                        name, label=label, kind=kind, graph=document_of(graph), facts=_facts(graph, remarks)
+                    called = label or f"{kind} {name.removeprefix(UPLOADS)[:8]}"
+                    graph, remarks = await self._captured(folder, kind, called)
+                    document, facts = document_of(graph), _facts(graph, remarks)
+                    await _in_thread(
+                        lambda: self._store.put_model(
+                            name, label=called, kind=kind, graph=document, facts=facts
+                        )
                     )
-                )
-            return await self.record(name), True
+            found = await self.record(name)
+            if found is None:
+                raise ConflictError(f"{name} was deleted while it was stored. To fix: upload it again.")
+            return found, True
         finally:
             self._in_progress -= 1
 
-    async def record(self, name: str) -> Any:
+    async def record(self, name: str) -> ModelRecord | None:
         """What the store has of a model, or None."""
         return await _in_thread(lambda: self._store.model(name))
 
-    async def records(self) -> list[Any]:
+    async def records(self) -> list[ModelSummary]:
         """What the store has of all models."""
-        return list(await _in_thread(self._store.models))
+        return await _in_thread(self._store.models)
 
     async def delete(self, name: str) -> bool:
         """Forget a model; whether there was one."""
         self._graphs.pop(name, None)
-        return bool(await _in_thread(lambda: self._store.delete_model(name)))
+        return await _in_thread(lambda: self._store.delete_model(name))
 
     async def graph(self, name: str) -> OpGraph:
         """The operators of an uploaded model.

@@ -17,6 +17,7 @@ from ..capture.process import enforced
 from ..jobs import UPLOADS
 from ..problems import PROBLEMS, WrongMediaTypeError
 from ..service import ServiceDependency
+from ..store.entries import ModelSummary
 from ..uploads import not_found, too_large
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
@@ -58,7 +59,7 @@ def _says(schema: dict[str, Any], example: Any, description: str) -> dict[str, A
     }
 
 
-def _said(record: Any) -> dict[str, Any]:
+def _said(record: ModelSummary) -> dict[str, Any]:
     return {"name": record.name, "label": record.label, "kind": record.kind, **record.facts}
 
 
@@ -76,8 +77,8 @@ def _said(record: Any) -> dict[str, Any]:
 async def upload(
     request: HttpRequest,
     service: ServiceDependency,
-    kind: Annotated[str, Query(description=f"One of {', '.join(UPLOAD)}.", examples=["onnx"])],
-    label: Annotated[str, Query(max_length=120, description="What the model is called.")] = "",
+    kind: Annotated[str, Query(description=f"One of {', '.join(UPLOAD)}.", examples=["onnx"])] = "",
+    label: Annotated[str, Query(description="What the model is called.")] = "",
 ) -> Response:
     """The body is the file: ONNX, `torch.export.save` (.pt2), or a config.json of Hugging Face.
 
