@@ -14,7 +14,7 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -40,11 +40,12 @@ MODELS, STEPS = ".models.json", ".steps.csv"
 _SQLITE = b"SQLite format 3\x00"
 _APPLICATION, _MEASUREMENTS = slice(68, 72), b"PTME"
 """Where SQLite keeps the application of a file (fileformat2, 1.3), and that of a measurement store."""
-_FIELDS = {*RequestFields.model_fields, *LayoutOptions.model_fields, *ALIASES} - {
+STEP_FIELDS = {*RequestFields.model_fields, *LayoutOptions.model_fields, *ALIASES} - {
     "layout", "cluster", "anchors", "calibration", "custom", "example_inputs", "coverage", "trust",
     "predictor",
 }  # fmt: skip
-_BESIDES = frozenset({"source", "source_ref", "run_id", "notes", "quality", "sync_time_s", "dataset"})
+"""Fields of a request that a table of measured steps may state, under all of their names."""
+BESIDES = frozenset({"source", "source_ref", "run_id", "notes", "quality", "sync_time_s", "dataset"})
 """Columns that a table of requests may have, and that are not part of one."""
 _OF_A_CAMPAIGN = frozenset({"num_workers", "batch_per_worker"})
 
@@ -53,7 +54,8 @@ _OF_A_CAMPAIGN = frozenset({"num_workers", "batch_per_worker"})
 class Beside:
     """What the names in a file of measurements mean, where the catalogs lack them."""
 
-    hardware: Path | None = None
+    hardware: Path | Mapping[str, Any] | None = None
+    """File of the devices, or its tables."""
     graphs: Mapping[str, OpGraph] = field(default_factory=dict)
 
     @classmethod
@@ -120,21 +122,54 @@ def unresolved_steps(path: str | Path, *, device: str | None = None) -> list[Unr
                 f"To fix: precision-time campaign export {file} --corpus --csv {steps}."
             )
         file = steps
-    beside = Beside.of(file)
-    rows = list(read_raw_rows(file))
+    return steps_of_rows(list(read_raw_rows(file)), str(file), device=name, beside=Beside.of(file))
+
+
+def steps_of_rows(
+    rows: Sequence[Row], origin: str, *, device: str | None = None, beside: Beside
+) -> list[UnresolvedStep]:
+    """The rows of one table of measured steps, in order, before names are looked up.
+
+    Args:
+        rows: Under the names of their own header, which is that of the first.
+        origin: What the table is called in errors.
+        device: What the rows ran on, where they spell it otherwise; a name of the catalog.
+        beside: What their names mean, where the catalogs lack them.
+
+    Raises:
+        CorpusError: If the table is not one of measured steps, or a cell breaks its rule.
+    """
     header = list(rows[0].cells) if rows else []
     if set(header) >= _OF_A_CAMPAIGN:
         raise CorpusError(
-            f"{file} is the table of a campaign's trials. To fix: precision-time campaign export STORE "
+            f"{origin} is the table of a campaign's trials. To fix: precision-time campaign export STORE "
             "--corpus --csv FILE, and name that file; or name the store."
         )
-    if _is_of_requests(header):
-        return [_later(_of_request, row, name, beside) for row in rows]
+    if is_of_requests(header):
+        return [_later(_of_request, row, device, beside) for row in rows]
     canonical = [in_corpus_columns(row) for row in rows]
     if canonical:
-        check_required(str(file), header, [*canonical[0].cells])
+        check_required(origin, header, [*canonical[0].cells])
     pairs = zip(rows, canonical, strict=True)
-    return [_later(_of_measurement, raw, measurement_of(row), name, beside) for raw, row in pairs]
+    return [_later(_of_measurement, raw, measurement_of(row), device, beside) for raw, row in pairs]
+
+
+def row_of_fields(fields: Mapping[str, Any], number: int, origin: str) -> Row:
+    """A row out of typed values, as JSON has them; None stands for an empty cell.
+
+    Args:
+        fields: Column to value.
+        number: Of the row.
+        origin: What the rows are called in errors.
+    """
+    return Row(
+        number=number,
+        path=origin,
+        cells={
+            name: "" if value is None else value if isinstance(value, str) else json.dumps(value)
+            for name, value in fields.items()
+        },
+    )
 
 
 def _later(read: Callable[..., OwnStep], row: Row, *more: Any) -> UnresolvedStep:
@@ -165,7 +200,11 @@ def read_priced_steps(
         CorpusError: If the file is none of measured steps, or holds none.
         ConfigError: If no step of it can be priced.
     """
-    steps = read_own_steps(path, device=device)
+    return priced_steps(read_own_steps(path, device=device), origin or Path(path).name)
+
+
+def priced_steps(steps: Sequence[OwnStep], origin: str) -> tuple[list[PricedStep], Counter[str]]:
+    """The steps that can be priced, at least one, and why others cannot; errors as `read_priced_steps`."""
     rejected = Counter(step.reason for step in steps if step.job is None)
     priced = [
         PricedStep(row=step.row, job=step.job, measured_s=step.measured_s, key=step.key)
@@ -175,7 +214,7 @@ def read_priced_steps(
     reasons = "; ".join(f"{reason} ({count})" for reason, count in rejected.most_common(3))
     if not any(step.measured_s for step in steps):
         raise CorpusError(
-            f"{origin or Path(path).name} holds no measured step{reasons and ': ' + reasons}. To fix: "
+            f"{origin} holds no measured step{reasons and ': ' + reasons}. To fix: "
             "measure some, or name another file; its columns are model, device, gpus, batch_size, precision "
             "..., and step_time_s."
         )
@@ -276,19 +315,19 @@ def write_graphs(path: Path, graphs: Mapping[str, OpGraph]) -> None:
         write_atomically(path.with_suffix(MODELS), json.dumps(content, separators=(",", ":")) + "\n")
 
 
-def _is_of_requests(header: list[str]) -> bool:
+def is_of_requests(header: Iterable[str]) -> bool:
     """Whether all columns of a table are fields of a request, one of them the time of a step."""
     names = {name for name in header if name}
     return (
         "model" in names
         and any(name in names for name in ANCHOR_TIMES)
-        and names <= (_FIELDS | _BESIDES | {*ANCHOR_TIMES})
+        and names <= (STEP_FIELDS | BESIDES | {*ANCHOR_TIMES})
     )
 
 
 def _of_request(row: Row, device: str | None, beside: Beside) -> OwnStep:
     """A row whose columns are the fields of a request."""
-    stated = {name: row.value(name) for name, text in row.cells.items() if text and name in _FIELDS}
+    stated = {name: row.value(name) for name, text in row.cells.items() if text and name in STEP_FIELDS}
     measured_s = row.positive_or_none(ANCHOR_TIMES[0])
     rate = row.positive_or_none(ANCHOR_TIMES[1])
     if row.text("quality").startswith("unusable"):
@@ -297,13 +336,15 @@ def _of_request(row: Row, device: str | None, beside: Beside) -> OwnStep:
         stated["device"] = device
     if "model" not in stated:
         return OwnStep(row=row, measured_s=measured_s, reason="model not stated")
-    model = str(stated["model"])
+    model = row.text("model")
     try:
-        if model not in beside.graphs and (":" in model or model.endswith(".py")):
-            return _unpriced(row, measured_s, UnsupportedRow("model not known"), "", model)
-        if model not in beside.graphs:
-            check_named_in_data(model)
-        request = Request.of({**stated, "model": beside.graphs.get(model, model), "custom": beside.hardware})
+        if isinstance(stated["model"], str):
+            if model not in beside.graphs and (":" in model or model.endswith(".py")):
+                return _unpriced(row, measured_s, UnsupportedRow("model not known"), "", model)
+            if model not in beside.graphs:
+                check_named_in_data(model)
+            stated["model"] = beside.graphs.get(model, model)
+        request = Request.of({**stated, "custom": beside.hardware})
     except ConfigError as error:
         raise CorpusError(f"{row.path}, line {row.number}: {error}") from None
     if measured_s is None and rate is None:
@@ -315,7 +356,7 @@ def _of_request(row: Row, device: str | None, beside: Beside) -> OwnStep:
     if measured_s is None:
         samples = job.layout.global_batch_size / job.workload.rows_per_sample
         measured_s = float(samples / rate) if rate else None
-    key = json.dumps({name: str(value) for name, value in sorted(stated.items())})
+    key = json.dumps({name: str(value) for name, value in sorted({**stated, "model": model}.items())})
     return OwnStep(row=row, job=job, measured_s=measured_s, key=key)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -143,20 +143,9 @@ def read_raw_rows(path: str | Path, *, required: bool = False) -> Iterator[Row]:
         CorpusError: As `read_rows`.
     """
     name = str(path)
-    csv.field_size_limit(_CSV_FIELD_LIMIT)
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, strict=True)
-            header = [column.strip() for column in next(reader, [])]
-            _check_header(name, header)
-            if required:
-                check_required(name, header, [*map(column_of, header)])
-            for cells in reader:
-                if not cells:
-                    continue
-                _check_width(name, reader.line_num, header, cells)
-                stripped = map(str.strip, cells)
-                yield Row(number=reader.line_num, path=name, cells=dict(zip(header, stripped, strict=True)))
+            yield from rows_of_lines(file, name, required=required)
     except OSError as error:
         raise CorpusError(
             f"{name} cannot be read: {error.strerror}. To fix: check the path and its permissions."
@@ -166,6 +155,32 @@ def read_raw_rows(path: str | Path, *, required: bool = False) -> Iterator[Row]:
             f"{name} is not UTF-8 text (byte {error.start}: {error.reason}). "
             "To fix: save the file as CSV in UTF-8."
         ) from error
+
+
+def rows_of_lines(lines: Iterable[str], name: str, *, required: bool = False) -> Iterator[Row]:
+    """The rows of a CSV, from its lines.
+
+    Args:
+        lines: With their ends, the header first.
+        name: What the table is called in errors.
+        required: Refuse a table without the columns that a row of the corpus needs.
+
+    Raises:
+        CorpusError: As `read_rows`.
+    """
+    csv.field_size_limit(_CSV_FIELD_LIMIT)
+    try:
+        reader = csv.reader(lines, strict=True)
+        header = [column.strip() for column in next(reader, [])]
+        _check_header(name, header)
+        if required:
+            check_required(name, header, [*map(column_of, header)])
+        for cells in reader:
+            if not cells:
+                continue
+            _check_width(name, reader.line_num, header, cells)
+            stripped = map(str.strip, cells)
+            yield Row(number=reader.line_num, path=name, cells=dict(zip(header, stripped, strict=True)))
     except csv.Error as error:
         raise CorpusError(
             f"{name} is not a readable CSV: {error}. To fix: check for an unclosed quote or a truncated file."

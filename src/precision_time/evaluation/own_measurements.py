@@ -118,18 +118,52 @@ def evaluate_csv(
         ConfigError: If a column of `group_by` is not in the file.
     """
     steps = unresolved_steps(path, device=device)
+    scored, named = _scored_by(steps, str(path), predictor, coverage, workers, group_by)
+    if rows_out is not None:
+        _write_rows(rows_out, list(steps[0].row.cells) if steps else [], scored)
+    return _report(scored, named, coverage)
+
+
+def evaluate_steps(
+    steps: Sequence[UnresolvedStep],
+    origin: str,
+    *,
+    group_by: Sequence[str] = (),
+    predictor: TrainedPredictor | None = None,
+    coverage: float = 0.9,
+) -> EvaluationReport:
+    """Score a predictor on measured steps, in this process.
+
+    Args:
+        steps: Rows of one table.
+        origin: What the table is called in errors.
+        group_by: As `evaluate_csv` has it, and what follows; errors too.
+        predictor: The predictor; the shipped one when None.
+        coverage: Nominal coverage of the intervals.
+    """
+    scored, named = _scored_by(steps, origin, predictor, coverage, 1, group_by)
+    return _report(scored, named, coverage)
+
+
+def _scored_by(
+    steps: Sequence[UnresolvedStep],
+    origin: str,
+    predictor: TrainedPredictor | None,
+    coverage: float,
+    workers: int | None,
+    group_by: Sequence[str],
+) -> tuple[list[ScoredRow], dict[str, str]]:
+    """The rows with their scores, and the columns to group by as the table spells them."""
     header = list(steps[0].row.cells) if steps else []
     spelled = {column_of(name): name for name in header}
     for column in group_by:
         if column_of(column) not in spelled:
             raise ConfigError(
-                f"--group-by {column}: {path} has no such column. It has: {', '.join(header)}. "
+                f"--group-by {column}: {origin} has no such column. It has: {', '.join(header)}. "
                 "To fix: name one of them."
             )
     scored = _scored(steps, predictor or shipped_predictor(), coverage, workers)
-    if rows_out is not None:
-        _write_rows(rows_out, header, scored)
-    return _report(scored, {column: spelled[column_of(column)] for column in group_by}, coverage)
+    return scored, {column: spelled[column_of(column)] for column in group_by}
 
 
 def _scored(

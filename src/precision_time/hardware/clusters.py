@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil, prod
 from numbers import Integral
 from pathlib import Path
+from typing import Any
 
 from ..errors import CatalogError, ConfigError, UnknownNameError, shown
 from .custom import Custom, OwnLink, load_custom
@@ -47,7 +49,7 @@ def get_cluster(
     intra_node: str | None = None,
     inter_node: str | None = None,
     network: str | None = None,
-    custom: str | Path | None = None,
+    custom: str | Path | Mapping[str, Any] | None = None,
 ) -> Cluster:
     """The cluster that a user means, with every gap filled and listed in `assumptions`.
 
@@ -63,7 +65,7 @@ def get_cluster(
             that begins, "rail-optimized", "fat-tree" or "dragonfly" name the topology.
         network: The same by what a node has in all ("100g-tcp", "400g-ib", "efa-400g", "8x400g-ib"), or the
             name of a link of the custom file.
-        custom: TOML or YAML file with own devices, node types and links (`load_custom`).
+        custom: TOML or YAML file with own devices, node types and links, or its tables (`load_custom`).
 
     Returns:
         The cluster. On machines whose fabric reaches beyond the host (NVL72 racks, TPU pods) `num_nodes`

@@ -1,7 +1,8 @@
-"""User-defined devices, node types and links, from one TOML or YAML file."""
+"""User-defined devices, node types and links, from one TOML or YAML file, or from the tables of one."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,8 @@ from .nodes import NodeType
 BESIDE = ".hardware.toml"
 """Ending of the file that `measure` writes beside its rows: the device they ran on."""
 _BITS_PER_BYTE = 8.0
+_UNNAMED = "custom hardware"
+"""What tables are called that came in no file."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,8 +96,8 @@ def copy_hardware(measured: Path, to: Path) -> None:
         write_atomically(to.with_suffix(BESIDE), beside.read_text(encoding="utf-8"))
 
 
-def load_custom(path: str | Path) -> Custom:
-    """Devices, node types and links of a user's file.
+def load_custom(given: str | Path | Mapping[str, Any]) -> Custom:
+    """Devices, node types and links of a user's file, or of its content.
 
     The file has three tables, all optional; units are those of data sheets::
 
@@ -118,38 +121,64 @@ def load_custom(path: str | Path) -> Custom:
         torus = [4, 4]                  # devices along each dimension, for a torus
 
     Args:
-        path: `.toml`, `.yaml` or `.yml` file.
+        given: `.toml`, `.yaml` or `.yml` file, or the tables that one holds.
 
     Raises:
         CatalogError: The file cannot be read, or a field breaks a rule; names the field and the rule.
         UnknownNameError: A base device or a node's device is unknown.
     """
-    file = Path(path)
+    if isinstance(given, Mapping):
+        return _of_tables(tables_text(given))
+    file = Path(given)
     try:
         stamp = file.stat().st_mtime_ns
     except OSError as error:
         raise CatalogError(
-            f"Custom hardware file {str(path)!r} cannot be read: {error.strerror}. "
+            f"Custom hardware file {str(given)!r} cannot be read: {error.strerror}. "
             "To fix: give an existing file."
         ) from error
     return _load(file, stamp)
+
+
+def tables_text(tables: Mapping[str, Any]) -> str:
+    """The tables of a file as JSON: equal texts are equal hardware.
+
+    Raises:
+        CatalogError: If they hold what no file can.
+    """
+    try:
+        return json.dumps(tables)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise CatalogError(
+            f"Custom hardware is not made of tables, texts and numbers: {error}. To fix: correct it."
+        ) from error
 
 
 @lru_cache(maxsize=16)
 def _load(path: Path, _stamp: int) -> Custom:
     from . import custom_schema
 
-    sheet = custom_schema.read(path)
-    devices = {folded(name): _device(name, row, path) for name, row in sheet.device.items()}
-    links = {folded(name): _link(name, row, path) for name, row in sheet.link.items()}
-    nodes = {folded(name): _node_type(name, row, path, devices, links) for name, row in sheet.node.items()}
+    return _custom(custom_schema.read(path), path.name)
+
+
+@lru_cache(maxsize=64)
+def _of_tables(text: str) -> Custom:
+    from . import custom_schema
+
+    return _custom(custom_schema.checked(json.loads(text), _UNNAMED), _UNNAMED)
+
+
+def _custom(sheet: Any, origin: str) -> Custom:
+    devices = {folded(name): _device(name, row, origin) for name, row in sheet.device.items()}
+    links = {folded(name): _link(name, row, origin) for name, row in sheet.link.items()}
+    nodes = {folded(name): _node_type(name, row, origin, devices, links) for name, row in sheet.node.items()}
     bases = {
         folded(name): canonical_device(row.base) for name, row in sheet.device.items() if row.base is not None
     }
     return Custom(devices=devices, node_types=nodes, links=links, bases=bases)
 
 
-def _link(name: str, row: Any, path: Path) -> OwnLink:
+def _link(name: str, row: Any, origin: str) -> OwnLink:
     """A user's link; the figure's name says whether it is of a device or of a host."""
     kind = row.kind or ""
     is_network = kind in known_networks()
@@ -157,7 +186,7 @@ def _link(name: str, row: Any, path: Path) -> OwnLink:
     of_node = row.gbit_per_s_per_node or (row.gb_per_s_per_node or per_device) * _BITS_PER_BYTE
     network = network_of_node(kind if is_network else "", of_node)
     latency_s = usual_latency_s(kind) if row.latency_us is None else row.latency_us * 1e-6
-    old = f"{path.name}: gb_per_s of link {name} read as gb_per_s_per_device, its name of today"
+    old = f"{origin}: gb_per_s of link {name} read as gb_per_s_per_device, its name of today"
     return OwnLink(
         name=name,
         kind=kind,
@@ -169,7 +198,7 @@ def _link(name: str, row: Any, path: Path) -> OwnLink:
 
 
 def _node_type(
-    name: str, row: Any, path: Path, devices: Mapping[str, Device], links: Mapping[str, OwnLink]
+    name: str, row: Any, origin: str, devices: Mapping[str, Device], links: Mapping[str, OwnLink]
 ) -> NodeType:
     """A user's node type; its wiring is the usual one of its network where the file says nothing."""
     own_device, own_link = devices.get(folded(row.device)), links.get(folded(row.inter_node))
@@ -183,21 +212,21 @@ def _node_type(
         intra_node=row.intra_node,
         inter_node=row.inter_node,
         domain=row.domain,
-        source=path.name,
+        source=origin,
         fabric=Fabric(
             topology=row.topology or topology,
             pod_nodes=row.pod_nodes,
             oversubscription=row.oversubscription,
             torus=row.torus,
         ),
-        fabric_source=path.name,
+        fabric_source=origin,
     )
 
 
-def _device(name: str, row: Any, path: Path) -> Device:
+def _device(name: str, row: Any, origin: str) -> Device:
     """A user's device: the fields of `base`, replaced by those the file gives."""
     given = row.si_fields()
-    sources = dict.fromkeys(given, row.source or f"{path.name}, device {name}")
+    sources = dict.fromkeys(given, row.source or f"{origin}, device {name}")
     if row.base is not None:
         base = get_device(row.base)
         peaks = {**base.peak_flops_per_s, **given.pop("peak_flops_per_s", {})}
@@ -205,7 +234,7 @@ def _device(name: str, row: Any, path: Path) -> Device:
     missing = row.missing_fields()
     if missing:
         raise CatalogError(
-            f"Device {name!r} in {path.name!r} lacks {', '.join(missing)}. "
+            f"Device {name!r} in {origin!r} lacks {', '.join(missing)}. "
             "To fix: give them, or name a similar device as base."
         )
     return Device(name=name, sources=sources, **{**row.DEFAULTS, **given})

@@ -208,10 +208,23 @@ def read(path: Path) -> CustomFile:
             f"Custom hardware file {path.name!r} is not readable as {path.suffix or 'TOML'}: {error}. "
             "To fix: correct the file."
         ) from error
+    return checked(content, f"Custom hardware file {path.name!r}")
+
+
+def checked(content: Any, origin: str) -> CustomFile:
+    """The tables of a file as models.
+
+    Args:
+        content: The tables.
+        origin: What they are called in an error.
+
+    Raises:
+        CatalogError: A field breaks a rule; every such field is named with its rule and value.
+    """
     try:
         return CustomFile.model_validate(content)
     except ValidationError as error:
         raise CatalogError(
-            f"Custom hardware file {path.name!r} breaks its rules: {validation_problems(error)}. To fix: "
+            f"{origin[0].upper()}{origin[1:]} breaks its rules: {validation_problems(error)}. To fix: "
             "correct these fields."
         ) from error

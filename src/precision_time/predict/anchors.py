@@ -79,20 +79,33 @@ def anchored(
     """
     if not request.anchors:
         return calibration
-    anchors = [_read(request, given) for given in request.anchors]
+    own = points_of([_read(request, given) for given in request.anchors], predictor)
+    return own if calibration is None else Calibration.together([calibration, own])
+
+
+def points_of(anchors: Sequence[Anchor], predictor: TrainedPredictor) -> Calibration:
+    """Measured steps as points.
+
+    Args:
+        anchors: At least one.
+        predictor: What they are compared with.
+
+    Raises:
+        ConfigError: If one is faster than its device, or contradicts another one.
+    """
     for anchor in anchors:
-        _check_possible(anchor)
+        if reason := too_fast(anchor.job, anchor.measured_s):
+            raise ConfigError(f"anchor {anchor.said}: {reason}")
     _check_agreement(anchors)
     jobs = [anchor.job for anchor in anchors]
     times = predict_step_times(jobs, predictor, coverage=WIDTH_COVERAGE)
     measured_s = np.array([anchor.measured_s for anchor in anchors])
-    own = Calibration(
+    return Calibration(
         places=places_of_times(times),
         log_ratios=np.log(measured_s / times.step_time_s),
         devices=frozenset(job.cluster.device.name for job in jobs),
         process=predictor.process,
     )
-    return own if calibration is None else Calibration.together([calibration, own])
 
 
 def check_precision_named(anchors: Sequence[Mapping[str, Any]]) -> None:
@@ -143,9 +156,18 @@ def _read(request: Request, given: Mapping[str, Any]) -> Anchor:
     dropped = {*_NOT_OF_A_STEP, *(other for name in fields for other in _TOGETHER.get(name, ()))} - {*fields}
     kept = {name: value for name, value in request.given().items() if name not in dropped}
     try:
-        job = Request.of({**kept, **fields}).resolve()
+        return anchor_of(given, Request.of({**kept, **fields}).resolve())
     except PrecisionTimeError as error:
         raise ConfigError(f"anchor {_said(given)}: {error}") from error
+
+
+def anchor_of(given: Mapping[str, Any], job: Job) -> Anchor:
+    """The anchor that states a measured time of a job.
+
+    Args:
+        given: As the user wrote it, one of ANCHOR_TIMES in it.
+        job: What it is of.
+    """
     measured_s = given.get(STEP_TIME_S)
     if measured_s is None:
         measured_s = job.layout.global_batch_size / given[SAMPLES_PER_S]
@@ -156,16 +178,17 @@ def _said(given: Mapping[str, Any]) -> str:
     return ",".join(f"{name}={value}" for name, value in given.items())
 
 
-def _check_possible(anchor: Anchor) -> None:
-    bound_s = least_step_time_s(anchor.job)
-    if anchor.measured_s < bound_s:
-        device = anchor.job.cluster.device.name
-        raise ConfigError(
-            f"anchor {anchor.said}: a step of {anchor.measured_s:.4g} s is faster than the roofline: the "
-            f"products of {anchor.job.layout.global_batch_size:g} samples take at least {bound_s:.4g} s on "
-            f"{anchor.job.cluster.num_devices} x {device} at {anchor.job.precision.name}. "
-            "To fix: check batch, devices and precision; a step is one optimizer step over all devices."
-        )
+def too_fast(job: Job, measured_s: float) -> str:
+    """Why no step of the job can take `measured_s`; empty where one can."""
+    bound_s = least_step_time_s(job)
+    if measured_s >= bound_s:
+        return ""
+    return (
+        f"a step of {measured_s:.4g} s is faster than the roofline: the "
+        f"products of {job.layout.global_batch_size:g} samples take at least {bound_s:.4g} s on "
+        f"{job.cluster.num_devices} x {job.cluster.device.name} at {job.precision.name}. "
+        "To fix: check batch, devices and precision; a step is one optimizer step over all devices."
+    )
 
 
 def _check_agreement(anchors: Sequence[Anchor]) -> None:

@@ -97,7 +97,9 @@ def predict_jobs(
     times = shipped = bounded_times(priced, predictor, coverage=np.array(coverages))
     if calibration is not None:
         # The answer must not depend on the coverage asked.
-        times = calibration.apply(shipped, bounded_times(priced, predictor, coverage=WIDTH_COVERAGE))
+        is_usual = all(coverage == WIDTH_COVERAGE for coverage in coverages)
+        usual = shipped if is_usual else bounded_times(priced, predictor, coverage=WIDTH_COVERAGE)
+        times = calibration.apply(shipped, usual)
     nearest = nearest_measurements(times.jobs, predictor)
     answers = []
     for index, (job, length, coverage) in enumerate(zip(jobs, lengths, coverages, strict=True)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -21,7 +22,7 @@ from ..cost.stacks import (
 from ..diagnostics import Diagnostics
 from ..errors import CaptureError, ConfigError, UnknownNameError
 from ..hardware.catalog import devices_in_name, get_cluster, load_custom
-from ..hardware.custom import hardware_beside
+from ..hardware.custom import hardware_beside, tables_text
 from ..hardware.device import Cluster, Device
 from ..hardware.inventory import ClusterResources
 from ..precision.catalog import get_policy, parse_precision
@@ -206,7 +207,7 @@ def cluster_of(request: RequestFields, found: Diagnostics) -> Cluster:
             return given
         found.assume("inventory", *given.notes)
         return given.cluster() if given.custom else _inventory_cluster(given)
-    custom = request.custom or _measured_hardware(request)
+    custom: Path | Mapping[str, Any] | None = request.custom or _measured_hardware(request)
     if device is None and request.node_type is None and custom is not None and request.custom is None:
         device = next(iter(load_custom(custom).devices.values())).name
         found.assume(
@@ -221,7 +222,10 @@ def cluster_of(request: RequestFields, found: Diagnostics) -> Cluster:
         gpus = devices_in_name(device) or gpus
     links = (request.intra_node, request.inter_node, request.network)
     named = (device, gpus, request.nodes, request.node_type, *links)
-    cluster = _catalog_cluster(*named) if custom is None else _cluster(*named, custom)
+    if isinstance(custom, Mapping):
+        cluster = _described_cluster(tables_text(custom), *named)
+    else:
+        cluster = _catalog_cluster(None, *named) if custom is None else _cluster(custom, *named)
     if cluster.num_nodes == 1 and (stated := request.network or request.inter_node) and stated != "none":
         found.warn("network", f"The network {stated!r} is not used: the devices are on one node.")
     return cluster
@@ -245,6 +249,7 @@ def _inventory_cluster(given: ClusterResources) -> Cluster:
 
 
 def _cluster(
+    custom: Path | Mapping[str, Any] | None,
     device: str | None,
     gpus: int,
     nodes: int | None,
@@ -252,7 +257,6 @@ def _cluster(
     intra_node: str | None,
     inter_node: str | None,
     network: str | None,
-    custom: Path | None = None,
 ) -> Cluster:
     return get_cluster(
         device=device,
@@ -268,6 +272,12 @@ def _cluster(
 
 _catalog_cluster = lru_cache(maxsize=8192)(_cluster)
 """One object per cluster, so that what is worked out for it is kept; custom files may change."""
+
+
+@lru_cache(maxsize=1024)
+def _described_cluster(tables: str, *named: Any) -> Cluster:
+    """The same of hardware that came with the request, as JSON."""
+    return _cluster(json.loads(tables), *named)
 
 
 def precision_of(

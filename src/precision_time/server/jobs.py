@@ -10,8 +10,10 @@ from ..errors import ConfigError, shown
 from ..precision.catalog import is_policy_file
 from ..request.request import Request
 from ..request.schema import ALIASES, request_fields
+from .defaults import joined
 
 if TYPE_CHECKING:
+    from ..workload.graph import OpGraph
     from .service import Service
 
 REFUSED: Mapping[str, str] = {
@@ -56,9 +58,24 @@ def checked(fields: Mapping[str, Any]) -> dict[str, Any]:
     for name in _MODELS:
         _check_model(name, found.get(name))
     _check_precision(found.get("precision"))
-    for anchor in found.get("anchors") or ():
-        if isinstance(anchor, Mapping):
-            checked(anchor)
+    for anchor in _anchors(found.get("anchors")):
+        checked(anchor)
+    return found
+
+
+def _anchors(given: Any) -> list[Mapping[str, Any]]:
+    """Anchors as objects: in a text, which the command line takes, a file could be named.
+
+    Raises:
+        ConfigError: If they are something else.
+    """
+    found = [] if given is None else given if isinstance(given, list) else [given]
+    for each in found:
+        if not isinstance(each, Mapping):
+            raise ConfigError(
+                f"anchors holds {shown(each)}. The rule: objects of fields. To fix: send "
+                '[{"batch_size": 64, "gpus": 8, "step_time_s": 0.21}].'
+            )
     return found
 
 
@@ -72,7 +89,8 @@ def _check_model(name: str, value: Any) -> None:
 
 def _check_precision(value: Any) -> None:
     for each in value if isinstance(value, list) else [value]:
-        if is_policy_file(each):
+        # Where several values are taken, a comma parts them.
+        if isinstance(each, str) and any(map(is_policy_file, each.split(","))):
             raise ConfigError(
                 f"precision={shown(each)} is a file. The rule: a request names no files. To fix: send the "
                 "policy itself, as an object."
@@ -98,9 +116,25 @@ async def resolved(fields: Mapping[str, Any], service: Service) -> dict[str, Any
     found = checked(fields)
     cluster = found.pop("cluster", None)
     if cluster is not None:
-        found = {**await service.cluster_fields(cluster), **{k: v for k, v in found.items() if v is not None}}
+        found = joined(await service.cluster_fields(cluster), found)
+    return await with_graphs(found, service, {})
+
+
+async def with_graphs(
+    fields: Mapping[str, Any], service: Service, graphs: dict[str, OpGraph]
+) -> dict[str, Any]:
+    """The fields with the graphs of uploaded models in the place of their names.
+
+    Args:
+        fields: Of a job, checked.
+        service: Has the models.
+        graphs: Those that were read already; others are added.
+    """
+    found = dict(fields)
     for name in _MODELS:
         value = found.get(name)
         if isinstance(value, str) and value.startswith(UPLOADS):
-            found[name] = await service.uploaded_graph(value)
+            if value not in graphs:
+                graphs[value] = await service.uploaded_graph(value)
+            found[name] = graphs[value]
     return found

@@ -9,15 +9,21 @@ from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from ..errors import MissingExtraError, PrecisionTimeError, in_one_line
+from ..errors import ConfigError, MissingExtraError, PrecisionTimeError, in_one_line, shown
 
 MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:precision-time:"
 """Before the name of the exception class that the same mistake raises in Python."""
+HUNG_UP = 499
+"""What proxies log for a caller that has gone."""
+_MOST_PARAMETERS = 5
+"""That the text of an error names."""
 _log = logging.getLogger("precision_time.server")
 
 
@@ -102,6 +108,7 @@ def problem_of(error: Exception) -> dict[str, Any]:
         "title": status.phrase,
         "status": int(status),
         "detail": in_one_line(error),
+        **getattr(error, "members", {}),
     }
 
 
@@ -131,12 +138,26 @@ def install(app: FastAPI) -> None:
             media_type=MEDIA_TYPE,
         )
 
+    async def hung_up(_: HttpRequest, __: Exception) -> Response:
+        return Response(status_code=HUNG_UP)  # nobody receives it
+
+    async def of_parameters(_: HttpRequest, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        said = "; ".join(
+            f"{'.'.join(map(str, each['loc'][1:]))}={shown(each.get('input'))} is not what the route takes: "
+            f"{each['msg']}"
+            for each in error.errors()[:_MOST_PARAMETERS]
+        )
+        return problem_response(ConfigError(f"{said}. To fix: correct the parameters of the call."))
+
     async def unforeseen(_: HttpRequest, error: Exception) -> Response:
         _log.exception("unforeseen error", exc_info=error)
         return problem_response(error)
 
     app.add_exception_handler(PrecisionTimeError, expected)
+    app.add_exception_handler(RequestValidationError, of_parameters)
     app.add_exception_handler(HTTPException, of_http)
+    app.add_exception_handler(ClientDisconnect, hung_up)
     app.add_exception_handler(Exception, unforeseen)
 
 

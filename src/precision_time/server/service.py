@@ -9,12 +9,12 @@ from anyio import to_thread
 from fastapi import Depends
 from starlette.requests import Request as HttpRequest
 
-from ..errors import shown
 from ..learn.artifact import chosen_predictor
 from ..predict.api import predict
 from .batching import Predictions
+from .clusters import ReadyPoints, cluster_fields
 from .long_work import LongWork
-from .problems import NotFoundError
+from .predictddl import PredictDDLAnswers
 from .settings import Settings
 from .uploads import Uploads
 
@@ -34,6 +34,8 @@ class Service:
         self.predictions = Predictions(partial(self._remedies.run, predict))
         self.long_work = LongWork(processes=settings.processes, time_limit_s=settings.time_limit_s)
         self.uploads = Uploads(settings, store)
+        self.ready_points = ReadyPoints()
+        self.predictddl = PredictDDLAnswers()
         self.ready = False
 
     async def warm_up(self) -> None:
@@ -42,12 +44,12 @@ class Service:
         self.ready = True
 
     async def cluster_fields(self, name: Any) -> dict[str, Any]:
-        """What a stored cluster says of its jobs: defaults, anchors, calibration, hardware.
+        """What a stored cluster says of its jobs: defaults, hardware, and the points that move their answers.
 
         Raises:
             NotFoundError: If there is none.
         """
-        raise NotFoundError(f"There is no cluster {shown(name)}. To fix: GET /v1/clusters lists them.")
+        return await cluster_fields(name, self)
 
     async def uploaded_graph(self, name: str) -> OpGraph:
         """The operators of an uploaded model.

@@ -51,9 +51,9 @@ def checksum(body: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Calibration:
-    """Measured points, and the process that takes them to other jobs."""
+    """Measured points, and the process that takes them to other jobs; equal only to itself."""
 
     places: Places
     log_ratios: Floats
@@ -151,8 +151,8 @@ class Calibration:
             )
         return tuple(lines)
 
-    def save(self, path: str | Path) -> None:
-        """Write the calibration as JSON, atomically."""
+    def to_dict(self) -> dict[str, Any]:
+        """The content of its file, ready for JSON."""
         body: dict[str, Any] = {
             "format": FORMAT,
             "schema_version": SCHEMA_VERSION,
@@ -162,8 +162,11 @@ class Calibration:
             "process": self.process.to_dict(),
             "card": dict(self.card),
         }
-        body["sha256"] = checksum(body)
-        write_atomically(Path(path), json.dumps(body, indent=1, allow_nan=False) + "\n")
+        return {**body, "sha256": checksum(body)}
+
+    def save(self, path: str | Path) -> None:
+        """Write the calibration as JSON, atomically."""
+        write_atomically(Path(path), json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> Calibration:
@@ -174,11 +177,29 @@ class Calibration:
         """
         try:
             stated = json.loads(Path(path).read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise CorpusError(f"There is no calibration at {path}. To fix: check the path.") from error
+        except (OSError, ValueError, RecursionError) as error:
+            raise _unreadable(str(path), error) from error
+        return cls.from_dict(stated, str(path))
+
+    @classmethod
+    def from_dict(cls, stated: Mapping[str, Any], origin: str) -> Calibration:
+        """The calibration whose file holds `stated`.
+
+        Args:
+            stated: What `to_dict` wrote.
+            origin: What it is called in an error.
+
+        Raises:
+            CorpusError: If it is damaged, something else, or of another version.
+        """
+        try:
             if stated["format"] != FORMAT:
                 raise ValueError("another format")
             if stated["schema_version"] != SCHEMA_VERSION:
                 raise CorpusError(
-                    f"{path} has calibration version {stated['schema_version']}, this release reads "
+                    f"{origin} has calibration version {shown(stated['schema_version'])}, this release reads "
                     f"{SCHEMA_VERSION}. To fix: calibrate again with `precision-time calibrate`, or upgrade "
                     "precision-time."
                 )
@@ -193,15 +214,31 @@ class Calibration:
                 log_ratios=log_ratios,
                 devices=frozenset(map(str, stated["devices"])),
                 process=Process.from_dict(stated["process"]),
-                card=dict(stated["card"]),
+                card=_card(stated["card"]),
             )
-        except FileNotFoundError as error:
-            raise CorpusError(f"There is no calibration at {path}. To fix: check the path.") from error
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CorpusError(
-                f"{path} is not a readable calibration ({error}). To fix: make it again with "
-                "`precision-time calibrate --out`."
-            ) from error
+        except (ValueError, OverflowError, KeyError, TypeError, AttributeError) as error:
+            raise _unreadable(origin, error) from error
+
+
+def _card(stated: Mapping[str, Any]) -> dict[str, Any]:
+    """The card, whose errors are finite numbers.
+
+    Raises:
+        ValueError: If one is something else.
+    """
+    errors = [stated.get(f"{when}_mape_percent") for when in ("before", "after")]
+    if not all(
+        error is None or (type(error) in (int, float) and np.isfinite(float(error))) for error in errors
+    ):
+        raise ValueError("an error on its card is no number")
+    return dict(stated)
+
+
+def _unreadable(origin: str, error: Exception) -> CorpusError:
+    return CorpusError(
+        f"{origin} is not a readable calibration ({error}). To fix: make it again with "
+        "`precision-time calibrate --out`."
+    )
 
 
 def as_calibration(given: Calibration | str | Path | None) -> Calibration | None:

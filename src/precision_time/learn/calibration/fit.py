@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ...corpus.jobs import job_of
 from ...corpus.measurement import Measurement
-from ...corpus.own import read_priced_steps
+from ...corpus.own import PricedStep, read_priced_steps
 from ...cost.job import Job
 from ...errors import ConfigError
 from ..artifact import TrainedPredictor
@@ -60,6 +60,8 @@ class Calibrated:
     """Errors of the shipped predictor."""
     after: ErrorSummary | None
     """Errors of calibrated predictions, none of which knows its configuration; None with only one."""
+    held_out_s: Floats | None = None
+    """Those predictions, in the order of the points."""
 
     @property
     def helps(self) -> bool:
@@ -102,10 +104,24 @@ def calibrate_file(
     """
     name = origin or Path(path).name
     steps, rejected = read_priced_steps(path, device=device, origin=name)
+    return calibrate_steps(steps, predictor, rejected=rejected, origin=name)
+
+
+def calibrate_steps(
+    steps: Sequence[PricedStep], predictor: TrainedPredictor, *, rejected: Mapping[str, int], origin: str
+) -> Calibrated:
+    """The predictor conditioned on measured steps.
+
+    Args:
+        steps: At least one, each with its job.
+        predictor: The shipped predictor.
+        rejected: How many rows were left out, by reason.
+        origin: Where the steps came from.
+    """
     measured_s = np.array([step.measured_s for step in steps])
     keys = [step.key for step in steps]
     points = _points([step.job for step in steps], measured_s, keys, rejected, predictor)
-    return _calibrated(points, predictor, name)
+    return _calibrated(points, predictor, origin)
 
 
 def _calibrated(points: OwnPoints, predictor: TrainedPredictor, origin: str) -> Calibrated:
@@ -130,7 +146,14 @@ def _calibrated(points: OwnPoints, predictor: TrainedPredictor, origin: str) -> 
         process=predictor.process,
         card=card,
     )
-    return Calibrated(calibration=calibration, points=points, left_out=left_out, before=before, after=after)
+    return Calibrated(
+        calibration=calibration,
+        points=points,
+        left_out=left_out,
+        before=before,
+        after=after,
+        held_out_s=held_out_s,
+    )
 
 
 def own_points(measurements: Sequence[Measurement], predictor: TrainedPredictor) -> OwnPoints:

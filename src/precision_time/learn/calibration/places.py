@@ -98,6 +98,12 @@ class Places:
         finite = all(np.isfinite(values).all() for values in arrays.values())
         if [getattr(found, name).shape for name in _FIELDS] != shapes or not finite:
             raise ValueError("points and places do not fit together")
+        if (
+            (found.shares < 0.0).any()
+            or (found.shares.sum(axis=1) <= 0.0).any()
+            or (found.width <= 0.0).any()
+        ):
+            raise ValueError("a share or a width of a point is no positive number")
         return found
 
     @classmethod
@@ -119,12 +125,12 @@ def places_of(table: JobTable, exposed_share: Floats, width: Floats) -> Places:
         exposed_share: Share of the predicted step that is exposed communication, shape (n,).
         width: Standard deviation of log(measured / predicted) that is expected, shape (n,).
     """
-    columns = [[table.names.index(name) for name in _matching(table.names, _names(kind))] for kind in KINDS]
+    columns, apart = _columns(table.names)
     # A kind is the text of its columns: equal for equal jobs, and short enough for a file.
     kinds = np.array(
         [[_text(row[wanted]) for wanted in columns] for row in table.features], dtype=np.str_
     ).reshape(len(table.features), len(KINDS))
-    positions = table.features[:, [table.names.index(name) for name in position_columns()]]
+    positions = table.features[:, apart]
     return Places(
         kinds=kinds,
         positions=positions,
@@ -152,6 +158,13 @@ def _shares(table: JobTable, exposed_share: Floats) -> Floats:
 def _names(difference: str) -> tuple[str, ...]:
     table = "kinds" if difference in KINDS else "differences"
     return tuple(_COLUMNS[table][difference])
+
+
+@lru_cache(maxsize=8)
+def _columns(names: tuple[str, ...]) -> tuple[list[list[int]], list[int]]:
+    """Where the columns of each kind are in a table, and those of the positions."""
+    kinds = [[names.index(name) for name in _matching(names, _names(kind))] for kind in KINDS]
+    return kinds, [names.index(name) for name in position_columns()]
 
 
 def _matching(names: tuple[str, ...], wanted: tuple[str, ...]) -> list[str]:

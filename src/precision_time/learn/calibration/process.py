@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -80,8 +81,12 @@ class Process:
 
     @classmethod
     def from_dict(cls, stated: Mapping[str, Any]) -> Process:
-        """The process that `to_dict` wrote."""
-        return cls(
+        """The process that `to_dict` wrote.
+
+        Raises:
+            ValueError: If a figure is infinite, or negative where it cannot be.
+        """
+        found = cls(
             sd=np.array([float(stated["sd"][name]) for name in PROCESSES]),
             rates=np.array(
                 [[float(stated["rates"][name][kind]) for kind in DIFFERENCES] for name in PROCESSES]
@@ -90,6 +95,10 @@ class Process:
             noise_sd=float(stated["noise_sd"]),
             card=dict(stated["card"]),
         )
+        figures = np.concatenate([found.sd, found.rates.ravel(), [found.noise_sd, found.power]])
+        if not np.isfinite(figures).all() or (figures[:-1] < 0.0).any() or found.noise_sd == 0.0:
+            raise ValueError("a figure of the process is infinite or negative")
+        return found
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,7 +117,7 @@ class Moved:
     """The same without any point."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Conditioned:
     """A process that has seen some points."""
 
@@ -154,6 +163,12 @@ class Conditioned:
             weights=weights,
         )
 
+    @cached_property
+    def _inverse(self) -> Floats:
+        """Of the covariance of the points with their noise, shape (n, n): of all answers, found once."""
+        own = _joined(self.process.likeness(self.places, self.places), self.slopes, self.slopes)
+        return np.linalg.inv(own + np.diag(self.noise)).astype(np.float64, copy=False)
+
     def at(self, places: Places) -> Moved:
         """What the points make of other jobs."""
         process = self.process
@@ -162,11 +177,9 @@ class Conditioned:
         residual = likeness[-1] @ self.weights
         summed, slopes = _summed(places.shares, parameters)
         across = _joined(likeness, slopes, self.slopes)
-        own = _joined(process.likeness(self.places, self.places), self.slopes, self.slopes)
         explained = np.zeros(len(places))
         if len(self.places):
-            solved = np.linalg.solve(own + np.diag(self.noise), across.T)
-            explained = (across * solved.T).sum(axis=1)
+            explained = ((across @ self._inverse) * across).sum(axis=1)
         scale = np.square(process.scale(places))
         before, now = (
             scale * (np.square(shares) @ np.square(process.sd[:-1]) + process.sd[-1] ** 2)
