@@ -94,6 +94,9 @@ def test_code_that_a_configuration_names_is_left_out_and_said_so(client: TestCli
         (b"x" * (2**20 + 1), {}, 413, "at most 1,048,576 bytes"),
         (b"PK\3\4", {}, 400, "not JSON"),
         (b"[]", {}, 422, "a JSON object"),
+        ({}, {}, 422, "model_type"),
+        (LLAMA, {"kind": "onnx"}, 422, "kind=onnx is a model"),
+        (LLAMA, {"kind": "pt2"}, 422, "kind=pt2 is the archive"),
         (b'{"model_type": "llama", "hidden_size": NaN}', {}, 400, "finite"),
         (b'{"a":' * 5000 + b"1" + b"}" * 5000, {}, 400, "too deeply"),
     ],
@@ -139,7 +142,7 @@ def test_one_capture_at_a_time_and_few_wait(tmp_path: Path, monkeypatch: pytest.
     async def all_at_once() -> list[Any]:
         store = open_store(f"sqlite:///{tmp_path / 'store.sqlite'}")
         found = Uploads(Settings.of({}), store)
-        contents = [b"a", b"a", b"b", b"a", b"c", b"d", b"e", b"f"]
+        contents = [b"\x08" + each for each in (b"a", b"a", b"b", b"a", b"c", b"d", b"e", b"f")]
         try:
             return await asyncio.gather(
                 *(found.add(body(each), kind="onnx", label="") for each in contents), return_exceptions=True

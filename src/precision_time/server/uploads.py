@@ -21,6 +21,7 @@ from anyio import to_thread
 from .. import __version__
 from ..errors import CaptureError, ConfigError, MissingExtraError, UnknownNameError, shown
 from ..workload.graph import GRAPH_SCHEMA_VERSION, OpGraph
+from ..workload.hf_config import read_config
 from ..workload.resolve import load_workload
 from .bodies import parsed
 from .capture.answer import graph_of
@@ -161,6 +162,7 @@ class Uploads:
                 out.write(part)
         if not size:
             raise ConfigError("The upload is empty. To fix: send the file as the body (curl --data-binary).")
+        _check_beginning(file, kind)
         return f"{UPLOADS}{digest.hexdigest()[:32]}"
 
     async def _captured(self, folder: Path, kind: str, label: str) -> tuple[OpGraph, list[str]]:
@@ -192,11 +194,36 @@ def too_large(most_bytes: int) -> TooLargeError:
     )
 
 
+def _check_beginning(file: Path, kind: str) -> None:
+    """Refuse what cannot be of its kind before a process is started for it.
+
+    Raises:
+        CaptureError: Says what such a file begins with.
+    """
+    with file.open("rb") as opened:
+        first = opened.read(4)
+    if kind == "pt2" and first != b"PK\3\4":
+        raise CaptureError(
+            f"The upload begins with {shown(first)}. The rule: kind=pt2 is the archive that "
+            "torch.export.save writes. To fix: send such a file, or say what kind it is."
+        )
+    if kind == "onnx" and first[:1] not in _ONNX_BEGINNINGS:
+        raise CaptureError(
+            f"The upload begins with {shown(first)}. The rule: kind=onnx is a model as onnx.save writes it. "
+            "To fix: send such a file, or say what kind it is."
+        )
+
+
+_ONNX_BEGINNINGS = tuple(bytes([byte]) for byte in (0x08, 0x12, 0x1A, 0x22, 0x28, 0x32, 0x3A, 0x42, 0x72))
+"""Of the fields of ModelProto; writers put the first of them, the version, first."""
+
+
 def _config(file: Path) -> tuple[dict[str, Any], list[str]]:
     """A configuration without what names code; it is written back so."""
     config = parsed(file.read_bytes())
     if not isinstance(config, dict):
         raise ConfigError(f"The upload is {shown(config)}. The rule: a config.json, a JSON object.")
+    read_config(config)
     named = [key for key in _CODE[:3] if config.get(key)]
     clean = {key: value for key, value in config.items() if key not in _CODE}
     file.write_text(json.dumps(clean), encoding="utf-8")

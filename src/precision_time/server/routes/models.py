@@ -26,6 +26,10 @@ _EXAMPLE = {
     "name": f"{UPLOADS}0f343b0931126a20f133d67c2b018a3b", "label": "my resnet50", "kind": "onnx",
     "params": 25557032, "forward_flops": 8178368512, "operators": 122, "warnings": [],
 }  # fmt: skip
+_CONFIG = (
+    '{"model_type": "llama", "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 16, '
+    '"num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 32000}'
+)
 _MODEL = {
     "type": "object",
     "properties": {
@@ -45,7 +49,7 @@ _UPLOAD_BODY = {
         "content": {
             "application/octet-stream": {
                 "schema": {"type": "string", "format": "binary"},
-                "examples": {"hf-config": {"value": '{"model_type": "llama", "hidden_size": 2048, ...}'}},
+                "examples": {"hf-config": {"value": _CONFIG}},
             }
         },
     }
@@ -77,7 +81,7 @@ def _said(record: ModelSummary) -> dict[str, Any]:
 async def upload(
     request: HttpRequest,
     service: ServiceDependency,
-    kind: Annotated[str, Query(description=f"One of {', '.join(UPLOAD)}.", examples=["onnx"])] = "",
+    kind: Annotated[str, Query(description=f"One of {', '.join(UPLOAD)}.", examples=["hf-config"])] = "",
     label: Annotated[str, Query(description="What the model is called.")] = "",
 ) -> Response:
     """The body is the file: ONNX, `torch.export.save` (.pt2), or a config.json of Hugging Face.
