@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -257,13 +258,23 @@ def test_unknown_clusters_keys_and_parameters(client: TestClient, cluster: str) 
 def test_stored_though_nothing_could_be_learned(
     client: TestClient, cluster: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def too_long(name: str, service: Any) -> Any:
+    async def given_up(name: str, service: Any) -> Any:
         raise ConflictError("given up")
 
-    monkeypatch.setattr("precision_time.server.routes.measurements.learned", too_long)
-    found = added(client, cluster, [{**ASKED, "step_time_s": 0.05}], activate="always")
+    async def too_long(name: str, service: Any) -> Any:
+        await asyncio.sleep(30.0)
+
+    module = "precision_time.server.routes.measurements"
+    row = {**ASKED, "step_time_s": 0.05}
+    monkeypatch.setattr(f"{module}.learned", given_up)
+    found = added(client, cluster, [row], activate="always")
     assert found["stored"] == 1 and found["learned"] is None and found["problem"]["detail"] == "given up"
+    monkeypatch.setattr(f"{module}.learned", too_long)
+    monkeypatch.setattr(f"{module}._left_s", lambda service, started_s: 0.01)
+    found = added(client, cluster, [row], activate="always")
+    assert found["stored"] == 1 and found["problem"]["status"] == 504
     assert not found["calibration"]["active"]
+    assert client.get(f"{cluster}/measurements").json()["count"] == 2
 
 
 def test_deleted_while_it_was_learned_from(
@@ -299,8 +310,6 @@ def test_an_older_fit_does_not_replace_a_later_one(
             target=lambda: later.update(added(answer, cluster, rows[6:], activate="always"))
         )
         thread.start()
-        import asyncio
-
         while thread.is_alive():
             await asyncio.sleep(0.01)
         return found
