@@ -13,7 +13,15 @@ from starlette.middleware.cors import CORSMiddleware
 from .. import __version__
 from . import openapi, problems
 from .guard import Guard
-from .routes import calibrations, clusters, evaluations, measurements, operations, predictions
+from .routes import (
+    calibrations,
+    clusters,
+    evaluations,
+    measurements,
+    models,
+    operations,
+    predictions,
+)
 from .service import Service
 from .settings import Settings
 from .store.store import open_store
@@ -25,6 +33,7 @@ _OBJECTS = 200_000
 ROUTERS = (
     operations.router,
     predictions.router,
+    models.router,
     clusters.router,
     measurements.router,
     calibrations.router,

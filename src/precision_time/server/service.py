@@ -17,6 +17,7 @@ from .clusters import ReadyPoints, cluster_fields
 from .long_work import LongWork
 from .problems import NotFoundError
 from .settings import Settings
+from .uploads import Uploads
 
 if TYPE_CHECKING:
     from ..workload.graph import OpGraph
@@ -34,6 +35,7 @@ class Service:
         self.predictions = Predictions(partial(self._remedies.run, predict))
         self.long_work = LongWork(processes=settings.processes, time_limit_s=settings.time_limit_s)
         self.ready_points = ReadyPoints()
+        self.uploads = Uploads(settings, store)
         self.ready = False
 
     async def warm_up(self) -> None:
@@ -55,7 +57,7 @@ class Service:
         Raises:
             NotFoundError: If there is none.
         """
-        raise NotFoundError(f"There is no model {shown(name)}. To fix: GET /v1/models lists them.")
+        return await self.uploads.graph(name)
 
     def close(self) -> None:
         """End threads and processes, close the store."""

@@ -228,8 +228,9 @@ def build_config(config: Any) -> torch.nn.Module:
 
 def _model_class(transformers: ModuleType, config: Any) -> Any:
     for architecture in getattr(config, "architectures", None) or ():
-        if hasattr(transformers, architecture):
-            return getattr(transformers, architecture)
+        found = getattr(transformers, architecture, None)
+        if isinstance(found, type) and issubclass(found, transformers.PreTrainedModel):
+            return found  # and nothing else of transformers that a configuration may name
     auto = transformers.models.auto.modeling_auto
     heads = list(_HEADS)
     if getattr(config, "is_encoder_decoder", False):

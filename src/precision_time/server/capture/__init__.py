@@ -1,0 +1,1 @@
+"""Uploaded models, captured in a process of their own that may do next to nothing."""
