@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -205,6 +206,24 @@ def test_tables_and_retries(client: TestClient, cluster: str) -> None:
     )
     answer = client.post(f"{cluster}/measurements", content=corpus, headers={"content-type": "text/csv"})
     assert answer.status_code == 201 and answer.json()["priced"] == 1, answer.text
+
+
+def test_rows_of_an_uploaded_model(client: TestClient, cluster: str) -> None:
+    config = {
+        "model_type": "llama", "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 8,
+        "num_attention_heads": 16, "vocab_size": 32000,
+    }  # fmt: skip
+    answer = client.post("/v1/models?kind=hf-config", content=json.dumps(config))
+    assert answer.status_code == 201, answer.text
+    row = {"model": answer.json()["name"], "batch_size": 8, "step_time_s": 1.3}
+    inline = {**row, "model": config, "seq_len": 512}
+    found = added(client, cluster, [row, inline, {**row, "seq_len": 512}])
+    assert found["priced"] == 2
+    [reason] = found["unpriced"]  # it has the length that it was uploaded with
+    assert "seq_len=512 does not apply" in reason
+    client.delete(f"/v1/models/{row['model'].removeprefix('uploads/')}").raise_for_status()
+    found = client.post(f"{cluster}/calibrations", json={}).json()["learned"]
+    assert found["rows"] == 1 and sum(found["unpriced"].values()) == 2
 
 
 def test_many_writers_at_once(client: TestClient, cluster: str) -> None:
