@@ -16,6 +16,7 @@ The word before the colon says what fills it:
 * `help:`: the help of every command.
 * `list: NAME`: what `precision-time NAME --json` lists, as a table (devices, node-types, precisions, stacks,
   models); `list: request`: the fields of a request.
+* `service: routes`: the routes of the service (`service_reference.py`).
 * `table: FILE HEADING | ROW; ROW`: the table below that heading of a page; with names, only those rows.
 
 Pictures of docs/images are drawn again too. With `--check` nothing is written, and the exit code is 1 if a
@@ -37,6 +38,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
+from runpy import run_path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -46,7 +48,8 @@ PACKAGE = ROOT / "src" / "precision_time"
 GLOSSARY = PACKAGE / "cli" / "data" / "glossary.md"
 """`precision-time glossary` prints it; docs/ has a copy."""
 BLOCK = re.compile(
-    r"(<!-- (run|silent|fails|python|file|help|list|table): ?(.*?) ?-->\n)(.*?)(<!-- end -->)", re.DOTALL
+    r"(<!-- (run|silent|fails|python|file|help|list|service|table): ?(.*?) ?-->\n)(.*?)(<!-- end -->)",
+    re.DOTALL,
 )
 TABLE = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
 PYTHON_CODE = re.compile(r"```python\n(.*?)```\n", re.DOTALL)
@@ -353,7 +356,15 @@ def _content(kind: str, argument: str, body: str) -> str:
     return _FILLED_BY[kind](argument)
 
 
+def service_block(what: str) -> str:
+    """The routes of the service, with true answers to their examples."""
+    del what
+    found: str = run_path(str(ROOT / "scripts" / "service_reference.py"))["reference"]()
+    return found
+
+
 _FILLED_BY = {
+    "service": service_block,
     "run": run_block,
     "silent": silent_block,
     "fails": fails_block,

@@ -141,13 +141,29 @@ def values_of(name: str, info: FieldInfo, given: Any) -> list[Any]:
     else:
         return [given]
     if plain_type(info.annotation) in (int, float):
-        parts = [value for part in parts for value in _range_of(name, info, part)]
+        parts = _with_ranges(name, info, parts)
     if not parts:
         raise ConfigError(f"{name}={given!r} names no value. To fix: name one, or several such as 8,16,64.")
     try:
         return list(dict.fromkeys(parts))
     except TypeError:  # lists in a list: each is refused with the rule of the field
         return parts
+
+
+def _with_ranges(name: str, info: FieldInfo, parts: Sequence[Any]) -> list[Any]:
+    """The parts with the values of each range in its place; many ranges hold no more than one may."""
+    found: list[Any] = []
+    ranges = 0
+    for part in parts:
+        values = _range_of(name, info, part)
+        found += values
+        ranges += len(values) if len(values) > 1 else 0
+        if ranges > MAX_VALUES:
+            raise ConfigError(
+                f"The ranges of {name} hold more than {MAX_VALUES:,} values. To fix: shorten them, or ask in "
+                "parts."
+            )
+    return found
 
 
 def _range_of(name: str, info: FieldInfo, part: Any) -> list[Any]:

@@ -12,7 +12,15 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    InstanceOf,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 
 from ..cost.job import TimingScope
@@ -99,6 +107,21 @@ def _precision(given: Any) -> Any:
     return given
 
 
+def _coverage(given: float) -> float:
+    """Of a normal distribution no interval is narrower or wider that doubles can tell apart.
+
+    Raises:
+        ConfigError: If it is as good as 0 or 1.
+    """
+    if not _LEAST_COVERAGE <= given <= 1.0 - _LEAST_COVERAGE:
+        raise ConfigError(
+            f"coverage={given:.17g} is as good as {given:.0f}. The rule: {_LEAST_COVERAGE:g} or more, and as "
+            "far below 1. To fix: such as coverage=0.9."
+        )
+    return given
+
+
+_LEAST_COVERAGE = 1e-9
 _ANCHOR_REMEDY = "To fix: write each like batch_size=64,gpus=8,step_time_s=0.21."
 
 
@@ -507,7 +530,11 @@ class RequestFields(BaseModel):
         ),
     ] = []
     coverage: Annotated[
-        float, NUMBER, Field(gt=0, lt=1), Option(help="Probability that the interval holds, 0 to 1.")
+        float,
+        NUMBER,
+        Field(gt=0, lt=1),
+        AfterValidator(_coverage),
+        Option(help="Probability that the interval holds, 0 to 1."),
     ] = 0.9
     trust: Annotated[
         bool, Option(help="Load a .pt2 file, which can run code stored in it: only if you know who made it.")

@@ -15,12 +15,20 @@ from . import openapi, problems
 from .guard import Guard
 from .routes import (
     calibrations,
+    catalogs,
     clusters,
+    comparisons,
     evaluations,
+    layouts,
     measurements,
     models,
     operations,
+    page,
+    plans,
+    predictddl,
     predictions,
+    runs,
+    timelines,
 )
 from .service import Service
 from .settings import Settings
@@ -30,15 +38,24 @@ _SWITCH_S = 0.001
 """The event loop waits this long for the thread that computes, each time: a fifth of Python's default."""
 _OBJECTS = 200_000
 """New objects before a search for cycles: as of the command line, searches took a tenth of an answer."""
-ROUTERS = (
-    operations.router,
-    predictions.router,
-    models.router,
-    clusters.router,
-    measurements.router,
-    calibrations.router,
-    evaluations.router,
+ROUTES = (
+    operations,
+    predictions,
+    comparisons,
+    runs,
+    plans,
+    layouts,
+    timelines,
+    catalogs,
+    models,
+    clusters,
+    measurements,
+    calibrations,
+    evaluations,
+    predictddl,
+    page,
 )
+"""In the order of the reference."""
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
@@ -74,8 +91,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.settings = chosen
     problems.install(app)
     openapi.install(app)
-    for router in ROUTERS:
-        app.include_router(router)
+    for group in ROUTES:
+        app.include_router(group.router)
     app.add_middleware(Guard, settings=chosen)
     if chosen.cors_origins:
         app.add_middleware(

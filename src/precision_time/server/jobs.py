@@ -13,6 +13,7 @@ from ..request.schema import ALIASES, request_fields
 from .defaults import joined
 
 if TYPE_CHECKING:
+    from ..workload.graph import OpGraph
     from .service import Service
 
 REFUSED: Mapping[str, str] = {
@@ -88,7 +89,8 @@ def _check_model(name: str, value: Any) -> None:
 
 def _check_precision(value: Any) -> None:
     for each in value if isinstance(value, list) else [value]:
-        if is_policy_file(each):
+        # Where several values are taken, a comma parts them.
+        if isinstance(each, str) and any(map(is_policy_file, each.split(","))):
             raise ConfigError(
                 f"precision={shown(each)} is a file. The rule: a request names no files. To fix: send the "
                 "policy itself, as an object."
@@ -115,8 +117,24 @@ async def resolved(fields: Mapping[str, Any], service: Service) -> dict[str, Any
     cluster = found.pop("cluster", None)
     if cluster is not None:
         found = joined(await service.cluster_fields(cluster), found)
+    return await with_graphs(found, service, {})
+
+
+async def with_graphs(
+    fields: Mapping[str, Any], service: Service, graphs: dict[str, OpGraph]
+) -> dict[str, Any]:
+    """The fields with the graphs of uploaded models in the place of their names.
+
+    Args:
+        fields: Of a job, checked.
+        service: Has the models.
+        graphs: Those that were read already; others are added.
+    """
+    found = dict(fields)
     for name in _MODELS:
         value = found.get(name)
         if isinstance(value, str) and value.startswith(UPLOADS):
-            found[name] = await service.uploaded_graph(value)
+            if value not in graphs:
+                graphs[value] = await service.uploaded_graph(value)
+            found[name] = graphs[value]
     return found

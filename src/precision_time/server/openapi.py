@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, get_type_hints
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 
 from ..planning.run.schema import RunOptions
 from ..request.json_schema import job_file_schema
+from ..request.schema import ALIASES
+from ..request.sweep import RUN
 from .jobs import REFUSED
 
 JOB = "Job"
@@ -62,9 +65,73 @@ def body(schema: Mapping[str, Any], **examples: Mapping[str, Any]) -> dict[str, 
 
 def answer(kind: Any, description: str) -> dict[str, Any]:
     """For one entry of `responses=`: the schema of a dataclass of ours."""
-    schema = TypeAdapter(kind).json_schema(mode="serialization", ref_template=f"{_COMPONENTS}{{model}}")
+    return {"description": description, "content": {"application/json": {"schema": part(kind)}}}
+
+
+def part(kind: Any) -> dict[str, Any]:
+    """The schema of a dataclass or a type of ours, as part of another one."""
+    schema: dict[str, Any] = TypeAdapter(kind).json_schema(
+        mode="serialization", ref_template=f"{_COMPONENTS}{{model}}"
+    )
     _extra_schemas.update(schema.pop("$defs", {}))
+    return schema
+
+
+def arguments_part(kind: type[BaseModel]) -> dict[str, Any]:
+    """The fields of what a call may say, as properties of another schema."""
+    schema = TypeAdapter(kind).json_schema(ref_template=f"{_COMPONENTS}{{model}}")
+    _extra_schemas.update(schema.pop("$defs", {}))
+    found: dict[str, Any] = schema["properties"]
+    return found
+
+
+def job_part(names: Collection[str] | None = None) -> dict[str, Any]:
+    """Fields of a job as properties of another schema; None for all of them.
+
+    A name that a job has for the same quantity goes with its field.
+    """
+    fields: dict[str, Any] = job_schemas()[JOB]["properties"]
+    return {
+        name: schema for name, schema in fields.items() if names is None or ALIASES.get(name, name) in names
+    }
+
+
+def run_part() -> dict[str, Any]:
+    """Options of a whole run as properties of another schema."""
+    of_file = job_file_schema(run=RunOptions.model_fields, queue={})["$defs"][JOB]["properties"]
+    found: dict[str, Any] = of_file[RUN]["properties"]
+    return found
+
+
+def dictionary(
+    kind: type,
+    description: str,
+    *,
+    without: Collection[str] = (),
+    instead: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """For one entry of `responses=`: what `to_dict` of a dataclass of ours says, key by field.
+
+    Args:
+        kind: The dataclass.
+        description: Of the answer.
+        without: Fields that `to_dict` leaves out.
+        instead: Schemas of fields that `to_dict` says otherwise.
+    """
+    hints, stated = get_type_hints(kind), dict(instead or {})
+    names = [item.name for item in dataclasses.fields(kind) if item.name not in without]
+    properties = {name: stated[name] if name in stated else part(hints[name]) for name in names}
+    schema = {"type": "object", "properties": properties, "required": names}
     return {"description": description, "content": {"application/json": {"schema": schema}}}
+
+
+def with_nulls(name: str) -> None:
+    """Let the numbers of a schema that an answer uses be null: JSON has no word for endless ones."""
+    for field, schema in _extra_schemas[name]["properties"].items():
+        if schema.get("type") == "number":
+            _extra_schemas[name]["properties"][field] = {**schema, "type": ["number", "null"]}
+        elif schema.get("additionalProperties", {}) == {"type": "number"}:
+            schema["additionalProperties"] = {"type": ["number", "null"]}
 
 
 _extra_schemas: dict[str, Any] = {}

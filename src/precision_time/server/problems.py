@@ -11,6 +11,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
@@ -19,6 +20,8 @@ from ..errors import ConfigError, MissingExtraError, PrecisionTimeError, in_one_
 MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:precision-time:"
 """Before the name of the exception class that the same mistake raises in Python."""
+HUNG_UP = 499
+"""What proxies log for a caller that has gone."""
 _MOST_PARAMETERS = 5
 """That the text of an error names."""
 _log = logging.getLogger("precision_time.server")
@@ -135,6 +138,9 @@ def install(app: FastAPI) -> None:
             media_type=MEDIA_TYPE,
         )
 
+    async def hung_up(_: HttpRequest, __: Exception) -> Response:
+        return Response(status_code=HUNG_UP)  # nobody receives it
+
     async def of_parameters(_: HttpRequest, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
         said = "; ".join(
@@ -151,6 +157,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(PrecisionTimeError, expected)
     app.add_exception_handler(RequestValidationError, of_parameters)
     app.add_exception_handler(HTTPException, of_http)
+    app.add_exception_handler(ClientDisconnect, hung_up)
     app.add_exception_handler(Exception, unforeseen)
 
 

@@ -14,6 +14,7 @@ from ..predict.api import predict
 from .batching import Predictions
 from .clusters import ReadyPoints, cluster_fields
 from .long_work import LongWork
+from .predictddl import PredictDDLAnswers
 from .settings import Settings
 from .uploads import Uploads
 
@@ -32,8 +33,9 @@ class Service:
         self._remedies = LongWork(processes=1, time_limit_s=settings.time_limit_s)
         self.predictions = Predictions(partial(self._remedies.run, predict))
         self.long_work = LongWork(processes=settings.processes, time_limit_s=settings.time_limit_s)
-        self.ready_points = ReadyPoints()
         self.uploads = Uploads(settings, store)
+        self.ready_points = ReadyPoints()
+        self.predictddl = PredictDDLAnswers()
         self.ready = False
 
     async def warm_up(self) -> None:

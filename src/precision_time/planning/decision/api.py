@@ -83,6 +83,7 @@ def plan(
     prices: Any = None,
     any_network: bool = False,
     layouts: int = 0,
+    max_jobs: int | None = None,
     workers: int | None = None,
     ray: str | None = None,
     now: datetime | None = None,
@@ -113,6 +114,7 @@ def plan(
         any_network: Join hosts too between which the network is not known; a slow one is assumed.
         layouts: Combinations of which all layouts may be searched (`find_layouts`), the most promising first,
             as long as they can change the cheapest choice; 0: usual layouts alone.
+        max_jobs: Refuse to time more jobs than this; None for any number.
         workers: Processes for large spaces; None for one per core.
         ray: Instead of processes: "local", or a cluster's address.
         now: What a date is counted from; None for the clock.
@@ -168,6 +170,11 @@ def plan(
     space = question.space()
     if not space.spots:
         raise ConfigError(_nothing_rented(wanted))
+    if max_jobs is not None and (count := space.jobs) > max_jobs:
+        raise ConfigError(
+            f"{count:,} jobs compete: devices, hosts, numbers and what else has several values. The rule: at "
+            f"most {max_jobs:,} of one plan. To fix: name devices, gpus or clouds, or fewer values of fields."
+        )
     near, out_of_reach = within_reach(space, timing, limits)
     answered = ask(near) if near.spots else None
     if answered is None or (out_of_reach and not answered.judged.feasible.any()):

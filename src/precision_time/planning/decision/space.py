@@ -57,6 +57,11 @@ class Space:
     """Devices without a price in these markets: they compete in time alone."""
     notes: tuple[str, ...] = ()
 
+    @property
+    def jobs(self) -> int:
+        """How many are to be timed: every combination of the values of each spot."""
+        return sum(combinations(spot.fields) for spot in self.spots)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wanted:
@@ -73,6 +78,11 @@ class Wanted:
     """Offers of the user's own; None for those that ship."""
     any_network: bool = False
     """Also several hosts between which the network is not known."""
+
+
+def combinations(fields: Mapping[str, Any]) -> int:
+    """Of the values of fields that have several in a list."""
+    return math.prod(len(value) for value in fields.values() if isinstance(value, list))
 
 
 def defaults() -> Mapping[str, Any]:

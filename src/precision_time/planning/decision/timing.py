@@ -28,7 +28,7 @@ from ...request.request import Request
 from ...request.resolve import job_without_batch
 from ...workload.workload import Workload
 from .limits import Limits
-from .space import UNPRICED, Space, Spot
+from .space import UNPRICED, Space, Spot, combinations
 
 _MANY_ROWS, _LARGE_PARAMS = 2048, 1e9
 """From which processes are worth their start."""
@@ -98,13 +98,9 @@ class Timing:
             done += len(table["job"])
             if self.progress is not None:
                 self.progress(done, grid.rows)
-        counts = [_combinations(each) for each in fields]
+        counts = [combinations(each) for each in fields]
         joined = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
         return joined, np.repeat(np.array(numbers), counts)
-
-
-def _combinations(fields: Mapping[str, Any]) -> int:
-    return math.prod(len(value) for value in fields.values() if isinstance(value, list))
 
 
 def _shape(spot: Spot) -> tuple[Any, ...]:

@@ -59,6 +59,7 @@ def find_layouts(
     *,
     fix: Sequence[str] = (),
     top: int = 10,
+    max_layouts: int | None = None,
     workers: int | None = 1,
     ray: str | None = None,
     progress: Progress | None = None,
@@ -70,6 +71,7 @@ def find_layouts(
         model: As `predict_time` takes it, or a `Request`.
         fix: Fields of the layout that are given, as "tp=8" or "zero=1,3".
         top: Layouts to return.
+        max_layouts: Refuse to search more valid layouts than this; None for any number.
         workers: Processes that price; None: one per core, at most 8.
         ray: Instead of processes: "local" for a Ray of its own with `workers` CPUs, or a cluster's address.
         progress: Called at every step with what is done, how much of it, and how much there is.
@@ -99,6 +101,7 @@ def find_layouts(
             problem,
             fixed=fixed,
             top=top,
+            most=max_layouts,
             over=over,
             predictor=predictor,
             coverage=request.coverage,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -52,6 +52,7 @@ def search_layouts(
     fixed: Fixed | None = None,
     top: int = 10,
     exhaustive: bool = False,
+    most: int | None = None,
     over: Executor = map,
     predictor: TrainedPredictor | None = None,
     coverage: float = 0.9,
@@ -67,6 +68,7 @@ def search_layouts(
         fixed: Values that some fields of the layout must have (`parse_fixed`); the others are varied.
         top: Layouts to return, fastest first.
         exhaustive: Price every candidate that fits.
+        most: Refuse more valid layouts than this before any is looked at; None for any number.
         over: What runs the chunks of candidates: `map`, or the map of a pool (`process_map`) or a cluster.
         predictor: Instead of the shipped one.
         coverage: Probability that the intervals hold, 0..1.
@@ -77,13 +79,13 @@ def search_layouts(
 
     Raises:
         LayoutError: If no layout holds at all; the message says why.
-        ConfigError: If `top` is below 1.
+        ConfigError: If `top` is below 1, or there are more than `most` layouts.
     """
     if top < 1:
         raise ConfigError(f"top={top} leaves nothing to show. To fix: top=1 or more.")
     start = time.perf_counter()
     report = progress or _ignored
-    space, kept = _candidates(problem, fixed or {}, over, report)
+    space, kept = _candidates(problem, fixed or {}, over, report, most)
     pricing = _Pricing(
         problem=problem,
         predictor=predictor or shipped_predictor(),
@@ -123,7 +125,9 @@ def _ignored(what: str, done: int, total: int) -> None:
     """Progress that is not shown."""
 
 
-def _candidates(problem: Problem, fixed: Fixed, over: Executor, report: Progress) -> tuple[Space, Pruned]:
+def _candidates(
+    problem: Problem, fixed: Fixed, over: Executor, report: Progress, most: int | None
+) -> tuple[Space, Pruned]:
     """What fits within a fast domain, else what fits with tensor parallelism across them.
 
     Where all that fits recomputes whole layers, host memory is tried too: only then can it win, since moving
@@ -134,13 +138,13 @@ def _candidates(problem: Problem, fixed: Fixed, over: Executor, report: Progress
     """
     for beyond in (False, True):
         space = Space(problem=problem, fixed=fixed, beyond_domain=beyond, by_layer=True)
-        kept = _pruned(problem, space, over, report)
+        kept = _pruned(problem, space, over, report, most)
         if kept.layouts:
             break
     short = all(layout.checkpointing is Checkpointing.FULL for layout in kept.layouts)
     if short and "offload" not in fixed:
         on_host = Space(problem=problem, fixed=fixed, beyond_domain=beyond, offload=True, by_layer=True)
-        kept = merged([kept, _gaining(_pruned(problem, on_host, over, report), kept.layouts)])
+        kept = merged([kept, _gaining(_pruned(problem, on_host, over, report, most), kept.layouts)])
     if kept.nearest is None:
         reasons = "; ".join(reason for reason, _ in space.refused.most_common(_REASONS_NAMED))
         raise LayoutError(
@@ -177,9 +181,9 @@ def _in_words(fixed: Fixed) -> str:
     return ", ".join(f"{name}={'/'.join(map(str, values))}" for name, values in fixed.items())
 
 
-def _pruned(problem: Problem, space: Space, over: Executor, report: Progress) -> Pruned:
+def _pruned(problem: Problem, space: Space, over: Executor, report: Progress, most: int | None) -> Pruned:
     """All candidates of a space that fit the devices, and the hosts where they use those."""
-    frames = tuple(space.frames())
+    frames = tuple(_bounded(space.frames(), most))
     parts: list[Pruned] = []
     if space.offload:
         most = constants("optimizers")["offload"]["host_bytes"]
@@ -191,6 +195,23 @@ def _pruned(problem: Problem, space: Space, over: Executor, report: Progress) ->
         parts.append(part)
         report("fitting", done, len(chunks))
     return merged(parts)
+
+
+def _bounded(frames: Iterable[Frame], most: int | None) -> Iterator[Frame]:
+    """The frames, as long as their layouts are no more than `most`.
+
+    Raises:
+        ConfigError: If they are.
+    """
+    count = 0
+    for frame in frames:
+        count += len(frame)
+        if most is not None and count > most:
+            raise ConfigError(
+                f"More than {most:,} layouts are valid. The rule: no more of one search. To fix: fix some "
+                "fields of the layout, as in tp=8 or zero=1,3, or take fewer devices."
+            )
+        yield frame
 
 
 def _first_of(frame: Frame) -> Layout:

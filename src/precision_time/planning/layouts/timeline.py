@@ -14,7 +14,7 @@ from itertools import groupby
 
 from ...cost.job import Job, group_of_jobs
 from ...cost.step import StepCosts, price
-from ...cost.terms import EXPOSED_TERMS, TERMS, Pass
+from ...cost.terms import EXPOSED_TERMS, METHOD_TERMS, TERMS, Pass
 from ...parallel.layout import Checkpointing, Layout
 from ...parallel.schedules.contract import StageTimes, Work
 from ...parallel.schedules.simulate import Span, simulate
@@ -27,6 +27,8 @@ _TAIL, _BACKWARD_ONLY, _EVEN = (
     for stands in (Pass.END, Pass.BACKWARD, Pass.MIRRORED)
 )
 """Terms after the last backward pass, in the backward pass alone, and in both passes equally."""
+_AHEAD = frozenset(term.name for term in METHOD_TERMS)
+"""What a method does beside the update stands before it, whatever its order is."""
 _GATHERED_FORWARD = 1.0 / 3.0
 """Of the exchange of ZeRO 3: one gather forward; a gather and a scatter backward."""
 KERNELS = frozenset({"forward", "backward", "weight"})
@@ -87,6 +89,8 @@ class StepTimeline:
 class _Passes:
     """Seconds per step that each kind of bar takes, and where."""
 
+    ahead: Mapping[str, float]
+    """Before the first forward pass."""
     forward: Mapping[str, float]
     backward: Mapping[str, float]
     tail: Mapping[str, float]
@@ -109,16 +113,15 @@ def step_timeline(job: Job, prediction: Prediction) -> StepTimeline:
     )
     simulated = simulate(layout, times)
     stages = [list(spans) for _, spans in groupby(simulated.spans, key=lambda span: span.stage)]
-    tail_s = sum(passes.tail.values())
-    stretch = (prediction.step_time_s - tail_s) / max(simulated.step_s, 1e-12)
+    ahead_s, tail_s = sum(passes.ahead.values()), sum(passes.tail.values())
+    until_s = prediction.step_time_s - tail_s
+    stretch = (until_s - ahead_s) / max(simulated.step_s, 1e-12)
     pipeline = [
-        bar
-        for spans in stages
-        for bar in _stage_bars(_stretched(spans, stretch), passes, prediction.step_time_s - tail_s)
+        bar for spans in stages for bar in _stage_bars(_stretched(spans, stretch, ahead_s), passes, until_s)
     ]
     idle_s = simulated.idle_s[0]
-    first = _with_gaps(stages[0], passes.bubble_s / idle_s if idle_s > 1e-12 else 0.0)
-    device = [*_stage_bars(first, passes, prediction.step_time_s - tail_s)]
+    first = _with_gaps(stages[0], passes.bubble_s / idle_s if idle_s > 1e-12 else 0.0, ahead_s)
+    device = [*_stage_bars(first, passes, until_s)]
     return StepTimeline(
         prediction=prediction,
         layout=layout,
@@ -127,15 +130,41 @@ def step_timeline(job: Job, prediction: Prediction) -> StepTimeline:
     )
 
 
+def summed_bars(job: Job, prediction: Prediction) -> tuple[Bar, ...]:
+    """A device's step with all its passes in one: each kind of bar once, as long as the term is in sum."""
+    passes = _passes(job, prediction)
+    parts = [
+        *passes.ahead.items(),
+        *_in_order(passes.forward),
+        ("bubble", passes.bubble_s),
+        *_in_order(passes.backward),
+        *passes.tail.items(),
+    ]
+    bars = [*_row(((kind, seconds) for kind, seconds in parts if seconds > 0.0), 0, 0.0)]
+    return (*bars, *_overlapped(bars, passes.overlapped_s))
+
+
+def _in_order(parts: Mapping[str, float]) -> list[tuple[str, float]]:
+    """Kernels first, the communication that shows last."""
+    return sorted(parts.items(), key=lambda part: (part[0] not in KERNELS, part[0].endswith("_exposed")))
+
+
+def _stream_of(kind: str) -> Stream:
+    return Stream.COMMUNICATION if kind.endswith("_exposed") else Stream.COMPUTE
+
+
 def _passes(job: Job, prediction: Prediction) -> _Passes:
     """The terms by pass."""
     costs = price(group_of_jobs([job]))
     share = _forward_share(job, costs)
-    forward, backward, tail = (defaultdict[str, float](float) for _ in range(3))
+    ahead, forward, backward, tail = (defaultdict[str, float](float) for _ in range(4))
     for name, seconds in prediction.terms.items():
         exposed = name in EXPOSED_TERMS
         kind = name.removesuffix("_s") if exposed or name in _TAIL or name == "recompute_s" else ""
         if name == _BUBBLE:
+            continue
+        if name in _AHEAD:
+            ahead[name.removesuffix("_s")] += seconds
             continue
         if name in _TAIL or (name == "data_exposed_s" and job.layout.zero_stage < 3):
             tail[kind] += seconds
@@ -151,6 +180,7 @@ def _passes(job: Job, prediction: Prediction) -> _Passes:
     corrected = prediction.step_time_s / max(prediction.analytical_step_time_s, 1e-12)
     shown = sum(float(costs.terms.get(f"{axis}_exposed_s", [0.0])[0]) for axis in costs.link_seconds)
     return _Passes(
+        ahead=ahead,
         forward=forward,
         backward=backward,
         tail=tail,
@@ -171,14 +201,18 @@ def _forward_share(job: Job, costs: StepCosts) -> float:
     return min(float(again["recompute_s"][0]) / kernels, 1.0) if kernels else 1.0 / 3.0
 
 
-def _stretched(spans: Sequence[Span], factor: float) -> list[Span]:
-    return [replace(span, start_s=span.start_s * factor, end_s=span.end_s * factor) for span in spans]
+def _stretched(spans: Sequence[Span], factor: float, from_s: float) -> list[Span]:
+    """The tasks `factor` times as long, from a time on."""
+    return [
+        replace(span, start_s=from_s + span.start_s * factor, end_s=from_s + span.end_s * factor)
+        for span in spans
+    ]
 
 
-def _with_gaps(spans: Sequence[Span], factor: float) -> list[Span]:
-    """The tasks at their length, the gaps between them times `factor`."""
+def _with_gaps(spans: Sequence[Span], factor: float, from_s: float) -> list[Span]:
+    """The tasks at their length, the gaps between them times `factor`, from a time on."""
     moved: list[Span] = []
-    clock = simulated = 0.0
+    clock, simulated = from_s, 0.0
     for span in spans:
         clock += (span.start_s - simulated) * factor
         moved.append(replace(span, start_s=clock, end_s=clock + span.end_s - span.start_s))
@@ -187,19 +221,30 @@ def _with_gaps(spans: Sequence[Span], factor: float) -> list[Span]:
 
 
 def _stage_bars(spans: Sequence[Span], passes: _Passes, until_s: float) -> Iterator[Bar]:
-    """Bars of a stage from 0 to the end of the step: tasks in their parts, gaps, and the tail."""
+    """Bars of a stage from 0 to the end of the step: tasks in their parts, gaps, what is before and after."""
     stage = spans[0].stage
-    clock = 0.0
+    ahead = [*_row(passes.ahead.items(), stage, 0.0)]
+    yield from ahead
+    clock = ahead[-1].end_s if ahead else 0.0
     for span in spans:
         yield from _bubble(stage, clock, span.start_s)
         yield from _task_bars(span, passes)
         clock = span.end_s
     yield from _bubble(stage, clock, until_s)
-    clock = until_s
-    for kind, seconds in passes.tail.items():
-        stream = Stream.COMMUNICATION if kind.endswith("_exposed") else Stream.COMPUTE
+    yield from _row(passes.tail.items(), stage, until_s)
+
+
+def _row(parts: Iterable[tuple[str, float]], stage: int, from_s: float) -> Iterator[Bar]:
+    """Bars of these kinds and lengths, one after the other."""
+    clock = from_s
+    for kind, seconds in parts:
         yield Bar(
-            name=words(kind), kind=kind, stream=stream, stage=stage, start_s=clock, end_s=clock + seconds
+            name=words(kind),
+            kind=kind,
+            stream=_stream_of(kind),
+            stage=stage,
+            start_s=clock,
+            end_s=clock + seconds,
         )
         clock += seconds
 
@@ -218,15 +263,15 @@ def _task_bars(span: Span, passes: _Passes) -> Iterator[Bar]:
     parts = passes.forward if forward else passes.backward
     whole = sum(parts.values()) or 1.0
     clock, length = span.start_s, span.end_s - span.start_s
-    for kind in sorted(parts, key=lambda kind: (kind not in KERNELS, kind.endswith("_exposed"))):
-        seconds = length * parts[kind] / whole
+    for kind, part_s in _in_order(parts):
+        seconds = length * part_s / whole
         kernels = kind in KERNELS
         named = task.work.value if kernels else kind
         chunk = f" chunk {task.chunk}" if task.chunk else ""
         yield Bar(
             name=f"{words(named)} {task.micro_batch}{chunk}" if kernels else words(kind),
             kind=named,
-            stream=Stream.COMMUNICATION if kind.endswith("_exposed") else Stream.COMPUTE,
+            stream=_stream_of(kind),
             stage=span.stage,
             start_s=clock,
             end_s=clock + seconds,

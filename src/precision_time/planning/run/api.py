@@ -88,7 +88,7 @@ def run_of(
     terms = {name: math.fsum(phase.terms[name] for phase in done) for name in done[0].terms}
     total_s = math.fsum(terms.values())
     interrupted_s = terms["lost_work"] + terms["restarts"]
-    if not interrupted_s <= _MOST_INTERRUPTED * total_s:
+    if not (math.isfinite(total_s) and interrupted_s <= _MOST_INTERRUPTED * total_s):
         raise ConfigError(_never_ends(works))
     simulated = simulated_s(works)
     low_s, p10_s, p50_s, p90_s, high_s = (

@@ -13,6 +13,8 @@ from .settings import RunSettings
 
 DRAWS = 4000
 SEED = 0
+_MOST_DRAWN = 1e12
+"""Failed attempts, on average, that are drawn as what they are; more are as good as normally distributed."""
 _MOST_EVENTS = 4_000_000
 """Failures that are drawn one by one; of more, only their sum (central limit theorem)."""
 _MOST_EXPONENT = 20.0
@@ -104,9 +106,17 @@ def _interrupted_s(cut: Segments, rng: np.random.Generator) -> Floats:
 def _failed_attempts(successes: Floats, exponent: Floats, rng: np.random.Generator) -> Floats:
     """Attempts that fail until so many succeed, each with probability e^-exponent."""
     tried = (successes > 0.0) & (exponent > 0.0)
-    chance = np.exp(-np.minimum(np.where(tried, exponent, 0.0), _MOST_EXPONENT))
-    found = rng.negative_binomial(np.where(tried, successes, 1.0), chance)
-    return np.where(tried, found, 0).astype(float)
+    bounded = np.minimum(np.where(tried, exponent, 0.0), _MOST_EXPONENT)
+    per_success = np.expm1(bounded)
+    mean = np.where(tried, successes, 0.0) * per_success
+    many = mean > _MOST_DRAWN
+    few = tried & ~many
+    found = rng.negative_binomial(np.where(few, successes, 1.0), np.where(few, np.exp(-bounded), 1.0))
+    drawn = np.where(few, found, 0).astype(float)
+    if many.any():
+        spread = np.sqrt(mean) * np.sqrt(1.0 + per_success)
+        drawn = np.where(many, np.maximum(mean + spread * rng.standard_normal(mean.shape), 0.0), drawn)
+    return drawn
 
 
 def _sum_of_ended(number: Floats, rate: Floats, seconds: Floats, rng: np.random.Generator) -> Floats:
