@@ -85,7 +85,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     app.state.settings = chosen
     problems.install(app)
-    openapi.install(app)
+    openapi.install(app, ROUTERS)
     for router in ROUTERS:
         app.include_router(router)
     app.add_middleware(Guard, settings=chosen)

@@ -9,13 +9,11 @@ from anyio import to_thread
 from fastapi import Depends
 from starlette.requests import Request as HttpRequest
 
-from ..errors import shown
 from ..learn.artifact import chosen_predictor
 from ..predict.api import predict
 from .batching import Predictions
 from .clusters import ReadyPoints, cluster_fields
 from .long_work import LongWork
-from .problems import NotFoundError
 from .settings import Settings
 from .uploads import Uploads
 
