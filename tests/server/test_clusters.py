@@ -13,7 +13,9 @@ from starlette.testclient import TestClient
 
 from precision_time import predict_time
 from precision_time.learn.calibration.calibration import Calibration, checksum
+from precision_time.server.app import create_app
 from precision_time.server.defaults import joined
+from precision_time.server.settings import Settings
 
 FIELDS = {"device": "A100-SXM4-80GB", "gpus": 8, "network": "400g-ib", "stack": "megatron"}
 JOB = {"model": "resnet50", "batch_size": 64, "precision": "bf16-mixed"}
@@ -225,6 +227,19 @@ def test_files_go_both_ways(client: TestClient, put: Any, versions: str, tmp_pat
         answer = client.post(path, json=changed)
         assert answer.status_code == 422 and text in answer.json()["detail"], (change, answer.text)
     assert len(client.get(path).json()["calibrations"]) == 1
+
+
+def test_two_services_on_one_store(tmp_path: Path) -> None:
+    settings = Settings.of({"store": f"sqlite:///{tmp_path / 'shared.sqlite'}"})
+    with TestClient(create_app(settings)) as one, TestClient(create_app(settings)) as other:
+        one.put("/v1/clusters/pod", json={"fields": FIELDS}).raise_for_status()
+        usual = asked(other, **JOB, cluster="pod")["step_time_s"]
+        for factor in (1.0, 1.3):  # the other one has the first document in its memory by then
+            anchor = {**JOB, "step_time_s": factor * usual}
+            one.put("/v1/clusters/pod", json={"fields": FIELDS, "anchors": [anchor]}).raise_for_status()
+            found = asked(other, **JOB, cluster="pod")["step_time_s"]
+            assert found == asked(one, **JOB, cluster="pod")["step_time_s"]
+            assert found / usual == pytest.approx(factor, rel=0.1)
 
 
 def test_versions_that_are_not_there(client: TestClient, versions: str) -> None:

@@ -36,20 +36,24 @@ _SWITCH_S = 0.001
 """The event loop waits this long for the thread that computes, each time: a fifth of Python's default."""
 _OBJECTS = 200_000
 """New objects before a search for cycles: as of the command line, searches took a tenth of an answer."""
-ROUTERS = (
-    operations.router,
-    predictions.router,
-    comparisons.router,
-    runs.router,
-    plans.router,
-    layouts.router,
-    timelines.router,
-    catalogs.router,
-    models.router,
-    clusters.router,
-    measurements.router,
-    calibrations.router,
-    evaluations.router,
+ROUTERS = tuple(
+    module.router
+    for module in (
+        operations,
+        predictions,
+        comparisons,
+        runs,
+        plans,
+        layouts,
+        timelines,
+        catalogs,
+        models,
+        clusters,
+        measurements,
+        calibrations,
+        evaluations,
+    )
+)
 )
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import math
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from anyio import to_thread
@@ -45,20 +48,27 @@ class ReadyPoints:
 
     _kept: OrderedDict[Any, Calibration | None] = field(default_factory=OrderedDict)
     _lock: Lock = field(default_factory=Lock)
+    _calls: WeakKeyDictionary[asyncio.Task[Any], dict[str, dict[str, Any]]] = field(
+        default_factory=WeakKeyDictionary
+    )
+
+    def seen_by_call(self) -> dict[str, dict[str, Any]]:
+        """What the call of this task has read of clusters, by name; each call has a task of its own."""
+        task = asyncio.current_task()
+        return {} if task is None else self._calls.setdefault(task, {})
 
     def of(self, name: str, document: ClusterDocument, store: Store) -> Calibration | None:
         """Anchors and active calibration of a cluster together; None where it has neither."""
         active = next((each for each in store.calibrations(name) if each.active), None)
         if active is None and not document.anchors:
             return None
-        # The checksum as well: a store may give the number of a deleted calibration to another one.
-        stated = None if active is None else (active.id, active.card.get("sha256"))
-        key = (name, stated, str(document.to_dict()) if document.anchors else "")
+        number = None if active is None else active.id  # never given twice
+        key = (number, json.dumps(document.to_dict()) if document.anchors else "")
         with self._lock:
             if key in self._kept:
                 self._kept.move_to_end(key)
                 return self._kept[key]
-        found = _together(name, document, store)
+        found = _together(name, number, document, store)
         with self._lock:
             self._kept[key] = found
             while len(self._kept) > _REMEMBERED:
@@ -66,9 +76,9 @@ class ReadyPoints:
         return found
 
 
-def _together(name: str, document: ClusterDocument, store: Store) -> Calibration | None:
-    active, anchors = store.active_calibration(name), document.points()
-    parts = [] if active is None else [Calibration.from_dict(active[1], f"calibration {active[0]} of {name}")]
+def _together(name: str, number: int | None, document: ClusterDocument, store: Store) -> Calibration | None:
+    body, anchors = None if number is None else store.calibration(name, number), document.points()
+    parts = [] if body is None else [Calibration.from_dict(body, f"calibration {number} of {name}")]
     parts += [] if anchors is None else [anchors]
     found = Calibration.together(parts) if len(parts) > 1 else parts[0] if parts else None
     if found is not None:
@@ -79,8 +89,8 @@ def _together(name: str, document: ClusterDocument, store: Store) -> Calibration
 async def cluster_fields(name: Any, service: Service) -> dict[str, Any]:
     """What a stored cluster says of its jobs: its defaults, `calibration` and `custom`.
 
-    Anchors and the active calibration are one `Calibration`: both are measured steps of the cluster, and
-    neither takes anything of the job that is asked.
+    All jobs of one call see the same: it is read once. Anchors and the active calibration are one
+    `Calibration`: both are measured steps of the cluster, and take nothing of the job that is asked.
 
     Raises:
         NotFoundError: If there is none of that name.
@@ -92,7 +102,11 @@ async def cluster_fields(name: Any, service: Service) -> dict[str, Any]:
         found = {**document.fields, "custom": document.hardware, "calibration": points}
         return {field: value for field, value in found.items() if value is not None}
 
-    return await to_thread.run_sync(read)
+    seen = service.ready_points.seen_by_call()
+    key = name if isinstance(name, str) else ""
+    if key not in seen:
+        seen[key] = await to_thread.run_sync(read)
+    return dict(seen[key])
 
 
 def document_of(name: Any, store: Store) -> ClusterDocument:
@@ -157,11 +171,11 @@ def _active(name: str, store: Store) -> tuple[Mapping[str, Any], int] | None:
 
     None where it was uploaded: nobody knows what it has seen.
     """
-    card = next((each.card for each in store.calibrations(name) if each.active), None)
-    found = store.active_calibration(name)
-    if found is None or card is None or card.get(LAST) is None:
+    active = next((each for each in store.calibrations(name) if each.active), None)
+    if active is None or active.card.get(LAST) is None:
         return None
-    return found[1], int(card[LAST])
+    body = store.calibration(name, active.id)
+    return None if body is None else (body, int(active.card[LAST]))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -32,8 +32,8 @@ class Service:
         self._remedies = LongWork(processes=1, time_limit_s=settings.time_limit_s)
         self.predictions = Predictions(partial(self._remedies.run, predict))
         self.long_work = LongWork(processes=settings.processes, time_limit_s=settings.time_limit_s)
-        self.ready_points = ReadyPoints()
         self.uploads = Uploads(settings, store)
+        self.ready_points = ReadyPoints()
         self.ready = False
 
     async def warm_up(self) -> None:

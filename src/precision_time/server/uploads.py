@@ -38,7 +38,7 @@ _WAITING = 4
 """Uploads that may wait while one is captured."""
 _KEPT_GRAPHS = 64
 _KNOWN_FOR_S = 5.0
-"""A graph is taken from memory for this long before the store is asked again: another worker may delete it."""
+"""A graph is taken from memory for so long before the store is asked: another worker may delete it."""
 _LONGEST_LABEL = 120
 _CODE = ("auto_map", "trust_remote_code", "custom_pipelines", "_name_or_path")
 """Keys of a configuration that name code or places."""

@@ -110,7 +110,7 @@ async def _read(child: asyncio.subprocess.Process) -> bytes:
         size += len(part)
         if size > _MOST_ANSWER_BYTES:
             raise CaptureError(
-                f"The graph of the upload takes more than {_MOST_ANSWER_BYTES:,} bytes. The rule: no more. To "
+                f"The graph of the upload takes over {_MOST_ANSWER_BYTES:,} bytes. The rule: no more. To "
                 "fix: upload a smaller model."
             )
         parts.append(part)

@@ -98,7 +98,7 @@ def _program(file: Path) -> Mapping[str, Any]:
     try:
         with zipfile.ZipFile(file) as archive:
             entry = _entry(archive, file.stat().st_size)
-            program = json.loads(archive.read(entry))
+            program: dict[str, Any] = json.loads(archive.read(entry))
     except (zipfile.BadZipFile, OSError, ValueError, EOFError, NotImplementedError, RuntimeError) as error:
         if isinstance(error, RecursionError):
             raise CaptureError(f"The program of the upload is nested too deeply. {_WAY_OUT}") from None
@@ -142,7 +142,7 @@ def _entry(archive: zipfile.ZipFile, size: int) -> zipfile.ZipInfo:
     return found[0]
 
 
-class _Program(torch.nn.Module):
+class _Program(torch.nn.Module):  # type: ignore[misc]
     """A program as a module: its parameters and buffers on the meta device, its nodes run in order."""
 
     def __init__(self, program: Mapping[str, Any]) -> None:
@@ -384,10 +384,10 @@ def _tensor(stated: Mapping[str, Any]) -> torch.Tensor:
 def _aten(target: str) -> Any:
     """An operator of ATen by its name; no other function of torch is reached."""
     match = _ATEN.fullmatch(target)
-    packet = getattr(torch.ops.aten, match[1], None) if match and match[1] not in _REFUSED else None
-    found = (
-        getattr(packet, match[2], None) if match and isinstance(packet, torch._ops.OpOverloadPacket) else None
-    )
+    found = None
+    if match and match[1] not in _REFUSED:
+        packet = getattr(torch.ops.aten, match[1], None)
+        found = getattr(packet, match[2], None) if isinstance(packet, torch._ops.OpOverloadPacket) else None
     if not isinstance(found, torch._ops.OpOverload):
         raise CaptureError(
             f"The program calls {shown(target)}. The rule: operators of ATen and arithmetic only. {_WAY_OUT}"

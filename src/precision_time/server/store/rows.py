@@ -62,5 +62,6 @@ def submitted(connection: Connection, owner: int, key: str, digest: str) -> list
 
 
 def added(connection: Connection, rows: list[dict[str, Any]]) -> list[int]:
+    """Insert measurements; returns their numbers, in order."""
     statement = insert(MEASUREMENT).returning(MEASUREMENT.c.id, sort_by_parameter_order=True)
     return list(connection.scalars(statement, rows))

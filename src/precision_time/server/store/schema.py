@@ -13,6 +13,11 @@ _ADVISORY_LOCK = 0x50545356
 
 
 def make_tables(connection: Connection, database: Database) -> None:
+    """Make what is missing, one process at a time.
+
+    Raises:
+        NewerStoreError: If a newer release made them.
+    """
     if connection.dialect.name == "postgresql":
         connection.execute(select(func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
     if not inspect(connection).has_table(STORE.name):
@@ -24,6 +29,11 @@ def make_tables(connection: Connection, database: Database) -> None:
 
 
 def check_version(connection: Connection, database: Database) -> None:
+    """See that there is a store and that this release reads it.
+
+    Raises:
+        StoreError: If not.
+    """
     if not inspect(connection).has_table(STORE.name):
         raise StoreError(f"{database} holds no store. To fix: check the URL, or open it once for writing.")
     version = connection.scalar(select(STORE.c.version))
