@@ -140,7 +140,7 @@ _extra_schemas: dict[str, Any] = {}
 
 
 def install(app: FastAPI, routers: Sequence[APIRouter]) -> None:
-    """Let the document have the schemas of jobs and answers, and the bodies of the routes as they are stated."""
+    """Let the document have the schemas of jobs and answers, and bodies of routes as they are stated."""
 
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:
@@ -151,7 +151,7 @@ def install(app: FastAPI, routers: Sequence[APIRouter]) -> None:
             for route in (route for router in routers for route in router.routes):
                 stated = (getattr(route, "openapi_extra", None) or {}).get("requestBody")
                 if stated and isinstance(route, APIRoute):
-                    for method in route.methods:
+                    for method in route.methods or ():
                         found["paths"][route.path_format][method.lower()]["requestBody"] = stated
             components = found.setdefault("components", {})
             components["schemas"] = {**components.get("schemas", {}), **_extra_schemas, **job_schemas()}
