@@ -54,7 +54,6 @@ ROUTERS = tuple(
         evaluations,
     )
 )
-)
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
