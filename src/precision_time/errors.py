@@ -11,7 +11,8 @@
     ├── CaptureError                  a model could not be turned into an operator graph
     ├── CorpusError                   a measurement file or store is not what it claims to be
     ├── NotFittedError                a predictor was asked before it was trained or loaded
-    └── MissingExtraError             an optional dependency is needed: says what to install
+    ├── MissingExtraError             an optional dependency is needed: says what to install
+    └── ServerError                   a service that is asked over HTTP does not answer
 
 Every message says what was given, the rule, and how to fix it. Messages quote what users and files say, so
 they are kept short and free of control characters: `shown` for a value, `printable` for a whole text.
@@ -93,6 +94,14 @@ def _restored(kind: type[Exception], args: tuple[Any, ...], state: dict[str, Any
     return error
 
 
+def restored(kind: type[PrecisionTimeError], message: str) -> PrecisionTimeError:
+    """An error of which only class and text are known, such as one that a service answers."""
+    state = {"kind": "", "name": "", "nearest": ()} if issubclass(kind, UnknownNameError) else {}
+    found = _restored(kind, (printable(message),), state)
+    assert isinstance(found, PrecisionTimeError)
+    return found
+
+
 def in_one_line(error: BaseException) -> str:
     """What an error says; of one that this package does not raise on purpose, that nobody foresaw it."""
     said = " ".join(printable(str(error)).split())
@@ -148,6 +157,21 @@ class MissingExtraError(PrecisionTimeError, ImportError):
     def __reduce__(self) -> tuple[Any, ...]:
         """For other processes: the constructor takes no message."""
         return _restored, (type(self), self.args, self.__dict__)
+
+
+class ServerError(PrecisionTimeError):
+    """A service cannot be reached, does not answer in time, or answers what is no answer of ours.
+
+    Args:
+        message: What was given, the rule, how to fix it.
+        status: Of the answer (HTTP); None where there is none.
+    """
+
+    status: int | None = None
+
+    def __init__(self, message: str = "", *, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 def required_module(name: str, *, package: str, extra: str, purpose: str) -> Any:

@@ -106,11 +106,13 @@ def test_every_example_is_run(page: Path, update_docs: ModuleType) -> None:
 def test_commands_that_are_not_run_have_options_that_exist(page: Path) -> None:
     for _, _, body in FENCED.findall(GENERATED.sub("", page.read_text(encoding="utf-8"))):
         for words in commands_in(body):
-            command: Any = typer.main.get_command(app)
+            root: Any = typer.main.get_command(app)
+            command = root
             for word in words:
                 if hasattr(command, "get_command"):
                     command = command.get_command(None, word) or command
-            known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
+            options = [*root.params, *command.params]
+            known = {name for option in options for name in (*option.opts, *option.secondary_opts)}
             given = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
             assert given <= known | {"-h", "--help", "--version"}, shlex.join(words)
 

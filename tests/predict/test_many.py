@@ -143,7 +143,7 @@ def test_one_shape_of_json() -> None:
         document = json.loads(json.dumps(predict_many(asked).to_dict()))
         assert document.keys() == {"predictions", "skipped"}
         assert [each["request"] for each in document["predictions"]] == [{"model": "resnet50"}]
-        assert all(each.keys() == {"request", "reason"} for each in document["skipped"])
+        assert all(each.keys() == {"number", "request", "reason"} for each in document["skipped"])
 
 
 def test_lists_in_a_job_file_ask_for_every_combination(tmp_path: Path) -> None:

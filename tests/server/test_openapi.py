@@ -10,7 +10,7 @@ import pytest
 from fastapi.routing import APIRoute
 from starlette.testclient import TestClient
 
-from precision_time.server.app import ROUTERS, create_app
+from precision_time.server.app import ROUTES, create_app
 from precision_time.server.settings import Settings
 
 JSON = "application/json"
@@ -50,8 +50,8 @@ def schema_of(operation: dict[str, Any], status: int, kind: str) -> dict[str, An
 def test_every_route_is_documented() -> None:
     routes = {
         (method.lower(), route.path)
-        for router in ROUTERS
-        for route in router.routes
+        for group in ROUTES
+        for route in group.router.routes
         if isinstance(route, APIRoute) and (route.include_in_schema or route.path.startswith("/v1"))
         for method in route.methods
     }

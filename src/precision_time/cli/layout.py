@@ -24,6 +24,7 @@ from .output import (
     write_launch_config,
     write_renderable,
 )
+from .remote import chosen
 from .request_options import one_request, request_options
 
 if TYPE_CHECKING:
@@ -87,16 +88,22 @@ def layout(
         check_picture_path(timeline)
     if memory_timeline is not None:
         check_memory_path(memory_timeline)
+    server = chosen(
+        emit=emit, timeline=timeline, trace=trace, memory_timeline=memory_timeline, workers=workers, ray=ray
+    )
     request = one_request(model, fields)
     with progress_bar("Searching") as update:
-        search = find_layouts(
-            request,
-            fix=tuple(fix or ()),
-            top=top if emit is None else max(top, pick),
-            workers=workers,
-            ray=ray,
-            progress=lambda what, done, total: update(done, total, f"Searching: {what}"),
-        )
+        if server is not None:
+            search = server.find_layouts(request, fix=tuple(fix or ()), top=top)
+        else:
+            search = find_layouts(
+                request,
+                fix=tuple(fix or ()),
+                top=top if emit is None else max(top, pick),
+                workers=workers,
+                ray=ray,
+                progress=lambda what, done, total: update(done, total, f"Searching: {what}"),
+            )
     if emit is not None and search.ranked:
         write_launch_config(search.launch_config(emit, pick), json_output=json_output)
     elif json_output:

@@ -21,6 +21,9 @@ from .. import __version__
 from ..errors import ConfigError, PrecisionTimeError, in_one_line, nearest_names, printable, shown
 from ..io import packaged_toml
 from .output import message
+from .remote import ASKED_OF_SERVERS, choose
+
+SERVER_VARIABLE = "PRECISION_TIME_SERVER"
 
 
 class Place(NamedTuple):
@@ -85,6 +88,7 @@ COMMANDS: Mapping[str, Place] = {
         "PREDICT_EXAMPLES",
     ),
     "serve": Place("serve", "serve", "Serve predictions over HTTP, and a page to ask them on."),
+    "collect": Place("collect", "collect", "Report this machine to a service, for PredictDDL."),
     "calibrate": Place("calibrate", "calibrate", "Calibrate the predictor to your own cluster."),
 }
 
@@ -272,6 +276,7 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def root(
+    context: typer.Context,
     *,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
@@ -279,8 +284,26 @@ def root(
     debug: Annotated[
         bool, typer.Option("--debug", help="Show the traceback of an error. May stand anywhere.")
     ] = False,
+    server: Annotated[
+        str | None,
+        typer.Option(
+            "--server",
+            metavar="URL",
+            envvar=SERVER_VARIABLE,
+            help="Let a service (`precision-time serve`) answer, with the token of PRECISION_TIME_TOKEN. For "
+            f"{', '.join(ASKED_OF_SERVERS)}.",
+        ),
+    ] = None,
+    cluster: Annotated[
+        str | None, typer.Option("--cluster", metavar="NAME", help="Cluster that the service has stored.")
+    ] = None,
 ) -> None:
     """How long a training step or run takes, at every precision, before a GPU is rented."""
+    source = context.get_parameter_source("server")
+    by_option = source is not None and source.name == "COMMANDLINE"
+    found = choose(server, cluster=cluster, command=context.invoked_subcommand, by_option=by_option)
+    if found is not None:
+        context.call_on_close(found.close)
 
 
 _OBJECTS = 200_000

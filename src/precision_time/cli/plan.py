@@ -19,6 +19,7 @@ from .options import (
     output_file,
 )
 from .output import message, page_width, progress_bar, write_json, write_renderable
+from .remote import chosen
 from .request_options import given_fields, request_options
 
 EXAMPLES = """\b
@@ -167,31 +168,38 @@ def plan(
     from ..planning.decision.picture import check_paths, write_files
 
     check_paths(html=html, plot=plot, out=out)
+    server = chosen(why=why, html=html, plot=plot, out=out, prices=prices, workers=workers, ray=ray)
     of_run = {name: fields.pop(name, None) for name in RUN_FIELDS}
     name, given = given_fields(model, {**fields, "precision": precision})
+    arguments = dict(
+        deadline=deadline,
+        budget=budget,
+        currency=currency,
+        carbon_kg=carbon_kg,
+        confidence=confidence,
+        devices=devices or given.pop("device", None),
+        gpus=_numbers(gpus or given.pop("gpus", None)),
+        max_gpus=max_gpus,
+        clouds=clouds,
+        regions=regions,
+        market=market,
+        any_network=any_network,
+        layouts=layouts,
+        **{name: value for name, value in of_run.items() if value is not None},
+        **{name: value for name, value in given.items() if name not in ("device", "gpus")},
+    )
     with progress_bar("Timing candidates") as show:
-        found = planned(
-            name,
-            deadline=deadline,
-            budget=budget,
-            currency=currency,
-            carbon_kg=carbon_kg,
-            confidence=confidence,
-            devices=devices or given.pop("device", None),
-            gpus=_numbers(gpus or given.pop("gpus", None)),
-            max_gpus=max_gpus,
-            clouds=clouds,
-            regions=regions,
-            market=market,
-            prices=prices,
-            any_network=any_network,
-            layouts=layouts,
-            workers=workers,
-            ray=ray,
-            progress=lambda done, total: show(done, total, "Timing candidates"),
-            **{name: value for name, value in of_run.items() if value is not None},
-            **{name: value for name, value in given.items() if name not in ("device", "gpus")},
-        )
+        if server is not None:
+            found = server.plan(name, **arguments)
+        else:
+            found = planned(
+                name,
+                prices=prices,
+                workers=workers,
+                ray=ray,
+                progress=lambda done, total: show(done, total, "Timing candidates"),
+                **arguments,
+            )
     if json_output:
         write_json(found.to_dict())
     else:

@@ -11,6 +11,7 @@ import typer
 from ..errors import ConfigError
 from .options import NOTHING_FITS, EmitOption, JsonOption, MemoryTimelineOption, ModelArgument, output_file
 from .output import message, page_width, progress, write_json, write_launch_config, write_renderable
+from .remote import Server, chosen
 from .request_options import request_options, requests_of, requests_of_jobs
 
 if TYPE_CHECKING:
@@ -101,9 +102,10 @@ def predict(
         from ..planning.layouts.memory_picture import check_memory_path
 
         check_memory_path(memory_timeline)
+    server = chosen(memory_timeline=memory_timeline, emit=emit)
     asked = requests_of(str(model), fields) if jobs is None else requests_of_jobs(jobs, fields)
     with progress(f"Predicting {model or jobs}"):
-        found = answer_all(asked, strict=jobs is None)
+        found = answer_all(asked, strict=jobs is None, each=None if server is None else server.answer_each)
     rows = rows_of(found, baseline=pairs_of(baseline) if baseline else None)
     if sort is not None:
         rows = sorted_rows(rows, sort)
@@ -122,7 +124,7 @@ def predict(
     elif brief:
         _write_lines(rows)
     elif is_page(found) and sort is None and baseline is None:
-        _write_page(found, why=why)
+        _write_page(found, server, why=why)
     else:
         write_renderable(render_table(rows, varied=found.varied, width=page_width()))
     if jobs is not None and found.skipped:
@@ -156,7 +158,7 @@ def _write_launch_config(found: Predictions, launcher: str, *, json_output: bool
     write_launch_config(launch_config(found.predictions[0], launcher=launcher), json_output=json_output)
 
 
-def _write_page(found: Predictions, *, why: bool) -> None:
+def _write_page(found: Predictions, server: Server | None, *, why: bool) -> None:
     """The page of one job, perhaps at several precisions; assumptions are weighed for it."""
     from ..predict.page import leading, render
     from ..predict.table import skipped_words
@@ -166,10 +168,14 @@ def _write_page(found: Predictions, *, why: bool) -> None:
 
     best = leading(found.predictions)
     request = Request.of(best.request) if best.request else None
+    if server is None or request is None:
+        matters = what_matters(best, request=request)
+    else:
+        matters = server.what_matters(best, request)
     page = render(
         found.predictions,
         width=page_width(),
-        matters=what_matters(best, request=request),
+        matters=matters,
         why=why,
         definitions=entries_of(glossary_text()) if why else None,
     )

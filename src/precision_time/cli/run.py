@@ -11,6 +11,7 @@ from ..planning.run.schema import RunOptions
 from ..request.sweep import PHASES, RUN
 from .options import NOTHING_FITS, JsonOption, ModelArgument, output_file
 from .output import message, progress, write_json, write_renderable
+from .remote import chosen
 from .request_options import PREFIX, request_and_others, request_options
 
 EXAMPLES = """\b
@@ -53,7 +54,8 @@ def run(
     given = {name: value for name, value in stated.items() if value is not None}
     options = RunOptions.of({**of_file, **given}, prefix=PREFIX)
     with progress(f"Predicting {model}"):
-        found = run_of(request, options, in_file.get(PHASES))
+        answer = run_of if (server := chosen()) is None else server.run_of
+        found = answer(request, options, in_file.get(PHASES))
     if json_output:
         write_json(found.to_dict())
     else:

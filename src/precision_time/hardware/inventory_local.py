@@ -106,3 +106,11 @@ def memory_bytes() -> float | None:
     if not {"SC_PAGE_SIZE", "SC_PHYS_PAGES"} <= set(names):
         return None
     return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+def load() -> float | None:
+    """Processes that ran or waited in the last minute, for each core; None where the system does not say."""
+    try:
+        return round(os.getloadavg()[0] / (os.cpu_count() or 1), 3)
+    except (AttributeError, OSError):
+        return None

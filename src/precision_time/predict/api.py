@@ -21,7 +21,7 @@ from .prediction import Prediction
 from .predictor import RunLength, predict_jobs
 from .remedies import suggest_fit
 
-_FEW = 16
+FEW = 16
 """Of more requests than this, those that do not fit come without what to ask for instead."""
 _AT_ONCE = 2048
 """Requests that are answered together: their tables stay small."""
@@ -109,7 +109,7 @@ def predict_each(
                 found = [error if index in some else each for index, each in enumerate(found)]
                 continue
             for row, answer in zip(some, answers, strict=True):
-                few = remedies and len(requests) <= _FEW
+                few = remedies and len(requests) <= FEW
                 found[row] = _with_remedy(answer, requests[row], jobs[row], trained) if few else answer
     return [each for each in found if each is not None]
 

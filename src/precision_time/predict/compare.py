@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -21,6 +21,8 @@ from .predictions import Predictions, Skipped, plain_fields
 if TYPE_CHECKING:
     from .streaming import Swept
 
+AnswerEach = Callable[[Sequence[Request]], list[Prediction | PrecisionTimeError]]
+"""As `predict_each`."""
 _SAME_BATCH = ("precision", "gpus", "nodes")
 """Fields in which jobs may differ and are still compared at one batch per device."""
 
@@ -145,12 +147,15 @@ def compare_precisions(model: Any, precisions: str | Sequence[str] = ALL, **opti
     return answer_all(combinations_of({**given, "precision": named}))
 
 
-def answer_all(asked: Sequence[Request | Skipped], *, strict: bool = True) -> Predictions:
+def answer_all(
+    asked: Sequence[Request | Skipped], *, strict: bool = True, each: AnswerEach | None = None
+) -> Predictions:
     """The answers to requests that are compared with each other.
 
     Args:
         asked: The requests; those that broke a rule are passed on.
         strict: Refuse names that no catalog holds, and a question without a single answer.
+        each: What answers; None for `predict_each`.
 
     Raises:
         UnknownNameError: Model, device, precision or stack that no catalog holds.
@@ -159,7 +164,8 @@ def answer_all(asked: Sequence[Request | Skipped], *, strict: bool = True) -> Pr
     requests = [each for each in asked if isinstance(each, Request)]
     if strict:
         _check_anchors(requests)
-    found = _at_one_batch(requests, predict_each(requests))
+    answer = each or predict_each
+    found = _at_one_batch(requests, answer(requests), answer)
     errors = [each for each in found if isinstance(each, PrecisionTimeError)]
     unknown = [each for each in errors if isinstance(each, UnknownNameError)]
     if strict and (unknown or (errors and len(errors) == len(found))):
@@ -182,7 +188,7 @@ def _check_anchors(requests: Sequence[Request]) -> None:
 
 
 def _at_one_batch(
-    requests: Sequence[Request], found: list[Prediction | PrecisionTimeError]
+    requests: Sequence[Request], found: list[Prediction | PrecisionTimeError], answer_each: AnswerEach
 ) -> list[Prediction | PrecisionTimeError]:
     """The same, where no batch was given at the largest default that fits all that are compared.
 
@@ -205,7 +211,7 @@ def _at_one_batch(
             smaller |= {row: (requests[row].with_(batch_size=common), assumed) for row in rows}
     if not smaller:
         return found
-    again = predict_each([request for request, _ in smaller.values()])
+    again = answer_each([request for request, _ in smaller.values()])
     changed = list(found)
     for (row, (_, assumed)), answer in zip(smaller.items(), again, strict=True):
         changed[row] = answer

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..diagnostics import Diagnostic, Severity, texts_of
+from ..plain import from_plain
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,6 +104,15 @@ class Prediction:
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready dictionary; keys are the field names."""
         return asdict(self)
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> Prediction:
+        """The way back from `to_dict`.
+
+        Raises:
+            ConfigError: If it is no such dictionary.
+        """
+        return from_plain(cls, given)
 
     def plot(self, axes: Any = None) -> Any:
         """The terms of the step as one bar, with the interval; needs matplotlib.

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import Any, Literal
 
 from ..errors import ConfigError, required_module, shown
+from ..plain import from_plain
 from .prediction import Prediction
 
 
@@ -61,11 +62,32 @@ class Predictions:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready dictionary, of one shape however many there are."""
+        """JSON-ready dictionary, of one shape however many there are.
+
+        What was skipped has its place among those asked, from 1, as `number`.
+        """
         return {
             "predictions": [prediction.to_dict() for prediction in self.predictions],
-            "skipped": [asdict(each) for each in self.skipped],
+            "skipped": [
+                {"number": number, **asdict(each)}
+                for number, each in enumerate(self.answers, start=1)
+                if isinstance(each, Skipped)
+            ],
         }
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> Predictions:
+        """The way back from `to_dict`.
+
+        Raises:
+            ConfigError: If it is no such dictionary.
+        """
+        read = from_plain(_Parts, given)
+        answers: list[Prediction | Skipped] = [*read.predictions]
+        for each in read.skipped:
+            place = len(answers) if each.number is None else each.number - 1
+            answers.insert(place, Skipped(request=each.request, reason=each.reason))
+        return cls(answers=tuple(answers))
 
     def columns(self, *, baseline: Mapping[str, Any] | None = None) -> dict[str, list[Any]]:
         """One list for each column, a row for each request; see `table.columns_of`."""
@@ -120,6 +142,21 @@ class Predictions:
         return rows_to_html(
             f"{len(self)} predictions", [header.removeprefix(">") for header in headers], cells
         )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Numbered:
+    request: Mapping[str, Any]
+    reason: str
+    number: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Parts:
+    """What `Predictions.to_dict` holds."""
+
+    predictions: tuple[Prediction, ...]
+    skipped: tuple[_Numbered, ...]
 
 
 _FRAMES: Mapping[str, tuple[str, Mapping[str, Any]]] = {

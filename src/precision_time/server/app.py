@@ -23,7 +23,9 @@ from .routes import (
     measurements,
     models,
     operations,
+    page,
     plans,
+    predictddl,
     predictions,
     runs,
     timelines,
@@ -36,24 +38,24 @@ _SWITCH_S = 0.001
 """The event loop waits this long for the thread that computes, each time: a fifth of Python's default."""
 _OBJECTS = 200_000
 """New objects before a search for cycles: as of the command line, searches took a tenth of an answer."""
-ROUTERS = tuple(
-    module.router
-    for module in (
-        operations,
-        predictions,
-        comparisons,
-        runs,
-        plans,
-        layouts,
-        timelines,
-        catalogs,
-        models,
-        clusters,
-        measurements,
-        calibrations,
-        evaluations,
-    )
+ROUTES = (
+    operations,
+    predictions,
+    comparisons,
+    runs,
+    plans,
+    layouts,
+    timelines,
+    catalogs,
+    models,
+    clusters,
+    measurements,
+    calibrations,
+    evaluations,
+    predictddl,
+    page,
 )
+"""In the order of the reference."""
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
@@ -88,9 +90,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     app.state.settings = chosen
     problems.install(app)
-    openapi.install(app, ROUTERS)
-    for router in ROUTERS:
-        app.include_router(router)
+    openapi.install(app, [group.router for group in ROUTES])
+    for group in ROUTES:
+        app.include_router(group.router)
     app.add_middleware(Guard, settings=chosen)
     if chosen.cors_origins:
         app.add_middleware(

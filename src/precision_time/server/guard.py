@@ -11,6 +11,8 @@ from typing import Any
 
 from starlette.responses import Response
 
+from .. import __version__
+from .conversation import VERSION_HEADER
 from .metrics import CALL_SECONDS, CALLS, IN_PROGRESS
 from .problems import HUNG_UP, BusyError, ProblemError, TimeLimitError, UnauthorizedError, problem_response
 from .settings import Settings
@@ -24,7 +26,11 @@ OPEN_PATHS = ("/", "/static", "/health")
 """Asked without a token: they tell nothing of what is stored."""
 GRACE_S = 1.0
 """Long work keeps the time limit by itself, and says more; the one here is for everything else."""
-_HEADERS = ((b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer"))
+_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (VERSION_HEADER.encode(), __version__.encode()),
+)
 
 
 class Guard:

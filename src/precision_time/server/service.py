@@ -14,6 +14,7 @@ from ..predict.api import predict
 from .batching import Predictions
 from .clusters import ReadyPoints, cluster_fields
 from .long_work import LongWork
+from .predictddl import PredictDDLAnswers
 from .settings import Settings
 from .uploads import Uploads
 
@@ -34,6 +35,7 @@ class Service:
         self.long_work = LongWork(processes=settings.processes, time_limit_s=settings.time_limit_s)
         self.uploads = Uploads(settings, store)
         self.ready_points = ReadyPoints()
+        self.predictddl = PredictDDLAnswers()
         self.ready = False
 
     async def warm_up(self) -> None:

@@ -20,6 +20,7 @@ from functools import lru_cache
 import numpy as np
 
 from ...cost.job import Job
+from ...hardware.device import Cluster
 from ...learn.table import JobTable
 from ...workload.graph import OpGraph
 from ..contract import bytes_per_device, column, flops_per_device
@@ -86,22 +87,31 @@ def batch_per_device(job: Job) -> float:
     return layout.micro_batch_size * layout.num_micro_batches * layout.dp / job.cluster.num_devices
 
 
-def _raw(job: Job) -> tuple[float, ...]:
-    cluster = job.cluster
+def cluster_facts(cluster: Cluster) -> dict[str, float]:
+    """What of a cluster alone goes into CLUSTER_COLUMNS, by their names without `log_`."""
     device = cluster.device
     fp32 = device.peak_flops_per_s.get("fp32") or max(device.peak_flops_per_s.values())
-    return (
-        cluster.num_nodes,
-        cluster.devices_per_node,
-        device.memory_bytes,
-        fp32,
-        device.memory_bandwidth_bytes_per_s,
-        cluster.intra_node.bandwidth_bytes_per_s if cluster.devices_per_node > 1 else 1.0,
-        cluster.inter_node.bandwidth_bytes_per_s if cluster.num_nodes > 1 else 1.0,
-        batch_per_device(job),
-        batch_per_device(job) * cluster.num_devices,
-        device.sm_count,
-    )
+    return {
+        "nodes": cluster.num_nodes,
+        "devices_per_node": cluster.devices_per_node,
+        "memory_bytes": device.memory_bytes,
+        "fp32_flops_per_s": fp32,
+        "memory_bandwidth_bytes_per_s": device.memory_bandwidth_bytes_per_s,
+        "intra_node_bytes_per_s": (
+            cluster.intra_node.bandwidth_bytes_per_s if cluster.devices_per_node > 1 else 1.0
+        ),
+        "inter_node_bytes_per_s": cluster.inter_node.bandwidth_bytes_per_s if cluster.num_nodes > 1 else 1.0,
+        "cores": device.sm_count,
+    }
+
+
+def _raw(job: Job) -> tuple[float, ...]:
+    per_device = batch_per_device(job)
+    facts = cluster_facts(job.cluster) | {
+        "batch_per_device": per_device,
+        "global_batch_size": per_device * job.cluster.num_devices,
+    }
+    return tuple(facts[name.removeprefix(f"{CLUSTER}log_")] for name in CLUSTER_COLUMNS)
 
 
 def size_columns(graphs: Sequence[OpGraph], batch_per_device: Floats) -> Floats:

@@ -109,16 +109,17 @@ class PredictDDL:
             NotFittedError: No predictor serves its dataset and none can be trained, or its file is damaged.
         """
         if isinstance(requests, PredictDDLRequest):
-            answer = self._batch([requests])[0]
+            answer = self.predict_each([requests])[0]
             if isinstance(answer, Exception):
                 raise answer
             return answer
         return [
             Refusal(name=request.name, error=in_one_line(answer)) if isinstance(answer, Exception) else answer
-            for request, answer in zip(requests, self._batch(requests), strict=True)
+            for request, answer in zip(requests, self.predict_each(requests), strict=True)
         ]
 
-    def _batch(self, requests: Sequence[PredictDDLRequest]) -> list[Answer | Exception]:
+    def predict_each(self, requests: Sequence[PredictDDLRequest]) -> list[Answer | Exception]:
+        """The time of each run, or the error of `predict` for it."""
         matches: dict[object, TaskMatch | PrecisionTimeError] = {}
         answers: dict[int, Answer | Exception] = {}
         served: dict[_Predictor, list[_Resolved]] = defaultdict(list)

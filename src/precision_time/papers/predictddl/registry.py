@@ -193,7 +193,7 @@ def _entry(folder: Path, *, shipped: bool) -> RegistryEntry:
     card: Mapping[str, Any] = {}
     problem = ""
     try:
-        card = _read_card(folder / _CARD)
+        card = _known_card(folder / _CARD, _stamp(folder / _CARD))
         if not (folder / _ARRAYS).is_file():
             problem = f"{_ARRAYS} is missing"
     except NotFittedError as error:
@@ -322,6 +322,12 @@ def _variant(variant: str, body: Mapping[str, Any], arrays: Mapping[str, NDArray
     if body["best"] not in regressors:
         raise ValueError(f"the chosen regressor {body['best']!r} is missing")
     return TrainedVariant(names=names, best=body["best"], regressors=regressors, scores=body["scores"])
+
+
+@lru_cache(maxsize=256)
+def _known_card(path: Path, _stamp: tuple[int, int]) -> Mapping[str, Any]:
+    """The card, read again where its file changed: a service looks at all of them for every answer."""
+    return _read_card(path)
 
 
 def _read_card(path: Path) -> Mapping[str, Any]:

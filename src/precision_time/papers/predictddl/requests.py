@@ -212,7 +212,7 @@ def read_request(
 
     Args:
         content: Fields of `PredictDDLRequest`. `dataset` may be a `DescribedDataset`, `cluster` a
-            `DescribedCluster` or the path of an inventory file. The model is one of the catalogs.
+            `DescribedCluster`, an inventory or the path of its file. The model is one of the catalogs.
         cluster: For a request that names none.
 
     Raises:
@@ -227,7 +227,15 @@ def read_request(
             del fields["dataset"]
             fields["facts"] = DescribedDataset.model_validate(dataset).facts()
         if isinstance(described, Mapping):
-            fields |= DescribedCluster.model_validate(described).fields()
+            places = DescribedCluster.model_validate(described).fields()
+            twice = sorted(name for name in places if fields.get(name) is not None)
+            if twice:
+                raise ConfigError(
+                    f"{', '.join(twice)} and a whole cluster are given. To fix: give only one of them."
+                )
+            fields |= places
+        elif isinstance(described, Cluster | ClusterResources):
+            fields["cluster"] = described
         elif described is not None:
             fields["cluster"] = read_inventory(described)
         elif not {"device", "node_type"} & fields.keys():

@@ -121,6 +121,11 @@ def servers_needed(service: PredictDDL, request: PredictDDLRequest) -> ServersNe
     return ServersNeeded(name=request.name, deadline_s=deadline_s, kinds=tuple(sorted(found, key=_order)))
 
 
+def servers_tried(request: PredictDDLRequest) -> int:
+    """How many numbers of servers `servers_needed` prices; its errors are those of that."""
+    return sum(most for most, _ in _kinds(request))
+
+
 def _order(kind: KindOfServer) -> tuple[bool, float, str]:
     """Kinds that meet the deadline first, of those the fewest servers; then the nearest misses."""
     if kind.found is None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from ...plain import from_plain
 from ...request.request import Request
 from ...units import format_duration
 
@@ -97,12 +98,18 @@ class Candidate:
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Candidate:
-        """The way back from `to_dict`."""
-        found = {item.name: given[item.name] for item in fields(cls)}
-        for name in ("time_s", "sure_s"):
-            found[name] = math.inf if found[name] is None else found[name]
-        terms = {name: math.inf if value is None else value for name, value in found["terms_s"].items()}
-        return cls(**{**found, "terms_s": terms, "warnings": tuple(found["warnings"])})
+        """The way back from `to_dict`.
+
+        Raises:
+            ConfigError: If it is no such dictionary.
+        """
+        endless: dict[str, Any] = {
+            name: math.inf for name in ("time_s", "sure_s") if given.get(name, 0.0) is None
+        }
+        terms = given.get("terms_s")
+        if isinstance(terms, Mapping):
+            endless["terms_s"] = {name: math.inf if value is None else value for name, value in terms.items()}
+        return from_plain(cls, {**given, **endless})
 
 
 def _endless(value: Any) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from ...plain import from_plain
 from ...predict.predictions import data_frame
 from ...request.request import Request
 from .break_evens import BreakEven
@@ -102,6 +103,15 @@ class Plan:
             "assumptions": list(self.assumptions),
             "warnings": list(self.warnings),
         }
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> Plan:
+        """The way back from `to_dict`: without the table of all candidates.
+
+        Raises:
+            ConfigError: If it is no such dictionary.
+        """
+        return from_plain(cls, {name: value for name, value in given.items() if name != "judged"})
 
     def columns(self) -> dict[str, list[Any]]:
         """One list for each column, a row for each candidate: feasible first, the cheapest of them first."""

@@ -11,6 +11,7 @@ from ...cost.job import Job
 from ...diagnostics import Diagnostic, Severity, texts_of
 from ...errors import ConfigError, LayoutError
 from ...parallel.layout import Checkpointing, Layout, Offload, PipelineSchedule
+from ...plain import from_plain
 from ...predict.html import rows_to_html
 from ...predict.page import range_of
 from ...predict.prediction import Prediction
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 _SMALL_SHARE = 0.01
 """Terms below this share of every step shown are summed up as `other`."""
 _REASONS_SHOWN = 3
+_OWN_NAMES = {ALIASES[item.name]: item.name for item in fields(Layout) if item.name in ALIASES}
+"""Fields of a layout by the names that `to_dict` gives them."""
 _LEGEND = (
     (r"\b(\d+)x(\d+)\b", "{0}: {2} micro batches of {1} samples"),
     (r"\bhsdp(\d+)\b", "{0}: sharded within groups of {1} ranks"),
@@ -58,6 +61,18 @@ class RankedLayout:
             "layout": {ALIASES.get(name, name): value for name, value in asdict(self.layout).items()},
             "prediction": self.prediction.to_dict(),
         }
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> RankedLayout:
+        """The way back from `to_dict`.
+
+        Raises:
+            ConfigError: If it is no such dictionary.
+        """
+        layout = given.get("layout")
+        if isinstance(layout, Mapping):
+            given = {**given, "layout": {_OWN_NAMES.get(name, name): value for name, value in layout.items()}}
+        return from_plain(cls, given)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -162,6 +177,17 @@ class LayoutSearch:
             "shortfall": None if self.shortfall is None else asdict(self.shortfall),
             "diagnostics": [asdict(each) for each in self.diagnostics],
         }
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> LayoutSearch:
+        """The way back from `to_dict`: without the jobs, of which steps are drawn and launchers started.
+
+        Raises:
+            ConfigError: If it is no such dictionary.
+        """
+        return from_plain(
+            cls, {name: value for name, value in given.items() if name not in ("jobs", "request")}
+        )
 
     @property
     def assumptions(self) -> tuple[str, ...]:

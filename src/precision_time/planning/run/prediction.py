@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...diagnostics import Diagnostic, Severity, texts_of
+from ...plain import from_plain
 from ...predict.prediction import Interval, Prediction
 
 JOULES_PER_KWH = 3.6e6
@@ -167,6 +168,15 @@ class RunPrediction:
                 "carbon_g",
             )
         }  # fmt: skip
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> RunPrediction:
+        """The way back from `to_dict`.
+
+        Raises:
+            ConfigError: If it is no such dictionary.
+        """
+        return from_plain(cls, given)
 
     def __repr__(self) -> str:
         """One line; `str` is the page, `to_dict` has every field."""

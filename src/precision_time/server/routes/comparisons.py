@@ -126,7 +126,9 @@ async def _answered(asked: Sequence[Asked], service: Service) -> Response:
     else:
         found = await to_thread.run_sync(_answers_here, requests)
     answers = [{**answer, "request": each.fields} for answer, each in zip(found, asked, strict=True)]
-    skipped = [answer for answer in answers if "reason" in answer]
+    skipped = [
+        {"number": number, **answer} for number, answer in enumerate(answers, start=1) if "reason" in answer
+    ]
     PREDICTIONS.inc(len(answers) - len(skipped))
     said = {
         "predictions": [answer for answer in answers if "reason" not in answer],

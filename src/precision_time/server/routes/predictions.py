@@ -11,6 +11,7 @@ from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
+from ...diagnostics import Diagnostic, Severity
 from ...errors import ConfigError, PrecisionTimeError, shown
 from ...predict.prediction import Prediction
 from ...request.captured import named_models_only
@@ -60,10 +61,13 @@ _ANSWERS = {
     responses={200: answer(Prediction, "The prediction."), **PROBLEMS},
     openapi_extra=body(job_reference(), resnet50=EXAMPLE_JOB),
 )
-async def predict(request: HttpRequest, service: ServiceDependency, why: bool = False) -> Response:
+async def predict(
+    request: HttpRequest, service: ServiceDependency, why: bool = False, batch_assumed: bool = False
+) -> Response:
     """Seconds of a step, an epoch and the run, as a sum of named terms, with an interval and assumptions.
 
     With `why=true`, in `why`: how much each assumption matters, and the page that the command line prints.
+    With `batch_assumed=true` the batch of the job counts as an assumption: jobs that are compared have one.
     """
     fields = await json_object(request)
     asked = await request_of(fields, service)
@@ -72,7 +76,9 @@ async def predict(request: HttpRequest, service: ServiceDependency, why: bool = 
     said = as_asked(found, fields)
     if not why:
         return json_response(said)
-    return json_response({**said.to_dict(), "why": await to_thread.run_sync(_why, found, asked)})
+    batch = Diagnostic("default-batch", Severity.ASSUMPTION, "Batch size not given.")
+    weighed = replace(found, diagnostics=(*found.diagnostics, batch)) if batch_assumed else found
+    return json_response({**said.to_dict(), "why": await to_thread.run_sync(_why, weighed, asked)})
 
 
 @router.post(

@@ -1,0 +1,215 @@
+"""`Client` and `AsyncClient`: ask a service (`precision-time serve`) from Python."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import warnings
+from collections.abc import Callable, Coroutine
+from time import monotonic, sleep
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from ..errors import required_module
+from .conversation import MOST_BYTES, TOKEN_VARIABLE, Conversation, Exchange, Lost, Reply, Talk, Wait
+from .operations import Operations
+
+if TYPE_CHECKING:
+    import httpx2
+
+T = TypeVar("T")
+_TIMEOUT_S = 70.0
+"""Of a call: more than the 60 s that a service gives one by default, so that its own words arrive."""
+_CONNECT_S = 10.0
+
+
+def _http() -> Any:
+    return required_module("httpx2", package="httpx2", extra="client", purpose="ask a service")
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, stacklevel=2)
+
+
+class _Shared(Operations):
+    """What both clients are made of.
+
+    Args:
+        url: Of the service, such as http://localhost:8400.
+        token: Bearer token; None for that of PRECISION_TIME_TOKEN, "" for none.
+        timeout_s: Longest call, from the connection to the last byte.
+        retries: How often a call that may be repeated is, after a lost connection, 429 or 503.
+        transport: Of httpx2, for tests; None for the network.
+        say: Is told, once, what a user should know; None for a Python warning.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        timeout_s: float = _TIMEOUT_S,
+        retries: int = 3,
+        transport: Any = None,
+        say: Callable[[str], None] | None = None,
+    ) -> None:
+        given = os.environ.get(TOKEN_VARIABLE, "").strip() if token is None else token
+        self.talk = Conversation(url, token=given or None, retries=retries, say=say or _warn)
+        self._timeout_s = timeout_s
+        self._most_bytes = MOST_BYTES
+        self._options: dict[str, Any] = {
+            "headers": self.talk.headers(),
+            "timeout": _http().Timeout(timeout_s, connect=min(_CONNECT_S, timeout_s)),
+            "follow_redirects": False,
+            "transport": transport,
+        }
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.talk.url}>"
+
+    def _request(self, exchange: Exchange) -> dict[str, Any]:
+        return {
+            "method": exchange.method,
+            "url": self.talk.url + exchange.path,
+            "params": dict(exchange.params),
+            "headers": dict(exchange.headers),
+            "content": exchange.content,
+        }
+
+    def _too_much(self, size: int, end_s: float) -> Lost | None:
+        """Why no more of an answer is read."""
+        if size > self._most_bytes:
+            return Lost(reason=f"the answer is longer than {self._most_bytes:,} bytes", unsent=False)
+        if monotonic() > end_s:
+            return Lost(reason=f"not all of it came within {self._timeout_s:g} s", unsent=False)
+        return None
+
+
+def _reply(response: httpx2.Response, parts: list[bytes]) -> Reply:
+    headers = {name.lower(): value for name, value in response.headers.items()}
+    return Reply(status=response.status_code, headers=headers, body=b"".join(parts))
+
+
+def _lost(error: Exception) -> Lost:
+    http = _http()
+    reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return Lost(
+        reason=reason, unsent=isinstance(error, http.ConnectError | http.ConnectTimeout | http.PoolTimeout)
+    )
+
+
+class Client(_Shared):
+    """Asks a service and waits for its answers; use it in a `with` block, or close it.
+
+    Threads may share one.
+
+    Args:
+        url: Of the service, such as http://localhost:8400.
+        token: Bearer token; None for that of PRECISION_TIME_TOKEN, "" for none.
+        timeout_s: Longest call, from the connection to the last byte.
+        retries: How often a call that may be repeated is, after a lost connection, 429 or 503.
+        transport: Of httpx2, for tests; None for the network.
+        say: Is told, once, what a user should know; None for a Python warning.
+    """
+
+    def __init__(self, url: str, **options: Any) -> None:
+        super().__init__(url, **options)
+        self._http: httpx2.Client = _http().Client(**self._options)
+
+    def run(self, talk: Talk[T]) -> T:
+        """Do what a conversation asks for, until it returns."""
+        came: Reply | Lost | None = None
+        try:
+            while True:
+                step = talk.send(came)
+                came = self._do(step)
+        except StopIteration as done:
+            found: T = done.value
+            return found
+
+    def _do(self, step: Exchange | Wait) -> Reply | Lost | None:
+        if isinstance(step, Exchange):
+            return self._send(step)
+        sleep(step.seconds)
+        return None
+
+    def _send(self, exchange: Exchange) -> Reply | Lost:
+        end_s, parts, size = monotonic() + self._timeout_s, [], 0
+        try:
+            with self._http.stream(**self._request(exchange)) as response:
+                for part in response.iter_bytes():
+                    parts.append(part)
+                    size += len(part)
+                    if (lost := self._too_much(size, end_s)) is not None:
+                        return lost
+                return _reply(response, parts)
+        except (_http().RequestError, _http().InvalidURL) as error:
+            return _lost(error)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class AsyncClient(_Shared):
+    """`Client` for `async` code: its methods are awaited, and many calls may be under way.
+
+    Args:
+        url: Of the service, such as http://localhost:8400.
+        token: Bearer token; None for that of PRECISION_TIME_TOKEN, "" for none.
+        timeout_s: Longest call, from the connection to the last byte.
+        retries: How often a call that may be repeated is, after a lost connection, 429 or 503.
+        transport: Of httpx2, for tests; None for the network.
+        say: Is told, once, what a user should know; None for a Python warning.
+    """
+
+    def __init__(self, url: str, **options: Any) -> None:
+        super().__init__(url, **options)
+        self._http: httpx2.AsyncClient = _http().AsyncClient(**self._options)
+
+    async def run(self, talk: Talk[T]) -> T:
+        """Do what a conversation asks for, until it returns."""
+        came: Reply | Lost | None = None
+        try:
+            while True:
+                step = talk.send(came)
+                came = await self._do(step)
+        except StopIteration as done:
+            found: T = done.value
+            return found
+
+    def _do(self, step: Exchange | Wait) -> Coroutine[Any, Any, Reply | Lost | None]:
+        return self._send(step) if isinstance(step, Exchange) else asyncio.sleep(step.seconds)
+
+    async def _send(self, exchange: Exchange) -> Reply | Lost:
+        end_s, parts, size = monotonic() + self._timeout_s, [], 0
+        try:
+            async with self._http.stream(**self._request(exchange)) as response:
+                async for part in response.aiter_bytes():
+                    parts.append(part)
+                    size += len(part)
+                    if (lost := self._too_much(size, end_s)) is not None:
+                        return lost
+                return _reply(response, parts)
+        except (_http().RequestError, _http().InvalidURL) as error:
+            return _lost(error)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
