@@ -71,7 +71,7 @@ class PostgresServer:
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [self._programs / "postgres", "-D", self._folder / "data", "-p", str(self.port),
-                 *(part for setting in fixed for part in ("-c", setting))],
+                 *(part for setting in settings for part in ("-c", setting))],
                 stdout=log, stderr=log, cwd="/", **self._as,
             )  # fmt: skip
         for _ in range(200):
