@@ -118,7 +118,7 @@ def check_rows(rows: Sequence[MeasuredRow], setting: Setting) -> CheckedRows:
             broken.append(BrokenRow(index=index, detail=_reason(error)))
             continue
         if step.job is None:
-            unpriced[step.reason] += 1
+            unpriced[_short(step.detail or step.reason)] += 1
         else:
             priced.append((index, step))
     wrong = _impossible([step for _, step in priced])
@@ -183,6 +183,10 @@ def _reason(error: PrecisionTimeError) -> str:
     marker = f"{_ORIGIN}, line "
     if text.startswith(marker):
         text = text[len(marker) :].partition(": ")[2]
+    return _short(text)
+
+
+def _short(text: str) -> str:
     return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]} ..."
 
 
@@ -345,7 +349,8 @@ def _newest(
             used, unpriced[_reason(error)] = used + 1, unpriced[_reason(error)] + 1
             continue
         if step.job is None or step.measured_s is None:
-            used, unpriced[step.reason] = used + 1, unpriced[step.reason] + 1
+            reason = _short(step.detail or step.reason)
+            used, unpriced[reason] = used + 1, unpriced[reason] + 1
             continue
         if step.key not in keys and len(keys) == MOST_CONFIGURATIONS:
             break
