@@ -52,8 +52,8 @@ class PostgresServer:
         secret.write_text(self.password, encoding="utf-8")
         secret.chmod(0o644)
         subprocess.run(
-            [programs / "initdb", "-D", self._folder / "data", "-U", self.user, "--pwfile", secret, "--no-sync",
-             "--auth=scram-sha-256", "--encoding=UTF8", "--locale=C"],
+            [programs / "initdb", "-D", self._folder / "data", "-U", self.user, "--pwfile", secret,
+             "--no-sync", "--auth=scram-sha-256", "--encoding=UTF8", "--locale=C"],
             check=True, capture_output=True, cwd="/", **self._as,
         )  # fmt: skip
         self._process: subprocess.Popen | None = None

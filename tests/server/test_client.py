@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import os
 import subprocess
 import sys
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -32,7 +34,7 @@ from precision_time.server.client import AsyncClient, Client
 from precision_time.server.settings import Settings
 
 URL = "http://service.example:8400"
-JOB = {
+JOB: dict[str, Any] = {
     "model": "resnet50",
     "device": "A100-SXM4-80GB",
     "gpus": 8,
@@ -43,7 +45,15 @@ Handler = Callable[[httpx2.Request], httpx2.Response]
 
 
 def client_of(handler: Handler, **options: Any) -> Client:
-    return Client(URL, transport=httpx2.MockTransport(handler), **options)
+    """Asks a function in the place of the network."""
+
+    def unread(request: httpx2.Request) -> httpx2.Response:
+        made = handler(request)
+        if not made.is_stream_consumed:
+            return made
+        return httpx2.Response(made.status_code, headers=made.headers, stream=httpx2.ByteStream(made.content))
+
+    return Client(URL, transport=httpx2.MockTransport(unread), **options)
 
 
 def keeping(sent: list[httpx2.Request], answer: httpx2.Response) -> Handler:
@@ -265,6 +275,20 @@ def test_what_may_be_repeated_is(no_pauses: list[float]) -> None:
     assert 0.0 < no_pauses[1] < 2.0
 
 
+def test_the_async_client_waits_and_asks_again() -> None:
+    turns = iter([503, 200])
+
+    def handler(_: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(next(turns), stream=httpx2.ByteStream(b"{}"))
+
+    async def ask() -> dict[str, Any]:
+        async with AsyncClient(URL, transport=httpx2.MockTransport(handler)) as client:
+            return await client.clusters()
+
+    assert asyncio.run(ask()) == {}
+    assert next(turns, None) is None
+
+
 @pytest.mark.parametrize(
     ("error", "calls"), [(httpx2.ConnectError, 3), (httpx2.ReadError, 1), (httpx2.ReadTimeout, 1)]
 )
@@ -364,6 +388,18 @@ def test_another_version_is_said_once() -> None:
     assert len(said) == 1
     assert "99.0" in said[0]
     assert __version__ in said[0]
+
+
+def test_a_compressed_answer_is_not_unpacked() -> None:
+    bomb = gzip.compress(b" " * 10**8)
+    answer = httpx2.Response(200, headers={"Content-Encoding": "gzip"}, stream=httpx2.ByteStream(bomb))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ServerError, match="no JSON"):
+            client_of(keeping([], answer)).predict("resnet50")
+        assert tracemalloc.get_traced_memory()[1] < 10**7
+    finally:
+        tracemalloc.stop()
 
 
 def test_an_endless_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,8 +119,7 @@ class Server:
                 f"The model {shown(str(model))} is code, and no code is sent to a service. The rule: a "
                 "known name, "
                 "a config.json, an .onnx or a .pt2 file. To fix: export it (torch.export.save to a .pt2 "
-                "file), or "
-                "leave out --server."
+                "file), or leave out --server."
             ) from None
         return model
 
@@ -166,8 +165,7 @@ def choose(url: str | None, *, cluster: str | None, command: str | None, by_opti
     elif by_option:
         raise ConfigError(
             f"{command} does not go to a server. The rule: {', '.join(ASKED_OF_SERVERS)} do; everything "
-            "else is "
-            "answered here. To fix: leave out --server."
+            "else is answered here. To fix: leave out --server."
         )
     elif command is not None:
         message(f"{command} is answered here, not by the service of PRECISION_TIME_SERVER.")

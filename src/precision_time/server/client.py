@@ -137,7 +137,7 @@ class Client(_Shared):
         end_s, parts, size = monotonic() + self._timeout_s, [], 0
         try:
             with self._http.stream(**self._request(exchange)) as response:
-                for part in response.iter_bytes():
+                for part in response.iter_raw():
                     parts.append(part)
                     size += len(part)
                     if (lost := self._too_much(size, end_s)) is not None:
@@ -193,7 +193,7 @@ class AsyncClient(_Shared):
         end_s, parts, size = monotonic() + self._timeout_s, [], 0
         try:
             async with self._http.stream(**self._request(exchange)) as response:
-                async for part in response.aiter_bytes():
+                async for part in response.aiter_raw():
                     parts.append(part)
                     size += len(part)
                     if (lost := self._too_much(size, end_s)) is not None:

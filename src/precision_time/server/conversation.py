@@ -96,6 +96,7 @@ class Conversation:
         """What every call carries."""
         own = {
             "Accept": f"{_JSON}, application/problem+json, text/plain",
+            "Accept-Encoding": "identity",  # nothing is decompressed: what comes is what is counted
             "User-Agent": f"precision-time/{__version__}",
         }
         return own if self._token is None else {**own, "Authorization": f"Bearer {self._token}"}
@@ -202,8 +203,7 @@ class Conversation:
             where = shown(reply.headers.get("location", "elsewhere"))
             raise ServerError(
                 f"{self.url} sends on to {where}. The rule: no redirect is followed, so that no token goes "
-                "to "
-                "another host. To fix: give the address of the service itself.",
+                "to another host. To fix: give the address of the service itself.",
                 status=reply.status,
             )
         raise self._problem(reply)
@@ -222,16 +222,14 @@ class Conversation:
     def _lost(self, lost: Lost) -> ServerError:
         return ServerError(
             f"No answer from {self.url}: {printable(lost.reason, longest=300)}. To fix: check the address, "
-            "start "
-            "the service (precision-time serve), or ask without a server."
+            "start the service (precision-time serve), or ask without a server."
         )
 
     def _not_ours(self, reply: Reply) -> ServerError:
         told = shown(reply.body[:80].decode("utf-8", errors="replace"))
         return ServerError(
             f"{self.url} answers {reply.status} and {told}, which is no answer of precision-time. To fix: "
-            "check "
-            "address and version of the service.",
+            "check address and version of the service.",
             status=reply.status,
         )
 
@@ -255,8 +253,7 @@ class Conversation:
         ) as error:
             raise ServerError(
                 f"The answer of {self.url} cannot be read: {printable(str(error), longest=500)} To fix: the "
-                "same "
-                "version of precision-time on both sides."
+                "same version of precision-time on both sides."
             ) from None
 
 
@@ -275,14 +272,12 @@ def checked_url(url: str) -> str:
     if not right or parts.query or parts.fragment or " " in url:
         raise ConfigError(
             f"{shown(url)} is no address of a service. The rule: http:// or https://, a host, and maybe a "
-            "port and a "
-            "path. To fix: such as http://localhost:8400."
+            "port and a path. To fix: such as http://localhost:8400."
         )
     if parts.username is not None or parts.password is not None:
         raise ConfigError(
             "The address of the service holds a name or a password, which would be shown in messages. To "
-            "fix: leave "
-            f"it out, and give a token in {TOKEN_VARIABLE}."
+            f"fix: leave it out, and give a token in {TOKEN_VARIABLE}."
         )
     return url.rstrip("/")
 
@@ -325,8 +320,7 @@ def _parsed(reply: Reply) -> Any:
     except (ValueError, RecursionError) as error:
         raise ServerError(
             f"The answer ({reply.status}) is no JSON: {printable(str(error), longest=200)}. To fix: check "
-            "address and "
-            "version of the service.",
+            "address and version of the service.",
             status=reply.status,
         ) from None
 

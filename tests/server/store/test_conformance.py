@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from sqlalchemy import func, select
 
 from precision_time.server.store.entries import LARGEST_BYTES, MOST_ROWS
 from precision_time.server.store.errors import (
@@ -20,6 +21,7 @@ from precision_time.server.store.errors import (
     UnknownEntryError,
 )  # fmt: skip
 from precision_time.server.store.store import open_store
+from precision_time.server.store.tables import METADATA, MODEL
 
 AWKWARD = {
     "text": "\u0000 \ud800 é 日本 'quoted' \"too\" ; DROP TABLE",
@@ -50,23 +52,25 @@ def test_clusters_come_back_as_they_were_put(store):
 
 def test_a_cluster_goes_with_all_that_belongs_to_it_and_nothing_else(store):
     at = datetime.now(UTC)
-    for name in ("gone", "kept"):
+    for name in ("kept", "gone"):
         store.put_cluster(name, {})
-        last = store.add_measurements(name, [{"row": 1}], key="k")
+        last = store.add_measurements(name, [{"of": name}], key="k")
         number = store.add_calibration(name, {"body": name}, {})
         store.activate(name, number)
         store.put_server(name, "node1", {}, at=at)
+    kept = store.measurements("kept"), store.active_calibration("kept"), store.servers("kept")
     assert store.delete_cluster("gone")
     assert not store.delete_cluster("gone")
+    with store._reads() as connection:
+        for table in set(METADATA.sorted_tables) - {MODEL}:
+            assert connection.scalar(select(func.count()).select_from(table)) == 1, table
     store.put_cluster("gone", {})
     assert store.count_measurements("gone") == 0
     assert store.calibrations("gone") == store.servers("gone") == []
     assert store.active_calibration("gone") is None
     assert store.add_measurements("gone", [{"row": 2}], key="k") > last, "a number was given twice"
     assert store.add_calibration("gone", {}, {}) > number
-    assert store.measurements("kept") == [(last[0], {"row": 1})]
-    assert store.active_calibration("kept") == (number, {"body": "kept"})
-    assert store.servers("kept") == [("node1", {}, at)]
+    assert kept == (store.measurements("kept"), store.active_calibration("kept"), store.servers("kept"))
 
 
 def test_measurements_are_numbered_in_order_and_read_in_pages(store):
@@ -221,8 +225,10 @@ def test_threads_lose_nothing_and_store_nothing_twice(store):
 
     with ThreadPoolExecutor(10) as pool:
         readers = [pool.submit(follow) for _ in range(2)]
-        answers = list(pool.map(write, range(8)))
-        done.set()
+        try:
+            answers = list(pool.map(write, range(8)))
+        finally:
+            done.set()
         for reader in readers:
             reader.result(timeout=60)
     same = answers[0][1]

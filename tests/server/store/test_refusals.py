@@ -256,6 +256,9 @@ def test_a_server_that_goes_away_and_comes_back(postgres_server):
         store.put_cluster("a", {})
         first = store.add_measurements("a", [{"row": 1}], key="k")
         postgres_server.stop()
+        postgres_server.start()
+        store.ping()  # nobody called meanwhile: nobody notices
+        postgres_server.stop()
         try:
             for call in (store.ping, lambda: store.add_measurements("a", [{"row": 2}], key="l")):
                 with pytest.raises(StoreUnavailableError, match="To fix") as caught:

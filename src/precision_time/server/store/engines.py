@@ -236,8 +236,7 @@ def _translated(error: BaseException | None, database: Database) -> StoreError:
         )
     where = "the file and its folder" if database.file else "that the server runs, and the URL"
     return StoreUnavailableError(
-        f"The store {database} cannot be reached ({said}). To fix: check {where}; then send the call again "
-        "(measurements with the same Idempotency-Key are stored once)."
+        f"The store {database} cannot be reached ({said}). To fix: check {where}; then try again."
     )
 
 
