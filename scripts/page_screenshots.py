@@ -28,6 +28,7 @@ IMAGES = Path(__file__).parents[1] / "docs" / "images"
 MOST_BYTES = 150_000
 _START_S = 60.0
 _VISITS = 9
+_PLAN_MS = 120_000
 _QUALITY = 86
 _JOB = {"model": "llama-3.1-8b", "device": "H100-SXM5-80GB", "gpus": 64, "nodes": 8, "tp": 4, "pp": 4,
         "global_batch_size": 256, "seq_len": 4096, "tokens": "10B", "optimizer": "adamw",
@@ -110,7 +111,7 @@ def pictures(browser: Browser, address: str, folder: Path) -> None:
     keep(compared.screenshot(), folder / "page-compare.webp")
     plan = opened(browser, address, {**_IMAGES_JOB, "deadline": "24h", "budget": "300"})
     plan.get_by_role("button", name="Plan", exact=True).click()
-    plan.wait_for_selector(".chart-pareto svg")
+    plan.wait_for_selector(".chart-pareto svg", timeout=_PLAN_MS)
     plan.mouse.move(0, 0)
     keep(plan.locator("section.plan").screenshot(), folder / "page-plan.webp")
 

@@ -143,7 +143,7 @@ class Visit:
         )
         self.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=service.rstrip("/"))
         self.page = self.context.new_page()
-        self.page.set_default_timeout(15_000)
+        self.page.set_default_timeout(30_000)
         self.service = service
         self.errors: list[str] = []
         self.asked: list[str] = []
