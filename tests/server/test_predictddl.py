@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from precision_time.papers.predictddl.registry import Registry, shipped_folder
 from precision_time.papers.predictddl.requests import read_request
 from precision_time.request.captured import named_models_only
 from precision_time.server.app import create_app
-from precision_time.server.predictddl import PredictDDLAnswers
+from precision_time.server.predictddl import PredictDDLAnswers, refusal_of, train
 from precision_time.server.settings import Settings
 
 PREDICTIONS = "/v1/predictddl/predictions"
@@ -183,6 +184,39 @@ def test_a_call_trains_nothing(tmp_path: Path) -> None:
         assert answer.status_code == 422
         assert answer.json()["type"] == "urn:precision-time:NotFittedError"
         assert not (tmp_path / "registry").exists()
+    finally:
+        client.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize("refusal", ["", "7 runs are known, and it takes 60"])
+def test_with_leave_a_call_trains_once_what_can_be_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: str
+) -> None:
+    client = without_predictors(tmp_path, train_predictddl=True)
+    ran: list[Any] = []
+
+    async def run(function: Any, *arguments: Any) -> str:
+        """In the place of a process that counts runs and trains: takes over what ships."""
+        ran.append(function)
+        if function is refusal_of:
+            return refusal
+        registry, wanted = arguments
+        shutil.copytree(shipped_folder() / wanted / "v1", registry.own / wanted / "v1")
+        return "trained now"
+
+    monkeypatch.setattr(client.app.state.service.long_work, "run", run)  # type: ignore[attr-defined]
+    try:
+        task = client.get("/v1/predictddl/tasks", params={"dataset": "imagenet"}).json()
+        assert (task["outcome"], task["served"]) == ("train", not refusal)
+        answers = [client.post(PREDICTIONS, json=REQUEST) for _ in range(2)]
+        if refusal:
+            assert task["training"] == refusal
+            assert [answer.status_code for answer in answers] == [422, 422]
+            assert ran == [refusal_of]  # counted once, remembered
+        else:
+            assert [answer.json()["task"] for answer in answers] == ["trained", "hit"]
+            assert "trained now" in answers[0].json()["substitutions"]
+            assert ran == [refusal_of, train]
     finally:
         client.__exit__(None, None, None)
 

@@ -18,6 +18,8 @@ NAME = "precision-time"
 """Of the application in Ray Serve."""
 TARGET_CALLS = 16
 """Calls in progress that each replica should have on average: more start another, as far as there may be."""
+_LONGER_THAN_S = 10.0
+"""How long there must be more calls than that before another is started."""
 _GRACE_S = 5.0
 
 
@@ -131,6 +133,7 @@ def application(settings: Settings, min_replicas: int, max_replicas: int, target
             "initial_replicas": min_replicas,
             "max_replicas": max_replicas,
             "target_ongoing_requests": target_calls,
+            "upscale_delay_s": _LONGER_THAN_S,
         },
         ray_actor_options={"num_cpus": 1},
         graceful_shutdown_timeout_s=_GRACE_S,

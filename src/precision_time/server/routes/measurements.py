@@ -15,7 +15,8 @@ from starlette.responses import Response
 from ...errors import ConfigError, PrecisionTimeError, shown
 from ..bodies import body_of, json_object, json_response
 from ..clusters import document_of, keep, learned, setting_of
-from ..learning import Activate, BrokenRow, MeasuredRow, check_rows, table_rows
+from ..learning import Activate
+from ..measured_rows import BrokenRow, MeasuredRow, check_rows, table_rows
 from ..openapi import body
 from ..problems import BadRequestError, TimeLimitError, TooLargeError, problem_of
 from ..service import Service, ServiceDependency
