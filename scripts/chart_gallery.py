@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import precision_time as pt
 from precision_time.planning.layouts.drawing import drawing_of
@@ -189,7 +189,7 @@ def _hostile(
         "Pareto",
         {"plan": plan | {"choices": [], "front": [changed(plan["front"][0], usd=None)]}},
     )
-    empty = {
+    empty: dict[str, Any] = {
         "segments": [],
         "stages": [],
         "memory": None,
@@ -242,7 +242,9 @@ def shots(address: str, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        for name, width, scheme in (("light", 900, "light"), ("dark", 900, "dark"), ("phone", 375, "light")):
+        looks: tuple[tuple[str, int, Literal["light", "dark"]], ...]
+        looks = (("light", 900, "light"), ("dark", 900, "dark"), ("phone", 375, "light"))
+        for name, width, scheme in looks:
             page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
             page.on("console", lambda message: print(message.type, message.text))
             page.on("pageerror", lambda error: print("ERROR", error))

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from precision_time.barrier import data_only
 from precision_time.papers.predictddl.contract import Refusal
 from precision_time.papers.predictddl.controller import PredictDDL, answer_batch, find_task
 from precision_time.papers.predictddl.datasets import known_dataset
 from precision_time.papers.predictddl.embeddings import probe_embeddings
 from precision_time.papers.predictddl.registry import Registry, shipped_folder
 from precision_time.papers.predictddl.requests import read_request
-from precision_time.request.captured import named_models_only
 from precision_time.server.app import create_app
 from precision_time.server.predictddl import PredictDDLAnswers, refusal_of, train
 from precision_time.server.settings import Settings
@@ -58,7 +58,7 @@ def test_many_come_in_order_and_refused_ones_as_problems_in_their_places(
     found = client.post(PREDICTIONS, json={"shared": REQUEST, "requests": [*own, 7]}).json()["answers"]
     assert "an object of fields" in found.pop()["problem"]["detail"]
     expected = []
-    with named_models_only():
+    with data_only():
         for fields in own:
             expected += answer_batch(library, [read_request({**REQUEST, **fields})])
     kinds = ["prediction", "problem", "problem", "prediction", "servers", "problem", "prediction"]

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
 
 from precision_time import PrecisionTimeError, Request, predict_time
+from precision_time.barrier import data_only
+from precision_time.errors import ConfigError
+from precision_time.predict.api import predict
 from precision_time.server.app import create_app
 from precision_time.server.settings import Settings
 
@@ -173,3 +177,12 @@ def test_a_job_that_does_not_fit_comes_with_what_to_ask_for(client: TestClient) 
     said = [item["text"] for item in found["diagnostics"]]
     assert said[-1] == predict_time(**job).diagnostics[-1].text
     assert said[-1].startswith("To fit:")
+
+
+def test_a_field_that_the_routes_forget_still_reads_no_file(tmp_path: Path) -> None:
+    policy, hardware = tmp_path / "policy.yaml", tmp_path / "cluster.yaml"
+    for file in (policy, hardware):
+        file.write_text("{}", encoding="utf-8")
+    for fields in ({"precision": str(policy)}, {"custom": hardware}, {"calibration": str(hardware)}):
+        with data_only(), pytest.raises(ConfigError, match="names no files"):
+            predict(Request.of({**JOB, **fields}))

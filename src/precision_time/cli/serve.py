@@ -33,8 +33,8 @@ def serve(
             "--store",
             envvar="PRECISION_TIME_STORE",
             metavar="URL",
-            help="Where clusters, measurements and models are kept: sqlite:///FILE or postgresql+psycopg://.. "
-            " [default: service.sqlite in the data folder]",
+            help="Where clusters, measurements and models are kept: sqlite:///FILE, "
+            "postgresql+psycopg://...  [default: service.sqlite in the data folder]",
             show_default=False,
         ),
     ] = None,

@@ -10,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from ..barrier import check_may_read
 from ..errors import CatalogError
 from ..io import write_atomically
 from ..units import GIGA
@@ -129,6 +130,7 @@ def load_custom(given: str | Path | Mapping[str, Any]) -> Custom:
     """
     if isinstance(given, Mapping):
         return _of_tables(tables_text(given))
+    check_may_read(given)
     file = Path(given)
     try:
         stamp = file.stat().st_mtime_ns

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from ..barrier import check_may_read
 from ..errors import ConfigError, UnknownNameError, nearest_names, shown
 from ..io import packaged_toml, read_yaml
 from ..workload.graph import OpClass, OpGraph
@@ -100,6 +101,7 @@ def stated_policy(given: str | Path | Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(given, Mapping):
         where, said = "The precision policy", dict(given)
     else:
+        check_may_read(given)
         where, said = f"The precision policy {given}", _read(Path(given))
         said.setdefault("name", Path(given).stem)
     try:

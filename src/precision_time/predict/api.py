@@ -9,6 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from ..barrier import check_may_read
 from ..cost.job import Job
 from ..diagnostics import OWN_PREDICTOR, Diagnostic, Severity
 from ..errors import PrecisionTimeError
@@ -174,6 +175,7 @@ def _calibration(given: Any, predictor: TrainedPredictor) -> Calibration | None:
     """A calibration is read once as long as its file stays the same."""
     if not isinstance(given, str | Path):
         return as_calibration(given)
+    check_may_read(given)
     path = Path(given)
     if not os.path.isfile(path):
         return as_calibration(path)

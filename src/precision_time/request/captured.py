@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any
 
 from ..errors import ConfigError, MissingExtraError, UnknownNameError
@@ -19,24 +16,6 @@ _CONVOLUTIONS = (OpClass.CONV, OpClass.GROUPED_CONV, OpClass.DEPTHWISE_CONV)
 _INSTALL_TO_CAPTURE = (
     "More names (timm, Hugging Face) are known with torch: pip install 'precision-time[capture]'."
 )
-
-_named_only: ContextVar[bool] = ContextVar("named_only", default=False)
-
-
-@contextmanager
-def named_models_only() -> Iterator[None]:
-    """In this block (and thread) models are of the catalogs, inline configurations or graphs: nothing that a
-    request names is imported, read from a file or captured."""
-    token = _named_only.set(True)
-    try:
-        yield
-    finally:
-        _named_only.reset(token)
-
-
-def are_models_named_only() -> bool:
-    """Whether a block of `named_models_only` is entered."""
-    return _named_only.get()
 
 
 def captured(model: Any, request: RequestFields) -> OpGraph:

@@ -10,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from ..barrier import is_data_only
 from ..cost.constants import constants
 from ..cost.input import SYNTHETIC
 from ..cost.job import Job, Stack
@@ -35,7 +36,7 @@ from ..workload.tuning import Adapter
 from ..workload.workload import Workload
 from .applies import check_applies
 from .batch import held_weights, tokens_per_sample, with_batch
-from .captured import are_models_named_only, capture_by_name, captured, captured_workload, sizes_with_a_field
+from .captured import capture_by_name, captured, captured_workload, sizes_with_a_field
 from .layout import layout_of, layout_remarks
 from .lengths import with_lengths
 from .method import check_group, say_method, with_method
@@ -153,7 +154,7 @@ def _model_of(request: RequestFields, adapter: Adapter | None, *, named_only: bo
     }
     if isinstance(model, OpGraph):
         return captured_workload(model, request, adapter)
-    if named_only or are_models_named_only():
+    if named_only or is_data_only():
         if not isinstance(model, Mapping):
             check_named_in_data(model)
             model = str(model)

@@ -15,11 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from ..barrier import data_only
 from ..diagnostics import Diagnostic, Severity
 from ..errors import PrecisionTimeError
 from ..predict.api import predict_each
 from ..predict.prediction import Prediction
-from ..request.captured import named_models_only
 from ..request.request import Request
 from .problems import BusyError
 
@@ -102,5 +102,5 @@ class Predictions:
 
 
 def _answers(requests: Sequence[Request]) -> list[Answer]:
-    with named_models_only():
+    with data_only():
         return list(predict_each(requests, remedies=False))

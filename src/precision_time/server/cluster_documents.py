@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..barrier import data_only
 from ..errors import ConfigError, PrecisionTimeError, shown
 from ..hardware.custom import load_custom
 from ..learn.artifact import chosen_predictor
 from ..learn.calibration.calibration import Calibration
 from ..predict.anchors import Anchor, anchor_of, points_of
-from ..request.captured import named_models_only
 from ..request.request import Request
 from ..request.schema import ANCHOR_TIMES
 from .defaults import joined
@@ -94,7 +94,7 @@ class ClusterDocument:
                     "default, and options of the layout stand beside the others. To fix: leave it out."
                 )
         found = cls(fields=own, anchors=tuple(anchors), hardware=hardware or None, note=note)
-        with named_models_only():
+        with data_only():
             if found.hardware is not None:
                 load_custom(found.hardware)
             found._try_defaults()
@@ -133,7 +133,7 @@ class ClusterDocument:
             ConfigError: If one is no job with a time, impossibly fast, or contradicts another one.
         """
         anchors = [self._anchor(index, given) for index, given in enumerate(self.anchors)]
-        with named_models_only():
+        with data_only():
             return points_of(anchors, chosen_predictor(None)) if anchors else None
 
     def _anchor(self, index: int, given: Mapping[str, Any]) -> Anchor:
@@ -147,7 +147,7 @@ class ClusterDocument:
             # The field of a request knows how a time can be said.
             [stated] = Request.of({"model": "resnet50", "anchors": [dict(given)]}).anchors
             fields = checked({name: value for name, value in stated.items() if name not in ANCHOR_TIMES})
-            with named_models_only():
+            with data_only():
                 return anchor_of(stated, self._request(fields).resolve())
         except PrecisionTimeError as error:
             raise ConfigError(f"anchors, {index}: {error}") from error

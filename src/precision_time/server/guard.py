@@ -12,6 +12,7 @@ from typing import Any
 from starlette.responses import Response
 
 from .. import __version__
+from ..barrier import data_only
 from .conversation import VERSION_HEADER
 from .metrics import CALL_SECONDS, CALLS, IN_PROGRESS
 from .problems import HUNG_UP, BusyError, ProblemError, TimeLimitError, UnauthorizedError, problem_response
@@ -93,7 +94,8 @@ class Guard:
         """Run the call; ends it when its time is up or the caller has gone. Returns a status of our own."""
         limit_s = self._settings.time_limit_s
         hung_up = _HangUp(receive)
-        call = asyncio.ensure_future(self._app(scope, hung_up.receive, send))
+        with data_only():  # the call's task inherits it, and the threads that it asks
+            call = asyncio.ensure_future(self._app(scope, hung_up.receive, send))
         hung_up.call = call
         try:
             async with asyncio.timeout(limit_s + GRACE_S):

@@ -89,7 +89,7 @@ def _ignore_interrupts() -> None:
 
 
 def _named_only(function: Callable[..., _Answer], arguments: tuple[Any, ...]) -> _Answer:
-    from ..request.captured import named_models_only
+    from ..barrier import data_only
 
-    with named_models_only():
+    with data_only():
         return function(*arguments)

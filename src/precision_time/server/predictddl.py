@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from anyio import CapacityLimiter, Lock, to_thread
 
+from ..barrier import data_only
 from ..errors import ConfigError, PrecisionTimeError, shown
-from ..request.captured import named_models_only
 from .collectors import CollectedCluster, collected_cluster
 from .jobs import resolved
 from .problems import TooLargeError
@@ -236,7 +236,7 @@ def _read(fields: dict[str, Any]) -> PredictDDLRequest | PrecisionTimeError:
 
 
 def _named_only(function: Callable[..., _Found], arguments: tuple[Any, ...]) -> _Found:
-    with named_models_only():
+    with data_only():
         return function(*arguments)
 
 

@@ -7,7 +7,15 @@ import os
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    model_validator,
+)
 
 from ..errors import ConfigError, validation_problems
 from ..io import data_folder
@@ -77,6 +85,13 @@ class Settings(BaseModel):
             raise ConfigError(
                 f"The service cannot be set up so: {validation_problems(error)}. To fix: correct the value."
             ) from None
+
+    @model_validator(mode="after")
+    def _one_store(self) -> Self:
+        """Workers share what they keep."""
+        if self.workers > 1 and self.store.get_secret_value() in ("sqlite://", "sqlite:///:memory:"):
+            raise ValueError("a store in memory is one worker's own: name a file or a server")
+        return self
 
     def to_environment(self) -> str:
         """The settings for worker processes, tokens and password among them."""

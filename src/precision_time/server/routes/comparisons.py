@@ -10,10 +10,10 @@ from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
+from ...barrier import data_only
 from ...errors import ConfigError, shown
 from ...predict.prediction import Prediction
 from ...predict.predictions import Skipped
-from ...request.captured import named_models_only
 from ..bodies import json_object, json_response
 from ..combinations import Asked, combinations_of_call
 from ..long_functions import answers_of
@@ -138,5 +138,5 @@ async def _answered(asked: Sequence[Asked], service: Service) -> Response:
 
 
 def _answers_here(requests: Any) -> list[dict[str, Any]]:
-    with named_models_only():
+    with data_only():
         return answers_of(requests)

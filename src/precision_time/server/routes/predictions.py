@@ -11,10 +11,10 @@ from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
+from ...barrier import data_only
 from ...diagnostics import Diagnostic, Severity
 from ...errors import ConfigError, PrecisionTimeError, shown
 from ...predict.prediction import Prediction
-from ...request.captured import named_models_only
 from ...request.request import Request
 from ..bodies import json_object, json_response
 from ..jobs import request_of
@@ -163,5 +163,5 @@ def _why(found: Prediction, asked: Request) -> dict[str, Any]:
     """What the answer depends on, and the page of the command line."""
     from ...predict.what_matters import what_matters
 
-    with named_models_only():
+    with data_only():
         return {"matters": [asdict(each) for each in what_matters(found, request=asked)], "page": str(found)}

@@ -10,10 +10,10 @@ from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
+from ...barrier import data_only
 from ...errors import ConfigError, shown
 from ...planning.run.prediction import RunPrediction
 from ...planning.run.schema import RunOptions
-from ...request.captured import named_models_only
 from ...request.sweep import PHASES, RUN
 from ..arguments import parted
 from ..bodies import json_object, json_response
@@ -92,5 +92,5 @@ async def predict_run(request: HttpRequest, service: ServiceDependency) -> Respo
 
 
 def _run_here(arguments: Any) -> dict[str, Any]:
-    with named_models_only():
+    with data_only():
         return run_of_call(*arguments)

@@ -9,9 +9,9 @@ from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
+from ...barrier import data_only
 from ...planning.layouts.drawing import draw_step
 from ...predict.prediction import Interval, Prediction
-from ...request.captured import named_models_only
 from ...request.request import Request
 from ..bodies import json_object, json_response
 from ..jobs import request_of
@@ -115,6 +115,6 @@ async def draw(request: HttpRequest, service: ServiceDependency) -> Response:
 
 
 def _drawn(asked: Request, found: Prediction) -> Response:
-    with named_models_only():
+    with data_only():
         drawing: dict[str, Any] = draw_step(asked.resolve(), found).to_dict()
     return json_response(drawing)
