@@ -98,7 +98,8 @@ def test_parts_of_planning_import_one_way() -> None:
 
 
 INSTALLED_AS = {"PIL": "pillow", "pynvml": "nvidia-ml-py", "sklearn": "scikit-learn", "yaml": "pyyaml",
-                "stable_baselines3": "stable-baselines3"}  # fmt: skip
+                "stable_baselines3": "stable-baselines3", "pydantic_core": "pydantic",
+                "prometheus_client": "prometheus-client"}  # fmt: skip
 """Packages that are imported by another name than they are installed by."""
 FINDERS = {"import_module", "required_module", "find_spec", "_needed"}
 """Functions that take the name of a module first."""

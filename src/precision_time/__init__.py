@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .errors import PrecisionTimeError as PrecisionTimeError
+    from .errors import ServerError as ServerError
     from .launch.api import launch_config as launch_config
     from .launch.emit import LaunchConfig as LaunchConfig
     from .launch.emit import layout_of_config as layout_of_config
@@ -42,11 +43,15 @@ if TYPE_CHECKING:
     from .predict.what_matters import Alternative as Alternative
     from .predict.what_matters import what_matters as what_matters
     from .request.request import Request as Request
+    from .server.client import AsyncClient as AsyncClient
+    from .server.client import Client as Client
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Alternative": ".predict.what_matters",
+    "AsyncClient": ".server.client",
+    "Client": ".server.client",
     "Interval": ".predict.prediction",
     "LaunchConfig": ".launch.emit",
     "LayoutSearch": ".planning.layouts.result",
@@ -62,6 +67,7 @@ _HOMES = {
     "RunPrediction": ".planning.run.prediction",
     "Schedule": ".planning.queue.result",
     "Sensitivity": ".predict.sensitivity",
+    "ServerError": ".errors",
     "advise_precisions": ".planning.precisions.advice",
     "compare_precisions": ".predict.compare",
     "find_layouts": ".planning.layouts.api",
@@ -83,6 +89,8 @@ _HOMES = {
 
 __all__ = [
     "Alternative",
+    "AsyncClient",
+    "Client",
     "Interval",
     "LaunchConfig",
     "LayoutSearch",
@@ -98,6 +106,7 @@ __all__ = [
     "RunPrediction",
     "Schedule",
     "Sensitivity",
+    "ServerError",
     "__version__",
     "advise_precisions",
     "compare_precisions",

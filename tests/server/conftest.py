@@ -84,10 +84,10 @@ class PostgresServer:
         asked = [self._programs / "pg_isready", "-h", "127.0.0.1", "-p", str(self.port)]
         return subprocess.run(asked, check=False, capture_output=True).returncode == 0
 
-    def stop(self) -> None:
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         """Stop it; connections break."""
         if self._process is not None:
-            self._process.send_signal(signal.SIGINT)
+            self._process.send_signal(how)
             self._process.wait(timeout=30)
             self._process = None
 
@@ -111,7 +111,7 @@ class PostgresServer:
 
     def close(self) -> None:
         """Stop it and delete its files."""
-        self.stop()
+        self.stop(signal.SIGQUIT)  # at once: nothing of it is needed any more
         shutil.rmtree(self._folder, ignore_errors=True)
 
 

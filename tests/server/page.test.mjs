@@ -8,7 +8,7 @@ const { decode, encode } = await load("share.js");
 const { askOf, configOf, countsAround, layoutOf, planOf, scalingOf, sizesOf, valueOf } = await load("job.js");
 const { amount, bytes, digits, duration, money, range } = await load("format.js");
 const { asksDiffer, differences } = await load("differences.js");
-const { quoted } = await load("copy.js");
+const { commandOf, jobFileOf, pythonOf, quoted } = await load("copy.js");
 
 const NAMES = ["device", "gpus", "batch_size", "sizes", "stage_layers"];
 const FIELDS = [
@@ -110,4 +110,13 @@ test("a shell reads a word as it was meant", () => {
   assert.equal(quoted("a-b_c.d/e:f,g=h+i@j%k"), "a-b_c.d/e:f,g=h+i@j%k");
   assert.equal(quoted("it's $(x) `y`"), `'it'\\''s $(x) \`y\`'`);
   assert.equal(quoted(""), "''");
+});
+
+test("what only the service has is asked there", () => {
+  const state = { model: `uploads/${"a".repeat(32)}`, cluster: "lab", gpus: "8" };
+  const base = "http://host:8400/below/";
+  const model = state.model;
+  assert.equal(commandOf(state, FIELDS.map((field) => ({ ...field, flag: `--${field.name}` })), base), `precision-time --server http://host:8400/below --cluster lab predict ${model} --gpus 8`);
+  assert.equal(jobFileOf(state, FIELDS, base), `# precision-time --server http://host:8400/below --cluster lab predict job.yaml\nversion: 1\nmodel: ${model}\ngpus: 8\n`);
+  assert.ok(pythonOf(state, FIELDS, base).includes(`with Client("http://host:8400/below") as service:\n    print(service.predict(\n        model="${model}",\n        cluster="lab",\n        gpus=8,\n    ))`));
 });

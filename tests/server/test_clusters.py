@@ -156,6 +156,17 @@ def test_anchors_count_for_every_job_whatever_it_asks(client: TestClient, put: A
     asked(client, model="gpt2", method="dpo", batch_size=4, cluster="slow")
 
 
+def test_a_search_for_layouts_says_that_it_takes_no_measured_steps(client: TestClient, put: Any) -> None:
+    for name, anchors, count in (("plain", [], 0), ("slow", [ANCHOR], 1)):
+        put(name, fields={"device": "A100-SXM4-80GB", "gpus": 2}, anchors=anchors)
+        job = {"model": "resnet50", "global_batch_size": 64, "cluster": name, "top": 1}
+        answer = client.post("/v1/layouts", json=job)
+        assert answer.status_code == 200, answer.text
+        [best] = answer.json()["ranked"]
+        said = [each["text"] for each in best["prediction"]["diagnostics"] if each["code"] == "calibration"]
+        assert len(said) == count and all("not used in a search" in text for text in said)
+
+
 def test_anchors_in_a_text_name_no_file(client: TestClient, tmp_path: Path) -> None:
     file = tmp_path / "lab.yaml"
     file.write_text(yaml.safe_dump(HARDWARE))

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from precision_time.errors import CorpusError
 from precision_time.evaluation.own_measurements import evaluate_csv
-from precision_time.server import learning
+from precision_time.server.measured_rows import table_rows
 
 TABLE = """\
 model,device,gpus,batch_size,precision,step_time_s
@@ -71,4 +71,4 @@ def test_tables_that_are_none(client: TestClient, table: str | bytes, status: in
 def test_limits(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     assert client.post("/v1/evaluations", json={}).status_code == 415
     with pytest.raises(CorpusError, match="more than 3 rows"):
-        learning.table_rows(TABLE, most=3)
+        table_rows(TABLE, most=3)

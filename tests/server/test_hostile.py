@@ -133,10 +133,10 @@ def test_long_work_ends_when_its_caller_goes(app: FastAPI) -> None:
         return gone_s, sent, time.perf_counter() - started_s
 
     gone_s, sent, both_s = asyncio.run(go())
-    assert gone_s < 3.0
+    assert gone_s < 5.0
     # The process was free for the next call, which alone was answered.
     assert [message["status"] for message in sent if message["type"] == "http.response.start"] == [200]
-    assert both_s < 20.0
+    assert both_s < 60.0
 
 
 @pytest.mark.parametrize("error", [OSError, asyncio.CancelledError])

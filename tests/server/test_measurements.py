@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -206,6 +208,24 @@ def test_tables_and_retries(client: TestClient, cluster: str) -> None:
     assert answer.status_code == 201 and answer.json()["priced"] == 1, answer.text
 
 
+def test_rows_of_an_uploaded_model(client: TestClient, cluster: str) -> None:
+    config = {
+        "model_type": "llama", "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 8,
+        "num_attention_heads": 16, "vocab_size": 32000,
+    }  # fmt: skip
+    answer = client.post("/v1/models?kind=hf-config", content=json.dumps(config))
+    assert answer.status_code == 201, answer.text
+    row = {"model": answer.json()["name"], "batch_size": 8, "step_time_s": 1.3}
+    inline = {**row, "model": config, "seq_len": 512}
+    found = added(client, cluster, [row, inline, {**row, "seq_len": 512}])
+    assert found["priced"] == 2
+    [reason] = found["unpriced"]  # it has the length that it was uploaded with
+    assert "seq_len=512 does not apply" in reason
+    client.delete(f"/v1/models/{row['model'].removeprefix('uploads/')}").raise_for_status()
+    found = client.post(f"{cluster}/calibrations", json={}).json()["learned"]
+    assert found["rows"] == 1 and sum(found["unpriced"].values()) == 2
+
+
 def test_many_writers_at_once(client: TestClient, cluster: str) -> None:
     def write(writer: int) -> list[int]:
         row = {**ASKED, "step_time_s": 0.05, "run_id": str(writer // 2)}
@@ -257,13 +277,23 @@ def test_unknown_clusters_keys_and_parameters(client: TestClient, cluster: str) 
 def test_stored_though_nothing_could_be_learned(
     client: TestClient, cluster: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def too_long(name: str, service: Any) -> Any:
+    async def given_up(name: str, service: Any) -> Any:
         raise ConflictError("given up")
 
-    monkeypatch.setattr("precision_time.server.routes.measurements.learned", too_long)
-    found = added(client, cluster, [{**ASKED, "step_time_s": 0.05}], activate="always")
+    async def too_long(name: str, service: Any) -> Any:
+        await asyncio.sleep(30.0)
+
+    module = "precision_time.server.routes.measurements"
+    row = {**ASKED, "step_time_s": 0.05}
+    monkeypatch.setattr(f"{module}.learned", given_up)
+    found = added(client, cluster, [row], activate="always")
     assert found["stored"] == 1 and found["learned"] is None and found["problem"]["detail"] == "given up"
+    monkeypatch.setattr(f"{module}.learned", too_long)
+    monkeypatch.setattr(f"{module}._left_s", lambda service, started_s: 0.01)
+    found = added(client, cluster, [row], activate="always")
+    assert found["stored"] == 1 and found["problem"]["status"] == 504
     assert not found["calibration"]["active"]
+    assert client.get(f"{cluster}/measurements").json()["count"] == 2
 
 
 def test_deleted_while_it_was_learned_from(
@@ -299,8 +329,6 @@ def test_an_older_fit_does_not_replace_a_later_one(
             target=lambda: later.update(added(answer, cluster, rows[6:], activate="always"))
         )
         thread.start()
-        import asyncio
-
         while thread.is_alive():
             await asyncio.sleep(0.01)
         return found

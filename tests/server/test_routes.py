@@ -229,6 +229,7 @@ def test_prices_are_listed_cheapest_first(client: TestClient) -> None:
         ("plans", {"model": "resnet50", "epochs": 1, "confidence": "high"}, 422, "confidence"),
         ("plans", {"model": "resnet50", "epochs": 1, "layouts": 100}, 422, "at most 8"),
         ("plans", {"model": "resnet50", "epochs": 1, "gpus": "many"}, 422, "gpus"),
+        ("plans", {"model": "resnet50", "epochs": 1, "batch_size": [64, None]}, 422, "holds null"),
         ("plans", {"model": "resnet50", "epochs": 1, "tp": 2, "nodes": 2}, 422, "what a plan chooses"),
         ("layouts", {"model": "llama3-8b", "tp": 8}, 422, "tp=8"),
         ("layouts", {"model": "llama3-8b", "top": 0}, 422, "top"),

@@ -54,7 +54,7 @@ def serve(
         typer.Option("--cors", metavar="ORIGIN", help="Another origin whose pages may ask; may be repeated."),
     ] = None,
     max_jobs: Annotated[int, typer.Option("--max-jobs", help="Most jobs of one call.")] = 1000,
-    max_upload: Annotated[int, typer.Option("--max-upload", help="Largest upload [MiB].")] = 64,
+    max_upload: Annotated[int, typer.Option("--max-upload", help="Largest upload [MiB].")] = 256,
     time_limit: Annotated[float, typer.Option("--time-limit", help="Longest call [s].")] = 60.0,
     processes: Annotated[
         int, typer.Option("--processes", help="Processes for plans and layouts, of each worker.")

@@ -45,13 +45,16 @@ class UnsupportedRow(CorpusError):  # noqa: N818 - the row is what is unsupporte
 
 
 def request_of(
-    measurement: Measurement, *, hardware: Path | None = None, graph: OpGraph | None = None
+    measurement: Measurement,
+    *,
+    hardware: Path | Mapping[str, Any] | None = None,
+    graph: OpGraph | None = None,
 ) -> Request:
     """The configuration that `measurement` timed, as a request.
 
     Args:
         measurement: One row.
-        hardware: File that describes its device, where the catalog lacks it.
+        hardware: File that describes its device, or its tables, where the catalog lacks it.
         graph: Operators of its model, where the catalog lacks it.
 
     Raises:
@@ -99,7 +102,12 @@ def request_of(
     return _without_lengths_of_the_run(request)
 
 
-def job_of(measurement: Measurement, *, hardware: Path | None = None, graph: OpGraph | None = None) -> Job:
+def job_of(
+    measurement: Measurement,
+    *,
+    hardware: Path | Mapping[str, Any] | None = None,
+    graph: OpGraph | None = None,
+) -> Job:
     """The configuration that `measurement` timed, ready to be priced; arguments as `request_of`.
 
     Raises:

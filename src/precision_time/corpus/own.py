@@ -78,6 +78,8 @@ class OwnStep:
     reason: str = ""
     remedy: str = ""
     """What to do about it, where that is known."""
+    detail: str = ""
+    """The reason at length, as an error would have it."""
     key: str = ""
     """Equal for repeats of one configuration."""
 
@@ -391,7 +393,7 @@ def _unpriced(
             f"{model} is in no catalog: keep beside the file the NAME{MODELS} that precision-time measure "
             "writes."
         )
-    return OwnStep(row=row, measured_s=measured_s, reason=reason, remedy=remedy)
+    return OwnStep(row=row, measured_s=measured_s, reason=reason, remedy=remedy, detail=str(error))
 
 
 def _row_of(found: Measurement, path: Path, number: int) -> Row:

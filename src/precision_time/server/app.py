@@ -90,7 +90,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     app.state.settings = chosen
     problems.install(app)
-    openapi.install(app)
+    openapi.install(app, [group.router for group in ROUTES])
     for group in ROUTES:
         app.include_router(group.router)
     app.add_middleware(Guard, settings=chosen)

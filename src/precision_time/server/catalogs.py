@@ -47,9 +47,11 @@ def listed(catalog: Catalog, search: str = "", limit: int = 100) -> dict[str, An
         limit: The most entries.
 
     Returns:
-        `items`, the first ones, and `total`, how many there are.
+        `items`, the first ones, those whose name starts with the search before others, and `total`, how many there are.
     """
     found = _matching(catalog, search.strip()) if search.strip() else [item for _, item in _all(catalog)]
+    start = _squashed(search.strip())
+    found = sorted(found, key=lambda item: not _squashed(str(item.get("name", ""))).startswith(start))
     return {"items": found[:limit], "total": len(found)}
 
 

@@ -19,7 +19,8 @@ from ..errors import CorpusError, shown
 from ..learn.calibration.calibration import Calibration
 from .cluster_documents import ClusterDocument
 from .jobs import UPLOADS
-from .learning import Activate, Learned, MeasuredRow, Setting, learn
+from .learning import Activate, Learned, learn
+from .measured_rows import MeasuredRow, Setting
 from .problems import ConflictError, NotFoundError
 
 if TYPE_CHECKING:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import Any, get_type_hints
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, TypeAdapter
 
 from ..planning.run.schema import RunOptions
@@ -138,14 +139,20 @@ _extra_schemas: dict[str, Any] = {}
 """What the schemas of answers use, by name; filled when routes are imported."""
 
 
-def install(app: FastAPI) -> None:
-    """Let the app's OpenAPI document have the schemas of jobs and answers."""
+def install(app: FastAPI, routers: Sequence[APIRouter]) -> None:
+    """Let the document have the schemas of jobs and answers, and bodies of routes as they are stated."""
 
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:
             found = get_openapi(
                 title=app.title, version=app.version, description=app.description, routes=app.routes
             )
+            # FastAPI leaves out what is null, which an example may say on purpose.
+            for route in (route for router in routers for route in router.routes):
+                stated = (getattr(route, "openapi_extra", None) or {}).get("requestBody")
+                if stated and isinstance(route, APIRoute):
+                    for method in route.methods or ():
+                        found["paths"][route.path_format][method.lower()]["requestBody"] = stated
             components = found.setdefault("components", {})
             components["schemas"] = {**components.get("schemas", {}), **_extra_schemas, **job_schemas()}
             if app.state.settings.tokens:

@@ -45,7 +45,7 @@ class Settings(BaseModel):
     cors_origins: Annotated[tuple[str, ...], BeforeValidator(_many)] = ()
     """Other origins whose pages may ask."""
     max_body_bytes: Annotated[int, Field(ge=1024)] = MIB
-    max_upload_bytes: Annotated[int, Field(ge=1024)] = 64 * MIB
+    max_upload_bytes: Annotated[int, Field(ge=1024)] = 256 * MIB
     """Of a model or a table that is uploaded."""
     max_jobs: Annotated[int, Field(ge=1)] = 1000
     """Of one call."""

@@ -19,18 +19,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from anyio import to_thread
 
 from .. import __version__
-from ..errors import CaptureError, ConfigError, MissingExtraError, UnknownNameError, printable, shown
+from ..errors import CaptureError, ConfigError, MissingExtraError, UnknownNameError, shown
 from ..workload.graph import GRAPH_SCHEMA_VERSION, OpGraph
+from ..workload.hf_config import read_config
 from ..workload.resolve import load_workload
 from .bodies import parsed
 from .capture.answer import graph_of
 from .capture.kinds import UPLOAD, document_of
 from .capture.process import CaptureLimits, capture_upload
 from .jobs import UPLOADS
-from .problems import BusyError, NotFoundError, TooLargeError
+from .problems import BusyError, ConflictError, NotFoundError, TooLargeError
 
 if TYPE_CHECKING:
     from .settings import Settings
+    from .store.entries import ModelRecord, ModelSummary
     from .store.store import Store
 
 _Found = TypeVar("_Found")
@@ -60,7 +62,7 @@ class Uploads:
         self._in_progress = 0
         self._graphs: OrderedDict[str, tuple[OpGraph, float]] = OrderedDict()
 
-    async def add(self, body: AsyncIterator[bytes], *, kind: str, label: str) -> tuple[Any, bool]:
+    async def add(self, body: AsyncIterator[bytes], *, kind: str, label: str) -> tuple[ModelSummary, bool]:
         """The record of an upload, and whether it is new: what is stored is not captured again.
 
         Args:
@@ -75,7 +77,16 @@ class Uploads:
             BusyError: If too many wait already.
         """
         if kind not in UPLOAD:
-            raise ConfigError(f"kind={shown(kind)} is not known. The rule: one of {', '.join(UPLOAD)}.")
+            raise ConfigError(
+                f"kind={shown(kind)} is not known. The rule: one of {', '.join(UPLOAD)}. To fix: say it in "
+                "the address (?kind=onnx)."
+            )
+        label = " ".join(label.split())
+        if len(label) > _LONGEST_LABEL or not label.isprintable():
+            raise ConfigError(
+                f"label={shown(label)} is not possible. The rule: at most {_LONGEST_LABEL} printable "
+                "characters. To fix: shorten it."
+            )
         if self._in_progress > _WAITING:
             raise BusyError(f"{self._in_progress} uploads wait already. To fix: come again in a minute.")
         self._in_progress += 1
@@ -89,29 +100,33 @@ class Uploads:
                     found = await self.record(name)
                     if found is not None:
                         return found, False
-                    label = printable(label, longest=_LONGEST_LABEL) or f"{kind} {name[len(UPLOADS) :][:8]}"
-                    graph, remarks = await self._captured(folder, kind, label)
-                await _in_thread(
-                    lambda: self._store.put_model(
-                        name, label=label, kind=kind, graph=document_of(graph), facts=_facts(graph, remarks)
+                    called = label or f"{kind} {name.removeprefix(UPLOADS)[:8]}"
+                    graph, remarks = await self._captured(folder, kind, called)
+                    document, facts = document_of(graph), _facts(graph, remarks)
+                    await _in_thread(
+                        lambda: self._store.put_model(
+                            name, label=called, kind=kind, graph=document, facts=facts
+                        )
                     )
-                )
-            return await self.record(name), True
+            found = await self.record(name)
+            if found is None:
+                raise ConflictError(f"{name} was deleted while it was stored. To fix: upload it again.")
+            return found, True
         finally:
             self._in_progress -= 1
 
-    async def record(self, name: str) -> Any:
+    async def record(self, name: str) -> ModelRecord | None:
         """What the store has of a model, or None."""
         return await _in_thread(lambda: self._store.model(name))
 
-    async def records(self) -> list[Any]:
+    async def records(self) -> list[ModelSummary]:
         """What the store has of all models."""
-        return list(await _in_thread(self._store.models))
+        return await _in_thread(self._store.models)
 
     async def delete(self, name: str) -> bool:
         """Forget a model; whether there was one."""
         self._graphs.pop(name, None)
-        return bool(await _in_thread(lambda: self._store.delete_model(name)))
+        return await _in_thread(lambda: self._store.delete_model(name))
 
     async def graph(self, name: str) -> OpGraph:
         """The operators of an uploaded model.
@@ -147,6 +162,7 @@ class Uploads:
                 out.write(part)
         if not size:
             raise ConfigError("The upload is empty. To fix: send the file as the body (curl --data-binary).")
+        _check_beginning(file, kind)
         return f"{UPLOADS}{digest.hexdigest()[:32]}"
 
     async def _captured(self, folder: Path, kind: str, label: str) -> tuple[OpGraph, list[str]]:
@@ -178,11 +194,36 @@ def too_large(most_bytes: int) -> TooLargeError:
     )
 
 
+def _check_beginning(file: Path, kind: str) -> None:
+    """Refuse what cannot be of its kind before a process is started for it.
+
+    Raises:
+        CaptureError: Says what such a file begins with.
+    """
+    with file.open("rb") as opened:
+        first = opened.read(4)
+    if kind == "pt2" and first != b"PK\3\4":
+        raise CaptureError(
+            f"The upload begins with {shown(first)}. The rule: kind=pt2 is the archive that "
+            "torch.export.save writes. To fix: send such a file, or say what kind it is."
+        )
+    if kind == "onnx" and first[:1] not in _ONNX_BEGINNINGS:
+        raise CaptureError(
+            f"The upload begins with {shown(first)}. The rule: kind=onnx is a model as onnx.save writes it. "
+            "To fix: send such a file, or say what kind it is."
+        )
+
+
+_ONNX_BEGINNINGS = tuple(bytes([byte]) for byte in (0x08, 0x12, 0x1A, 0x22, 0x28, 0x32, 0x3A, 0x42, 0x72))
+"""Of the fields of ModelProto; writers put the first of them, the version, first."""
+
+
 def _config(file: Path) -> tuple[dict[str, Any], list[str]]:
     """A configuration without what names code; it is written back so."""
     config = parsed(file.read_bytes())
     if not isinstance(config, dict):
         raise ConfigError(f"The upload is {shown(config)}. The rule: a config.json, a JSON object.")
+    read_config(config)
     named = [key for key in _CODE[:3] if config.get(key)]
     clean = {key: value for key, value in config.items() if key not in _CODE}
     file.write_text(json.dumps(clean), encoding="utf-8")

@@ -76,18 +76,18 @@ def test_a_cluster_goes_with_all_that_belongs_to_it_and_nothing_else(store):
 def test_measurements_are_numbered_in_order_and_read_in_pages(store):
     store.put_cluster("a", {})
     store.put_cluster("b", {})
-    rows = [{"row": number, **AWKWARD} for number in range(2500)]
-    numbers = store.add_measurements("a", rows[:2000])
+    rows = [{"row": number, **AWKWARD} for number in range(700)]
+    numbers = store.add_measurements("a", rows[:500])
     store.add_measurements("b", [{"row": "other"}])
-    numbers += store.add_measurements("a", rows[2000:])
+    numbers += store.add_measurements("a", rows[500:])
     assert numbers == sorted(set(numbers))
     found, after = [], 0
-    while page := store.measurements("a", after=after, limit=700):
-        assert len(page) <= 700
+    while page := store.measurements("a", after=after, limit=200):
+        assert len(page) <= 200
         found += page
         after = page[-1][0]
     assert found == list(zip(numbers, rows, strict=True)) == store.measurements("a")
-    assert store.count_measurements("a") == 2500
+    assert store.count_measurements("a") == 700
     assert store.add_measurements("a", []) == []
     assert store.measurements("a", after=2**80) == store.measurements("a", limit=0) == []
 
@@ -106,11 +106,11 @@ def test_a_key_stores_its_rows_once(store):
     assert len({*first, *store.add_measurements("a", rows)}) == 4, "without a key each call is new"
 
 
-@pytest.mark.parametrize("wrong", [{"x": float("nan")}, {"x": {1, 2}}, [1], {"x": "y" * 2**16}, None])
-def test_of_rows_that_break_a_rule_none_is_stored(store, wrong):
+def test_of_rows_that_break_a_rule_none_is_stored(store):
     store.put_cluster("a", {})
-    with pytest.raises(EntryError, match="To fix"):
-        store.add_measurements("a", [{"row": 1}, wrong, {"row": 2}], key="k")
+    for wrong in ({"x": float("nan")}, {"x": {1, 2}}, [1], {"x": "y" * 2**16}, None):
+        with pytest.raises(EntryError, match="To fix"):
+            store.add_measurements("a", [{"row": 1}, wrong, {"row": 2}], key="k")
     assert store.count_measurements("a") == 0
     store.add_measurements("a", [{"row": 1}], key="k")
 
@@ -171,16 +171,16 @@ def test_models_and_reports_replace_those_of_their_name(store):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["", "x" * 201, "a\nb", "\x00", "\ud800", "a\x1b[2J", None, 7, b"a"])
-def test_names_break_no_rule(store, name):
+def test_names_break_no_rule(store):
     at = datetime.now(UTC)
-    for call in (
-        lambda: store.put_cluster(name, {}),
-        lambda: store.put_model(name, label="", kind="onnx", graph={}, facts={}),
-        lambda: store.put_server("a", name, {}, at=at),
-    ):
-        with pytest.raises(EntryError, match="1 to 200 printable characters.*To fix"):
-            call()
+    for name in ("", "x" * 201, "a\nb", "\x00", "\ud800", "a\x1b[2J", None, 7, b"a"):
+        for call in (
+            lambda name=name: store.put_cluster(name, {}),
+            lambda name=name: store.put_model(name, label="", kind="onnx", graph={}, facts={}),
+            lambda name=name: store.put_server("a", name, {}, at=at),
+        ):
+            with pytest.raises(EntryError, match=r"1 to 200 printable characters.*To fix"):
+                call()
 
 
 def test_what_is_too_large_is_refused_before_it_is_sent(store):
@@ -218,7 +218,7 @@ def test_threads_lose_nothing_and_store_nothing_twice(store):
 
     def write(writer):
         numbers = []
-        for step in range(10):
+        for step in range(6):
             numbers += [(n, writer) for n in store.add_measurements("a", [{"of": writer}] * 2)]
             store.activate("a", calibrations[(writer + step) % 4])
         return numbers, store.add_measurements("a", [{"of": "all"}] * 3, key="same")
@@ -234,7 +234,7 @@ def test_threads_lose_nothing_and_store_nothing_twice(store):
     same = answers[0][1]
     assert all(each == same for _, each in answers)
     expected = sorted([*((n, "all") for n in same), *(pair for numbers, _ in answers for pair in numbers)])
-    assert len({number for number, _ in expected}) == 8 * 10 * 2 + 3
+    assert len({number for number, _ in expected}) == 8 * 6 * 2 + 3
     assert [(number, row["of"]) for number, row in store.measurements("a")] == expected
     assert seen == [expected, expected]
     assert sum(each.active for each in store.calibrations("a")) == 1

@@ -12,6 +12,8 @@ import pytest
 
 from precision_time.server.store.store import open_store
 
+pytestmark = pytest.mark.slow
+
 OPENING = """
 import sys
 from precision_time.server.store.store import open_store

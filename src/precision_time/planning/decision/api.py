@@ -17,7 +17,7 @@ from ...arrays import Ints
 from ...cost.input import SYNTHETIC
 from ...cost.job import Stack
 from ...diagnostics import Diagnostics, Severity, texts_of
-from ...errors import ConfigError, PrecisionTimeError
+from ...errors import ConfigError, PrecisionTimeError, shown
 from ...hardware.catalog import get_device
 from ...predict.api import predict
 from ...predict.bulk import Table
@@ -340,6 +340,12 @@ def _asked(model: Any, options: Mapping[str, Any]) -> tuple[dict[str, list[Any]]
             "competes."
         )
     axes = {name: values for name, values in axes_of(given).items() if values != [None]}
+    for name, values in axes.items():
+        if None in values:
+            raise ConfigError(
+                f"{name}={shown(values)} holds null among values that compete. To fix: leave it out, or name "
+                "the value that it stands for."
+            )
     return axes, Request.of({name: values[0] for name, values in axes.items()})
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...diagnostics import Diagnostics
+from ...diagnostics import Diagnostic, Diagnostics, Severity
 from ...errors import ConfigError
 from ...learn.artifact import chosen_predictor
 from ...predict.api import as_request, diagnostics_of, predict
@@ -49,6 +49,12 @@ SEARCHED_FIELDS = tuple(name for name, _ in request_fields() if name not in _OF_
 """Fields of a request that a search takes; the others belong to one layout or to a run."""
 
 
+_UNUSED = Diagnostic(
+    "calibration",
+    Severity.WARNING,
+    "Own measured steps (of the cluster, anchors) are not used in a search: its times are of the predictor "
+    "alone. To fix: predict the layout that is chosen.",
+)
 DEFAULT_GPUS = 8
 """Devices that a layout is sought for when no number is given."""
 
@@ -94,7 +100,9 @@ def find_layouts(
         request = request.with_(gpus=DEFAULT_GPUS)
     predictor = chosen_predictor(request.predictor)
     problem = _problem(request)
-    problem = replace(problem, diagnostics=(*diagnostics_of(predictor), *problem.diagnostics))
+    measured = (_UNUSED,) if request.anchors or request.calibration is not None else ()
+    said = (*diagnostics_of(predictor), *measured, *problem.diagnostics)
+    problem = replace(problem, diagnostics=said)
     fixed = {**degrees_of_method(problem.workload), **fixed}
     with open_executor(ray, workers) as over:
         search = search_layouts(

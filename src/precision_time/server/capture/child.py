@@ -40,14 +40,11 @@ _NEVER = (
 """Audit events, or how they begin, that no capture needs."""
 _READ = ("open", "os.listdir", "os.scandir", "os.walk", "glob.glob")
 _WRITTEN = ("os.mkdir", "os.remove", "os.rmdir", "os.utime", "shutil.rmtree")
-_DEVICES = (
-    "/dev/null",
-    "/dev/urandom",
-    "/proc/self/",
-    "/proc/cpuinfo",
-    "/proc/meminfo",
-    "/sys/devices/",
-)
+_OPEN_FILES = (
+    "/dev/null", "/dev/urandom", "/proc/cpuinfo", "/proc/meminfo", "/proc/self/maps", "/proc/self/stat",
+    "/proc/self/statm", "/proc/self/status",
+)  # fmt: skip
+_PROCESSORS = "/sys/devices/system/"
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
@@ -163,9 +160,9 @@ def _audit(roots: tuple[str, ...], folder: str) -> Callable[[str, tuple[Any, ...
         if isinstance(path, int) or path is None:
             return True
         text = os.fsdecode(path)
-        if text.startswith(_DEVICES) and ".." not in text:
+        if text in _OPEN_FILES:
             return True
-        return f"{realpath(text)}{os.sep}".startswith(allowed)
+        return f"{realpath(text)}{os.sep}".startswith((*allowed, _PROCESSORS))
 
     def hook(event: str, given: tuple[Any, ...]) -> None:
         if event.startswith(_NEVER):

@@ -30,7 +30,7 @@ from ...workload.graph import OpGraph
 
 _WAY_OUT = "To fix: write it with torch.export.save of a current torch, or export the model to ONNX."
 _PROGRAM = "/models/model.json"
-_MOST_ENTRIES = 100_000
+_MOST_ENTRIES = 20_000
 _MOST_PROGRAM_BYTES = 2**28
 _MOST_RATIO = 100
 """Bytes of the program for each one in the archive; torch does not compress."""

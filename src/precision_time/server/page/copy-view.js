@@ -33,7 +33,7 @@ export function CopyAs({ side, letter }) {
       <button type="button" onClick=${() => copy(link(), "Link")}>Copy link</button>
     </div>
     <pre class="scroll" tabindex="0" aria-label=${FORMS[form]}>${text}</pre>
-    ${here ? html`<p class="help">The job names what is stored at this service: there it is answered, with curl or the client.</p>` : null}
+    ${here ? html`<p class="help">The job names what is stored at this service, so that only it can answer.</p>` : null}
     <p class="help" role="status">${said}</p>
   </section>`;
 }

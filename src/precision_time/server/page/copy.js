@@ -17,10 +17,12 @@ function parts(state, fields) {
   return { model, precisions: precisions ?? (precision === undefined ? [] : [precision]), rest };
 }
 
-/** `precision-time predict ...`; a pasted configuration becomes a file first. */
-export function commandOf(state, fields) {
-  const { model, precisions, rest } = parts(state, fields);
-  const words = ["precision-time", "predict"];
+const serviceOf = (base) => new URL(base).href.replace(/\/$/, "");
+
+/** `precision-time predict ...`; a pasted configuration becomes a file first, and what is stored is asked there. */
+export function commandOf(state, fields, base) {
+  const { model, precisions, rest: { cluster, ...rest } } = parts(state, fields);
+  const words = ["precision-time", ...whereOf(model, cluster, base), "predict"];
   let before = "";
   if (typeof model === "string") words.push(model);
   else {
@@ -40,6 +42,12 @@ export function commandOf(state, fields) {
   return before + words.map(quoted).join(" ");
 }
 
+/** The options that name the service, where only it can answer. */
+function whereOf(model, cluster, base) {
+  if (!storedOnly({ model, ...(cluster ? { cluster } : {}) })) return [];
+  return ["--server", serviceOf(base), ...(cluster ? ["--cluster", cluster] : [])];
+}
+
 /** A value as Python writes it. */
 export function pythonic(value, indent = "") {
   if (value === null) return "None";
@@ -51,15 +59,19 @@ export function pythonic(value, indent = "") {
   return entries.length ? `{\n${entries.join("\n")}\n${indent}}` : "{}";
 }
 
-export function pythonOf(state, fields) {
+export function pythonOf(state, fields, base) {
   const { model, precisions, rest } = parts(state, fields);
   const several = precisions === "all" || precisions.length > 1;
-  const call = several ? "compare_precisions" : "predict_time";
   const named = { model, ...rest };
   if (several) named.precisions = precisions;
   else if (precisions.length) named.precision = precisions[0];
-  const lines = Object.entries(named).map(([name, value]) => `    ${name}=${pythonic(value, "    ")},`);
-  return `from precision_time import ${call}\n\nprint(${call}(\n${lines.join("\n")}\n))`;
+  const written = (inner) => Object.entries(named).map(([name, value]) => `${inner}${name}=${pythonic(value, inner)},`).join("\n");
+  if (storedOnly(named)) {
+    const call = several ? "compare_precisions" : "predict";
+    return `from precision_time.server.client import Client\n\nwith Client(${JSON.stringify(serviceOf(base))}) as service:\n    print(service.${call}(\n${written("        ")}\n    ))`;
+  }
+  const call = several ? "compare_precisions" : "predict_time";
+  return `from precision_time import ${call}\n\nprint(${call}(\n${written("    ")}\n))`;
 }
 
 /** A value as YAML: JSON is YAML, and plain words need no quotes. */
@@ -68,13 +80,15 @@ function yaml(value) {
   return JSON.stringify(value);
 }
 
-/** A job file; several precisions are a list, one answer for each. */
-export function jobFileOf(state, fields) {
-  const { model, precisions, rest } = parts(state, fields);
+/** A job file; several precisions are a list, one answer for each. A stored cluster is named beside the file. */
+export function jobFileOf(state, fields, base) {
+  const { model, precisions, rest: { cluster, ...rest } } = parts(state, fields);
   const named = { version: 1, model, ...rest };
   if (precisions === "all") named.precision = "all";
   else if (precisions.length) named.precision = precisions.length === 1 ? precisions[0] : precisions;
-  return `${Object.entries(named).map(([name, value]) => `${name}: ${yaml(value)}`).join("\n")}\n`;
+  const where = whereOf(model, cluster, base);
+  const first = where.length ? `# ${["precision-time", ...where, "predict", "job.yaml"].map(quoted).join(" ")}\n` : "";
+  return `${first}${Object.entries(named).map(([name, value]) => `${name}: ${yaml(value)}`).join("\n")}\n`;
 }
 
 /** The request of the page itself; the token comes from the environment. */
@@ -88,9 +102,9 @@ export const FORMS = { command: "Command line", python: "Python", file: "Job fil
 
 /** The job in one of the forms. */
 export function textOf(form, state, fields, base, withToken) {
-  if (form === "command") return commandOf(state, fields);
-  if (form === "python") return pythonOf(state, fields);
-  if (form === "file") return jobFileOf(state, fields);
+  if (form === "command") return commandOf(state, fields, base);
+  if (form === "python") return pythonOf(state, fields, base);
+  if (form === "file") return jobFileOf(state, fields, base);
   return curlOf(state, fields, base, withToken);
 }
 

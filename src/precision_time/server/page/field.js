@@ -56,7 +56,7 @@ function control(field, value, set, shared) {
     const choices = field.kind === "boolean" ? [["true", "yes"], ["false", "no"]] : field.choices.map((each) => [each, each]);
     const known = value === "" || choices.some(([each]) => each === value);
     return html`<select ...${shared} value=${value} onChange=${(event) => set(event.target.value)}>
-      <option value="">${placeholder || "not given"}</option>
+      <option value="">${placeholder ? `${placeholder} (default)` : "not given"}</option>
       ${known ? null : html`<option value=${value}>${value}</option>`}
       ${choices.map(([each, text]) => html`<option value=${each}>${text}</option>`)}
     </select>`;

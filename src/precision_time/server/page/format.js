@@ -72,3 +72,6 @@ export function money(usd) {
 
 /** `gpus` -> `gpus`, `grad_accum` -> `grad accum`; units in a name are left out. */
 export const words = (name) => name.replace(/_(s|bytes|j|usd)$/, "").replaceAll("_", " ");
+
+/** A probability: what is not certain is never said to be. */
+export const chance = (value) => (!known(value) ? missing : value > 0.995 ? "over 99%" : value < 0.005 ? "under 1%" : share(value));

@@ -1,7 +1,7 @@
 // What takes seconds, and is asked for with a button: where else to run it, and the step over time.
 import { html } from "./html.js";
 import { Pareto, Timeline } from "./charts/index.js";
-import { duration, money, share } from "./format.js";
+import { chance, duration, money } from "./format.js";
 import { layoutOf } from "./job.js";
 import { askPlan, askTimeline, fields, setField, setFields } from "./state.js";
 
@@ -64,6 +64,6 @@ function Plan({ side, plan }) {
 
 function Candidate({ side, candidate, what }) {
   const { gpus, device, precision, time_s, usd, probability } = candidate;
-  return html`<p>${gpus} × ${device}, ${precision}: <strong>${duration(time_s)}</strong>${usd === null ? "" : html`, <strong>${money(usd)}</strong>`}${probability === null ? "" : `, in time with ${share(probability)} probability`}.
+  return html`<p>${gpus} × ${device}, ${precision}: <strong>${duration(time_s)}</strong>${usd === null ? "" : html`, <strong>${money(usd)}</strong>`}${probability === null ? "" : `, in time with ${chance(probability)} probability`}.
     <button type="button" class="quiet" onClick=${() => take(side, candidate)}>Use in the form<span class="hidden"> (${what})</span></button></p>`;
 }

@@ -105,7 +105,10 @@ def _shown(name: str, store: Store) -> dict[str, Any]:
 @router.put(
     "/{name}",
     summary="Make or change a cluster",
-    responses=answers("It.", _STORED, _EXAMPLE_STORED),
+    responses={
+        **answers("It, in the place of the one before.", _STORED, _EXAMPLE_STORED),
+        **answers("It, for the first time.", _STORED, _EXAMPLE_STORED, status=201),
+    },
     openapi_extra=body(_DOCUMENT, pod=EXAMPLE),
 )
 async def put_cluster(name: str, request: HttpRequest, service: ServiceDependency) -> Response:

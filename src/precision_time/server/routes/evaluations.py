@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from ..bodies import body_of, json_response
 from ..clusters import document_of
-from ..learning import evaluate_table
+from ..measured_rows import evaluate_table
 from ..problems import WrongMediaTypeError
 from ..service import ServiceDependency
 from .clusters import answers

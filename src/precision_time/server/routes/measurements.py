@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -13,9 +15,10 @@ from starlette.responses import Response
 from ...errors import ConfigError, PrecisionTimeError, shown
 from ..bodies import body_of, json_object, json_response
 from ..clusters import document_of, keep, learned, setting_of
-from ..learning import Activate, BrokenRow, MeasuredRow, check_rows, table_rows
+from ..learning import Activate
+from ..measured_rows import BrokenRow, MeasuredRow, check_rows, table_rows
 from ..openapi import body
-from ..problems import BadRequestError, TooLargeError, problem_of
+from ..problems import BadRequestError, TimeLimitError, TooLargeError, problem_of
 from ..service import Service, ServiceDependency
 from .clusters import answers
 
@@ -134,6 +137,7 @@ async def add_measurements(
     `learned.before` and `learned.after` are errors of the predictor without and with a calibration that has
     not seen what is predicted. Nothing changes the answers of the cluster unless `activate` asks for it.
     """
+    started_s = time.monotonic()
     _check_key(idempotency_key)
     document = await to_thread.run_sync(document_of, name, service.store)
     rows = [MeasuredRow(given=row, defaults=document.fields) for row in await _given_rows(request, service)]
@@ -154,16 +158,29 @@ async def add_measurements(
         "calibration": {"id": None, "active": False, "why": "Not asked to be kept."},
     }
     try:
-        result = await learned(name, service)
+        async with asyncio.timeout(_left_s(service, started_s)):
+            result = await learned(name, service)
         said["learned"] = result.to_dict()
         if activate != "never":
             kept = await to_thread.run_sync(keep, name, result, activate, service.store)
             said["calibration"] = kept.to_dict()
-    except PrecisionTimeError as error:
+    except (PrecisionTimeError, TimeoutError) as error:
         # The rows are stored: an error alone would say that they are not.
         said["calibration"]["why"] = "Nothing was learned; `problem` says why."
-        said["problem"] = problem_of(error)
+        said["problem"] = problem_of(error if isinstance(error, PrecisionTimeError) else _too_long(name))
     return json_response(said, status=201)
+
+
+def _left_s(service: Service, started_s: float) -> float:
+    """Seconds for learning before the call as a whole takes too long."""
+    return service.settings.time_limit_s - (time.monotonic() - started_s)
+
+
+def _too_long(name: str) -> TimeLimitError:
+    return TimeLimitError(
+        "The rows are stored; the time of the call was up before a calibration with them was made. To fix: "
+        f"POST /v1/clusters/{name}/calibrations, or let the operator raise the limit (--time-limit)."
+    )
 
 
 def _check_key(key: str | None) -> None:

@@ -17,6 +17,7 @@ from ..capture.process import enforced
 from ..jobs import UPLOADS
 from ..problems import PROBLEMS, WrongMediaTypeError
 from ..service import ServiceDependency
+from ..store.entries import ModelSummary
 from ..uploads import not_found, too_large
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
@@ -25,6 +26,10 @@ _EXAMPLE = {
     "name": f"{UPLOADS}0f343b0931126a20f133d67c2b018a3b", "label": "my resnet50", "kind": "onnx",
     "params": 25557032, "forward_flops": 8178368512, "operators": 122, "warnings": [],
 }  # fmt: skip
+_CONFIG = (
+    '{"model_type": "llama", "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 16, '
+    '"num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 32000}'
+)
 _MODEL = {
     "type": "object",
     "properties": {
@@ -44,7 +49,7 @@ _UPLOAD_BODY = {
         "content": {
             "application/octet-stream": {
                 "schema": {"type": "string", "format": "binary"},
-                "examples": {"hf-config": {"value": '{"model_type": "llama", "hidden_size": 2048, ...}'}},
+                "examples": {"hf-config": {"value": _CONFIG}},
             }
         },
     }
@@ -58,7 +63,7 @@ def _says(schema: dict[str, Any], example: Any, description: str) -> dict[str, A
     }
 
 
-def _said(record: Any) -> dict[str, Any]:
+def _said(record: ModelSummary) -> dict[str, Any]:
     return {"name": record.name, "label": record.label, "kind": record.kind, **record.facts}
 
 
@@ -76,8 +81,8 @@ def _said(record: Any) -> dict[str, Any]:
 async def upload(
     request: HttpRequest,
     service: ServiceDependency,
-    kind: Annotated[str, Query(description=f"One of {', '.join(UPLOAD)}.", examples=["onnx"])],
-    label: Annotated[str, Query(max_length=120, description="What the model is called.")] = "",
+    kind: Annotated[str, Query(description=f"One of {', '.join(UPLOAD)}.", examples=["hf-config"])] = "",
+    label: Annotated[str, Query(description="What the model is called.")] = "",
 ) -> Response:
     """The body is the file: ONNX, `torch.export.save` (.pt2), or a config.json of Hugging Face.
 

@@ -1,6 +1,6 @@
 // What a plan found: time against money, what nothing beats, and what it chose.
 import { html, useMemo } from "../html.js";
-import { duration, money, share } from "../format.js";
+import { chance, duration, money } from "../format.js";
 import { BottomAxis, Figure, LeftAxis, Marks, Point } from "./figure.js";
 import { amountTick, known, logarithmic, logTicks, textWidth, timeTick, timeTicks } from "./scale.js";
 import { seriesLook } from "./terms.js";
@@ -65,7 +65,7 @@ export function Pareto({ plan, onChoose }) {
     note=${unpriced > 0 && `${unpriced} without a price are in the table only.`}
     table=${{
       head: ["Candidate", "Rented", "Time", "Money", "CO2", "In time", "What it is"],
-      rows: all.map((each) => [titleOf(each.candidate), hosts(each.candidate), duration(each.candidate.time_s), money(each.candidate.usd), carbon(each.candidate.carbon_g), share(each.candidate.probability), roleOf(each)]),
+      rows: all.map((each) => [titleOf(each.candidate), hosts(each.candidate), duration(each.candidate.time_s), money(each.candidate.usd), carbon(each.candidate.carbon_g), chance(each.candidate.probability), roleOf(each)]),
     }}>
     ${draw}
   <//>`;
@@ -106,7 +106,7 @@ function itemOf(each, across, up, onChoose) {
   const [x, y] = [across(candidate.time_s), up(candidate.usd)];
   const rows = [
     hosts(candidate), ["time", duration(candidate.time_s)], ["money", money(candidate.usd)], ["CO2", carbon(candidate.carbon_g)],
-    ...(known(candidate.probability) ? [["in time with", share(candidate.probability)]] : []), ...(roleOf(each) ? [roleOf(each)] : []),
+    ...(known(candidate.probability) ? [["in time with", chance(candidate.probability)]] : []), ...(roleOf(each) ? [roleOf(each)] : []),
   ];
   return {
     each, x, y, box: [x - 12, y - 12, 24, 24], tip: [titleOf(candidate), ...rows], choose: onChoose && (() => onChoose(candidate)),
