@@ -8,8 +8,11 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +38,15 @@ PREDICTDDL = {
     "dataset": "imagenet",
     "precision": "fp32",
 }
-_START_S = 120.0
+TOKEN = {"Authorization": "Bearer secret"}
 _SCRIPT = """
 import sys
 from precision_time.server.ray_serve import run_on_ray
 from precision_time.server.settings import Settings
 settings = Settings.of({"store": sys.argv[1], "port": int(sys.argv[2]), "tokens": "secret"})
-run_on_ray(settings, min_replicas=2, max_replicas=2, say=lambda text: print(text, flush=True))
+least, most, target = map(int, sys.argv[3:])
+say = lambda text: print(text, flush=True)
+run_on_ray(settings, min_replicas=least, max_replicas=most, target_calls=target, say=say)
 """
 
 
@@ -65,16 +70,16 @@ def test_replicas_that_could_not_share_a_store_are_refused(
         pass
 
 
-@pytest.fixture(scope="module")
-def on_ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    """Where the application answers under a local Ray with two replicas, and its store."""
+@contextmanager
+def on_ray(folder: Path, least: int, most: int, target: int) -> Iterator[tuple[str, Path]]:
+    """Where the application answers under a local Ray with so many replicas, and its store."""
     if importlib.util.find_spec("ray") is None or importlib.util.find_spec("ray.serve") is None:
         pytest.skip("Ray Serve is not installed (ray[serve])")
-    store = tmp_path_factory.mktemp("ray") / "store.sqlite"
+    store = folder / "store.sqlite"
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     process = subprocess.Popen(
-        [sys.executable, "-c", _SCRIPT, f"sqlite:///{store}", str(port)],
+        [sys.executable, "-c", _SCRIPT, f"sqlite:///{store}", *map(str, (port, least, most, target))],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -91,6 +96,7 @@ def on_ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path
     finally:
         for pid in _group(process.pid):
             os.kill(pid, signal.SIGKILL)
+        process.wait(timeout=10)
         process.stdout.close()  # type: ignore[union-attr]
 
 
@@ -112,13 +118,14 @@ def _group(session: int) -> list[int]:
 
 
 @pytest.mark.slow
-def test_two_replicas_answer_as_the_plain_application(on_ray: tuple[str, Path]) -> None:
+def test_two_replicas_answer_as_the_plain_application(tmp_path: Path) -> None:
     import httpx2
 
-    url, store = on_ray
-    plain = create_app(Settings.of({"store": f"sqlite:///{store}"}))
-    token = {"Authorization": "Bearer secret"}
-    with TestClient(plain) as here, httpx2.Client(base_url=url, headers=token, timeout=30.0) as there:
+    with (
+        on_ray(tmp_path, 2, 2, 16) as (url, store),
+        TestClient(create_app(Settings.of({"store": f"sqlite:///{store}"}))) as here,
+        httpx2.Client(base_url=url, headers=TOKEN, timeout=30.0) as there,
+    ):
         assert httpx2.post(f"{url}/v1/predictions", json=JOB).status_code == 401
         for path, body in (
             ("/v1/predictions", JOB),
@@ -131,8 +138,7 @@ def test_two_replicas_answer_as_the_plain_application(on_ray: tuple[str, Path]) 
                 found = there.post(path, json=body)
                 assert found.status_code == expected.status_code
                 assert found.json() == expected.json()
-        asked = _asked(there)
-        assert len(set(asked)) < len(asked)  # one process would count on: both answered
+        assert not _is_one(there)
         report: dict[str, Any] = {"device": "A100-SXM4-80GB", "devices": 8}
         assert there.put("/v1/predictddl/clusters/lab/servers/a", json=report).status_code == 200
         for _ in range(8):  # both replicas see what one stored
@@ -140,8 +146,35 @@ def test_two_replicas_answer_as_the_plain_application(on_ray: tuple[str, Path]) 
         assert here.get("/v1/predictddl/clusters/lab").json()["features"]["devices"] == 8
 
 
-def _asked(client: Any) -> list[int]:
-    """How often the process that answers was asked for its figures before, in 32 calls."""
+@pytest.mark.nightly
+def test_a_replica_is_added_while_calls_wait(tmp_path: Path) -> None:
+    import httpx2
+
+    with (
+        on_ray(tmp_path, 1, 2, 2) as (url, _),
+        httpx2.Client(base_url=url, headers=TOKEN, timeout=60.0) as client,
+    ):
+        assert _is_one(client)
+        stopped = threading.Event()
+
+        def ask() -> None:
+            while not stopped.is_set():
+                client.post("/v1/predictions", json=JOB)
+
+        with ThreadPoolExecutor(max_workers=8) as pool:
+            for _ in range(8):
+                pool.submit(ask)
+            end_s = time.monotonic() + 120.0
+            try:
+                while (alone := _is_one(client)) and time.monotonic() < end_s:
+                    pass
+            finally:
+                stopped.set()
+        assert not alone
+
+
+def _is_one(client: Any) -> bool:
+    """Whether one process answers: how often it was asked for its figures then goes up by one each time."""
     found = []
     for _ in range(32):
         lines = client.get("/metrics").text.splitlines()
@@ -149,4 +182,4 @@ def _asked(client: Any) -> list[int]:
             line for line in lines if line.startswith("precision_time_calls_total{") and '"/metrics"' in line
         ]
         found.append(sum(int(float(line.split()[-1])) for line in own))
-    return found
+    return found == [*range(found[0], found[0] + len(found))]
