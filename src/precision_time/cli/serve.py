@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
+import socket
+import sys
 import tempfile
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..errors import required_module
-from .output import message
+from ..errors import ConfigError, required_module
+from .options import JsonOption
+from .output import message, write_json
+
+if TYPE_CHECKING:
+    from ..server.settings import Settings
 
 EXAMPLES = """\b
 Examples:
@@ -59,20 +65,35 @@ def serve(
     processes: Annotated[
         int, typer.Option("--processes", help="Processes for plans and layouts, of each worker.")
     ] = 1,
+    train_predictddl: Annotated[
+        bool,
+        typer.Option("--train-predictddl", help="Let calls train a PredictDDL predictor that is missing."),
+    ] = False,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            "--ray",
+            metavar="ADDRESS",
+            help="Serve by Ray Serve: local, or a cluster's address (extra ray-serve).",
+        ),
+    ] = None,
+    min_replicas: Annotated[int, typer.Option("--min-replicas", help="With --ray: fewest replicas.")] = 1,
+    max_replicas: Annotated[int, typer.Option("--max-replicas", help="With --ray: most replicas.")] = 4,
+    json_output: JsonOption = False,
 ) -> None:
     """Serve predictions over HTTP, and a page to ask them on.
 
     Listens on the loopback interface, unless --host says otherwise. Nothing that a call sends is imported,
     unpickled or fetched. The routes are described at /openapi.json.
     """
-    uvicorn: Any = required_module("uvicorn", package="uvicorn", extra="server", purpose="serve predictions")
-    required_module("fastapi", package="fastapi", extra="server", purpose="serve predictions")
+    for package in ("uvicorn", "fastapi"):
+        required_module(package, package=package, extra="server", purpose="serve predictions")
     from ..server.settings import MIB, SETTINGS_VARIABLE, Settings
 
     settings = Settings.of(
         {
             "host": host,
-            "port": port,
+            "port": port or _free_port(host),
             "workers": workers,
             "store": store,
             "tokens": None if tokens is None else tuple(tokens.read_text(encoding="utf-8").split()),
@@ -81,24 +102,69 @@ def serve(
             "max_upload_bytes": max_upload * MIB,
             "time_limit_s": time_limit,
             "processes": processes,
+            "train_predictddl": train_predictddl,
         }
     )
     if host not in ("127.0.0.1", "::1", "localhost") and not settings.tokens:
         message(
             f"Warning: {host} can be reached by others, and no token is asked of them. To fix: --tokens FILE."
         )
+    if ray is not None:
+        from ..server.ray_serve import run_on_ray
+
+        run_on_ray(settings, ray, min_replicas=min_replicas, max_replicas=max_replicas, say=message)
+        return
+    _check_port(settings)
+    url = f"http://{f'[{host}]' if ':' in host else host}:{settings.port}"
+    if json_output:
+        write_json({"url": url, "workers": workers, "openapi": f"{url}/openapi.json"})
+        sys.stdout.flush()
+    else:
+        message(f"Page and routes at {url}, described at {url}/openapi.json. Ctrl-C ends the service.")
     os.environ[SETTINGS_VARIABLE] = settings.to_environment()
+    _run(settings)
+
+
+def _run(settings: Settings) -> None:
+    """Answer calls until the process is told to end."""
+    import uvicorn
+
     with tempfile.TemporaryDirectory(prefix="precision-time-") as folder:
-        if workers > 1:
+        if settings.workers > 1:
             os.environ.setdefault("PROMETHEUS_MULTIPROC_DIR", folder)
         uvicorn.run(
             "precision_time.server.app:app_of_environment",
             factory=True,
-            host=host,
-            port=port,
-            workers=workers,
+            host=settings.host,
+            port=settings.port,
+            workers=settings.workers,
             server_header=False,
             access_log=False,
             timeout_keep_alive=30,
             timeout_graceful_shutdown=10,
         )
+
+
+def _free_port(host: str) -> int:
+    """A port that nobody listens on now."""
+    with socket.create_server((host, 0), family=_family(host)) as found:
+        return int(found.getsockname()[1])
+
+
+def _check_port(settings: Settings) -> None:
+    """Refuse a port that is taken before workers start.
+
+    Raises:
+        ConfigError: If it cannot be listened on.
+    """
+    try:
+        socket.create_server((settings.host, settings.port), family=_family(settings.host)).close()
+    except OSError as error:
+        raise ConfigError(
+            f"{settings.host}:{settings.port} cannot be listened on: {error.strerror or error}. To fix: another "
+            "--port (0 for any that is free) or --host, or end what listens there."
+        ) from None
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -124,7 +124,7 @@ def jobs_of(given: Mapping[str, Any], service: Service) -> list[dict[str, Any]]:
         ConfigError: If the call holds no list of jobs, or something else beside it.
         TooLargeError: If there are too many.
     """
-    jobs, shared = given.get("jobs"), given.get("shared") or {}
+    jobs, shared = given.get("jobs"), given.get("shared", {})
     unknown = given.keys() - {"jobs", "shared"}
     if unknown or not isinstance(jobs, list) or not jobs or not isinstance(shared, Mapping):
         what = (
