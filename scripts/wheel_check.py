@@ -61,6 +61,8 @@ REFUSED = {
     "predict resnet50 -d A100 -b 8,16 --plot sweep.png": "plots",
     "performance-models study.yaml": "learners",
     "measure": "torch",
+    "serve": "server",
+    "--server http://localhost:1 predict resnet50": "client",
 }
 """Commands that need more than the core, and the extra that the error has to name."""
 TIMED = ("search_s",)

@@ -40,64 +40,9 @@ EXAMPLE = {"model": "resnet50", "device": "A100-SXM4-80GB", "gpus": 8, "batch_si
 EXAMPLE_PRECISIONS = ["bf16-mixed", "fp16-mixed", "tf32", "fp32"]
 ASKED = re.compile(r"/v1/(predictions|comparisons)$")
 
-JOBS: Mapping[str, Mapping[str, Any]] = {
-    "a dense model on nodes": {
-        "model": "llama-3.1-8b", "device": "h100-sxm5-80gb", "gpus": 64, "nodes": 8,
-        "intra_node": "nvlink4+nvswitch", "inter_node": "ib-ndr-400g x8", "global_batch_size": 256,
-        "seq_len": 4096, "tp": 4, "pp": 4, "grad_accum": 64, "zero": 1, "sequence_parallel": True,
-        "schedule": "interleaved", "virtual_pp": 2, "checkpointing": "selective",
-        "rank_order": "tp-cp-dp-pp", "optimizer": "adamw", "fused_optimizer": True, "attention": "flash2",
-        "compiler": "none", "precision": "bf16-mixed", "tokens": 1_000_000_000, "stragglers": False,
-        "coverage": 0.8, "uneven": False, "software": 2024.5,
-    },
-    "stages that differ": {
-        "model": "gpt", "sizes": {"hidden": 1024, "layers": 10}, "device": "A100-SXM4-80GB", "gpus": 16,
-        "node_type": "DGX-A100", "pp": 2, "stage_layers": "4,6", "global_batch_tokens": 65536,
-        "seq_len": 1024, "grad_accum": 4, "optimizer": "adamw", "steps": 1000, "precision": "bf16-mixed",
-        "stack": "megatron",
-    },
-    "sharded experts": {
-        "model": "mixtral-8x7b", "device": "H100-SXM5-80GB", "gpus": 16, "network": "400g-ib",
-        "batch_size": 1, "seq_len": 2048, "ep": 8, "expert_tp": 1, "expert_capacity": 1.25,
-        "expert_nodes": 1, "expert_overlap": True, "zero": 3, "shard_size": 8,
-        "reshard_after_forward": True, "prefetch": 1, "offload": "optimizer", "precision": "bf16-mixed",
-    },
-    "long context": {
-        "model": "llama-3.1-8b", "device": "H100-SXM5-80GB", "gpus": 8, "cp": 4, "context_method": "ring",
-        "batch_size": 1, "seq_len": 16384, "precision": "bf16-mixed", "adapter": "lora", "lora_rank": 16,
-        "lora_targets": "q,v", "mean_seq_len": 9000, "packing": True,
-    },
-    "images": {
-        "model": "resnet50", "device": "V100-SXM2-32GB", "gpus": 4, "batch_size": 64, "image_size": 192,
-        "dataset": "imagenet", "samples": 500000, "epochs": 12.5, "framework": "pytorch",
-        "channels_last": True, "real_input": True, "loader": "dali", "cpus": 20, "scope": "with-input",
-        "precision": "fp16-mixed", "data_parallel_engine": "dataparallel", "freeze": "backbone",
-    },
-    "preferences": {
-        "model": "llama-3.1-8b", "device": "H100-SXM5-80GB", "gpus": 8, "batch_size": 1, "method": "dpo",
-        "reference": "llama-3.1-8b", "seq_len": 1024, "zero": 3, "precision": "bf16-mixed",
-    },
-    "answers": {
-        "model": "qwen2.5-7b", "device": "H100-SXM5-80GB", "gpus": 8, "batch_size": 8, "method": "grpo",
-        "generate_tokens": 256, "group_size": 4, "seq_len": 1024, "zero": 3, "precision": "bf16-mixed",
-    },
-    "a teacher": {
-        "model": "bert-base", "device": "A100-SXM4-40GB", "batch_size": 8, "method": "distill",
-        "teacher": "bert-large", "task": "squad-finetuning", "precision": "fp32",
-    },
-    "padding": {
-        "model": "bert-base", "device": "A100-SXM4-40GB", "batch_size": 8, "padding_share": 0.3,
-        "unpadded_sequences": False, "precision": "fp32",
-    },
-    "speech": {
-        "model": "wav2vec2-base", "device": "A100-SXM4-40GB", "batch_size": 8, "audio_seconds": 7.5,
-        "input_rate": 5, "precision": "fp32",
-    },
-    "video": {
-        "model": "wan2.1-1.3b", "device": "H100-SXM5-80GB", "batch_size": 1, "frames": 33,
-        "precision": "bf16-mixed",
-    },
-}  # fmt: skip
+JOBS: Mapping[str, Mapping[str, Any]] = json.loads(
+    Path(__file__).with_name("page_jobs.json").read_text(encoding="utf-8")
+)
 CONFIG = {
     "model_type": "llama", "hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8,
     "intermediate_size": 2048, "vocab_size": 32000, "num_key_value_heads": 8, "max_position_embeddings": 1024,

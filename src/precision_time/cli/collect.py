@@ -55,7 +55,7 @@ def collect(
     ] = None,
     json_output: JsonOption = False,
 ) -> None:
-    """Report cores, clock, memory, devices and load of this machine to a service.
+    """Report this machine (cores, memory, devices, load) to a service.
 
     Requests to PredictDDL may then name the cluster. A service that is away is asked again, at longer and
     longer intervals; one that refuses the report ends the command. A token is read from PRECISION_TIME_TOKEN.

@@ -88,7 +88,9 @@ COMMANDS: Mapping[str, Place] = {
         "PREDICT_EXAMPLES",
     ),
     "serve": Place("serve", "serve", "Serve predictions over HTTP, and a page to ask them on."),
-    "collect": Place("collect", "collect", "Report this machine to a service, for PredictDDL."),
+    "collect": Place(
+        "collect", "collect", "Report this machine (cores, memory, devices, load) to a service."
+    ),
     "calibrate": Place("calibrate", "calibrate", "Calibrate the predictor to your own cluster."),
 }
 

@@ -161,8 +161,8 @@ def _check_port(settings: Settings) -> None:
         socket.create_server((settings.host, settings.port), family=_family(settings.host)).close()
     except OSError as error:
         raise ConfigError(
-            f"{settings.host}:{settings.port} cannot be listened on: {error.strerror or error}. To fix: another "
-            "--port (0 for any that is free) or --host, or end what listens there."
+            f"{settings.host}:{settings.port} cannot be listened on: {error.strerror or error}. To fix: "
+            "another --port (0 for any that is free) or --host, or end what listens there."
         ) from None
 
 

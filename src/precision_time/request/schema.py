@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -67,6 +66,8 @@ ALIASES: Mapping[str, str] = {
     "train_tokens": "tokens",
 }
 """Names of the same quantities in answers and in measurement tables."""
+LEAST_COVERAGE = 1e-9
+"""Closer to 0 or 1 doubles cannot tell the quantiles of intervals apart."""
 RUN_LENGTHS = ("steps", "epochs", "tokens")
 GLOBAL_BATCHES = ("global_batch_size", "global_batch_tokens")
 """Fields of which a request has one at most."""
@@ -107,21 +108,6 @@ def _precision(given: Any) -> Any:
     return given
 
 
-def _coverage(given: float) -> float:
-    """Of a normal distribution no interval is narrower or wider that doubles can tell apart.
-
-    Raises:
-        ConfigError: If it is as good as 0 or 1.
-    """
-    if not _LEAST_COVERAGE <= given <= 1.0 - _LEAST_COVERAGE:
-        raise ConfigError(
-            f"coverage={given:.17g} is as good as {given:.0f}. The rule: {_LEAST_COVERAGE:g} or more, and as "
-            "far below 1. To fix: such as coverage=0.9."
-        )
-    return given
-
-
-_LEAST_COVERAGE = 1e-9
 _ANCHOR_REMEDY = "To fix: write each like batch_size=64,gpus=8,step_time_s=0.21."
 
 
@@ -532,8 +518,7 @@ class RequestFields(BaseModel):
     coverage: Annotated[
         float,
         NUMBER,
-        Field(gt=0, lt=1),
-        AfterValidator(_coverage),
+        Field(ge=LEAST_COVERAGE, le=1.0 - LEAST_COVERAGE),
         Option(help="Probability that the interval holds, 0 to 1."),
     ] = 0.9
     trust: Annotated[

@@ -21,6 +21,7 @@ APPLICATION_ID = 0x50545356
 """In the header of our SQLite files: "PTSV"."""
 WAIT_S = 10.0
 """For another writer, a free connection, or a server that does not answer."""
+_WAIT_IN_MEMORY_S = 60.0
 _MEMORY = ":memory:"
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
@@ -91,8 +92,9 @@ def database_of(text: str, *, read_only: bool) -> Database:
 def _sqlite_engine(database: Database) -> Engine:
     file = database.file
     engine = create_engine(
-        "sqlite://", creator=lambda: _connected(database), poolclass=QueuePool, pool_timeout=WAIT_S,
-        # In memory, each connection is a database of its own: there is one, which threads take in turn.
+        "sqlite://", creator=lambda: _connected(database), poolclass=QueuePool,
+        # In memory, each connection is a database of its own: there is one, which threads take in no order.
+        pool_timeout=WAIT_S if file else _WAIT_IN_MEMORY_S,
         pool_size=5 if file else 1, max_overflow=15 if file else 0, hide_parameters=True,
     )  # fmt: skip
 
