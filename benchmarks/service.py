@@ -22,7 +22,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -67,6 +67,14 @@ def jobs(count: int, *, seed: int) -> list[dict[str, Any]]:
         }
         for _ in range(count)
     ]
+
+
+def like_jobs(count: int, *, seed: int) -> list[dict[str, Any]]:
+    """Different jobs of one model on one kind and number of devices: batch sizes and precisions."""
+    [first] = jobs(1, seed=seed)
+    draw = random.Random(seed)
+    pairs = draw.sample([(size, name) for size in range(1, 65) for name in PRECISIONS], count)
+    return [{**first, "batch_size": size, "precision": name} for size, name in pairs]
 
 
 class Server:
@@ -132,7 +140,9 @@ def server(folder: Path, *, workers: int) -> Iterator[Server]:
         found.stop()
 
 
-async def batches(url: str, *, seconds: float, seed: int) -> float:
+async def batches(
+    url: str, *, seconds: float, seed: int, drawn: Callable[..., list[dict[str, Any]]] = jobs
+) -> float:
     """Predictions per second, asked in batches over a few connections."""
     done, end_s = 0, time.perf_counter() + seconds
     async with aiohttp.ClientSession() as session:
@@ -141,7 +151,7 @@ async def batches(url: str, *, seconds: float, seed: int) -> float:
             nonlocal done
             number = 0
             while time.perf_counter() < end_s:
-                asked = jobs(_BATCH, seed=hash((seed, connection, number)))
+                asked = drawn(_BATCH, seed=hash((seed, connection, number)))
                 number += 1
                 async with session.post(f"{url}/v1/predictions/batch", json={"jobs": asked}) as answer:
                     answers = (await answer.json())["answers"]
@@ -218,7 +228,7 @@ def killed_and_restarted(folder: Path, *, seconds: float) -> tuple[int, int]:
                     row = {"model": "resnet50", "batch_size": 64, "step_time_s": step_time_s}
                     try:
                         async with session.post(
-                            f"{running.url}/v1/clusters/load/measurements?fit=false",
+                            f"{running.url}/v1/clusters/load/measurements",
                             json={"measurements": [row]},
                         ) as answer:
                             if answer.status < 300:  # noqa: PLR2004
@@ -241,7 +251,7 @@ def killed_and_restarted(folder: Path, *, seconds: float) -> tuple[int, int]:
                 page = json.load(answer)["measurements"]
             if not page:
                 break
-            stored |= {each["step_time_s"] for each in page}
+            stored |= {each["given"]["step_time_s"] for each in page}
             after = page[-1]["id"]
     return len(acknowledged), len(acknowledged - stored)
 
@@ -261,26 +271,23 @@ def measured(*, workers: int, seconds: float, memory_calls: int) -> dict[str, An
         with server(folder, workers=workers) as running:
             add("cold start", running.start_s, "s", 3.0, most=True)
             asyncio.run(batches(running.url, seconds=3.0, seed=1))  # every worker has seen every model once
-            add(
-                "predictions in batches of 100",
-                asyncio.run(batches(running.url, seconds=seconds, seed=2)),
-                "1/s",
-                1000,
-            )
-            for what, asked in (
-                ("all different", jobs(int(300 * seconds), seed=3)),
-                ("of 50 that repeat", jobs(50, seed=4)),
+            for what, drawn in (("of one model and device", like_jobs), ("of any model and device", jobs)):
+                asyncio.run(batches(running.url, seconds=3.0, seed=1, drawn=drawn))
+                rate = asyncio.run(batches(running.url, seconds=seconds, seed=2, drawn=drawn))
+                add(f"predictions in batches of 100 {what}", rate, "1/s", 1000)
+            for per_s, what, asked in (
+                (300, "of 500 that repeat", jobs(500, seed=4)),
+                (100, "all different", jobs(int(100 * seconds), seed=5)),
+                (200, "all different", jobs(int(200 * seconds), seed=6)),
+                (300, "all different", jobs(int(300 * seconds), seed=3)),
             ):
-                took, failed = asyncio.run(singles(running.url, per_s=300, seconds=seconds, asked=asked))
-                add(f"300 single calls/s, {what}: failed", failed, "calls", 0, most=True)
-                add(f"300 single calls/s, {what}: p50", float(np.quantile(took, 0.5)) * 1e3, "ms")
-                add(
-                    f"300 single calls/s, {what}: p99",
-                    float(np.quantile(took, 0.99)) * 1e3,
-                    "ms",
-                    50.0,
-                    most=True,
-                )
+                if what != "all different":  # once, so that all of them repeat
+                    asyncio.run(singles(running.url, per_s=50, seconds=len(asked) / 50, asked=asked))
+                took, failed = asyncio.run(singles(running.url, per_s=per_s, seconds=seconds, asked=asked))
+                label = f"{per_s} single calls/s, {what}"
+                add(f"{label}: failed", failed, "calls", 0, most=True)
+                add(f"{label}: p50", float(np.quantile(took, 0.5)) * 1e3, "ms")
+                add(f"{label}: p99", float(np.quantile(took, 0.99)) * 1e3, "ms", 50.0, most=True)
         if memory_calls:
             with server(folder, workers=workers) as running:
                 started_s = time.perf_counter()

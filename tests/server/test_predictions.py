@@ -12,6 +12,7 @@ from precision_time import PrecisionTimeError, Request, predict_time
 from precision_time.barrier import data_only
 from precision_time.errors import ConfigError
 from precision_time.predict.api import predict
+from precision_time.server.answered import Answered
 from precision_time.server.app import create_app
 from precision_time.server.settings import Settings
 
@@ -186,3 +187,23 @@ def test_a_field_that_the_routes_forget_still_reads_no_file(tmp_path: Path) -> N
     for fields in ({"precision": str(policy)}, {"custom": hardware}, {"calibration": str(hardware)}):
         with data_only(), pytest.raises(ConfigError, match="names no files"):
             predict(Request.of({**JOB, **fields}))
+
+
+def test_the_same_question_gets_the_same_bytes_but_not_for_a_cluster_that_changes(client: TestClient) -> None:
+    asked = {**JOB, "batch_size": 77}
+    first, again = (client.post("/v1/predictions", json=asked).content for _ in range(2))
+    assert first == again
+    client.put("/v1/clusters/moving", json={"fields": {"device": "A100-SXM4-80GB"}})
+    job = {"model": "resnet50", "cluster": "moving", "batch_size": 64}
+    before = client.post("/v1/predictions", json=job).json()["step_time_s"]
+    client.put("/v1/clusters/moving", json={"fields": {"device": "V100-SXM2-32GB"}})
+    assert client.post("/v1/predictions", json=job).json()["step_time_s"] > before
+
+
+def test_remembered_answers_are_bounded() -> None:
+    known = Answered(most_bytes=1000)
+    for number in range(100):
+        known.keep(str(number), b"x" * 90)
+        known.get("0")
+    assert known.get("0") is not None
+    assert sum(known.get(str(number)) is not None for number in range(100)) == 10

@@ -29,7 +29,11 @@ MOST_AT_ONCE = 16
 """Calls in a batch."""
 _SLICE = 64
 """Jobs of a call that are answered before others are."""
-_NO_REMEDY = "What to ask for instead was not worked out: the service is busy. To fix: come again."
+WITHOUT_REMEDY = Diagnostic(
+    "memory",
+    Severity.WARNING,
+    "What to ask for instead was not worked out: the service is busy. To fix: come again.",
+)
 
 
 class Predictions:
@@ -63,8 +67,7 @@ class Predictions:
         try:
             return await self._remedied(request)
         except BusyError:
-            said = Diagnostic("memory", Severity.WARNING, _NO_REMEDY)
-            return replace(answer, diagnostics=(*answer.diagnostics, said))
+            return replace(answer, diagnostics=(*answer.diagnostics, WITHOUT_REMEDY))
 
     async def predict_each(self, requests: Sequence[Request]) -> list[Answer]:
         """The answer to each request of one call, or why it has none; other calls are answered in between."""
@@ -77,9 +80,8 @@ class Predictions:
         try:
             while self._waiting:
                 some = [self._waiting.popleft() for _ in range(min(MOST_AT_ONCE, len(self._waiting)))]
-                some = [
-                    (request, future) for request, future in some if not future.done()
-                ]  # its caller has gone
+                # Of the others the caller has gone.
+                some = [(request, future) for request, future in some if not future.done()]
                 try:
                     answers = await self._computed(_answers, [request for request, _ in some])
                 except Exception as error:  # noqa: BLE001 - unforeseen: each call must hear of it

@@ -142,9 +142,19 @@ def _sound(value: Any) -> tuple[()]:
 
 def json_response(value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """An answer in JSON, dataclasses of ours among it; infinities and NaN are errors, never sent."""
-    text = to_json(value, inf_nan_mode="constants", fallback=str)
+    return json_bytes(json_text(value), status=status, headers=headers)
+
+
+def json_text(value: Any) -> bytes:
+    """The JSON of an answer."""
+    text: bytes = to_json(value, inf_nan_mode="constants", fallback=str)
     if b"NaN" in text or b"Infinity" in text:
         json.loads(text, parse_constant=_never_sent)  # the words may stand in a text
+    return text
+
+
+def json_bytes(text: bytes, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """An answer whose JSON is there already."""
     return Response(text, status_code=status, headers=dict(headers or {}), media_type="application/json")
 
 

@@ -11,6 +11,7 @@ from starlette.requests import Request as HttpRequest
 
 from ..learn.artifact import chosen_predictor
 from ..predict.api import predict
+from .answered import Answered
 from .batching import Predictions
 from .clusters import ReadyPoints, cluster_fields
 from .long_work import LongWork
@@ -36,6 +37,7 @@ class Service:
         self.uploads = Uploads(settings, store)
         self.ready_points = ReadyPoints()
         self.predictddl = PredictDDLAnswers()
+        self.answered = Answered()
         self.ready = False
 
     async def warm_up(self) -> None:

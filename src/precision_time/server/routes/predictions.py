@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
@@ -16,8 +17,9 @@ from ...diagnostics import Diagnostic, Severity
 from ...errors import ConfigError, PrecisionTimeError, shown
 from ...predict.prediction import Prediction
 from ...request.request import Request
-from ..bodies import json_object, json_response
-from ..jobs import request_of
+from ..batching import WITHOUT_REMEDY
+from ..bodies import json_bytes, json_object, json_response, json_text
+from ..jobs import UPLOADS, request_of
 from ..metrics import PREDICTIONS
 from ..openapi import EXAMPLE_JOB, answer, body, job_reference
 from ..problems import PROBLEMS, TooLargeError, problem_of
@@ -70,12 +72,20 @@ async def predict(
     With `batch_assumed=true` the batch of the job counts as an assumption: jobs that are compared have one.
     """
     fields = await json_object(request)
+    key = None if why else remembered_as(fields)
+    known = None if key is None else service.answered.get(key)
+    if known is not None:
+        PREDICTIONS.inc()
+        return json_bytes(known)
     asked = await request_of(fields, service)
     found = await service.predictions.predict(asked)
     PREDICTIONS.inc()
     said = as_asked(found, fields)
     if not why:
-        return json_response(said)
+        text = json_text(said)
+        if key is not None and found.diagnostics[-1:] != (WITHOUT_REMEDY,):
+            service.answered.keep(key, text)
+        return json_bytes(text)
     batch = Diagnostic("default-batch", Severity.ASSUMPTION, "Batch size not given.")
     weighed = replace(found, diagnostics=(*found.diagnostics, batch)) if batch_assumed else found
     return json_response({**said.to_dict(), "why": await to_thread.run_sync(_why, weighed, asked)})
@@ -115,6 +125,12 @@ async def predict_batch(request: HttpRequest, service: ServiceDependency) -> Res
         ]
     }
     return await to_thread.run_sync(json_response, body)
+
+
+def remembered_as(fields: Mapping[str, Any]) -> str | None:
+    """What an answer is remembered under; None where it depends on what is stored."""
+    names_upload = any(isinstance(value, str) and value.startswith(UPLOADS) for value in fields.values())
+    return None if "cluster" in fields or names_upload else json.dumps(fields)
 
 
 def jobs_of(given: Mapping[str, Any], service: Service) -> list[dict[str, Any]]:
