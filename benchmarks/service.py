@@ -40,7 +40,7 @@ DEVICES = ("A100-SXM4-80GB", "H100-SXM5-80GB", "V100-SXM2-32GB")
 PRECISIONS = ("fp32", "fp16-mixed", "bf16-mixed")
 _LONGEST_START_S = 60.0
 _BATCH = 100
-_CONNECTIONS = 4
+_CONNECTIONS = 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -27,7 +27,7 @@ Answer = Prediction | PrecisionTimeError
 _Found = TypeVar("_Found")
 MOST_AT_ONCE = 16
 """Calls in a batch."""
-_SLICE = 64
+_SLICE = 128
 """Jobs of a call that are answered before others are."""
 WITHOUT_REMEDY = Diagnostic(
     "memory",
