@@ -54,4 +54,5 @@ def test_what_an_answer_says_of_its_job_asks_it_again(fields: dict[str, object])
         assume(False)
     for names in (("gpus", "nodes"), ("device", "precision", "stack"), ("model",)):
         again = predict_time(**fields | {name: getattr(answer, name) for name in names})
-        assert again.step_time_s == answer.step_time_s, names
+        # Sums are rounded otherwise where other answers were worked out in between (learn/bounds.py).
+        assert again.step_time_s == pytest.approx(answer.step_time_s, rel=1e-12), names
