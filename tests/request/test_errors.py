@@ -35,7 +35,7 @@ BROKEN: dict[str, tuple[Any, str]] = {
     "sizes": ("wide", "a mapping of names to values"),
     "zero": (4, "at most 3"),
     "expert_capacity": (-0.5, "a number of at least 0"),
-    "coverage": (1.5, "below 1"),
+    "coverage": (1.5, "at most 0.999999999"),
     "offload": ("disk", "one of none, optimizer or parameters"),
     "data_parallel_engine": ("horovod", "one of ddp, dataparallel, parameter-server or none"),
     "context_method": ("rings", "one of ring, all-gather or ulysses"),

@@ -89,7 +89,9 @@ def _without_network(libc: Any) -> bool:
 def _without_rights(libc: Any, roots: tuple[str, ...]) -> dict[str, bool]:
     """No rights of root, none to gain, no new process or thread."""
     found = {"not root": os.geteuid() != 0, "no capabilities": False, "no new processes": False}
-    if os.geteuid() == 0 and all(_is_open_to_others(root) for root in roots):
+    # Another user must be able to reach the packages, and the folder of the upload.
+    reached = (*roots, *map(str, Path.cwd().parents))
+    if os.geteuid() == 0 and all(_is_open_to_others(root) for root in reached):
         for name in (".", *os.listdir(".")):
             os.chown(name, _NOBODY, _NOBODY, follow_symlinks=False)
         os.setgroups([])
