@@ -7,7 +7,9 @@ from collections.abc import Iterator, MutableMapping
 from typing import Any
 
 import pytest
+from anyio import to_thread
 
+from precision_time.barrier import is_data_only
 from precision_time.server.guard import Guard
 from precision_time.server.settings import Settings
 
@@ -93,6 +95,19 @@ def test_work_ends_when_its_caller_has_gone() -> None:
         assert route.ended
 
     asyncio.run(run())
+
+
+def test_the_threads_of_a_call_read_no_files_that_it_names() -> None:
+    found: list[bool] = []
+
+    async def route(scope: Message, receive: Any, send: Any) -> None:
+        found.extend([is_data_only(), await to_thread.run_sync(is_data_only)])
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    assert asyncio.run(ask(Guard(route, settings=Settings.of({"store": "sqlite://"})))) == 200
+    assert found == [True, True]
+    assert not is_data_only()
 
 
 def test_a_caller_that_stays_gets_its_answer() -> None:

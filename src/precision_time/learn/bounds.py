@@ -19,6 +19,7 @@ import math
 from collections.abc import Container, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
+from threading import RLock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -50,6 +51,8 @@ _TYPES = ("matmul", "conv", "activation", "param", "grad", "reduce", "optimizer_
 _OF_THE_SIZE = ("num_devices", "num_nodes", "assumptions")
 _MOST_KEPT = 4096
 _CLUSTERS: dict[Hashable, tuple[Cluster, Cluster]] = {}
+_TURN = RLock()
+"""For one thread at a time: what is remembered is added to, and forgotten, while answers are worked out."""
 
 
 class _Row(NamedTuple):
@@ -98,7 +101,8 @@ def forget_bounds() -> None:
 
     By a last digit they do: of a group that is priced in two parts, sums are rounded otherwise.
     """
-    _KNOWN.clear()
+    with _TURN:
+        _KNOWN.clear()
 
 
 def _known(key: Hashable, job: Job, predictor: TrainedPredictor) -> _Known:
@@ -148,7 +152,7 @@ def allowed_times(
     """Corrected seconds of the priced rows, and their step times as physics allows them, shape (rows,).
 
     All that bounds look at, smaller batches and other numbers of devices, is priced and corrected together
-    with the rows themselves, but for what is known already.
+    with the rows themselves, but for what is known already. Any thread may ask.
 
     Args:
         priced: The jobs, one row each.
@@ -156,8 +160,15 @@ def allowed_times(
         novelty: Of their rows, shape (rows, kinds).
         predictor: The trained predictor.
     """
-    if len(_KNOWN) > _MOST_KEPT:
-        _KNOWN.clear()
+    with _TURN:
+        if len(_KNOWN) > _MOST_KEPT:
+            _KNOWN.clear()
+        return _allowed_times(priced, like, novelty, predictor)
+
+
+def _allowed_times(
+    priced: PricedJobs, like: JobTable, novelty: Floats, predictor: TrainedPredictor
+) -> tuple[Corrected, Floats]:
     starts = priced.starts
     # What is new of a job does not depend on its batch.
     new = (novelty.max(axis=1, initial=0.0) > _MEASURED)[starts[:-1]].tolist()
@@ -229,7 +240,7 @@ def _no_slower_than_mixed(
         return allowed_s
     beside = price_groups([group for _, group in mixed])
     their = beside.like(predictor)
-    limits = allowed_times(beside, their, predictor.correction.training_set.novelty(their), predictor)[1]
+    limits = _allowed_times(beside, their, predictor.correction.training_set.novelty(their), predictor)[1]
     for (here, _), limit in zip(mixed, np.split(limits, beside.starts[1:-1]), strict=True):
         allowed_s[here] = np.minimum(allowed_s[here], limit)
     return allowed_s

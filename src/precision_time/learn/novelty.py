@@ -269,7 +269,7 @@ class RunIndex:
     def _candidates(self, point: Positions, names: tuple[str, ...], count: int) -> tuple[Indices, Floats]:
         """Runs at the nearest positions, and their squared distances."""
         key = (names, count, point.tobytes())
-        if key not in self._known:
+        if (known := self._known.get(key)) is None:  # another thread may forget all of them at any time
             if len(self._known) > _MOST_KEPT:
                 self._known.clear()
             # Every position has a run: the best so many hold enough of them.
@@ -278,8 +278,9 @@ class RunIndex:
             cells, squares = index.near(point.astype(np.float64), _WEIGHT, reach)
             sizes = np.diff(self.starts)[cells]
             found = np.concatenate([self.order[self.starts[cell] : self.starts[cell + 1]] for cell in cells])
-            self._known[key] = found.astype(np.intp), (np.square(_WEIGHT) @ squares).repeat(sizes)
-        return self._known[key]
+            known = found.astype(np.intp), (np.square(_WEIGHT) @ squares).repeat(sizes)
+            self._known[key] = known
+        return known
 
 
 def run_index(jobs: JobTable, rows: Indices) -> RunIndex:

@@ -77,11 +77,11 @@ def usual_layout(job: Job, batch: float, fixed: Fixed, *, degrees: bool) -> Choi
     if batch != int(batch):
         return None
     key = (group_key(job), job.layout, batch, repr(sorted(fixed.items())), degrees)
-    if key not in _CHOICES:
+    if (found := _CHOICES.get(key)) is None:  # another thread may forget all of them at any time
         if len(_CHOICES) >= _MOST_KEPT:
             _CHOICES.clear()
-        _CHOICES[key] = (_searched(job, int(batch), fixed, degrees), job)
-    return _CHOICES[key][0]
+        found = _CHOICES[key] = (_searched(job, int(batch), fixed, degrees), job)
+    return found[0]
 
 
 def _searched(job: Job, batch: int, fixed: Fixed, degrees: bool) -> Choice | None:

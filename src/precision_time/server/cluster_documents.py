@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..barrier import data_only
 from ..errors import ConfigError, PrecisionTimeError, shown
 from ..hardware.custom import load_custom
 from ..learn.artifact import chosen_predictor
@@ -94,11 +93,10 @@ class ClusterDocument:
                     "default, and options of the layout stand beside the others. To fix: leave it out."
                 )
         found = cls(fields=own, anchors=tuple(anchors), hardware=hardware or None, note=note)
-        with data_only():
-            if found.hardware is not None:
-                load_custom(found.hardware)
-            found._try_defaults()
-            found.points()
+        if found.hardware is not None:
+            load_custom(found.hardware)
+        found._try_defaults()
+        found.points()
         return found
 
     @classmethod
@@ -133,8 +131,7 @@ class ClusterDocument:
             ConfigError: If one is no job with a time, impossibly fast, or contradicts another one.
         """
         anchors = [self._anchor(index, given) for index, given in enumerate(self.anchors)]
-        with data_only():
-            return points_of(anchors, chosen_predictor(None)) if anchors else None
+        return points_of(anchors, chosen_predictor(None)) if anchors else None
 
     def _anchor(self, index: int, given: Mapping[str, Any]) -> Anchor:
         if "model" not in given:
@@ -147,8 +144,7 @@ class ClusterDocument:
             # The field of a request knows how a time can be said.
             [stated] = Request.of({"model": "resnet50", "anchors": [dict(given)]}).anchors
             fields = checked({name: value for name, value in stated.items() if name not in ANCHOR_TIMES})
-            with data_only():
-                return anchor_of(stated, self._request(fields).resolve())
+            return anchor_of(stated, self._request(fields).resolve())
         except PrecisionTimeError as error:
             raise ConfigError(f"anchors, {index}: {error}") from error
 

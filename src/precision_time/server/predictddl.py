@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from anyio import CapacityLimiter, Lock, to_thread
 
-from ..barrier import data_only
 from ..errors import ConfigError, PrecisionTimeError, shown
 from .collectors import CollectedCluster, collected_cluster
 from .jobs import resolved
@@ -53,8 +52,8 @@ class PredictDDLAnswers:
         return self._controller
 
     async def run(self, function: Callable[..., _Found], *arguments: Any) -> _Found:
-        """`function(*arguments)` in its turn, in a thread where models are named only."""
-        return await to_thread.run_sync(_named_only, function, arguments, limiter=self._turn)
+        """`function(*arguments)` in its turn, in a thread."""
+        return await to_thread.run_sync(function, *arguments, limiter=self._turn)
 
     async def answers(self, requests: Sequence[Any], service: Service) -> list[Any]:
         """What each request asks, in their order.
@@ -233,11 +232,6 @@ def _read(fields: dict[str, Any]) -> PredictDDLRequest | PrecisionTimeError:
         return read_request(fields)
     except PrecisionTimeError as error:
         return error
-
-
-def _named_only(function: Callable[..., _Found], arguments: tuple[Any, ...]) -> _Found:
-    with data_only():
-        return function(*arguments)
 
 
 def _checked_task(

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from anyio import to_thread
 from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from ...barrier import data_only
 from ...errors import ConfigError, shown
 from ...predict.prediction import Prediction
 from ...predict.predictions import Skipped
@@ -124,7 +122,7 @@ async def _answered(asked: Sequence[Asked], service: Service) -> Response:
     if len(requests) > _AT_ONCE:
         found = await service.long_work.run(answers_of, requests)
     else:
-        found = await to_thread.run_sync(_answers_here, requests)
+        found = await to_thread.run_sync(answers_of, requests)
     answers = [{**answer, "request": each.fields} for answer, each in zip(found, asked, strict=True)]
     skipped = [
         {"number": number, **answer} for number, answer in enumerate(answers, start=1) if "reason" in answer
@@ -135,8 +133,3 @@ async def _answered(asked: Sequence[Asked], service: Service) -> Response:
         "skipped": skipped,
     }
     return await to_thread.run_sync(json_response, said)
-
-
-def _answers_here(requests: Any) -> list[dict[str, Any]]:
-    with data_only():
-        return answers_of(requests)

@@ -12,7 +12,6 @@ from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from ...barrier import data_only
 from ...diagnostics import Diagnostic, Severity
 from ...errors import ConfigError, PrecisionTimeError, shown
 from ...predict.prediction import Prediction
@@ -179,5 +178,4 @@ def _why(found: Prediction, asked: Request) -> dict[str, Any]:
     """What the answer depends on, and the page of the command line."""
     from ...predict.what_matters import what_matters
 
-    with data_only():
-        return {"matters": [asdict(each) for each in what_matters(found, request=asked)], "page": str(found)}
+    return {"matters": [asdict(each) for each in what_matters(found, request=asked)], "page": str(found)}

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from anyio import to_thread
 from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from ...barrier import data_only
 from ...errors import ConfigError, shown
 from ...planning.run.prediction import RunPrediction
 from ...planning.run.schema import RunOptions
@@ -85,12 +83,7 @@ async def predict_run(request: HttpRequest, service: ServiceDependency) -> Respo
     asked = await request_of(job, service)
     arguments = (asked, options, phases, service.settings.max_jobs)
     if phases is None:
-        found = await to_thread.run_sync(_run_here, arguments)
+        found = await to_thread.run_sync(run_of_call, *arguments)
     else:
         found = await service.long_work.run(run_of_call, *arguments)
     return await to_thread.run_sync(json_response, {**found, "request": job | options})
-
-
-def _run_here(arguments: Any) -> dict[str, Any]:
-    with data_only():
-        return run_of_call(*arguments)

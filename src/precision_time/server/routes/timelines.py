@@ -9,7 +9,6 @@ from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from ...barrier import data_only
 from ...planning.layouts.drawing import draw_step
 from ...predict.prediction import Interval, Prediction
 from ...request.request import Request
@@ -115,6 +114,5 @@ async def draw(request: HttpRequest, service: ServiceDependency) -> Response:
 
 
 def _drawn(asked: Request, found: Prediction) -> Response:
-    with data_only():
-        drawing: dict[str, Any] = draw_step(asked.resolve(), found).to_dict()
+    drawing: dict[str, Any] = draw_step(asked.resolve(), found).to_dict()
     return json_response(drawing)
