@@ -561,3 +561,13 @@ def test_malformed_graph_is_refused(document: Mapping[str, Any]) -> None:
 def test_graph_survives_as_data() -> None:
     graph = load_workload("llama3-8b").graph
     assert graph_of(json.dumps(document_of(graph)).encode()) == graph == graph_of(document_of(graph))
+
+
+def test_who_may_read_a_folder_is_told_by_its_mode() -> None:
+    def folder(mode: int) -> os.stat_result:
+        return os.stat_result((0o040000 | mode, 0, 0, 2, 65534, 0, 0, 0, 0, 0))
+
+    assert [child._can_read(user, folder(0o700)) for user in (65534, 0, 1000)] == [True, False, False]
+    assert [child._can_read(user, folder(0o750)) for user in (65534, 0, 1000)] == [True, True, False]
+    assert [child._can_read(user, folder(0o705)) for user in (65534, 0, 1000)] == [True, False, True]
+    assert not any(child._can_read(user, folder(0o644)) for user in (65534, 0, 1000))

@@ -31,6 +31,8 @@ _WRITE_FILE, _READ_FILE, _READ_ONLY = 1 << 1, 1 << 2, 1 << 2 | 1 << 3
 _MAKE_SPECIAL = 1 << 0 | 1 << 6 | 1 << 9 | 1 << 10 | 1 << 11
 """Run files; make devices, sockets and pipes."""
 _CAPABILITIES_VERSION = 0x2008_0522
+_MAY_READ = 1 << 2
+"""The capability to read files and search folders whoever owns them."""
 _NEVER = (
     "socket.", "subprocess.", "os.system", "os.fork", "os.exec", "os.posix_spawn", "os.spawn", "os.startfile",
     "pty.", "pickle.find_class", "ftplib.", "smtplib.", "imaplib.", "poplib.", "telnetlib.", "urllib.Request",
@@ -89,9 +91,9 @@ def _without_network(libc: Any) -> bool:
 def _without_rights(libc: Any, roots: tuple[str, ...]) -> dict[str, bool]:
     """No rights of root, none to gain, no new process or thread."""
     found = {"not root": os.geteuid() != 0, "no capabilities": False, "no new processes": False}
-    # Another user must be able to reach the packages, and the folder of the upload.
+    # Whoever the process becomes must be able to reach the packages, and the folder of the upload.
     reached = (*roots, *map(str, Path.cwd().parents))
-    if os.geteuid() == 0 and all(_is_open_to_others(root) for root in reached):
+    if os.geteuid() == 0 and all(_can_reach(_NOBODY, root) for root in reached):
         for name in (".", *os.listdir(".")):
             os.chown(name, _NOBODY, _NOBODY, follow_symlinks=False)
         os.setgroups([])
@@ -103,8 +105,11 @@ def _without_rights(libc: Any, roots: tuple[str, ...]) -> dict[str, bool]:
     libc.prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)  # again: forgotten with the change of user
     libc.prctl(_NOT_DUMPABLE, 0, 0, 0, 0)
     privileges = libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+    # Root without capabilities is a user like others: in a container a folder above may be somebody else's.
+    kept = 0 if found["not root"] or all(_can_reach(0, root) for root in reached) else _MAY_READ
     header = (ctypes.c_uint32 * 2)(_CAPABILITIES_VERSION, 0)
-    found["no capabilities"] = libc.capset(header, (ctypes.c_uint32 * 6)()) == 0 and privileges == 0
+    dropped = libc.capset(header, (ctypes.c_uint32 * 6)(kept, kept)) == 0
+    found["no capabilities"] = dropped and not kept and privileges == 0
     import resource
 
     # The kernel exempts root of the first user namespace; the audit hook refuses in any case.
@@ -137,10 +142,15 @@ def _without_files(libc: Any, readable: tuple[str, ...], folder: str) -> bool:
     return bool(libc.syscall(_LANDLOCK + 2, ruleset, 0) == 0)
 
 
-def _is_open_to_others(path: str) -> bool:
-    """Whether every user may read a folder."""
+def _can_reach(user: int, path: str) -> bool:
+    """Whether a user and the group of that number may read a folder, by the modes of it and those above."""
     whole = Path(path).resolve()
-    return all(folder.stat().st_mode & 0o005 == 0o005 for folder in (whole, *whole.parents))
+    return all(_can_read(user, folder.stat()) for folder in (whole, *whole.parents))
+
+
+def _can_read(user: int, stat: os.stat_result) -> bool:
+    shift = 6 if stat.st_uid == user else 3 if stat.st_gid == user else 0
+    return stat.st_mode >> shift & 0o5 == 0o5
 
 
 def _installed(package_root: str) -> tuple[str, ...]:
