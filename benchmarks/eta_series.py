@@ -3,7 +3,7 @@
     python benchmarks/eta_series.py
 
 lists them. A series is what somebody who watches the run can see: (steps done, seconds since the start), from
-a start to a true end. `scripts/build_eta_series.py` writes the file, from public logs and runs on this machine.
+a start to a true end. `scripts/build_eta_series.py` writes the file, of public logs and runs on this machine.
 """
 
 from __future__ import annotations

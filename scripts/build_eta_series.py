@@ -1,6 +1,7 @@
 """Write benchmarks/data/eta_series.jsonl.gz: step times of public logs and of runs on this machine.
 
-    python scripts/build_eta_series.py public MIRRORS
+    python scripts/build_eta_series.py public MIRRORS [NAME ...]
+    python scripts/build_eta_series.py own [NAME ...]
 
 MIRRORS holds a bare clone of each repository of eta_series_sources.toml as OWNER+NAME or OWNER+NAME/repo.
 Only the numbers of a log are kept. Series that are in the file and are not read or run now stay as they are.
@@ -10,11 +11,15 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import json
+import math
+import os
 import re
 import subprocess
 import sys
+import tempfile
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,7 +39,8 @@ _ZONE_S = 900.0
 def log_text(mirrors: Path, repo: str, commit: str, path: str) -> str:
     """A file of a bare clone, at a commit."""
     folder = mirrors / repo.replace("/", "+")
-    folder = folder / "repo" if (folder / "repo").is_dir() else folder
+    for inside in ("repo", ".git"):
+        folder = folder / inside if (folder / inside).is_dir() else folder
     shown = subprocess.run(
         ["git", f"--git-dir={folder}", "show", f"{commit}:{path}"], capture_output=True, check=True
     )
@@ -66,7 +72,8 @@ class LogReader:
     """Events and pauses of one log, by regular expressions with named groups.
 
     A line gives its time as `ms`, `s`, `hms` or `ts` (read by `stamp`) or only what its steps took as
-    `took`, and its steps as `step` or as `epoch` and `iter` (with `per_epoch`, a group or a number).
+    `took`, and its steps as `step`, as `epoch` and `iter` (with `per_epoch`, a group or a number) or
+    as `more` since the line before; a line without any of them is one step.
     """
 
     line: str
@@ -90,8 +97,10 @@ class LogReader:
     """The `begin` line and the pauses are in UTC, the other lines in local time."""
     clock_restarts: bool = False
     """The log's clock starts at 0 again in the middle."""
-    from_step: int = 0
-    """Lines below it are not of this run."""
+    last_run: bool = False
+    """The file holds several runs: the last is read."""
+    longest_gap_s: float = math.inf
+    """The run was off for longer between two lines: what follows is read."""
     events: list[tuple[int, float]] = field(default_factory=list)
     pauses: list[tuple[float, float, str]] = field(default_factory=list)
 
@@ -112,11 +121,14 @@ class LogReader:
                     continue
                 at_s = seconds_of(match, self.stamp)
                 if name == "begin":
-                    begun = at_s if begun is None else begun
+                    begun = at_s if begun is None and not self.events else begun
                 elif name == "line":
-                    step = self._step(match)
-                    if step < self.from_step:
-                        continue
+                    step = self._step(match, last_step)
+                    again = self.last_run and step < last_step
+                    if self.events and (again or (at_s or 0.0) - last_s > self.longest_gap_s):
+                        self.events.clear()
+                        self.pauses.clear()
+                        begun = begun if again else None
                     if at_s is None:
                         steps = (step - last_step) if self.took_is_mean else 1
                         at_s = last_s + float(match["took"]) * self.took_scale * steps
@@ -135,10 +147,12 @@ class LogReader:
         if begun is not None:
             self.events.insert(0, (self.start_step or 0, begun))
 
-    def _step(self, match: re.Match[str]) -> int:
+    def _step(self, match: re.Match[str], before: int) -> int:
         found = match.groupdict()
         if found.get("step") is not None:
             return self.base_step + round(float(found["step"].replace(",", "")) / self.step_divisor)
+        if "epoch" not in found:
+            return before + int(found.get("more") or 1)
         per_epoch = int(found.get("per_epoch") or self.per_epoch)
         return (int(found["epoch"]) - self.base_epoch) * per_epoch + int(found["iter"]) + self.base_step
 
@@ -201,9 +215,39 @@ def public_series(mirrors: Path, only: list[str]) -> list[Series]:
     return built
 
 
+def own_series(only: list[str]) -> Iterator[Series]:
+    """Each of the trainings of `eta_own_runs.py`, in a fresh interpreter with one thread."""
+    told = tomllib.loads(SOURCES.read_text(encoding="utf-8"))["own"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    for name in told:
+        if only and name not in only:
+            continue
+        with tempfile.TemporaryDirectory() as cache:
+            ran = subprocess.run(
+                [sys.executable, str(HERE / "eta_own_runs.py"), name],
+                # Compiled code of an earlier run would hide the first compilation.
+                env={**environment, "TORCHINDUCTOR_CACHE_DIR": cache},
+                stdout=subprocess.PIPE,
+                check=True,
+            )
+        seen = json.loads(ran.stdout.splitlines()[-1])
+        given = {
+            **told[name],
+            "name": name,
+            "source_ref": f"scripts/eta_own_runs.py#{name}",
+            # Different programs, although of one repository.
+            "project": f"own: {name.removeprefix('own-')}",
+            "kind": "own",
+        }
+        yield finished(given, [(step, at_s) for step, at_s in seen["events"]], seen["pauses"])
+
+
 def merged(path: Path, new: list[Series]) -> list[Series]:
-    """The series of the file, with those that are new in place of their older ones."""
+    """The series of the file that the table still names, with those that are new in place of older ones."""
+    table = tomllib.loads(SOURCES.read_text(encoding="utf-8"))
+    named = {row["name"] for row in table["series"]} | table["own"].keys()
     there = {series.name: series for series in (read_series(path) if path.exists() else [])}
+    there = {name: series for name, series in there.items() if name in named}
     there |= {series.name: series for series in new}
     return sorted(there.values(), key=lambda series: (series.kind, series.name))
 
@@ -217,8 +261,15 @@ def main() -> None:
     public = commands.add_parser("public")
     public.add_argument("mirrors", type=Path)
     public.add_argument("names", nargs="*")
+    own = commands.add_parser("own")
+    own.add_argument("names", nargs="*")
     given = parser.parse_args()
-    write_series(DATA, merged(DATA, public_series(given.mirrors, given.names)))
+    if given.what == "public":
+        write_series(DATA, merged(DATA, public_series(given.mirrors, given.names)))
+        return
+    for series in own_series(given.names):
+        print(f"{series.name}: {len(series.events)} events, {series.duration_s:.0f} s", flush=True)
+        write_series(DATA, merged(DATA, [series]))
 
 
 if __name__ == "__main__":
