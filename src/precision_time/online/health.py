@@ -131,8 +131,8 @@ def _slower_precision(prediction: Prediction, took_s: float) -> str:
         if apart and abs(math.log(took_s / answer.step_time_s)) < near:
             return (
                 f"That is what {answer.precision} would take ({format_duration(answer.step_time_s)}). To "
-                f"fix: check that the run is at {prediction.precision}: autocast around the forward pass, and "
-                "sizes that tensor cores take."
+                f"fix: check that the run is at {prediction.precision}: autocast around the forward, "
+                "and sizes that tensor cores take."
             )
     return ""
 
