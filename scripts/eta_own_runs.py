@@ -93,7 +93,7 @@ def rows(batch: int = 64) -> Batch:
 
 def tokens(batch: int = 8, length: int = 64, vocabulary: int = 500) -> Batch:
     """Random tokens and the tokens to predict."""
-    return tuple(torch.randint(vocabulary, (batch, length)) for _ in range(2))  # type: ignore[return-value]
+    return tuple(torch.randint(vocabulary, (batch, length)) for _ in range(2))
 
 
 def update(model: Any, optimizer: Any, batch: Batch, *, apply: bool = True) -> None:
@@ -566,31 +566,31 @@ RUNS: dict[str, Callable[[Watch], None]] = {
     "own-mlp-saved": lambda w: loop(
         w, mlp(1_500, 5), repeat(900, rows), save_every=150, evaluate_every=300, evaluate_batches=40
     ),
-    "own-resumed": lambda w: resumed_part(w, 5_000, 3_000),
-    "own-went-back": lambda w: went_back(w, 3_000, 1_500, 1_200),
-    "own-growing-images": lambda w: growing_images(w, (24, 32, 48, 64), 500),
-    "own-growing-batch": lambda w: growing_batch(w, (4, 8, 16, 32), 600),
-    "own-sorted-lengths": lambda w: sorted_lengths(w, 1_500),
-    "own-any-lengths": lambda w: any_lengths(w, 1_800),
-    "own-unfrozen": lambda w: unfrozen(w, 1_000),
-    "own-straggler": lambda w: with_others(w, 2_500, 1_000, 1),
-    "own-others-at-times": lambda w: with_others_at_times(w, 2_400, 300),
-    "own-accumulated": lambda w: accumulated(w, 250, 8),
-    "own-gan": lambda w: alternating(w, 2_000),
-    "own-diffusion": lambda w: diffusion(w, 1_600, 400),
-    "own-reinforcement": lambda w: reinforcement(w, 2_500),
+    "own-resumed": lambda w: resumed_part(w, 4_500, 3_000),
+    "own-went-back": lambda w: went_back(w, 2_000, 1_100, 800),
+    "own-growing-images": lambda w: growing_images(w, (24, 32, 48, 64), 300),
+    "own-growing-batch": lambda w: growing_batch(w, (4, 8, 16, 32), 400),
+    "own-sorted-lengths": lambda w: sorted_lengths(w, 800),
+    "own-any-lengths": lambda w: any_lengths(w, 1_000),
+    "own-unfrozen": lambda w: unfrozen(w, 600),
+    "own-straggler": lambda w: with_others(w, 1_500, 600, 1),
+    "own-others-at-times": lambda w: with_others_at_times(w, 1_600, 200),
+    "own-accumulated": lambda w: accumulated(w, 120, 8),
+    "own-gan": lambda w: alternating(w, 1_200),
+    "own-diffusion": lambda w: diffusion(w, 1_200, 400),
+    "own-reinforcement": lambda w: reinforcement(w, 1_200),
     "own-lstm": lambda w: recurrent(w, 6, 150),
-    "own-ddp": lambda w: two_processes(w, 1_000),
-    "own-ddp-slow-rank": lambda w: two_processes(w, 900, 450),
-    "own-lightning-cnn": lambda w: lightning_run(w, 6, 400, lambda: cnn(32), images),
-    "own-lightning-mlp": lambda w: lightning_run(w, 10, 500, mlp, rows),
-    "own-hf-gpt2": lambda w: hf_gpt2(w, 700),
-    "own-hf-bert": lambda w: hf_bert(w, 900),
-    "own-keras-cnn": lambda w: keras_run(w, 12, 300, True),
-    "own-keras-mlp": lambda w: keras_run(w, 16, 250, False),
-    "own-resnet18": lambda w: catalog(w, "resnet18", 350, 8, 64),
-    "own-mobilenet-v2": lambda w: catalog(w, "mobilenet_v2", 250, 8, 64),
-    "own-squeezenet": lambda w: catalog(w, "squeezenet1_1", 600, 8, 64),
+    "own-ddp": lambda w: two_processes(w, 700),
+    "own-ddp-slow-rank": lambda w: two_processes(w, 600, 300),
+    "own-lightning-cnn": lambda w: lightning_run(w, 4, 400, lambda: cnn(32), images),
+    "own-lightning-mlp": lambda w: lightning_run(w, 6, 500, mlp, rows),
+    "own-hf-gpt2": lambda w: hf_gpt2(w, 400),
+    "own-hf-bert": lambda w: hf_bert(w, 600),
+    "own-keras-cnn": lambda w: keras_run(w, 8, 300, True),
+    "own-keras-mlp": lambda w: keras_run(w, 10, 250, False),
+    "own-resnet18": lambda w: catalog(w, "resnet18", 150, 8, 64),
+    "own-mobilenet-v2": lambda w: catalog(w, "mobilenet_v2", 120, 8, 64),
+    "own-squeezenet": lambda w: catalog(w, "squeezenet1_1", 300, 8, 64),
 }
 
 
