@@ -126,7 +126,7 @@ class LogReader:
                     begun = at_s if begun is None and not self.events else begun
                 elif name == "line":
                     step = self._step(match, last_step)
-                    again = self.last_run and step < last_step
+                    again = self.last_run and step <= last_step
                     if self.events and (again or (at_s or 0.0) - last_s > self.longest_gap_s):
                         self.events.clear()
                         self.pauses.clear()
