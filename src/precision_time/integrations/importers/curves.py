@@ -1,0 +1,85 @@
+"""Steps of a run out of its curves: metrics that a tracker has with a step and a time for every point."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from .contract import MOST_STEPS, LoggedStep
+
+EVALUATION = re.compile(r"(^|[/_. -])(eval|val|valid|validation|test)([/_. -]|$)", re.IGNORECASE)
+"""Names of curves that an evaluation writes."""
+_NOT_TRAINING = re.compile(
+    r"^(system|hw|gpu|cpu|memory|disk|network|_wandb|ray)([/_.]|$)|gpu_utili[sz]ation|power_watts",
+    re.IGNORECASE,
+)
+"""Samplers of the machine run on a clock of their own."""
+GLOBAL_STEPS = (
+    "trainer/global_step", "train/global_step", "global_step", "global_steps", "num_steps_trained", "step", "steps",
+)  # fmt: skip
+"""Names under which trainers log the optimizer steps done, the surest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One point of a curve."""
+
+    step: int
+    at_s: float
+
+
+def steps_of_curves(
+    curves: Mapping[str, Sequence[Point]], *, epochs: float | None = None
+) -> tuple[tuple[LoggedStep, ...], tuple[str, ...]]:
+    """The reports of a run, from the curve of its training that has the most points.
+
+    Args:
+        curves: Name to points, in the order in which they were written.
+        epochs: Of the run, where its settings say it: a curve with a point for each has no optimizer steps.
+
+    Returns:
+        The reports, marked where an evaluation wrote since the one before; and what was assumed.
+    """
+    own = {name: points for name, points in curves.items() if not _NOT_TRAINING.search(name)}
+    training = {name: points for name, points in own.items() if not EVALUATION.search(name)}
+    if not training:
+        return (), ("no curve of a training was found",)
+    name = max(training, key=lambda key: (len({point.step for point in training[key]}), "loss" in key.lower()))
+    pauses = sorted(
+        point.at_s for other, points in own.items() if other not in training for point in points
+    )
+    steps = {point.step for point in training[name]}
+    if len(steps) < 2:
+        return (), (f"the longest curve ({name[:80]!r}) has one step: there is no time between steps",)
+    if epochs is not None and max(steps) <= epochs:
+        return (), (f"the longest curve ({name[:80]!r}) has a point an epoch: no time of a step",)
+    return reports(training[name], pauses), (
+        f"step times are those between points of {name[:80]!r}, counted as optimizer steps",
+    )
+
+
+def reports(points: Iterable[Point], pauses: Sequence[float] = ()) -> tuple[LoggedStep, ...]:
+    """Points as reports; of several at one step the first counts.
+
+    Args:
+        points: In the order in which they were written.
+        pauses: When evaluations wrote, in order [s].
+    """
+    found: list[LoggedStep] = []
+    passed = 0
+    for point in points:
+        if not math.isfinite(point.at_s) or (found and point.step == found[-1].step):
+            continue
+        before = found[-1].at_s if found else None
+        while passed < len(pauses) and before is not None and pauses[passed] < before:
+            passed += 1
+        paused = before is not None and passed < len(pauses) and pauses[passed] <= point.at_s
+        found.append(LoggedStep(step=point.step, at_s=point.at_s, after_pause=paused))
+    return tuple(thinned(found))
+
+
+def thinned(found: Sequence[LoggedStep]) -> Sequence[LoggedStep]:
+    """At most a million reports: every second, every fourth ... of more."""
+    return found[:: max(1, math.ceil(len(found) / MOST_STEPS))]
