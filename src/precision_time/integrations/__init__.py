@@ -1,1 +1,1 @@
-"""Other tools' files and settings: their logs as measurements, their commands and manifests as requests."""
+"""Where people already work: logs and trackers, tuners, schedulers, clouds."""
