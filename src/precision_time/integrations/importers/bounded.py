@@ -7,12 +7,13 @@ import csv
 import gzip
 import json
 import os
+import re
 import sqlite3
 import stat
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from ...errors import CorpusError
 from ...io import read_yaml
@@ -30,6 +31,7 @@ _MOST_VALUE_BYTES = 64 * 1024**2
 _SQL_PIECE = 100_000
 _MOST_SQL_PIECES = 200_000
 """Instructions of SQLite's machine that one query may take, in pieces."""
+_NO_SPACE = re.compile(r"[^ \t\r\n]")
 _GZIP = b"\x1f\x8b"
 _SQLITE = b"SQLite format 3\x00"
 
@@ -120,7 +122,7 @@ def opened(path: Path) -> IO[bytes]:
     try:
         with path.open("rb") as file:
             packed = file.read(2) == _GZIP
-        return gzip.open(path) if packed else path.open("rb")
+        return cast("IO[bytes]", gzip.open(path)) if packed else path.open("rb")
     except OSError as error:
         raise unreadable(path, f"cannot be read: {error.strerror or error}", "check the path") from error
 
@@ -226,10 +228,10 @@ class JsonStream:
     def _peek(self) -> str:
         """The next character that is no white space, left where it is."""
         while True:
-            while self._at < len(self._text) and self._text[self._at] in " \t\r\n":
-                self._at += 1
-            if self._at < len(self._text):
+            if found := _NO_SPACE.search(self._text, self._at):
+                self._at = found.start()
                 return self._text[self._at]
+            self._at = len(self._text)
             if not self._more():
                 raise self._broken()
 
@@ -350,6 +352,4 @@ def tables_of(path: Path, head: bytes) -> set[str]:
 
 def columns_of(connection: sqlite3.Connection, table: str) -> set[str]:
     """Names of the columns of a table; empty where there is no such table."""
-    return {
-        str(name) for (name,) in connection.execute("SELECT name FROM pragma_table_info(?)", (table,))
-    }
+    return {str(name) for (name,) in connection.execute("SELECT name FROM pragma_table_info(?)", (table,))}

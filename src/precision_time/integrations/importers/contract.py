@@ -65,7 +65,7 @@ class ImportedRun:
     tokens_per_sample: float | None = None
     """To turn tokens into samples, where `seq_len` is no field."""
     terms_s: Mapping[str, float] = field(default_factory=dict)
-    """Of a trace: seconds of a steady step by group of terms (`cost/data/terms.toml`), such as `kernels_s`."""
+    """Of a trace: seconds of a steady step by group of terms (cost/data/terms.toml), such as `kernels_s`."""
 
     @property
     def missing(self) -> tuple[str, ...]:

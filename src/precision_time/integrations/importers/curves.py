@@ -17,7 +17,8 @@ _NOT_TRAINING = re.compile(
 )
 """Samplers of the machine run on a clock of their own."""
 GLOBAL_STEPS = (
-    "trainer/global_step", "train/global_step", "global_step", "global_steps", "num_steps_trained", "step", "steps",
+    "trainer/global_step", "train/global_step", "global_step", "global_steps", "num_steps_trained", "step",
+    "steps",
 )  # fmt: skip
 """Names under which trainers log the optimizer steps done, the surest first."""
 
@@ -46,10 +47,10 @@ def steps_of_curves(
     training = {name: points for name, points in own.items() if not EVALUATION.search(name)}
     if not training:
         return (), ("no curve of a training was found",)
-    name = max(training, key=lambda key: (len({point.step for point in training[key]}), "loss" in key.lower()))
-    pauses = sorted(
-        point.at_s for other, points in own.items() if other not in training for point in points
+    name = max(
+        training, key=lambda key: (len({point.step for point in training[key]}), "loss" in key.lower())
     )
+    pauses = sorted(point.at_s for other, points in own.items() if other not in training for point in points)
     steps = {point.step for point in training[name]}
     if len(steps) < 2:
         return (), (f"the longest curve ({name[:80]!r}) has one step: there is no time between steps",)

@@ -17,11 +17,13 @@ _MILLI = 1e-3
 _PROFILE = "DeepSpeed Flops Profiler"
 _UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 _COUNTS = {"world size": "gpus", "batch size per GPU": "batch_size"}
-_LINE = re.compile(r"^\s*(?P<name>[a-z][A-Za-z ]+?):\s+(?P<value>[\d.]+)\s*(?P<unit>s|ms|us)?\s*$", re.MULTILINE)
+_LINE = re.compile(
+    r"^\s*(?P<name>[a-z][A-Za-z ]+?):\s+(?P<value>[\d.]+)\s*(?P<unit>s|ms|us)?\s*$", re.MULTILINE
+)
 
 
 def _read_monitor(folder: Path) -> list[ImportedRun]:
-    """The three times of a report add up to a step of one micro batch."""
+    """Three times add up to an optimizer step: each is summed over its micro batches."""
     times: dict[str, dict[int, float]] = {}
     for part in _TIMES:
         path = folder / f"{_STEM}elapsed_time_ms_{part}.csv"
@@ -29,9 +31,9 @@ def _read_monitor(folder: Path) -> list[ImportedRun]:
             continue
         times[part] = {}
         for row in csv_rows(path):
-            samples, value = finite(row.get("step")), finite(row.get(f"elapsed_time_ms_{part}"))
-            if samples is not None and value is not None:
-                times[part][int(samples)] = value * _MILLI
+            count, value = finite(row.get("step")), finite(row.get(f"elapsed_time_ms_{part}"))
+            if count is not None and value is not None:
+                times[part][int(count)] = value * _MILLI
     samples = sorted(set.intersection(*(set(found) for found in times.values()))) if times else []
     if len(times) < len(_TIMES) or not samples:
         raise unreadable(
@@ -39,26 +41,25 @@ def _read_monitor(folder: Path) -> list[ImportedRun]:
             "holds DeepSpeed's CSV monitor without times (it counts samples, and has no clock)",
             'set "wall_clock_breakdown": true in ds_config.json, or import the log of the run',
         )
+    apart = {after - before for before, after in zip(samples, samples[1:], strict=False)}
+    batch = min(apart) if len(apart) == 1 else None
     steps = tuple(
         LoggedStep(
-            step=number + 1,
-            step_time_s=sum(times[part][count] for part in _TIMES),
+            step=seen // batch if batch else number + 1,
+            step_time_s=sum(times[part][seen] for part in _TIMES),
             steps=1,
         )
-        for number, count in enumerate(samples)
+        for number, seen in enumerate(samples)
     )
-    each = {after - before for before, after in zip(samples, samples[1:], strict=False)}
-    note = f"; {min(each)} samples between reports" if len(each) == 1 else ""
     return [
         ImportedRun(
             name=folder.name,
-            origin=str(folder),
+            origin=folder.name,
             importer="deepspeed-monitor",
+            fields={"global_batch_size": batch} if batch else {},
             steps=steps,
             notes=(
-                f"a step is forward + backward + step as the engine timed them, without loading data{note}",
-                "with gradient accumulation the times are those of the last micro batch: give grad_accum, or "
-                "import the log of the run",
+                "a step is forward + backward + step as the engine timed them: loading data is not in it",
             ),
         )
     ]
@@ -68,10 +69,12 @@ def _read_profile(path: Path) -> list[ImportedRun]:
     """The summary at one step: iter latency, else the sum of its parts."""
     text = small_text(path)
     text = text[text.index(_PROFILE) :] if _PROFILE in text else ""
-    said = {found["name"].strip(): (float(found["value"]), found["unit"]) for found in _LINE.finditer(text[:20_000])
-            if finite(found["value"])}  # fmt: skip
+    lines = [found for found in _LINE.finditer(text[:20_000]) if finite(found["value"])]
+    said = {found["name"].strip(): (float(found["value"]), found["unit"]) for found in lines}
     latency = {
-        name: value * _UNITS[unit] for name, (value, unit) in said.items() if unit and name.endswith("latency")
+        name: value * _UNITS[unit]
+        for name, (value, unit) in said.items()
+        if unit and name.endswith("latency")
     }
     time_s = latency.get("iter latency") or sum(
         latency.get(f"{part} latency", 0.0) for part in ("fwd", "bwd", "step")
@@ -84,19 +87,20 @@ def _read_profile(path: Path) -> list[ImportedRun]:
     return [
         ImportedRun(
             name=path.stem,
-            origin=str(path),
+            origin=path.name,
             importer="deepspeed-flops",
             fields=fields,
             steps=(LoggedStep(step=int(step[1]) if step else 1, step_time_s=time_s, steps=1),),
             notes=(f"one step, slowed down by the hooks of the profiler{whole}",),
-            terms_s={f"{name.split()[0]}_s": value for name, value in latency.items() if name != "iter latency"},
         )
     ]
 
 
 def _is_monitor(path: Path, head: bytes) -> bool:
     return (
-        not head and is_folder(path) and any(name.startswith(_STEM) for name in names_in(path, most=10_000_000))
+        not head
+        and is_folder(path)
+        and any(name.startswith(_STEM) for name in names_in(path, most=10_000_000))
     )
 
 

@@ -6,7 +6,6 @@ call `prof.step()`. The file is read as a stream: a gigabyte takes the memory of
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -17,10 +16,23 @@ from ...cost.optimizer import canonical_optimizer
 from ...errors import PrecisionTimeError, printable
 from .bounded import JsonStream, unpacked_head
 from .contract import MOST_STEPS, ImportedRun, Importer, LoggedStep, unreadable
-from .settings import device_called
-from .spans import COPIES, EXPOSED, INPUT, KERNELS, UPDATE, Spans, mean_terms, shares_by_kind, steady_windows, step_windows
+from .parameters import device_called
+from .spans import (
+    COPIES,
+    EXPOSED,
+    INPUT,
+    KERNELS,
+    UPDATE,
+    Spans,
+    mean_terms,
+    shares_by_kind,
+    steady_windows,
+    step_windows,
+)
 
 _MICRO = 1e-6
+_LATEST_US = 1e18
+"""Time stamps behind this (31,000 years) are none."""
 _STEP = re.compile(r"^ProfilerStep#(\d+)$")
 _OPTIMIZER = re.compile(r"^Optimizer\.step#(\w+)\.step$")
 _LOADER = re.compile(r"^enumerate\(DataLoader\)|^(\[pl\])?.*(train_dataloader_next|_next_data|batch_fetch)")
@@ -63,12 +75,13 @@ class _Trace:
         """Take one event; those of other tools and shapes are passed over."""
         if not isinstance(event, Mapping) or event.get("ph") != "X":
             return
-        name, category, at = event.get("name"), str(event.get("cat") or ""), event.get("ts")
-        lasts = event.get("dur", 0.0)
-        if not isinstance(name, str) or not _is_number(at) or not _is_number(lasts):
+        name, category = event.get("name"), str(event.get("cat") or "")
+        at, lasts = _number(event.get("ts")), _number(event.get("dur", 0.0))
+        if not isinstance(name, str) or at is None or lasts is None:
             return
         self.events += 1
-        self.origin = at if self.origin is None else self.origin
+        if self.origin is None:
+            self.origin = at
         start_s = (at - self.origin) * _MICRO
         end_s = start_s + lasts * _MICRO
         kind = category.lower()
@@ -105,8 +118,11 @@ class _Trace:
         return found, "a step is from one optimizer step to the next: the loop did not call prof.step()"
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def _number(value: Any) -> float | None:
+    """A finite number of an event; JSON's integers may be too large for one."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > _LATEST_US:
+        return None
+    return float(value)
 
 
 def _count(value: Any) -> int | None:
@@ -124,7 +140,7 @@ def _read(path: Path) -> list[ImportedRun]:
     if not windows:
         raise unreadable(
             path,
-            f"holds no step: {trace.events:,} events, none of them ProfilerStep, fewer than two optimizer steps",
+            f"holds no step: {trace.events:,} events without ProfilerStep and fewer than two optimizer steps",
             "call prof.step() after every step of the loop that is profiled",
         )
     fields: dict[str, Any] = {}
@@ -142,10 +158,10 @@ def _read(path: Path) -> list[ImportedRun]:
             notes.append(f"optimizer {trace.optimizer[:40]!r} is not known and was left out")
     if trace.world_size and trace.world_size > 1:
         notes.append(f"rank {trace.rank} of {trace.world_size}, {trace.backend or 'backend not said'}")
-    steps = tuple(
-        LoggedStep(step=number, step_time_s=end - start, steps=1) for number, start, end in windows
+    steps = tuple(LoggedStep(step=number, step_time_s=end - start, steps=1) for number, start, end in windows)
+    run = ImportedRun(
+        name=_name(path), origin=path.name, importer="pytorch-profiler", fields=fields, steps=steps
     )
-    run = ImportedRun(name=_name(path), origin=str(path), importer="pytorch-profiler", fields=fields, steps=steps)
     traced = trace.device if trace.device.count else trace.host
     if trace.device.count:
         trace.device.take(INPUT, trace.host)

@@ -25,7 +25,7 @@ from .bounded import (
 )
 from .contract import ImportedRun, Importer, LoggedStep, finite, unreadable
 from .curves import Point, steps_of_curves
-from .settings import device_called, fields_of_settings
+from .parameters import device_called, fields_of_parameters
 
 _META = "meta.yaml"
 _TABLES = {"runs", "metrics", "params", "experiments"}
@@ -47,7 +47,7 @@ def _run_of(
     last: Mapping[str, float],
     more_notes: tuple[str, ...] = (),
 ) -> ImportedRun:
-    fields, notes = fields_of_settings(settings)
+    fields, notes = fields_of_parameters(settings)
     if device := next(filter(None, (device_called(tags.get(tag)) for tag in _GPU_TAGS)), None):
         fields.setdefault("device", device)
     steps, of_curves = steps_of_curves(curves, epochs=fields.get("epochs"))
@@ -133,7 +133,7 @@ def _read_run(folder: Path) -> ImportedRun:
     )
     name = str(meta.get("run_name") or tags.get("mlflow.runName") or meta.get("run_id") or folder.name)
     return _run_of(
-        name[:200], str(folder), settings=params, tags=tags, curves=curves, last=last,
+        name[:200], folder.name, settings=params, tags=tags, curves=curves, last=last,
         more_notes=tuple(dict.fromkeys(skipped))[:5],
     )  # fmt: skip
 
@@ -184,7 +184,7 @@ def _read_database(path: Path) -> list[ImportedRun]:
                     last[str(key)] = value
             runs.append(
                 _run_of(
-                    str(name or uuid)[:200], f"{path}, run {uuid}", settings=params, tags=tags,
+                    str(name or uuid)[:200], f"{path.name}, run {uuid}", settings=params, tags=tags,
                     curves=curves, last=last,
                 )
             )  # fmt: skip
@@ -197,6 +197,8 @@ def _read_search(path: Path) -> list[ImportedRun]:
     """Rows of `mlflow experiments csv` or of `search_runs().to_csv`: totals, no time of each step."""
     runs = []
     for row in csv_rows(path):
+        if not row.get("run_id"):
+            raise unreadable(path, "has a row without run_id", "name the table of a search")
         parts: dict[str, dict[str, str]] = {"metrics": {}, "params": {}, "tags": {}}
         for column, cell in row.items():
             kind, _, name = column.partition(".")
@@ -206,7 +208,7 @@ def _read_search(path: Path) -> list[ImportedRun]:
         last = {key: value for key, cell in parts["metrics"].items() if (value := finite(cell)) is not None}
         runs.append(
             _run_of(
-                name, f"{path}, run {row['run_id']}", settings=parts["params"], tags=parts["tags"],
+                name, f"{path.name}, run {row['run_id']}", settings=parts["params"], tags=parts["tags"],
                 curves={}, last=last,
             )
         )  # fmt: skip
@@ -231,7 +233,7 @@ def _read_export(path: Path) -> list[ImportedRun]:
         run[kind] if isinstance(run.get(kind), Mapping) else {} for kind in ("params", "tags", "info")
     )
     name = str(info.get("run_name") or info.get("run_id") or path.parent.name)
-    return [_run_of(name, str(path), settings=params, tags=tags, curves=curves, last=last)]
+    return [_run_of(name, path.name, settings=params, tags=tags, curves=curves, last=last)]
 
 
 def _is_folder(path: Path, head: bytes) -> bool:

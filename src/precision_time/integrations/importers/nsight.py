@@ -1,7 +1,7 @@
 """Profiles of Nsight Systems: the SQLite export, and the table of NVTX ranges of `nsys stats`.
 
-A step is an NVTX range that comes once a step (`step 12`, `iteration_12`, `ProfilerStep#12`, or one name over and
-over), from one start to the next. The schema is NVIDIA's: Nsight Systems, SQLite Export Schema Reference.
+A step is an NVTX range that comes once a step (`step 12`, `iteration_12`, `ProfilerStep#12`, or one name over
+and over), from one start to the next. The schema is NVIDIA's: Nsight Systems, SQLite Export Schema Reference.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from ...errors import printable
 from .bounded import columns_of, csv_rows, database, tables_of
 from .contract import MOST_STEPS, ImportedRun, Importer, LoggedStep, finite, unreadable
-from .settings import device_called
+from .parameters import device_called
 from .spans import COPIES, INPUT, Spans, mean_terms, shares_by_kind, steady_windows, step_windows
 
 _NANO = 1e-9
@@ -26,9 +26,12 @@ _NVTX, _STRINGS, _GPUS = "NVTX_EVENTS", "StringIds", "TARGET_INFO_GPU"
 _PUSH_POP, _START_END = 59, 60
 """ENUM_NSYS_EVENT_TYPE: ranges of a thread, ranges of a process."""
 _NUMBER = re.compile(r"[#\s_:=\[(]*(\d+)\D*$")
-_STEP_WORDS = re.compile(r"profilerstep|(^|[^a-z])(train(ing)?|step|iter(ation)?|batch)s?([^a-z]|$)", re.IGNORECASE)
+_STEP_WORDS = re.compile(
+    r"profilerstep|(^|[^a-z])(train(ing)?|step|iter(ation)?|batch)s?([^a-z]|$)", re.IGNORECASE
+)
 _INNER_WORDS = re.compile(
-    r"forward|backward|optimi[sz]er|loss|data|load|fetch|copy|comm|reduce|zero_grad|clip|eval|val|test", re.IGNORECASE
+    r"forward|backward|optimi[sz]er|loss|data|load|fetch|copy|comm|reduce|zero_grad|clip|eval|val|test",
+    re.IGNORECASE,
 )
 _LOADER = re.compile(r"data ?load|next_data|fetch|load_batch|dataloader", re.IGNORECASE)
 _MOST_RANGES = 4_000_000
@@ -60,7 +63,7 @@ def _read_database(path: Path) -> list[ImportedRun]:
     else:
         notes.append("no kernel was recorded: profile with --trace=cuda,nvtx for the terms of a step")
     steps = tuple(LoggedStep(step=number, step_time_s=end - start, steps=1) for number, start, end in windows)
-    run = ImportedRun(name=path.stem, origin=str(path), importer="nsight-systems", fields=fields, steps=steps)
+    run = ImportedRun(name=path.stem, origin=path.name, importer="nsight-systems", fields=fields, steps=steps)
     terms_s = mean_terms(spans, steady_windows(windows, run)) if spans.kinds else {}
     return [replace(run, notes=tuple(notes), terms_s=terms_s)]
 
@@ -207,12 +210,14 @@ def _read_stats(path: Path) -> list[ImportedRun]:
     name = max(groups, key=lambda key: sum(time_s * count for _, time_s, count, _ in groups[key]))
     found = sorted(groups[name], key=lambda item: item[0] or 0)
     steps = tuple(
-        LoggedStep(step=number if number is not None and len(found) > 1 else count, step_time_s=time_s, steps=count)
+        LoggedStep(
+            step=number if number is not None and len(found) > 1 else count, step_time_s=time_s, steps=count
+        )
         for number, time_s, count, _ in found
     )
-    note = f"NVTX ranges {printable(name, longest=60)!r}: {found[0][3].lower()} over their instances, gaps left out"
+    note = f"{found[0][3]} of NVTX ranges {printable(name, longest=60)!r}: gaps between them are left out"
     return [
-        ImportedRun(name=path.stem, origin=str(path), importer="nsight-systems", steps=steps, notes=(note,))
+        ImportedRun(name=path.stem, origin=path.name, importer="nsight-systems", steps=steps, notes=(note,))
     ]
 
 
@@ -225,8 +230,10 @@ IMPORTERS = (
     Importer(
         name="nsight-systems",
         description="Nsight Systems: `nsys export --type sqlite` of a report, with NVTX ranges of the steps",
-        matches=lambda path, head: _STRINGS in (found := tables_of(path, head))
-        and bool({_KERNELS, _NVTX, _GPUS, "ANALYSIS_DETAILS"} & found),
+        matches=lambda path, head: (
+            _STRINGS in (found := tables_of(path, head))
+            and bool({_KERNELS, _NVTX, _GPUS, "ANALYSIS_DETAILS"} & found)
+        ),
         read=_read_database,
     ),
     Importer(

@@ -16,7 +16,7 @@ from ...errors import CorpusError
 from .bounded import csv_rows, is_folder, is_regular, json_lines, names_in, small_json
 from .contract import ImportedRun, Importer, LoggedStep, finite, unreadable
 from .curves import GLOBAL_STEPS, thinned
-from .settings import fields_of_settings
+from .parameters import fields_of_parameters
 
 _RESULT, _PROGRESS, _PARAMS = "result.json", "progress.csv", "params.json"
 _OWN = {"training_iteration", "time_this_iter_s"}
@@ -57,7 +57,7 @@ def _read_trial(folder: Path) -> ImportedRun:
     except CorpusError as error:
         settings = {}
         notes.append(f"{_PARAMS} was left out: {error}"[:300])
-    return _run(rows, settings, folder.name, str(folder), notes)
+    return _run(rows, settings, folder.name, folder.name, notes)
 
 
 def _read_file(path: Path) -> list[ImportedRun]:
@@ -65,16 +65,16 @@ def _read_file(path: Path) -> list[ImportedRun]:
     if not rows or not rows[0].keys() >= _OWN:
         raise unreadable(path, "is no result of Ray", "name result.json or progress.csv of a trial")
     settings = rows[0].get("config")
-    return [_run(rows, settings if isinstance(settings, Mapping) else {}, path.parent.name, str(path), [])]
+    return [_run(rows, settings if isinstance(settings, Mapping) else {}, path.parent.name, path.name, [])]
 
 
-def _run(
-    rows: list[dict[str, Any]], settings: Any, name: str, origin: str, notes: list[str]
-) -> ImportedRun:
+def _run(rows: list[dict[str, Any]], settings: Any, name: str, origin: str, notes: list[str]) -> ImportedRun:
     settings = settings if isinstance(settings, Mapping) else {}
     inner = settings.get("train_loop_config")
-    fields, of_settings = fields_of_settings({**(inner if isinstance(inner, Mapping) else {}), **settings})
-    counter = next((key for key in GLOBAL_STEPS if sum(finite(row.get(key)) is not None for row in rows) > 1), "")
+    fields, of_settings = fields_of_parameters({**(inner if isinstance(inner, Mapping) else {}), **settings})
+    counter = next(
+        (key for key in GLOBAL_STEPS if sum(finite(row.get(key)) is not None for row in rows) > 1), ""
+    )
     steps: list[LoggedStep] = []
     for row in rows:
         step, at_s = finite(row.get(counter)), finite(row.get("time_total_s"))

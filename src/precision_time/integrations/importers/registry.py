@@ -8,7 +8,9 @@ from pathlib import Path
 from ...errors import CorpusError, UnknownNameError
 from .contract import HEAD_BYTES, Importer
 
-MODULES: tuple[str, ...] = ()
+MODULES: tuple[str, ...] = (
+    "ray_results", "mlflow", "wandb", "deepspeed", "tensorboard", "kineto", "nsight",
+)  # fmt: skip
 """Modules of this package with a tuple `IMPORTERS`; where several match, the first does."""
 
 

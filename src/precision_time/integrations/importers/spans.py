@@ -1,9 +1,9 @@
 """What a device does during a step, out of the spans of a trace: every instant is counted once.
 
-An instant at which several things run is the first of `ORDER` among them, so communication behind computation
-is hidden and only the exposed part is left; an instant at which a device does nothing is the input's where the
-host waits for the loader, else the host's. The groups are those of the terms of a prediction
-(`cost/data/terms.toml`).
+An instant at which several things run is the first of `ORDER` among them, so communication behind
+computation is hidden and only the exposed part is left; an instant at which a device does nothing is the
+input's where the host waits for the loader, else the host's. The groups are those of the terms of a
+prediction (`cost/data/terms.toml`).
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ from ...errors import CorpusError
 from .bounded import is_folder, is_regular, names_in, opened, small_yaml
 from .contract import ImportedRun, Importer, unreadable
 from .curves import Point, steps_of_curves
-from .settings import fields_of_settings
-from .wire import DamagedRecord, double, first, inner, message, text, tf_records, whole
+from .parameters import fields_of_parameters
+from .wire import DamagedRecordError, double, first, inner, message, text, tf_records, whole
 
 _EVENTS = "events.out.tfevents."
 _HPARAMS = "_hparams_/session_start_info"
@@ -55,7 +55,7 @@ class _Events:
                 for record in tf_records(file):
                     count += 1
                     self._add(record)
-            except (DamagedRecord, OSError, EOFError) as error:
+            except (DamagedRecordError, OSError, EOFError) as error:
                 if not count:
                     raise unreadable(path, f"is no event file: {error}", "name another") from error
                 self.notes.append(f"{path.name[:80]}: {error}; {count} records before it were read")
@@ -74,7 +74,7 @@ class _Events:
                 elif at_s is not None:
                     self.points += 1
                     if self.points > _MOST_POINTS:
-                        raise DamagedRecord(f"more than {_MOST_POINTS:,} points")
+                        raise DamagedRecordError(f"more than {_MOST_POINTS:,} points")
                     self.curves.setdefault(tag, []).append(Point(step, at_s))
 
 
@@ -123,11 +123,11 @@ def _read_folder(folder: Path) -> list[ImportedRun]:
                 of_hparams = _Events()
                 of_hparams.read(file)
                 events.settings |= of_hparams.settings
-    return [_run(files, folder.name, str(folder), events, folder)]
+    return [_run(files, folder.name, folder.name, events, folder)]
 
 
 def _read_file(path: Path) -> list[ImportedRun]:
-    return [_run([path], path.parent.name or path.name, str(path), _Events(), path.parent)]
+    return [_run([path], path.parent.name or path.name, path.name, _Events(), path.parent)]
 
 
 def _run(files: list[Path], name: str, origin: str, events: _Events, folder: Path) -> ImportedRun:
@@ -141,7 +141,7 @@ def _run(files: list[Path], name: str, origin: str, events: _Events, folder: Pat
             events.settings |= given if isinstance(given, dict) else {}
         except CorpusError as error:
             events.notes.append(f"hparams.yaml was left out: {error}"[:300])
-    fields, notes = fields_of_settings(events.settings)
+    fields, notes = fields_of_parameters(events.settings)
     steps, of_curves = steps_of_curves(_without_epochs(events.curves), epochs=fields.get("epochs"))
     return ImportedRun(
         name=name, origin=origin, importer="tensorboard", fields=fields, steps=steps,

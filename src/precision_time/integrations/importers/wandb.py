@@ -16,8 +16,8 @@ from ...errors import CorpusError
 from .bounded import csv_rows, is_folder, is_regular, json_lines, names_in, opened, small_json, small_yaml
 from .contract import MOST_STEPS, ImportedRun, Importer, LoggedStep, finite, unreadable
 from .curves import EVALUATION, GLOBAL_STEPS, Point, reports
-from .settings import device_called, fields_of_settings
-from .wire import DamagedRecord, first, inner, leveldb_records, message, text, whole
+from .parameters import device_called, fields_of_parameters
+from .wire import DamagedRecordError, first, inner, leveldb_records, message, text, whole
 
 _HEADER = b":W&B"
 _HISTORY, _CONFIG, _RUN, _ENVIRONMENT = 2, 5, 17, 26
@@ -50,7 +50,7 @@ class _History:
                 for record in leveldb_records(file):
                     count += 1
                     self._add(message(record))
-            except (DamagedRecord, OSError) as error:
+            except (DamagedRecordError, OSError) as error:
                 if not count:
                     raise unreadable(path, f"is no log of a W&B run: {error}", "name another") from error
                 self.notes.append(f"{path.name[:80]}: {error}; {count} records before it were read")
@@ -146,7 +146,7 @@ def _read_folder(folder: Path) -> list[ImportedRun]:
         elif isinstance(found, Mapping):
             history.gpu = history.gpu or str(found.get("gpu") or "")
             history.gpus = history.gpus or int(finite(found.get("gpu_count")) or 0)
-    run = _run(history, folder.name, str(folder))
+    run = _run(history, folder.name, folder.name)
     return [run if run.steps else _with_summary(run, files)]
 
 
@@ -161,7 +161,9 @@ def _with_summary(run: ImportedRun, files: Path) -> ImportedRun:
     if steps is None or runtime_s is None:
         return run
     report = LoggedStep(step=int(steps), step_time_s=runtime_s / steps, steps=int(steps))
-    note = f"no history: the mean over the whole run ({counter} of the summary), start and evaluations included"
+    note = (
+        f"no history: the mean over the whole run ({counter} of the summary), start and evaluations included"
+    )
     return ImportedRun(
         name=run.name, origin=run.origin, importer=run.importer, fields=run.fields, steps=(report,),
         notes=(*run.notes, note),
@@ -171,11 +173,11 @@ def _with_summary(run: ImportedRun, files: Path) -> ImportedRun:
 def _read_log(path: Path) -> list[ImportedRun]:
     history = _History()
     history.read(path)
-    return [_run(history, path.stem, str(path))]
+    return [_run(history, path.stem, path.name)]
 
 
 def _run(history: _History, name: str, origin: str) -> ImportedRun:
-    fields, notes = fields_of_settings(history.config)
+    fields, notes = fields_of_parameters(history.config)
     device = device_called(history.gpu)
     if device:
         fields.setdefault("device", device)
@@ -202,7 +204,7 @@ def _read_lines(path: Path) -> list[ImportedRun]:
 def _of_rows(path: Path, rows: Iterator[Mapping[str, Any]]) -> ImportedRun:
     steps, notes = steps_of_rows(rows)
     return ImportedRun(
-        name=path.stem, origin=str(path), importer="wandb", steps=steps,
+        name=path.stem, origin=path.name, importer="wandb", steps=steps,
         notes=(*notes, "a history holds no settings: give those of the run"),
     )  # fmt: skip
 
@@ -215,7 +217,9 @@ def _is_folder(path: Path, head: bytes) -> bool:
             return True
     except CorpusError:
         return False
-    return is_regular(path / "files" / "wandb-metadata.json") or is_regular(path / "files" / "wandb-summary.json")
+    return is_regular(path / "files" / "wandb-metadata.json") or is_regular(
+        path / "files" / "wandb-summary.json"
+    )
 
 
 def _is_table(path: Path, head: bytes) -> bool:

@@ -19,7 +19,7 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _VARINT_BITS = 70
 
 
-class DamagedRecord(ValueError):
+class DamagedRecordError(ValueError):
     """A record is cut or is none."""
 
 
@@ -27,17 +27,17 @@ def tf_records(file: IO[bytes]) -> Iterator[bytes]:
     """The records of a TFRecord file.
 
     Raises:
-        DamagedRecord: At a record that is cut, as of a run under way, or that is none.
+        DamagedRecordError: At a record that is cut, as of a run under way, or that is none.
     """
     while head := file.read(12):
         if len(head) < 12:
-            raise DamagedRecord("the last record is cut")
+            raise DamagedRecordError("the last record is cut")
         (length,) = struct.unpack("<Q", head[:8])
         if length > _MOST_RECORD_BYTES:
-            raise DamagedRecord(f"a record of {length:,} bytes is none")
+            raise DamagedRecordError(f"a record of {length:,} bytes is none")
         body = file.read(length + 4)
         if len(body) < length + 4:
-            raise DamagedRecord("the last record is cut")
+            raise DamagedRecordError("the last record is cut")
         yield body[:length]
 
 
@@ -45,7 +45,7 @@ def leveldb_records(file: IO[bytes]) -> Iterator[bytes]:
     """The records of a LevelDB log that follow a header of seven bytes, as W&B writes them.
 
     Raises:
-        DamagedRecord: At a record that is cut, as of a run under way, or that is none.
+        DamagedRecordError: At a record that is cut, as of a run under way, or that is none.
     """
     at = len(file.read(_HEADER_BYTES))
     parts: list[bytes] = []
@@ -56,20 +56,20 @@ def leveldb_records(file: IO[bytes]) -> Iterator[bytes]:
         head = file.read(_HEADER_BYTES)
         if not head:
             if parts:
-                raise DamagedRecord("the last record is cut")
+                raise DamagedRecordError("the last record is cut")
             return
         if len(head) < _HEADER_BYTES:
-            raise DamagedRecord("the last record is cut")
+            raise DamagedRecordError("the last record is cut")
         _, length, kind = struct.unpack("<IHB", head)
         body = file.read(length)
         at += len(head) + len(body)
         if len(body) < length:
-            raise DamagedRecord("the last record is cut")
+            raise DamagedRecordError("the last record is cut")
         if kind not in (_FULL, _FIRST, _MIDDLE, _LAST) or (kind in (_FULL, _FIRST)) != (not parts):
-            raise DamagedRecord("a record is none")
+            raise DamagedRecordError("a record is none")
         parts.append(body)
         if sum(map(len, parts)) > _MOST_RECORD_BYTES:
-            raise DamagedRecord("a record is too long")
+            raise DamagedRecordError("a record is too long")
         if kind in (_FULL, _LAST):
             yield b"".join(parts)
             parts = []
@@ -79,7 +79,7 @@ def message(data: bytes) -> dict[int, list[int | bytes]]:
     """The fields of a protocol buffer by number: bytes of texts, messages and packed numbers, else integers.
 
     Raises:
-        DamagedRecord: If it is none.
+        DamagedRecordError: If it is none.
 
     >>> message(bytes([0x10, 0x96, 0x01]))
     {2: [150]}
@@ -99,9 +99,9 @@ def message(data: bytes) -> dict[int, list[int | bytes]]:
             size, at = _varint(data, at)
             value, at = data[at : at + size], at + size
         else:
-            raise DamagedRecord(f"wire type {kind} is none")
+            raise DamagedRecordError(f"wire type {kind} is none")
         if at > len(data):
-            raise DamagedRecord("a field is cut")
+            raise DamagedRecordError("a field is cut")
         found.setdefault(number, []).append(value)
     return found
 
@@ -110,7 +110,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         if at >= len(data) or shift > _VARINT_BITS:
-            raise DamagedRecord("a number is cut")
+            raise DamagedRecordError("a number is cut")
         byte = data[at]
         at += 1
         value |= (byte & 0x7F) << shift
@@ -141,7 +141,7 @@ def inner(value: int | bytes | None) -> dict[int, list[int | bytes]]:
     """A message of a field; empty where there is none.
 
     Raises:
-        DamagedRecord: If it is none.
+        DamagedRecordError: If it is none.
     """
     return message(value) if isinstance(value, bytes) else {}
 

@@ -32,9 +32,12 @@ _COUNTS: Mapping[str, tuple[str, ...]] = {
         "block_size", "context_length",
     ),
     "image_size": ("image_size", "img_size", "input_size", "resolution"),
-    "gpus": ("world_size", "num_processes", "num_gpus", "n_gpu", "_n_gpu", "gpus", "num_devices", "gpu_count"),
+    "gpus": (
+        "world_size", "num_processes", "num_gpus", "n_gpu", "_n_gpu", "gpus", "num_devices",
+        "gpu_count",
+    ),
     "nodes": ("num_nodes", "nnodes", "num_machines"),
-    "zero": ("zero_stage",),
+    "zero": ("zero_stage", "zero_optimization.stage"),
     "tp": ("tensor_model_parallel_size", "tensor_parallel_size", "tp_size"),
     "pp": ("pipeline_model_parallel_size", "pipeline_parallel_size", "pp_size"),
     "cp": ("context_parallel_size", "cp_size"),
@@ -55,13 +58,13 @@ _MOST_SETTINGS = 20_000
 _PATH = re.compile(r"^(/|\.|~|[A-Za-z]:\\|[a-z]+://)|(\.(pt|pth|ckpt|bin|safetensors))$")
 
 
-def fields_of_settings(settings: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+def fields_of_parameters(settings: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Fields of a request that settings say, and what was assumed to read them.
 
     Args:
         settings: Name to value; values may be texts, and mappings of settings.
 
-    >>> fields_of_settings({"per_device_train_batch_size": "8", "bf16": "True", "max_steps": -1})
+    >>> fields_of_parameters({"per_device_train_batch_size": "8", "bf16": "True", "max_steps": -1})
     ({'batch_size': 8, 'precision': 'bf16-mixed'}, ())
     """
     found = _flat(settings)
@@ -70,8 +73,6 @@ def fields_of_settings(settings: Mapping[str, Any]) -> tuple[dict[str, Any], tup
     for name, words in _COUNTS.items():
         if value := _whole(found, words):
             fields[name] = value
-    stage = _whole(found, ("zero_optimization.stage", "stage")) if "zero_optimization.stage" in found else None
-    fields |= {"zero": stage} if stage else {}
     _add_batch(fields, found, notes)
     if model := _text(found, _MODEL):
         if _PATH.search(model):
@@ -104,9 +105,8 @@ def device_called(name: str | None) -> str | None:
 
 def _add_batch(fields: dict[str, Any], found: Mapping[str, Any], notes: list[str]) -> None:
     """The batch where only an ambiguous setting names it."""
-    if "global_batch_size" not in fields and "train_micro_batch_size_per_gpu" in found:
-        if whole := _whole(found, ("train_batch_size",)):
-            fields["global_batch_size"] = whole  # DeepSpeed's word for it
+    if "train_micro_batch_size_per_gpu" in found and (whole := _whole(found, ("train_batch_size",))):
+        fields.setdefault("global_batch_size", whole)  # DeepSpeed's word for it
     if "batch_size" in fields and "global_batch_size" in fields:
         del fields["global_batch_size"]  # a request has one; that of a device goes with the count of GPUs
     if not {"batch_size", "global_batch_size"} & fields.keys() and (value := _whole(found, _AMBIGUOUS_BATCH)):
@@ -132,20 +132,21 @@ def _precision(found: Mapping[str, Any], notes: list[str]) -> str | None:
 
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Every setting by its own name and by its whole one, the outer before the inner; evaluation left out."""
+    """Every setting by its name, alone and with the one around it; outer before inner, evaluation left out."""
     found: dict[str, Any] = {}
     level: list[tuple[str, Any]] = [(str(name), value) for name, value in settings.items()]
     for _ in range(_NESTED):
         inner: list[tuple[str, Any]] = []
-        for path, value in level[:_MOST_SETTINGS]:
+        for path, given in level[:_MOST_SETTINGS]:
             if _OF_EVALUATION.search(path):
                 continue
-            value = _unwrapped(value)
+            value = _unwrapped(given)
             if isinstance(value, Mapping):
                 inner += [(f"{path}.{name}", item) for name, item in value.items()]
                 continue
-            found.setdefault(path, value)
-            found.setdefault(re.split(r"[/.]", path)[-1].lstrip("-").replace("-", "_"), value)
+            parts = [part.lstrip("-").replace("-", "_") for part in re.split(r"[/.]", path)]
+            found.setdefault(parts[-1], value)
+            found.setdefault(".".join(parts[-2:]), value)
         level = inner
     return found
 
@@ -184,4 +185,6 @@ def _text(found: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
 
 
 def _true(value: Any) -> bool:
-    return value is True or (isinstance(value, str) and value.strip().lower() in ("true", "1", "yes"))
+    if isinstance(value, str):
+        return value.strip().lower() in ("true", "1", "1.0", "yes")
+    return isinstance(value, int | float) and value == 1
