@@ -13,8 +13,17 @@ from .contract import MOST_STEPS, ImportedRun, Importer, LoggedStep, finite, unr
 from .lines import count
 from .settings import known_model
 
-_STEP_TIMES = ("step_time", "train_step_time", "time_per_step", "iter_time", "batch_time",
-               "train_step_timing in s", "train/step_time", "train/iter_time", "train/batch_time")  # fmt: skip
+_STEP_TIMES = (
+    "step_time",
+    "train_step_time",
+    "time_per_step",
+    "iter_time",
+    "batch_time",
+    "train_step_timing in s",
+    "train/step_time",
+    "train/iter_time",
+    "train/batch_time",
+)
 """Columns that loggers of users call the time of a step [s]."""
 _CLOCKS = ("time", "train/time", "elapsed_time", "wall_time", "timestamp", "created_at")
 """Columns of a time that grows over the run [s]."""
