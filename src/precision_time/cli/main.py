@@ -91,6 +91,8 @@ COMMANDS: Mapping[str, Place] = {
     "collect": Place(
         "collect", "collect", "Report this machine (cores, memory, devices, load) to a service."
     ),
+    "import": Place("import_", "import_", "Read logs and exports of training runs as measurements."),
+    "watch": Place("watch", "watch", "Watch a log: when the run in it will end."),
     "calibrate": Place("calibrate", "calibrate", "Calibrate the predictor to your own cluster."),
 }
 

@@ -18,7 +18,7 @@ from .steady import SteadySteps, steady_steps
 
 HEAD_BYTES = 64 * 1024
 """Of a file, that `Importer.matches` is shown."""
-MOST_STEPS = 1_000_000
+MOST_STEPS = 200_000
 """Lines of one run that are kept; of a longer log every second, every fourth ... [lines]."""
 
 
@@ -64,6 +64,10 @@ class ImportedRun:
     """What could not be read, and what was assumed."""
     tokens_per_sample: float | None = None
     """To turn tokens into samples, where `seq_len` is no field."""
+    clock_resolution_s: float = 0.0
+    """Of `LoggedStep.at_s`, where times are rounded."""
+    reports_epochs: bool = False
+    """Whether what the steps count is epochs: their time is that of as many steps as an epoch has."""
     terms_s: Mapping[str, float] = field(default_factory=dict)
     """Of a trace: seconds of a steady step by group of terms (cost/data/terms.toml), such as `kernels_s`."""
 
@@ -99,18 +103,29 @@ class MeasuredRun:
     steady: SteadySteps
 
     @property
+    def missing(self) -> tuple[str, ...]:
+        """Fields that are to be given before it is a measurement."""
+        return missing_fields(self.request_fields())
+
+    @property
     def complete(self) -> bool:
         """Whether all fields are there that a measurement needs."""
-        return not self.run.missing
+        return not self.missing
+
+    def request_fields(self) -> dict[str, Any]:
+        """The job of the steady steps, as fields of a request."""
+        fields = {name: value for name, value in self.run.fields.items() if value not in (None, "", {})}
+        if self.steady.global_batch_size:
+            fields["global_batch_size"] = self.steady.global_batch_size
+            fields.pop("grad_accum", None)
+        return fields
 
     def to_row(self) -> dict[str, str]:
         """Column to cell, as `corpus/own.py` reads them."""
-        fields = dict(self.run.fields)
-        if self.steady.global_batch_size and "batch_size" not in fields:
-            fields.setdefault("global_batch_size", self.steady.global_batch_size)
         return {
-            **{name: _cell(value) for name, value in fields.items() if value is not None},
+            **{name: _cell(value) for name, value in self.request_fields().items()},
             "step_time_s": f"{self.steady.step_time_s:.9g}",
+            "run_id": self.run.name,
             "source": self.run.importer,
             "source_ref": self.run.origin,
             "notes": self.steady.text,

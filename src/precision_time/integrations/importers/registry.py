@@ -6,20 +6,25 @@ from importlib import import_module
 from pathlib import Path
 
 from ...errors import CorpusError, UnknownNameError
+from ...plugins import loaded
 from .contract import HEAD_BYTES, Importer
 
 MODULES: tuple[str, ...] = (
-    "ray_results", "mlflow", "wandb", "deepspeed", "tensorboard", "kineto", "nsight",
+    "ray_results", "mlflow", "wandb", "deepspeed", "tensorboard", "kineto", "nsight", "hf_state", "tables",
+    "text_logs",
 )  # fmt: skip
 """Modules of this package with a tuple `IMPORTERS`; where several match, the first does."""
 
 
 def importers() -> tuple[Importer, ...]:
-    """Every importer; those of plugins first."""
-    found: list[Importer] = []
-    for module in MODULES:
-        found += import_module(f".{module}", __package__).IMPORTERS
-    return tuple(found)
+    """Every importer; those of plugins come before the text logs, which take any text."""
+    built_in = [item for module in MODULES for item in import_module(f".{module}", __package__).IMPORTERS]
+    names = {item.name for item in built_in}
+    added = [
+        item for item in loaded("importers").values() if isinstance(item, Importer) and item.name not in names
+    ]
+    *first, last = built_in
+    return (*first, *added, last)
 
 
 def known_importer(name: str) -> Importer:

@@ -24,6 +24,8 @@ _MAD = 6.0
 """... and lies more than this many robust standard deviations above."""
 _TO_SIGMA = 1.4826
 _MOST_REPORTED = 0.5
+_WINDOW = 20.0
+"""Resolutions of the clock in a window: its time is known to 5 %."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,26 +74,39 @@ class SteadySteps:
 
 
 def intervals_of(run: ImportedRun) -> list[Interval]:
-    """The reports of a run as intervals with a time; reports without one give none."""
+    """The reports of a run as intervals with a time; reports without one give none.
+
+    A logged step time counts first, then the difference of two times, then a throughput. Times that are
+    rounded are taken over windows in which that does not matter, where the run is long enough.
+    """
+    reports, windows = run.steps, False
+    if run.clock_resolution_s > 0.0:
+        coarse = _windows(run.steps, _WINDOW * run.clock_resolution_s)
+        if len(coarse) > _FEW:
+            reports, windows = coarse, True
+    per_report = _steps_per_epoch(run) if run.reports_epochs else 1
+    if per_report is None:
+        return []
     found: list[Interval] = []
     before = None
     restarted = True
-    for report in run.steps:
-        backwards = before is not None and report.step <= before.step
+    for report in reports:
+        if before is not None and report.step == before.step:
+            continue
+        backwards = before is not None and report.step < before.step
         restarted = restarted or backwards
         passed = 0 if before is None or backwards else report.step - before.step
-        time_s = report.step_time_s
-        steps = report.steps or passed or 1
-        if time_s is None:
-            time_s = _of_rate(run, report.samples_per_s, report.tokens_per_s, report.global_batch_size)
+        time_s, steps = (None if windows else report.step_time_s), report.steps or passed or 1
         if time_s is None and passed and before is not None and _later(report, before):
             time_s, steps = (report.at_s - before.at_s) / passed, passed  # type: ignore[operator]
+        if time_s is None and not windows:
+            time_s = _of_rate(run, report.samples_per_s, report.tokens_per_s, report.global_batch_size)
         if time_s is not None and math.isfinite(time_s) and time_s > 0.0:
             found.append(
                 Interval(
-                    step=report.step,
-                    steps=steps,
-                    step_time_s=time_s,
+                    step=report.step * per_report,
+                    steps=steps * per_report,
+                    step_time_s=time_s / per_report,
                     global_batch_size=report.global_batch_size,
                     first=restarted,
                     after_pause=report.after_pause,
@@ -102,6 +117,27 @@ def intervals_of(run: ImportedRun) -> list[Interval]:
     return found
 
 
+def _windows(reports: Sequence[LoggedStep], least_s: float) -> list[LoggedStep]:
+    """Reports that are at least so far apart; those where the clock just ticked are the exact ones."""
+    kept: list[LoggedStep] = []
+    before = None
+    for report in reports:
+        if report.at_s is None:
+            return []
+        ticked = before is None or report.at_s != before.at_s
+        back = bool(kept) and (report.step <= kept[-1].step or report.at_s < (kept[-1].at_s or 0.0))
+        if not kept or back or (ticked and report.at_s - (kept[-1].at_s or 0.0) >= least_s):
+            kept.append(report)
+        before = report
+    return kept
+
+
+def _steps_per_epoch(run: ImportedRun) -> int | None:
+    """Optimizer steps of an epoch, where samples and batch are known."""
+    samples, batch = _number(run.fields.get("samples")), _global_batch(run)
+    return max(1, math.ceil(samples / batch)) if samples and batch else None
+
+
 def _later(report: LoggedStep, before: LoggedStep) -> bool:
     return report.at_s is not None and before.at_s is not None and report.at_s > before.at_s
 
@@ -110,18 +146,23 @@ def _of_rate(
     run: ImportedRun, samples_per_s: float | None, tokens_per_s: float | None, batch: float | None
 ) -> float | None:
     """Step time out of a throughput, where the batch is known [s]."""
-    samples = batch or _number(run.fields.get("global_batch_size"))
-    if samples is None:
-        per_device, gpus = _number(run.fields.get("batch_size")), _number(run.fields.get("gpus"))
-        ranks = math.prod(_number(run.fields.get(name)) or 1.0 for name in ("tp", "pp", "cp"))
-        accumulated = _number(run.fields.get("grad_accum")) or 1.0
-        samples = per_device * accumulated * gpus / ranks if per_device and gpus else None
+    samples = batch or _global_batch(run)
     if samples and samples_per_s:
         return samples / samples_per_s
     tokens = run.tokens_per_sample or _number(run.fields.get("seq_len"))
     if samples and tokens and tokens_per_s:
         return samples * tokens / tokens_per_s
     return None
+
+
+def _global_batch(run: ImportedRun) -> float | None:
+    """Samples of an optimizer step, as the fields of the run say."""
+    stated = _number(run.fields.get("global_batch_size"))
+    if stated is not None:
+        return stated
+    each, gpus = _number(run.fields.get("batch_size")), _number(run.fields.get("gpus"))
+    ranks = math.prod(_number(run.fields.get(name)) or 1.0 for name in ("tp", "pp", "cp"))
+    return each * (_number(run.fields.get("grad_accum")) or 1.0) * gpus / ranks if each and gpus else None
 
 
 def _number(value: object) -> float | None:
@@ -178,10 +219,10 @@ def steady_steps(run: ImportedRun) -> SteadySteps | None:
 
 
 def _after_warm_up(intervals: Sequence[Interval], middle_s: float, scale_s: float) -> list[Interval]:
-    """Without the leading intervals that are clearly slower than the median; half of them at most."""
+    """Without the leading intervals that are clearly not like the median; half of them at most."""
     slow_s = middle_s + max(3.0 * scale_s, 0.1 * middle_s)
     start = 0
-    while start < len(intervals) // 2 and intervals[start].step_time_s > slow_s:
+    while start < len(intervals) // 2 and not 0.5 * middle_s < intervals[start].step_time_s <= slow_s:
         start += 1
     return list(intervals[start:])
 
