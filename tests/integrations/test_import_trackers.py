@@ -375,17 +375,18 @@ def test_event_file_that_is_cut_is_read_up_to_there(
         tensorboard._read_file(cut)
 
 
-def test_curves_of_epochs_give_no_step_time() -> None:
+def test_curves_of_epochs_are_told_from_those_of_steps() -> None:
     points = [Point(epoch, 60.0 * epoch) for epoch in range(1, 11)]
-    steps, notes = steps_of_curves({"loss": points}, epochs=10)
-    assert steps == () and "epoch" in notes[0]
+    assert steps_of_curves({"loss": points}, epochs=10).reports_epochs
+    assert steps_of_curves({"epoch_loss": points}).reports_epochs
+    assert not steps_of_curves({"loss": points}, epochs=3).reports_epochs
 
 
 def test_samplers_of_the_machine_are_no_steps() -> None:
     sampled = [Point(step, 10.0 * step) for step in range(1000)]
     trained = [Point(step, 0.5 * step) for step in range(20)]
-    steps, _ = steps_of_curves({"system/gpu_0_utilization_percentage": sampled, "loss": trained})
-    assert [step.at_s for step in steps] == [point.at_s for point in trained]
+    found = steps_of_curves({"system/gpu_0_utilization_percentage": sampled, "loss": trained})
+    assert [step.at_s for step in found.steps] == [point.at_s for point in trained]
 
 
 @pytest.mark.parametrize(

@@ -31,33 +31,44 @@ class Point:
     at_s: float
 
 
-def steps_of_curves(
-    curves: Mapping[str, Sequence[Point]], *, epochs: float | None = None
-) -> tuple[tuple[LoggedStep, ...], tuple[str, ...]]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CurveSteps:
+    """Reports out of a run's curves."""
+
+    steps: tuple[LoggedStep, ...] = ()
+    """Marked where an evaluation wrote since the one before."""
+    notes: tuple[str, ...] = ()
+    """What was assumed."""
+    reports_epochs: bool = False
+    """Whether what is counted is epochs."""
+
+
+def steps_of_curves(curves: Mapping[str, Sequence[Point]], *, epochs: float | None = None) -> CurveSteps:
     """The reports of a run, from the curve of its training that has the most points.
 
     Args:
         curves: Name to points, in the order in which they were written.
-        epochs: Of the run, where its settings say it: a curve with a point for each has no optimizer steps.
-
-    Returns:
-        The reports, marked where an evaluation wrote since the one before; and what was assumed.
+        epochs: Of the run, where its settings say it: a curve with a point for each counts epochs.
     """
     own = {name: points for name, points in curves.items() if not _NOT_TRAINING.search(name)}
     training = {name: points for name, points in own.items() if not EVALUATION.search(name)}
     if not training:
-        return (), ("no curve of a training was found",)
+        return CurveSteps(notes=("no curve of a training was found",))
     name = max(
         training, key=lambda key: (len({point.step for point in training[key]}), "loss" in key.lower())
     )
     pauses = sorted(point.at_s for other, points in own.items() if other not in training for point in points)
     steps = {point.step for point in training[name]}
     if len(steps) < 2:
-        return (), (f"the longest curve ({name[:80]!r}) has one step: there is no time between steps",)
-    if epochs is not None and max(steps) <= epochs:
-        return (), (f"the longest curve ({name[:80]!r}) has a point an epoch: no time of a step",)
-    return reports(training[name], pauses), (
-        f"step times are those between points of {name[:80]!r}, counted as optimizer steps",
+        return CurveSteps(
+            notes=(f"the longest curve ({name[:80]!r}) has one step: there is no time between steps",)
+        )
+    counts_epochs = name.startswith("epoch_") or (epochs is not None and max(steps) <= epochs)
+    counted = "epochs" if counts_epochs else "optimizer steps"
+    return CurveSteps(
+        steps=reports(training[name], () if counts_epochs else pauses),
+        notes=(f"step times are those between points of {name[:80]!r}, counted as {counted}",),
+        reports_epochs=counts_epochs,
     )
 
 

@@ -24,7 +24,7 @@ from .bounded import (
     tables_of,
 )
 from .contract import ImportedRun, Importer, LoggedStep, finite, unreadable
-from .curves import Point, steps_of_curves
+from .curves import CurveSteps, Point, steps_of_curves
 from .parameters import device_called, fields_of_parameters
 
 _META = "meta.yaml"
@@ -50,14 +50,20 @@ def _run_of(
     fields, notes = fields_of_parameters(settings)
     if device := next(filter(None, (device_called(tags.get(tag)) for tag in _GPU_TAGS)), None):
         fields.setdefault("device", device)
-    steps, of_curves = steps_of_curves(curves, epochs=fields.get("epochs"))
-    if not steps:
+    found = steps_of_curves(curves, epochs=fields.get("epochs"))
+    if not found.steps:
         steps, of_totals = steps_of_totals(last, fields.get("steps"))
-        of_curves = of_totals or of_curves
+        found = CurveSteps(steps=steps, notes=of_totals or found.notes)
     return ImportedRun(
-        name=name, origin=origin, importer="mlflow", fields=fields, steps=steps,
-        notes=(*notes, *of_curves, *more_notes),
-    )  # fmt: skip
+        name=name,
+        origin=origin,
+        importer="mlflow",
+        fields=fields,
+        steps=found.steps,
+        notes=(*notes, *found.notes, *more_notes),
+        clock_resolution_s=_MILLI,
+        reports_epochs=found.reports_epochs,
+    )
 
 
 def steps_of_totals(

@@ -142,16 +142,16 @@ def _run(files: list[Path], name: str, origin: str, events: _Events, folder: Pat
         except CorpusError as error:
             events.notes.append(f"hparams.yaml was left out: {error}"[:300])
     fields, notes = fields_of_parameters(events.settings)
-    steps, of_curves = steps_of_curves(_without_epochs(events.curves), epochs=fields.get("epochs"))
+    found = steps_of_curves(events.curves, epochs=fields.get("epochs"))
     return ImportedRun(
-        name=name, origin=origin, importer="tensorboard", fields=fields, steps=steps,
-        notes=(*notes, *of_curves, *events.notes[:10]),
-    )  # fmt: skip
-
-
-def _without_epochs(curves: Mapping[str, list[Point]]) -> dict[str, list[Point]]:
-    """Curves of steps alone: Keras names its curves of epochs, whose points count epochs."""
-    return {tag: points for tag, points in curves.items() if not tag.startswith("epoch_")}
+        name=name,
+        origin=origin,
+        importer="tensorboard",
+        fields=fields,
+        steps=found.steps,
+        notes=(*notes, *found.notes, *events.notes[:10]),
+        reports_epochs=found.reports_epochs,
+    )
 
 
 def _folders(path: Path, head: bytes) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 from ...errors import CorpusError
 from .bounded import csv_rows, is_folder, is_regular, json_lines, names_in, opened, small_json, small_yaml
 from .contract import MOST_STEPS, ImportedRun, Importer, LoggedStep, finite, unreadable
-from .curves import EVALUATION, GLOBAL_STEPS, Point, reports
+from .curves import EVALUATION, GLOBAL_STEPS, CurveSteps, Point, reports
 from .parameters import device_called, fields_of_parameters
 from .wire import DamagedRecordError, first, inner, leveldb_records, message, text, whole
 
@@ -88,10 +88,8 @@ def _items(items: Iterable[int | bytes]) -> dict[str, Any]:
     return found
 
 
-def steps_of_rows(
-    rows: Iterable[Mapping[str, Any]], *, epochs: float | None = None
-) -> tuple[tuple[LoggedStep, ...], tuple[str, ...]]:
-    """The reports of a history, and what was assumed.
+def steps_of_rows(rows: Iterable[Mapping[str, Any]], *, epochs: float | None = None) -> CurveSteps:
+    """The reports of a history.
 
     Args:
         rows: Of the history: numbers or texts by name, `_runtime` or `_timestamp` among them.
@@ -116,11 +114,16 @@ def steps_of_rows(
         else:
             points.append(Point(int(step), at_s))
     if len({point.step for point in points}) < 2:
-        return (), ("the history has fewer than two rows of training with a time",)
-    if epochs is not None and max(point.step for point in points) <= epochs:
-        return (), (f"{counter} counts epochs: no time of a step",)
-    counted = "calls of wandb.log, counted as optimizer steps" if counter == "_step" else "optimizer steps"
-    return reports(points, pauses), (f"{counter}: {counted}; times of {clock}",)
+        return CurveSteps(notes=("the history has fewer than two rows of training with a time",))
+    counts_epochs = epochs is not None and max(point.step for point in points) <= epochs
+    counted = "optimizer steps"
+    if counter == "_step":
+        counted = f"calls of wandb.log, counted as {'epochs' if counts_epochs else counted}"
+    return CurveSteps(
+        steps=reports(points, () if counts_epochs else pauses),
+        notes=(f"{counter}: {counted}; times of {clock}",),
+        reports_epochs=counts_epochs,
+    )
 
 
 def _has(row: Mapping[str, Any], name: str) -> bool:
@@ -186,11 +189,16 @@ def _run(history: _History, name: str, origin: str) -> ImportedRun:
         notes += (f"{fields['gpus']} GPUs are those of the machine that wrote the run",)
     elif history.gpu:
         notes += (f"GPU {history.gpu[:60]!r} is in no catalog",)
-    steps, of_rows = steps_of_rows(history.rows, epochs=fields.get("epochs"))
+    found = steps_of_rows(history.rows, epochs=fields.get("epochs"))
     return ImportedRun(
-        name=history.name or name, origin=origin, importer="wandb", fields=fields, steps=steps,
-        notes=(*notes, *of_rows, *history.notes[:10]),
-    )  # fmt: skip
+        name=history.name or name,
+        origin=origin,
+        importer="wandb",
+        fields=fields,
+        steps=found.steps,
+        notes=(*notes, *found.notes, *history.notes[:10]),
+        reports_epochs=found.reports_epochs,
+    )
 
 
 def _read_table(path: Path) -> list[ImportedRun]:
@@ -202,11 +210,14 @@ def _read_lines(path: Path) -> list[ImportedRun]:
 
 
 def _of_rows(path: Path, rows: Iterator[Mapping[str, Any]]) -> ImportedRun:
-    steps, notes = steps_of_rows(rows)
+    found = steps_of_rows(rows)
     return ImportedRun(
-        name=path.stem, origin=path.name, importer="wandb", steps=steps,
-        notes=(*notes, "a history holds no settings: give those of the run"),
-    )  # fmt: skip
+        name=path.stem,
+        origin=path.name,
+        importer="wandb",
+        steps=found.steps,
+        notes=(*found.notes, "a history holds no settings: give those of the run"),
+    )
 
 
 def _is_folder(path: Path, head: bytes) -> bool:
