@@ -16,7 +16,16 @@ from statistics import median
 import pytest
 
 from precision_time.errors import CorpusError
-from precision_time.integrations.importers import bounded, mlflow, tensorboard, wandb
+from precision_time.integrations.importers import (
+    bounded,
+    deepspeed,
+    kineto,
+    mlflow,
+    nsight,
+    ray_results,
+    tensorboard,
+    wandb,
+)
 from precision_time.integrations.importers.contract import ImportedRun, Importer
 from precision_time.integrations.importers.curves import Point, steps_of_curves
 from precision_time.integrations.importers.parameters import fields_of_parameters
@@ -392,10 +401,11 @@ def test_samplers_of_the_machine_are_no_steps() -> None:
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"precision": "bf16-mixed", "accumulate_grad_batches": "4"}, {"precision": "bf16-mixed", "grad_accum": 4}),
+        ({"precision": "16", "accumulate_grad_batches": "4"}, {"precision": "fp16-mixed", "grad_accum": 4}),
         ({"mixed_precision": "no", "epochs": 3}, {"precision": "fp32", "epochs": 3}),
         (
-            {"deepspeed": {"train_micro_batch_size_per_gpu": 2, "train_batch_size": 64, "bf16": {"enabled": True},
+            {"deepspeed": {"train_micro_batch_size_per_gpu": 2, "train_batch_size": 64,
+                           "bf16": {"enabled": True},
                            "zero_optimization": {"stage": 3}}},
             {"batch_size": 2, "precision": "bf16-mixed", "zero": 3},
         ),
@@ -430,10 +440,12 @@ def test_database_whose_query_never_ends_is_left(tmp_path: Path, monkeypatch: py
     with sqlite3.connect(path) as connection:
         connection.executescript(
             "CREATE TABLE experiments (x); CREATE TABLE params (key, value, run_uuid);"
-            "CREATE TABLE tags (key, value, run_uuid); CREATE TABLE metrics (key, step, timestamp, value, run_uuid);"
+            "CREATE TABLE tags (key, value, run_uuid);"
+            "CREATE TABLE metrics (key, step, timestamp, value, run_uuid);"
             "CREATE TABLE runs (x);"
             "ALTER TABLE runs RENAME TO hidden;"
-            "CREATE VIEW runs AS WITH RECURSIVE n(run_uuid) AS (SELECT 1 UNION ALL SELECT run_uuid + 1 FROM n)"
+            "CREATE VIEW runs AS"
+            " WITH RECURSIVE n(run_uuid) AS (SELECT 1 UNION ALL SELECT run_uuid + 1 FROM n)"
             " SELECT run_uuid, 'a' AS name, 'active' AS lifecycle_stage, run_uuid AS start_time FROM n;"
         )
     monkeypatch.setattr(bounded, "_MOST_SQL_PIECES", 20)
@@ -441,8 +453,11 @@ def test_database_whose_query_never_ends_is_left(tmp_path: Path, monkeypatch: py
         mlflow._read_database(path)
 
 
-FILES = [item for name in ("mlflow", "wandb", "tensorboard", "kineto", "nsight", "ray_results", "deepspeed")
-         for item in __import__(f"precision_time.integrations.importers.{name}", fromlist=["x"]).IMPORTERS]  # fmt: skip
+FILES = [
+    item
+    for module in (mlflow, wandb, tensorboard, kineto, nsight, ray_results, deepspeed)
+    for item in module.IMPORTERS
+]
 HOSTILE: dict[str, bytes] = {
     "empty": b"",
     "zeros": bytes(5000),
@@ -450,7 +465,7 @@ HOSTILE: dict[str, bytes] = {
     "json of others": b'{"traceEvents": {"a": 1}, "mlflow": 3, "_step": null}',
     "json list": b'[{"ph": "X", "ts": "now", "dur": {}}, 1, null, "x"]',
     "deep": b"[" * 100_000,
-    "csv": b"run_id,experiment_id,_step,_runtime,Range,Instances,training_iteration,time_this_iter_s\n1,2,3\n",
+    "csv": b"run_id,experiment_id,_step,_runtime,Range,Instances,training_iteration,time_this_iter_s\n1,2\n",
     "sqlite head": b"SQLite format 3\x00" + bytes(4000),
     "wandb head": b":W&B\xe1\xbe\x00" + b"\xff" * 300,
     "huge record": b"\xff" * 8 + bytes(100),

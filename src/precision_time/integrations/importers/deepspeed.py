@@ -91,7 +91,10 @@ def _read_profile(path: Path) -> list[ImportedRun]:
             importer="deepspeed-flops",
             fields=fields,
             steps=(LoggedStep(step=int(step[1]) if step else 1, step_time_s=time_s, steps=1),),
-            notes=(f"one step, slowed down by the hooks of the profiler{whole}",),
+            notes=(
+                f"one step, slowed down by the hooks of the profiler{whole}",
+                "with gradient accumulation it is that of one micro batch",
+            ),
         )
     ]
 

@@ -1,7 +1,7 @@
 """Traces of PyTorch's profiler (Kineto): Chrome trace JSON, also packed with gzip.
 
-A step is from one `ProfilerStep#N` to the next, or from one optimizer step to the next where the loop did not
-call `prof.step()`. The file is read as a stream: a gigabyte takes the memory of its spans alone.
+A step is from one `ProfilerStep#N` to the next, or from one optimizer step to the next where the profiler had
+no schedule and so wrote none. The file is read as a stream: a gigabyte takes the memory of its spans alone.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ class _Trace:
     device: Spans = field(default_factory=Spans)
     host: Spans = field(default_factory=Spans)
     """The same groups on the host: all there is where no device was traced, else the waiting for input."""
+    annotated: Spans = field(default_factory=Spans)
+    """When the device ran the optimizer's kernels, where the trace says it."""
     steps: dict[int, tuple[float, float]] = field(default_factory=dict)
     """Number to start and end [s]."""
     updates: list[tuple[float, float]] = field(default_factory=list)
@@ -85,7 +87,10 @@ class _Trace:
         start_s = (at - self.origin) * _MICRO
         end_s = start_s + lasts * _MICRO
         kind = category.lower()
-        if kind == "kernel":
+        if kind == "gpu_user_annotation":
+            if _OPTIMIZER.match(name):
+                self.annotated.add(UPDATE, start_s, end_s)
+        elif kind == "kernel":
             self.device.add_kernel(name, start_s, end_s)
         elif kind in _COPY:
             self.device.add(COPIES, start_s, end_s, "copies")
@@ -115,7 +120,7 @@ class _Trace:
             return step_windows(ordered), "a step is from one ProfilerStep to the next"
         ends = sorted(end for _, end in self.updates)
         found = [(number + 1, ends[number], ends[number + 1]) for number in range(len(ends) - 1)]
-        return found, "a step is from one optimizer step to the next: the loop did not call prof.step()"
+        return found, "a step is from one optimizer step to the next: the profiler had no schedule"
 
 
 def _number(value: Any) -> float | None:
@@ -141,7 +146,7 @@ def _read(path: Path) -> list[ImportedRun]:
         raise unreadable(
             path,
             f"holds no step: {trace.events:,} events without ProfilerStep and fewer than two optimizer steps",
-            "call prof.step() after every step of the loop that is profiled",
+            "profile with a schedule, and call prof.step() after every step of the loop",
         )
     fields: dict[str, Any] = {}
     notes = [meaning]
@@ -165,6 +170,7 @@ def _read(path: Path) -> list[ImportedRun]:
     traced = trace.device if trace.device.count else trace.host
     if trace.device.count:
         trace.device.take(INPUT, trace.host)
+        trace.device.move(KERNELS, UPDATE, trace.annotated.merged(UPDATE))
         notes.append(f"busy time of the device by kind: {shares_by_kind(trace.device.kinds)}")
     else:
         notes.append("no device was traced: terms are those of the host")

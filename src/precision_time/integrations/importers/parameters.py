@@ -132,7 +132,7 @@ def _precision(found: Mapping[str, Any], notes: list[str]) -> str | None:
 
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Every setting by its name, alone and with the one around it; outer before inner, evaluation left out."""
+    """Every setting by its name, alone and with the one around it; the outer before the inner."""
     found: dict[str, Any] = {}
     level: list[tuple[str, Any]] = [(str(name), value) for name, value in settings.items()]
     for _ in range(_NESTED):

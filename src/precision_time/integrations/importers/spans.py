@@ -96,6 +96,17 @@ class Spans:
         group, kind = kind_of_kernel(name)
         self.add(group, start_s, end_s, kind)
 
+    def move(self, source: str, target: str, ranges: Floats) -> None:
+        """Count the spans of a group that start inside some ranges, shape (n, 2), under another group."""
+        if source not in self.starts or not len(ranges):
+            return
+        starts, ends = np.array(self.starts[source]), np.array(self.ends[source])
+        index = np.searchsorted(ranges[:, 0], starts, side="right") - 1
+        inside = (index >= 0) & (starts < ranges[np.maximum(index, 0), 1])
+        self.starts[source], self.ends[source] = array("d", starts[~inside]), array("d", ends[~inside])
+        for old, moved in ((self.starts, starts), (self.ends, ends)):
+            old.setdefault(target, array("d")).extend(moved[inside].tolist())
+
     def take(self, group: str, other: Spans) -> None:
         """Take the spans that another clock of the same machine has of a group."""
         if group in other.starts:
