@@ -30,7 +30,7 @@ from precision_time.integrations.importers.contract import ImportedRun, Importer
 from precision_time.integrations.importers.curves import Point, steps_of_curves
 from precision_time.integrations.importers.parameters import fields_of_parameters
 from precision_time.integrations.importers.registry import importer_of, known_importer
-from precision_time.integrations.importers.wire import message, tf_records
+from precision_time.integrations.importers.wire import leveldb_records, message, tf_records
 
 STEPS = 12
 SETTINGS = {
@@ -245,7 +245,7 @@ def test_wandb_log_holds_what_wandb_reads_in_it(wandb_run: Path) -> None:
     internal = pytest.importorskip("wandb.proto.wandb_internal_pb2", reason="wandb has moved its records")
     (path,) = (wandb_run / "wandb").glob("offline-run-*/*.wandb")
     with path.open("rb") as file:
-        records = [internal.Record.FromString(record) for record in wandb.leveldb_records(file)]
+        records = [internal.Record.FromString(record) for record in leveldb_records(file)]
     history = wandb._History()
     history.read(path)
     theirs = [

@@ -58,6 +58,12 @@ COMMANDS: Mapping[str, Place] = {
         "precisions", "app", "List the precisions, advise on one, or search a schedule of them."
     ),
     "stacks": Place("catalogs", "stacks", "List the software profiles.", "STACKS_EXAMPLES"),
+    "predictors": Place(
+        "catalogs", "predictors", "List the predictors that are compared.", "PREDICTORS_EXAMPLES"
+    ),
+    "trainers": Place(
+        "catalogs", "trainers", "List the adapters that watch a run in its trainer.", "TRAINERS_EXAMPLES"
+    ),
     "prices": Place("prices", "prices", "Show what an hour of a device costs, where, and since when."),
     "grids": Place("grids", "grids", "List the carbon intensity of electricity by place, and the PUE."),
     "init": Place("init", "init", "Write a commented file to start from: a cluster of your own, or a job."),
