@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - lines of logs are as long as their tools write them
 """A few lines of a real log of each format: its figures, typed in again, with where they are from.
 
 What is expected of each is read off the same lines.

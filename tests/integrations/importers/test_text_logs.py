@@ -1,4 +1,4 @@
-"""Logs of training codes are read as their tools write them, and whatever is cut off or damaged raises nothing else."""
+"""Logs are read as their tools write them, and whatever is cut off or damaged raises nothing else."""
 
 from __future__ import annotations
 
@@ -85,8 +85,9 @@ def test_any_bytes_are_lines_however_they_are_read(data: bytes, piece: int) -> N
 
 
 def test_two_runs_in_one_file_are_two_runs(tmp_path: Path) -> None:
-    other = MEGATRON_OLD.replace("micro_batch_size ................................ 4",
-                                 "micro_batch_size ................................ 2").replace("126995.3", "1000.0")  # fmt: skip
+    other = MEGATRON_OLD.replace("126995.3", "1000.0").replace(
+        "size ................................ 4", "size ... 2"
+    )
     first, second = read_text(tmp_path, MEGATRON_OLD + other)
     assert (first.fields["batch_size"], second.fields["batch_size"]) == (4, 2)
     assert first.name != second.name
@@ -117,7 +118,8 @@ def test_an_evaluation_between_two_steps_is_no_step(tmp_path: Path) -> None:
 
 def test_only_the_batch_size_of_most_steps_counts(tmp_path: Path) -> None:
     grown = "".join(
-        f" iteration {step}/ 99 | elapsed time per iteration (ms): {10 * batch} | global batch size: {batch} |\n"
+        f" iteration {step}/ 99 | elapsed time per iteration (ms): {10 * batch} | "
+        f"global batch size: {batch} |\n"
         for step in range(1, 40)
         for batch in [16 if step < 10 else 64]
     )

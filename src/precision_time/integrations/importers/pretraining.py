@@ -175,7 +175,11 @@ class Megatron(LineReader):
     _batch = re.compile(r"global[ _]batch[ _]size: +(\d+)")
     _units = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9}
     launcher = "megatron"
-    _printed: Mapping[str, str] = {"fp8_format": "fp8", "fp4_format": "fp4", "vocab_size": "padded_vocab_size"}
+    _printed: Mapping[str, str] = {
+        "fp8_format": "fp8",
+        "fp4_format": "fp4",
+        "vocab_size": "padded_vocab_size",
+    }
     """Flags that are printed under another name."""
 
     def _report(self, line: str) -> LoggedStep | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import PrecisionTimeError, in_one_line
@@ -172,10 +172,11 @@ class LogWatch:
         """Where the run stands now."""
         best, _ = self._run
         self._flush()
+        eta = self._monitor.eta()
         return State(
             format=best.format.name if best else "",
             run=len(best.parts) if best else 0,
-            eta=self._monitor.eta(),
+            eta=replace(eta, step=self._last.step) if self._last else eta,
             quiet_s=self.quiet_s,
             ended=self.ended,
             failed=self._failed,
