@@ -41,9 +41,7 @@ def watch(
     *,
     model: Annotated[
         str | None,
-        typer.Option(
-            "--model", "-m", metavar="MODEL", help="As for predict.", autocompletion=complete_model
-        ),
+        typer.Option("--model", "-m", metavar="MODEL", help="As for predict.", autocompletion=complete_model),
     ] = None,
     job: Annotated[
         Path | None, typer.Option("--job", metavar="FILE", help="A job file, in the place of --model.")
@@ -53,7 +51,9 @@ def watch(
     ] = False,
     every: Annotated[
         float,
-        typer.Option("--interval", metavar="SECONDS", min=0.1, help="Between two lines of output. Default: 10."),
+        typer.Option(
+            "--interval", metavar="SECONDS", min=0.1, help="Between two lines of output. Default: 10."
+        ),
     ] = 10.0,
     here: Annotated[
         bool,
@@ -169,12 +169,18 @@ def _shown(*, json_output: bool, live: bool) -> Iterator[Callable[[State], None]
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 
-    with Progress(BarColumn(), TextColumn("{task.description}"), console=Console(), auto_refresh=False) as bar:
+    with Progress(
+        BarColumn(), TextColumn("{task.description}"), console=Console(), auto_refresh=False
+    ) as bar:
         task = bar.add_task("no step yet", total=None)
 
         def show(state: State) -> None:
             bar.update(
-                task, total=state.eta.total_steps, completed=state.eta.step, description=state.text, refresh=True
+                task,
+                total=state.eta.total_steps,
+                completed=state.eta.step,
+                description=state.text,
+                refresh=True,
             )
 
         yield show

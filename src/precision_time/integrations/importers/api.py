@@ -10,8 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ...corpus.own import write_graphs
 from ...errors import CorpusError, PrecisionTimeError, in_one_line
 from ...io import table_cell, write_atomically
+from ...request.request import Request
+from ...workload.graph import OpGraph
 from .contract import ImportedRun, MeasuredRun
 from .registry import importer_of, importers, known_importer
 
@@ -60,6 +63,8 @@ def import_runs(
     for path in [Path(name) for name in paths]:
         if not path.exists():
             raise CorpusError(f"{path} does not exist. To fix: name a log, an export or a folder of them.")
+        if not (path.is_file() or path.is_dir()):
+            raise CorpusError(f"{path} is no regular file. To fix: precision-time watch follows a pipe.")
         named = not path.is_dir() or chosen is not None
         for file in [path] if chosen is not None else _files(path):
             importer = chosen or importer_of(file)
@@ -145,9 +150,12 @@ def measured_runs(runs: Sequence[ImportedRun]) -> list[MeasuredRun]:
 def write_measurements(path: Path, runs: Sequence[MeasuredRun]) -> None:
     """Write complete runs as a table that `calibrate`, `evaluate` and `--calibration` read.
 
+    A model that is a file goes along as an operator graph, in NAME.models.json: tables name no files.
+
     Raises:
         CorpusError: If none is complete.
         OutputError: If it cannot be written.
+        PrecisionTimeError: If the model of a file cannot be read.
     """
     complete = [run for run in runs if run.complete]
     if not complete:
@@ -156,13 +164,26 @@ def write_measurements(path: Path, runs: Sequence[MeasuredRun]) -> None:
             f"{path} is not written: no run says all that a measurement needs, missing are "
             f"{', '.join(missing) or 'times of steps'}. To fix: {remedy(missing)}."
         )
-    rows = [run.to_row() for run in complete]
+    graphs: dict[str, OpGraph] = {}
+    rows = [_row_of(run, graphs) for run in complete]
     columns = list(dict.fromkeys(name for row in rows for name in row))
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
     writer.writerows([[table_cell(row.get(name, "")) for name in columns] for row in rows])
     write_atomically(path, text.getvalue())
+    write_graphs(path, graphs)
+
+
+def _row_of(run: MeasuredRun, graphs: dict[str, OpGraph]) -> dict[str, str]:
+    """The row of a run; the graph of a model that is a file is added to the others."""
+    row = run.to_row()
+    if not Path(row["model"]).is_file():
+        return row
+    workload = Request.of(run.request_fields()).resolve().workload
+    name = f"{workload.name}-{workload.graph.seq_len}" if workload.graph.seq_len else workload.name
+    graphs[name] = workload.graph
+    return {**row, "model": name}
 
 
 _EXAMPLES = {"device": "H100-SXM5-80GB", "gpus": "8", "model": "llama3-8b", "batch_size": "4"}

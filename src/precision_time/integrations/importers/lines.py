@@ -150,9 +150,9 @@ class LineReader:
                 self._head_lines -= 1
                 self._head(line)
             return None
-        self.ended = False
         if step.total_steps:
             self.total_steps = step.total_steps
+        self.ended = self.ended and step.step == step.total_steps  # a bar is drawn once more at its end
         return step
 
     def _report(self, line: str) -> LoggedStep | None:

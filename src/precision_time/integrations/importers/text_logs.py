@@ -122,7 +122,11 @@ class LogReading:
     def feed(self, line: str) -> LoggedStep | None:
         """The step that a line reports in the format that fits best so far."""
         self._number += 1
+        if len(self._readings) == 1:
+            return self._readings[0].feed(line, self._number)
         found = {reading: step for reading in self._readings if (step := reading.feed(line, self._number))}
+        if not found:
+            return None
         best = self.best
         if best is not None and not best.format.generic and best.reports == _SETTLED:
             self._readings = [

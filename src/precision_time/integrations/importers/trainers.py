@@ -10,9 +10,10 @@ from .contract import LoggedStep, finite
 from .lines import Found, LineFormat, LineReader, count, number_after, seconds_of, time_of
 
 _BAR = re.compile(
-    r"(?P<words>[^|\r\n]*?)\s*\d+%\|[^|]*\|\s*(?P<done>[\d,]+)/(?P<total>[\d,]+)\s*"
+    r"(?<!\d)\d{1,3}%\|[^|]*\|\s*(?P<done>[\d,]+)/(?P<total>[\d,]+)\s*"
     r"\[(?P<elapsed>[\d:.]+)<(?P<left>[\d:?]+)(?:,\s*(?P<rate>[\d.]+)(?P<unit>it/s|s/it|steps?/s|batch(?:es)?/s))?"
 )
+"""The figures of a bar; what it is of stands before them."""
 _OTHER_BARS = re.compile(
     r"(?i)\b(val\w*|eval\w*|test\w*|sanity|predict\w*|download\w*|load\w*|map|filter|token\w*|generat\w*|fetch\w*"
     r"|resolv\w*|shards?|saving|writing|preproc\w*|group\w*|running|convert\w*|extract\w*|caching|scanning"
@@ -40,19 +41,19 @@ class Bar(LineReader):
         self.epochs: int | None = None
 
     def _report(self, line: str) -> LoggedStep | None:
-        found = None
-        for found in _BAR.finditer(line):  # noqa: B007 - the last bar of a line is the newest
-            pass
-        return None if found is None else self._of_bar(found.groupdict())
+        bars = list(_BAR.finditer(line)) if "%|" in line else []
+        if not bars:
+            return None
+        begin = bars[-2].end() if len(bars) > 1 else 0  # the last bar of a line is the newest
+        return self._of_bar(line[begin : bars[-1].start()], bars[-1].groupdict())
 
     def is_other(self, words: str, total: int) -> bool:
         """Whether a bar is none of training."""
         del total
         return bool(_OTHER_BARS.search(words))
 
-    def _of_bar(self, bar: dict[str, Any]) -> LoggedStep | None:
+    def _of_bar(self, words: str, bar: dict[str, Any]) -> LoggedStep | None:
         done, total, elapsed_s = count(bar["done"]) or 0, count(bar["total"]), seconds_of(bar["elapsed"])
-        words = str(bar["words"])
         if total is None or elapsed_s is None or self.is_other(words, total) or done > total:
             return None
         kind = _DIGITS.sub("#", words[-80:].split(":", maxsplit=1)[0]).strip()

@@ -79,7 +79,8 @@ class Follower:
             if self._stdin and not self.ended:
                 self.ended = True
                 return [rest] if (rest := self._buffer.rest()) else None
-            return self._other_file()
+            self._other_file()
+            return None
         self.grew_s = self._clock()
         return self._buffer.feed(data)
 

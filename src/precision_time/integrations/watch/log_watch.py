@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import PrecisionTimeError, in_one_line
@@ -120,6 +120,7 @@ class LogWatch:
         self._fed_at_s: float | None = None
         self._last: LoggedStep | None = None
         self._run: tuple[Reading | None, int] = None, 0
+        self._batch: float | None = None
         self._failed = ""
         self._grew_s = clock()
         self.missing: tuple[str, ...] = ()
@@ -171,10 +172,11 @@ class LogWatch:
         """Where the run stands now."""
         best, _ = self._run
         self._flush()
+        eta = self._monitor.eta()
         return State(
             format=best.format.name if best else "",
             run=len(best.parts) if best else 0,
-            eta=self._monitor.eta(),
+            eta=replace(eta, step=self._last.step) if self._last else eta,
             quiet_s=self.quiet_s,
             ended=self.ended,
             failed=self._failed,
@@ -209,8 +211,13 @@ class LogWatch:
         if (best, len(best.parts)) != self._run:
             self._run = best, len(best.parts)
             self._fed = self._fed_at_s = None
-            self.prediction = self._predicted(best.parts[-1].found.fields)
+            self._batch = step.global_batch_size
+            self.prediction = self._predicted(self._fields(best))
             self._monitor = self._new_monitor()
+        elif step.global_batch_size is not None and step.global_batch_size != self._batch:
+            self._batch = step.global_batch_size
+            self.prediction = self._predicted(self._fields(best)) or self.prediction
+            self._monitor.changed(prediction=self.prediction)
         known, self._last = self._total_known(), step
         if self._total != known:
             self._monitor.changed(total_steps=self._total)
@@ -220,6 +227,11 @@ class LogWatch:
         self._log_s = max(self._log_s, at_s)
         if passed_s is None or passed_s >= _WINDOW * resolution_s:
             self._hand_over(step, at_s)
+
+    def _fields(self, best: Reading) -> dict[str, Any]:
+        """What the log says of the run, with the batch of its last step."""
+        fields = dict(best.parts[-1].found.fields)
+        return {**fields, "global_batch_size": self._batch} if self._batch else fields
 
     def _total_known(self) -> int | None:
         return self._total if self._last is not None else None
