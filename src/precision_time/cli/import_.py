@@ -172,7 +172,7 @@ def _row(
     batch = next(
         (f"{name}={fields[name]}" for name in ("batch_size", "global_batch_size") if name in fields), ""
     )
-    devices = f"{fields.get('gpus', '')}x{fields['device']}" if "device" in fields else ""
+    devices = " x ".join(str(fields[name]) for name in ("gpus", "device") if name in fields)
     job = " ".join(
         str(part) for part in (fields.get("model", "?"), devices, fields.get("precision", ""), batch) if part
     )
