@@ -172,7 +172,8 @@ def _row(
     batch = next(
         (f"{name}={fields[name]}" for name in ("batch_size", "global_batch_size") if name in fields), ""
     )
-    devices = " x ".join(str(fields[name]) for name in ("gpus", "device") if name in fields)
+    known = fields.keys() & {"gpus", "device"}
+    devices = f"on {fields.get('gpus', '?')} x {fields.get('device', '?')}" if known else ""
     job = " ".join(
         str(part) for part in (fields.get("model", "?"), devices, fields.get("precision", ""), batch) if part
     )

@@ -235,7 +235,8 @@ class Megatron(LineReader):
         if not any(
             name in settings for name in self._arguments
         ):  # what is not printed may be set all the same
-            return Found(fields={ours: size for ours, size in self._degrees(settings) if size})
+            said = self._degrees(settings)
+            return Found(fields={ours: size for ours, size in said if size and (size > 1 or ours == "gpus")})
         found = fields_of_settings(self.launcher, settings, gpus=gpus)
         fields = found.fields
         if "precision" not in fields and settings.get("bf16") == settings.get("fp16") == "False":
