@@ -222,7 +222,7 @@ def test_the_command_once_as_text_and_json(tmp_path: Path, capsys: pytest.Captur
     state = json.loads(capsys.readouterr().out)
     assert (state["step"], state["total_steps"]) == (5, 1000)
     assert state["remaining_s"] == pytest.approx(995 * 61.2, rel=0.05)
-    assert state["missing"] == ["model", "device"]
+    assert state["missing"] == ["gpus"]
     log.write_text("nothing of a training\n")
     assert run("watch", str(log), "--once") == 1
     assert "precision-time import --formats" in capsys.readouterr().err

@@ -195,7 +195,8 @@ def _row(
     batch = next(
         (f"{name}={fields[name]}" for name in ("batch_size", "global_batch_size") if name in fields), ""
     )
-    devices = f"{fields.get('gpus', '')}x{fields['device']}" if "device" in fields else ""
+    known = fields.keys() & {"gpus", "device"}
+    devices = f"on {fields.get('gpus', '?')} x {fields.get('device', '?')}" if known else ""
     job = " ".join(
         str(part) for part in (fields.get("model", "?"), devices, fields.get("precision", ""), batch) if part
     )

@@ -22,9 +22,13 @@ class Log(NamedTuple):
     fields: dict[str, object] = {}
 
 
-# https://github.com/pytorch/torchtitan/issues/1232 (2025-05-28); mesh line of pull/950, model of a debug run.
+# https://github.com/pytorch/torchtitan/issues/1232 (2025-05-28); the lines on the model are of pull/1625.
 TORCHTITAN = """\
-[rank0]:[titan] 2025-03-12 11:10:12,615 - root - INFO - Building 1-D device mesh with ['dp_shard'], [8]
+[rank4]:[titan] 2025-08-22 07:52:56,570 - root - INFO - Building llama3 8B with TransformerModelArgs(_enforced='This \
+field is used to enforce all fields have defaults.', dim=4096, n_layers=32, n_heads=32, n_kv_heads=8, \
+vocab_size=128256, multiple_of=1024, ffn_dim_multiplier=1.3, norm_eps=1e-05, rope_theta=500000, max_seq_len=8192)
+[rank4]:[titan] 2025-08-22 07:52:56,707 - root - INFO - CUDA capacity: NVIDIA H100 with 94.99GiB memory
+[rank4]:[titan] 2025-08-22 07:52:56,724 - root - INFO - Applied selective activation checkpointing to the model
 [rank0]:[titan] 2025-05-28 21:11:37,626 - root - INFO - Trainer is initialized with local batch size 2, \
 global batch size 2, sequence length 4096, total steps 10 (warmup 2).
 [rank0]:[titan] 2025-05-28 21:11:37,626 - root - INFO - Training starts at step 1.
@@ -81,6 +85,13 @@ Training epoch 0, iteration 120/149 | lr: 3e-05 | consumed_samples: 121 | global
 Training epoch 0, iteration 121/149 | lr: 3e-05 | consumed_samples: 122 | global_batch_size: 1 | global_step: 121 | reduced_train_loss: 1.288 | train_step_timing in s: 0.03163 | val_loss: 4.106
 Training epoch 0, iteration 122/149 | lr: 3e-05 | consumed_samples: 123 | global_batch_size: 1 | global_step: 122 | reduced_train_loss: 1.333 | train_step_timing in s: 0.03215 | val_loss: 4.106
 """
+# The bar of NeMo 1, quoted in a public script that takes it apart (file 31090774540 of the code search).
+NEMO_BAR = (
+    "Epoch 0: :   1%|▏                 | 57/4900 [10:58<15:32:28, v_num=qhyq, reduced_train_loss=6.830, "
+    "global_step=56.00, consumed_samples=7296.0, train_step_timing in s=11.30]\r"
+    "Epoch 0: :   2%|▍               | 116/4900 [21:47<14:58:56, v_num=qhyq, reduced_train_loss=5.340, "
+    "global_step=115.0, consumed_samples=14848.0, train_step_timing in s=11.20]\n"
+)
 # https://github.com/AI-Hypercomputer/maxtext/pull/4847 (2026-08-11): the first step is not waited for. The
 # configuration is that of pull/761.
 MAXTEXT = """\
@@ -168,6 +179,11 @@ HF_DEEPSPEED = """\
 # A run of transformers 5.23's Trainer on this project's machine (BERT of 2 layers, 30 steps, CPU, 2026-11-23):
 # its bar, what it logs, and the bar of an evaluation inside of it.
 HF_TRAINER = """\
+[transformers] ***** Running training *****
+[transformers]   Instantaneous batch size per device = 8
+[transformers]   Total train batch size (w. parallel, distributed & accumulation) = 16
+[transformers]   Gradient Accumulation steps = 2
+[transformers]   Total optimization steps = 30
   0%|          | 0/30 [00:00<?, ?it/s]\r 13%|█▎        | 4/30 [00:00<00:00, 38.51it/s]\r\
 {'loss': '1.389', 'grad_norm': '0.4865', 'learning_rate': '4.333e-05', 'epoch': '0.7692'}
  33%|███▎      | 10/30 [00:00<00:00, 38.51it/s]\r  0%|          | 0/13 [00:00<?, ?it/s]\x1b[A\r\
@@ -193,13 +209,15 @@ FAIRSEQ_JSON = (
 
 LOGS: dict[str, tuple[str, Log]] = {
     "torchtitan": ("torchtitan", Log(TORCHTITAN, 5, 61.240, 61.232, 10, 5,
-        {"gpus": 8, "zero": 3, "batch_size": 2, "seq_len": 4096})),
+        {"batch_size": 2, "seq_len": 4096, "model": "llama3-8b", "device": "H100-SXM5-80GB",
+         "checkpointing": "selective"})),
     "megatron": ("megatron", Log(MEGATRON, 3, 5.8299, 5.3616, 100, 73)),
     "megatron-old": ("megatron", Log(MEGATRON_OLD, 4, 130.5549, 125.5537, 250_000, 185,
         {"gpus": 8, "tp": 2, "batch_size": 4, "precision": "fp16-mixed", "model": "gpt2-1.2b"})),
     "megatron-deepspeed": ("megatron", Log(MEGATRON_DEEPSPEED, 1, 14.2875, 14.2875, 317_892, 199)),
     "nanotron": ("megatron", Log(NANOTRON, 3, 11.5, 11.5, 378_950, 327_283)),
     "nemo": ("nemo", Log(NEMO, 3, 0.03215, 0.03146, 150, 123)),
+    "nemo-bar": ("nemo", Log(NEMO_BAR, 2, 11.30, 11.20, 4900, 116)),
     "maxtext": ("maxtext", Log(MAXTEXT, 3, 10.344, 0.631, 10, 4, {"gpus": 4, "batch_size": 24, "seq_len": 2048})),
     "nanogpt": ("nanogpt", Log(NANOGPT, 6, 35.39233, 1.01595, None, 3031)),
     "deepspeed": ("deepspeed", Log(DEEPSPEED, 3, 2.2512, 2.2507, None, 40, {"global_batch_size": 512})),
@@ -210,7 +228,8 @@ LOGS: dict[str, tuple[str, Log]] = {
     "keras": ("keras", Log(KERAS, 2, 87e-6, 77e-6, 720_000, 120_000)),
     "lightning": ("lightning", Log(LIGHTNING, 5, 8.77, 3.0, None, 5)),
     "hf-deepspeed": ("deepspeed", Log(HF_DEEPSPEED, 1, 1e9, 0.0, None, 2000)),
-    "hf-trainer": ("hf-log", Log(HF_TRAINER, 4, 1 / 38.51, 1 / 60.05, 30, 30)),
+    "hf-trainer": ("hf-log", Log(HF_TRAINER, 4, 1 / 38.51, 1 / 60.05, 30, 30,
+        {"batch_size": 8, "grad_accum": 2, "global_batch_size": 16, "gpus": 1})),
     "tqdm": ("tqdm", Log(TQDM, 1, 1 / 13.47, 1 / 13.47, 12_331, 4846)),
     "mm-json": ("json-lines", Log(MM_JSON, 2, 0.394, 0.391, None, 100)),
     "fairseq-json": ("fairseq", Log(FAIRSEQ_JSON, 1, 1 / 1.62, 1 / 1.62, None, 33_700)),

@@ -135,7 +135,7 @@ def test_lightning_metrics_have_times_where_the_user_logged_them(tmp_path: Path)
     assert bare.steady() is None
     assert "self.log('step_time'" in bare.notes[0]
     rows = "".join(f"0,{0.2 + 0.001 * (n % 3)},{n}\n0,,{n}\n" for n in range(4, 60, 5))
-    [run] = read_metrics(written(tmp_path, "b/metrics.csv", "epoch,step_time,step\n" + rows + "0,0.2"))
+    [run] = read_metrics(written(tmp_path, "b/metrics.csv", "epoch,step_time,step\n" + rows + "0,0.002,9"))
     steady = run.steady()
     assert steady is not None
     assert 0.2 <= steady.step_time_s <= 0.202
@@ -170,7 +170,7 @@ def test_a_folder_is_walked_and_the_table_is_read_back(tmp_path: Path) -> None:
 
 def test_what_is_missing_is_said_and_nothing_is_written(tmp_path: Path) -> None:
     found = import_runs([written(tmp_path, "train.log", MEGATRON)])
-    assert found.runs[0].missing == ("model", "device", "batch_size", "gpus")
+    assert found.runs[0].missing == ("model", "device", "gpus", "batch_size")
     with pytest.raises(CorpusError, match=r"--set device=H100-SXM5-80GB .*--set model=llama3-8b"):
         write_measurements(tmp_path / "out.csv", measured_runs(found.runs))
     assert not (tmp_path / "out.csv").exists()

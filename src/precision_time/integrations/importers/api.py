@@ -147,7 +147,7 @@ def measured_runs(runs: Sequence[ImportedRun]) -> list[MeasuredRun]:
     return [measured for run in runs if (measured := run.measured()) is not None]
 
 
-def write_measurements(path: Path, runs: Sequence[MeasuredRun]) -> None:
+def write_measurements(path: str | Path, runs: Sequence[MeasuredRun]) -> None:
     """Write complete runs as a table that `calibrate`, `evaluate` and `--calibration` read.
 
     A model that is a file goes along as an operator graph, in NAME.models.json: tables name no files.
@@ -157,6 +157,7 @@ def write_measurements(path: Path, runs: Sequence[MeasuredRun]) -> None:
         OutputError: If it cannot be written.
         PrecisionTimeError: If the model of a file cannot be read.
     """
+    path = Path(path)
     complete = [run for run in runs if run.complete]
     if not complete:
         missing = sorted({name for run in runs for name in run.missing})

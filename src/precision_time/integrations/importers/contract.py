@@ -148,7 +148,7 @@ class Importer:
     """Whether it reads folders too: `matches` is shown each with no bytes, and a match is not walked."""
 
 
-NEEDED = ("model", "device")
+NEEDED = ("model", "device", "gpus")
 """Fields of a request without which no measurement is of use."""
 BATCHES = ("batch_size", "global_batch_size", "global_batch_tokens")
 """Fields of which one must be known."""
@@ -163,8 +163,6 @@ def missing_fields(fields: Mapping[str, Any]) -> tuple[str, ...]:
     needed = [name for name in NEEDED if fields.get(name) in (None, "")]
     if all(fields.get(name) in (None, "") for name in BATCHES):
         needed.append("batch_size")
-    if fields.get("gpus") in (None, "") and "device" in needed:
-        needed.append("gpus")
     return tuple(needed)
 
 

@@ -26,6 +26,8 @@ HEAD_LINES = 20_000
 """Lines after a start that are searched for arguments."""
 _ENDS = re.compile(r"[\r\n]+")
 _ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_WHOLE = ("]", "|", "}", ")")
+"""What lines end with in which nothing is missing that is read: bars, columns, objects."""
 _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 
 
@@ -54,9 +56,9 @@ class LineBuffer:
         return lines
 
     def rest(self) -> str:
-        """The last line where nothing ends it: it may be cut."""
-        rest, self._rest = self._rest, ""
-        return "" if self._skipping else clean(rest)
+        """The last line, which nothing ends, where it seems whole: one cut inside of a number would lie."""
+        rest, self._rest = clean(self._rest).rstrip(), ""
+        return rest if rest.endswith(_WHOLE) and not self._skipping else ""
 
 
 def encoding_of(head: bytes) -> str:
@@ -77,7 +79,7 @@ def clean(line: str) -> str:
 
 
 def lines_of(path: Path, *, chunk_bytes: int = CHUNK_BYTES) -> Iterator[str]:
-    """The lines of a file of any size, also the last one where nothing ends it.
+    """The lines of a file of any size; the last one too where nothing ends it and it seems whole.
 
     Raises:
         CorpusError: If it cannot be read.

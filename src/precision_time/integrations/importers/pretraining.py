@@ -31,7 +31,7 @@ class Torchtitan(LineReader):
     )
     _mesh = re.compile(r"Building \d-D device mesh with (\[[^]]*\]), (\[[^]]*\])")
     _model = re.compile(r"Building (\S+) (\S+) with \w*Args\((.*)")
-    _device = re.compile(r"\b\w+ capacity: (.+?) \(\d+\) with ([\d.]+)GiB")
+    _device = re.compile(r"\b\w+ capacity: (.+?)(?: \(\d+\))? with ([\d.]+)GiB")
     _axes = {"tp": "tp", "pp": "pp", "cp": "cp", "ep": "ep"}
 
     def __init__(self) -> None:
@@ -65,6 +65,8 @@ class Torchtitan(LineReader):
             self.remember("checkpointing", "full")
         elif "Applied selective activation checkpointing" in line:
             self.remember("checkpointing", "selective")
+        elif "Applied FSDP to the model" in line:
+            self.remember("zero", "3")
         elif "with torch.compile" in line:
             self.remember("compiler", "inductor")
         elif "Float8" in line and "active" in line:
@@ -101,6 +103,8 @@ class Torchtitan(LineReader):
         for name in ("checkpointing", "compiler", "precision"):
             if name in settings:
                 fields[name] = settings[name]
+        if "zero" in settings and (gpus or 2) > 1:
+            fields["zero"] = 3
         if device := known_device(settings.get("device", "")) if "device" in settings else None:
             fields["device"] = device
         self._add_model(found)
@@ -175,6 +179,9 @@ class Megatron(LineReader):
     _batch = re.compile(r"global[ _]batch[ _]size: +(\d+)")
     _units = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9}
     launcher = "megatron"
+    _arguments = ("num_layers", "micro_batch_size", "global_batch_size")
+    """Some of what the list of arguments holds."""
+    _sizes = re.compile(r"(world|(?:data|context|tensor-model|pipeline-model)-parallel)[ -]size: (\d+)")
     _printed: Mapping[str, str] = {
         "fp8_format": "fp8",
         "fp4_format": "fp4",
@@ -200,6 +207,16 @@ class Megatron(LineReader):
             self.remember(found[1].replace("-", "_"), found[2])
         elif found := _YAML.match(line):
             self.remember(found[1], found[2])
+        elif line.startswith("using world size:"):
+            for name, value in self._sizes.findall(line):
+                self.remember(f"{name.replace('-', '_')}_size", value)
+
+    @staticmethod
+    def _degrees(settings: Mapping[str, str]) -> list[tuple[str, int | None]]:
+        """What the first line says: devices and degrees."""
+        names = {"gpus": "world_size", "tp": "tensor_model_parallel_size", "cp": "context_parallel_size",
+                 "pp": "pipeline_model_parallel_size"}  # fmt: skip
+        return [(ours, count(settings.get(name))) for ours, name in names.items()]
 
     def _found(self) -> Found:
         settings = dict(self.settings)
@@ -215,6 +232,11 @@ class Megatron(LineReader):
         if settings.get("checkpoint_activations") == "True":
             settings |= {"recompute_granularity": "full", "recompute_method": "uniform"}
         gpus = count(settings.get("world_size"))
+        if not any(
+            name in settings for name in self._arguments
+        ):  # what is not printed may be set all the same
+            said = self._degrees(settings)
+            return Found(fields={ours: size for ours, size in said if size and (size > 1 or ours == "gpus")})
         found = fields_of_settings(self.launcher, settings, gpus=gpus)
         fields = found.fields
         if "precision" not in fields and settings.get("bf16") == settings.get("fp16") == "False":
@@ -288,11 +310,11 @@ class Nemo(Megatron):
                 step=done, at_s=time_of(line), step_time_s=time_s, steps=1, global_batch_size=batch,
                 total_steps=last + 1 if last else None,
             )  # fmt: skip
-        found = self._bar.search(line)
+        found = self._bar.search(line)  # a bar says the step exactly, global_step=2e+3 does not
         if found is None and step is None:
             return None
         return LoggedStep(
-            step=int(step) + 1 if step is not None else int(found[1]) if found else 0,
+            step=int(found[1]) if found is not None else int(step or 0) + 1,
             step_time_s=time_s,
             steps=1,
             total_steps=count(found[2]) if found else None,

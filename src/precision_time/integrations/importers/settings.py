@@ -47,7 +47,7 @@ def fields_of_settings(launcher: str, settings: Mapping[str, str], *, gpus: int 
     found.fields.update(layout.model_dump(mode="json", exclude_defaults=True))
     for field, fact in (("batch_size", "micro_batch"), ("seq_len", "seq_len"), ("optimizer", "optimizer"),
                         ("precision", "precision")):  # fmt: skip
-        if facts.get(fact):
+        if facts.get(fact) not in (None, "", 0, "none"):
             found.fields[field] = facts[fact]
     if "batch_size" not in found.fields and facts.get("local_batch"):
         found.fields["batch_size"] = facts["local_batch"]

@@ -32,14 +32,15 @@ _REMEDY = "give the CSV as the trainer wrote it"
 
 
 def rows_of(path: Path) -> Iterator[dict[str, str]]:
-    """The rows of a CSV, names and cells stripped; a row that is cut in the middle ends it.
+    """The rows of a CSV, names and cells stripped; a last row that nothing ends may be cut: it is left out.
 
     Raises:
         CorpusError: If it cannot be read.
     """
     try:
         with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-            for row in csv.DictReader((line.replace("\0", "") for line in file), skipinitialspace=True):
+            whole = (line.replace("\0", "") for line in file if line.endswith(("\n", "\r")))
+            for row in csv.DictReader(whole, skipinitialspace=True):
                 yield {str(name).strip(): str(cell or "").strip() for name, cell in row.items() if name}
     except (OSError, csv.Error) as error:
         raise CorpusError(f"{path} is no CSV file: {error}. To fix: {_REMEDY}.") from error

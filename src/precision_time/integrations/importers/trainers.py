@@ -108,7 +108,8 @@ class HfTrainer(Bar):
     begins: tuple[str, ...] = ("***** Running training *****",)
     ends: tuple[str, ...] = ("'train_runtime'", "Training completed. Do not forget to share your model")
     _said = re.compile(
-        r"^\s*(?:\[?INFO.*?\]?\s*>>\s*)?\s{0,4}([A-Z][A-Za-z ]+?(?: \([^)]*\))?) = ([\d,]+)\s*$"
+        r"(Instantaneous batch size per device|Total train batch size \([^)]*\)|Gradient Accumulation steps"
+        r"|Total optimization steps) = ([\d,]+)"
     )
     _names = {
         "Instantaneous batch size per device": "batch_size",
@@ -141,8 +142,8 @@ class HfTrainer(Bar):
     def _head(self, line: str) -> None:
         if "'learning_rate':" in line and "'epoch':" in line:
             self.seen = True
-        if " = " in line and (found := self._said.match(line)):
-            self.remember(found[1].strip(), found[2])
+        if " = " in line and (found := self._said.search(line)):
+            self.remember(found[1], found[2])
 
     def _found(self) -> Found:
         found = Found()

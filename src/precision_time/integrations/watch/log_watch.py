@@ -26,6 +26,8 @@ _QUIET_STEPS = 20.0
 """Reports that may be late before a log is said to have stopped ..."""
 _LEAST_QUIET_S = 60.0
 """... and the least time."""
+_COARSE_S = 1.0
+"""Times of lines are of whole seconds in some logs: what a step is logged to take is more exact."""
 _FAILED = re.compile(
     r"^(?:\[?rank\d+\]?:?)?\s*Traceback \(most recent call last\)|OutOfMemoryError|CUDA out of memory"
     r"|slurmstepd: error|ChildFailedError|Segmentation fault|^Killed$"
@@ -256,12 +258,16 @@ class LogWatch:
         timed = min(step.steps or passed, passed)
         others_s = (before.step_time_s or step.step_time_s or 0.0) * (passed - timed)
         logged_s = None if step.step_time_s is None else step.step_time_s * timed + others_s
-        if step.at_s is not None:
-            if self._fed is None or step.at_s >= self._log_s:
-                return step.at_s
-            best.reader.clock_resolution_s = 0.0  # a clock that went back is not asked again
-            return self._log_s + (logged_s or 0.0)
         by_steps = (self._fed_at_s or 0.0) + (logged_s or 0.0)
+        if step.at_s is not None:
+            if self._fed is None:
+                return step.at_s
+            if step.at_s < self._log_s - _COARSE_S:
+                return self._log_s + (logged_s or 0.0)  # the clock went back
+            exact = logged_s is not None and not best.reader.clock_resolution_s
+            return (
+                by_steps if exact and abs(step.at_s - by_steps) <= _COARSE_S else max(step.at_s, self._log_s)
+            )
         if self._offset_s is None:
             return by_steps
         arrived = self._clock() + self._offset_s
@@ -283,7 +289,8 @@ class LogWatch:
 
     def _predicted(self, fields: Mapping[str, Any]) -> Prediction | None:
         """The prediction of what the log and the caller state; None where it is too little."""
-        known = {**fields, **self._given}
+        usual = {"gpus": 1} if "device" in self._given else {}  # as for `predict`
+        known = {**usual, **fields, **self._given}
         self.missing = missing_fields(known)
         if self.missing:
             return None
