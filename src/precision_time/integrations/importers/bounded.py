@@ -332,7 +332,7 @@ def database(path: Path) -> Iterator[sqlite3.Connection]:
             connection.set_progress_handler(stop, _SQL_PIECE)
             connection.text_factory = lambda raw: raw.decode("utf-8", errors="replace")
             yield connection
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # the second of names of tables and columns
         raise unreadable(
             path, f"is no SQLite database, or is damaged: {error}", "copy it again while nothing writes to it"
         ) from error

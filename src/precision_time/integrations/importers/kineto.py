@@ -125,7 +125,7 @@ class _Trace:
 
 def _number(value: Any) -> float | None:
     """A finite number of an event; JSON's integers may be too large for one."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > _LATEST_US:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _LATEST_US:
         return None
     return float(value)
 

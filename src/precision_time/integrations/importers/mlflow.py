@@ -24,7 +24,7 @@ from .bounded import (
     tables_of,
 )
 from .contract import ImportedRun, Importer, LoggedStep, finite, unreadable
-from .curves import CurveSteps, Point, steps_of_curves
+from .curves import Curve, CurveSteps, steps_of_curves
 from .parameters import device_called, fields_of_parameters
 
 _META = "meta.yaml"
@@ -43,7 +43,7 @@ def _run_of(
     *,
     settings: Mapping[str, Any],
     tags: Mapping[str, str],
-    curves: Mapping[str, list[Point]],
+    curves: Mapping[str, Curve],
     last: Mapping[str, float],
     more_notes: tuple[str, ...] = (),
 ) -> ImportedRun:
@@ -115,7 +115,7 @@ def _read_run(folder: Path) -> ImportedRun:
     meta = small_yaml(folder / _META)
     meta = meta if isinstance(meta, Mapping) else {}
     skipped: list[str] = []
-    curves: dict[str, list[Point]] = {}
+    curves: dict[str, Curve] = {}
     last: dict[str, float] = {}
     for name, file in _entries(folder / "metrics"):
         try:
@@ -123,14 +123,14 @@ def _read_run(folder: Path) -> ImportedRun:
         except CorpusError:
             skipped.append(f"metric {name[:60]!r} could not be read")
             continue
-        curves[name] = []
+        curves[name] = Curve()
         for line in text.splitlines():
             cells = line.split()
             if len(cells) < 2:
                 continue
             try:
                 step = int(cells[2]) if len(cells) > 2 else len(curves[name])
-                curves[name].append(Point(step, int(cells[0]) * _MILLI))
+                curves[name].add(step, int(cells[0]) * _MILLI)
                 last[name] = float(cells[1])
             except (ValueError, OverflowError):
                 skipped.append(f"a line of metric {name[:60]!r} is cut or is none")
@@ -177,7 +177,7 @@ def _read_database(path: Path) -> list[ImportedRun]:
                     "SELECT key, value FROM tags WHERE run_uuid = ?",
                 )
             )
-            curves: dict[str, list[Point]] = {}
+            curves: dict[str, Curve] = {}
             last: dict[str, float] = {}
             rows = connection.execute(
                 "SELECT key, step, timestamp, value FROM metrics WHERE run_uuid = ? "
@@ -186,7 +186,7 @@ def _read_database(path: Path) -> list[ImportedRun]:
             )
             for key, step, stamp, value in rows:
                 if isinstance(step, int) and isinstance(stamp, int):
-                    curves.setdefault(str(key), []).append(Point(step, stamp * _MILLI))
+                    curves.setdefault(str(key), Curve()).add(step, stamp * _MILLI)
                     last[str(key)] = value
             runs.append(
                 _run_of(
@@ -227,13 +227,13 @@ def _read_export(path: Path) -> list[ImportedRun]:
     run = content.get("mlflow") if isinstance(content, Mapping) else None
     if not isinstance(run, Mapping) or not isinstance(run.get("metrics"), Mapping):
         raise unreadable(path, "is no exported run of MLflow", "name run.json of export-run")
-    curves: dict[str, list[Point]] = {}
+    curves: dict[str, Curve] = {}
     last: dict[str, float] = {}
     for name, points in run["metrics"].items():
         for point in points if isinstance(points, list) else ():
             stamp, step = finite(point.get("timestamp")), point.get("step")
             if stamp is not None and isinstance(step, int):
-                curves.setdefault(str(name), []).append(Point(step, stamp * _MILLI))
+                curves.setdefault(str(name), Curve()).add(step, stamp * _MILLI)
                 last[str(name)] = point.get("value")
     params, tags, info = (
         run[kind] if isinstance(run.get(kind), Mapping) else {} for kind in ("params", "tags", "info")

@@ -15,7 +15,7 @@ from typing import Any
 from ...errors import CorpusError
 from .bounded import is_folder, is_regular, names_in, opened, small_yaml
 from .contract import ImportedRun, Importer, unreadable
-from .curves import Point, steps_of_curves
+from .curves import Curve, Point, steps_of_curves
 from .parameters import fields_of_parameters
 from .wire import DamagedRecordError, double, first, inner, message, text, tf_records, whole
 
@@ -42,7 +42,7 @@ class _Events:
     """What the event files of one run hold."""
 
     def __init__(self) -> None:
-        self.curves: dict[str, list[Point]] = {}
+        self.curves: dict[str, Curve] = {}
         self.settings: dict[str, Any] = {}
         self.notes: list[str] = []
         self.points = 0
@@ -75,7 +75,7 @@ class _Events:
                     self.points += 1
                     if self.points > _MOST_POINTS:
                         raise DamagedRecordError(f"more than {_MOST_POINTS:,} points")
-                    self.curves.setdefault(tag, []).append(Point(step, at_s))
+                    self.curves.setdefault(tag, Curve()).add(step, at_s)
 
 
 def _hparams(value: Mapping[int, list[int | bytes]]) -> dict[str, Any]:
