@@ -14,7 +14,12 @@ from torch.utils.tensorboard import SummaryWriter
 
 from precision_time.integrations.importers.api import import_runs
 
-settings = {"per_device_train_batch_size": 64, "precision": "32-true", "max_steps": 40, "optim": "adamw_torch"}
+settings = {
+    "per_device_train_batch_size": 64,
+    "precision": "32-true",
+    "max_steps": 40,
+    "optim": "adamw_torch",
+}
 model = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU(), torch.nn.Linear(256, 1))
 optimizer = torch.optim.AdamW(model.parameters())
 writer = SummaryWriter("runs/first")

@@ -412,6 +412,13 @@ def test_samplers_of_the_machine_are_no_steps() -> None:
         ({"train_batch_size": 64}, {"batch_size": 64}),
         ({"per_device_eval_batch_size": 64, "eval_batch_size": 8, "max_steps": -1, "num_workers": 8}, {}),
         ({"model_name_or_path": "/data/models/llama", "torch_dtype": "bfloat16"}, {}),
+        (
+            {"model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32,
+             "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256,
+             "_name_or_path": "/scratch/weights"},
+            {"model": "llama3-8b"},
+        ),
+        ({"model_type": "bert", "num_hidden_layers": 12, "hidden_size": 768, "num_attention_heads": 12}, {}),
         ({"batch_size": "many", "max_steps": "1e400", "bf16": None, "optim": "own"}, {}),
     ],
 )  # fmt: skip
@@ -506,7 +513,10 @@ def test_database_that_is_damaged_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "mlflow.db"
     sqlite_store(path)
     content = path.read_bytes()
-    for damaged in (content[: len(content) // 2], content.replace(b"lifecycle_stage", b"life\xff\xfecle_stage")):
+    for damaged in (
+        content[: len(content) // 2],
+        content.replace(b"lifecycle_stage", b"life\xff\xfecle_stage"),
+    ):
         path.write_bytes(damaged)
         importer_of(path)  # looks at its tables, and does not raise
         with pytest.raises(CorpusError, match="damaged"):

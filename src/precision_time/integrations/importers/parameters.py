@@ -16,6 +16,7 @@ from ...errors import PrecisionTimeError
 from ...hardware.catalog import canonical_device
 from ...precision.catalog import parse_precision
 from .contract import finite
+from .settings import model_of_sizes
 
 _COUNTS: Mapping[str, tuple[str, ...]] = {
     "batch_size": (
@@ -52,7 +53,26 @@ _PRECISION = ("precision", "mixed_precision", "amp_dtype", "training_dtype")
 _OPTIMIZER = ("optim", "optimizer", "optimizer_name", "opt")
 _DEVICE = ("gpu_type", "gpu_name", "gpu", "device_name", "accelerator_name")
 _CHECKPOINTING = ("gradient_checkpointing", "activation_checkpointing")
-_OF_EVALUATION = re.compile(r"(^|[/._])(eval|val|test|predict|generation)[a-z]*([/._]|$)", re.IGNORECASE)
+_OF_EVALUATION = re.compile(
+    r"(^|[/._])(eval|evaluation|val|valid|validation|test|predict|prediction|generation)([/._]|$)",
+    re.IGNORECASE,
+)
+_SIZES: Mapping[str, tuple[str, ...]] = {
+    "layers": ("num_hidden_layers", "n_layer"),
+    "hidden": ("hidden_size", "n_embd"),
+    "heads": ("num_attention_heads", "n_head"),
+    "kv_heads": ("num_key_value_heads",),
+    "ffn": ("intermediate_size", "n_inner"),
+    "vocab": ("vocab_size",),
+}
+_RMS: Mapping[str, Any] = {"norm": "rms", "positions": "rotary", "gated": True}
+_DECODERS: Mapping[str, Mapping[str, Any]] = {
+    "llama": _RMS,
+    "mistral": _RMS,
+    "qwen2": _RMS,
+    "gpt2": {"norm": "layer", "positions": "learned", "gated": False},
+}
+"""`model_type` of configurations whose sizes say what the model is."""
 _NESTED = 6
 _MOST_SETTINGS = 20_000
 _PATH = re.compile(r"^(/|\.|~|[A-Za-z]:\\|[a-z]+://)|(\.(pt|pth|ckpt|bin|safetensors))$")
@@ -79,6 +99,8 @@ def fields_of_parameters(settings: Mapping[str, Any]) -> tuple[dict[str, Any], t
             notes.append("the model is named by a path of the machine that it ran on: give model=")
         else:
             fields["model"] = model
+    if "model" not in fields:
+        _add_model_of_sizes(fields, found, notes)
     if precision := _precision(found, notes):
         fields["precision"] = precision
     if optimizer := _text(found, _OPTIMIZER):
@@ -112,6 +134,16 @@ def _add_batch(fields: dict[str, Any], found: Mapping[str, Any], notes: list[str
     if not {"batch_size", "global_batch_size"} & fields.keys() and (value := _whole(found, _AMBIGUOUS_BATCH)):
         fields["batch_size"] = value
         notes.append(f"a batch size of {value} is stated, taken as that of each device")
+
+
+def _add_model_of_sizes(fields: dict[str, Any], found: Mapping[str, Any], notes: list[str]) -> None:
+    """A decoder-only language model by the sizes of its Hugging Face configuration."""
+    kinds = _DECODERS.get(str(found.get("model_type")))
+    sizes = {name: size for name, words in _SIZES.items() if (size := _whole(found, words))}
+    if kinds is not None and {"layers", "hidden", "heads"} <= sizes.keys():
+        fields["model"], own, said = model_of_sizes(sizes, kinds)
+        fields |= {"sizes": own} if own else {}
+        notes += said
 
 
 def _precision(found: Mapping[str, Any], notes: list[str]) -> str | None:
