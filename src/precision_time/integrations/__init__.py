@@ -1,0 +1,1 @@
+"""Where people already work: logs and trackers, tuners, schedulers, clouds."""
