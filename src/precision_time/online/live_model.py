@@ -130,7 +130,8 @@ def _read_attention(found: Found, module: Any) -> None:
     config = getattr(module, "config", None)
     if is_config(config):
         found.update(attention=_ATTENTION.get(getattr(config, "_attn_implementation", None) or ""))
-    if getattr(module, "is_gradient_checkpointing", False):
+    names = ("is_activation_checkpointing", "is_gradient_checkpointing")  # of transformers from 5.20, before
+    if getattr(module, next((name for name in names if hasattr(type(module), name)), names[0]), False):
         found.fields.setdefault("checkpointing", "full")
 
 
