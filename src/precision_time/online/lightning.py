@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import inspect
 import math
-import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from ..errors import required_module
-from ..predict.prediction import Prediction
+from .adapter import Adapter
 from .describe import Described, Found, request_of
-from .eta import Eta
 from .imports import declare_torchvision
-from .live_run import LiveRun, harmless, said_on_stderr, warn_of_failure
-from .record import RunRecord
+from .live_run import harmless
 from .sharding import deepspeed_fields, fsdp_fields
 
 declare_torchvision()
@@ -25,84 +20,20 @@ _Callback: Any = required_module(
 ).Callback
 
 
-class EtaCallback(_Callback):  # type: ignore[misc]
+class EtaCallback(Adapter, _Callback):  # type: ignore[misc]
     """Remaining time of `Trainer.fit` and its interval, in the progress bar and the loggers.
 
     Before the first step it says what the step of this very model should take: model, precision, strategy,
-    devices and accumulation are read from the trainer, sizes from the first batch.
+    devices and accumulation are read from the trainer, sizes from the first batch. Arguments as `Adapter`.
     """
 
-    def __init__(
-        self,
-        *,
-        predict: bool = True,
-        share_with_corpus: bool = False,
-        store: Path | None = None,
-        coverage: float = 0.9,
-        say: Callable[[str], None] = said_on_stderr,
-        clock: Callable[[], float] = time.monotonic,
-        **fields: Any,
-    ) -> None:
-        """A callback for one trainer, for any number of fits.
-
-        Args:
-            predict: Predict the step before the first one: takes up to a few seconds.
-            share_with_corpus: At the end add the run to your own measurements.
-            store: File of these; None for the usual one.
-            coverage: Of the interval of the remaining time.
-            say: Takes what you should read.
-            clock: Seconds that do not go back.
-            fields: What the trainer does not say, in the words of `predict_time`: dataset, checkpointing ...
-        """
-        super().__init__()
-        self.failure = ""
-        """Why the present fit is not watched any more; empty while it is."""
-        self.run: LiveRun | None = None
-        """What watches the present or last fit."""
-        self._fields, self._clock = fields, clock
-        self._options = {
-            "predict": predict,
-            "share_with_corpus": share_with_corpus,
-            "store": store,
-            "coverage": coverage,
-            "say": say,
-            "clock": clock,
-        }
-        self._running, self._text, self._precision = False, "", ""
-        self._done, self._ended_s = 0, 0.0
-
-    @property
-    def eta(self) -> Eta | None:
-        """The remaining time as it is known now; None outside of a fit."""
-        return self.run.eta() if self.run is not None and self._running else None
-
-    @property
-    def prediction(self) -> Prediction | None:
-        """Of the step, made before the first one."""
-        return self.run.prediction if self.run else None
-
-    @property
-    def record(self) -> RunRecord | None:
-        """What the last fit took."""
-        return self.run.record if self.run else None
-
-    def pause(self, name: str) -> AbstractContextManager[None]:
-        """Around work of your own that is no step: `with callback.pause("sampling"): ...`."""
-        return (self.run or LiveRun(predict=False)).pause(name)
-
-    def turn_off(self, error: Exception) -> None:
-        """Stop watching, with one warning."""
-        speaks = self.run is None or self.run.speaks
-        self.failure = warn_of_failure(error) if speaks else str(error)
+    _text = _precision = ""
+    _done, _ended_s = 0, 0.0
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """A new fit: nothing is known of it yet."""
-        self.failure, self._running, self._text = "", False, ""
-        self._new_run(trainer)
-
-    @harmless
-    def _new_run(self, trainer: Any) -> None:
-        self.run = LiveRun(**self._options, speaks=bool(trainer.is_global_zero))
+        self._text = ""
+        self._new_run(speaks=bool(trainer.is_global_zero))
 
     @harmless
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
@@ -122,7 +53,7 @@ class EtaCallback(_Callback):  # type: ignore[misc]
             self._show_in_bar(trainer)
             return
         run.end_pause()  # of a checkpoint, which has no hook for its end
-        run.waited(self._clock() - self._ended_s)
+        run.waited(self._options.clock() - self._ended_s)
         if trainer.precision != self._precision:
             self._precision = str(trainer.precision)
             run.changed(lambda: describe_trainer(trainer, pl_module, batch, self._fields))
@@ -133,7 +64,7 @@ class EtaCallback(_Callback):  # type: ignore[misc]
     ) -> None:
         """An optimizer step, unless gradients accumulate."""
         run, done = self.run, trainer.global_step
-        self._ended_s = self._clock()
+        self._ended_s = self._options.clock()
         if run is None or done == self._done:
             return
         if not pl_module.automatic_optimization:  # global_step counts every optimizer
@@ -161,7 +92,7 @@ class EtaCallback(_Callback):  # type: ignore[misc]
         """Steps go on."""
         if self.run is not None and self._running:
             self.run.end_pause()
-            self._ended_s = self._clock()
+            self._ended_s = self._options.clock()
 
     @harmless
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: Any) -> None:

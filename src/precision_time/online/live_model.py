@@ -183,7 +183,7 @@ def _seq_len(batch: Any) -> int | None:
     return int(ids.shape[1]) if isinstance(ids, torch.Tensor) and ids.dim() > 1 else None
 
 
-class _Deadline(TorchFunctionMode):
+class _Deadline(TorchFunctionMode):  # type: ignore[misc]
     """Ends a capture that takes too long."""
 
     def __init__(self, limit_s: float) -> None:

@@ -12,7 +12,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
@@ -74,29 +74,32 @@ def said_on_stderr(text: str) -> None:
         sys.stderr.write(f"{text}\n")
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """What a user chooses of a watched run."""
+
+    predict: bool = True
+    """The step is predicted before the first one: takes up to a few seconds."""
+    share_with_corpus: bool = False
+    """At the end the run is added to the user's own measurements."""
+    store: Path | None = None
+    """File of these; None for the usual one."""
+    coverage: float = 0.9
+    """Of the interval of the remaining time."""
+    say: Callable[[str], None] = said_on_stderr
+    """Takes what a user should read."""
+    clock: Callable[[], float] = time.monotonic
+    """Seconds that do not go back."""
+
+
 class LiveRun:
     """One run of a trainer, watched."""
 
-    def __init__(
-        self,
-        *,
-        predict: bool = True,
-        share_with_corpus: bool = False,
-        store: Path | None = None,
-        coverage: float = 0.9,
-        say: Callable[[str], None] = said_on_stderr,
-        clock: Callable[[], float] = time.monotonic,
-        speaks: bool | None = None,
-    ) -> None:
+    def __init__(self, options: Options | None = None, *, speaks: bool | None = None) -> None:
         """A run that has not begun.
 
         Args:
-            predict: Predict the step before the first one: takes up to a few seconds.
-            share_with_corpus: At the end add the run to the user's own measurements.
-            store: File of these; None for the usual one.
-            coverage: Of the interval of the remaining time.
-            say: Takes what a user should read.
-            clock: Seconds that do not go back.
+            options: What the user chose.
             speaks: Whether this process says something; None for the one of rank 0.
         """
         self.failure = ""
@@ -106,8 +109,7 @@ class LiveRun:
         self.record: RunRecord | None = None
         """Of the run, once it has ended."""
         self.speaks = processes().rank == 0 if speaks is None else speaks
-        self._predict, self._share, self._store = predict, share_with_corpus, store
-        self._coverage, self._say, self._clock = coverage, say, clock
+        self._options = options or Options()
         self._monitor: RunMonitor | None = None
         self._shown_s, self._done = -1e9, 0
 
@@ -139,7 +141,7 @@ class LiveRun:
         """
         self.record, self._done, self._shown_s = None, done, -1e9
         self.described, self.prediction = Described(None, ()), None
-        asked = self._predict and self.speaks and describe is not None
+        asked = self._options.predict and self.speaks and describe is not None
         if asked and describe is not None:
             self.described, self.prediction = predicted(describe)
         self._monitor = RunMonitor(
@@ -147,13 +149,13 @@ class LiveRun:
             request=self.described.request if self.prediction else None,
             prediction=self.prediction,
             pauses=pauses,
-            coverage=self._coverage,
-            clock=self._clock,
+            coverage=self._options.coverage,
+            clock=self._options.clock,
             on_warning=None if self.speaks else _silent,
         )
         self._monitor.begin(done)
         if asked:
-            self._say(opening(self.prediction, self.described.reasons, self._monitor.eta()))
+            self._options.say(opening(self.prediction, self.described.reasons, self._monitor.eta()))
 
     @harmless
     def step(self, done: int | None = None) -> None:
@@ -196,14 +198,14 @@ class LiveRun:
         if self._monitor is None:
             return
         prediction = None
-        if self._predict and self.speaks and describe is not None:
+        if self._options.predict and self.speaks and describe is not None:
             self.described, prediction = predicted(describe)
         if prediction is not None:
             self.prediction = prediction
             self._monitor.changed(
                 request=self.described.request, prediction=prediction, total_steps=total_steps
             )
-            self._say(opening(prediction, self.described.reasons, self._monitor.eta()))
+            self._options.say(opening(prediction, self.described.reasons, self._monitor.eta()))
         elif total_steps is not None:
             self._monitor.changed(total_steps=total_steps)
 
@@ -213,7 +215,7 @@ class LiveRun:
 
     def shown(self) -> Eta | None:
         """The remaining time where it is time to show it again: every second at most."""
-        now = self._clock()
+        now = self._options.clock()
         if not self.speaks or self._monitor is None or 0.0 <= now - self._shown_s < _SHOWN_EVERY_S:
             return None
         self._shown_s = now
@@ -228,12 +230,14 @@ class LiveRun:
         if self.described.request is not None:  # with the model itself, where it has no name
             record = replace(record, request=self.described.request.given())
         self.record = record
-        if self._share and self.speaks:
+        if self._options.share_with_corpus and self.speaks:
             from .offer import offer
 
-            path = offer(record, store=self._store, on_warning=self._say)
+            path = offer(record, store=self._options.store, on_warning=self._options.say)
             if path is not None:
-                self._say(f"precision-time: this run was added to {path.name}, your own measurements.")
+                self._options.say(
+                    f"precision-time: this run was added to {path.name}, your own measurements."
+                )
 
 
 def _silent(_text: str) -> None:
@@ -263,9 +267,9 @@ def opening(prediction: Prediction | None, reasons: tuple[str, ...], eta: Eta) -
         eta: Of the run, by the prediction.
     """
     if prediction is None:
-        said = " ".join(reasons) or "nothing is known of it."
+        why = " ".join(reasons) or "nothing is known of it."
         return (
-            f"precision-time: no prediction for this model ({said.rstrip('.')}). The remaining time follows "
+            f"precision-time: no prediction for this model ({why.rstrip('.')}). The remaining time follows "
             "from the steps."
         )
     said = prediction

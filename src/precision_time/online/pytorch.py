@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from ..predict.prediction import Prediction
 from .describe import Described, request_of
 from .eta import Eta
-from .live_run import LiveRun, said_on_stderr
+from .live_run import LiveRun, Options, said_on_stderr
 from .record import RunRecord
 
 _Batch = TypeVar("_Batch")
@@ -79,7 +79,7 @@ class track(Generic[_Batch]):  # noqa: N801 - used like a function, as tqdm is
         self._asked = {"forward": forward, "loss": loss, "optimizer": optimizer, **fields}
         self._model, self._bar, self._first = model, bar, None
         self._in_epoch, self._length = 0, _length(loader)
-        self.run = LiveRun(
+        options = Options(
             predict=predict,
             share_with_corpus=share_with_corpus,
             store=store,
@@ -87,6 +87,7 @@ class track(Generic[_Batch]):  # noqa: N801 - used like a function, as tqdm is
             say=say,
             clock=clock,
         )
+        self.run = LiveRun(options)
         """What watches it."""
         self._clock = clock
 
@@ -146,7 +147,7 @@ class track(Generic[_Batch]):  # noqa: N801 - used like a function, as tqdm is
         """Each batch, and the seconds that it was waited for."""
         for epoch in range(self._epochs):
             self.epoch = epoch
-            sampler = getattr(self._loader, "sampler", None)
+            sampler: Any = getattr(self._loader, "sampler", None)
             if self._epochs > 1 and hasattr(sampler, "set_epoch"):  # else every epoch has the same order
                 sampler.set_epoch(epoch)
             self._in_epoch = 0
