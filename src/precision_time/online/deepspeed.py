@@ -282,12 +282,13 @@ def _batch_fields(config: Mapping[str, Any], replicas: int) -> dict[str, Any]:
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise ConfigError(f"{key}={shown(value)} must be a whole number above 0. To fix: correct it.")
     total, micro, accum = (config.get(key) for key in keys)
+    rest = 0
     if total is not None and micro is None:
         micro, rest = divmod(total, replicas * (accum or 1))
-    elif total is not None and accum is None:
+    elif total is not None and micro is not None and accum is None:
         accum, rest = divmod(total, replicas * micro)
-    else:
-        rest = 0 if total is None else total - micro * (accum or 1) * replicas
+    elif total is not None and micro is not None:
+        rest = total - micro * (accum or 1) * replicas
     if rest or 0 in (micro, accum):
         raise ConfigError(
             f"train_batch_size={total} is not train_micro_batch_size_per_gpu x gradient_accumulation_steps x "
