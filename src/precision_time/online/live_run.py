@@ -197,17 +197,15 @@ class LiveRun:
         """The steps to come are of another precision, resolution, batch or number."""
         if self._monitor is None:
             return
-        prediction = None
+        known: Prediction | None = None
         if self._options.predict and self.speaks and describe is not None:
-            self.described, prediction = predicted(describe)
-        if prediction is not None:
-            self.prediction = prediction
-            self._monitor.changed(
-                request=self.described.request, prediction=prediction, total_steps=total_steps
-            )
-            self._options.say(opening(prediction, self.described.reasons, self._monitor.eta()))
-        elif total_steps is not None:
-            self._monitor.changed(total_steps=total_steps)
+            self.described, known = predicted(describe)
+        # Where it can be predicted at all, the monitor predicts it with the steps so far as an anchor.
+        request = None if known is None else self.described.request
+        self._monitor.changed(request=request, total_steps=total_steps)
+        if known is not None:
+            self.prediction = self._monitor.prediction
+            self._options.say(opening(self.prediction, self.described.reasons, self._monitor.eta()))
 
     def eta(self) -> Eta:
         """The remaining time as it is known now."""
