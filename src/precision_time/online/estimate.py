@@ -105,6 +105,8 @@ class Estimate:
     high_s: float
     steps: int
     """It rests on."""
+    median_s: float
+    """Of the ordinary steps so far; 0 without."""
 
     def after(self, steps: int) -> Estimate:
         """The same after some more steps of that time."""
@@ -184,6 +186,7 @@ def estimate(
         low_s=remaining_s * math.exp(-reach * spread * numbers.low_width),
         high_s=remaining_s * math.exp(reach * longer * numbers.high_width),
         steps=seen,
+        median_s=level.median_s if level else 0.0,
     )
 
 

@@ -328,8 +328,8 @@ class RunMonitor:
         """Say once that the run is slower than it should be, and why."""
         if self._said_slow or self.prediction is None or found is None or found.steps < _ENOUGH_STEPS:
             return
-        level = steady(self._history)
-        if level is None or level.median_s <= self.prediction.interval.high_s:
+        level = steady(self._history) if found.median_s > self.prediction.interval.high_s else None
+        if level is None:
             return
         self._said_slow = True
         steps = max(self._step - self._first, 1)
