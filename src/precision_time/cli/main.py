@@ -92,6 +92,7 @@ COMMANDS: Mapping[str, Place] = {
         "collect", "collect", "Report this machine (cores, memory, devices, load) to a service."
     ),
     "calibrate": Place("calibrate", "calibrate", "Calibrate the predictor to your own cluster."),
+    "share": Place("share", "share", "Write your own runs without what tells whose they are."),
 }
 
 

@@ -29,9 +29,10 @@ from ..hardware.custom_schema import checked, read
 from ..io import data_folder, write_atomically
 from ..measure.describe import toml_of
 from ..measure.store import CsvTable
+from ..predict.anchors import NOT_OF_A_STEP
 from ..request.captured import captured
 from ..request.request import Request
-from ..request.schema import RUN_LENGTHS, STEP_TIME_S
+from ..request.schema import STEP_TIME_S
 from ..workload.graph import OpGraph, graph_to_json
 from ..workload.hf_config import is_config_source
 from ..workload.resolve import check_named_in_data, load_workload
@@ -41,10 +42,8 @@ if TYPE_CHECKING:
 
 RUNS = "runs.csv"
 """Of the data folder: the user's own runs."""
-_NOT_OF_A_STEP = {
-    *RUN_LENGTHS, "samples", "trust", "inputs", "forward", "loss", "model",
-}  # fmt: skip
-"""Fields of a request that say nothing of the time of a step, or are in the graph of the model."""
+MEASURED = frozenset(STEP_FIELDS) - {*NOT_OF_A_STEP, "model", "trust", "inputs", "forward", "loss"}
+"""Fields of a request that say something of the time of a step, and are not in the graph of its model."""
 _NEEDED = (("device", "node_type", "cluster"), ("precision",))
 _BATCHES = ("batch_size", "global_batch_size", "global_batch_tokens")
 _WAIT_S, _LOOK_EVERY_S = 5.0, 0.02
@@ -131,20 +130,17 @@ def row_of_run(record: RunRecord) -> tuple[dict[str, Any], OpGraph | None, Mappi
             f"The run has no steady step (step_time_s={step_time_s}). To fix: let it run some more steps."
         )
     model, graph = _model(request)
-    fields = {
-        name: given[name] for name in sorted(STEP_FIELDS - _NOT_OF_A_STEP) if given.get(name) is not None
-    }
+    fields = {name: given[name] for name in sorted(MEASURED) if given.get(name) is not None}
     if given.get("cluster") is not None:
         cluster = request.resolve().cluster
         fields |= {
             "device": cluster.device.name, "gpus": cluster.num_devices, "nodes": cluster.num_nodes
         }  # fmt: skip
-    spread = f", spread {record.spread:.3f}" if record.spread is not None else ""
     about = {
         STEP_TIME_S: step_time_s,
         "source": "online",
         "run_id": secrets.token_hex(8),
-        "notes": f"{record.framework or 'a run'}, {record.steps} steps{spread}",
+        "notes": f"{record.steady_steps} steady steps, log spread {record.log_spread:.4f}",
     }
     cells = {name: _cell(value) for name, value in {"model": model, **fields, **about}.items()}
     return cells, graph, _tables(given.get("custom"))
