@@ -101,7 +101,8 @@ class track(Generic[_Batch]):  # noqa: N801 - used like a function, as tqdm is
                 if bar is None:
                     self._begin(batch)
                     bar = _progress_bar(self._total, self.done) if self._bar and self.run.speaks else _NO_BAR
-                self.run.waited(waited_s)
+                else:
+                    self.run.waited(waited_s)
                 yield batch
                 if self._stepped():
                     self.run.step(self.done)
