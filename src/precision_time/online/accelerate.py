@@ -15,10 +15,10 @@ from .sharding import deepspeed_fields, fsdp_fields
 
 declare_torchvision()
 _tracking: Any = required_module(
-    "accelerate.tracking", package="accelerate", extra="transformers", purpose="watch its runs"
+    "accelerate.tracking", package="accelerate", extra="integrations", purpose="watch its runs"
 )
 _state: Any = required_module(
-    "accelerate.state", package="accelerate", extra="transformers", purpose="watch its runs"
+    "accelerate.state", package="accelerate", extra="integrations", purpose="watch its runs"
 )
 _PRECISIONS = {"fp16": "fp16-mixed", "bf16": "bf16-mixed", "fp8": "fp8-mixed"}
 """Of `mixed_precision`; "no" leaves it to the parameters."""

@@ -16,7 +16,7 @@ from .sharding import deepspeed_fields, fsdp_fields
 
 declare_torchvision()
 _Callback: Any = required_module(
-    "lightning.pytorch.callbacks", package="lightning", extra="lightning", purpose="watch its Trainer"
+    "lightning.pytorch.callbacks", package="lightning", extra="integrations", purpose="watch its Trainer"
 ).Callback
 
 
@@ -138,11 +138,11 @@ def total_steps(trainer: Any) -> int | None:
     return int(steps) if 0 <= steps < math.inf else None
 
 
-def evaluations(trainer: Any) -> dict[str, dict[str, int]]:
-    """The evaluations that a fit will make, as `RunMonitor` takes pauses."""
+def evaluations(trainer: Any) -> dict[str, dict[str, int]] | None:
+    """The evaluations that a fit will make, as `RunMonitor` takes pauses; None where that is not known."""
     batches, every = sum(trainer.num_val_batches), trainer.val_check_batch
     if not trainer.enable_validation or not 0 < batches < math.inf or not 0 < every < math.inf:
-        return {}
+        return None
     steps = math.ceil(every / trainer.accumulate_grad_batches) * (trainer.check_val_every_n_epoch or 1)
     return {"evaluation": {"every_steps": steps, "batches": int(batches)}}
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from ..errors import PrecisionTimeError, in_one_line
 from ..workload.capture.huggingface import is_config
@@ -56,9 +56,10 @@ def read_module(
         found.update(compiler="inductor")
     batch = plain(batch)
     _read_batch(found, batch)
-    _read_numbers(found, module)
+    batch = _in_type_of(_read_numbers(found, module), batch)
     _read_attention(found, module)
-    if forward is None and loss is None and _read_config(found, module, batch):
+    own = module if forward is None else _only_child(module)
+    if own is not None and loss is None and _read_config(found, own, batch):
         return
     graph = _captured(found, module, batch, forward, loss, limit_s)
     if graph is not None:
@@ -100,30 +101,45 @@ def _read_batch(found: Found, batch: Any) -> None:
         found.update(batch_size=int(first.shape[0]))
 
 
-def _read_numbers(found: Found, module: Any) -> None:
-    """Precision by the type of most parameters, where the trainer does not say it; memory format."""
+def _read_numbers(found: Found, module: Any) -> Any:
+    """Precision by the type of most parameters, where the trainer does not say it; memory format.
+
+    Returns:
+        That type; None of a module without parameters.
+    """
     sizes: dict[Any, int] = {}
     for parameter in module.parameters():
         sizes[parameter.dtype] = sizes.get(parameter.dtype, 0) + parameter.numel()
-    if "precision" not in found.fields and sizes:
-        word = _WORDS.get(max(sizes, key=lambda dtype: sizes[dtype]))
+    most = max(sizes, key=lambda dtype: sizes[dtype]) if sizes else None
+    if "precision" not in found.fields and most is not None:
+        word = _WORDS.get(most)
         if word is None:
-            found.reasons.append(
-                f"The parameters are {max(sizes, key=lambda dtype: sizes[dtype])}: no precision."
-            )
-        if word == "fp32" and _uses_tf32(module):
-            word = "tf32"
-        found.update(precision=word)
+            found.reasons.append(f"The parameters are {most}: no precision is known for it.")
+        found.update(precision="tf32" if word == "fp32" and _uses_tf32(module) else word)
     filters = next((p for p in module.parameters() if p.dim() == _IMAGE_DIMENSIONS and p.shape[2] > 1), None)
     if filters is not None:
         last = filters.is_contiguous(memory_format=torch.channels_last) and not filters.is_contiguous()
         found.update(channels_last=last)
+    return most
+
+
+def _in_type_of(dtype: Any, batch: Any) -> Any:
+    """The batch as engines that hold 16-bit weights hand it to the model."""
+
+    def cast(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor) or leaf.dtype != torch.float32:
+            return leaf
+        return torch.empty_like(leaf, dtype=dtype, device="meta")
+
+    return tree_map(cast, batch) if dtype in (torch.bfloat16, torch.float16) else batch
 
 
 def _uses_tf32(module: Any) -> bool:
     first = next(module.parameters(), None)
-    on_gpu = first is not None and first.device.type == "cuda"
-    return on_gpu and torch.get_float32_matmul_precision() != "highest"
+    if first is None or first.device.type != "cuda":
+        return False
+    said = getattr(torch.backends.cuda.matmul, "fp32_precision", "none")  # from torch 2.9 on
+    return bool(said == "tf32") if said != "none" else torch.get_float32_matmul_precision() != "highest"
 
 
 def _read_attention(found: Found, module: Any) -> None:
@@ -133,6 +149,12 @@ def _read_attention(found: Found, module: Any) -> None:
     names = ("is_activation_checkpointing", "is_gradient_checkpointing")  # of transformers from 5.20, before
     if getattr(module, next((name for name in names if hasattr(type(module), name)), names[0]), False):
         found.fields.setdefault("checkpointing", "full")
+
+
+def _only_child(module: Any) -> Any:
+    """The part that has all parameters of a module, such as the model of a `LightningModule`; else None."""
+    held = sum(1 for _ in module.parameters())
+    return next((part for part in module.children() if sum(1 for _ in part.parameters()) == held), None)
 
 
 def _read_config(found: Found, module: Any, batch: Any) -> bool:
@@ -146,6 +168,8 @@ def _read_config(found: Found, module: Any, batch: Any) -> bool:
     if not adapters and not all(p.requires_grad for p in held.values()):
         return False
     seq_len = _seq_len(batch)
+    if seq_len is None and batch is not None:
+        return False
     try:
         config = read_config(base.config)
         known = load_workload(config, seq_len=seq_len).graph.params
@@ -154,7 +178,10 @@ def _read_config(found: Found, module: Any, batch: Any) -> bool:
     count = sum(p.numel() for p in held.values())
     if not _is_sharded(base) and abs(known / max(count, 1) - 1.0) > _SAME_PARAMETERS:
         return False
-    found.update(model=dict(config), seq_len=seq_len, **adapters)
+    if seq_len is None and "seq_len" not in found.fields:
+        found.reasons.append("The first batch was not seen: sequences as long as usual for the model")
+    found.fields.setdefault("seq_len", seq_len)
+    found.update(model=dict(config), **adapters)
     return True
 
 

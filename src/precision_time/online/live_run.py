@@ -53,15 +53,21 @@ def harmless(method: _F) -> _F:
     return cast(_F, guarded)
 
 
-def warn_of_failure(error: Exception) -> str:
-    """Warn once that a run is not watched any more; the text."""
-    text = f"The remaining time of the run is not watched any more: {type(error).__name__}: {error}. " + (
-        "The run goes on."
-    )
+def warned(text: str) -> None:
+    """Warn, as Python does; on the error stream where a filter turns warnings into errors."""
     try:
         warnings.warn(text, RuntimeWarning, stacklevel=4)
-    except Warning:  # turned into an error by a filter
+    except Warning:
         sys.stderr.write(f"{text}\n")
+
+
+def warn_of_failure(error: Exception) -> str:
+    """Warn once that a run is not watched any more; the text."""
+    text = (
+        f"The remaining time of the run is not watched any more: {type(error).__name__}: {error}. The run "
+        "goes on."
+    )
+    warned(text)
     return text
 
 
@@ -151,7 +157,7 @@ class LiveRun:
             pauses=pauses,
             coverage=self._options.coverage,
             clock=self._options.clock,
-            on_warning=None if self.speaks else _silent,
+            on_warning=warned if self.speaks else _silent,
         )
         self._monitor.begin(done)
         if asked:
@@ -197,29 +203,35 @@ class LiveRun:
         """The steps to come are of another precision, resolution, batch or number."""
         if self._monitor is None:
             return
-        prediction = None
+        known: Prediction | None = None
         if self._options.predict and self.speaks and describe is not None:
-            self.described, prediction = predicted(describe)
-        if prediction is not None:
-            self.prediction = prediction
-            self._monitor.changed(
-                request=self.described.request, prediction=prediction, total_steps=total_steps
-            )
-            self._options.say(opening(prediction, self.described.reasons, self._monitor.eta()))
-        elif total_steps is not None:
-            self._monitor.changed(total_steps=total_steps)
+            self.described, known = predicted(describe)
+        # Where it can be predicted at all, the monitor predicts it with the steps so far as an anchor.
+        request = None if known is None else self.described.request
+        self._monitor.changed(request=request, total_steps=total_steps)
+        if known is not None:
+            self.prediction = self._monitor.prediction
+            self._options.say(opening(self.prediction, self.described.reasons, self._monitor.eta()))
 
     def eta(self) -> Eta:
         """The remaining time as it is known now."""
-        return (self._monitor or RunMonitor()).eta()
+        return self._eta() or _NOTHING_KNOWN
 
     def shown(self) -> Eta | None:
         """The remaining time where it is time to show it again: every second at most."""
+        return self._eta() if self._due() else None
+
+    @harmless
+    def _eta(self) -> Eta | None:
+        return None if self._monitor is None else self._monitor.eta()
+
+    @harmless
+    def _due(self) -> bool:
         now = self._options.clock()
         if not self.speaks or self._monitor is None or 0.0 <= now - self._shown_s < _SHOWN_EVERY_S:
-            return None
+            return False
         self._shown_s = now
-        return self._monitor.eta()
+        return True
 
     @harmless
     def end(self) -> None:
@@ -238,6 +250,12 @@ class LiveRun:
                 self._options.say(
                     f"precision-time: this run was added to {path.name}, your own measurements."
                 )
+
+
+_NOTHING_KNOWN = Eta(
+    step=0, total_steps=None, elapsed_s=0.0, remaining_s=None, interval=None, step_time_s=None, pause_s=0.0,
+    basis="",
+)  # fmt: skip
 
 
 def _silent(_text: str) -> None:

@@ -73,8 +73,10 @@ class track(Generic[_Batch]):  # noqa: N801 - used like a function, as tqdm is
         """
         self.epoch = 0
         """The present one, from 0."""
+        self.done = done
+        """Optimizer steps done, the one under way not among them."""
         self._loader, self._epochs, self._accum = loader, max(epochs, 1), max(grad_accum, 1)
-        self._total, self._done, self._pauses = total_steps, done, pauses
+        self._total, self._pauses = total_steps, pauses
         self._stated = total_steps is not None
         self._asked = {"forward": forward, "loss": loss, "optimizer": optimizer, **fields}
         self._model, self._bar, self._first = model, bar, None
@@ -98,12 +100,13 @@ class track(Generic[_Batch]):  # noqa: N801 - used like a function, as tqdm is
             for batch, waited_s in self._batches():
                 if bar is None:
                     self._begin(batch)
-                    bar = _progress_bar(self._total, self._done) if self._bar and self.run.speaks else _NO_BAR
-                self.run.waited(waited_s)
+                    bar = _progress_bar(self._total, self.done) if self._bar and self.run.speaks else _NO_BAR
+                else:
+                    self.run.waited(waited_s)
                 yield batch
                 if self._stepped():
-                    self.run.step(self._done)
-                    bar.show(self._done, self.run)
+                    self.run.step(self.done)
+                    bar.show(self.done, self.run)
         finally:
             self.run.end()
             if bar is not None:
@@ -127,6 +130,11 @@ class track(Generic[_Batch]):  # noqa: N801 - used like a function, as tqdm is
         self._first = self._first if batch is None else batch
         describe = self._describe if self._model is not None else None
         self.run.changed(describe, total_steps=total_steps)
+
+    @property
+    def step(self) -> int:
+        """Number of the optimizer step under way, from 1."""
+        return self.done + 1
 
     @property
     def eta(self) -> Eta:
@@ -157,7 +165,7 @@ class track(Generic[_Batch]):  # noqa: N801 - used like a function, as tqdm is
                 yield batch, self._clock() - since_s
                 since_s = self._clock()
             if self._length is None and not self._stated and self._in_epoch:
-                self._total = self._done + self._steps_of(self._in_epoch) * (self._epochs - epoch - 1)
+                self._total = self.done + self._steps_of(self._in_epoch) * (self._epochs - epoch - 1)
                 self.run.changed(total_steps=self._total)
 
     def _stepped(self) -> bool:
@@ -165,7 +173,7 @@ class track(Generic[_Batch]):  # noqa: N801 - used like a function, as tqdm is
         last = self._length is not None and self._in_epoch == self._length
         if self._in_epoch % self._accum and not last:
             return False
-        self._done += 1
+        self.done += 1
         return True
 
     def _steps_of(self, batches: int) -> int:
@@ -174,11 +182,11 @@ class track(Generic[_Batch]):  # noqa: N801 - used like a function, as tqdm is
     def _begin(self, batch: Any) -> None:
         self._first = batch
         if self._total is None and self._length is not None:
-            self._total = self._done + self._steps_of(self._length) * self._epochs
+            self._total = self.done + self._steps_of(self._length) * self._epochs
         self.run.begin(
             self._describe if self._model is not None else None,
             total_steps=self._total,
-            done=self._done,
+            done=self.done,
             pauses=self._pauses,
         )
 

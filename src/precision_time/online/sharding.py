@@ -48,7 +48,7 @@ def deepspeed_fields(config: Mapping[str, Any], *, devices: int) -> dict[str, An
     """Of DeepSpeed's configuration: the layout without the batch, and the precision.
 
     Raises:
-        ConfigError: If it is none.
+        ValueError: If it is none, or says what no layout can.
     """
     options = layout_of_config("deepspeed", json.dumps(config, default=str), gpus=devices)
     fields = options.model_dump(exclude_defaults=True, mode="json")

@@ -14,7 +14,7 @@ from .first_forward import on_first_forward
 from .live_run import LiveRun, harmless
 
 _trainer_callback: Any = required_module(
-    "transformers.trainer_callback", package="transformers", extra="transformers", purpose="watch its Trainer"
+    "transformers.trainer_callback", package="transformers", extra="integrations", purpose="watch its Trainer"
 )
 _STACK = "hf-trainer"
 
@@ -169,17 +169,18 @@ def _bar_of(total: int) -> Any:
     return next((bar for bar in bars if bar.total == total and not bar.disable), None)
 
 
-def pauses(args: Any, state: Any) -> dict[str, int]:
-    """The evaluations and checkpoints that a run will make every so many steps."""
+def pauses(args: Any, state: Any) -> dict[str, int] | None:
+    """Every so many steps an evaluation or a checkpoint; None where neither is planned by steps or epochs."""
+    an_epoch = round(state.max_steps / state.num_train_epochs) if state.num_train_epochs else 0
     planned = (
         ("evaluation", args.eval_strategy, state.eval_steps),
         ("checkpoint", args.save_strategy, state.save_steps),
     )
-    return {
-        name: int(every)
-        for name, strategy, every in planned
-        if str(getattr(strategy, "value", strategy)) == "steps" and every and every >= 1
+    every = {
+        name: {"steps": int(steps or 0), "epoch": an_epoch}.get(str(getattr(strategy, "value", strategy)), 0)
+        for name, strategy, steps in planned
     }
+    return {name: steps for name, steps in every.items() if steps > 0} or None
 
 
 def describe_trainer(
