@@ -31,7 +31,9 @@ def report(run: track[Any] | Adapter, metrics: Mapping[str, Any], **options: Any
     Args:
         run: What watches the loop of this worker.
         metrics: As for `ray.train.report`.
-        options: Its other arguments; with a checkpoint the report is a pause.
+        options: Its other arguments.
+
+    A report waits until the one before it has been taken: it is a pause of the run, not part of a step.
     """
     found: dict[str, Any] = {}
     if processes().rank == 0:
@@ -39,10 +41,7 @@ def report(run: track[Any] | Adapter, metrics: Mapping[str, Any], **options: Any
         if eta is not None:
             found = {**eta.metrics(), f"{_ETA}step": eta.step}
             found |= {} if eta.total_steps is None else {f"{_ETA}total_steps": eta.total_steps}
-    if options.get("checkpoint") is None:
-        _ray_train.report({**found, **metrics}, **options)
-        return
-    with run.pause("checkpoint"):
+    with run.pause("report" if options.get("checkpoint") is None else "checkpoint"):
         _ray_train.report({**found, **metrics}, **options)
 
 
