@@ -100,6 +100,7 @@ COMMANDS: Mapping[str, Place] = {
     "import": Place("import_", "import_", "Read logs and exports of training runs as measurements."),
     "watch": Place("watch", "watch", "Watch a log: when the run in it will end."),
     "calibrate": Place("calibrate", "calibrate", "Calibrate the predictor to your own cluster."),
+    "share": Place("share", "share", "Write your own runs without what tells whose they are."),
 }
 
 
