@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
 import json
@@ -261,3 +262,11 @@ print(json.dumps([sorted(name for name in group if 'xample' in name or 'median' 
     assert json.loads(done.stdout) == [
         ["Example-48GB"], ["example-trainer"], ["median-factor"], ["example-log"], ["example-loop"],
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(trainers._BUILT_IN))
+def test_built_in_adapter_is_where_it_is_said_to_be(name: str) -> None:
+    adapter = trainers.trainer_adapter(name)
+    path = Path(trainers.__file__).with_name(f"{adapter.module.rpartition('.')[2]}.py")
+    defined = [node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.ClassDef)]
+    assert adapter.attribute in defined
