@@ -115,9 +115,23 @@ def layout_of_config(
         UnknownNameError: No such launcher.
         ConfigError: If the text is none of its files.
     """
+    return options_of_facts(facts_of_config(launcher, text), num_layers, gpus)
+
+
+def facts_of_config(launcher: str, text: str) -> dict[str, Any]:
+    """The facts that a launcher's file says, by name: what `layout_of_config` says, sizes, batch, precision.
+
+    Args:
+        launcher: One of `LAUNCHERS`.
+        text: The file.
+
+    Raises:
+        UnknownNameError: If there is none of that name.
+        ConfigError: If the text is none of its files.
+    """
     table = known_launcher(launcher)
     settings = formats.read(table.format, text, [each.key for each in table.settings])
-    return options_of_facts(_facts_of_settings(table, settings), num_layers, gpus)
+    return _facts_of_settings(table, settings)
 
 
 def _settings(table: Launcher, facts: Facts) -> dict[str, Any]:
