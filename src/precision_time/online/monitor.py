@@ -22,7 +22,7 @@ from .history import StepHistory
 from .record import RunRecord
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_COST_SHARE = 1e-3
+_COST_SHARE = 5e-4
 """Of a run's time that computing its remaining time may take."""
 _ENOUGH_STEPS = 20
 """Steady steps after which a run is compared with its prediction."""
