@@ -1,6 +1,7 @@
 """Arguments of a training script as fields of a request, by the tables in `data/arguments.toml`.
 
-Layouts, batches and sizes of Megatron, NeMo and torchtitan are read by the tables of `launch` that write them.
+Layouts, batches and sizes of Megatron, NeMo and torchtitan are read by the tables of `launch` that write
+them.
 """
 
 from __future__ import annotations
@@ -225,8 +226,8 @@ def _is_place(key: str) -> bool:
     return any(
         part in key
         for part in (
-            "dir", "path", "file", "save", "load", "log", "name", "rank", "addr", "port", "seed", "url", "prefix",
-            "id", "project", "data", "tokenizer", "vocab", "merge", "output",
+            "dir", "path", "file", "save", "load", "log", "name", "rank", "addr", "port", "seed", "url",
+            "prefix", "id", "project", "data", "tokenizer", "vocab", "merge", "output",
         )
     )  # fmt: skip
 

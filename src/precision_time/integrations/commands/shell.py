@@ -2,8 +2,8 @@
 
 Variables that the text sets to constants are substituted; what only a run could tell stays in its word,
 between two `UNKNOWN` characters. Of the shell's grammar this knows what job scripts use: quotes, comments,
-continued lines, assignments, arrays, arithmetic, here-documents, blocks. (bashlex, the parser on PyPI, is GPL,
-and its last release was in 2023.)
+continued lines, assignments, arrays, arithmetic, here-documents, blocks. (bashlex, the parser on PyPI, is
+GPL, and its last release was in 2023.)
 """
 
 from __future__ import annotations
