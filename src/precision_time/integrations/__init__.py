@@ -1,0 +1,1 @@
+"""Where training is already launched and watched: trainers, tuners, schedulers, clusters, logs."""
