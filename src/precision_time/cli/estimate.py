@@ -96,7 +96,9 @@ def _show(found: Sequence[JobEstimate]) -> None:
 def _row(job: JobEstimate) -> tuple[str, ...]:
     assert job.step is not None
     within = job.duration_s(0.9)
-    hosts = f"{job.step.gpus} x {job.step.device}" + (f", {job.step.nodes} hosts" if job.step.nodes > 1 else "")
+    hosts = f"{job.step.gpus} x {job.step.device}" + (
+        f", {job.step.nodes} hosts" if job.step.nodes > 1 else ""
+    )
     return (
         job.name or "-",
         job.step.model,

@@ -91,7 +91,9 @@ def _estimates(
         )
         if found.run is not None and most_s is not None:
             share = found.run.probability_within(most_s)
-            note = f"max_duration {format_duration(most_s)}: the run ends before with probability {share:.0%}."
+            note = (
+                f"max_duration {format_duration(most_s)}: the run ends before with probability {share:.0%}."
+            )
             found = replace(found, notes=(*found.notes, note))
         yield found
 
@@ -134,18 +136,20 @@ def _choices(task: Mapping[str, Any]) -> Iterator[Rented]:
         raise ConfigError(f"nodes={shown(nodes)} must be a whole number above 0. To fix: correct it.")
     resources = task.get("resources") or {}
     if not isinstance(resources, Mapping):
-        raise ConfigError(f"resources={shown(resources)} is no mapping. To fix: `resources: {{gpu: A100:8}}`.")
+        raise ConfigError(
+            f"resources={shown(resources)} is no mapping. To fix: `resources: {{gpu: A100:8}}`."
+        )
     names, count, memory_gb, notes = _gpu(resources.get("gpu"))
-    cloud, region, instance_type = (
-        _only(task.get(key)) for key in ("backends", "regions", "instance_types")
-    )
+    cloud, region, instance_type = (_only(task.get(key)) for key in ("backends", "regions", "instance_types"))
     known = _BACKENDS.get(cloud.lower(), cloud)
     spot = task.get("spot_policy") == "spot"
     if task.get("spot_policy") == "auto":
         notes += ("spot_policy: auto may rent either; the on-demand price is taken.",)
     if not names and not instance_type:
         said = "names no GPU" if resources.get("gpu") is None else f"{shown(resources['gpu'])} names no GPU"
-        yield Rented(nodes=nodes, reason=f"resources.gpu {said}: any that is free may be rented. {DEVICE_REMEDY}")
+        yield Rented(
+            nodes=nodes, reason=f"resources.gpu {said}: any that is free may be rented. {DEVICE_REMEDY}"
+        )
         return
     for name in names or [""]:
         hosts = rented(

@@ -195,9 +195,7 @@ def _where(resources: Mapping[str, Any]) -> tuple[str, str]:
     return "" if cloud == "*" else cloud, "" if region == "*" else region
 
 
-def time_estimator(
-    task: Any, *, quantile: float = 0.5, **fields: Any
-) -> Callable[[Any], int]:
+def time_estimator(task: Any, *, quantile: float = 0.5, **fields: Any) -> Callable[[Any], int]:
     """How long a task takes on hosts, for `sky.Task.set_time_estimator`.
 
     SkyPilot asks it once for each of the task's `resources`, and does not say on how many nodes: that is the
@@ -234,9 +232,7 @@ def time_estimator(
         else:
             reason = found.reason
         if duration is None or not found.fits:
-            warnings.warn(
-                f"{resources}: {reason or 'the task does not fit in memory there'}", stacklevel=2
-            )
+            warnings.warn(f"{resources}: {reason or 'the task does not fit in memory there'}", stacklevel=2)
             return NEVER_S
         return math.ceil(duration)
 
