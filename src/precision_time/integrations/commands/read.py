@@ -50,6 +50,16 @@ class ReadCommand:
     """What could not be known, each with where it stands."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """What is known of the environment of a command."""
+
+    environment: Mapping[str, str] | None
+    """All of it; None where it is not known."""
+    scheduler: Mapping[str, str]
+    """Variables that are known in either case."""
+
+
 @dataclass(slots=True)
 class _Found:
     launch: Launch
@@ -65,6 +75,8 @@ def read_command(
     files: Files | None = None,
     gpus_per_node: int | None = None,
     nodes: int | None = None,
+    scheduler: Mapping[str, str] | None = None,
+    arguments: Sequence[str] = (),
 ) -> ReadCommand:
     """What a command line, or a whole shell script, trains.
 
@@ -75,6 +87,9 @@ def read_command(
             file is read.
         gpus_per_node: Devices of a node that a scheduler grants, for `--nproc-per-node gpu`.
         nodes: That a scheduler grants, for launchers that are not told.
+        scheduler: Variables that a scheduler sets in the job (SLURM_NTASKS ...): they are known even where
+            `environment` is not, and launchers read them.
+        arguments: Of the script, where the text is one.
 
     Returns:
         Launcher, counts and fields; `unread` lists what could not be known.
@@ -84,6 +99,7 @@ def read_command(
             (`#PRECISION_TIME`) is wrong.
     """
     read = files or no_files
+    around = _Around(environment, dict(scheduler or {}))
     text = argv_or_text if isinstance(argv_or_text, str) else ""
     candidates: list[_Found] = []
     unread: list[str] = []
@@ -92,7 +108,7 @@ def read_command(
         check_text(text)
         statement = statement_in(comments, environment)
         try:
-            _search(text, environment, (), read, candidates, unread)
+            _search(text, around, arguments, read, candidates, unread)
         except ConfigError as error:
             if not statement:
                 raise
@@ -101,7 +117,7 @@ def read_command(
         statement = statement_in((), environment)
         words = tuple(str(word) for word in argv_or_text)
         check_text("\n".join(words))
-        _take(Command(words=words, environment={}, line=1), environment, read, {}, candidates, unread)
+        _take(Command(words=words, environment={}, line=1), around, read, {}, candidates, unread)
     fields, run = stated_fields(statement) if statement else ({}, {})
     chosen = _chosen(candidates, unread, stated=bool(statement))
     if chosen is None:
@@ -112,12 +128,12 @@ def read_command(
         return ReadCommand(
             fields=fields, run_options=run, stated=frozenset({*fields, *run}), unread=tuple(unread)
         )
-    return _result(chosen, (fields, run), unread, gpus_per_node=gpus_per_node, nodes=nodes)
+    return _result(chosen, (fields, run), unread, around, gpus_per_node=gpus_per_node, nodes=nodes)
 
 
 def _search(
     text: str,
-    environment: Mapping[str, str] | None,
+    around: _Around,
     arguments: Sequence[str],
     files: Files,
     found: list[_Found],
@@ -125,17 +141,20 @@ def _search(
     depth: int = 0,
 ) -> None:
     """Collect the commands of a shell text that start something."""
-    script = read_shell(text, environment=environment, arguments=arguments)
+    script = read_shell(
+        text, environment=around.environment, known=around.scheduler, arguments=arguments
+    )
 
     def read(name: str) -> str | None:
         written = script.files.get(name) or script.files.get(name.removeprefix("./"))
         return written if written is not None else files(name)
 
     known = {name: value for name, value in script.variables.items() if isinstance(value, str)}
+    inner = _Around(None if around.environment is None else known, known)
     for command in script.commands:
         _take(
             command,
-            known if environment is not None else None,
+            inner,
             read,
             dict(script.defaults),
             found,
@@ -146,7 +165,7 @@ def _search(
 
 def _take(
     command: Command,
-    environment: Mapping[str, str] | None,
+    around: _Around,
     files: Files,
     defaults: dict[str, str],
     found: list[_Found],
@@ -163,7 +182,7 @@ def _take(
                 unread.append(f"line {command.line}: {as_written(launch.shell_file)} is not there to be read")
             return
         try:
-            _search(text, environment, launch.words, files, inner, unread, depth + 1)
+            _search(text, around, launch.words, files, inner, unread, depth + 1)
         except ConfigError as error:
             unread.append(f"line {command.line}: {error}")
         for each in inner:
@@ -219,11 +238,13 @@ def _result(
     found: _Found,
     stated: tuple[dict[str, Any], dict[str, Any]],
     unread: list[str],
+    around: _Around,
     *,
     gpus_per_node: int | None,
     nodes: int | None,
 ) -> ReadCommand:
     launch = found.launch
+    _tasks_of_job(launch, {**(around.environment or {}), **around.scheduler})
     notes = [
         f"{name} is taken as {value}, its default, since the environment is not known"
         for name, value in found.defaults.items()
@@ -281,6 +302,22 @@ def _launcher_config(launch: Launch, files: Files, found: Arguments) -> dict[str
     except (PrecisionTimeError, ValueError, TypeError, ArithmeticError) as error:
         found.unread.append(f"the configuration of accelerate: {error}")
     return counts
+
+
+def _tasks_of_job(launch: Launch, variables: Mapping[str, str]) -> None:
+    """`srun` and the MPI launchers start as many tasks as the job has, unless they are told."""
+    told = launch.processes is not None or launch.per_node is not None
+    if told or set(launch.launchers) & {"torchrun", "accelerate", "deepspeed"}:
+        return
+    if launch.launchers[:1] in (["srun"], ["mpirun"]):
+        counts = {
+            name: int(variables[key])
+            for name, key in (("processes", "SLURM_NTASKS"), ("per_node", "SLURM_NTASKS_PER_NODE"))
+            if variables.get(key, "").isdigit()
+        }
+        if launch.nodes is None or "per_node" in counts:
+            launch.per_node = counts.get("per_node")
+        launch.processes = counts.get("processes") if launch.nodes is None else None
 
 
 def _deepspeed(path: str, files: Files, found: Arguments, gpus: int | None) -> None:
