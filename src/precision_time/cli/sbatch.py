@@ -24,7 +24,17 @@ Examples:
 """
 _RETRIES = 0
 """A user waits for `sbatch`: a service that is away is not asked twice."""
-_OWN = ("--quantile", "--margin", "--replace-time", "--dry-run", "--json", "--device", "--devices", "--set", "--server")
+_OWN = (
+    "--quantile",
+    "--margin",
+    "--replace-time",
+    "--dry-run",
+    "--json",
+    "--device",
+    "--devices",
+    "--set",
+    "--server",
+)
 
 
 def sbatch(
@@ -63,21 +73,25 @@ def sbatch(
         typer.Option(
             "--set",
             metavar="NAME=VALUE",
-            help="A field of the job in the place of what the script says, such as epochs=90; may be repeated.",
+            help="A field of the job in the place of the script's, such as epochs=90; may be repeated.",
         ),
     ] = None,
     server: Annotated[
         str | None,
-        typer.Option("--server", metavar="URL", help="Service that predicts; one that is away changes nothing."),
+        typer.Option(
+            "--server", metavar="URL", help="Service that predicts; one that is away changes nothing."
+        ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the call of sbatch, submit nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the call of sbatch, submit nothing.")
+    ] = False,
     json_output: JsonOption = False,
 ) -> None:
     """Submit a Slurm job with a predicted time limit.
 
     Reads the script's #SBATCH lines, its launcher (torchrun, srun, accelerate, deepspeed ...) and the
-    arguments of the training, or a line `#PRECISION_TIME model=... batch_size=... epochs=...`. A limit that the
-    job states stays. Where nothing can be predicted, the job is submitted unchanged, with one warning.
+    arguments of the training, or a line `#PRECISION_TIME model=... batch_size=... epochs=...`. A limit that
+    the job states stays. Where nothing can be predicted, the job is submitted unchanged, with one warning.
 
     Exit code and stdout are those of sbatch. Options of precision-time stand before those of sbatch.
     """

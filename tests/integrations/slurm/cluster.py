@@ -1,4 +1,4 @@
-"""A Slurm of one machine for tests: munged, slurmctld and two slurmd of its own, in one folder, on free ports."""
+"""A Slurm of one machine for tests: munged, slurmctld and two slurmd, in one folder, on free ports."""
 
 from __future__ import annotations
 
@@ -47,7 +47,12 @@ class Cluster:
     def run(self, *words: str, check: bool = True) -> str:
         """The output of one of its commands."""
         found = subprocess.run(
-            words, env={**os.environ, **self.environment}, text=True, capture_output=True, timeout=30, check=False
+            words,
+            env={**os.environ, **self.environment},
+            text=True,
+            capture_output=True,
+            timeout=30,
+            check=False,
         )
         assert not check or found.returncode == 0, (words, found.stdout, found.stderr)
         return found.stdout
@@ -127,16 +132,22 @@ return slurm.SUCCESS
 
 
 @contextmanager
-def cluster() -> Iterator[Cluster]:
-    """Start one; everything of it ends and goes with the block."""
-    folder = Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))  # munged takes no folder that others may write
+def cluster(*, conf: str = "") -> Iterator[Cluster]:
+    """Start one; everything of it ends and goes with the block.
+
+    Args:
+        conf: Further lines of slurm.conf.
+    """
+    folder = Path(
+        tempfile.mkdtemp(prefix="slurm-", dir="/tmp")
+    )  # munged takes no folder that others may write
     folder.chmod(0o755)
     found = Cluster(folder=folder)
     started: list[subprocess.Popen[bytes]] = []
     try:
         started.append(_munged(folder))
-        conf = _CONF.format(folder=folder, ports=_ports(3), host=socket.gethostname().split(".")[0])
-        (folder / "slurm.conf").write_text(conf, encoding="utf-8")
+        text = _CONF.format(folder=folder, ports=_ports(3), host=socket.gethostname().split(".")[0])
+        (folder / "slurm.conf").write_text(text + conf.replace("{folder}", str(folder)), encoding="utf-8")
         (folder / "gres.conf").write_text(f"NodeName=n[1-2] Name=gpu Type=a100 File={folder}/gpu[0-7]\n")
         for number in range(8):
             (folder / f"gpu{number}").touch()
@@ -174,8 +185,9 @@ def _munged(folder: Path) -> subprocess.Popen[bytes]:
     os.chown(key, user.pw_uid, user.pw_gid)
     os.chown(home, user.pw_uid, user.pw_gid)
     words = [
-        "munged", "--foreground", "--force", f"--key-file={key}", f"--socket={home}/socket", f"--pid-file={home}/pid",
-        f"--log-file={home}/log", f"--seed-file={home}/seed", "--num-threads=2",
+        "munged", "--foreground", "--force", "--num-threads=2", f"--key-file={key}",
+        f"--socket={home}/socket", f"--pid-file={home}/pid", f"--log-file={home}/log",
+        f"--seed-file={home}/seed",
     ]  # fmt: skip
     return subprocess.Popen(
         words, env={"PATH": _path()}, user=user.pw_uid, group=user.pw_gid, extra_groups=[],

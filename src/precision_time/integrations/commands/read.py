@@ -141,9 +141,7 @@ def _search(
     depth: int = 0,
 ) -> None:
     """Collect the commands of a shell text that start something."""
-    script = read_shell(
-        text, environment=around.environment, known=around.scheduler, arguments=arguments
-    )
+    script = read_shell(text, environment=around.environment, known=around.scheduler, arguments=arguments)
 
     def read(name: str) -> str | None:
         written = script.files.get(name) or script.files.get(name.removeprefix("./"))

@@ -53,7 +53,9 @@ def read_names(path: Path | None) -> Names:
     """
     if path is None:
         return {}
-    remedy = 'To fix: sections [gres], [constraint] and [partition] with lines such as a100 = "A100-SXM4-40GB".'
+    remedy = (
+        'To fix: sections [gres], [constraint] and [partition] with lines such as a100 = "A100-SXM4-40GB".'
+    )
     try:
         content = path.read_bytes()[: _MOST_BYTES + 1]
         tree = tomllib.loads(content.decode("utf-8")) if len(content) <= _MOST_BYTES else None

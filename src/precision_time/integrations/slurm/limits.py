@@ -138,7 +138,8 @@ def _why(
     more = f" and {margin:.0%} more" if margin else ""
     return (
         f"{run.model}, {run.gpus} x {run.device}{nodes}: {steps:,} steps{step}, expected "
-        f"{format_duration(run.total_s)}, {quantile:.3g} quantile {format_duration(predicted[f'p{100 * quantile:g}'])}"
+        f"{format_duration(run.total_s)}, {quantile:.3g} quantile "
+        f"{format_duration(predicted[f'p{100 * quantile:g}'])}"
         f"{more}."
     )
 

@@ -29,7 +29,9 @@ _VARIABLES: Mapping[str, str] = {
     "SBATCH_GPUS_PER_TASK": "gpus-per-task", "SBATCH_JOB_NAME": "job-name", "SBATCH_ARRAY_INX": "array",
     "SBATCH_EXPORT": "export",
 }  # fmt: skip
-_GPUS = re.compile(r"(?:(?:gres[:/])?gpu[:=/])?(?:(?P<kind>[A-Za-z][\w.+-]*)[:=])?(?P<count>\d+)(?:\(.*\))?", re.ASCII)
+_GPUS = re.compile(
+    r"(?:(?:gres[:/])?gpu[:=/])?(?:(?P<kind>[A-Za-z][\w.+-]*)[:=])?(?P<count>\d+)(?:\(.*\))?", re.ASCII
+)
 _TIMES = re.compile(r"(?:(?P<days>\d+)-)?(?P<clock>\d+(?::\d+){0,2})")
 _ENDLESS = frozenset({"infinite", "unlimited", "-1", "0", "none"})
 _MOST = 10_000_000

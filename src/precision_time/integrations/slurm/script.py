@@ -1,4 +1,4 @@
-"""`read_script` and `estimate_script`: what a job script trains, and how long that takes. Nothing is executed."""
+"""`read_script` and `estimate_script`: what a job script trains, and how long. Nothing is executed."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from .options import CommandLine, Resources, merged, resources, resources_of
 SOURCE = "Slurm script"
 Answer = Callable[[Request, RunOptions], RunPrediction]
 _NO_DEVICE = (
-    "The job does not say on which GPU it runs. To fix: ask for a type (--gres=gpu:a100:8), give --device, or "
-    "name the device of the partition in the file of names (docs: guides/slurm)."
+    "The job does not say on which GPU it runs. To fix: ask for a type (--gres=gpu:a100:8), give --device, "
+    "or name the device of the partition in the file of names (docs: guides/slurm)."
 )
 
 
@@ -94,7 +94,11 @@ def read_script(
     if asked.array:
         notes.append(f"each task of the array {asked.array} is taken to train for as long")
     return SlurmScript(
-        resources=asked, command=command, fields=found, notes=tuple(notes), unread=tuple(dict.fromkeys(unread))
+        resources=asked,
+        command=command,
+        fields=found,
+        notes=tuple(notes),
+        unread=tuple(dict.fromkeys(unread)),
     )
 
 
@@ -166,9 +170,12 @@ def estimate_of(
 
 def _answered(script: SlurmScript, typed: Mapping[str, Any], answer: Answer) -> JobEstimate:
     """The estimate with a run that somebody else predicts."""
-    options = {**script.command.run_options, **{k: v for k, v in typed.items() if k in RunOptions.model_fields}}
+    options = {
+        **script.command.run_options,
+        **{k: v for k, v in typed.items() if k in RunOptions.model_fields},
+    }
     stated = {k: v for k, v in typed.items() if k not in RunOptions.model_fields}
-    known = {
+    known: dict[str, Any] = {
         "source": SOURCE,
         "name": script.resources.job_name,
         "fields": {**script.fields, **stated},

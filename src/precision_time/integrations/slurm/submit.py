@@ -17,7 +17,16 @@ from ..commands.configs import files_below
 from ..commands.shell import MOST_CHARACTERS
 from ..estimate import JobEstimate
 from .devices import names_file, read_names
-from .limits import MARGIN, QUANTILE, TimeLimit, check_quantile, partition_limit_s, run_quantile, time_limit, too_short
+from .limits import (
+    MARGIN,
+    QUANTILE,
+    TimeLimit,
+    check_quantile,
+    partition_limit_s,
+    run_quantile,
+    time_limit,
+    too_short,
+)
 from .options import CommandLine, Resources, command_line, resources, without
 from .script import Answer, estimate_script
 from .submissions import SHARES, Submission, job_of_output, keep
@@ -106,7 +115,9 @@ def prepare(
     if asked.time_s is not None and not options.replace_time:
         seconds = None
         warnings = [too_short(estimate, asked.time_s, quantile=options.quantile)]
-    rest = without(line.words, "time") if seconds is not None and asked.time_s is not None else list(line.words)
+    rest = (
+        without(line.words, "time") if seconds is not None and asked.time_s is not None else list(line.words)
+    )
     tail = [line.script, *line.arguments] if line.script else []
     first = [f"--time={found.text}"] if seconds is not None else []
     return Prepared(
@@ -187,7 +198,9 @@ def _script(line: CommandLine, piped: bytes | None) -> str:
         with Path(line.script).open("rb") as file:
             return file.read(MOST_CHARACTERS + 1).decode("utf-8", errors="replace")
     except OSError as error:
-        raise ConfigError(f"{line.script} cannot be read: {error.strerror}. To fix: name the script.") from error
+        raise ConfigError(
+            f"{line.script} cannot be read: {error.strerror}. To fix: name the script."
+        ) from error
 
 
 def submit(prepared: Prepared, *, record: bool = True) -> tuple[int, bytes, bytes, str]:
@@ -218,7 +231,13 @@ def submit(prepared: Prepared, *, record: bool = True) -> tuple[int, bytes, byte
     found = job_of_output(done.stdout.decode("utf-8", errors="replace"))
     run = prepared.estimate.run if prepared.estimate is not None else None
     problem = ""
-    if done.returncode == 0 and record and found is not None and run is not None and prepared.limit is not None:
+    if (
+        done.returncode == 0
+        and record
+        and found is not None
+        and run is not None
+        and prepared.limit is not None
+    ):
         try:
             keep(
                 Submission(
