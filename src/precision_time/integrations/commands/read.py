@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...errors import ConfigError, PrecisionTimeError
@@ -175,6 +176,8 @@ def _take(
     if (launch.shell or launch.shell_file) and depth < _DEEPEST:
         inner: list[_Found] = []
         text = launch.shell if launch.shell else files(launch.shell_file)
+        if launch.shell:
+            text, around = _with_unknowns(launch.shell, around)
         if text is None:
             if launch.launchers:
                 unread.append(f"line {command.line}: {as_written(launch.shell_file)} is not there to be read")
@@ -185,6 +188,7 @@ def _take(
             unread.append(f"line {command.line}: {error}")
         for each in inner:
             each.launch = _joined(launch, each.launch)
+            each.defaults = {**defaults, **each.defaults}
             each.command = command if launch.shell else each.command
         found += inner
     elif launch.script:
@@ -192,6 +196,18 @@ def _take(
         found.append(_Found(launch, command, files, defaults))
     elif launch.launchers and launch.words and launch.launchers != ["srun"]:
         unread.append(f"line {command.line}: {as_written(' '.join(command.words))[:80]}: no script found")
+
+
+def _with_unknowns(text: str, around: _Around) -> tuple[str, _Around]:
+    """A text for another shell, with what is not known in it as variables of no known value."""
+    unknowns: dict[str, str] = {}
+
+    def named(found: re.Match[str]) -> str:
+        name = f"unknown_{len(unknowns)}"
+        unknowns[name] = found[0]
+        return f"${{{name}}}"
+
+    return re.sub(r"\0[^\0]*\0", named, text), replace(around, scheduler={**around.scheduler, **unknowns})
 
 
 def _joined(outer: Launch, inner: Launch) -> Launch:
@@ -262,8 +278,6 @@ def _result(
     if read.deepspeed:
         _deepspeed(read.deepspeed, found.files, deepspeed, gpus)
     fields = {**of_launcher.fields, **deepspeed.fields, **read.fields}
-    if "global_batch_size" in fields and "batch_size" in fields:
-        fields.pop("grad_accum", None)  # two of the three say the third
     if read.style == "plain" and "batch_size" in fields:
         notes.append(f"batch_size={fields['batch_size']} is taken as samples of one process (one device)")
     if gpus is not None:
@@ -340,9 +354,7 @@ def _devices(
         return 1, 1, 1
     processes = launch.processes if launch.processes is not None else counts.get("devices")
     if set(launch.launchers) & {"torchrun", "accelerate", "deepspeed"} and "srun" not in launch.launchers:
-        granted = (
-            num_nodes if num_nodes is not None else (nodes if launch.launchers[-1] == "deepspeed" else 1)
-        )
+        granted = num_nodes if num_nodes is not None else 1
     per_node = launch.per_node
     if launch.all_devices and per_node is None:
         per_node = gpus_per_node
