@@ -9,7 +9,7 @@ import os
 import stat
 import sys
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -26,6 +26,8 @@ _STREAMS = ("/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/self/fd/")
 _WRITE_THROUGH = -1
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _MOST_ALIASED = 1_000_000
+_DEEPEST = 200
+"""Levels of a YAML text."""
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
@@ -161,6 +163,63 @@ def _count_values(node: Any, counted: dict[int, int | None], *, most: int) -> in
             raise ValueError(f"by aliases it stands for more than {most:,} values")
     counted[id(node)] = total
     return total
+
+
+def read_yaml_documents(text: str, *, most: int) -> list[Any]:
+    """The documents of a YAML (or JSON) text, parted by `---`; empty ones are left out.
+
+    As `read_yaml`, for texts of any length: read by libyaml where PyYAML has it, whose depth is checked
+    before anything is built. Dates stay texts, as in JSON.
+
+    Args:
+        text: Of a file or a pipe.
+        most: Documents that are read.
+
+    Raises:
+        ValueError: As `read_yaml`, or if there are more documents or it is nested too deeply.
+    """
+    import yaml
+
+    kind = _without_dates(getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    found: list[Any] = []
+    try:
+        _check_depth(yaml.parse(text, Loader=kind))
+        loader = kind(text)
+        while loader.check_node():
+            node = loader.get_node()
+            _count_values(node, {}, most=_MOST_ALIASED + len(text))
+            document = loader.construct_document(node)
+            if document is not None:
+                found.append(document)
+            if len(found) > most:
+                raise ValueError(f"it holds more than {most:,} documents")
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
+    return found
+
+
+@cache
+def _without_dates(loader: Any) -> Any:
+    """A loader that takes no text for a date."""
+    resolvers = {
+        first: [(tag, pattern) for tag, pattern in known if tag != "tag:yaml.org,2002:timestamp"]
+        for first, known in loader.yaml_implicit_resolvers.items()
+    }
+    return type("Loader", (loader,), {"yaml_implicit_resolvers": resolvers})
+
+
+def _check_depth(events: Iterable[Any]) -> None:
+    """Refuse what is nested so deeply that building it would end the process."""
+    import yaml
+
+    depth = 0
+    for event in events:
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > _DEEPEST:
+                raise ValueError(f"it is nested more than {_DEEPEST} levels deep")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
 
 
 def cache_folder() -> Path:
