@@ -1,1 +1,1 @@
-"""Where training is already launched and watched: trainers, tuners, schedulers, clusters, logs."""
+"""Where people already work: logs and trackers, tuners, schedulers, clouds."""

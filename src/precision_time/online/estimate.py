@@ -1,0 +1,302 @@
+"""Remaining time of a run: the predicted step as prior, the steps seen so far as likelihood.
+
+Ordinary intervals and stalls are told apart. The level of the ordinary ones is a mean in which later steps
+weigh more, because runs drift; it is combined with the prior by precision, in logarithms. Stalls and pauses
+go on at the rate they came with so far.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from ..arrays import Bools, Floats
+from ..io import packaged_toml
+from ..predict.prediction import Prediction
+from .history import Pauses, StepHistory
+
+_WINDOW = 21
+"""Neighbors that an interval is compared with."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """Numbers of the estimate, from `data/eta.toml`."""
+
+    stall_ratio: float
+    """An interval this many times as slow as its neighbors holds a stall."""
+    recency: float
+    """Weight of a step is its share of the steps done to this power."""
+    drift_log_sd: float
+    """Of the level over a run that goes on as long as it has."""
+    least_log_sd: float
+    first_log_ratio: float
+    """Of the first interval to the later ones, where it is the only one."""
+    first_log_sd: float
+    evaluation_share: float
+    """Time of a batch in evaluation, relative to a step."""
+    width: float
+    """Of intervals, relative to what the model says."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prior:
+    """What is expected of a step before one is seen."""
+
+    step_time_s: float
+    log_sd: float
+
+    @classmethod
+    def of(cls, prediction: Prediction) -> Prior:
+        """That of a prediction."""
+        low, high = prediction.interval.low_s, prediction.interval.high_s
+        reach = NormalDist().inv_cdf((1.0 + prediction.interval.coverage) / 2.0)
+        return cls(
+            step_time_s=prediction.step_time_s,
+            log_sd=max(math.log(high / low) / (2.0 * reach), 1e-3),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PausePlan:
+    """Pauses that a run is known to make."""
+
+    every_steps: int
+    batches: int | None = None
+    """Of evaluation, in each."""
+    seconds: float | None = None
+    """Expected of each."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Estimate:
+    """Of the steps to come."""
+
+    step_time_s: float
+    """Without stalls and pauses."""
+    log_sd: float
+    """Of their mean."""
+    remaining_s: float
+    pause_s: float
+    """Of it: stalls and pauses."""
+    low_s: float
+    high_s: float
+    steps: int
+    """It rests on."""
+
+    def after(self, steps: int) -> Estimate:
+        """The same after some more steps of that time."""
+        if not steps:
+            return self
+        done_s = steps * self.step_time_s
+        share = max(self.remaining_s - done_s, 0.0) / max(self.remaining_s, 1e-300)
+        return replace(
+            self,
+            remaining_s=self.remaining_s * share,
+            low_s=self.low_s * share,
+            high_s=self.high_s * share,
+            pause_s=min(self.pause_s, self.remaining_s * share),
+        )
+
+
+@cache
+def settings() -> Settings:
+    """Those that ship."""
+    return Settings(**packaged_toml("precision_time.online.data", "eta.toml")["estimate"])
+
+
+def estimate(
+    history: StepHistory,
+    *,
+    step: int,
+    total_steps: int,
+    prior: Prior | None = None,
+    plans: Mapping[str, PausePlan] | None = None,
+    coverage: float = 0.9,
+    numbers: Settings | None = None,
+) -> Estimate | None:
+    """The remaining time of a run.
+
+    Args:
+        history: Of its steps.
+        step: Steps done.
+        total_steps: Of the run.
+        prior: Of the step time; None where nothing is predicted.
+        plans: Pauses that will come, by name.
+        coverage: Of the interval.
+        numbers: None for those that ship.
+
+    Returns:
+        None where neither steps nor a prediction are there.
+    """
+    numbers = numbers or settings()
+    level = steady(history, numbers)
+    if level is None and prior is None:
+        return None
+    mean_log, log_sd = _posterior(level, prior)
+    step_s = math.exp(mean_log)
+    left = max(total_steps - step, 0)
+    seen = level.steps if level else 0
+    stall_s = left * level.stall_s / max(level.all_steps, 1) if level else 0.0
+    pause_s = sum(
+        _pauses_s(history.pauses.get(name), (plans or {}).get(name), step, total_steps, step_s, numbers)
+        for name in {*history.pauses, *(plans or {})}
+    )
+    steps_s = left * step_s
+    remaining_s = steps_s + stall_s + pause_s
+    # The level goes on drifting, the further the more of the run is left.
+    ahead = left / max(seen, 1)
+    drift = numbers.drift_log_sd * math.sqrt(min(ahead, 4.0)) if level else 0.0
+    spread = math.sqrt(log_sd**2 + drift**2 + numbers.least_log_sd**2)
+    if level and left:
+        spread = math.hypot(spread, level.log_sd / math.sqrt(left))
+        spread = math.hypot(spread, math.sqrt(level.stall_squares * ahead) / max(remaining_s, 1e-300))
+    reach = NormalDist().inv_cdf((1.0 + coverage) / 2.0) * spread * numbers.width
+    return Estimate(
+        step_time_s=step_s,
+        log_sd=log_sd,
+        remaining_s=remaining_s,
+        pause_s=stall_s + pause_s,
+        low_s=remaining_s * math.exp(-reach),
+        high_s=remaining_s * math.exp(reach),
+        steps=seen,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Level:
+    """The ordinary steps of a history."""
+
+    log_mean: float
+    """Logarithm of the seconds of a step, later ones weighing more."""
+    log_mean_sd: float
+    log_sd: float
+    """Of one step."""
+    steps: int
+    all_steps: int
+    stall_s: float
+    stall_squares: float
+    """Sum of the squared seconds of stalls."""
+    recent_log_ratio: float
+    """Of the last quarter to the first."""
+    median_s: float
+    """Of an ordinary step, all weighing alike."""
+
+
+def steady(history: StepHistory, numbers: Settings | None = None) -> Level | None:
+    """The ordinary steps of a history; None where there are none."""
+    numbers = numbers or settings()
+    ends, counts, seconds = history.intervals()
+    usable = (counts > 0) & (seconds > 0.0) & np.isfinite(seconds)
+    ends, counts, seconds = ends[usable], counts[usable].astype(float), seconds[usable]
+    if not ends.size:
+        return None
+    rates = seconds / counts
+    if ends.size == 1:
+        return Level(
+            log_mean=math.log(rates[0]) - numbers.first_log_ratio,
+            log_mean_sd=numbers.first_log_sd,
+            log_sd=numbers.first_log_sd,
+            steps=int(counts[0]),
+            all_steps=int(counts[0]),
+            stall_s=0.0,
+            stall_squares=0.0,
+            recent_log_ratio=0.0,
+            median_s=float(rates[0]),
+        )
+    usual = _local_median(rates)
+    slow = rates > numbers.stall_ratio * usual
+    start = _warmed_up(rates, usual, slow)
+    excess = np.where(slow, seconds - usual * counts, 0.0)
+    ordinary = ~slow & (np.arange(ends.size) >= start)
+    logs, weights = np.log(rates[ordinary]), counts[ordinary]
+    progress = np.cumsum(weights) / weights.sum()
+    weights = weights * progress**numbers.recency
+    mean_s = float(np.average(rates[ordinary], weights=weights))
+    effective = float(weights.sum() ** 2 / (weights**2).sum())
+    center = float(np.average(logs, weights=weights))
+    log_sd = math.sqrt(
+        float(np.average((logs - center) ** 2, weights=weights)) * len(logs) / max(len(logs) - 1, 1)
+    )
+    stalls = excess[start:]
+    quarter = max(logs.size // 4, 1)
+    return Level(
+        log_mean=math.log(mean_s),
+        log_mean_sd=max(log_sd, numbers.least_log_sd) / math.sqrt(effective),
+        log_sd=log_sd * math.sqrt(float(np.mean(counts[ordinary]))),
+        steps=int(counts[ordinary].sum()),
+        all_steps=int(counts[start:].sum()),
+        stall_s=float(stalls.sum()),
+        stall_squares=float((stalls**2).sum()),
+        recent_log_ratio=float(np.median(logs[-quarter:]) - np.median(logs[:quarter])),
+        median_s=float(np.median(rates[ordinary])),
+    )
+
+
+def _local_median(rates: Floats) -> Floats:
+    width = min(_WINDOW, rates.size if rates.size % 2 else rates.size - 1)
+    if width < 3:
+        return np.full(rates.size, float(rates.min()))
+    half = width // 2
+    padded = np.concatenate([rates[half:0:-1], rates, rates[-2 : -half - 2 : -1]])
+    return np.asarray(np.median(sliding_window_view(padded, width), axis=1))
+
+
+def _warmed_up(rates: Floats, usual: Floats, slow: Bools) -> int:
+    """Index of the first interval after the warm-up: the first always belongs to it."""
+    later = float(np.median(rates[rates.size // 2 :]))
+    most = max(rates.size // 2, 1)
+    start = 1
+    while start < most and rates[start] > 1.25 * later and (slow[start] or usual[start] > 1.1 * later):
+        start += 1
+    return start
+
+
+def _posterior(level: Level | None, prior: Prior | None) -> tuple[float, float]:
+    """Mean and standard deviation of the logarithm of the step time."""
+    if level is None or prior is None:
+        assert level or prior
+        return (level.log_mean, level.log_mean_sd) if level else _of(prior)
+    mean, sd = _of(prior)
+    own, other = level.log_mean_sd**-2, sd**-2
+    return (own * level.log_mean + other * mean) / (own + other), (own + other) ** -0.5
+
+
+def _of(prior: Any) -> tuple[float, float]:
+    return math.log(prior.step_time_s), prior.log_sd
+
+
+def _pauses_s(
+    seen: Pauses | None,
+    plan: PausePlan | None,
+    step: int,
+    total_steps: int,
+    step_s: float,
+    numbers: Settings,
+) -> float:
+    """Seconds of the pauses of one name that are still to come."""
+    if plan is not None:
+        count = total_steps // plan.every_steps - step // plan.every_steps
+        if seen and seen.last_step == step and step % plan.every_steps == 0:
+            pass
+        elif step % plan.every_steps == 0 and step and (seen is None or seen.last_step < step):
+            count += 1  # due now
+    elif seen and seen.last_step > 0:
+        every = max(seen.last_step / seen.count, 1.0)
+        count = int((total_steps - seen.last_step) / every + 1e-9)
+    else:
+        count = 0
+    if seen:
+        return count * seen.seconds / seen.count
+    if plan is not None and plan.seconds is not None:
+        return count * plan.seconds
+    if plan is not None and plan.batches is not None:
+        return count * plan.batches * step_s * numbers.evaluation_share
+    return 0.0

@@ -1,0 +1,95 @@
+"""`StepHistory`: how long the steps of a run took, in bounded memory and at little cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..arrays import Floats, Ints
+
+_EARLY = 128
+"""Intervals at the start that are kept as they are: warm-up is there."""
+_MOST = 2048
+"""Intervals kept; above, neighbors are put together."""
+
+
+@dataclass(slots=True)
+class Pauses:
+    """Announced pauses of one name."""
+
+    seconds: float = 0.0
+    count: int = 0
+    first_step: int = 0
+    last_step: int = 0
+    squares: float = 0.0
+    """Sum of the squared seconds."""
+
+
+class StepHistory:
+    """Intervals between the ends of steps, without announced pauses.
+
+    An interval is of one step or of several, as they were reported.
+    """
+
+    def __init__(self) -> None:
+        self._ends: list[int] = []
+        self._counts: list[int] = []
+        self._seconds: list[float] = []
+        self.pauses: dict[str, Pauses] = {}
+
+    def add(self, end: int, count: int, seconds: float) -> None:
+        """Steps that ended.
+
+        Args:
+            end: Number of steps done.
+            count: How many they are.
+            seconds: They took together.
+        """
+        self._ends.append(end)
+        self._counts.append(count)
+        self._seconds.append(seconds)
+        if len(self._ends) > _MOST:
+            self._halve()
+
+    def add_pause(self, name: str, step: int, seconds: float) -> None:
+        """A pause that was announced.
+
+        Args:
+            name: "evaluation", "checkpoint" ...
+            step: Steps done when it began.
+            seconds: It took.
+        """
+        found = self.pauses.setdefault(name, Pauses(first_step=step))
+        found.seconds += seconds
+        found.squares += seconds * seconds
+        found.count += 1
+        found.last_step = step
+
+    def rescale(self, ratio: float) -> None:
+        """Steps will take so many times as long from here on: what was seen is told in the new steps."""
+        self._seconds = [seconds * ratio for seconds in self._seconds]
+
+    def intervals(self) -> tuple[Ints, Ints, Floats]:
+        """Ends, counts and seconds of the intervals, in their order."""
+        return np.array(self._ends), np.array(self._counts), np.array(self._seconds)
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def _halve(self) -> None:
+        """Neighbors after the early intervals become one."""
+        last = _EARLY + (len(self._ends) - _EARLY) // 2 * 2
+        pairs = slice(_EARLY, last, 2), slice(_EARLY + 1, last, 2)
+        rest = slice(last, None)
+        self._ends = self._ends[:_EARLY] + self._ends[pairs[1]] + self._ends[rest]
+        self._counts = [
+            *self._counts[:_EARLY],
+            *(one + other for one, other in zip(*(self._counts[half] for half in pairs), strict=True)),
+            *self._counts[rest],
+        ]
+        self._seconds = [
+            *self._seconds[:_EARLY],
+            *(one + other for one, other in zip(*(self._seconds[half] for half in pairs), strict=True)),
+            *self._seconds[rest],
+        ]

@@ -1,0 +1,48 @@
+"""Every example runs in an empty folder with the real library, and prints what it says it prints."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+PRINTS, NEEDS = "# prints: ", "# needs: "
+
+
+def lines_of(example: Path, mark: str) -> list[str]:
+    return [line[len(mark) :] for line in example.read_text("utf-8").splitlines() if line.startswith(mark)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_example_runs(example: Path, tmp_path: Path) -> None:
+    for needed in " ".join(lines_of(example, NEEDS)).split():
+        pytest.importorskip(needed)
+    patterns = lines_of(example, PRINTS)
+    assert patterns, "it does not say what it prints"
+    environment = {
+        **os.environ,
+        "HF_HUB_OFFLINE": "1",
+        "HOME": str(tmp_path),
+        "KERAS_BACKEND": "torch",
+        "OMP_NUM_THREADS": "1",
+        "PRECISION_TIME_HOME": str(tmp_path / "own"),
+        "PYTHONPATH": str(ROOT / "src"),
+        "RAY_AUTH_MODE": "disabled",
+        "TMPDIR": str(tmp_path),
+    }
+    done = subprocess.run(
+        [sys.executable, str(example)], cwd=tmp_path, env=environment, capture_output=True, text=True,
+        timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    for pattern in patterns:
+        assert re.search(pattern, done.stdout), (
+            f"{pattern!r} is not in what it printed:\n{done.stdout[-3000:]}"
+        )

@@ -1,0 +1,172 @@
+"""The remaining time of a run, as its monitor says it."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+from precision_time import predict_time
+from precision_time.online import RunMonitor
+
+JOB = {"model": "resnet50", "device": "V100-SXM2-16GB", "batch_size": 64, "precision": "fp16-mixed"}
+
+
+class Clock:
+    """Seconds that tests turn on."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_before_the_first_step_the_prediction_is_said() -> None:
+    prediction = predict_time(**JOB)
+    eta = RunMonitor(total_steps=100, request=JOB).eta()
+    assert eta.remaining_s == pytest.approx(100 * prediction.step_time_s)
+    assert eta.interval is not None and eta.basis == "prediction"
+    assert eta.interval.low_s < eta.remaining_s < eta.interval.high_s
+
+
+def test_steady_run_is_told_to_the_second() -> None:
+    clock = Clock()
+    monitor = RunMonitor(total_steps=1000, clock=clock)
+    monitor.begin()
+    for _ in range(100):
+        clock.now_s += 0.5
+        monitor.step()
+    eta = monitor.eta()
+    assert eta.remaining_s == pytest.approx(450.0)
+    assert eta.interval is not None and eta.interval.low_s < 450.0 < eta.interval.high_s < 550.0
+
+
+def test_evidence_outweighs_a_wrong_prediction() -> None:
+    clock = Clock()
+    monitor = RunMonitor(total_steps=10_000, request=JOB, clock=clock, on_warning=lambda _: None)
+    true_s = 3.0 * predict_time(**JOB).step_time_s
+    monitor.begin()
+    for _ in range(200):
+        clock.now_s += true_s
+        monitor.step()
+    assert monitor.eta().remaining_s == pytest.approx(9_800 * true_s, rel=0.02)
+
+
+def test_warm_up_stalls_and_announced_pauses_are_not_steps() -> None:
+    rng, clock = np.random.default_rng(3), Clock()
+    monitor = RunMonitor(total_steps=2_000, clock=clock, pauses={"evaluation": 100})
+    monitor.begin()
+    for step in range(1, 501):
+        clock.now_s += (20.0 if step == 1 else 0.0) + 0.2 * float(np.exp(rng.normal(0.0, 0.05)))
+        monitor.step()
+        if step % 100 == 0:
+            with monitor.pause("evaluation"):
+                clock.now_s += 7.0
+    eta = monitor.eta()
+    assert eta.step_time_s == pytest.approx(0.2, rel=0.02)
+    assert eta.pause_s == pytest.approx(15 * 7.0)
+    assert eta.remaining_s == pytest.approx(1_500 * 0.2 + 15 * 7.0, rel=0.02)
+
+
+def test_resumed_run_counts_from_where_it_goes_on() -> None:
+    clock = Clock()
+    monitor = RunMonitor(total_steps=1_000, clock=clock)
+    monitor.begin(step=900)
+    for _ in range(10):
+        clock.now_s += 1.0
+        monitor.step()
+    assert monitor.eta().remaining_s == pytest.approx(90.0)
+    assert monitor.end().steps == 10
+
+
+def test_change_of_precision_keeps_the_ratio_to_the_prediction() -> None:
+    clock = Clock()
+    fast, slow = predict_time(**JOB), predict_time(**{**JOB, "precision": "fp32"})
+    monitor = RunMonitor(total_steps=1_000, prediction=fast, clock=clock, on_warning=lambda _: None)
+    monitor.begin()
+    for _ in range(300):
+        clock.now_s += 1.2 * fast.step_time_s
+        monitor.step()
+    monitor.changed(prediction=slow)
+    assert monitor.eta().remaining_s == pytest.approx(700 * 1.2 * slow.step_time_s, rel=0.02)
+
+
+def test_slow_run_is_said_once_with_the_cause() -> None:
+    clock, said = Clock(), list[str]()
+    prediction = predict_time(**JOB)
+    monitor = RunMonitor(total_steps=1_000, prediction=prediction, clock=clock, on_warning=said.append)
+    monitor.begin()
+    for _ in range(100):
+        clock.now_s += 3.0 * prediction.step_time_s
+        monitor.waited(2.0 * prediction.step_time_s)
+        monitor.step()
+        monitor.eta()
+    monitor.end()
+    assert len(said) == 1 and "waiting for input" in said[0]
+
+
+def test_clock_that_goes_back_and_steps_that_go_back_are_survived() -> None:
+    clock = Clock()
+    monitor = RunMonitor(total_steps=100, clock=clock)
+    monitor.begin()
+    for number in range(50):
+        clock.now_s += -3.0 if number == 20 else 1.0
+        monitor.step()
+    assert monitor.eta().remaining_s == pytest.approx(50.0, rel=0.05)
+    monitor.step(10)  # back to a checkpoint
+    assert monitor.eta().remaining_s == pytest.approx(90.0, rel=0.05)
+    assert not monitor.failure
+
+
+def test_first_failure_inside_is_warned_about_once_and_ends_the_monitor() -> None:
+    monitor = RunMonitor(total_steps=10, clock=lambda: 1.0 / 0.0)
+    with pytest.warns(RuntimeWarning, match="ZeroDivisionError"):
+        monitor.begin()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        monitor.step()
+        assert monitor.eta().remaining_s is None and monitor.eta().text == ""
+        assert monitor.end().step_time_s is None
+
+
+def test_unknown_length_gives_the_step_alone() -> None:
+    clock = Clock()
+    monitor = RunMonitor(clock=clock)
+    monitor.begin()
+    for _ in range(10):
+        clock.now_s += 2.0
+        monitor.step()
+    eta = monitor.eta()
+    assert eta.remaining_s is None and eta.interval is None
+    assert eta.step_time_s == pytest.approx(2.0) and eta.text == "2 s per step"
+
+
+def test_no_steps_and_no_prediction_say_nothing() -> None:
+    monitor = RunMonitor(total_steps=0)
+    monitor.begin()
+    assert monitor.eta().remaining_s is None and monitor.end().to_row() == {}
+    assert RunMonitor(total_steps=0, request=JOB).eta().remaining_s == 0.0
+
+
+def test_history_is_bounded() -> None:
+    clock = Clock()
+    monitor = RunMonitor(total_steps=10**6, clock=clock)
+    monitor.begin()
+    for _ in range(20_000):
+        clock.now_s += 0.25
+        monitor.step()
+    assert len(monitor._history) <= 2_048
+    assert monitor.eta().remaining_s == pytest.approx(0.25 * (10**6 - 20_000), rel=1e-6)
+
+
+def test_measured_run_is_a_row_of_measured_steps() -> None:
+    clock = Clock()
+    monitor = RunMonitor(total_steps=50, request=JOB, clock=clock)
+    monitor.begin()
+    for _ in range(50):
+        clock.now_s += 0.11
+        monitor.step()
+    row = monitor.end().to_row()
+    assert row["model"] == "resnet50" and row["step_time_s"] == pytest.approx(0.11)
