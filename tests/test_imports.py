@@ -19,7 +19,8 @@ import precision_time
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "precision_time"
 PACKAGES = (
     "workload", "hardware", "precision", "parallel", "cost", "request", "corpus", "learn", "predict",
-    "launch", "planning", "papers", "measure", "online", "evaluation", "testing", "integrations", "server", "cli",
+    "launch", "planning", "papers", "measure", "online", "evaluation", "testing", "integrations", "server",
+    "cli",
 )  # fmt: skip
 MAY_IMPORT = {
     "layouts": set(), "money": set(), "energy": set(), "run": {"money", "energy"},

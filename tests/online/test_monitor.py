@@ -25,7 +25,7 @@ class Clock:
 
 def test_before_the_first_step_the_prediction_is_said() -> None:
     prediction = predict_time(**JOB)
-    eta = RunMonitor(total_steps=100, request=JOB).eta()
+    eta = RunMonitor(total_steps=100, request=JOB, pauses={}).eta()
     assert eta.remaining_s == pytest.approx(100 * prediction.step_time_s)
     assert eta.interval is not None and eta.basis == "prediction"
     assert eta.interval.low_s < eta.remaining_s < eta.interval.high_s
@@ -45,7 +45,7 @@ def test_steady_run_is_told_to_the_second() -> None:
 
 def test_evidence_outweighs_a_wrong_prediction() -> None:
     clock = Clock()
-    monitor = RunMonitor(total_steps=10_000, request=JOB, clock=clock, on_warning=lambda _: None)
+    monitor = RunMonitor(total_steps=10_000, request=JOB, clock=clock, on_warning=lambda _: None, pauses={})
     true_s = 3.0 * predict_time(**JOB).step_time_s
     monitor.begin()
     for _ in range(200):
@@ -152,7 +152,7 @@ def test_no_steps_and_no_prediction_say_nothing() -> None:
 
 def test_history_is_bounded() -> None:
     clock = Clock()
-    monitor = RunMonitor(total_steps=10**6, clock=clock)
+    monitor = RunMonitor(total_steps=10**6, clock=clock, pauses={})
     monitor.begin()
     for _ in range(20_000):
         clock.now_s += 0.25

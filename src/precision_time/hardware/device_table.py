@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import re
+import warnings
 from collections.abc import Mapping
 from functools import lru_cache
 from importlib.resources import files
@@ -12,6 +13,7 @@ from typing import Any
 
 from ..errors import CatalogError, UnknownNameError
 from ..io import packaged_toml
+from ..plugins import loaded
 from ..units import GIBI, GIGA, MEBI, MEGA, TERA
 from .device import Device
 
@@ -269,7 +271,35 @@ def _file() -> Mapping[str, Any]:
     data = load_toml("devices.toml")
     lines = files(__package__).joinpath("data/devices.csv").read_text(encoding="utf-8").splitlines()
     rows = {row.pop("name"): _figures(row) for row in csv.DictReader(lines)}
-    return {**data, "device": {**data["device"], **rows}}
+    return with_plugin_devices({**data, "device": {**data["device"], **rows}})
+
+
+def with_plugin_devices(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The tables with the devices that plugins add.
+
+    A plugin of the group "devices" is a mapping of device names to rows in the words of devices.toml, or a
+    function that gives one; `base` names a device of the catalog whose row it changes, `source` the sheet.
+    One that is not complete, or bears the name of another, is left out with a warning.
+    """
+    rows, sources = dict(data["device"]), dict(data["source"])
+    for plugin, given in loaded("devices").items():
+        own: dict[str, Any] = {}
+        try:
+            for name, row in (given() if callable(given) else given).items():
+                if any(folded(name) == folded(known) for known in (*rows, *own)):
+                    raise CatalogError(f"the catalog has a device {name!r}")
+                sheet = f"plugin {plugin}: {row.get('source', 'no source given')}"
+                own[name] = {**rows.get(row.get("base"), {}), **row, "source": sheet}
+                _device(name, own[name], {**data, "source": {sheet: sheet}})
+            rows |= own
+            sources |= {row["source"]: row["source"] for row in own.values()}
+        except Exception as error:  # noqa: BLE001 - whatever a plugin gives, the catalog stands
+            warnings.warn(
+                f"Devices of the plugin {plugin} are left out: {type(error).__name__}: {error}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+    return {**data, "device": rows, "source": sources}
 
 
 def _figures(cells: Mapping[str, str]) -> dict[str, Any]:

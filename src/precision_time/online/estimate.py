@@ -37,11 +37,20 @@ class Settings:
     drift_log_sd: float
     """Of the level over a run that goes on as long as it has."""
     least_log_sd: float
-    first_log_ratio: float
-    """Of the first interval to the later ones, where it is the only one."""
+    warm_up_steps: float
+    """What the start of a run costs, in steps, where nothing but its first interval is known."""
+    warm_up_log_sd: float
+    """How sure that is: standard deviations of the step time per unit of its logarithm."""
     first_log_sd: float
+    """Of one interval, where nothing tells how they vary."""
     evaluation_share: float
     """Time of a batch in evaluation, relative to a step."""
+    pause_share: float
+    """Of planned pauses none of which was seen yet: relative to the steps between them."""
+    unseen_share: float
+    """Of pauses that nobody planned and none of which was seen yet: relative to all steps."""
+    unseen_until: float
+    """Share of the run after which what was not seen is not expected."""
     width: float
     """Of intervals, relative to what the model says."""
 
@@ -129,7 +138,7 @@ def estimate(
         step: Steps done.
         total_steps: Of the run.
         prior: Of the step time; None where nothing is predicted.
-        plans: Pauses that will come, by name.
+        plans: Pauses that will come, by name; empty where none will, None where nobody said so.
         coverage: Of the interval.
         numbers: None for those that ship.
 
@@ -150,6 +159,11 @@ def estimate(
         for name in {*history.pauses, *(plans or {})}
     )
     steps_s = left * step_s
+    unseen_s = 0.0
+    if plans is None and not (pause_s or stall_s):
+        done = step / max(total_steps, 1)
+        unseen_s = steps_s * numbers.unseen_share * max(1.0 - done / numbers.unseen_until, 0.0)
+    pause_s += unseen_s
     remaining_s = steps_s + stall_s + pause_s
     # The level goes on drifting, the further the more of the run is left.
     ahead = left / max(seen, 1)
@@ -200,20 +214,23 @@ def steady(history: StepHistory, numbers: Settings | None = None) -> Level | Non
         return None
     rates = seconds / counts
     if ends.size == 1:
+        started = numbers.warm_up_steps if history.from_start else 0.0
+        own_s = seconds[0] / (counts[0] + started)
+        unsure = math.hypot(numbers.warm_up_log_sd * math.log(rates[0] / own_s), numbers.first_log_sd)
         return Level(
-            log_mean=math.log(rates[0]) - numbers.first_log_ratio,
-            log_mean_sd=numbers.first_log_sd,
-            log_sd=numbers.first_log_sd,
+            log_mean=math.log(own_s),
+            log_mean_sd=unsure,
+            log_sd=unsure,
             steps=int(counts[0]),
             all_steps=int(counts[0]),
             stall_s=0.0,
             stall_squares=0.0,
             recent_log_ratio=0.0,
-            median_s=float(rates[0]),
+            median_s=float(own_s),
         )
     usual = _local_median(rates)
     slow = rates > numbers.stall_ratio * usual
-    start = _warmed_up(rates, usual, slow)
+    start = _warmed_up(rates, usual, slow) if history.from_start else 0
     excess = np.where(slow, seconds - usual * counts, 0.0)
     ordinary = ~slow & (np.arange(ends.size) >= start)
     logs, weights = np.log(rates[ordinary]), counts[ordinary]
@@ -299,4 +316,4 @@ def _pauses_s(
         return count * plan.seconds
     if plan is not None and plan.batches is not None:
         return count * plan.batches * step_s * numbers.evaluation_share
-    return 0.0
+    return 0.0 if plan is None else count * plan.every_steps * step_s * numbers.pause_share

@@ -64,7 +64,8 @@ class RunMonitor:
             request: What is trained, where it can be said: it is predicted, and offered as a measurement.
             prediction: Its prediction, where there is one already.
             pauses: Pauses that the run will make, by name: every so many steps, or `every_steps` with
-                `batches` (of evaluation) or `seconds` of each.
+                `batches` (of evaluation) or `seconds` of each. Empty where it makes none; None where that is
+                not known, and a few are expected.
             coverage: Of the interval of the remaining time, above 0 and below 1.
             clock: Seconds that do not go back.
             on_warning: Takes what should be said to the user; None for Python's `warnings`.
@@ -76,7 +77,7 @@ class RunMonitor:
         self._clock, self._on_warning = clock, on_warning
         self._found: list[Diagnostic] = []
         self._total, self._coverage = total_steps, coverage
-        self._plans: dict[str, PausePlan] = {}
+        self._plans: dict[str, PausePlan] | None = None if pauses is None else {}
         self._history = StepHistory()
         self._earlier: list[StepHistory] = []
         self._began_s: float | None = None
@@ -112,7 +113,7 @@ class RunMonitor:
 
     @_never_raises
     def step(self, step: int | None = None, *, at_s: float | None = None) -> None:
-        """An optimizer step ended, or several.
+        """An optimizer step ended, or several; without `begin` the first call says where watching starts.
 
         Args:
             step: Steps done now; None for one more. Fewer than before mean that the run went back to a
@@ -124,6 +125,7 @@ class RunMonitor:
         if self._began_s is None:
             self._began_s, self._last_s = now, now
             self._step = self._first = done
+            self._history = StepHistory(from_start=False)
             return
         count, seconds = done - self._step, now - self._last_s - self._paused_s
         if count > 0 and seconds > 0.0:
@@ -257,6 +259,7 @@ class RunMonitor:
         if not 0.0 < coverage < 1.0:
             raise ValueError(f"coverage={coverage} must lie between 0 and 1")
         for name, plan in (pauses or {}).items():
+            self._plans = self._plans or {}
             found = PausePlan(every_steps=plan) if isinstance(plan, int) else PausePlan(**plan)
             if found.every_steps < 1:
                 raise ValueError(f"pauses: {name!r} every {found.every_steps} steps; it must be at least 1")

@@ -1,0 +1,86 @@
+"""Plugins: what other packages add is found; what they break is left out and said."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from precision_time import predict_time
+from precision_time.errors import ConfigError
+from precision_time.hardware import device_table
+from precision_time.hardware.device_table import get_device, known_device_names
+from precision_time.plugins import forget_plugins, loaded, plugins
+
+CACHES = ("_file", "_devices", "_named", "_spellings", "_resolve")
+
+
+def forget() -> None:
+    forget_plugins()
+    for name in CACHES:
+        getattr(device_table, name).cache_clear()
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield tmp_path
+    sys.modules.pop("their_devices", None)
+    monkeypatch.undo()
+    forget()
+
+
+def install(folder: Path, code: str, entry: str = "their_devices:DEVICES") -> None:
+    (folder / "their_devices.py").write_text(code)
+    package = folder / "their-1.0.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: their\nVersion: 1.0\n")
+    (package / "entry_points.txt").write_text(f"[precision_time.devices]\ntheirs = {entry}\n")
+    forget()
+
+
+def test_device_of_a_plugin_is_predicted_like_its_base(installed: Path) -> None:
+    row = '{"base": "A100-SXM4-80GB", "memory_gb_per_s": 4078.0, "source": "https://example.org/sheet"}'
+    install(installed, f'DEVICES = {{"Their-9000": {row}}}')
+    assert "Their-9000" in known_device_names()
+    device, base = get_device("their 9000"), get_device("A100-SXM4-80GB")
+    assert device.memory_bandwidth_bytes_per_s == pytest.approx(2 * base.memory_bandwidth_bytes_per_s)
+    assert device.peak_flops_per_s == base.peak_flops_per_s
+    assert "https://example.org/sheet" in device.sources["tdp_w"]
+    job = {"model": "resnet50", "batch_size": 128, "precision": "bf16-mixed"}
+    assert predict_time(**job, device="their-9000").analytical_step_time_s < (
+        predict_time(**job, device="A100-SXM4-80GB").analytical_step_time_s
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "entry", "said"),
+    [
+        ("raise RuntimeError('no')", "their_devices:DEVICES", "cannot be loaded.*RuntimeError: no"),
+        ("DEVICES = {'X': 1}", "their_devices:NONE", "cannot be loaded"),
+        (
+            "DEVICES = {'X': {'base': 'A100-SXM4-80GB'}, 'A100 SXM4 80GB': {}}",
+            "their_devices:DEVICES",
+            "has a d",
+        ),
+        ("DEVICES = {'X-1': {'memory_gib': 1}}", "their_devices:DEVICES", "lacks or misnames"),
+        ("def DEVICES(): return 5", "their_devices:DEVICES", "AttributeError"),
+    ],
+)
+def test_broken_plugin_is_left_out_and_named(installed: Path, code: str, entry: str, said: str) -> None:
+    before = known_device_names()
+    with pytest.warns(RuntimeWarning, match=f"their.*{said}"):
+        install(installed, code, entry)
+        assert known_device_names() == before
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        get_device("A100-SXM4-80GB")
+
+
+def test_groups_are_known_and_nothing_is_loaded_where_nothing_is_declared() -> None:
+    with pytest.raises(ConfigError, match="devices, stacks"):
+        plugins("gpus")
+    assert dict(loaded("devices")) == {}
