@@ -2,8 +2,9 @@
 
 Places of fields as the schemas have them: batch/v1 of Kubernetes 1.37; kubeflow.org/v1 of kubeflow/trainer at
 ee1162919408; kubeflow.org/v2beta1 of kubeflow/mpi-operator at caa3c47fc42e; trainer.kubeflow.org/v1alpha1
-of kubeflow/trainer at 8c0f5059bd51; ray.io/v1 of ray-project/kuberay at feeaf72facab; jobset.x-k8s.io/v1alpha2
-of kubernetes-sigs/jobset at 08dfbdfd6827; kueue.x-k8s.io/v1beta1 of kubernetes-sigs/kueue at ff69552e79ad.
+of kubeflow/trainer at 8c0f5059bd51; ray.io/v1 of ray-project/kuberay at feeaf72facab;
+jobset.x-k8s.io/v1alpha2 of kubernetes-sigs/jobset at 08dfbdfd6827; kueue.x-k8s.io/v1beta1 and v1beta2 of
+kubernetes-sigs/kueue at ff69552e79ad.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ class Shape:
     environment: Mapping[str, str] = field(default_factory=dict)
     """Beside that of the containers."""
     processes_per_pod: int | None = None
+    tells_torchrun: bool = False
+    """Whether the controller sets PET_NNODES and PET_NPROC_PER_NODE, which torchrun reads."""
     suspended: bool = False
     notes: tuple[str, ...] = ()
 
@@ -174,6 +177,7 @@ def _pytorch_job(document: Mapping[str, Any]) -> Shape:
     return Shape(
         groups=_replicas(at(spec, "pytorchReplicaSpecs")),
         processes_per_pod=processes,
+        tells_torchrun=True,
         suspended=at(spec, "runPolicy", "suspend", kind=bool),
         notes=(elastic,) if spec.get("elasticPolicy") else (),
     )
@@ -214,6 +218,7 @@ def _train_job(document: Mapping[str, Any]) -> Shape:
         processes_per_pod=processes
         if isinstance(processes, int) and not isinstance(processes, bool)
         else None,
+        tells_torchrun=True,
         suspended=at(spec, "suspend", kind=bool),
         notes=tuple(notes),
     )

@@ -12,15 +12,15 @@ from ...errors import ConfigError, shown
 from ...planning.run.schema import RunOptions
 from ...request.schema import ALIASES
 from ...request.sweep import RUN
-from ..commands import read_command
-from .devices import devices_of, nodes_of
+from ..commands.read import ReadCommand, read_command
+from ..commands.statement import VARIABLE
+from .devices import Devices, devices_of, nodes_of
 from .kinds import Kind, Place, PodGroup, Shape, at, items
 
 PREFIX = "precision-time.dev/"
 """Before the names of all our annotations."""
 JOB_ANNOTATION = f"{PREFIX}job"
 """What is trained, as a JSON object of fields of a request and of a run."""
-JOB_VARIABLE = "PRECISION_TIME_JOB"
 _LONGEST = 64 * 2**10
 """Of that annotation [characters]."""
 _SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh"})
@@ -99,15 +99,22 @@ def _read(document: Mapping[str, Any], kind: Kind, source: str, name: str) -> Ma
     unread = [*unread, *nodes.unread]
     if nodes.device:
         fields["device"] = nodes.device
-    options = {key: value for key, value in (("spot", nodes.spot), ("cloud", nodes.cloud)) if value}
-    command = _command(shape, kind, training, counted, fields)
-    if command is not None:
-        found, said = command
-        fields = {**found, **fields}
-        unread += said
+    options: dict[str, Any] = {"spot": True} if nodes.spot else {}
+    if nodes.cloud:
+        options["cloud"] = nodes.cloud
+    read, hidden = _command(shape, kind, training, with_devices)
+    unread += [*hidden, *read.unread]
+    notes += read.notes
+    counted_twice = read.gpus and not shape.tells_torchrun and "gpus" not in {*read.stated, *stated}
+    if counted_twice and fields.get("gpus", read.gpus) != read.gpus:
+        notes.append(
+            f"Processes that the command starts: {read.gpus}; devices of the pods: {fields['gpus']}, all of "
+            "which are taken to train."
+        )
+    explicit = {name: value for name, value in read.fields.items() if name in read.stated}
+    fields = {**read.fields, **fields, **explicit}
+    options |= read.run_options
     on_run = RunOptions.model_fields.keys()
-    options |= {key: value for key, value in fields.items() if key in on_run}
-    fields = {key: value for key, value in fields.items() if key not in on_run}
     options |= {key: value for key, value in stated.items() if key in on_run}
     fields |= {key: value for key, value in stated.items() if key not in on_run}
     if shape.suspended:
@@ -175,8 +182,8 @@ def _parsed(text: Any) -> dict[str, Any]:
             raise ValueError(f"{RUN} is no object")
     except (ValueError, RecursionError) as error:
         raise ConfigError(
-            f"The annotation {JOB_ANNOTATION} is {shown(text)}: {error}. The rule: a JSON object of fields of "
-            f"a job. To fix: such as {example}."
+            f"The annotation {JOB_ANNOTATION} is {shown(text)}: {error}. The rule: a JSON object of fields "
+            f"of a job. To fix: such as {example}."
         ) from None
     return {ALIASES.get(name, name): value for name, value in {**given, **nested}.items()}
 
@@ -194,40 +201,33 @@ def _selector(training: Sequence[PodGroup]) -> Mapping[str, Any]:
 
 
 def _command(
-    shape: Shape,
-    kind: Kind,
-    training: Sequence[PodGroup],
-    counted: Sequence[tuple[PodGroup, Any]],
-    known: Mapping[str, Any],
-) -> tuple[dict[str, Any], list[str]] | None:
-    """Fields that the command of the training says, and what of it was not understood; None without one."""
-    launching = [group for group, _ in counted if group.role in kind.launchers] or list(training)
-    pod = at(launching[0].template, "spec")
-    container = _container(pod)
+    shape: Shape, kind: Kind, training: Sequence[PodGroup], with_devices: Sequence[tuple[PodGroup, Devices]]
+) -> tuple[ReadCommand, list[str]]:
+    """What the command of the training says, and what of it stands elsewhere."""
+    launching = [group for group in shape.groups if group.role in kind.launchers] or list(training)
+    container = _container(at(launching[0].template, "spec"))
     environment, hidden = _environment(container)
     environment = {**shape.environment, **environment}
     words: Any = shape.entry
     if words is None:
-        words = [
-            _expanded(str(word), environment)
-            for name in ("command", "args")
-            for word in at(container, name, kind=list)
-        ]
-    unread = [f"{JOB_VARIABLE} comes from a secret or a config map"] if JOB_VARIABLE in hidden else []
-    if not words and JOB_VARIABLE not in environment:
-        return ({}, unread) if unread else None
-    read = read_command(_script(words), environment=environment, files=None)
-    fields = dict(read.fields)
-    processes = shape.processes_per_pod or read.processes_per_node
-    if "gpus" not in known and processes:
-        pods = sum(group.count for group in training)
-        fields |= {"gpus": processes * pods, "nodes": pods}
-    return fields, [*unread, *read.unread]
+        texts = [str(word) for name in ("command", "args") for word in at(container, name, kind=list)]
+        words = _script([_expanded(text, environment) for text in texts])
+    elsewhere = [f"{VARIABLE} comes from a secret or a config map"] if VARIABLE in hidden else []
+    if not words and VARIABLE not in environment:
+        return ReadCommand(), elsewhere
+    per_pod = shape.processes_per_pod or next((devices.count for _, devices in with_devices), None)
+    read = read_command(
+        words,
+        environment=environment,
+        gpus_per_node=per_pod,
+        nodes=sum(group.count for group in training),
+    )
+    return read, elsewhere
 
 
-def _script(words: Any) -> Any:
+def _script(words: list[str]) -> list[str] | str:
     """The text that a shell is given by `-c`, in the place of the words."""
-    if isinstance(words, list) and words and words[0].rpartition("/")[2] in _SHELLS:
+    if words and words[0].rpartition("/")[2] in _SHELLS:
         for place, word in enumerate(words[1:-1], start=1):
             if word.startswith("-") and word.endswith("c") and not word.startswith("--"):
                 return words[place + 1]
