@@ -19,6 +19,7 @@ from .routes import (
     clusters,
     comparisons,
     evaluations,
+    kubernetes,
     layouts,
     measurements,
     models,
@@ -53,6 +54,7 @@ ROUTES = (
     calibrations,
     evaluations,
     predictddl,
+    kubernetes,
     page,
 )
 """In the order of the reference."""

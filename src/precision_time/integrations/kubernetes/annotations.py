@@ -41,6 +41,8 @@ class Annotated:
     """Empty where the job stays as it is."""
     warnings: tuple[str, ...] = ()
     """What whoever starts the job should know, in short sentences."""
+    trains: bool = True
+    """False where nothing says that it trains: it has no accelerators and no annotation of ours."""
 
 
 def annotate(
@@ -137,7 +139,7 @@ def _changed(
     check_limits(quantile, margin)
     seconds = found.duration_s(quantile)
     if found.run is None or seconds is None:
-        return Annotated(estimate=found, warnings=(f"not predicted: {found.reason}",))
+        return Annotated(estimate=found, warnings=(f"not predicted: {found.reason}",), trains=manifest.trains)
     warnings = [] if found.fits else ["it does not fit in the memory of the devices, by the prediction"]
     run = found.run
     said: dict[str, str] = {

@@ -42,6 +42,8 @@ class Manifest:
     notes: tuple[str, ...] = ()
     reason: str = ""
     """Why it cannot be answered; empty where nothing speaks against it."""
+    trains: bool = True
+    """Whether it has accelerators or states in our words what it trains."""
     lacks_device: bool = False
     """Whether that is the reason, so that a device that the user states removes it."""
     deadlines: tuple[Place, ...] = ()
@@ -128,6 +130,7 @@ def _read(document: Mapping[str, Any], kind: Kind, source: str, name: str) -> Ma
         unread=tuple(unread),
         notes=tuple(dict.fromkeys(notes)),
         reason=reason,
+        trains=bool(with_devices or stated or read.stated),
         lacks_device=bool(reason),
         deadlines=_deadlines(kind, training),
         limits=_limits(document, training),
