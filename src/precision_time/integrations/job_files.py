@@ -52,9 +52,9 @@ def estimate_documents(
         if any(module.is_task(each) for each in documents):
             return module.estimate(documents, folder=path.parent, given=given)
     raise ConfigError(
-        f"{path} is no job file that is known here. The rule: a SkyPilot task has `run` and `resources`, a dstack "
-        "task `type: task`, a Kubernetes manifest `apiVersion` and `kind`, a Slurm script `#!` on its first line. "
-        "To fix: give such a file, or the job itself to `precision-time run`."
+        f"{path} is no job file that is known here. The rule: a SkyPilot task has `run` and `resources`, a "
+        "dstack task `type: task`, a Kubernetes manifest `apiVersion` and `kind`, a Slurm script `#!` on its "
+        "first line. To fix: give such a file, or the job itself to `precision-time run`."
     )
 
 

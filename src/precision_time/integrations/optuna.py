@@ -64,9 +64,9 @@ class Predictions(TrialPredictions):
             return {_UNKNOWN: 1.0}
         values = {_UNKNOWN: 0.0, "memory": _memory_excess(found)}
         if time_limit_s is not None:
-            values["time"] = self._known(found, "time", found.duration_s()) / time_limit_s - 1.0
+            values["time"] = self._value(found, "time", found.duration_s()) / time_limit_s - 1.0
         if cost_limit_usd is not None:
-            values["cost"] = self._known(found, "cost", found.cost_usd) / cost_limit_usd - 1.0
+            values["cost"] = self._value(found, "cost", found.cost_usd) / cost_limit_usd - 1.0
         return values
 
     def constraints(
@@ -123,12 +123,12 @@ class Predictions(TrialPredictions):
             ConfigError: If the request has no length.
         """
         found = self._answered(trial)
-        return self._known(found, "time", found.duration_s())
+        return self._value(found, "time", found.duration_s())
 
     def cost_usd(self, trial: Trial | FrozenTrial) -> float:
         """Predicted cost of the trial, as an objective; raises as `time_s`, and where no price is known."""
         found = self._answered(trial)
-        return self._known(found, "cost", found.cost_usd)
+        return self._value(found, "cost", found.cost_usd)
 
     def _answered(self, trial: Trial | FrozenTrial) -> JobEstimate:
         found = self.of(trial.params)
@@ -137,7 +137,7 @@ class Predictions(TrialPredictions):
         return found
 
     @staticmethod
-    def _known(found: JobEstimate, what: str, value: float | None) -> float:
+    def _value(found: JobEstimate, what: str, value: float | None) -> float:
         if value is None:
             why = found.reason or "no price of these devices is known. To fix: give usd_per_device_hour"
             raise ConfigError(f"A trial has no predicted {what}: {why}")
@@ -177,8 +177,8 @@ def distributions(
             largest = predicted_batch_size(asked, most=most)
             if largest < 1:
                 raise ConfigError(
-                    "Not even a batch of one is predicted to fit. To fix: a smaller model, or more devices with "
-                    "a layout (`precision-time layout`)."
+                    "Not even a batch of one is predicted to fit. To fix: a smaller model, or more devices "
+                    "with a layout (`precision-time layout`)."
                 )
             found[name] = IntDistribution(1, largest, log=True)
         elif name == "precision":
@@ -194,7 +194,7 @@ def distributions(
 def _layouts(request: Request, count: int) -> tuple[str, ...]:
     from ..planning.layouts.api import find_layouts
 
-    ranked = find_layouts(request, top=count).layouts
+    ranked = find_layouts(request, top=count).ranked
     if not ranked:
         raise ConfigError("No layout fits. To fix: more devices; see `precision-time layout`.")
     return tuple(dict.fromkeys(_layout_text(each.prediction.request) for each in ranked))
@@ -268,8 +268,8 @@ class DeadlinePruner(BasePruner):
             raise ConfigError("Neither deadline nor trial_limit_s is given. To fix: give one, or both.")
         if total_steps < 1 or steps_per_report < 1 or not 0.0 < risk < 1.0:
             raise ConfigError(
-                f"total_steps={total_steps}, steps_per_report={steps_per_report}, risk={risk}: steps are at least "
-                "1, the risk lies between 0 and 1. To fix: correct them."
+                f"total_steps={total_steps}, steps_per_report={steps_per_report}, risk={risk}: steps are at "
+                "least 1, the risk lies between 0 and 1. To fix: correct them."
             )
         if isinstance(deadline, datetime):
             deadline = (deadline - datetime.now(deadline.tzinfo)).total_seconds()

@@ -40,7 +40,7 @@ class TrialPredictions:
         """Predictions that have not been asked for.
 
         Args:
-            request: What all trials have in common; with a length (steps, epochs or tokens) trials have a time.
+            request: What all trials have in common; with a length (steps, epochs, tokens) they have a time.
             fields: Parameter to field of `Request`, or a function from the parameters to fields. None: the
                 parameters that are named like a field.
             options: Fields of `RunOptions`: start_up, cloud ...
@@ -55,8 +55,8 @@ class TrialPredictions:
             for name, field in fields.items():
                 if field not in known:
                     raise ConfigError(
-                        f"Parameter {name!r} stands for {field!r}, which is no field of a request. To fix: see "
-                        "`precision-time predict --help` for their names."
+                        f"Parameter {name!r} stands for {field!r}, which is no field of a request. To fix: "
+                        "see `precision-time predict --help` for their names."
                     )
         self._fields, self._known = fields, known
         self._of = lru_cache(maxsize=4096)(self._estimate)
