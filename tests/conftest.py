@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from itertools import count
+from pathlib import Path
 from typing import Any
 from zlib import crc32
 
@@ -53,3 +57,30 @@ def _sandbox(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.delenv("PRECISION_TIME_PREDICTOR", raising=False)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@contextmanager
+def _served(folder: Path, **settings: Any) -> Iterator[str]:
+    """Host and port of a service in a thread of this process, with a store of its own."""
+    uvicorn = pytest.importorskip("uvicorn", reason="the extra server is not installed")
+    from precision_time.server.app import create_app
+    from precision_time.server.settings import Settings
+
+    app = create_app(Settings.of({"store": f"sqlite:///{folder / 'service.sqlite'}", **settings}))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        server = uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [taken]})
+        thread.start()
+        try:
+            yield f"127.0.0.1:{taken.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join(timeout=30)
+
+
+@pytest.fixture(scope="session")
+def served() -> Callable[..., AbstractContextManager[str]]:
+    """`with served(folder, **settings) as address`: a service to ask."""
+    return _served

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,8 @@ from precision_time.cli.remote import ASKED_OF_SERVERS
 
 from .conftest import Answer
 
-uvicorn = pytest.importorskip("uvicorn", reason="the extra server is not installed")
-
 Cli = Callable[..., Answer]
+Served = Callable[..., AbstractContextManager[str]]
 TINY = {
     "model_type": "llama", "hidden_size": 256, "intermediate_size": 688, "num_hidden_layers": 2,
     "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 1000, "max_position_embeddings": 512,
@@ -28,24 +26,10 @@ TINY = {
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def url(tmp_path_factory: pytest.TempPathFactory, served: Served) -> Iterator[str]:
     """Address of a service in a thread of this process."""
-    from precision_time.server.app import create_app
-    from precision_time.server.settings import Settings
-
-    store = tmp_path_factory.mktemp("service") / "service.sqlite"
-    app = create_app(Settings.of({"store": f"sqlite:///{store}", "tokens": "secret"}))
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        server = uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [taken]})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{taken.getsockname()[1]}"
-        finally:
-            server.should_exit = True
-            thread.join(timeout=30)
+    with served(tmp_path_factory.mktemp("service"), tokens="secret") as address:
+        yield f"http://{address}"
 
 
 @pytest.fixture

@@ -8,19 +8,13 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-
-from precision_time.server.app import create_app
-from precision_time.server.settings import Settings
-
-uvicorn = pytest.importorskip("uvicorn", reason="the extra server is not installed")
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = ROOT / "docs" / "guides" / "service.md"
@@ -36,21 +30,12 @@ PRINTED = {
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def address(
+    tmp_path_factory: pytest.TempPathFactory, served: Callable[..., AbstractContextManager[str]]
+) -> Iterator[str]:
     """Host and port of a service."""
-    store = tmp_path_factory.mktemp("service") / "service.sqlite"
-    app = create_app(Settings.of({"store": f"sqlite:///{store}"}))
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        server = uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [taken]})
-        thread.start()
-        try:
-            yield f"127.0.0.1:{taken.getsockname()[1]}"
-        finally:
-            server.should_exit = True
-            thread.join(timeout=30)
+    with served(tmp_path_factory.mktemp("service")) as found:
+        yield found
 
 
 def test_the_guide_names_this_test() -> None:

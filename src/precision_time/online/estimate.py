@@ -36,14 +36,26 @@ class Settings:
     """Weight of a step is its share of the steps done to this power."""
     drift_log_sd: float
     """Of the level over a run that goes on as long as it has."""
+    most_ahead: float
+    """Times the steps so far, beyond which drift does not grow."""
     least_log_sd: float
-    first_log_ratio: float
-    """Of the first interval to the later ones, where it is the only one."""
+    warm_up_steps: float
+    """What the start of a run costs, in steps, where nothing but its first interval is known."""
+    warm_up_log_sd: float
+    """How sure that is: standard deviations of the step time per unit of its logarithm."""
     first_log_sd: float
+    """Of one interval, where nothing tells how they vary."""
     evaluation_share: float
     """Time of a batch in evaluation, relative to a step."""
-    width: float
-    """Of intervals, relative to what the model says."""
+    pause_share: float
+    """Of planned pauses none of which was seen yet: relative to the steps between them."""
+    unseen_share: float
+    """Of pauses that nobody planned and none of which was seen yet: relative to all steps."""
+    unseen_until: float
+    """Share of the run after which what was not seen is not expected."""
+    low_width: float
+    high_width: float
+    """Of the two sides of intervals, relative to what the model says."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,7 +94,7 @@ class Estimate:
     step_time_s: float
     """Without stalls and pauses."""
     log_sd: float
-    """Of their mean."""
+    """Of the remaining time."""
     remaining_s: float
     pause_s: float
     """Of it: stalls and pauses."""
@@ -129,7 +141,7 @@ def estimate(
         step: Steps done.
         total_steps: Of the run.
         prior: Of the step time; None where nothing is predicted.
-        plans: Pauses that will come, by name.
+        plans: Pauses that will come, by name; empty where none will, None where nobody said so.
         coverage: Of the interval.
         numbers: None for those that ship.
 
@@ -150,24 +162,42 @@ def estimate(
         for name in {*history.pauses, *(plans or {})}
     )
     steps_s = left * step_s
+    unseen_s = 0.0
+    if plans is None and not (pause_s or stall_s):
+        done = step / max(total_steps, 1)
+        unseen_s = steps_s * numbers.unseen_share * max(1.0 - done / numbers.unseen_until, 0.0)
+    pause_s += unseen_s
     remaining_s = steps_s + stall_s + pause_s
-    # The level goes on drifting, the further the more of the run is left.
-    ahead = left / max(seen, 1)
-    drift = numbers.drift_log_sd * math.sqrt(min(ahead, 4.0)) if level else 0.0
-    spread = math.sqrt(log_sd**2 + drift**2 + numbers.least_log_sd**2)
-    if level and left:
-        spread = math.hypot(spread, level.log_sd / math.sqrt(left))
-        spread = math.hypot(spread, math.sqrt(level.stall_squares * ahead) / max(remaining_s, 1e-300))
-    reach = NormalDist().inv_cdf((1.0 + coverage) / 2.0) * spread * numbers.width
+    spread = _spread(level, log_sd, left, remaining_s, unseen_s, numbers)
+    reach = NormalDist().inv_cdf((1.0 + coverage) / 2.0) * spread
     return Estimate(
         step_time_s=step_s,
-        log_sd=log_sd,
+        log_sd=spread,
         remaining_s=remaining_s,
         pause_s=stall_s + pause_s,
-        low_s=remaining_s * math.exp(-reach),
-        high_s=remaining_s * math.exp(reach),
+        low_s=remaining_s * math.exp(-reach * numbers.low_width),
+        high_s=remaining_s * math.exp(reach * numbers.high_width),
         steps=seen,
     )
+
+
+def _spread(
+    level: Level | None, log_sd: float, left: int, remaining_s: float, unseen_s: float, numbers: Settings
+) -> float:
+    """Standard deviation of the logarithm of the remaining time, before it is fitted to recorded runs."""
+    if level is None or left == 0 or remaining_s <= 0.0:
+        return math.hypot(log_sd, numbers.least_log_sd)
+    ahead = left / max(level.steps, 1)
+    parts = (
+        log_sd,
+        numbers.least_log_sd,
+        # The level goes on drifting, the further the more of the run is left.
+        numbers.drift_log_sd * math.sqrt(min(ahead, numbers.most_ahead)),
+        level.log_sd / math.sqrt(left),
+        math.sqrt(level.stall_squares * ahead) / remaining_s,
+        unseen_s / remaining_s,
+    )
+    return math.hypot(*parts)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -200,20 +230,23 @@ def steady(history: StepHistory, numbers: Settings | None = None) -> Level | Non
         return None
     rates = seconds / counts
     if ends.size == 1:
+        started = numbers.warm_up_steps if history.from_start else 0.0
+        own_s = seconds[0] / (counts[0] + started)
+        unsure = math.hypot(numbers.warm_up_log_sd * math.log(rates[0] / own_s), numbers.first_log_sd)
         return Level(
-            log_mean=math.log(rates[0]) - numbers.first_log_ratio,
-            log_mean_sd=numbers.first_log_sd,
-            log_sd=numbers.first_log_sd,
+            log_mean=math.log(own_s),
+            log_mean_sd=unsure,
+            log_sd=unsure,
             steps=int(counts[0]),
             all_steps=int(counts[0]),
             stall_s=0.0,
             stall_squares=0.0,
             recent_log_ratio=0.0,
-            median_s=float(rates[0]),
+            median_s=float(own_s),
         )
     usual = _local_median(rates)
     slow = rates > numbers.stall_ratio * usual
-    start = _warmed_up(rates, usual, slow)
+    start = _warmed_up(rates, usual, slow) if history.from_start else 0
     excess = np.where(slow, seconds - usual * counts, 0.0)
     ordinary = ~slow & (np.arange(ends.size) >= start)
     logs, weights = np.log(rates[ordinary]), counts[ordinary]
@@ -299,4 +332,4 @@ def _pauses_s(
         return count * plan.seconds
     if plan is not None and plan.batches is not None:
         return count * plan.batches * step_s * numbers.evaluation_share
-    return 0.0
+    return 0.0 if plan is None else count * plan.every_steps * step_s * numbers.pause_share

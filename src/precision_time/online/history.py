@@ -32,7 +32,13 @@ class StepHistory:
     An interval is of one step or of several, as they were reported.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, from_start: bool = True) -> None:
+        """An empty history.
+
+        Args:
+            from_start: Whether the first interval begins with the run; else it was watched from its middle.
+        """
+        self.from_start = from_start
         self._ends: list[int] = []
         self._counts: list[int] = []
         self._seconds: list[float] = []

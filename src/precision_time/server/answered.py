@@ -21,7 +21,7 @@ class Answered:
         return self._answers.get(asked)
 
     def keep(self, asked: str, answer: bytes) -> None:
-        """Remember an answer; those asked for longest ago make room."""
+        """Remember an answer; those asked for longest ago go."""
         if asked in self._answers:
             return
         self._answers[asked] = answer

@@ -164,7 +164,7 @@ def reason_of(error: PrecisionTimeError) -> str:
 
 
 def bounded(text: str) -> str:
-    """A reason, not longer than an answer has room for."""
+    """A reason, not longer than an answer may be."""
     return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]} ..."
 
 

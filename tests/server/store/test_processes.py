@@ -92,7 +92,7 @@ def test_two_processes_start_one_store_and_write_at_once(processes, shared_url):
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
 def test_a_killed_process_has_lost_nothing_it_acknowledged(processes, shared_url):
-    """Both writers die in the middle of the load; calls are there whole or not at all."""
+    """Both writers die in the middle of the load; a call is stored as a whole, or nothing of it."""
     acknowledged, started = [], processes(ENDLESS)
     for each in started:
         acknowledged += [each.stdout.readline() for _ in range(15)]

@@ -44,7 +44,7 @@ class CaptureLimits:
     memory_bytes: int
     """Of address space."""
     time_s: float
-    """Of wall clock; a little more of processor time."""
+    """Elapsed; a little more of processor time."""
 
 
 async def capture_upload(folder: Path, *, kind: str, name: str, limits: CaptureLimits) -> OpGraph:
@@ -170,4 +170,4 @@ def enforced() -> Mapping[str, bool]:
     found: Any = json.loads(done.stdout)
     if "error" in found:
         raise CaptureError(f"A capture cannot start here: {found['error']}. To fix: see the service's log.")
-    return {**found, "wall clock": True, "process group": hasattr(os, "killpg")}
+    return {**found, "elapsed time": True, "process group": hasattr(os, "killpg")}

@@ -65,8 +65,8 @@ export function Breakdown({ prediction }) {
 
 /** Name and share in a part, as far as they fit. */
 function inside({ title, from, to, color, seconds, pattern }) {
-  const room = to - from - 10;
-  const words = textWidth(title, BOLD) <= room ? title : room > 70 ? fitted(title, room, BOLD) : "";
+  const width = to - from - 10;
+  const words = textWidth(title, BOLD) <= width ? title : width > 70 ? fitted(title, width, BOLD) : "";
   if (!words || pattern) return null;
   const ink = dark(color) ? "chart-in-light" : "chart-in-dark";
   const middle = BAR.top + BAR.height / 2;

@@ -34,7 +34,7 @@ export function thinned(values, most) {
 const DECADE = { 1: [1], 2: [1, 3], 3: [1, 2, 5], 6: [1, 1.5, 2, 3, 5, 7] };
 const FEW = 3;
 
-/** Round numbers on a logarithmic axis: as many of a decade as there is room for; evenly spaced ones on a short axis. */
+/** Round numbers on a logarithmic axis: as many of a decade as fit; evenly spaced ones on a short axis. */
 export function logTicks(low, high, most) {
   for (const perDecade of [6, 3, 2, 1]) {
     const found = [];

@@ -7,7 +7,7 @@ import { seriesLook } from "./terms.js";
 
 const HEIGHT = 300;
 const FRAME = { top: 14, bottom: 40, right: 14 };
-const GROWTH = 1.15; // room around the values, as a factor
+const GROWTH = 1.15; // margin around the values, as a factor
 
 /** What may stand on the vertical axis: a value with its interval, and what ideal scaling from `first` makes of it. */
 const MEASURES = {
