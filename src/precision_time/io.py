@@ -133,17 +133,32 @@ def read_yaml(text: str) -> Any:
         ValueError: If it is not YAML, holds itself, or stands for more than a million values beyond its own.
         RecursionError: If it is nested too deeply.
     """
+    documents = read_yaml_documents(text)
+    if len(documents) > 1:
+        raise ValueError(f"it holds {len(documents)} documents, and one is read")
+    return documents[0] if documents else None
+
+
+def read_yaml_documents(text: str) -> list[Any]:
+    """The documents of a YAML (or JSON) text, those between `---`; as `read_yaml` for each.
+
+    Raises:
+        ValueError: If it is not YAML, holds itself, or stands for more than a million values beyond its own.
+        RecursionError: If it is nested too deeply.
+    """
     import yaml
 
+    found = []
+    left = _MOST_ALIASED + len(text)
     try:
         loader = yaml.SafeLoader(text)
-        node = loader.get_single_node()
-        if node is None:
-            return None
-        _count_values(node, {}, most=_MOST_ALIASED + len(text))
-        return loader.construct_document(node)
+        while loader.check_node():
+            node = loader.get_node()
+            left -= _count_values(node, {}, most=left)
+            found.append(loader.construct_document(node))
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from error
+    return found
 
 
 def _count_values(node: Any, counted: dict[int, int | None], *, most: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -81,16 +82,34 @@ def test_resumed_run_counts_from_where_it_goes_on() -> None:
     assert monitor.end().steps == 10
 
 
-def test_change_of_precision_keeps_the_ratio_to_the_prediction() -> None:
-    clock = Clock()
-    fast, slow = predict_time(**JOB), predict_time(**{**JOB, "precision": "fp32"})
-    monitor = RunMonitor(total_steps=1_000, prediction=fast, clock=clock, on_warning=lambda _: None)
+def watched(clock: Clock, ratio: float, **start: Any) -> RunMonitor:
+    monitor = RunMonitor(total_steps=1_000, clock=clock, on_warning=lambda _: None, pauses={}, **start)
     monitor.begin()
     for _ in range(300):
-        clock.now_s += 1.2 * fast.step_time_s
+        clock.now_s += ratio * predict_time(**JOB).step_time_s
         monitor.step()
+    return monitor
+
+
+def test_change_of_precision_keeps_the_ratio_to_the_prediction() -> None:
+    clock, slow = Clock(), predict_time(**{**JOB, "precision": "fp32"})
+    monitor = watched(clock, 1.2, prediction=predict_time(**JOB))
     monitor.changed(prediction=slow)
     assert monitor.eta().remaining_s == pytest.approx(700 * 1.2 * slow.step_time_s, rel=0.02)
+
+
+def test_change_of_request_makes_an_anchor_of_the_steps_so_far() -> None:
+    clock, changed = Clock(), {**JOB, "image_size": 160}
+    monitor = watched(clock, 1.3, request=JOB)
+    monitor.changed(request=changed)
+    plain, anchored = predict_time(**changed), monitor.prediction
+    assert anchored is not None and not monitor.failure
+    assert 1.1 * plain.step_time_s < anchored.step_time_s < 1.4 * plain.step_time_s
+    assert monitor.eta().remaining_s == pytest.approx(700 * anchored.step_time_s)
+    for _ in range(100):
+        clock.now_s += 1.5 * plain.step_time_s
+        monitor.step()
+    assert monitor.eta().remaining_s == pytest.approx(600 * 1.5 * plain.step_time_s, rel=0.02)
 
 
 def test_slow_run_is_said_once_with_the_cause() -> None:

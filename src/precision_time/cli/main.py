@@ -43,6 +43,7 @@ COMMANDS: Mapping[str, Place] = {
     "schedule": Place("schedule", "schedule", "Plan a queue of jobs on one cluster."),
     "sensitivity": Place("sensitivity", "sensitivity", "Show how each number moves the time of a job."),
     "run": Place("run", "run", "Predict how long a whole training takes."),
+    "estimate": Place("estimate", "estimate", "Estimate the jobs of a SkyPilot, Slurm or Kubernetes file."),
     "plan": Place("plan", "plan", "Choose devices for a run under a deadline and a budget."),
     "explain": Place("explain", "explain", "Show what a precision changes, per op class."),
     "evaluate": Place("evaluate", "evaluate", "Score the predictor on measured runs."),

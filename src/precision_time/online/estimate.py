@@ -36,6 +36,8 @@ class Settings:
     """Weight of a step is its share of the steps done to this power."""
     drift_log_sd: float
     """Of the level over a run that goes on as long as it has."""
+    most_ahead: float
+    """Times the steps so far, beyond which drift does not grow."""
     least_log_sd: float
     warm_up_steps: float
     """What the start of a run costs, in steps, where nothing but its first interval is known."""
@@ -51,8 +53,9 @@ class Settings:
     """Of pauses that nobody planned and none of which was seen yet: relative to all steps."""
     unseen_until: float
     """Share of the run after which what was not seen is not expected."""
-    width: float
-    """Of intervals, relative to what the model says."""
+    low_width: float
+    high_width: float
+    """Of the two sides of intervals, relative to what the model says."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,7 +94,7 @@ class Estimate:
     step_time_s: float
     """Without stalls and pauses."""
     log_sd: float
-    """Of their mean."""
+    """Of the remaining time."""
     remaining_s: float
     pause_s: float
     """Of it: stalls and pauses."""
@@ -165,23 +168,36 @@ def estimate(
         unseen_s = steps_s * numbers.unseen_share * max(1.0 - done / numbers.unseen_until, 0.0)
     pause_s += unseen_s
     remaining_s = steps_s + stall_s + pause_s
-    # The level goes on drifting, the further the more of the run is left.
-    ahead = left / max(seen, 1)
-    drift = numbers.drift_log_sd * math.sqrt(min(ahead, 4.0)) if level else 0.0
-    spread = math.sqrt(log_sd**2 + drift**2 + numbers.least_log_sd**2)
-    if level and left:
-        spread = math.hypot(spread, level.log_sd / math.sqrt(left))
-        spread = math.hypot(spread, math.sqrt(level.stall_squares * ahead) / max(remaining_s, 1e-300))
-    reach = NormalDist().inv_cdf((1.0 + coverage) / 2.0) * spread * numbers.width
+    spread = _spread(level, log_sd, left, remaining_s, unseen_s, numbers)
+    reach = NormalDist().inv_cdf((1.0 + coverage) / 2.0) * spread
     return Estimate(
         step_time_s=step_s,
-        log_sd=log_sd,
+        log_sd=spread,
         remaining_s=remaining_s,
         pause_s=stall_s + pause_s,
-        low_s=remaining_s * math.exp(-reach),
-        high_s=remaining_s * math.exp(reach),
+        low_s=remaining_s * math.exp(-reach * numbers.low_width),
+        high_s=remaining_s * math.exp(reach * numbers.high_width),
         steps=seen,
     )
+
+
+def _spread(
+    level: Level | None, log_sd: float, left: int, remaining_s: float, unseen_s: float, numbers: Settings
+) -> float:
+    """Standard deviation of the logarithm of the remaining time, before it is fitted to recorded runs."""
+    if level is None or left == 0 or remaining_s <= 0.0:
+        return math.hypot(log_sd, numbers.least_log_sd)
+    ahead = left / max(level.steps, 1)
+    parts = (
+        log_sd,
+        numbers.least_log_sd,
+        # The level goes on drifting, the further the more of the run is left.
+        numbers.drift_log_sd * math.sqrt(min(ahead, numbers.most_ahead)),
+        level.log_sd / math.sqrt(left),
+        math.sqrt(level.stall_squares * ahead) / remaining_s,
+        unseen_s / remaining_s,
+    )
+    return math.hypot(*parts)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,8 +10,11 @@ from functools import wraps
 from typing import Any, TypeVar, cast
 
 from ..diagnostics import Diagnostic, Severity
+from ..errors import PrecisionTimeError
+from ..predict.anchors import NOT_OF_A_STEP
 from ..predict.prediction import Interval, Prediction
 from ..request.request import Request
+from ..request.schema import STEP_TIME_S
 from .estimate import Estimate, PausePlan, Prior, estimate, settings, steady
 from .eta import Eta
 from .health import slow_run
@@ -74,12 +77,12 @@ class RunMonitor:
         """Why the monitor is off; empty while it is on."""
         self.request: Mapping[str, Any] = {}
         self.prediction: Prediction | None = None
+        self._asked: Request | None = None
         self._clock, self._on_warning = clock, on_warning
         self._found: list[Diagnostic] = []
         self._total, self._coverage = total_steps, coverage
         self._plans: dict[str, PausePlan] | None = None if pauses is None else {}
         self._history = StepHistory()
-        self._earlier: list[StepHistory] = []
         self._began_s: float | None = None
         self._step, self._first, self._last_s, self._paused_s = 0, 0, 0.0, 0.0
         self._pause: tuple[str, float] | None = None
@@ -171,7 +174,8 @@ class RunMonitor:
     ) -> None:
         """The run goes on in another way: precision, resolution, batch or length.
 
-        The steps so far keep what they tell of the ratio of this run to its prediction.
+        What the steps so far tell of this run's ratio to its prediction is kept: with a request they are an
+        anchor of its prediction, with a prediction alone the ratio goes on.
 
         Args:
             request: Of the steps to come; None where only the length changes.
@@ -180,16 +184,35 @@ class RunMonitor:
         """
         if total_steps is not None:
             self._total = total_steps
-        if request is not None or prediction is not None:
-            before, level = self.prediction, steady(self._history)
-            self._set_up(self._total, request, prediction, None, self._coverage)
-            if before and self.prediction and level:
-                ratio = self.prediction.step_time_s / before.step_time_s
-                self._history.rescale(ratio)
-            else:
-                self._earlier.append(self._history)
-                self._history = StepHistory()
         self._computed = None
+        if request is None and prediction is None:
+            return
+        before, level = self.prediction, steady(self._history)
+        if request is not None and prediction is None and level is not None:
+            request = self._anchored(request, level.median_s)
+        self._set_up(self._total, request, prediction, None, self._coverage)
+        if prediction is not None and before is not None and level is not None:
+            self._history.rescale(prediction.step_time_s / before.step_time_s)
+        else:
+            pauses, self._history = self._history.pauses, StepHistory(from_start=False)
+            self._history.pauses = pauses
+
+    def _anchored(
+        self, request: Request | Mapping[str, Any], measured_s: float
+    ) -> Request | Mapping[str, Any]:
+        """The request of the steps to come, with the steps so far as an anchor."""
+        if self._asked is None:
+            return request
+        asked, before = request if isinstance(request, Request) else Request.of(request), self._asked
+        old, new = before.given(), asked.given()
+        differ = {name: old.get(name) for name in {**old, **new} if old.get(name) != new.get(name)}
+        kept = {name: value for name, value in differ.items() if name not in NOT_OF_A_STEP}
+        anchored = asked.with_(anchors=[*asked.anchors, {**kept, STEP_TIME_S: measured_s}])
+        try:
+            anchored.resolve()
+        except PrecisionTimeError:
+            return asked
+        return anchored
 
     @_never_raises
     def eta(self) -> Eta:
@@ -266,7 +289,7 @@ class RunMonitor:
             self._plans[name] = found
         if request is not None:
             asked = request if isinstance(request, Request) else Request.of(request)
-            self.request = asked.to_dict()
+            self.request, self._asked = asked.to_dict(), asked
             prediction = prediction or predict(asked)
         elif prediction is not None:
             self.request = prediction.request

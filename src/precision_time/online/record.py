@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..predict.anchors import NOT_OF_A_STEP
 from ..request.schema import STEP_TIME_S
 
 
@@ -31,7 +32,8 @@ class RunRecord:
     warnings: tuple[str, ...] = ()
 
     def to_row(self) -> dict[str, Any]:
-        """A row of a table of measured steps: the fields of the request and `step_time_s`; empty without."""
+        """A row of a table of measured steps: the fields of the step and `step_time_s`; empty without."""
         if not self.request or self.step_time_s is None:
             return {}
-        return {**self.request, STEP_TIME_S: self.step_time_s}
+        step = {name: value for name, value in self.request.items() if name not in NOT_OF_A_STEP}
+        return {**step, STEP_TIME_S: self.step_time_s}

@@ -43,19 +43,10 @@ _TOGETHER = {
     "device": ("node_type", "intra_node", "inter_node", "network", "cluster"),
 }
 """Fields that an anchor does not take over from the request where it names another."""
-_NOT_OF_A_STEP = (
-    *(
-        "anchors",
-        "calibration",
-        "predictor",
-        "samples",
-        "epochs",
-        "steps",
-        "tokens",
-        "input_rate",
-        "coverage",
-    ),
-)
+NOT_OF_A_STEP = (
+    "anchors", "calibration", "predictor", "samples", "epochs", "steps", "tokens", "input_rate", "coverage",
+)  # fmt: skip
+"""Fields of a request that say nothing of its step."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -153,7 +144,7 @@ def least_step_time_s(job: Job) -> float:
 
 def _read(request: Request, given: Mapping[str, Any]) -> Anchor:
     fields = {ALIASES.get(name, name): value for name, value in given.items() if name not in ANCHOR_TIMES}
-    dropped = {*_NOT_OF_A_STEP, *(other for name in fields for other in _TOGETHER.get(name, ()))} - {*fields}
+    dropped = {*NOT_OF_A_STEP, *(other for name in fields for other in _TOGETHER.get(name, ()))} - {*fields}
     kept = {name: value for name, value in request.given().items() if name not in dropped}
     try:
         return anchor_of(given, Request.of({**kept, **fields}).resolve())
