@@ -26,6 +26,7 @@ _STREAMS = ("/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/self/fd/")
 _WRITE_THROUGH = -1
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _MOST_ALIASED = 1_000_000
+_MOST_DOCUMENTS = 10_000
 _DEEPEST = 200
 """Levels of a YAML text."""
 
@@ -139,28 +140,6 @@ def read_yaml(text: str) -> Any:
     return documents[0] if documents else None
 
 
-def read_yaml_documents(text: str) -> list[Any]:
-    """The documents of a YAML (or JSON) text, those between `---`; as `read_yaml` for each.
-
-    Raises:
-        ValueError: If it is not YAML, holds itself, or stands for more than a million values beyond its own.
-        RecursionError: If it is nested too deeply.
-    """
-    import yaml
-
-    found = []
-    left = _MOST_ALIASED + len(text)
-    try:
-        loader = yaml.SafeLoader(text)
-        while loader.check_node():
-            node = loader.get_node()
-            left -= _count_values(node, {}, most=left)
-            found.append(loader.construct_document(node))
-    except yaml.YAMLError as error:
-        raise ValueError(str(error)) from error
-    return found
-
-
 def _count_values(node: Any, counted: dict[int, int | None], *, most: int) -> int:
     """Values below a node, aliases counted each time."""
     known = counted.get(id(node), 0)
@@ -180,7 +159,7 @@ def _count_values(node: Any, counted: dict[int, int | None], *, most: int) -> in
     return total
 
 
-def read_yaml_documents(text: str, *, most: int) -> list[Any]:
+def read_yaml_documents(text: str, *, most: int = _MOST_DOCUMENTS) -> list[Any]:
     """The documents of a YAML (or JSON) text, parted by `---`; empty ones are left out.
 
     As `read_yaml`, for texts of any length: read by libyaml where PyYAML has it, whose depth is checked
@@ -197,12 +176,13 @@ def read_yaml_documents(text: str, *, most: int) -> list[Any]:
 
     kind = _without_dates(getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     found: list[Any] = []
+    left = _MOST_ALIASED + len(text)
     try:
         _check_depth(yaml.parse(text, Loader=kind))
         loader = kind(text)
         while loader.check_node():
             node = loader.get_node()
-            _count_values(node, {}, most=_MOST_ALIASED + len(text))
+            left -= _count_values(node, {}, most=left)
             document = loader.construct_document(node)
             if document is not None:
                 found.append(document)

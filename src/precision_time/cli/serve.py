@@ -85,7 +85,7 @@ def serve(
         typer.Option(
             "--tls-cert",
             metavar="FILE",
-            help="Answer over HTTPS with this certificate (PEM, issuers after it); renewed files are read again.",
+            help="Answer over HTTPS with this certificate (PEM, issuers after it), read again when renewed.",
         ),
     ] = None,
     tls_key: Annotated[
@@ -126,8 +126,8 @@ def serve(
     if ray is not None:
         if tls_cert is not None:
             raise ConfigError(
-                "--ray and --tls-cert cannot be combined: Ray's proxy speaks plain HTTP. To fix: leave out one "
-                "of them, or put a proxy with the certificate in front of Ray."
+                "--ray and --tls-cert cannot be combined: Ray's proxy speaks plain HTTP. To fix: leave out "
+                "one of them, or put a proxy with the certificate in front of Ray."
             )
         from ..server.ray_serve import run_on_ray
 

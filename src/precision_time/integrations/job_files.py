@@ -45,9 +45,9 @@ def estimate_documents(
     from . import dstack, skypilot
 
     if any(isinstance(each, Mapping) and "apiVersion" in each for each in documents):
-        from .kubernetes import manifests
+        from .kubernetes import estimate as estimate_manifests
 
-        return manifests.estimate(documents, given=given)
+        return estimate_manifests(documents, given=given)
     for module in (dstack, skypilot):
         if any(module.is_task(each) for each in documents):
             return module.estimate(documents, folder=path.parent, given=given)

@@ -31,7 +31,8 @@ def check_certificate(certificate: Path, key: Path) -> None:
             file.read_bytes()
         except OSError as error:
             raise ConfigError(
-                f"{option} {file} cannot be read: {error.strerror or error}. To fix: check path and permissions."
+                f"{option} {file} cannot be read: {error.strerror or error}. To fix: check path and "
+                "permissions."
             ) from None
     try:
         _load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), certificate, key)
@@ -39,8 +40,8 @@ def check_certificate(certificate: Path, key: Path) -> None:
         reason = getattr(error, "reason", None) or str(error)
         raise ConfigError(
             f"{certificate} and {key} cannot be served: {str(reason).lower().replace('_', ' ')}. The rule: a "
-            "certificate in PEM, those of its issuers after it, and its own private key without a passphrase. "
-            "To fix: `precision-time kubernetes certificate` makes such a pair."
+            "certificate in PEM, those of its issuers after it, and its own private key without a "
+            "passphrase. To fix: `precision-time kubernetes certificate` makes such a pair."
         ) from None
 
 

@@ -39,7 +39,7 @@ def read_review(body: Any) -> Review:
     Raises:
         ConfigError: If it is no AdmissionReview of version v1 with a request and its uid.
     """
-    remedy = "To fix: send what an API server of Kubernetes 1.16 or newer sends, with admissionReviewVersions: [v1]."
+    remedy = "To fix: admissionReviewVersions: [v1] in the MutatingWebhookConfiguration."
     if not isinstance(body, Mapping) or (body.get("apiVersion"), body.get("kind")) != (VERSION, KIND):
         given = (body.get("apiVersion"), body.get("kind")) if isinstance(body, Mapping) else body
         raise ConfigError(f"The body is {shown(given)}. The rule: an {KIND} of {VERSION}. {remedy}")

@@ -11,7 +11,6 @@ from ...io import read_yaml_documents
 
 MOST_BYTES = 16 * 2**20
 """Of one text."""
-MOST_DOCUMENTS = 10_000
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_/.-]*(?:[ :=,][A-Za-z0-9_/.-]+)*")
 """Texts that stay texts without quotes in every reader of YAML."""
 _WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null", ".inf", ".nan"})
@@ -34,7 +33,7 @@ def read_documents(text: str, *, source: str = "the text") -> list[Any]:
             "split it."
         )
     try:
-        return read_yaml_documents(text, most=MOST_DOCUMENTS)
+        return read_yaml_documents(text)
     except (ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(f"{source} is not valid YAML: {printable(reason)}. To fix: correct it.") from None
