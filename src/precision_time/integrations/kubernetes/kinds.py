@@ -46,6 +46,8 @@ class Shape:
     processes_per_pod: int | None = None
     tells_torchrun: bool = False
     """Whether the controller sets PET_NNODES and PET_NPROC_PER_NODE, which torchrun reads."""
+    elsewhere: str = ""
+    """Why it has no pods of its own, and what to say then; empty where it has some."""
     suspended: bool = False
     notes: tuple[str, ...] = ()
 
@@ -204,10 +206,14 @@ def _train_job(document: Mapping[str, Any]) -> Shape:
     notes = []
     if trainer.get("numNodes") is None:
         notes.append("numNodes is not given: 1, as the runtimes that Kubeflow ships have it.")
-    if not at(trainer, "resourcesPerNode"):
+    stated = trainer.get("numProcPerNode")
+    processes = stated if isinstance(stated, int) and not isinstance(stated, bool) else None
+    if not container["resources"]:
         name = at(spec, "runtimeRef").get("name")
         notes.append(f"resourcesPerNode is not given, and what the runtime {shown(name)} says is not read.")
-    processes = trainer.get("numProcPerNode")
+        if processes:
+            notes.append(f"The {processes} processes of a node are taken to have a GPU each.")
+            container["resources"] = {"limits": {"nvidia.com/gpu": processes}}
     group = PodGroup(
         role="node",
         count=number(trainer.get("numNodes"), "spec.trainer.numNodes", usual=1),
@@ -215,9 +221,7 @@ def _train_job(document: Mapping[str, Any]) -> Shape:
     )
     return Shape(
         groups=(group,),
-        processes_per_pod=processes
-        if isinstance(processes, int) and not isinstance(processes, bool)
-        else None,
+        processes_per_pod=processes,
         tells_torchrun=True,
         suspended=at(spec, "suspend", kind=bool),
         notes=tuple(notes),
@@ -236,9 +240,12 @@ def _patches(spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def _ray_job(document: Mapping[str, Any]) -> Shape:
     spec = at(document, "spec")
     if spec.get("clusterSelector"):
-        raise ConfigError(
-            "The RayJob runs on a cluster that is there already, whose devices the manifest does not say. To "
-            "fix: say them in the annotation precision-time.dev/job (device, gpus)."
+        return Shape(
+            groups=(),
+            entry=at(spec, "entrypoint", kind=str) or None,
+            environment=_runtime_environment(at(spec, "runtimeEnvYAML", kind=str)),
+            elsewhere="The RayJob runs on a cluster that is there already, whose devices the manifest does "
+            "not say. To fix: say them in the annotation precision-time.dev/job (device, gpus).",
         )
     cluster, notes = at(spec, "rayClusterSpec"), []
     groups = [PodGroup(role="head", count=1, template=at(cluster, "headGroupSpec", "template"))]

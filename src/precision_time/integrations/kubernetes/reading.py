@@ -14,7 +14,7 @@ from ...request.schema import ALIASES
 from ...request.sweep import RUN
 from ..commands.read import ReadCommand, read_command
 from ..commands.statement import VARIABLE
-from .devices import Devices, devices_of, nodes_of
+from .devices import Devices, Nodes, devices_of, nodes_of
 from .kinds import Kind, Place, PodGroup, Shape, at, items
 
 PREFIX = "precision-time.dev/"
@@ -79,7 +79,7 @@ def _read(document: Mapping[str, Any], kind: Kind, source: str, name: str) -> Ma
     counted = [(group, devices_of(at(group.template, "spec"))) for group in shape.groups if group.count]
     with_devices = [(group, devices) for group, devices in counted if devices.count]
     training = [group for group, _ in with_devices] or [group for group, _ in counted]
-    if not training:
+    if not training and not shape.elsewhere:
         raise ConfigError("The job has no pods. To fix: give it at least one replica.")
     stated, unread = _stated_job(document, training)
     notes = [*shape.notes]
@@ -96,7 +96,7 @@ def _read(document: Mapping[str, Any], kind: Kind, source: str, name: str) -> Ma
             )
         if len(per_pod) > 1:
             notes.append(f"The pods have {', '.join(map(str, sorted(per_pod)))} devices: the mean is taken.")
-    nodes = nodes_of(_selector(training))
+    nodes = _nodes(training)
     notes += nodes.notes
     unread = [*unread, *nodes.unread]
     if nodes.device:
@@ -121,7 +121,8 @@ def _read(document: Mapping[str, Any], kind: Kind, source: str, name: str) -> Ma
     fields |= {key: value for key, value in stated.items() if key not in on_run}
     if shape.suspended:
         notes.append("The job is suspended: its limit of time counts from when it is resumed.")
-    reason = _no_device(fields, with_devices=bool(with_devices), document=document)
+    is_stated = not {"device", "node_type"}.isdisjoint({*explicit, *stated})
+    reason = "" if is_stated else shape.elsewhere or _no_device(fields, document, asks=bool(with_devices))
     return Manifest(
         source=source,
         name=name,
@@ -137,14 +138,15 @@ def _read(document: Mapping[str, Any], kind: Kind, source: str, name: str) -> Ma
     )
 
 
-def _no_device(fields: Mapping[str, Any], *, with_devices: bool, document: Mapping[str, Any]) -> str:
-    if fields.get("device") or fields.get("node_type"):
+def _no_device(fields: Mapping[str, Any], document: Mapping[str, Any], *, asks: bool) -> str:
+    """Why it is not known on what the job runs; empty where it is."""
+    if asks and fields.get("device"):
         return ""
     say = (
         f"in the node selector (nvidia.com/gpu.product, cloud.google.com/gke-accelerator, "
         f"node.kubernetes.io/instance-type ...), in the annotation {JOB_ANNOTATION}, or as --device"
     )
-    if not with_devices:
+    if not asks:
         return (
             "The job asks for no GPU, TPU or other accelerator. To fix: nothing, where it trains no model; "
             f"else give its containers a limit such as nvidia.com/gpu: 8, and say which device {say}."
@@ -191,16 +193,16 @@ def _parsed(text: Any) -> dict[str, Any]:
     return {ALIASES.get(name, name): value for name, value in {**given, **nested}.items()}
 
 
-def _selector(training: Sequence[PodGroup]) -> Mapping[str, Any]:
-    """Node selector and affinity of the pods that train.
+def _nodes(training: Sequence[PodGroup]) -> Nodes:
+    """What the pods that train ask of their nodes.
 
     Raises:
         ConfigError: If groups ask for different devices.
     """
-    specs: list[Mapping[str, Any]] = [at(group.template, "spec") for group in training]
-    if len({nodes_of(spec).device for spec in specs}) > 1:
+    found = [nodes_of(at(group.template, "spec")) for group in training]
+    if len({each.device for each in found}) > 1:
         raise ConfigError("The pods ask for nodes with different devices. To fix: one device for each job.")
-    return specs[0]
+    return found[0] if found else Nodes()
 
 
 def _command(
@@ -208,7 +210,7 @@ def _command(
 ) -> tuple[ReadCommand, list[str]]:
     """What the command of the training says, and what of it stands elsewhere."""
     launching = [group for group in shape.groups if group.role in kind.launchers] or list(training)
-    container = _container(at(launching[0].template, "spec"))
+    container = _container(at(launching[0].template, "spec")) if launching else {}
     environment, hidden = _environment(container)
     environment = {**shape.environment, **environment}
     words: Any = shape.entry
