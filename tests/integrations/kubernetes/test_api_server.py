@@ -12,6 +12,8 @@ import pytest
 import yaml
 
 from .conftest import ApiServer, Served, wait_for
+from .shapes import published
+from .test_manifests import DEADLINES, DOCUMENTS
 
 ROOT = Path(__file__).parents[3]
 JOBS = "/apis/batch/v1/namespaces/{}/jobs"
@@ -93,6 +95,27 @@ def test_generated_names_and_cron_jobs(api_server: ApiServer, namespace: str) ->
             found = api_server.create(path, cron)
             assert found["spec"]["jobTemplate"]["spec"]["activeDeadlineSeconds"] > 0
         break
+
+
+@pytest.mark.parametrize("name", ["pytorch", "mpi-v2", "train", "ray", "set"])
+def test_custom_resources_keep_their_limit(api_server: ApiServer, namespace: str, name: str) -> None:
+    """By definitions made of the cut schemas: what they do not name, the API server drops."""
+    document = DOCUMENTS[name]
+    version, kind = document["apiVersion"], document["kind"]
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    api_server.create(definitions, published(version, kind))
+    path = f"/apis/{version}/namespaces/{namespace}/{kind.lower()}s"
+    wait_for(lambda: api_server.call("GET", path)[0] == 200)
+    wrong = copy.deepcopy(document)
+    wrong["spec"]["noSuchField"] = 7
+    found = api_server.create(path, wrong)
+    assert "noSuchField" not in found["spec"]
+    assert found["metadata"]["annotations"][f"{PREFIX}version"]
+    place = DEADLINES[name]
+    limit: Any = found
+    for part in place:
+        limit = limit[part]
+    assert limit > 60
 
 
 def test_other_namespaces_are_left_alone(api_server: ApiServer, namespace: str) -> None:
