@@ -34,8 +34,9 @@ def published(version: str, kind: str) -> dict[str, Any]:
     """A definition of a custom resource for an API server, of the cut schema."""
     group, _, number = version.partition("/")
     plural = f"{kind.lower()}s"
-    schema = structural(_schemas()[f"{version} {kind}"]["schema"])
-    schema["properties"]["metadata"] = {"type": "object"}
+    cut = _schemas()[f"{version} {kind}"]["schema"]
+    schema = structural({**cut, "properties": {**cut["properties"], "metadata": {}}})
+    schema["properties"]["metadata"] = {"type": "object"}  # an API server has its own
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -66,7 +67,7 @@ def structural(schema: dict[str, Any]) -> dict[str, Any]:
         for key, value in schema.items()
         if key in ("type", "enum", "minimum", "maximum", "required")
     }
-    found["type"] = next(each for each in [schema.get("type", "object")] if isinstance(each, str))
+    found.setdefault("type", "object")
     if "properties" in schema:
         found["properties"] = {name: structural(each) for name, each in schema["properties"].items()}
     elif isinstance(schema.get("additionalProperties"), dict):
