@@ -29,6 +29,7 @@ from .routes import (
     predictddl,
     predictions,
     runs,
+    slurm,
     timelines,
 )
 from .service import Service
@@ -55,6 +56,7 @@ ROUTES = (
     evaluations,
     predictddl,
     kubernetes,
+    slurm,
     page,
 )
 """In the order of the reference."""

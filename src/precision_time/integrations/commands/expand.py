@@ -246,6 +246,9 @@ def closing(text: str, place: int, opening: str, closing_one: str) -> int:
             quote = "" if character == quote else quote
         elif character in "'\"":
             quote = character
+        elif character == "#" and opening == "(" and text[place - 1] in " \t\n":
+            comment_end = text.find("\n", place)
+            place = len(text) if comment_end < 0 else comment_end
         elif character == opening:
             depth += 1
         elif character == closing_one:
