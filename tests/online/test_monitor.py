@@ -150,6 +150,34 @@ def test_first_failure_inside_is_warned_about_once_and_ends_the_monitor() -> Non
         assert monitor.end().step_time_s is None
 
 
+def test_pauses_that_nobody_planned_come_as_far_apart_as_they_came() -> None:
+    clock = Clock()
+    monitor = RunMonitor(total_steps=1_000, clock=clock)
+    monitor.begin()
+    for step in range(1, 501):
+        clock.now_s += 1.0
+        monitor.step()
+        if step in (400, 450, 500):
+            with monitor.pause("evaluation"):
+                clock.now_s += 10.0
+    assert monitor.eta().pause_s == pytest.approx(10 * 10.0)
+
+
+def test_what_goes_on_beside_the_steps_is_no_pause() -> None:
+    clock = Clock()
+    monitor = RunMonitor(total_steps=100, clock=clock, pauses={})
+    monitor.begin()
+    for step in range(50):
+        if step % 10 == 0:
+            monitor.begin_pause("checkpoint")
+        clock.now_s += 1.0
+        monitor.step()
+        if step % 10 == 2:
+            monitor.end_pause()
+    assert monitor.eta().remaining_s == pytest.approx(50.0)
+    assert monitor.end().pauses_s == {}
+
+
 def test_unknown_length_gives_the_step_alone() -> None:
     clock = Clock()
     monitor = RunMonitor(clock=clock)

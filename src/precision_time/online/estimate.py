@@ -53,6 +53,8 @@ class Settings:
     """Of pauses that nobody planned and none of which was seen yet: relative to all steps."""
     unseen_until: float
     """Share of the run after which what was not seen is not expected."""
+    unforeseen_log_sd: float
+    """Of what may still come and only lengthens a run, times the root of the share that is left."""
     low_width: float
     high_width: float
     """Of the two sides of intervals, relative to what the model says."""
@@ -93,8 +95,9 @@ class Estimate:
 
     step_time_s: float
     """Without stalls and pauses."""
-    log_sd: float
-    """Of the remaining time."""
+    low_log_sd: float
+    high_log_sd: float
+    """Standard deviations of the logarithm of the remaining time, below and above."""
     remaining_s: float
     pause_s: float
     """Of it: stalls and pauses."""
@@ -102,6 +105,8 @@ class Estimate:
     high_s: float
     steps: int
     """It rests on."""
+    median_s: float
+    """Of the ordinary steps so far; 0 without."""
 
     def after(self, steps: int) -> Estimate:
         """The same after some more steps of that time."""
@@ -169,15 +174,19 @@ def estimate(
     pause_s += unseen_s
     remaining_s = steps_s + stall_s + pause_s
     spread = _spread(level, log_sd, left, remaining_s, unseen_s, numbers)
-    reach = NormalDist().inv_cdf((1.0 + coverage) / 2.0) * spread
+    # What nobody foresees lengthens a run, and never shortens it.
+    longer = math.hypot(spread, numbers.unforeseen_log_sd * math.sqrt(left / max(total_steps, 1)))
+    reach = NormalDist().inv_cdf((1.0 + coverage) / 2.0)
     return Estimate(
         step_time_s=step_s,
-        log_sd=spread,
+        low_log_sd=spread * numbers.low_width,
+        high_log_sd=longer * numbers.high_width,
         remaining_s=remaining_s,
         pause_s=stall_s + pause_s,
-        low_s=remaining_s * math.exp(-reach * numbers.low_width),
-        high_s=remaining_s * math.exp(reach * numbers.high_width),
+        low_s=remaining_s * math.exp(-reach * spread * numbers.low_width),
+        high_s=remaining_s * math.exp(reach * longer * numbers.high_width),
         steps=seen,
+        median_s=level.median_s if level else 0.0,
     )
 
 
@@ -315,21 +324,26 @@ def _pauses_s(
     numbers: Settings,
 ) -> float:
     """Seconds of the pauses of one name that are still to come."""
-    if plan is not None:
-        count = total_steps // plan.every_steps - step // plan.every_steps
-        if seen and seen.last_step == step and step % plan.every_steps == 0:
-            pass
-        elif step % plan.every_steps == 0 and step and (seen is None or seen.last_step < step):
-            count += 1  # due now
-    elif seen and seen.last_step > 0:
-        every = max(seen.last_step / seen.count, 1.0)
-        count = int((total_steps - seen.last_step) / every + 1e-9)
-    else:
-        count = 0
+    count = _pauses_left(seen, plan, step, total_steps)
     if seen:
         return count * seen.seconds / seen.count
-    if plan is not None and plan.seconds is not None:
+    if plan is None:
+        return 0.0
+    if plan.seconds is not None:
         return count * plan.seconds
-    if plan is not None and plan.batches is not None:
+    if plan.batches is not None:
         return count * plan.batches * step_s * numbers.evaluation_share
-    return 0.0 if plan is None else count * plan.every_steps * step_s * numbers.pause_share
+    return count * plan.every_steps * step_s * numbers.pause_share
+
+
+def _pauses_left(seen: Pauses | None, plan: PausePlan | None, step: int, total_steps: int) -> int:
+    """How many pauses of one name are still to come: as planned, else as far apart as they were."""
+    if plan is not None:
+        count = total_steps // plan.every_steps - step // plan.every_steps
+        is_due = step > 0 and step % plan.every_steps == 0 and (seen is None or seen.last_step < step)
+        return count + is_due
+    if seen is None or seen.last_step <= 0:
+        return 0
+    between = seen.last_step - seen.first_step
+    every = between / (seen.count - 1) if seen.count > 1 and between > 0 else seen.last_step / seen.count
+    return int((total_steps - seen.last_step) / max(every, 1.0) + 1e-9)

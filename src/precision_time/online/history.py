@@ -22,8 +22,6 @@ class Pauses:
     count: int = 0
     first_step: int = 0
     last_step: int = 0
-    squares: float = 0.0
-    """Sum of the squared seconds."""
 
 
 class StepHistory:
@@ -68,7 +66,6 @@ class StepHistory:
         """
         found = self.pauses.setdefault(name, Pauses(first_step=step))
         found.seconds += seconds
-        found.squares += seconds * seconds
         found.count += 1
         found.last_step = step
 

@@ -131,6 +131,7 @@ class RunMonitor:
             self._history = StepHistory(from_start=False)
             return
         count, seconds = done - self._step, now - self._last_s - self._paused_s
+        self._pause = None  # steps go on: it is none, and what it takes is in their time
         if count > 0 and seconds > 0.0:
             self._history.add(done, count, seconds)
         self._step, self._last_s, self._paused_s = done, now, 0.0
@@ -142,7 +143,10 @@ class RunMonitor:
 
     @_never_raises
     def begin_pause(self, name: str) -> None:
-        """The steps stop for a while: "evaluation", "checkpoint" ...; one pause at a time counts."""
+        """The steps stop for a while: "evaluation", "checkpoint" ...; one pause at a time counts.
+
+        A step before `end_pause` means that they do not: what goes on beside them is no pause.
+        """
         if self._pause is None:
             self._pause = name, self._clock()
 
@@ -324,8 +328,8 @@ class RunMonitor:
         """Say once that the run is slower than it should be, and why."""
         if self._said_slow or self.prediction is None or found is None or found.steps < _ENOUGH_STEPS:
             return
-        level = steady(self._history)
-        if level is None or level.median_s <= self.prediction.interval.high_s:
+        level = steady(self._history) if found.median_s > self.prediction.interval.high_s else None
+        if level is None:
             return
         self._said_slow = True
         steps = max(self._step - self._first, 1)
