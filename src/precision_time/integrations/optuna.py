@@ -233,7 +233,7 @@ def report_eta(trial: Trial, eta: RunMonitor | Eta) -> None:
         trial.set_user_attr(ETA_ATTRIBUTE, known)
 
 
-class DeadlinePruner(BasePruner):
+class DeadlinePruner(BasePruner):  # type: ignore[misc]
     """Prunes trials that cannot end in time, and those that cannot beat the best by then.
 
     The remaining time is that of `report_eta`; without it, of a monitor of its own that sees when

@@ -99,8 +99,8 @@ class DeadlineScheduler(TrialScheduler):  # type: ignore[misc]
             raise ConfigError("Neither deadline nor trial_limit_s is given. To fix: give one, or both.")
         if total < 1 or steps_per_report < 1 or not 0.0 < risk < 1.0:
             raise ConfigError(
-                f"total={total}, steps_per_report={steps_per_report}, risk={risk}: counts are at least 1, the "
-                "risk lies between 0 and 1. To fix: correct them."
+                f"total={total}, steps_per_report={steps_per_report}, risk={risk}: counts are at least 1, "
+                "the risk lies between 0 and 1. To fix: correct them."
             )
         if isinstance(deadline, datetime):
             deadline = deadline.timestamp() - time.time()
@@ -118,7 +118,8 @@ class DeadlineScheduler(TrialScheduler):  # type: ignore[misc]
     @property
     def metric(self) -> str | None:
         """That of the other scheduler."""
-        return self._wrapped.metric
+        metric: str | None = self._wrapped.metric
+        return metric
 
     @property
     def supports_buffered_results(self) -> bool:
@@ -164,7 +165,7 @@ class DeadlineScheduler(TrialScheduler):  # type: ignore[misc]
         self._wrapped.on_trial_remove(tune_controller, trial)
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
-        """The next trial of the other scheduler that can end in time; others are stopped before they start."""
+        """The next trial of the other scheduler that can end in time; others are stopped unstarted."""
         while True:
             trial = self._wrapped.choose_trial_to_run(tune_controller)
             if trial is None or trial.status != Trial.PENDING:
