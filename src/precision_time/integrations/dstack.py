@@ -185,7 +185,7 @@ def _gpu(spec: Any) -> tuple[list[str], float, float | None, tuple[str, ...]]:
     count = float(low) if re.fullmatch(r"\d+", low) else 0.0
     if not 1.0 <= count <= 1e6:
         raise ConfigError(f"resources.gpu: count {shown(spec.get('count'))} is none. To fix: as in A100:8.")
-    notes = (f"gpu count {spec['count']}: the least is taken, {low}.",) if is_range else ()
+    notes: tuple[str, ...] = (f"gpu count {spec['count']}: the least is taken, {low}.",) if is_range else ()
     memory, memory_range = _least(spec.get("memory", ""))
     memory_gb = None
     if memory:

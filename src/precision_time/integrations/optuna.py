@@ -48,13 +48,15 @@ class Predictions(TrialPredictions):
         *,
         time_limit_s: float | None = None,
         cost_limit_usd: float | None = None,
+        quantile: float = 0.5,
     ) -> dict[str, float]:
         """By name, how far a trial exceeds each limit, as a share of it; at most 0 where it is kept.
 
         Args:
             params: Of the trial.
             time_limit_s: Of the whole trial.
-            cost_limit_usd: Of the whole trial.
+            cost_limit_usd: Of the whole trial, at its expected time.
+            quantile: Of the time: 0.5 for the median.
 
         Raises:
             ConfigError: If a limit is given and the request has no length, or no price is known.
@@ -64,7 +66,7 @@ class Predictions(TrialPredictions):
             return {_UNKNOWN: 1.0}
         values = {_UNKNOWN: 0.0, "memory": _memory_excess(found)}
         if time_limit_s is not None:
-            values["time"] = self._value(found, "time", found.duration_s()) / time_limit_s - 1.0
+            values["time"] = self._value(found, "time", self.time_s(params, quantile)) / time_limit_s - 1.0
         if cost_limit_usd is not None:
             values["cost"] = self._value(found, "cost", found.cost_usd) / cost_limit_usd - 1.0
         return values
@@ -91,9 +93,10 @@ class Predictions(TrialPredictions):
         cost_limit_usd: float | None = None,
         prune: bool = True,
     ) -> JobEstimate:
-        """Set the constraints of a trial, and end it before it starts where one is not kept.
+        """Set the constraints of a trial, and end it before it starts where it cannot keep them.
 
-        Call it in the objective, after the parameters are suggested.
+        Call it in the objective, after the parameters are suggested. The sampler is told the median of the
+        time; the trial ends where even the time it needs at least is too long.
 
         Args:
             trial: The trial.
@@ -102,7 +105,7 @@ class Predictions(TrialPredictions):
             prune: Whether to end it; else the sampler alone is told.
 
         Raises:
-            TrialPruned: If a constraint is not kept, and `prune`.
+            TrialPruned: If a constraint is not kept with a probability of 95 %, and `prune`.
         """
         values = self.constraint_values(
             trial.params, time_limit_s=time_limit_s, cost_limit_usd=cost_limit_usd
@@ -110,12 +113,15 @@ class Predictions(TrialPredictions):
         for name, value in values.items():
             trial.set_constraint(name, value)
         found = self.of(trial.params)
-        broken = [f"{name} {value:+.0%}" for name, value in values.items() if value > 0.0]
+        least = self.constraint_values(
+            trial.params, time_limit_s=time_limit_s, cost_limit_usd=cost_limit_usd, quantile=RISK
+        )
+        broken = [f"{name} {value:+.0%}" for name, value in least.items() if value > 0.0]
         if broken and prune:
             raise optuna.TrialPruned(found.reason or f"Predicted beyond the limit: {', '.join(broken)}")
         return found
 
-    def time_s(self, trial: Trial | FrozenTrial) -> float:
+    def time_objective_s(self, trial: Trial | FrozenTrial) -> float:
         """Predicted seconds of the trial, as an objective.
 
         Raises:
@@ -123,10 +129,10 @@ class Predictions(TrialPredictions):
             ConfigError: If the request has no length.
         """
         found = self._answered(trial)
-        return self._value(found, "time", found.duration_s())
+        return self._value(found, "time", self.time_s(trial.params))
 
-    def cost_usd(self, trial: Trial | FrozenTrial) -> float:
-        """Predicted cost of the trial, as an objective; raises as `time_s`, and where no price is known."""
+    def cost_objective_usd(self, trial: Trial | FrozenTrial) -> float:
+        """Predicted cost of the trial, as an objective; raises as the other, and where no price is known."""
         found = self._answered(trial)
         return self._value(found, "cost", found.cost_usd)
 
@@ -227,7 +233,7 @@ def report_eta(trial: Trial, eta: RunMonitor | Eta) -> None:
         trial.set_user_attr(ETA_ATTRIBUTE, known)
 
 
-class DeadlinePruner(BasePruner):
+class DeadlinePruner(BasePruner):  # type: ignore[misc]
     """Prunes trials that cannot end in time, and those that cannot beat the best by then.
 
     The remaining time is that of `report_eta`; without it, of a monitor of its own that sees when
