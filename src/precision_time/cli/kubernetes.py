@@ -13,7 +13,7 @@ from ..errors import ConfigError
 from ..io import write_atomically
 from ..planning.run.schema import RunOptions
 from .options import JsonOption, complete_model
-from .output import message, progress, write_json
+from .output import message, progress_bar, write_json
 from .request_options import given_options, request_options
 
 if TYPE_CHECKING:
@@ -83,14 +83,15 @@ def annotate(
     one. A limit that is there stays, and so does everything that cannot be predicted, with the reason on
     stderr. What is written is YAML for `kubectl apply -f -`; comments of the files are lost.
     """
-    from ..integrations.kubernetes.annotations import annotate_all, check_limits
+    from ..integrations.kubernetes.annotations import annotate_all
     from ..integrations.kubernetes.documents import read_documents, write_documents
+    from ..integrations.kubernetes.limits import LimitRule
 
-    check_limits(quantile, margin)
+    rule = LimitRule(quantile=quantile, margin=margin)
     given = given_options({"model": model, **fields})
     documents = [each for file in files for each in read_documents(_text(file), source=str(file))]
-    with progress("Predicting the jobs"):
-        changed, found = annotate_all(documents, given=given, quantile=quantile, margin=margin)
+    with progress_bar("Predicting the jobs") as show:
+        changed, found = annotate_all(documents, given=given, rule=rule, show=show)
     if json_output:
         jobs = [{**job.estimate.to_dict(), "warnings": list(job.warnings)} for job in found]
         write_json({"jobs": jobs, "manifests": changed})

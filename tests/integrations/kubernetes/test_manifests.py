@@ -121,6 +121,26 @@ def test_a_limit_that_is_there_stays_and_a_short_one_is_said() -> None:
         assert any("ends it early" in warning for warning in found.warnings) == is_short
 
 
+def test_a_job_may_say_itself_which_limit_it_gets() -> None:
+    document = copy.deepcopy(DOCUMENTS["job"])
+    notes = document["metadata"]["annotations"] = {**document["metadata"]["annotations"]}
+    notes |= {f"{PREFIX}quantile": "0.5", f"{PREFIX}margin": "0"}
+    [changed], [found] = annotate_all([copy.deepcopy(document)])
+    run_s = found.estimate.duration_s(0.5)
+    assert run_s is not None
+    assert run_s <= changed["spec"]["activeDeadlineSeconds"] < run_s + 60
+    notes[f"{PREFIX}limit"] = "none"
+    [changed], [found] = annotate_all([copy.deepcopy(document)])
+    assert "activeDeadlineSeconds" not in changed["spec"]
+    assert f"{PREFIX}p50-seconds" in changed["metadata"]["annotations"]
+    for name, value in (("quantile", "1"), ("quantile", "many"), ("margin", "nan"), ("limit", "yes")):
+        wrong = copy.deepcopy(document)
+        wrong["metadata"]["annotations"][f"{PREFIX}{name}"] = value
+        [same], [found] = annotate_all([copy.deepcopy(wrong)])
+        assert same == wrong
+        assert name in found.warnings[0]
+
+
 def test_limits_of_pods_and_queues_are_said() -> None:
     document = copy.deepcopy(DOCUMENTS["set"])
     document["metadata"]["labels"]["kueue.x-k8s.io/max-exec-time-seconds"] = "30"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,13 +14,10 @@ from ..estimate import JobEstimate
 from .documents import objects
 from .estimates import estimate_of
 from .kinds import Place, kind_of
-from .reading import PREFIX, Manifest, read_manifest
+from .limits import MOST_S, PREFIX, LimitRule
+from .reading import Manifest, read_manifest
 
-QUANTILE, MARGIN = 0.95, 0.1
-"""Of the limit of time: share of the runs that end before it, and what is added to it for good measure."""
-_ROUND_S = 60
-_MOST_S = 2**31 - 1
-"""Some of the fields hold no more."""
+_USUAL = LimitRule()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,12 +42,17 @@ class Annotated:
 
 
 def annotate(
-    document: Mapping[str, Any], estimate: JobEstimate, quantile: float = QUANTILE, *, margin: float = MARGIN
+    document: Mapping[str, Any],
+    estimate: JobEstimate,
+    quantile: float = _USUAL.quantile,
+    *,
+    margin: float = _USUAL.margin,
 ) -> dict[str, Any]:
     """A copy of a job's manifest with what is predicted of it, and with a limit of time.
 
     Annotations `precision-time.dev/...` hold seconds, their interval, money and version. A limit of time that
-    is there stays, whatever it is. A job whose whole run is not known stays as it is.
+    is there stays, whatever it is. A job whose whole run is not known stays as it is. What the manifest says
+    of quantile, margin and limit in annotations of its own counts more than the arguments.
 
     Args:
         document: The manifest.
@@ -62,92 +63,77 @@ def annotate(
     Raises:
         ConfigError: If quantile or margin are none.
     """
+    rule = LimitRule(quantile=quantile, margin=margin)
     kind = kind_of(document)
     changed: dict[str, Any] = copy.deepcopy(dict(document))
     if kind is not None:
-        _apply(changed, _changed(document, read_manifest(document, kind), estimate, quantile, margin).changes)
+        _apply(changed, _changed(document, read_manifest(document, kind), estimate, rule).changes)
     return changed
 
 
 def annotated(
-    document: Any,
-    *,
-    given: Mapping[str, Any] | None = None,
-    quantile: float = QUANTILE,
-    margin: float = MARGIN,
+    document: Any, *, given: Mapping[str, Any] | None = None, rule: LimitRule = _USUAL
 ) -> Annotated | None:
     """What is known of an object and what is to be written into it; None where it is no job.
 
     Args:
         document: One object of a manifest.
         given: Fields that the user states, as of `estimate`.
-        quantile: As of `annotate`.
-        margin: As of `annotate`.
-
-    Raises:
-        ConfigError: If quantile or margin are none.
+        rule: For its limit of time.
     """
     kind = kind_of(document)
     if kind is None:
         return None
     manifest = read_manifest(document, kind)
-    return _changed(document, manifest, estimate_of(manifest, given=given), quantile, margin)
+    return _changed(document, manifest, estimate_of(manifest, given=given), rule)
 
 
 def annotate_all(
     documents: Iterable[Any],
     *,
     given: Mapping[str, Any] | None = None,
-    quantile: float = QUANTILE,
-    margin: float = MARGIN,
+    rule: LimitRule = _USUAL,
+    show: Callable[[int, int, str], None] | None = None,
 ) -> tuple[list[Any], list[Annotated]]:
     """`annotate` for every job of some documents, lists of objects among them.
 
     Args:
         documents: As `read_documents` reads them; they are changed.
         given: As of `annotated`.
-        quantile: As of `annotate`.
-        margin: As of `annotate`.
+        rule: As of `annotated`.
+        show: Is told how many objects are done, of how many, and which one is next.
     """
     kept, found = list(documents), []
-    for document in kept:
-        for each in objects(document):
-            job = annotated(each, given=given, quantile=quantile, margin=margin)
-            if job is not None:
-                _apply(each, job.changes)
-                found.append(job)
+    inside = [each for document in kept for each in objects(document)]
+    for number, each in enumerate(inside):
+        if show is not None:
+            show(number, len(inside), str(each.get("kind")) if isinstance(each, Mapping) else "")
+        job = annotated(each, given=given, rule=rule)
+        if job is not None:
+            _apply(each, job.changes)
+            found.append(job)
     return kept, found
 
 
-def check_limits(quantile: float, margin: float) -> None:
-    """Refuse what is no share.
-
-    Raises:
-        ConfigError: If the quantile is not above 0 and below 1, or the margin is below 0 or above 100.
-    """
-    if not 0.0 < quantile < 1.0:
-        raise ConfigError(f"quantile={quantile!r} must lie between 0 and 1. To fix: give one such as 0.95.")
-    if not 0.0 <= margin <= 100.0:  # noqa: PLR2004
-        raise ConfigError(
-            f"margin={margin!r} must lie between 0 and 100. To fix: give one such as 0.1 (10 %)."
-        )
-
-
 def _changed(
-    document: Mapping[str, Any], manifest: Manifest, found: JobEstimate, quantile: float, margin: float
+    document: Mapping[str, Any], manifest: Manifest, found: JobEstimate, usual: LimitRule
 ) -> Annotated:
-    check_limits(quantile, margin)
-    seconds = found.duration_s(quantile)
-    if found.run is None or seconds is None:
-        return Annotated(estimate=found, warnings=(f"not predicted: {found.reason}",), trains=manifest.trains)
+    run, reason = found.run, found.reason
+    try:
+        notes = document.get("metadata", {}).get("annotations") if run else None
+        rule = usual.as_stated(notes or {})
+    except ConfigError as error:
+        run, reason = None, str(error)
+    if run is None:
+        return Annotated(estimate=found, warnings=(f"not predicted: {reason}",), trains=manifest.trains)
+    seconds = found.duration_s(rule.quantile) or run.total_s
     warnings = [] if found.fits else ["it does not fit in the memory of the devices, by the prediction"]
-    run = found.run
     said: dict[str, str] = {
         "expected-seconds": _whole(run.total_s),
         "low-seconds": _whole(run.interval.low_s),
         "high-seconds": _whole(run.interval.high_s),
         "coverage": f"{run.interval.coverage:g}",
-        f"p{100 * quantile:g}-seconds": _whole(seconds),
+        f"p{100 * rule.quantile:g}-seconds": _whole(seconds),
         "step-seconds": f"{run.phases[0].prediction.step_time_s:.4g}",
         "version": __version__,
     }
@@ -157,27 +143,22 @@ def _changed(
         Change(place=("metadata", "annotations", f"{PREFIX}{name}"), value=value)
         for name, value in sorted(said.items())
     ]
-    limit_s = _limit_s(seconds, margin)
-    for place in manifest.deadlines if limit_s <= _MOST_S else ():
+    limit_s = rule.limit_s(seconds)
+    for place in manifest.deadlines:
         there = _found(document, place)
-        if there is None:
+        if there is None and rule.sets and limit_s <= MOST_S:
             changes.append(Change(place=place, value=limit_s))
         elif isinstance(there, int) and there < seconds:
-            warnings.append(_too_short(f"{place[-1]}={there}", seconds, quantile))
+            warnings.append(_too_short(f"{place[-1]}={there}", seconds, rule.quantile))
     for limit in manifest.limits:
         stated = limit.partition("=")[2].split(" ")[0]
         if stated.isdecimal() and len(stated) < 12 and int(stated) < seconds:  # noqa: PLR2004
-            warnings.append(_too_short(limit, seconds, quantile))
+            warnings.append(_too_short(limit, seconds, rule.quantile))
     return Annotated(estimate=found, changes=tuple(changes), warnings=tuple(warnings))
 
 
 def _too_short(limit: str, seconds: float, quantile: float) -> str:
     return f"{limit} ends it early: {100 * quantile:g} % of such runs end within {format_duration(seconds)}"
-
-
-def _limit_s(seconds: float, margin: float) -> int:
-    """Whole minutes, rounded up."""
-    return math.ceil(seconds * (1.0 + margin) / _ROUND_S) * _ROUND_S
 
 
 def _whole(seconds: float) -> str:

@@ -16,9 +16,8 @@ from ..commands.read import ReadCommand, read_command
 from ..commands.statement import VARIABLE
 from .devices import Devices, Nodes, devices_of, nodes_of
 from .kinds import Kind, Place, PodGroup, Shape, at, items
+from .limits import PREFIX
 
-PREFIX = "precision-time.dev/"
-"""Before the names of all our annotations."""
 JOB_ANNOTATION = f"{PREFIX}job"
 """What is trained, as a JSON object of fields of a request and of a run."""
 _LONGEST = 64 * 2**10
