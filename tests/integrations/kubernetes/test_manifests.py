@@ -72,7 +72,9 @@ def test_every_kind_is_estimated_as_the_request_it_says(name: str) -> None:
         "gpus": 16, "nodes": 2, "device": "H100-SXM5-80GB",
     }  # fmt: skip
     assert found.run is not None
-    expected = predict_run(**LLAMA, gpus=16, nodes=2, device="H100-SXM5-80GB", **found.options)
+    where = {key: value for key, value in found.fields.items() if key == "node_type"}
+    assert where == ({"node_type": "p5.48xlarge"} if name.startswith("mpi") else {})
+    expected = predict_run(**LLAMA, gpus=16, nodes=2, device="H100-SXM5-80GB", **where, **found.options)
     assert found.run.total_s == pytest.approx(expected.total_s, rel=1e-9)
 
 

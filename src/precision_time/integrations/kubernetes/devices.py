@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from ...errors import ConfigError, shown
+from ...errors import ConfigError, UnknownNameError, shown
 from ...hardware.inventory import map_device
+from ...hardware.nodes import get_node_type
 from ...io import packaged_toml
 from ...planning.money.offers import offers
 from .kinds import at, items
@@ -30,6 +31,8 @@ class Nodes:
 
     device: str = ""
     """In the catalog's spelling; empty where no label says it."""
+    node_type: str = ""
+    """Likewise; known of instances whose network the catalog has."""
     cloud: str = ""
     spot: bool = False
     notes: tuple[str, ...] = ()
@@ -111,8 +114,10 @@ def nodes_of(pod: Mapping[str, Any]) -> Nodes:
         if {value.lower() for value in asked.get(row["label"], ())} == {row["value"].lower()}
     ]
     clouds += [row.get("cloud", "") for row in spots]
+    device = names[0] if names else ""
     return Nodes(
-        device=names[0] if names else "",
+        device=device,
+        node_type=_node_type(asked, device),
         cloud=next(filter(None, clouds), ""),
         spot=bool(spots),
         notes=tuple(notes),
@@ -140,8 +145,29 @@ def _named(value: str) -> tuple[str, str | None]:
 
 
 def _of_instance(value: str) -> tuple[str, str | None]:
-    found = _instances().get(value)
-    return (found[0], None) if found else ("", f"no instance type {shown(value)} is in the table of prices")
+    listed, node = _instances().get(value), _known_node_type(value)
+    if listed or node:
+        return (listed[0] if listed else node.device), None
+    return "", f"the instance type {shown(value)} is not known, or has no accelerators"
+
+
+def _known_node_type(value: str) -> Any:
+    try:
+        return get_node_type(value)
+    except UnknownNameError:
+        return None
+
+
+def _node_type(asked: Mapping[str, Sequence[str]], device: str) -> str:
+    """The type of the nodes, where one instance with that device is asked for; else empty."""
+    for row in _table()["instance"]:
+        values = set(asked.get(row["label"], ()))
+        if len(values) == 1:
+            [value] = values
+            found = _known_node_type(value)
+            if found is not None and found.device == device:
+                return value
+    return ""
 
 
 @cache

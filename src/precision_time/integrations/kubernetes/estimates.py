@@ -11,6 +11,8 @@ from .documents import objects
 from .kinds import kind_of, kinds_in_words
 from .reading import Manifest, read_manifest
 
+_DEVICE = frozenset({"device", "node_type"})
+
 
 def estimate(documents: Iterable[Any], *, given: Mapping[str, Any] | None = None) -> list[JobEstimate]:
     """How long the jobs of some manifests run, and for what money, in their order.
@@ -45,11 +47,15 @@ def estimate_of(manifest: Manifest, *, given: Mapping[str, Any] | None = None) -
         given: As of `estimate`.
     """
     typed = {name for name, value in (given or {}).items() if value is not None}
-    reason = "" if manifest.lacks_device and typed & {"device", "node_type"} else manifest.reason
+    names_device = bool(typed & _DEVICE)
+    reason = "" if manifest.lacks_device and names_device else manifest.reason
+    fields = {
+        name: value for name, value in manifest.fields.items() if not (names_device and name in _DEVICE)
+    }
     return estimate_job(
         source=manifest.source,
         name=manifest.name,
-        fields=manifest.fields,
+        fields=fields,
         options=manifest.options,
         unread=manifest.unread,
         notes=manifest.notes,

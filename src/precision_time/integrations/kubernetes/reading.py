@@ -100,6 +100,8 @@ def _read(document: Mapping[str, Any], kind: Kind, source: str, name: str) -> Ma
     unread = [*unread, *nodes.unread]
     if nodes.device:
         fields["device"] = nodes.device
+    if nodes.node_type:
+        fields["node_type"] = nodes.node_type
     options: dict[str, Any] = {"spot": True} if nodes.spot else {}
     if nodes.cloud:
         options["cloud"] = nodes.cloud
@@ -113,6 +115,9 @@ def _read(document: Mapping[str, Any], kind: Kind, source: str, name: str) -> Ma
             "which are taken to train."
         )
     explicit = {name: value for name, value in read.fields.items() if name in read.stated}
+    is_stated = not {"device", "node_type"}.isdisjoint({*explicit, *stated})
+    if is_stated:
+        fields = {name: value for name, value in fields.items() if name not in ("device", "node_type")}
     fields = {**read.fields, **fields, **explicit}
     options |= read.run_options
     on_run = RunOptions.model_fields.keys()
@@ -120,7 +125,6 @@ def _read(document: Mapping[str, Any], kind: Kind, source: str, name: str) -> Ma
     fields |= {key: value for key, value in stated.items() if key not in on_run}
     if shape.suspended:
         notes.append("The job is suspended: its limit of time counts from when it is resumed.")
-    is_stated = not {"device", "node_type"}.isdisjoint({*explicit, *stated})
     reason = "" if is_stated else shape.elsewhere or _no_device(fields, document, asks=bool(with_devices))
     return Manifest(
         source=source,
