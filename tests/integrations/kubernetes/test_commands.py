@@ -106,3 +106,14 @@ def test_manifests_are_read_without_libraries_of_kubernetes() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
+
+
+@pytest.mark.parametrize("name", ["job.yaml", "pytorchjob.yaml"])
+def test_examples_are_estimated(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    with pytest.raises(SystemExit) as done:
+        main(["estimate", str(EXAMPLES / name), "--json"])
+        raise SystemExit(0)
+    assert done.value.code == 0
+    [job] = json.loads(capsys.readouterr().out)["jobs"]
+    assert 60 < job["duration_s"]["p10"] < job["expected_s"] < job["duration_s"]["p95"]
+    assert job["cost_usd"] > 1

@@ -141,3 +141,15 @@ def _accepts(server: ssl.SSLContext, authority: bytes) -> bool:
             except ssl.SSLCertVerificationError:
                 return False
     return True
+
+
+def test_our_client_trusts_the_authority_that_the_environment_names(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = pytest.importorskip("precision_time.server.client", reason="needs httpx2")
+    monkeypatch.setenv("SSL_CERT_FILE", str(served.authority))
+    with client.Client(served.url, retries=0) as asked:
+        assert asked.health()["status"] == "ready"
+    monkeypatch.delenv("SSL_CERT_FILE")
+    with client.Client(served.url, retries=0) as asked, pytest.raises(ServerError, match="certificate"):
+        asked.health()
