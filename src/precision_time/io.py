@@ -163,7 +163,7 @@ def read_yaml_documents(text: str, *, most: int = _MOST_DOCUMENTS) -> list[Any]:
     """The documents of a YAML (or JSON) text, parted by `---`; empty ones are left out.
 
     As `read_yaml`, for texts of any length: read by libyaml where PyYAML has it, whose depth is checked
-    before anything is built. Dates stay texts, as in JSON.
+    before anything is built. Dates and times of day stay texts, as in JSON.
 
     Args:
         text: Of a file or a pipe.
@@ -174,7 +174,7 @@ def read_yaml_documents(text: str, *, most: int = _MOST_DOCUMENTS) -> list[Any]:
     """
     import yaml
 
-    kind = _without_dates(getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    kind = _plain_loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     found: list[Any] = []
     left = _MOST_ALIASED + len(text)
     try:
@@ -194,13 +194,24 @@ def read_yaml_documents(text: str, *, most: int = _MOST_DOCUMENTS) -> list[Any]:
 
 
 @cache
-def _without_dates(loader: Any) -> Any:
-    """A loader that takes no text for a date."""
+def _plain_loader(loader: Any) -> Any:
+    """A loader to which dates, times of day (`22:22`), `=` and `<<` are texts, as to most readers of YAML."""
+    import re
+
+    tag = "tag:yaml.org,2002:"
+    changed = [f"{tag}{name}" for name in ("timestamp", "value", "int", "float")]
     resolvers = {
-        first: [(tag, pattern) for tag, pattern in known if tag != "tag:yaml.org,2002:timestamp"]
+        first: [rule for rule in known if rule[0] not in changed]
         for first, known in loader.yaml_implicit_resolvers.items()
     }
-    return type("Loader", (loader,), {"yaml_implicit_resolvers": resolvers})
+    kind: Any = type("Loader", (loader,), {"yaml_implicit_resolvers": resolvers})
+    whole = r"[-+]?(?:0b[01_]+|0[0-7_]+|0|[1-9][0-9_]*|0x[0-9a-fA-F_]+)"
+    fraction = r"[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+][0-9]+)?"
+    endless = r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
+    for name, pattern in (("int", whole), ("float", f"{fraction}|{endless}")):
+        kind.add_implicit_resolver(f"{tag}{name}", re.compile(rf"(?:{pattern})\Z"), list("-+.0123456789"))
+    kind.add_constructor(f"{tag}merge", kind.construct_yaml_str)  # as a key it is handled before
+    return kind
 
 
 def _check_depth(events: Iterable[Any]) -> None:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
+import random
+import shutil
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +16,7 @@ import pytest
 from precision_time import predict_run
 from precision_time.errors import ConfigError
 from precision_time.integrations.kubernetes import annotate, estimate, read_documents, write_documents
-from precision_time.integrations.kubernetes.annotations import annotate_all
+from precision_time.integrations.kubernetes.annotations import annotate_all, annotated, patch_of
 
 from .shapes import schema_of, violations
 
@@ -110,8 +114,12 @@ def test_manifests_come_back_as_they_were_written() -> None:
     assert write_documents(read_documents(once)) == once
     assert 'value: "1e3"' in once  # a text for every reader of YAML, of which some know such floats
     assert 'value: "y"' in once
-    dated = read_documents("at: 2026-11-23T03:00:00Z\nmode: 0644\n")
-    assert write_documents(dated) == '---\nat: "2026-11-23T03:00:00Z"\nmode: 420\n'
+    dated = read_documents(
+        "at: 2026-11-23T03:00:00Z\nmode: 0644\nport: 22:22\nsign: =\nshare: 1.5\nless: -7\n"
+    )
+    assert dated == [
+        {"at": "2026-11-23T03:00:00Z", "mode": 0o644, "port": "22:22", "sign": "=", "share": 1.5, "less": -7}
+    ]
 
 
 def test_a_limit_that_is_there_stays_and_a_short_one_is_said() -> None:
@@ -305,3 +313,79 @@ def test_five_hundred_documents() -> None:
     documents = read_documents(text)
     assert len(documents) == 500
     assert read_documents(write_documents(documents)) == documents
+
+
+TEXTS = [
+    *("y", "No", "on", "null", "~", "NaN", ".inf", ".5", "1.", "1e3", "+1", "0x10", "0o7", "0777", "1_000"),
+    *("12:30:45", "22:22", "2026-01-01", "2026-01-01T00:00:00Z", "=", "<<", "-", "- a", "?", "# c", "a: b"),
+    *(
+        "a #b",
+        "a:",
+        ":a",
+        "*a",
+        "&a",
+        "!a",
+        "%a",
+        "@a",
+        "`a",
+        "|",
+        ">",
+        "[a",
+        "{a",
+        "a, b",
+        " lead",
+        "trail ",
+    ),
+    *("'q'", '"dq"', "both ' and \"", "tab\there", "one\ntwo\n", "one\ntwo", "\nlead", "one\n  two\n"),
+    *(
+        "one \ntwo",
+        "one\n\n",
+        "cr\r\nlf\r\n",
+        "\u00e9\u4e2d\u2028",
+        "\\n",
+        "",
+        "a" * 300,
+        f"{'x' * 30} {'y' * 200}",
+    ),
+]
+
+
+def test_texts_stay_texts_for_kubernetes_too(tmp_path: Path) -> None:
+    data = {f"key-{number}": text for number, text in enumerate(TEXTS)}
+    document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": data}
+    text = write_documents([document])
+    assert read_documents(text) == [document]
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        pytest.skip("needs kubectl, which reads YAML as an API server's clients do")
+    (tmp_path / "map.yaml").write_bytes(text.encode())
+    (tmp_path / "kustomization.yaml").write_text("resources: [map.yaml]\n", encoding="utf-8")
+    done = subprocess.run([kubectl, "kustomize", tmp_path], capture_output=True, check=True)
+    [found] = read_documents(done.stdout.decode())
+    assert found["data"] == data
+
+
+def places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Of all values in a document."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, each in inner:
+        yield (*place, name)
+        yield from places(each, (*place, name))
+
+
+def test_broken_manifests_end_in_a_reason() -> None:
+    """Any value in any place: an answer or a reason, never another error."""
+    draw = random.Random(19)
+    values: list[Any] = [
+        None, True, 0, -1, 7, 2**70, 1.5, float("inf"), "", "x", "8", "$(A)", [], [None], [[]], {}, {"a": 1},
+        {"spec": {}}, [{"name": 1}], "\u00e9\n\t", "x" * 5000, {"annotations": []},
+    ]  # fmt: skip
+    for _ in range(150):
+        document = json.loads(json.dumps(draw.choice([*DOCUMENTS.values()])))
+        for _ in range(draw.randint(1, 3)):
+            *way, last = draw.choice([*places(document)])
+            at(document, tuple(way))[last] = copy.deepcopy(draw.choice(values))
+        found = annotated(document)
+        if found is not None:
+            assert found.changes or found.warnings
+            assert patch_of(document, found.changes) or not found.changes

@@ -120,8 +120,7 @@ def _changed(
 ) -> Annotated:
     run, reason = found.run, found.reason
     try:
-        notes = document.get("metadata", {}).get("annotations") if run else None
-        rule = usual.as_stated(notes or {})
+        rule = usual.as_stated(_found(document, ("metadata", "annotations")) or {}) if run else usual
     except ConfigError as error:
         run, reason = None, str(error)
     if run is None:
