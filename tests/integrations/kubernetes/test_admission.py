@@ -87,7 +87,9 @@ def test_parents_of_the_patch_are_made_where_they_are_not_there(client: TestClie
     pod["metadata"] = {"annotations": {ANNOTATION: stated}}  # of the pods, as good as of the job
     changed = patched(document, answered(client, review))
     assert int(changed["metadata"]["annotations"]["precision-time.dev/expected-seconds"]) > 0
-    kubeflow = json.loads(json.dumps({"spec": {"pytorchReplicaSpecs": {"Worker": {"template": pod}}}}))
+    kubeflow = json.loads(
+        json.dumps({"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 2, "template": pod}}}})
+    )
     kubeflow |= {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "p"}}
     changed = patched(kubeflow, answered(client, created(object=kubeflow)))
     assert changed["spec"]["runPolicy"]["activeDeadlineSeconds"] > 0

@@ -165,6 +165,24 @@ def test_limits_of_pods_and_queues_are_said() -> None:
     ]
 
 
+def test_a_job_that_does_not_fit_gets_no_limit() -> None:
+    [changed], [found] = annotate_all([stated(gpu_job(), model="llama3-70b", batch_size=8, steps=100)])
+    assert found.estimate.fits is False
+    assert "activeDeadlineSeconds" not in changed["spec"]
+    assert "does not fit" in found.warnings[0]
+
+
+def test_reasons_are_in_the_words_of_a_manifest() -> None:
+    for fields in ({"epochs": 1}, {"model": "resnet50"}):
+        [found] = estimate([stated(gpu_job(), **fields)])
+        assert "precision-time.dev/job" in found.reason
+        assert len(found.reason) < 220  # `kubectl` shows no long ones
+    claimed = gpu_job(containers=[{"name": "c", "resources": {"claims": [{"name": "gpu"}]}}])
+    [found] = estimate([stated(claimed, model="resnet50", epochs=1, device="H100", gpus=4)])
+    assert (found.reason, found.fields["gpus"]) == ("", 4)
+    assert "claims" in found.unread[0]
+
+
 def test_lists_and_other_objects() -> None:
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}
     listed = {"apiVersion": "v1", "kind": "List", "items": [DOCUMENTS["job"], service, DOCUMENTS["ray"]]}

@@ -126,7 +126,9 @@ def _changed(
     if run is None:
         return Annotated(estimate=found, warnings=(f"not predicted: {reason}",), trains=manifest.trains)
     seconds = found.duration_s(rule.quantile) or run.total_s
-    warnings = [] if found.fits else ["it does not fit in the memory of the devices, by the prediction"]
+    warnings = (
+        [] if found.fits else ["it does not fit in memory by the prediction, so no limit of time is set"]
+    )
     said: dict[str, str] = {
         "expected-seconds": _whole(run.total_s),
         "low-seconds": _whole(run.interval.low_s),
@@ -145,7 +147,7 @@ def _changed(
     limit_s = rule.limit_s(seconds)
     for place in manifest.deadlines:
         there = _found(document, place)
-        if there is None and rule.sets and limit_s <= MOST_S:
+        if there is None and rule.sets and found.fits and limit_s <= MOST_S:
             changes.append(Change(place=place, value=limit_s))
         elif isinstance(there, int) and there < seconds:
             warnings.append(_too_short(f"{place[-1]}={there}", seconds, rule.quantile))

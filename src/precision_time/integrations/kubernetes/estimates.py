@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ...errors import ConfigError, shown
-from ..estimate import JobEstimate, estimate_job
+from ..estimate import NO_LENGTH, NO_MODEL, JobEstimate, estimate_job
 from .documents import objects
 from .kinds import kind_of, kinds_in_words
-from .reading import Manifest, read_manifest
+from .reading import JOB_ANNOTATION, Manifest, read_manifest
 
+_EXAMPLE = f'{JOB_ANNOTATION}: \'{{"model": "resnet50", "batch_size": 256, "epochs": 90}}\''
+_IN_A_MANIFEST = {
+    NO_MODEL: f"The manifest does not say what it trains. To fix: an annotation such as {_EXAMPLE}.",
+    NO_LENGTH: "The manifest does not say how long it trains. To fix: steps, epochs or tokens in an annotation "
+    f"such as {_EXAMPLE}.",
+}
+"""Reasons in the words of a manifest, short enough for a warning of `kubectl`."""
 _DEVICE = frozenset({"device", "node_type"})
 
 
@@ -52,7 +60,7 @@ def estimate_of(manifest: Manifest, *, given: Mapping[str, Any] | None = None) -
     fields = {
         name: value for name, value in manifest.fields.items() if not (names_device and name in _DEVICE)
     }
-    return estimate_job(
+    found = estimate_job(
         source=manifest.source,
         name=manifest.name,
         fields=fields,
@@ -62,6 +70,8 @@ def estimate_of(manifest: Manifest, *, given: Mapping[str, Any] | None = None) -
         reason=reason,
         given=given,
     )
+    missing = ("device",) if reason and manifest.lacks_device else found.missing
+    return replace(found, reason=_IN_A_MANIFEST.get(found.reason, found.reason), missing=missing)
 
 
 def _no_job(others: list[Any]) -> str:

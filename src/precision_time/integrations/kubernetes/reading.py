@@ -95,6 +95,8 @@ def _read(document: Mapping[str, Any], kind: Kind, source: str, name: str) -> Ma
             )
         if len(per_pod) > 1:
             notes.append(f"The pods have {', '.join(map(str, sorted(per_pod)))} devices: the mean is taken.")
+    if any(at(each, "resources").get("claims") for group in training for each in _containers(group)):
+        unread.append("devices of resource claims (DRA): say device and gpus in the annotation")
     nodes = _nodes(training)
     notes += nodes.notes
     unread = [*unread, *nodes.unread]
@@ -240,6 +242,10 @@ def _script(words: list[str]) -> list[str] | str:
             if word.startswith("-") and word.endswith("c") and not word.startswith("--"):
                 return words[place + 1]
     return words
+
+
+def _containers(group: PodGroup) -> Sequence[Mapping[str, Any]]:
+    return items(at(group.template, "spec"), "containers")
 
 
 def _container(pod: Mapping[str, Any]) -> Mapping[str, Any]:
