@@ -11,6 +11,7 @@ from ... import __version__
 from ...errors import ConfigError
 from ...units import format_duration
 from ..estimate import JobEstimate
+from .config_maps import ConfigMaps, config_maps
 from .documents import objects
 from .estimates import estimate_of
 from .kinds import Place, kind_of
@@ -72,7 +73,11 @@ def annotate(
 
 
 def annotated(
-    document: Any, *, given: Mapping[str, Any] | None = None, rule: LimitRule = _USUAL
+    document: Any,
+    *,
+    given: Mapping[str, Any] | None = None,
+    rule: LimitRule = _USUAL,
+    maps: ConfigMaps | None = None,
 ) -> Annotated | None:
     """What is known of an object and what is to be written into it; None where it is no job.
 
@@ -80,11 +85,12 @@ def annotated(
         document: One object of a manifest.
         given: Fields that the user states, as of `estimate`.
         rule: For its limit of time.
+        maps: Config maps, which may hold files that its command names.
     """
     kind = kind_of(document)
     if kind is None:
         return None
-    manifest = read_manifest(document, kind)
+    manifest = read_manifest(document, kind, maps)
     return _changed(document, manifest, estimate_of(manifest, given=given), rule)
 
 
@@ -105,10 +111,11 @@ def annotate_all(
     """
     kept, found = list(documents), []
     inside = [each for document in kept for each in objects(document)]
+    maps = config_maps(inside)
     for number, each in enumerate(inside):
         if show is not None:
             show(number, len(inside), str(each.get("kind")) if isinstance(each, Mapping) else "")
-        job = annotated(each, given=given, rule=rule)
+        job = annotated(each, given=given, rule=rule, maps=maps)
         if job is not None:
             _apply(each, job.changes)
             found.append(job)

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...errors import ConfigError, shown
 from ..estimate import NO_LENGTH, NO_MODEL, JobEstimate, estimate_job
+from .config_maps import config_maps
 from .documents import objects
 from .kinds import kind_of, kinds_in_words
 from .reading import JOB_ANNOTATION, Manifest, read_manifest
@@ -15,8 +16,8 @@ from .reading import JOB_ANNOTATION, Manifest, read_manifest
 _EXAMPLE = f'{JOB_ANNOTATION}: \'{{"model": "resnet50", "batch_size": 256, "epochs": 90}}\''
 _IN_A_MANIFEST = {
     NO_MODEL: f"The manifest does not say what it trains. To fix: an annotation such as {_EXAMPLE}.",
-    NO_LENGTH: "The manifest does not say how long it trains. To fix: steps, epochs or tokens in an annotation "
-    f"such as {_EXAMPLE}.",
+    NO_LENGTH: "The manifest does not say how long it trains. To fix: steps, epochs or tokens in an "
+    f"annotation such as {_EXAMPLE}.",
 }
 """Reasons in the words of a manifest, short enough for a warning of `kubectl`."""
 _DEVICE = frozenset({"device", "node_type"})
@@ -35,13 +36,14 @@ def estimate(documents: Iterable[Any], *, given: Mapping[str, Any] | None = None
         ConfigError: If none of them is a job.
     """
     found, others = [], []
-    for document in documents:
-        for each in objects(document):
-            kind = kind_of(each)
-            if kind is None:
-                others.append(each)
-            else:
-                found.append(estimate_of(read_manifest(each, kind), given=given))
+    inside = [each for document in documents for each in objects(document)]
+    maps = config_maps(inside)
+    for each in inside:
+        kind = kind_of(each)
+        if kind is None:
+            others.append(each)
+        else:
+            found.append(estimate_of(read_manifest(each, kind, maps), given=given))
     if not found:
         raise ConfigError(_no_job(others))
     return found

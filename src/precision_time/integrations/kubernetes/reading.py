@@ -14,6 +14,7 @@ from ...request.schema import ALIASES
 from ...request.sweep import RUN
 from ..commands.read import ReadCommand, read_command
 from ..commands.statement import VARIABLE
+from .config_maps import ConfigMaps, files_of
 from .devices import Devices, Nodes, devices_of, nodes_of
 from .kinds import Kind, Place, PodGroup, Shape, at, items
 from .limits import PREFIX
@@ -51,18 +52,19 @@ class Manifest:
     """Other limits of time that hold for it, in words."""
 
 
-def read_manifest(document: Mapping[str, Any], kind: Kind) -> Manifest:
+def read_manifest(document: Mapping[str, Any], kind: Kind, maps: ConfigMaps | None = None) -> Manifest:
     """What an object says; what is broken or cannot be answered is the reason, never an error.
 
     Args:
         document: An object of that kind.
         kind: As `kind_of` found it.
+        maps: Config maps, which may hold files that its command names.
     """
     source = f"{document['apiVersion']} {kind.name}"
     name = ""
     try:
         name = _name(document)
-        return _read(document, kind, source, name)
+        return _read(document, kind, source, name, maps or {})
     except (ConfigError, RecursionError) as error:
         return Manifest(source=source, name=name, reason=str(error) or "The manifest is nested too deeply.")
 
@@ -73,7 +75,7 @@ def _name(document: Mapping[str, Any]) -> str:
     return f"{meta['namespace']}/{name}" if meta.get("namespace") else str(name)
 
 
-def _read(document: Mapping[str, Any], kind: Kind, source: str, name: str) -> Manifest:
+def _read(document: Mapping[str, Any], kind: Kind, source: str, name: str, maps: ConfigMaps) -> Manifest:
     shape = kind.read(document)
     counted = [(group, devices_of(at(group.template, "spec"))) for group in shape.groups if group.count]
     with_devices = [(group, devices) for group, devices in counted if devices.count]
@@ -107,7 +109,8 @@ def _read(document: Mapping[str, Any], kind: Kind, source: str, name: str) -> Ma
     options: dict[str, Any] = {"spot": True} if nodes.spot else {}
     if nodes.cloud:
         options["cloud"] = nodes.cloud
-    read, hidden = _command(shape, kind, training, with_devices)
+    namespace = str(at(document, "metadata").get("namespace") or "")
+    read, hidden = _command(shape, kind, training, with_devices, (namespace, maps))
     unread += [*hidden, *read.unread]
     notes += read.notes
     counted_twice = read.gpus and not shape.tells_torchrun and "gpus" not in {*read.stated, *stated}
@@ -211,11 +214,16 @@ def _nodes(training: Sequence[PodGroup]) -> Nodes:
 
 
 def _command(
-    shape: Shape, kind: Kind, training: Sequence[PodGroup], with_devices: Sequence[tuple[PodGroup, Devices]]
+    shape: Shape,
+    kind: Kind,
+    training: Sequence[PodGroup],
+    with_devices: Sequence[tuple[PodGroup, Devices]],
+    maps: tuple[str, ConfigMaps],
 ) -> tuple[ReadCommand, list[str]]:
     """What the command of the training says, and what of it stands elsewhere."""
     launching = [group for group in shape.groups if group.role in kind.launchers] or list(training)
-    container = _container(at(launching[0].template, "spec")) if launching else {}
+    pod: Mapping[str, Any] = at(launching[0].template, "spec") if launching else {}
+    container = _container(pod)
     environment, hidden = _environment(container)
     environment = {**shape.environment, **environment}
     words: Any = shape.entry
@@ -229,6 +237,7 @@ def _command(
     read = read_command(
         words,
         environment=environment,
+        files=files_of(container, pod, *maps),
         gpus_per_node=per_pod,
         nodes=sum(group.count for group in training),
     )
