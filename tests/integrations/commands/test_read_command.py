@@ -237,3 +237,4 @@ def test_variables_do_not_grow_without_end() -> None:
     read_command(text)
     assert time.perf_counter() - started_s < 1.0
     assert read_shell("X=$((9**9**9**9))\necho $X").commands[0].words[0] == "echo"
+    assert read_shell("echo ${X:-'}}").commands[0].words == ("echo", "}")

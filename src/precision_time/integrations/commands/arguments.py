@@ -87,7 +87,8 @@ def named_arguments(words: Sequence[str]) -> dict[str, str]:
 
 
 def _is_number(word: str) -> bool:
-    return re.fullmatch(r"-?[\d.]+(?:[eE][+-]?\d+)?", word) is not None
+    """Whether a word is a number of ordinary size."""
+    return len(word) < 30 and re.fullmatch(r"-?(\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,2})?", word) is not None
 
 
 def read_arguments(script: str, words: Sequence[str], files: Files, *, gpus: int | None) -> Arguments:

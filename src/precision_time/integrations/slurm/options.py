@@ -246,7 +246,7 @@ def _resources(stated: Mapping[str, str], unread: list[str]) -> Resources:
         gpus = of_task * tasks
     if gpus is not None and on_node and nodes is None:
         nodes = -(-gpus // on_node)
-    if nodes is None and gpus is None and tasks is None:
+    if "nodes" not in stated and nodes is None and gpus is None and tasks is None:
         nodes = 1
     if on_node is None and gpus is not None and nodes and gpus % nodes == 0:
         on_node = gpus // nodes

@@ -16,6 +16,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "scontrol", "squeue", "sinfo")
 _START_S = 20.0
 _LUA = "job_submit.lua"
@@ -62,10 +64,11 @@ class Cluster:
         words = self.run("scontrol", "--oneliner", "show", "job", number).split()
         return dict(word.split("=", 1) for word in words if "=" in word)
 
-    def wait_for(self, number: str, state: str, seconds: float = 15.0) -> dict[str, str]:
+    def wait_for(self, number: str, state: str, seconds: float = 30.0) -> dict[str, str]:
         """A job once it has a state."""
         end_s = time.monotonic() + seconds
         while (job := self.job(number))["JobState"] != state:
+            assert job["JobState"] in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING"), job
             assert time.monotonic() < end_s, job
             time.sleep(0.1)
         return job
@@ -157,10 +160,10 @@ def cluster(*, conf: str = "") -> Iterator[Cluster]:
             (folder / f"spool-{name}").mkdir()
         environment = {**os.environ, **found.environment}
         for words in (["slurmctld", "-D", "-i"], ["slurmd", "-D", "-N", "n1"], ["slurmd", "-D", "-N", "n2"]):
-            log = (folder / f"{words[0]}-{words[-1]}.out").open("wb")
-            started.append(
-                subprocess.Popen(words, env=environment, stdout=log, stderr=log, start_new_session=True)
-            )
+            with (folder / f"{words[0]}-{words[-1]}.out").open("wb") as log:
+                started.append(
+                    subprocess.Popen(words, env=environment, stdout=log, stderr=log, start_new_session=True)
+                )
         _wait(found, started)
         yield found
     finally:
@@ -207,3 +210,12 @@ def _wait(found: Cluster, started: list[subprocess.Popen[bytes]]) -> None:
             return
         assert time.monotonic() < end_s, (states, logs)
         time.sleep(0.1)
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[Cluster]:
+    """A cluster of two nodes with eight GPUs each, that are none."""
+    if reason := why_not():
+        pytest.skip(reason)
+    with cluster() as found:
+        yield found
