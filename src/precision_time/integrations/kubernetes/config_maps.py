@@ -17,10 +17,7 @@ def config_maps(documents: Iterable[Any]) -> dict[tuple[str, str], dict[str, str
     """The config maps among some objects; broken ones are passed over."""
     found = {}
     for document in documents:
-        if isinstance(document, Mapping) and (document.get("apiVersion"), document.get("kind")) == (
-            "v1",
-            "ConfigMap",
-        ):
+        if isinstance(document, Mapping) and document.get("kind") == "ConfigMap":
             meta, data = document.get("metadata"), document.get("data")
             if isinstance(meta, Mapping) and isinstance(data, Mapping):
                 texts = {str(name): text for name, text in data.items() if isinstance(text, str)}
@@ -65,6 +62,5 @@ def _texts(volume: Mapping[str, Any], namespace: str, maps: ConfigMaps) -> dict[
     chosen = items(source, "items")
     if not chosen:
         return dict(known)
-    return {
-        str(each.get("path")): known[str(each.get("key"))] for each in chosen if str(each.get("key")) in known
-    }
+    paths = {str(each.get("key")): str(each.get("path")) for each in chosen}
+    return {path: known[key] for key, path in paths.items() if key in known}
