@@ -45,6 +45,7 @@ COMMANDS: Mapping[str, Place] = {
     "schedule": Place("schedule", "schedule", "Plan a queue of jobs on one cluster."),
     "sensitivity": Place("sensitivity", "sensitivity", "Show how each number moves the time of a job."),
     "run": Place("run", "run", "Predict how long a whole training takes."),
+    "estimate": Place("estimate", "estimate", "Estimate the jobs of a SkyPilot, Slurm or Kubernetes file."),
     "sbatch": Place("sbatch", "sbatch", "Submit a Slurm job with a predicted time limit.", hands_on=True),
     "slurm": Place("slurm", "app", "Compare ended Slurm jobs with predictions; write job_submit.lua."),
     "plan": Place("plan", "plan", "Choose devices for a run under a deadline and a budget."),
@@ -98,6 +99,7 @@ COMMANDS: Mapping[str, Place] = {
         "PREDICT_EXAMPLES",
     ),
     "serve": Place("serve", "serve", "Serve predictions over HTTP, and a page to ask them on."),
+    "kubernetes": Place("kubernetes", "app", "Annotate manifests of Kubernetes, set up the webhook."),
     "collect": Place(
         "collect", "collect", "Report this machine (cores, memory, devices, load) to a service."
     ),
