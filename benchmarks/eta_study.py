@@ -42,6 +42,8 @@ _WORST = 1.0
 _TRIED: Mapping[str, Sequence[float]] = {
     "stall_ratio": (2.0, 2.5, 3.0, 4.0),
     "recency": (0.0, 0.5, 1.0, 2.0, 4.0),
+    "stall_recency": (0.0, 1.0, 2.0, 4.0),
+    "stall_once": (0.0, 0.5, 1.0),
     "warm_up_steps": (0.0, 0.5, 1.0, 2.0, 4.0),
     "pause_share": (0.02, 0.04, 0.06, 0.1),
     "unseen_share": (0.0, 0.01, 0.02, 0.03, 0.05),

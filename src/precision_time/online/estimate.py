@@ -34,6 +34,10 @@ class Settings:
     """An interval this many times as slow as its neighbors holds a stall."""
     recency: float
     """Weight of a step is its share of the steps done to this power."""
+    stall_recency: float
+    """The same for stalls: those of the start come no more."""
+    stall_once: float
+    """So many of the stalls seen were the only ones of their kind."""
     drift_log_sd: float
     """Of the level over a run that goes on as long as it has."""
     most_ahead: float
@@ -161,7 +165,7 @@ def estimate(
     step_s = math.exp(mean_log)
     left = max(total_steps - step, 0)
     seen = level.steps if level else 0
-    stall_s = left * level.stall_s / max(level.all_steps, 1) if level else 0.0
+    stall_s = left * level.stall_s_per_step if level else 0.0
     pause_s = sum(
         _pauses_s(history.pauses.get(name), (plans or {}).get(name), step, total_steps, step_s, numbers)
         for name in {*history.pauses, *(plans or {})}
@@ -220,7 +224,7 @@ class Level:
     """Of one step."""
     steps: int
     all_steps: int
-    stall_s: float
+    stall_s_per_step: float
     stall_squares: float
     """Sum of the squared seconds of stalls."""
     recent_log_ratio: float
@@ -248,7 +252,7 @@ def steady(history: StepHistory, numbers: Settings | None = None) -> Level | Non
             log_sd=unsure,
             steps=int(counts[0]),
             all_steps=int(counts[0]),
-            stall_s=0.0,
+            stall_s_per_step=0.0,
             stall_squares=0.0,
             recent_log_ratio=0.0,
             median_s=float(own_s),
@@ -275,11 +279,21 @@ def steady(history: StepHistory, numbers: Settings | None = None) -> Level | Non
         log_sd=log_sd * math.sqrt(float(np.mean(counts[ordinary]))),
         steps=int(counts[ordinary].sum()),
         all_steps=int(counts[start:].sum()),
-        stall_s=float(stalls.sum()),
+        stall_s_per_step=_stall_rate(stalls, counts[start:], numbers),
         stall_squares=float((stalls**2).sum()),
         recent_log_ratio=float(np.median(logs[-quarter:]) - np.median(logs[:quarter])),
         median_s=float(np.median(rates[ordinary])),
     )
+
+
+def _stall_rate(stalls: Floats, counts: Floats, numbers: Settings) -> float:
+    """Seconds of stalls to expect per step."""
+    seen = np.count_nonzero(stalls)
+    if not seen:
+        return 0.0
+    weights = (np.cumsum(counts) / counts.sum()) ** numbers.stall_recency
+    again = max(1.0 - numbers.stall_once / seen, 0.0)
+    return again * float(weights @ stalls) / float(weights @ counts)
 
 
 def _local_median(rates: Floats) -> Floats:
@@ -326,7 +340,7 @@ def _pauses_s(
     """Seconds of the pauses of one name that are still to come."""
     count = _pauses_left(seen, plan, step, total_steps)
     if seen:
-        return count * seen.seconds / seen.count
+        return count * seen.usual_s
     if plan is None:
         return 0.0
     if plan.seconds is not None:

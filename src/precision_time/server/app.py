@@ -28,6 +28,7 @@ from .routes import (
     predictddl,
     predictions,
     runs,
+    slurm,
     timelines,
 )
 from .service import Service
@@ -53,6 +54,7 @@ ROUTES = (
     calibrations,
     evaluations,
     predictddl,
+    slurm,
     page,
 )
 """In the order of the reference."""

@@ -6,6 +6,7 @@ them.
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -24,8 +25,13 @@ from .expand import as_written, is_known
 from .launchers import Files
 
 _TRUE = "true"
+_WORDS = ("activation-checkpoint",)
+"""Of torchtitan: what stands before a colon in words that are no options."""
 _UNSTATED = ("", "null", "none", "None", "auto")
-_SIZES = frozenset(DecoderConfig.__dataclass_fields__) - {"seq_len"}
+_SIZES = frozenset(DecoderConfig.__dataclass_fields__) - {"seq_len", "activation", "norm", "positions"}
+"""Words are no sizes: they come with the model that the sizes are put into."""
+_GPT, _LLAMA = "decoder", "llama2-7b"
+"""Models whose sizes a script states: with layer norm and learned positions, with RMS norm and rotary ones."""
 _OF_FACTS: Mapping[str, str] = {
     "micro_batch": "batch_size", "global_batch": "global_batch_size", "seq_len": "seq_len",
     "precision": "precision", "optimizer": "optimizer",
@@ -81,7 +87,8 @@ def named_arguments(words: Sequence[str]) -> dict[str, str]:
 
 
 def _is_number(word: str) -> bool:
-    return re.fullmatch(r"-?[\d.]+(?:[eE][+-]?\d+)?", word) is not None
+    """Whether a word is a number of ordinary size."""
+    return len(word) < 30 and re.fullmatch(r"-?(\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,2})?", word) is not None
 
 
 def read_arguments(script: str, words: Sequence[str], files: Files, *, gpus: int | None) -> Arguments:
@@ -99,7 +106,7 @@ def read_arguments(script: str, words: Sequence[str], files: Files, *, gpus: int
     found.style = _style_of(script, words, given)
     table = _tables()[found.style]
     if "table" in table:
-        _of_launcher(table, given, gpus, found)
+        _of_launcher(table, given, words, gpus, found)
     for name in table.get("fields", {}):
         _field(name, table, given, found)
     for name, keys in table.get("run", {}).items():
@@ -184,7 +191,11 @@ def _field(name: str, table: Mapping[str, Any], given: Mapping[str, str], found:
 
 
 def _of_launcher(
-    table: Mapping[str, Any], given: Mapping[str, str], gpus: int | None, found: Arguments
+    table: Mapping[str, Any],
+    given: Mapping[str, str],
+    arguments: Sequence[str],
+    gpus: int | None,
+    found: Arguments,
 ) -> None:
     """Layout, batch, precision and sizes, by the table of a launcher."""
     known = {key: value for key, value in given.items() if is_known(value)}
@@ -200,25 +211,45 @@ def _of_launcher(
         f"{key}={value}" if table.get("hydra") else _flag(key, value, dashes=launcher == "megatron")
         for key, value in known.items()
     ]
+    words += [word for word in arguments if ":" in word and word.partition(":")[0] in _WORDS]
     try:
-        facts = facts_of_config(launcher, "\n".join(_quoted(word) for word in words))
+        facts = facts_of_config(launcher, shlex.join(words))
         if launcher == "torchtitan":
             facts.setdefault("zero", 3)
             facts = _torchtitan_sharding(facts, given)
         if launcher == "megatron":
             facts.setdefault("sequence_parallel", False)
         put_facts(found, facts, gpus)
+        if "sizes" in found.fields:
+            _more_sizes(table, given, found)
     except (PrecisionTimeError, ValueError, TypeError, ArithmeticError) as error:
         found.unread.append(f"the layout of {table['title']}: {error}")
+
+
+def _more_sizes(table: Mapping[str, Any], given: Mapping[str, str], found: Arguments) -> None:
+    """Sizes that switches say, and the vocabulary, which the tokenizer brings."""
+    sizes = dict(found.fields["sizes"])
+    for key, more in table.get("sizes", {}).items():
+        if given.get(key) == _TRUE:
+            sizes |= more
+    hidden = int(sizes["hidden"])
+    # As Megatron fills them in.
+    sizes.setdefault("ffn", int(4 * hidden * 2 / 3 / 64) * 64 if sizes.get("gated") else 4 * hidden)
+    plain: dict[str, Any] = {"gated": False, "tied": True}
+    if found.fields["model"] == _LLAMA:
+        bias = given.get("disable_bias_linear") != _TRUE
+        heads = int(sizes["heads"])
+        plain |= {"mlp_bias": bias, "out_bias": bias, "qkv_bias": bias}
+        plain |= {"kv_heads": heads, "head_dim": hidden // heads}
+    sizes = plain | sizes
+    found.fields["sizes"] = sizes
+    if "vocab" not in sizes:
+        found.unread.append("the size of the vocabulary, which the tokenizer brings: --vocab-size says it")
 
 
 def _flag(key: str, value: str, *, dashes: bool) -> str:
     name = f"--{key.replace('_', '-') if dashes else key}"
     return name if value == _TRUE else f"{name}={value}"
-
-
-def _quoted(word: str) -> str:
-    return shlex.quote(word)
 
 
 def _is_place(key: str) -> bool:
@@ -252,9 +283,11 @@ def put_facts(found: Arguments, facts: Mapping[str, Any], gpus: int | None) -> N
         del found.fields["global_batch_size"]
     if "local_batch" in stated:
         found.fields["batch_size"] = stated["local_batch"]
-    sizes = {name: value for name, value in stated.items() if name in _SIZES}
+    words = {_TRUE: True, "false": False}
+    sizes = {name: words.get(str(value), value) for name, value in stated.items() if name in _SIZES}
     if {"layers", "hidden", "heads"} <= sizes.keys():
-        found.fields |= {"model": "decoder", "sizes": sizes}
+        rms = stated.get("norm") == "rms"
+        found.fields |= {"model": _LLAMA if rms else _GPT, "sizes": sizes}
     options = options_of_facts(
         {name: value for name, value in stated.items() if name not in ("global_batch", "dp")},
         int(stated.get("layers", 0)),
@@ -267,8 +300,19 @@ def put_facts(found: Arguments, facts: Mapping[str, Any], gpus: int | None) -> N
             continue
         if value != getattr(plain, name) or (name in stated and name in ("zero", "grad_accum")):
             found.fields[name] = getattr(value, "value", value)
-    if "global_batch_size" in found.fields:
-        found.fields.pop("grad_accum", None)
+    _accumulation(found.fields, gpus)
+
+
+def _accumulation(fields: dict[str, Any], gpus: int | None) -> None:
+    """Micro batches of a step in the place of a global batch, where the devices say how many there are."""
+    if "global_batch_size" not in fields:
+        return
+    fields.pop("grad_accum", None)
+    ranks = math.prod(int(fields.get(name, 1)) for name in ("tp", "pp", "cp"))
+    if gpus and "batch_size" in fields and gpus % ranks == 0:
+        of_micro = fields["batch_size"] * (gpus // ranks)
+        if of_micro and fields["global_batch_size"] % of_micro == 0:
+            fields["grad_accum"] = int(fields.pop("global_batch_size") // of_micro)
 
 
 def _fsdp_of_words(text: str, found: Arguments) -> None:

@@ -115,7 +115,7 @@ def expanded(word: str, variables: Variables) -> list[str]:
     while place < len(word):
         character = word[place]
         if character == "'" and not quoted:
-            end = word.find("'", place + 1)
+            end = _found(word, "'", place + 1)
             fields.add(word[place + 1 : end])
             place = end + 1
         elif character == '"':
@@ -132,7 +132,7 @@ def expanded(word: str, variables: Variables) -> list[str]:
                 fields.add(after)
             place += 2
         elif character == "`":
-            end = word.find("`", place + 1)
+            end = _found(word, "`", place + 1)
             fields.add(unknown(word[place : end + 1]))
             place = end + 1
         elif character == "$":
@@ -142,6 +142,12 @@ def expanded(word: str, variables: Variables) -> list[str]:
             place += 1
     fields.end()
     return fields.done[:_MOST_WORDS]
+
+
+def _found(text: str, mark: str, place: int) -> int:
+    """Where a mark is next; the end of the text where it is not."""
+    found = text.find(mark, place)
+    return len(text) if found < 0 else found
 
 
 def value_of(word: str, variables: Variables) -> str:
@@ -172,7 +178,7 @@ def _dollar(word: str, place: int, variables: Variables, fields: _Fields, *, quo
         _put(_braced(word[place + 2 : end - 1], word[place:end], variables), fields, quoted=quoted)
         return end
     if word.startswith("$'", place) and not quoted:
-        end = word.find("'", place + 2)
+        end = _found(word, "'", place + 2)
         fields.add(word[place + 2 : end])
         return end + 1
     found = _NAME.match(word, place + 1)
@@ -246,6 +252,9 @@ def closing(text: str, place: int, opening: str, closing_one: str) -> int:
             quote = "" if character == quote else quote
         elif character in "'\"":
             quote = character
+        elif character == "#" and opening == "(" and text[place - 1] in " \t\n":
+            comment_end = text.find("\n", place)
+            place = len(text) if comment_end < 0 else comment_end
         elif character == opening:
             depth += 1
         elif character == closing_one:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...errors import ConfigError, PrecisionTimeError
@@ -50,6 +51,16 @@ class ReadCommand:
     """What could not be known, each with where it stands."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """What is known of the environment of a command."""
+
+    environment: Mapping[str, str] | None
+    """All of it; None where it is not known."""
+    scheduler: Mapping[str, str]
+    """Variables that are known in either case."""
+
+
 @dataclass(slots=True)
 class _Found:
     launch: Launch
@@ -65,6 +76,8 @@ def read_command(
     files: Files | None = None,
     gpus_per_node: int | None = None,
     nodes: int | None = None,
+    scheduler: Mapping[str, str] | None = None,
+    arguments: Sequence[str] = (),
 ) -> ReadCommand:
     """What a command line, or a whole shell script, trains.
 
@@ -75,6 +88,9 @@ def read_command(
             file is read.
         gpus_per_node: Devices of a node that a scheduler grants, for `--nproc-per-node gpu`.
         nodes: That a scheduler grants, for launchers that are not told.
+        scheduler: Variables that a scheduler sets in the job (SLURM_NTASKS ...): they are known even where
+            `environment` is not, and launchers read them.
+        arguments: Of the script, where the text is one.
 
     Returns:
         Launcher, counts and fields; `unread` lists what could not be known.
@@ -84,6 +100,7 @@ def read_command(
             (`#PRECISION_TIME`) is wrong.
     """
     read = files or no_files
+    around = _Around(environment, dict(scheduler or {}))
     text = argv_or_text if isinstance(argv_or_text, str) else ""
     candidates: list[_Found] = []
     unread: list[str] = []
@@ -92,7 +109,7 @@ def read_command(
         check_text(text)
         statement = statement_in(comments, environment)
         try:
-            _search(text, environment, (), read, candidates, unread)
+            _search(text, around, arguments, read, candidates, unread)
         except ConfigError as error:
             if not statement:
                 raise
@@ -101,7 +118,7 @@ def read_command(
         statement = statement_in((), environment)
         words = tuple(str(word) for word in argv_or_text)
         check_text("\n".join(words))
-        _take(Command(words=words, environment={}, line=1), environment, read, {}, candidates, unread)
+        _take(Command(words=words, environment={}, line=1), around, read, {}, candidates, unread)
     fields, run = stated_fields(statement) if statement else ({}, {})
     chosen = _chosen(candidates, unread, stated=bool(statement))
     if chosen is None:
@@ -112,12 +129,12 @@ def read_command(
         return ReadCommand(
             fields=fields, run_options=run, stated=frozenset({*fields, *run}), unread=tuple(unread)
         )
-    return _result(chosen, (fields, run), unread, gpus_per_node=gpus_per_node, nodes=nodes)
+    return _result(chosen, (fields, run), unread, around, gpus_per_node=gpus_per_node, nodes=nodes)
 
 
 def _search(
     text: str,
-    environment: Mapping[str, str] | None,
+    around: _Around,
     arguments: Sequence[str],
     files: Files,
     found: list[_Found],
@@ -125,17 +142,18 @@ def _search(
     depth: int = 0,
 ) -> None:
     """Collect the commands of a shell text that start something."""
-    script = read_shell(text, environment=environment, arguments=arguments)
+    script = read_shell(text, environment=around.environment, known=around.scheduler, arguments=arguments)
 
     def read(name: str) -> str | None:
         written = script.files.get(name) or script.files.get(name.removeprefix("./"))
         return written if written is not None else files(name)
 
     known = {name: value for name, value in script.variables.items() if isinstance(value, str)}
+    inner = _Around(None if around.environment is None else known, known)
     for command in script.commands:
         _take(
             command,
-            known if environment is not None else None,
+            inner,
             read,
             dict(script.defaults),
             found,
@@ -146,7 +164,7 @@ def _search(
 
 def _take(
     command: Command,
-    environment: Mapping[str, str] | None,
+    around: _Around,
     files: Files,
     defaults: dict[str, str],
     found: list[_Found],
@@ -158,16 +176,19 @@ def _take(
     if (launch.shell or launch.shell_file) and depth < _DEEPEST:
         inner: list[_Found] = []
         text = launch.shell if launch.shell else files(launch.shell_file)
+        if launch.shell:
+            text, around = _with_unknowns(launch.shell, around)
         if text is None:
             if launch.launchers:
                 unread.append(f"line {command.line}: {as_written(launch.shell_file)} is not there to be read")
             return
         try:
-            _search(text, environment, launch.words, files, inner, unread, depth + 1)
+            _search(text, around, launch.words, files, inner, unread, depth + 1)
         except ConfigError as error:
             unread.append(f"line {command.line}: {error}")
         for each in inner:
             each.launch = _joined(launch, each.launch)
+            each.defaults = {**defaults, **each.defaults}
             each.command = command if launch.shell else each.command
         found += inner
     elif launch.script:
@@ -175,6 +196,18 @@ def _take(
         found.append(_Found(launch, command, files, defaults))
     elif launch.launchers and launch.words and launch.launchers != ["srun"]:
         unread.append(f"line {command.line}: {as_written(' '.join(command.words))[:80]}: no script found")
+
+
+def _with_unknowns(text: str, around: _Around) -> tuple[str, _Around]:
+    """A text for another shell, with what is not known in it as variables of no known value."""
+    unknowns: dict[str, str] = {}
+
+    def named(found: re.Match[str]) -> str:
+        name = f"unknown_{len(unknowns)}"
+        unknowns[name] = found[0]
+        return f"${{{name}}}"
+
+    return re.sub(r"\0[^\0]*\0", named, text), replace(around, scheduler={**around.scheduler, **unknowns})
 
 
 def _joined(outer: Launch, inner: Launch) -> Launch:
@@ -219,11 +252,13 @@ def _result(
     found: _Found,
     stated: tuple[dict[str, Any], dict[str, Any]],
     unread: list[str],
+    around: _Around,
     *,
     gpus_per_node: int | None,
     nodes: int | None,
 ) -> ReadCommand:
     launch = found.launch
+    _tasks_of_job(launch, {**(around.environment or {}), **around.scheduler})
     notes = [
         f"{name} is taken as {value}, its default, since the environment is not known"
         for name, value in found.defaults.items()
@@ -243,8 +278,6 @@ def _result(
     if read.deepspeed:
         _deepspeed(read.deepspeed, found.files, deepspeed, gpus)
     fields = {**of_launcher.fields, **deepspeed.fields, **read.fields}
-    if "global_batch_size" in fields and "batch_size" in fields:
-        fields.pop("grad_accum", None)  # two of the three say the third
     if read.style == "plain" and "batch_size" in fields:
         notes.append(f"batch_size={fields['batch_size']} is taken as samples of one process (one device)")
     if gpus is not None:
@@ -283,6 +316,22 @@ def _launcher_config(launch: Launch, files: Files, found: Arguments) -> dict[str
     return counts
 
 
+def _tasks_of_job(launch: Launch, variables: Mapping[str, str]) -> None:
+    """`srun` and the MPI launchers start as many tasks as the job has, unless they are told."""
+    told = launch.processes is not None or launch.per_node is not None
+    if told or set(launch.launchers) & {"torchrun", "accelerate", "deepspeed"}:
+        return
+    if launch.launchers[:1] in (["srun"], ["mpirun"]):
+        counts = {
+            name: int(variables[key])
+            for name, key in (("processes", "SLURM_NTASKS"), ("per_node", "SLURM_NTASKS_PER_NODE"))
+            if variables.get(key, "").isdigit()
+        }
+        if launch.nodes is None or "per_node" in counts:
+            launch.per_node = counts.get("per_node")
+        launch.processes = counts.get("processes") if launch.nodes is None else None
+
+
 def _deepspeed(path: str, files: Files, found: Arguments, gpus: int | None) -> None:
     """Fields of a DeepSpeed configuration, in a file or in the argument itself."""
     text = path if path.lstrip().startswith("{") else files(path) if is_known(path) else None
@@ -305,9 +354,7 @@ def _devices(
         return 1, 1, 1
     processes = launch.processes if launch.processes is not None else counts.get("devices")
     if set(launch.launchers) & {"torchrun", "accelerate", "deepspeed"} and "srun" not in launch.launchers:
-        granted = (
-            num_nodes if num_nodes is not None else (nodes if launch.launchers[-1] == "deepspeed" else 1)
-        )
+        granted = num_nodes if num_nodes is not None else 1
     per_node = launch.per_node
     if launch.all_devices and per_node is None:
         per_node = gpus_per_node

@@ -78,20 +78,26 @@ class _Reader:
 
 
 def read_shell(
-    text: str, *, environment: Mapping[str, str] | None = None, arguments: Sequence[str] = ()
+    text: str,
+    *,
+    environment: Mapping[str, str] | None = None,
+    known: Mapping[str, str] | None = None,
+    arguments: Sequence[str] = (),
 ) -> Script:
     """The commands of a shell text, in its order.
 
     Args:
         text: A script, or one command line.
         environment: What is set before it starts; None where that is not known.
+        known: Variables that are set in either case.
         arguments: `$1` and so on.
 
     Raises:
         ConfigError: If it is binary, longer than a script is, or its quotes do not end.
     """
     check_text(text)
-    variables = Variables(dict(environment or {}), environment is not None, tuple(arguments))
+    set_before = {**(environment or {}), **(known or {})}
+    variables = Variables(dict(set_before), environment is not None, tuple(arguments))
     reader = _Reader(variables)
     words: list[_Token] = []
     for token in [*_tokens(text), _Token("operator", "\n", 0)]:
