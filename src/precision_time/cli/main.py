@@ -93,6 +93,7 @@ COMMANDS: Mapping[str, Place] = {
         "PREDICT_EXAMPLES",
     ),
     "serve": Place("serve", "serve", "Serve predictions over HTTP, and a page to ask them on."),
+    "kubernetes": Place("kubernetes", "app", "Annotate manifests of Kubernetes, set up the webhook."),
     "collect": Place(
         "collect", "collect", "Report this machine (cores, memory, devices, load) to a service."
     ),
