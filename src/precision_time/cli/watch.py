@@ -52,7 +52,11 @@ def watch(
     every: Annotated[
         float,
         typer.Option(
-            "--interval", metavar="SECONDS", min=0.1, help="Between two lines of output. Default: 10."
+            "--interval",
+            metavar="SECONDS",
+            min=0.1,
+            show_default=False,
+            help="Between two lines of output. Default: 10.",
         ),
     ] = 10.0,
     here: Annotated[
