@@ -241,6 +241,23 @@ def test_wandb_offline_run(wandb_run: Path) -> None:
     assert steady.high_s < 0.02, "the evaluation is in no step"
 
 
+def test_link_that_is_named_is_read(wandb_run: Path, tmp_path: Path) -> None:
+    """`wandb/latest-run` is one."""
+    latest = wandb_run / "wandb" / "latest-run"
+    if not latest.is_symlink():
+        latest = tmp_path / "latest-run"
+        latest.symlink_to(next((wandb_run / "wandb").glob("offline-run-*")))
+    (run,) = read(latest, "wandb")
+    assert len(run.steps) == STEPS
+    link = tmp_path / "log"
+    link.symlink_to(next((wandb_run / "wandb").glob("offline-run-*/*.wandb")))
+    assert len(read(link, "wandb-log")[0].steps) == STEPS
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(CorpusError, match="no regular file"):
+        known_importer("wandb-log").read(pipe)
+
+
 def test_wandb_log_holds_what_wandb_reads_in_it(wandb_run: Path) -> None:
     internal = pytest.importorskip("wandb.proto.wandb_internal_pb2", reason="wandb has moved its records")
     (path,) = (wandb_run / "wandb").glob("offline-run-*/*.wandb")
