@@ -213,6 +213,21 @@ def test_the_command_follows_until_the_run_ends_and_says_when_it_waits(
     assert middle.eta.remaining_s == pytest.approx(40 - middle.eta.step, abs=4.0)
 
 
+def test_ctrl_c_ends_with_where_the_run_stands(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_text("".join(titan(step, 5.0 + step) + "\n" for step in range(1, 11)))
+    shown: list[State] = []
+
+    def interrupted(seconds: float) -> None:
+        del seconds
+        raise KeyboardInterrupt
+
+    with Follower(log) as follower:
+        watched = LogWatch(total_steps=40)
+        command._follow(follower, watched, shown.append, once=False, every_s=60.0, sleep=interrupted)
+    assert [state.eta.step for state in shown] == [10, 10]
+
+
 def test_the_command_once_as_text_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "train.log"
     log.write_text(TORCHTITAN)

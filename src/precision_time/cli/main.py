@@ -34,6 +34,8 @@ class Place(NamedTuple):
     summary: str
     """The line of the help, which is shown without loading the code."""
     examples: str = "EXAMPLES"
+    hands_on: bool = False
+    """Whether words that are no options of the command are another program's."""
 
 
 COMMANDS: Mapping[str, Place] = {
@@ -43,6 +45,9 @@ COMMANDS: Mapping[str, Place] = {
     "schedule": Place("schedule", "schedule", "Plan a queue of jobs on one cluster."),
     "sensitivity": Place("sensitivity", "sensitivity", "Show how each number moves the time of a job."),
     "run": Place("run", "run", "Predict how long a whole training takes."),
+    "estimate": Place("estimate", "estimate", "Estimate the jobs of a SkyPilot, Slurm or Kubernetes file."),
+    "sbatch": Place("sbatch", "sbatch", "Submit a Slurm job with a predicted time limit.", hands_on=True),
+    "slurm": Place("slurm", "app", "Compare ended Slurm jobs with predictions; write job_submit.lua."),
     "plan": Place("plan", "plan", "Choose devices for a run under a deadline and a budget."),
     "explain": Place("explain", "explain", "Show what a precision changes, per op class."),
     "evaluate": Place("evaluate", "evaluate", "Score the predictor on measured runs."),
@@ -94,6 +99,7 @@ COMMANDS: Mapping[str, Place] = {
         "PREDICT_EXAMPLES",
     ),
     "serve": Place("serve", "serve", "Serve predictions over HTTP, and a page to ask them on."),
+    "kubernetes": Place("kubernetes", "app", "Annotate manifests of Kubernetes, set up the webhook."),
     "collect": Place(
         "collect", "collect", "Report this machine (cores, memory, devices, load) to a service."
     ),
@@ -247,10 +253,19 @@ def load_command(name: str) -> Any:
     if isinstance(found, typer.Typer):
         return typer.main.get_command(found)
     alone = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=_SETTINGS)
-    alone.command(name, cls=OneCommand, epilog=getattr(module, place.examples))(found)
+    settings = _HANDING_ON if place.hands_on else None
+    alone.command(name, cls=OneCommand, context_settings=settings, epilog=getattr(module, place.examples))(
+        found
+    )
     return typer.main.get_command(alone)
 
 
+_HANDING_ON = {
+    "help_option_names": ["--help"],  # -h could be a letter of another program's word
+    "ignore_unknown_options": True,
+    "allow_interspersed_args": False,
+    "max_content_width": 100,
+}
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 app = typer.Typer(
     name="precision-time",

@@ -52,7 +52,11 @@ def watch(
     every: Annotated[
         float,
         typer.Option(
-            "--interval", metavar="SECONDS", min=0.1, help="Between two lines of output. Default: 10."
+            "--interval",
+            metavar="SECONDS",
+            min=0.1,
+            show_default=False,
+            help="Between two lines of output. Default: 10.",
         ),
     ] = 10.0,
     here: Annotated[
@@ -83,8 +87,9 @@ def watch(
             here=here,
             say=message,
         )
-        with _shown(json_output=json_output, live=not once) as show:
-            _follow(follower, watched, show, once=once, every_s=every)
+        live = sys.stdout.isatty() and not (once or json_output)
+        with _shown(json_output=json_output, live=live) as show:
+            _follow(follower, watched, show, once=once, every_s=min(every, _POLL_S) if live else every)
         state = watched.state()
         if not state.run:
             message(f"{log}: {watched.nothing_known()}.")
@@ -163,25 +168,19 @@ def _shown(*, json_output: bool, live: bool) -> Iterator[Callable[[State], None]
     if json_output:
         yield lambda state: typer.echo(json.dumps(state.to_dict(), allow_nan=False, default=str))
         return
-    if not (live and sys.stdout.isatty()):
+    if not live:
         yield lambda state: typer.echo(state.text)
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 
-    with Progress(
-        BarColumn(), TextColumn("{task.description}"), console=Console(), auto_refresh=False
-    ) as bar:
+    columns = BarColumn(bar_width=20), TextColumn("{task.description}")
+    with Progress(*columns, console=Console(), refresh_per_second=2) as bar:
         task = bar.add_task("no step yet", total=None)
 
         def show(state: State) -> None:
-            bar.update(
-                task,
-                total=state.eta.total_steps,
-                completed=state.eta.step,
-                description=state.text,
-                refresh=True,
-            )
+            eta = state.eta
+            bar.update(task, total=eta.total_steps, completed=eta.step, description=state.short)
 
         yield show
 

@@ -38,6 +38,27 @@ global batch size 2, sequence length 4096, total steps 10 (warmup 2).
 [rank0]:[titan] 2025-05-28 21:16:41,533 - root - INFO - step:  4  loss: -1.0000  memory: 42.78GiB(54.06%)  tps: 8  tflops: 1.81  mfu: 0.58%
 [rank0]:[titan] 2025-05-28 21:17:42,765 - root - INFO - step:  5  loss: -1.0000  memory: 42.78GiB(54.06%)  tps: 8  tflops: 1.81  mfu: 0.58%
 """
+# pytorch/torchtitan, README of the experiment with CUDA graphs of mixtures of experts (2026-05-04, 4 GB200).
+TORCHTITAN_EXPERTS = """\
+[titan] 2026-05-04 13:58:14,761 - root - INFO - torchtitan version: 0.2.2 (0.0.0 means __version__ is not defined).
+[titan] 2026-05-04 13:58:15,361 - root - INFO - Building device mesh with parallelism: pp=1, dp_replicate=1, dp_shard=2, cp=1, tp=2, ep=2
+[titan] 2026-05-04 13:58:17,194 - root - INFO - Building graph_trainer/deepseek_v3 debugmodel
+[titan] 2026-05-04 13:58:17,219 - root - INFO - CUDA capacity: NVIDIA GB200 with 187.28GiB memory
+[titan] 2026-05-04 13:58:17,311 - root - INFO - Applied Data Parallel (simple_fsdp) (dp mode=fully_shard) to the model
+[titan] 2026-05-04 13:58:21,899 - root - INFO - Trainer is initialized with local batch size 8, global batch size 16, gradient accumulation steps 1, sequence length 2048, total steps 10 (warmup 2)
+[titan] 2026-05-04 13:58:22,031 - root - INFO - Training starts at step 1
+[titan] 2026-05-04 13:58:41,402 - root - INFO - step:  1  loss:  4.09409  grad_norm:  3.6453  memory:  3.18GiB(1.70%)  tps: 339  tflops: 0.18  mfu: 0.01%
+[titan] 2026-05-04 13:58:41,664 - root - INFO - step:  2  loss:  3.07209  grad_norm:  4.5404  memory:  3.18GiB(1.70%)  tps: 31,371  tflops: 17.03  mfu: 0.68%
+[titan] 2026-05-04 13:58:41,729 - root - INFO - step:  3  loss:  2.47806  grad_norm:  4.1407  memory:  3.18GiB(1.70%)  tps: 125,180  tflops: 67.96  mfu: 2.72%
+[titan] 2026-05-04 13:58:41,793 - root - INFO - step:  4  loss:  2.42329  grad_norm:  2.8168  memory:  3.18GiB(1.70%)  tps: 129,655  tflops: 70.39  mfu: 2.82%
+[titan] 2026-05-04 13:58:41,863 - root - INFO - step:  5  loss:  2.23090  grad_norm:  2.6348  memory:  3.18GiB(1.70%)  tps: 116,451  tflops: 63.23  mfu: 2.53%
+[titan] 2026-05-04 13:58:41,935 - root - INFO - step:  6  loss:  2.12690  grad_norm:  2.2734  memory:  3.18GiB(1.70%)  tps: 114,268  tflops: 62.04  mfu: 2.48%
+[titan] 2026-05-04 13:58:41,999 - root - INFO - step:  7  loss:  2.02902  grad_norm:  1.9232  memory:  3.18GiB(1.70%)  tps: 129,971  tflops: 70.57  mfu: 2.82%
+[titan] 2026-05-04 13:58:42,061 - root - INFO - step:  8  loss:  2.00265  grad_norm:  2.2169  memory:  3.18GiB(1.70%)  tps: 131,613  tflops: 71.46  mfu: 2.86%
+[titan] 2026-05-04 13:58:42,123 - root - INFO - step:  9  loss:  2.21702  grad_norm:  2.0541  memory:  3.18GiB(1.70%)  tps: 132,235  tflops: 71.80  mfu: 2.87%
+[titan] 2026-05-04 13:58:42,191 - root - INFO - step: 10  loss:  1.93761  grad_norm:  1.7217  memory:  3.18GiB(1.70%)  tps: 121,163  tflops: 65.78  mfu: 2.63%
+[titan] 2026-05-04 13:58:44,191 - root - INFO - Training completed
+"""
 # https://github.com/NVIDIA/Megatron-LM/issues/756 (2024-04-06): 16 H100, Mixtral 8x7B.
 MEGATRON = """\
  [2024-04-06 03:02:12] iteration       71/     100 | consumed samples:         9088 | elapsed time per iteration (ms): 5361.6 | throughput per GPU (TFLOP/s/GPU): 243.6 | learning rate: 1.420000E-05 | global batch size:   128 | lm loss: 1.818812E+00 |
@@ -95,9 +116,9 @@ NEMO_BAR = (
 # https://github.com/AI-Hypercomputer/maxtext/pull/4847 (2026-08-11): the first step is not waited for. The
 # configuration is that of pull/761.
 MAXTEXT = """\
-Config param run_name: test
 Config param max_target_length: 2048
 Config param per_device_batch_size: 24.0
+Config param run_name: test
 Config param steps: 10
 Num_devices: 4, shape (1, 1, 4, 1)
 I0811 21:54:55.531340 138304841739136 metric_logger.py:226] completed step: 1, seconds: 0.631, TFLOP/s/device: 5688.282, Tokens/s/device: 311629.521, total_weights: 1572864, loss: 12.979
@@ -194,6 +215,12 @@ HF_TRAINER = """\
 """
 # https://github.com/official-stockfish/nnue-pytorch/issues/83, as any other tqdm bar.
 TQDM = "Iterations:  39%|█████▍      | 4846/12331 [05:59<09:15, 13.47it/s, loss=0.0136]\n"
+# threestudio's documentation (2023-05-24): the bar of a loader without a length. Its first line is half of it.
+OPEN_BAR = """\
+Epoch 0: : 5000it [12:42,  6.56it/s]\r\
+Epoch 0: : 10000it [25:24,  6.56it/s][INFO] `Trainer.fit` stopped: `max_steps=10000` reached.
+Epoch 0: : 10000it [25:24,  6.56it/s]
+"""
 # https://github.com/open-mmlab/mmdetection/issues/4090 in the words of mmcv's JSON logger.
 MM_JSON = """\
 {"env_info": "sys.platform: linux", "seed": null}
@@ -211,6 +238,8 @@ LOGS: dict[str, tuple[str, Log]] = {
     "torchtitan": ("torchtitan", Log(TORCHTITAN, 5, 61.240, 61.232, 10, 5,
         {"batch_size": 2, "seq_len": 4096, "model": "llama3-8b", "device": "H100-SXM5-80GB",
          "checkpointing": "selective"})),
+    "torchtitan-experts": ("torchtitan", Log(TORCHTITAN_EXPERTS, 10, 0.262, 0.062, 10, 10,
+        {"gpus": 4, "zero": 3, "tp": 2, "ep": 2, "batch_size": 8, "global_batch_size": 16, "seq_len": 2048})),
     "megatron": ("megatron", Log(MEGATRON, 3, 5.8299, 5.3616, 100, 73)),
     "megatron-old": ("megatron", Log(MEGATRON_OLD, 4, 130.5549, 125.5537, 250_000, 185,
         {"gpus": 8, "tp": 2, "batch_size": 4, "precision": "fp16-mixed", "model": "gpt2-1.2b"})),
@@ -221,7 +250,7 @@ LOGS: dict[str, tuple[str, Log]] = {
     "maxtext": ("maxtext", Log(MAXTEXT, 3, 10.344, 0.631, 10, 4, {"gpus": 4, "batch_size": 24, "seq_len": 2048})),
     "nanogpt": ("nanogpt", Log(NANOGPT, 6, 35.39233, 1.01595, None, 3031)),
     "deepspeed": ("deepspeed", Log(DEEPSPEED, 3, 2.2512, 2.2507, None, 40, {"global_batch_size": 512})),
-    "fairseq": ("fairseq", Log(FAIRSEQ, 4, 1 / 0.03, 0.27, None, 3100, {"gpus": 1})),
+    "fairseq": ("fairseq", Log(FAIRSEQ, 4, 1 / 0.04, 0.27, None, 3100, {"gpus": 1})),
     "openmmlab": ("openmmlab", Log(OPENMMLAB, 5, 0.394, 0.388, None, 2350)),
     "mmengine": ("openmmlab", Log(MMENGINE, 3, 0.010, 0.004, None, 30)),
     "detectron2": ("detectron2", Log(DETECTRON2, 4, 0.3323, 0.3, None, 1320)),
@@ -231,6 +260,7 @@ LOGS: dict[str, tuple[str, Log]] = {
     "hf-trainer": ("hf-log", Log(HF_TRAINER, 4, 1 / 38.51, 1 / 60.05, 30, 30,
         {"batch_size": 8, "grad_accum": 2, "global_batch_size": 16, "gpus": 1})),
     "tqdm": ("tqdm", Log(TQDM, 1, 1 / 13.47, 1 / 13.47, 12_331, 4846)),
+    "open-bar": ("tqdm", Log(OPEN_BAR, 2, 1 / 6.56, 1 / 6.57, None, 10_000)),
     "mm-json": ("json-lines", Log(MM_JSON, 2, 0.394, 0.391, None, 100)),
     "fairseq-json": ("fairseq", Log(FAIRSEQ_JSON, 1, 1 / 1.62, 1 / 1.62, None, 33_700)),
 }  # fmt: skip

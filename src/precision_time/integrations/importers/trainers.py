@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
 from .contract import LoggedStep, finite
+from .json_lines import JsonLines
 from .lines import Found, LineFormat, LineReader, count, number_after, seconds_of, time_of
 
 _BAR = re.compile(
@@ -14,12 +14,15 @@ _BAR = re.compile(
     r"\[(?P<elapsed>[\d:.]+)<(?P<left>[\d:?]+)(?:,\s*(?P<rate>[\d.]+)(?P<unit>it/s|s/it|steps?/s|batch(?:es)?/s))?"
 )
 """The figures of a bar; what it is of stands before them."""
+_OPEN_BAR = re.compile(r"(?P<done>\d+)it \[(?P<elapsed>[\d:.]+),\s*(?P<rate>[\d.]+)(?P<unit>it/s|s/it)")
+"""A bar of a loader without a length."""
 _OTHER_BARS = re.compile(
     r"(?i)\b(val\w*|eval\w*|test\w*|sanity|predict\w*|download\w*|load\w*|map|filter|token\w*|generat\w*|fetch\w*"
     r"|resolv\w*|shards?|saving|writing|preproc\w*|group\w*|running|convert\w*|extract\w*|caching|scanning"
     r"|class\s+images)\b"
 )
 _DIGITS = re.compile(r"\d+")
+_NO_TOTAL = 10**15
 
 
 class Bar(LineReader):
@@ -41,7 +44,7 @@ class Bar(LineReader):
         self.epochs: int | None = None
 
     def _report(self, line: str) -> LoggedStep | None:
-        bars = list(_BAR.finditer(line)) if "%|" in line else []
+        bars = list((_BAR if "%|" in line else _OPEN_BAR).finditer(line))
         if not bars:
             return None
         begin = bars[-2].end() if len(bars) > 1 else 0  # the last bar of a line is the newest
@@ -53,9 +56,10 @@ class Bar(LineReader):
         return bool(_OTHER_BARS.search(words))
 
     def _of_bar(self, words: str, bar: dict[str, Any]) -> LoggedStep | None:
-        done, total, elapsed_s = count(bar["done"]) or 0, count(bar["total"]), seconds_of(bar["elapsed"])
-        if total is None or elapsed_s is None or self.is_other(words, total) or done > total:
+        done, total, elapsed_s = count(bar["done"]) or 0, count(bar.get("total")), seconds_of(bar["elapsed"])
+        if elapsed_s is None or self.is_other(words, total or 0) or done > (total or done):
             return None
+        total = total or _NO_TOTAL
         kind = _DIGITS.sub("#", words[-80:].split(":", maxsplit=1)[0]).strip()
         restarted = done < self._done or elapsed_s < self._elapsed_s
         if (kind, total) != (self._kind, self._total):
@@ -66,7 +70,7 @@ class Bar(LineReader):
             self._next_bar(same=kind == self._kind and kind != "" and total == self._total)
             self._kind, self._total = kind, total
         elif restarted:
-            self._next_bar(same=self._done >= self._total)
+            self._next_bar(same=self._done >= self._total or self._total == _NO_TOTAL)
         if done == self._done:
             return None
         first = self._done == 0 and self._before > 0
@@ -84,13 +88,16 @@ class Bar(LineReader):
     def _next_bar(self, *, same: bool) -> None:
         """A bar begins: of the next epoch of the same training, or of another one."""
         if same:
-            self._before, self._before_s = self._before + self._total, self._before_s + self._elapsed_s
+            whole = self._done if self._total == _NO_TOTAL else self._total
+            self._before, self._before_s = self._before + whole, self._before_s + self._elapsed_s
         else:
             self._before, self._before_s = 0, 0.0
         self._done, self._elapsed_s = 0, 0.0
 
     def _whole(self, words: str, total: int) -> int | None:
         """Steps of the whole training."""
+        if total == _NO_TOTAL:
+            return None
         found = re.search(r"(?i)epochs?:?\s*\[?(\d+)\s*/\s*(\d+)", words)
         if found is not None:
             epochs = int(found[2]) + (1 if int(found[1]) == 0 else 0)
@@ -164,7 +171,7 @@ class Lightning(Bar):
     # Source: lightning/pytorch/callbacks/progress/tqdm_progress.py: a bar per epoch.
     sign: tuple[str, ...] = ("Epoch ",)
     ends: tuple[str, ...] = ("`Trainer.fit` stopped",)
-    _mine = re.compile(r"Epoch \d+(?:/\d+)?:\s+\d+%\|.*\bv_num=")
+    _mine = re.compile(r"Epoch \d+(?:/\d+)?:[\s:]+(?:\d+%\||\d+it \[).*\bv_num=")
 
     def _report(self, line: str) -> LoggedStep | None:
         return super()._report(line) if self._mine.search(line) else None
@@ -225,7 +232,8 @@ class Fairseq(LineReader):
     clock_resolution_s = 1.0
     _devices = re.compile(r"training on (\d+) (?:GPUs|devices)")
     _most = re.compile(r"max_update['\"]?[=:] ?(\d+)")
-    _sentences = re.compile(r"max (?:sentences|input frames|samples) per (?:GPU|device) = (\d+)")
+    _sentences = re.compile(r"(?:max sentences|batch size) per (?:GPU|device) = (\d+)")
+    _reported = False
     _world = re.compile(r"distributed_world_size['\"]?[=:] ?(\d+)")
 
     def _report(self, line: str) -> LoggedStep | None:
@@ -235,11 +243,12 @@ class Fairseq(LineReader):
         updates = number_after(text, "num_updates")
         if updates is None:
             return None
-        rate = number_after(text, "ups")
+        rate, alone = number_after(text, "ups"), not self._reported
+        self._reported = True
         return LoggedStep(
             step=int(updates),
             at_s=number_after(text, "wall"),
-            step_time_s=1.0 / rate if rate else None,
+            step_time_s=1.0 / rate if rate and alone else None,  # rounded; wall says more of the others
             total_steps=count(self.settings.get("max_update")),
         )
 
@@ -337,66 +346,6 @@ class Detectron2(LineReader):
     def _found(self) -> Found:
         batch = count(self.settings.get("IMS_PER_BATCH"))
         return Found(fields={"global_batch_size": batch} if batch else {})
-
-
-class JsonLines(LineReader):
-    """A JSON object per line: OpenMMLab's `*.log.json`, detectron2's metrics.json, DLLogger's."""
-
-    # Sources: mmcv/runner/hooks/logger/text.py, mmengine/visualization/vis_backend.py,
-    # detectron2/utils/events.py (JSONWriter, counts from 0), dllogger/logger.py (JSONStreamBackend).
-    sign: tuple[str, ...] = ("{",)
-    _times = ("time", "step_time", "train_step_time", "iter_time", "train_step_timing in s")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._each: dict[int, int] = {}
-        self._last = (0, 0)
-        self._before = 0
-
-    def _report(self, line: str) -> LoggedStep | None:
-        try:
-            tree = json.loads(line[line.index("{") :])
-        except (ValueError, RecursionError):
-            return None
-        if not isinstance(tree, dict):
-            return None
-        if "DLLL" in line or {"type", "step", "data"} <= tree.keys():
-            return self._of_dllogger(tree)
-        if tree.get("mode", "train") != "train" or "eval" in str(tree.get("mode", "")):
-            return None
-        time_s = next((finite(tree[name]) for name in self._times if name in tree), None)
-        if isinstance(tree.get("iteration"), int):  # detectron2
-            return LoggedStep(step=tree["iteration"] + 1, step_time_s=time_s) if time_s else None
-        step = tree.get("step", tree.get("iter"))
-        if not isinstance(step, int) or isinstance(step, bool) or time_s is None:
-            return None
-        if "step" not in tree and isinstance(tree.get("epoch"), int):
-            step = self._of_epoch(tree["epoch"], step)
-        return LoggedStep(step=step, step_time_s=time_s)
-
-    def _of_epoch(self, epoch: int, step: int) -> int:
-        """Steps done, where a log counts them in each epoch; those of an epoch are as many as it reported."""
-        if epoch != self._last[0]:
-            self._before += self._last[1] if self._last[0] and epoch > self._last[0] else 0
-        self._last = epoch, step
-        return self._before + step
-
-    def _of_dllogger(self, tree: dict[str, Any]) -> LoggedStep | None:
-        place, data = tree.get("step"), tree.get("data")
-        if tree.get("type") != "LOG" or not isinstance(data, dict):
-            return None
-        numbers = [part for part in (place if isinstance(place, list) else [place]) if isinstance(part, int)]
-        if not numbers:
-            return None
-        if len(numbers) > 2:  # epoch, training step, validation step
-            return None
-        step = self._of_epoch(numbers[0] + 1, numbers[1]) if len(numbers) > 1 else numbers[0]
-        time_s = next((finite(data[name]) for name in self._times if name in data), None)
-        return (
-            LoggedStep(step=step, at_s=finite(tree.get("timestamp")), step_time_s=time_s)
-            if step > 0
-            else None
-        )
 
 
 _SHAPES: tuple[tuple[str, str, type[LineReader]], ...] = (

@@ -74,6 +74,13 @@ class State:
             parts.append(f"from {eta.basis}")
         return ", ".join(parts)
 
+    @property
+    def short(self) -> str:
+        """Beside a bar."""
+        if not self.run or self.ended or self.eta.remaining_s is None:
+            return self.text
+        return f"{self.eta.step:,} of {self.eta.total_steps:,}, {self.eta.text}"
+
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready dictionary."""
         return {
