@@ -135,6 +135,7 @@ def _to_dict(run: ImportedRun, item: MeasuredRun | None, answer: Prediction | st
         "notes": list(run.notes),
         "reports": len(run.steps),
         "steady": steady,
+        "terms_s": dict(run.terms_s),
         **({} if answer is None else {"predicted": answer if isinstance(answer, str) else answer.to_dict()}),
     }
 
@@ -161,6 +162,28 @@ def _write(
             said.append(f"not predicted: {answer}")
         if said:
             typer.echo(f"{run.name}: {'; '.join(said).rstrip('.')}.")
+        if run.terms_s:
+            _write_terms(run, answer)
+
+
+def _write_terms(run: ImportedRun, answer: Prediction | str | None) -> None:
+    """What a step of a trace is made of, beside the prediction where there is one."""
+    from ..integrations.importers.comparison import compared_terms
+    from ..units import format_duration
+
+    predicted = None if answer is None or isinstance(answer, str) else answer
+    terms = compared_terms(run, {} if predicted is None else predicted.terms)
+    shown = [
+        (
+            term.title,
+            "" if term.measured_s is None else format_duration(term.measured_s),
+            "" if term.predicted_s is None else format_duration(term.predicted_s),
+        )
+        for term in terms
+    ]
+    columns = ("term", ">measured", ">predicted")
+    width = 2 if predicted is None else 3
+    write_rows(f"A step of {run.name}", columns[:width], [row[:width] for row in shown])
 
 
 def _row(

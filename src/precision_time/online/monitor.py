@@ -22,7 +22,7 @@ from .history import StepHistory
 from .record import RunRecord
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_COST_SHARE = 1e-3
+_COST_SHARE = 5e-4
 """Of a run's time that computing its remaining time may take."""
 _ENOUGH_STEPS = 20
 """Steady steps after which a run is compared with its prediction."""
@@ -87,6 +87,8 @@ class RunMonitor:
         self._history = StepHistory()
         self._began_s: float | None = None
         self._step, self._first, self._last_s, self._paused_s = 0, 0, 0.0, 0.0
+        self._untimed = 0
+        """Steps since the clock last went on."""
         self._pause: tuple[str, float] | None = None
         self._waited_s: float | None = None
         self._said_slow = False
@@ -113,7 +115,7 @@ class RunMonitor:
         """
         self._step = self._first = step
         self._began_s = self._last_s = self._clock()
-        self._paused_s, self._pause, self._computed = 0.0, None, None
+        self._paused_s, self._untimed, self._pause, self._computed = 0.0, 0, None, None
         self._history = StepHistory()
 
     @_never_raises
@@ -132,11 +134,15 @@ class RunMonitor:
             self._step = self._first = done
             self._history = StepHistory(from_start=False)
             return
-        count, seconds = done - self._step, now - self._last_s - self._paused_s
+        count, seconds = done - self._step + self._untimed, now - self._last_s - self._paused_s
         self._pause = None  # steps go on: it is none, and what it takes is in their time
+        self._step = done
+        if seconds == 0.0 and count > 0:
+            self._untimed = count  # the clock is coarser than the steps: they count with the next ones
+            return
         if count > 0 and seconds > 0.0:
             self._history.add(done, count, seconds)
-        self._step, self._last_s, self._paused_s = done, now, 0.0
+        self._last_s, self._paused_s, self._untimed = now, 0.0, 0
 
     @_never_raises
     def waited(self, seconds: float) -> None:

@@ -68,6 +68,8 @@ class ImportedRun:
     """Of `LoggedStep.at_s`, where times are rounded."""
     reports_epochs: bool = False
     """Whether what the steps count is epochs: their time is that of as many steps as an epoch has."""
+    terms_s: Mapping[str, float] = field(default_factory=dict)
+    """Of a trace: seconds of a steady step by group of terms (cost/data/terms.toml), such as `kernels_s`."""
 
     @property
     def missing(self) -> tuple[str, ...]:

@@ -9,7 +9,10 @@ from ...errors import CorpusError, UnknownNameError
 from ...plugins import loaded
 from .contract import HEAD_BYTES, Importer
 
-MODULES: tuple[str, ...] = ("hf_state", "tables", "text_logs")
+MODULES: tuple[str, ...] = (
+    "ray_results", "mlflow", "wandb", "deepspeed", "tensorboard", "kineto", "nsight", "hf_state", "tables",
+    "text_logs",
+)  # fmt: skip
 """Modules of this package with a tuple `IMPORTERS`; where several match, the first does."""
 
 
