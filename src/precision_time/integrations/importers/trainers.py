@@ -179,8 +179,8 @@ class Lightning(LineReader):
     Rich: `Epoch 2/2  ━━━━━━━ 40/40 0:00:01 • 0:00:00 37.56it/s v_num: 0.000`.
     """
 
-    # Source: lightning/pytorch/callbacks/progress/tqdm_progress.py and rich_progress.py: a bar per epoch, whose
-    # second number, where there is one, is the last epoch.
+    # Source: tqdm_progress.py and rich_progress.py of lightning/pytorch/callbacks/progress: a bar per epoch;
+    # its second number, where there is one, is the last epoch.
     sign: tuple[str, ...] = ("Epoch ",)
     ends: tuple[str, ...] = ("`Trainer.fit` stopped",)
     clock_resolution_s = 1.0
