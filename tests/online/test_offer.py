@@ -18,7 +18,14 @@ from precision_time.online import RunRecord, offer
 from precision_time.workload.graph import Node, OpClass, OpGraph
 
 RESNET: dict[str, Any] = {"model": "resnet50", "device": "A100-SXM4-80GB", "precision": "bf16-mixed"}
-CPU = {"device": {"CPU-of-bob": {"base": "Xeon-Platinum-8480+", "tflops": {"fp32": 1.0}, "sm_count": 2}}}
+CPU = {
+    "device": {
+        "CPU-of-bob": {
+            "base": "Xeon-Platinum-8480+", "arch": "cpu-measured", "tflops": {"fp32": 1.0}, "sm_count": 2,
+            "source": "measured by bob",
+        }
+    }
+}  # fmt: skip
 
 
 def run(step_time_s: float | None = 0.3, /, **request: Any) -> RunRecord:

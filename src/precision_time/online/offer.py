@@ -115,7 +115,12 @@ def row_of_run(record: RunRecord) -> tuple[dict[str, Any], OpGraph | None, Mappi
         ConfigError: If the record does not say what ran, or has no steady step.
         PrecisionTimeError: If the model cannot be captured.
     """
-    given = {name: value for name, value in dict(record.request or {}).items() if value is not None}
+    if not record.request:
+        raise ConfigError(
+            "Nothing is known of what ran. To fix: state what could not be read (model=, device=, "
+            "batch_size=, precision=) where the run is watched."
+        )
+    given = {name: value for name, value in record.request.items() if value is not None}
     request = Request.of(given)
     given = request.given()
     for names in (("model",), *_NEEDED, _BATCHES):

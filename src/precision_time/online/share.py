@@ -27,10 +27,12 @@ from ..errors import ConfigError, CorpusError, OutputError, PrecisionTimeError
 from ..hardware.catalog import get_device
 from ..hardware.custom import BESIDE
 from ..hardware.custom_schema import CustomDevice, read
+from ..hardware.device_table import known_devices
 from ..hardware.links import fabric_name, parse_network
 from ..hardware.nodes import get_node_type
 from ..io import table_cell, write_atomically
 from ..measure.describe import toml_of
+from ..measure.processor import ARCH
 from ..precision.catalog import parse_precision
 from ..request.request import Request
 from ..request.schema import STEP_TIME_S, LayoutOptions, RequestFields
@@ -324,8 +326,13 @@ def _device(job: Job, beside: Beside) -> tuple[str, dict[str, Mapping[str, Any]]
 
 
 def _figures(entry: CustomDevice) -> dict[str, Any]:
-    """The numbers of a device, and the device of the catalog that it is based on."""
-    given = entry.model_dump(mode="json", exclude_none=True, exclude={"vendor", "arch", "source"})
+    """The numbers of a device, and the device of the catalog that it is based on or like."""
+    given = entry.model_dump(mode="json", exclude_none=True, exclude={"source"})
+    words = {"vendor": {each.vendor for each in known_devices()},
+             "arch": {ARCH, *(each.arch for each in known_devices())}}  # fmt: skip
+    for name, known in words.items():
+        if given.get(name) not in known:
+            given.pop(name, None)
     base = given.pop("base", None)
     return {**({} if base is None else {"base": get_device(base).name}), **given}
 
