@@ -39,6 +39,19 @@ class Stream(torch.utils.data.IterableDataset):  # type: ignore[misc]
         return iter(torch.zeros(40, 4))
 
 
+class Slow(list[Any]):
+    """Batches that are waited for."""
+
+    def __init__(self, clock: Clock, batches: list[Any]) -> None:
+        super().__init__(batches)
+        self.clock = clock
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in super().__iter__():
+            self.clock.now_s += 75.0
+            yield batch
+
+
 def run_through(steps: track[Any], clock: Clock, *, seconds: float = STEP_S) -> list[Any]:
     """Train on nothing; the remaining time in each step."""
     said = []
@@ -207,7 +220,7 @@ def test_monitor_that_raises_ends_with_one_warning_and_the_loop_goes_on(
     clock, trained = Clock(), 0
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        steps = track(loader(), **quiet(clock))
+        steps = track(Slow(clock, loader()), **quiet(clock))
         for _ in steps:
             steps.run.shown()
             clock.now_s += STEP_S
@@ -253,14 +266,7 @@ def test_run_is_added_to_the_own_measurements_where_wanted(tmp_path: Path) -> No
 
 def test_slow_input_is_seen() -> None:
     clock = Clock()
-
-    class Slow(list[Any]):
-        def __iter__(self) -> Iterator[Any]:
-            for batch in super().__iter__():
-                clock.now_s += 75.0
-                yield batch
-
-    steps = track(Slow(loader()), **quiet(clock))
+    steps = track(Slow(clock, loader()), **quiet(clock))
     run_through(steps, clock, seconds=25.0)
     assert steps.record is not None and steps.record.waited_s == pytest.approx(75.0 * 9 / 10)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..server.client import Client
     from ..server.operations import ModelKind
 
-ASKED_OF_SERVERS = ("predict", "run", "plan", "layout")
+ASKED_OF_SERVERS = ("predict", "run", "plan", "layout", "sbatch")
 """Commands whose question can go to a service."""
 _MODELS = ("model", "reference", "teacher")
 _UPLOADED: Mapping[str, ModelKind] = {".onnx": "onnx", ".pt2": "pt2"}
@@ -36,13 +36,14 @@ class Server:
     url: str
     cluster: str | None = None
     """Stored there; its defaults, anchors and calibration are used."""
+    retries: int = 3
 
     @cached_property
     def client(self) -> Client:
         """Says on stderr what a user should know."""
         from ..server.client import Client
 
-        return Client(self.url, say=lambda text: message(f"Warning: {text}"))
+        return Client(self.url, retries=self.retries, say=lambda text: message(f"Warning: {text}"))
 
     def close(self) -> None:
         """Close the connections, if any were made."""

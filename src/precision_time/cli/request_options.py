@@ -85,7 +85,7 @@ def requests_of(model: str, fields: Mapping[str, Any]) -> list[Request]:
     Raises:
         ConfigError: If a value breaks the rule of its field.
     """
-    given = _given(fields)
+    given = given_options(fields)
     if not is_request_file(model):
         return combinations_of({"model": model, **given}, prefix=PREFIX)
     found = []
@@ -107,7 +107,7 @@ def given_fields(model: str, fields: Mapping[str, Any]) -> tuple[Any, dict[str, 
     Raises:
         ConfigError: If the file holds several jobs, or none with a model.
     """
-    given = _given(fields)
+    given = given_options(fields)
     if not is_request_file(model):
         return model, given
     jobs = read_jobs(model)
@@ -131,7 +131,7 @@ def requests_of_jobs(path: Path, fields: Mapping[str, Any]) -> list[Request | Sk
     Raises:
         ConfigError: If the file cannot be read.
     """
-    given = _given(fields)
+    given = given_options(fields)
     found: list[Request | Skipped] = []
     for job in read_jobs(path):
         try:
@@ -142,7 +142,7 @@ def requests_of_jobs(path: Path, fields: Mapping[str, Any]) -> list[Request | Sk
     return found
 
 
-def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
+def given_options(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The options that were given, as fields of a request."""
     given = {name: value for name, value in fields.items() if value is not None}
     if "sizes" in given:
@@ -199,7 +199,7 @@ def request_and_others(
     for job, apart in zip(jobs, beside, strict=True):
         plain = {name: value for name, value in job.fields.items() if name not in apart}
         try:
-            found += replace(job, fields=plain).requests(**_given(fields))
+            found += replace(job, fields=plain).requests(**given_options(fields))
         except ConfigError as error:
             raise ConfigError(f"{model}, {job.place}: {error}") from None
     return _only(found, model), beside[0]

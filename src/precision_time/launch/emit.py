@@ -115,9 +115,22 @@ def layout_of_config(
         UnknownNameError: No such launcher.
         ConfigError: If the text is none of its files.
     """
+    return options_of_facts(facts_of_config(launcher, text), num_layers, gpus)
+
+
+def facts_of_config(launcher: str, text: str) -> dict[str, Any]:
+    """What a launcher's file says, in the words of `facts`: batch, precision and sizes beside the layout.
+
+    Args:
+        launcher: One of `LAUNCHERS`.
+        text: The file, or the arguments of a command line.
+
+    Raises:
+        UnknownNameError: If there is no launcher of that name.
+        ConfigError: If the text is none of its files.
+    """
     table = known_launcher(launcher)
-    settings = formats.read(table.format, text, [each.key for each in table.settings])
-    return options_of_facts(_facts_of_settings(table, settings), num_layers, gpus)
+    return _facts_of_settings(table, formats.read(table.format, text, [each.key for each in table.settings]))
 
 
 def _settings(table: Launcher, facts: Facts) -> dict[str, Any]:
@@ -174,7 +187,10 @@ def _facts_of_settings(table: Launcher, settings: Mapping[str, Any]) -> dict[str
                 continue
             candidates = dict.fromkeys(value for row in rows for value in row.values)
             plain = str(PLAIN.get(fact, "")).lower()
-            for candidate in (plain, *candidates):
+            # A file that its user wrote may leave all keys of a fact out, which says nothing of it, unless
+            # the table has a value for that.
+            silent = not any(row.key in settings or "" in row.values.values() for row in rows)
+            for candidate in (plain,) if silent else (plain, *candidates):
                 trial = {**_PLAIN_FACTS, **found, fact: _typed(fact, candidate)}
                 if all(_agrees(row.said(trial), settings.get(row.key)) for row in rows):
                     found[fact] = _typed(fact, candidate)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from ..arrays import Bools, Floats
+from ..arrays import Bools, Floats, Ints
 from ..io import packaged_toml
 from ..predict.prediction import Prediction
 from .history import Pauses, StepHistory
@@ -34,6 +34,10 @@ class Settings:
     """An interval this many times as slow as its neighbors holds a stall."""
     recency: float
     """Weight of a step is its share of the steps done to this power."""
+    stall_recency: float
+    """The same for stalls: those of the start come no more."""
+    stall_once: float
+    """So many of the stalls seen were the only ones of their kind."""
     drift_log_sd: float
     """Of the level over a run that goes on as long as it has."""
     most_ahead: float
@@ -55,6 +59,8 @@ class Settings:
     """Share of the run after which what was not seen is not expected."""
     unforeseen_log_sd: float
     """Of what may still come and only lengthens a run, times the root of the share that is left."""
+    unforeseen_planned_log_sd: float
+    """The same of a run whose pauses are planned, or that makes none."""
     low_width: float
     high_width: float
     """Of the two sides of intervals, relative to what the model says."""
@@ -154,17 +160,40 @@ def estimate(
         None where neither steps nor a prediction are there.
     """
     numbers = numbers or settings()
-    level = steady(history, numbers)
+    return estimate_of(
+        steady(history, numbers),
+        history.pauses,
+        step=step,
+        total_steps=total_steps,
+        prior=prior,
+        plans=plans,
+        coverage=coverage,
+        numbers=numbers,
+    )
+
+
+def estimate_of(
+    level: Level | None,
+    pauses: Mapping[str, Pauses],
+    *,
+    step: int,
+    total_steps: int,
+    prior: Prior | None,
+    plans: Mapping[str, PausePlan] | None,
+    coverage: float,
+    numbers: Settings,
+) -> Estimate | None:
+    """The same from what the history came to: its ordinary steps, and its pauses by name."""
     if level is None and prior is None:
         return None
     mean_log, log_sd = _posterior(level, prior)
     step_s = math.exp(mean_log)
     left = max(total_steps - step, 0)
     seen = level.steps if level else 0
-    stall_s = left * level.stall_s / max(level.all_steps, 1) if level else 0.0
+    stall_s = left * level.stall_s_per_step if level else 0.0
     pause_s = sum(
-        _pauses_s(history.pauses.get(name), (plans or {}).get(name), step, total_steps, step_s, numbers)
-        for name in {*history.pauses, *(plans or {})}
+        _pauses_s(pauses.get(name), (plans or {}).get(name), step, total_steps, step_s, numbers)
+        for name in {*pauses, *(plans or {})}
     )
     steps_s = left * step_s
     unseen_s = 0.0
@@ -175,7 +204,8 @@ def estimate(
     remaining_s = steps_s + stall_s + pause_s
     spread = _spread(level, log_sd, left, remaining_s, unseen_s, numbers)
     # What nobody foresees lengthens a run, and never shortens it.
-    longer = math.hypot(spread, numbers.unforeseen_log_sd * math.sqrt(left / max(total_steps, 1)))
+    unforeseen = numbers.unforeseen_log_sd if plans is None else numbers.unforeseen_planned_log_sd
+    longer = math.hypot(spread, unforeseen * math.sqrt(left / max(total_steps, 1)))
     reach = NormalDist().inv_cdf((1.0 + coverage) / 2.0)
     return Estimate(
         step_time_s=step_s,
@@ -220,7 +250,7 @@ class Level:
     """Of one step."""
     steps: int
     all_steps: int
-    stall_s: float
+    stall_s_per_step: float
     stall_squares: float
     """Sum of the squared seconds of stalls."""
     recent_log_ratio: float
@@ -248,7 +278,7 @@ def steady(history: StepHistory, numbers: Settings | None = None) -> Level | Non
             log_sd=unsure,
             steps=int(counts[0]),
             all_steps=int(counts[0]),
-            stall_s=0.0,
+            stall_s_per_step=0.0,
             stall_squares=0.0,
             recent_log_ratio=0.0,
             median_s=float(own_s),
@@ -277,11 +307,21 @@ def steady(history: StepHistory, numbers: Settings | None = None) -> Level | Non
         log_sd=log_sd * math.sqrt(float(np.mean(counts[ordinary]))),
         steps=int(counts[ordinary].sum()),
         all_steps=int(counts[start:].sum()),
-        stall_s=float(stalls.sum()),
+        stall_s_per_step=_stall_rate(stalls, counts[start:], numbers),
         stall_squares=float((stalls**2).sum()),
         recent_log_ratio=float(np.median(logs[-quarter:]) - np.median(logs[:quarter])),
         median_s=float(np.median(rates[ordinary])),
     )
+
+
+def _stall_rate(stalls: Floats, counts: Ints | Floats, numbers: Settings) -> float:
+    """Seconds of stalls to expect per step."""
+    seen = np.count_nonzero(stalls)
+    if not seen:
+        return 0.0
+    weights = (np.cumsum(counts) / counts.sum()) ** numbers.stall_recency
+    again = max(1.0 - numbers.stall_once / seen, 0.0)
+    return again * float(weights @ stalls) / float(weights @ counts)
 
 
 def _local_median(rates: Floats) -> Floats:
@@ -328,7 +368,7 @@ def _pauses_s(
     """Seconds of the pauses of one name that are still to come."""
     count = _pauses_left(seen, plan, step, total_steps)
     if seen:
-        return count * seen.seconds / seen.count
+        return count * seen.usual_s
     if plan is None:
         return 0.0
     if plan.seconds is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from ..arrays import Floats, Ints
 
 _EARLY = 128
 """Intervals at the start that are kept as they are: warm-up is there."""
+_LAST_PAUSES = 15
 _MOST = 2048
 """Intervals kept; above, neighbors are put together."""
 
@@ -22,6 +24,14 @@ class Pauses:
     count: int = 0
     first_step: int = 0
     last_step: int = 0
+    last_s: deque[float] = field(default_factory=lambda: deque(maxlen=_LAST_PAUSES))
+    """Seconds of the last ones."""
+
+    @property
+    def usual_s(self) -> float:
+        """Seconds of one; the first is slower, as it warms up, and counts where it is the only one."""
+        warm = self.count > 1 and self.count <= _LAST_PAUSES
+        return float(np.median(list(self.last_s)[warm:]))
 
 
 class StepHistory:
@@ -66,6 +76,7 @@ class StepHistory:
         """
         found = self.pauses.setdefault(name, Pauses(first_step=step))
         found.seconds += seconds
+        found.last_s.append(seconds)
         found.count += 1
         found.last_step = step
 

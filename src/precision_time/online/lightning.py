@@ -28,6 +28,7 @@ class EtaCallback(Adapter, _Callback):  # type: ignore[misc]
     """
 
     _text = _precision = ""
+    _shown = False
     _done, _ended_s = 0, 0.0
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
@@ -54,9 +55,11 @@ class EtaCallback(Adapter, _Callback):  # type: ignore[misc]
             return
         run.end_pause()  # of a checkpoint, which has no hook for its end
         run.waited(self._options.clock() - self._ended_s)
-        if trainer.precision != self._precision:
-            self._precision = str(trainer.precision)
-            run.changed(lambda: describe_trainer(trainer, pl_module, batch, self._fields))
+        if self._shown:
+            self._shown = False
+            if trainer.precision != self._precision:
+                self._precision = str(trainer.precision)
+                run.changed(lambda: describe_trainer(trainer, pl_module, batch, self._fields))
 
     @harmless
     def on_train_batch_end(
@@ -70,10 +73,9 @@ class EtaCallback(Adapter, _Callback):  # type: ignore[misc]
         if not pl_module.automatic_optimization:  # global_step counts every optimizer
             done = trainer.fit_loop.epoch_loop._batches_that_stepped + 1
         self._done = trainer.global_step
-        run.step(done)
-        eta = run.shown()
+        eta = run.step(done)
         if eta is not None:
-            self._text = eta.text
+            self._text, self._shown = eta.text, True
         every = trainer.log_every_n_steps
         if run.speaks and every and done % every == 0 and trainer.loggers:
             metrics, axis = run.eta().metrics(), trainer.fit_loop.epoch_loop._batches_that_stepped

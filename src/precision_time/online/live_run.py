@@ -26,6 +26,11 @@ from .record import RunRecord
 
 _SHOWN_EVERY_S = 1.0
 """A progress bar is told the remaining time that often."""
+_RECORDED_EVERY_S = 0.2
+"""Steps that are shorter are recorded together: what a step costs is a clock and two comparisons."""
+_RECORDED_ALONE = 16
+"""Steps at the start that are recorded each: warm-up is there."""
+_NEVER_S = float("inf")
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -117,15 +122,23 @@ class LiveRun:
         self.speaks = processes().rank == 0 if speaks is None else speaks
         self._options = options or Options()
         self._monitor: RunMonitor | None = None
-        self._shown_s, self._done = -1e9, 0
+        self._clock = self._options.clock
+        self.ended_s = 0.0
+        """When the last step ended, by the clock."""
+        self.waited_s = 0.0
+        """Since the last step that was recorded: spent waiting for input."""
+        self._done, self._paused = 0, False
+        self._recorded_s, self._next_s, self._shown_s, self._records = -_NEVER_S, _NEVER_S, -_NEVER_S, 0
 
     @property
     def monitor(self) -> RunMonitor | None:
-        """None before the run begins."""
+        """With all steps so far; None before the run begins."""
+        self._record()
         return self._monitor
 
     def turn_off(self, error: Exception) -> None:
         """Stop watching, with one warning."""
+        self._recorded_s, self._next_s = -_NEVER_S, _NEVER_S
         self.failure = warn_of_failure(error) if self.speaks else str(error)
 
     @harmless
@@ -145,7 +158,7 @@ class LiveRun:
             done: Steps of earlier runs that this one resumes.
             pauses: As `RunMonitor` takes them.
         """
-        self.record, self._done, self._shown_s = None, done, -1e9
+        self.record, self._monitor = None, None
         self.described, self.prediction = Described(None, ()), None
         asked = self._options.predict and self.speaks and describe is not None
         if asked and describe is not None:
@@ -160,30 +173,67 @@ class LiveRun:
             on_warning=warned if self.speaks else _silent,
         )
         self._monitor.begin(done)
+        self._done, self.waited_s, self._paused, self._records = done, 0.0, False, 0
+        self.ended_s = self._recorded_s = self._next_s = self._clock()
+        self._shown_s = -_NEVER_S
         if asked:
             self._options.say(opening(self.prediction, self.described.reasons, self._monitor.eta()))
 
-    @harmless
-    def step(self, done: int | None = None) -> None:
-        """An optimizer step ended; `done` steps in all, or one more."""
-        if self._monitor is not None:
-            self._monitor.step(done)
+    def step(self, done: int | None = None) -> Eta | None:
+        """An optimizer step ended.
+
+        Args:
+            done: Steps done in all; None for one more.
+
+        Returns:
+            The remaining time where it is time to show it again, else None.
+        """
+        try:
+            self._done = self._done + 1 if done is None else done
+            self.ended_s = now = self._clock()
+        except Exception as error:  # noqa: BLE001 - a clock of the user's
+            self.turn_off(error)
+            return None
+        if self._recorded_s <= now < self._next_s:
+            return None
+        self._record()
+        return self.shown()
 
     @harmless
+    def _record(self) -> None:
+        """Hand the steps since the last time to the monitor."""
+        monitor = self._monitor
+        if monitor is None or self._done == monitor.step_count:
+            return
+        if self.waited_s:
+            monitor.waited(self.waited_s)
+            self.waited_s = 0.0
+        monitor.step(self._done, at_s=self.ended_s)
+        self._records += 1
+        self._recorded_s = self._next_s = self.ended_s
+        if self._records >= _RECORDED_ALONE:
+            self._next_s += _RECORDED_EVERY_S
+
     def waited(self, seconds: float) -> None:
         """Seconds that the present step waited for input."""
-        if self._monitor is not None:
-            self._monitor.waited(seconds)
+        self.waited_s += seconds
 
     @harmless
     def begin_pause(self, name: str) -> None:
         """Steps stop for a while: evaluation, checkpoint ..."""
+        self._record()
         if self._monitor is not None:
             self._monitor.begin_pause(name)
+            self._paused = True
 
-    @harmless
     def end_pause(self) -> None:
         """They go on; nothing happens where there was no pause."""
+        if self._paused:
+            self._end_pause()
+
+    @harmless
+    def _end_pause(self) -> None:
+        self._paused = False
         if self._monitor is not None:
             self._monitor.end_pause()
 
@@ -201,6 +251,7 @@ class LiveRun:
         self, describe: Callable[[], Described] | None = None, *, total_steps: int | None = None
     ) -> None:
         """The steps to come are of another precision, resolution, batch or number."""
+        self._record()
         if self._monitor is None:
             return
         known: Prediction | None = None
@@ -223,11 +274,12 @@ class LiveRun:
 
     @harmless
     def _eta(self) -> Eta | None:
+        self._record()
         return None if self._monitor is None else self._monitor.eta()
 
     @harmless
     def _due(self) -> bool:
-        now = self._options.clock()
+        now = self._clock()
         if not self.speaks or self._monitor is None or 0.0 <= now - self._shown_s < _SHOWN_EVERY_S:
             return False
         self._shown_s = now
@@ -236,8 +288,10 @@ class LiveRun:
     @harmless
     def end(self) -> None:
         """The run ended, or was interrupted: what it took is in `record`, and offered where wanted."""
+        self._record()
         if self._monitor is None:
             return
+        self._recorded_s, self._next_s = -_NEVER_S, _NEVER_S
         record, self._monitor = self._monitor.end(), None
         if self.described.request is not None:  # with the model itself, where it has no name
             record = replace(record, request=self.described.request.given())

@@ -80,7 +80,7 @@ class track(Generic[_Batch]):  # noqa: N801 - used like a function, as tqdm is
         self._stated = total_steps is not None
         self._asked = {"forward": forward, "loss": loss, "optimizer": optimizer, **fields}
         self._model, self._bar, self._first = model, bar, None
-        self._in_epoch, self._length = 0, _length(loader)
+        self._length = _length(loader)
         options = Options(
             predict=predict,
             share_with_corpus=share_with_corpus,
@@ -95,22 +95,37 @@ class track(Generic[_Batch]):  # noqa: N801 - used like a function, as tqdm is
 
     def __iter__(self) -> Iterator[_Batch]:
         """The batches of all epochs."""
-        bar = None
+        bar = _NO_BAR
+        run, clock, accum, length = self.run, self._clock, self._accum, self._length
+        begun = False
         try:
-            for batch, waited_s in self._batches():
-                if bar is None:
-                    self._begin(batch)
-                    bar = _progress_bar(self._total, self.done) if self._bar and self.run.speaks else _NO_BAR
-                else:
-                    self.run.waited(waited_s)
-                yield batch
-                if self._stepped():
-                    self.run.step(self.done)
-                    bar.show(self.done, self.run)
+            for epoch in range(self._epochs):
+                self.epoch = epoch
+                self._tell_sampler(epoch)
+                count, since_s = 0, clock()
+                for batch in self._loader:
+                    count += 1
+                    if begun:
+                        run.waited_s += clock() - since_s
+                    else:
+                        self._begin(batch)
+                        begun = True
+                        if self._bar and run.speaks:
+                            bar = _progress_bar(self._total, self.done)
+                    yield batch
+                    if count % accum and count != length:
+                        since_s = clock()
+                        continue
+                    self.done += 1
+                    eta = run.step(self.done)
+                    since_s = run.ended_s
+                    if eta is not None:
+                        bar.show(self.done, eta)
+                        since_s = clock()
+                self._learn_length(count, self._epochs - epoch - 1)
         finally:
-            self.run.end()
-            if bar is not None:
-                bar.close()
+            run.end()
+            bar.close(self.done)
 
     def pause(self, name: str = "evaluation") -> AbstractContextManager[None]:
         """Around what is no step: `with run.pause("evaluation"): ...`."""
@@ -151,30 +166,17 @@ class track(Generic[_Batch]):  # noqa: N801 - used like a function, as tqdm is
         """What the run took, once it has ended."""
         return self.run.record
 
-    def _batches(self) -> Iterator[tuple[_Batch, float]]:
-        """Each batch, and the seconds that it was waited for."""
-        for epoch in range(self._epochs):
-            self.epoch = epoch
-            sampler: Any = getattr(self._loader, "sampler", None)
-            if self._epochs > 1 and hasattr(sampler, "set_epoch"):  # else every epoch has the same order
-                sampler.set_epoch(epoch)
-            self._in_epoch = 0
-            since_s = self._clock()
-            for batch in self._loader:
-                self._in_epoch += 1
-                yield batch, self._clock() - since_s
-                since_s = self._clock()
-            if self._length is None and not self._stated and self._in_epoch:
-                self._total = self.done + self._steps_of(self._in_epoch) * (self._epochs - epoch - 1)
-                self.run.changed(total_steps=self._total)
+    def _tell_sampler(self, epoch: int) -> None:
+        """Else a distributed sampler has the same order in every epoch."""
+        sampler: Any = getattr(self._loader, "sampler", None)
+        if self._epochs > 1 and hasattr(sampler, "set_epoch"):
+            sampler.set_epoch(epoch)
 
-    def _stepped(self) -> bool:
-        """Whether the batch that was just trained on ends an optimizer step."""
-        last = self._length is not None and self._in_epoch == self._length
-        if self._in_epoch % self._accum and not last:
-            return False
-        self.done += 1
-        return True
+    def _learn_length(self, batches: int, epochs: int) -> None:
+        """After an epoch of a stream: the others are taken to be as long."""
+        if self._length is None and not self._stated and batches:
+            self._total = self.done + self._steps_of(batches) * epochs
+            self.run.changed(total_steps=self._total)
 
     def _steps_of(self, batches: int) -> int:
         return -(-batches // self._accum)
@@ -206,10 +208,10 @@ def _length(loader: Any) -> int | None:
 class _NoBar:
     """In the place of a progress bar where there is none."""
 
-    def show(self, done: int, run: LiveRun) -> None:
+    def show(self, done: int, eta: Eta) -> None:
         """Nothing."""
 
-    def close(self) -> None:
+    def close(self, done: int) -> None:
         """Nothing."""
 
 
@@ -222,16 +224,16 @@ class _TqdmBar(_NoBar):
             total=total, initial=done, unit="step", dynamic_ncols=True, bar_format=form if total else None
         )
 
-    def show(self, done: int, run: LiveRun) -> None:
-        """Steps done, and the remaining time every second."""
+    def show(self, done: int, eta: Eta) -> None:
+        """Steps done, and the remaining time."""
+        self._bar.total = eta.total_steps
+        self._bar.set_postfix_str(eta.text, refresh=False)
         self._bar.update(done - self._bar.n)
-        eta = run.shown()
-        if eta is not None:
-            self._bar.total = eta.total_steps
-            self._bar.set_postfix_str(eta.text, refresh=False)
 
-    def close(self) -> None:
+    def close(self, done: int) -> None:
         """Leave the bar as it is."""
+        self._bar.set_postfix_str("", refresh=False)
+        self._bar.update(done - self._bar.n)
         self._bar.close()
 
 

@@ -10,6 +10,7 @@ from ..errors import required_module
 from .accelerate import accelerator_fields
 from .adapter import Adapter
 from .describe import Described, request_of
+from .eta import Eta
 from .first_forward import on_first_forward
 from .live_run import LiveRun, harmless
 
@@ -91,8 +92,9 @@ class EtaCallback(Adapter, _trainer_callback.TrainerCallback):  # type: ignore[m
         if not self._running:  # the model was not called: its first step is not known
             self._begin(args, state, None, None, None)
         else:
-            run.step(state.global_step)
-        self._show(run, state.max_steps)
+            eta = run.step(state.global_step)
+            if eta is not None:
+                self._show(eta, state.max_steps)
         self._announce(run, control)
 
     @harmless
@@ -151,11 +153,8 @@ class EtaCallback(Adapter, _trainer_callback.TrainerCallback):  # type: ignore[m
         elif control.should_save:
             run.begin_pause("checkpoint")
 
-    def _show(self, run: LiveRun, total: int) -> None:
+    def _show(self, eta: Eta, total: int) -> None:
         """In the bar that the trainer made."""
-        eta = run.shown()
-        if eta is None:
-            return
         if self._bar is None:
             self._bar = _bar_of(total)
         if self._bar is not None:

@@ -19,6 +19,7 @@ from .routes import (
     clusters,
     comparisons,
     evaluations,
+    kubernetes,
     layouts,
     measurements,
     models,
@@ -28,6 +29,7 @@ from .routes import (
     predictddl,
     predictions,
     runs,
+    slurm,
     timelines,
 )
 from .service import Service
@@ -53,6 +55,8 @@ ROUTES = (
     calibrations,
     evaluations,
     predictddl,
+    kubernetes,
+    slurm,
     page,
 )
 """In the order of the reference."""

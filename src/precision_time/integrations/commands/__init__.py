@@ -1,0 +1,1 @@
+"""Commands that start trainings, read as requests: `read.py: read_command(...)`. Nothing is executed."""
