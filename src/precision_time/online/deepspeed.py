@@ -317,9 +317,10 @@ def describe_engine(
         total_steps: Of the run.
     """
     config = getattr(getattr(engine, "_config", None), "_param_dict", None) or engine.config
-    world, reasons = processes(), []
-    fields = config_fields(config, devices=world.size)
+    stages, reasons = int(getattr(engine, "num_stages", 1) or 1), []
+    fields = config_fields(config, devices=max(processes().size // stages, 1))
     fields |= {
+        "pp": stages,
         "batch_size": int(engine.train_micro_batch_size_per_gpu()),
         "grad_accum": int(engine.gradient_accumulation_steps()),
         "zero": int(engine.zero_optimization_stage()),
