@@ -175,6 +175,15 @@ def test_the_first_batch_is_described_and_the_run_offered(tmp_path: Path) -> Non
     assert "Linear-" in store.read_text()
 
 
+def test_a_slow_loader_is_named_as_the_reason() -> None:
+    clock = Clock()
+    engine = StandIn(clock)
+    run = track(engine, total_steps=60, clock=clock, say=lambda _: None, device="A100-SXM4-80GB")
+    with pytest.warns(RuntimeWarning, match=r"98\.3 ms of each step pass waiting for input"):
+        train(engine, run, 130, load_s=0.05)
+    assert run.record is not None and run.record.waited_s == pytest.approx(0.1, rel=0.02)
+
+
 @pytest.mark.filterwarnings("ignore:The remaining time of the run is not watched:RuntimeWarning")
 def test_no_failure_reaches_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
