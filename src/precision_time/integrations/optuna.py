@@ -244,8 +244,8 @@ class DeadlinePruner(BasePruner):  # type: ignore[misc]
     """Prunes trials that cannot end in time, and those that cannot beat the best by then.
 
     The remaining time is that of `report_eta`; without it, of a monitor of its own that sees when
-    `should_prune` is called, and of the predictions. A trial is pruned where it ends in time with a
-    probability below `risk`.
+    `should_prune` is called, and of the predictions. A trial is pruned where it hardly ends in
+    time: `risk` is the probability, over all its checks, that it would have.
     """
 
     def __init__(
