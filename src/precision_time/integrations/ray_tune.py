@@ -63,8 +63,9 @@ class DeadlineScheduler(TrialScheduler):  # type: ignore[misc]
     """Stops trials that cannot end in time, and those that cannot beat the best by then.
 
     The remaining time is that of a `RunMonitor` in the trial, where it reports `eta().metrics()`; without it,
-    of the times of the reports, and of the predictions. A trial is stopped where it hardly ends
-    in time: `risk` is the probability, over all its checks, that it would have. A pending one that is predicted to end too late is not started.
+    of the times of the reports, and of the predictions. A trial is stopped where it hardly ends in time:
+    `risk` is the probability, over all its checks, that it would have. A pending one that is predicted to end
+    too late is not started.
     """
 
     def __init__(
