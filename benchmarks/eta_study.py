@@ -17,7 +17,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from zlib import crc32
@@ -29,7 +29,16 @@ from eta_series import Series, read_series
 from precision_time import predict_time
 from precision_time.errors import PrecisionTimeError
 from precision_time.online import RunMonitor
-from precision_time.online.estimate import Estimate, PausePlan, Prior, Settings, estimate, settings
+from precision_time.online.estimate import (
+    Estimate,
+    Level,
+    PausePlan,
+    Prior,
+    Settings,
+    estimate_of,
+    settings,
+    steady,
+)
 from precision_time.online.history import StepHistory
 from precision_time.workload.capture.timm_models import import_torchvision
 
@@ -50,13 +59,19 @@ _TRIED: Mapping[str, Sequence[float]] = {
     "unseen_until": (0.05, 0.1, 0.2, 0.5),
 }
 """Numbers of the expected time, one after the other, twice."""
+_OF_LEVELS = (
+    "stall_ratio", "recency", "stall_recency", "stall_once", "warm_up_steps", "warm_up_log_sd",
+    "first_log_sd", "least_log_sd",
+)  # fmt: skip
+"""Numbers that `steady` reads."""
 _TRIED_SPREADS: Mapping[str, Sequence[float]] = {
-    "drift_log_sd": (0.005, 0.01, 0.02, 0.03, 0.05, 0.08),
-    "most_ahead": (1.0, 4.0, 16.0, 100.0),
-    "least_log_sd": (0.002, 0.005, 0.01, 0.02),
-    "first_log_sd": (0.05, 0.1, 0.2, 0.3),
+    "drift_log_sd": (0.0, 0.005, 0.01, 0.02, 0.04),
+    "most_ahead": (1.0, 4.0, 16.0),
+    "least_log_sd": (0.002, 0.005, 0.01, 0.02, 0.04),
+    "first_log_sd": (0.02, 0.05, 0.1, 0.2),
     "warm_up_log_sd": (0.3, 0.7, 1.0),
     "unforeseen_log_sd": (0.0, 0.02, 0.05, 0.1, 0.2),
+    "unforeseen_planned_log_sd": (0.0, 0.02, 0.05, 0.1),
 }
 
 
@@ -70,6 +85,8 @@ class Moment:
     history: StepHistory
     plans: Mapping[str, PausePlan] | None
     prior: Prior | None
+    levels: dict[tuple[float, ...], Level | None] = field(default_factory=dict, compare=False)
+    """What the history comes to, by the numbers that say so."""
 
     @property
     def true_s(self) -> float:
@@ -78,8 +95,12 @@ class Moment:
 
     def told(self, numbers: Settings) -> Estimate:
         """What is said of them."""
-        found = estimate(
-            self.history,
+        key = tuple(getattr(numbers, name) for name in _OF_LEVELS)
+        if key not in self.levels:
+            self.levels[key] = steady(self.history, numbers)
+        found = estimate_of(
+            self.levels[key],
+            self.history.pauses,
             step=self.series.events[self.index][0],
             total_steps=self.series.total_steps,
             prior=self.prior,
@@ -169,24 +190,33 @@ def fit(moments: Sequence[Moment], start: Settings) -> Settings:
     def loss(numbers: Settings) -> float:
         return float(weights @ [min(abs(moment.log_error(numbers)), _WORST) for moment in moments])
 
-    def unlikely(numbers: Settings) -> float:
-        # Student's t with 4 degrees of freedom: a few runs that change course do not widen all intervals.
+    def score(numbers: Settings) -> float:
+        # Of intervals with that coverage: their width, and twenty times what lies outside (Winkler, 1972).
+        calibrated = _calibrated(moments, weights, numbers)
         found = []
         for moment in moments:
-            error, told = moment.log_error(numbers), moment.told(numbers)
-            sd = told.low_log_sd if error < 0.0 else told.high_log_sd
-            both = math.log((told.low_log_sd + told.high_log_sd) / 2.0)
-            found.append(both + 2.5 * math.log1p((error / sd) ** 2 / 4.0))
+            told, true = moment.told(calibrated), math.log(moment.true_s)
+            low, high = math.log(told.low_s), math.log(told.high_s)
+            outside = max(low - true, true - high, 0.0)
+            found.append(high - low + 2.0 / (1.0 - COVERAGE) * min(outside, _WORST))
         return float(weights @ found)
 
     numbers = start
     for _ in range(2):
         numbers = _descend(numbers, _TRIED, loss)
-    numbers = _descend(numbers, _TRIED_SPREADS, unlikely)
+    for _ in range(2):
+        numbers = _descend(numbers, _TRIED_SPREADS, score)
+    return _calibrated(moments, weights, numbers)
+
+
+def _calibrated(moments: Sequence[Moment], weights: np.ndarray, numbers: Settings) -> Settings:
+    """The numbers with the two widths at which their intervals hold what they should."""
     plain = replace(numbers, low_width=1.0, high_width=1.0)
     reach = statistics.NormalDist().inv_cdf((1.0 + COVERAGE) / 2.0)
-    errors = np.array([moment.log_error(plain) for moment in moments])
     told = [moment.told(plain) for moment in moments]
+    errors = np.array(
+        [math.log(moment.true_s / each.remaining_s) for moment, each in zip(moments, told, strict=True)]
+    )
     below = errors / [reach * each.low_log_sd for each in told]
     above = errors / [reach * each.high_log_sd for each in told]
     low = -_quantile(below, weights, (1.0 - COVERAGE) / 2.0)
@@ -225,8 +255,23 @@ class Row:
 
     method: str
     share: float
-    errors: tuple[float, ...]
+    by_series: Mapping[str, float]
     """|told - true| / true remaining time, of the series for which it gives a time."""
+
+    @property
+    def errors(self) -> tuple[float, ...]:
+        """Of all series."""
+        return tuple(self.by_series.values())
+
+    def over(self, other: Row) -> tuple[float, float]:
+        """Median and mean of these errors over those of another method, on the series of both."""
+        both = [name for name in self.by_series if name in other.by_series]
+        return (
+            statistics.median(self.by_series[name] for name in both)
+            / statistics.median(other.by_series[name] for name in both),
+            statistics.fmean(self.by_series[name] for name in both)
+            / statistics.fmean(other.by_series[name] for name in both),
+        )
 
     @property
     def median(self) -> float:
@@ -241,21 +286,21 @@ class Row:
 
 def our_rows(by_fold: Sequence[Settings]) -> tuple[list[Row], dict[float, float]]:
     """Ours at each share with the numbers of the folds, and the coverage of the intervals there."""
-    errors: dict[float, list[float]] = {share: [] for share in SHARES}
+    errors: dict[float, dict[str, float]] = {share: {} for share in SHARES}
     inside: dict[float, list[bool]] = {share: [] for share in SHARES}
     for moment in all_moments():
         told = moment.told(by_fold[fold_of(moment.series.project)])
-        errors[moment.share].append(abs(told.remaining_s / moment.true_s - 1.0))
+        errors[moment.share][moment.series.name] = abs(told.remaining_s / moment.true_s - 1.0)
         inside[moment.share].append(told.low_s <= moment.true_s <= told.high_s)
-    rows = [Row(method=OURS, share=share, errors=tuple(found)) for share, found in errors.items()]
+    rows = [Row(method=OURS, share=share, by_series=found) for share, found in errors.items()]
     return rows, {share: statistics.fmean(found) for share, found in inside.items()}
 
 
 def baseline_rows() -> list[Row]:
     """The progress bars at each share."""
     import_torchvision()  # Lightning's dependencies import it, and its build may not fit that of torch
-    found: dict[tuple[str, float], list[float]] = {
-        (name, share): [] for name in BASELINES for share in SHARES
+    found: dict[tuple[str, float], dict[str, float]] = {
+        (name, share): {} for name in BASELINES for share in SHARES
     }
     for series in read_series():
         indices = [series.index_at(share) for share in SHARES]
@@ -264,8 +309,8 @@ def baseline_rows() -> list[Row]:
                 SHARES, indices, remaining_at(name, series, indices), strict=True
             ):
                 if left_s is not None and series.remaining_s(index) > 0.0:
-                    found[name, share].append(abs(left_s / series.remaining_s(index) - 1.0))
-    return [Row(method=name, share=share, errors=tuple(errors)) for (name, share), errors in found.items()]
+                    found[name, share][series.name] = abs(left_s / series.remaining_s(index) - 1.0)
+    return [Row(method=name, share=share, by_series=errors) for (name, share), errors in found.items()]
 
 
 def write_fits() -> None:

@@ -9,7 +9,7 @@ import os
 import stat
 import sys
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -26,6 +26,9 @@ _STREAMS = ("/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/self/fd/")
 _WRITE_THROUGH = -1
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _MOST_ALIASED = 1_000_000
+_MOST_DOCUMENTS = 10_000
+_DEEPEST = 200
+"""Levels of a YAML text."""
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
@@ -137,28 +140,6 @@ def read_yaml(text: str) -> Any:
     return documents[0] if documents else None
 
 
-def read_yaml_documents(text: str) -> list[Any]:
-    """The documents of a YAML (or JSON) text, those between `---`; as `read_yaml` for each.
-
-    Raises:
-        ValueError: If it is not YAML, holds itself, or stands for more than a million values beyond its own.
-        RecursionError: If it is nested too deeply.
-    """
-    import yaml
-
-    found = []
-    left = _MOST_ALIASED + len(text)
-    try:
-        loader = yaml.SafeLoader(text)
-        while loader.check_node():
-            node = loader.get_node()
-            left -= _count_values(node, {}, most=left)
-            found.append(loader.construct_document(node))
-    except yaml.YAMLError as error:
-        raise ValueError(str(error)) from error
-    return found
-
-
 def _count_values(node: Any, counted: dict[int, int | None], *, most: int) -> int:
     """Values below a node, aliases counted each time."""
     known = counted.get(id(node), 0)
@@ -176,6 +157,75 @@ def _count_values(node: Any, counted: dict[int, int | None], *, most: int) -> in
             raise ValueError(f"by aliases it stands for more than {most:,} values")
     counted[id(node)] = total
     return total
+
+
+def read_yaml_documents(text: str, *, most: int = _MOST_DOCUMENTS) -> list[Any]:
+    """The documents of a YAML (or JSON) text, parted by `---`; empty ones are left out.
+
+    As `read_yaml`, for texts of any length: read by libyaml where PyYAML has it, whose depth is checked
+    before anything is built. Dates and times of day stay texts, as in JSON.
+
+    Args:
+        text: Of a file or a pipe.
+        most: Documents that are read.
+
+    Raises:
+        ValueError: As `read_yaml`, or if there are more documents or it is nested too deeply.
+    """
+    import yaml
+
+    kind = _plain_loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    found: list[Any] = []
+    left = _MOST_ALIASED + len(text)
+    try:
+        _check_depth(yaml.parse(text, Loader=kind))
+        loader = kind(text)
+        while loader.check_node():
+            node = loader.get_node()
+            left -= _count_values(node, {}, most=left)
+            document = loader.construct_document(node)
+            if document is not None:
+                found.append(document)
+            if len(found) > most:
+                raise ValueError(f"it holds more than {most:,} documents")
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
+    return found
+
+
+@cache
+def _plain_loader(loader: Any) -> Any:
+    """A loader to which dates, times of day (`22:22`), `=` and `<<` are texts, as to most readers of YAML."""
+    import re
+
+    tag = "tag:yaml.org,2002:"
+    changed = [f"{tag}{name}" for name in ("timestamp", "value", "int", "float")]
+    resolvers = {
+        first: [rule for rule in known if rule[0] not in changed]
+        for first, known in loader.yaml_implicit_resolvers.items()
+    }
+    kind: Any = type("Loader", (loader,), {"yaml_implicit_resolvers": resolvers})
+    whole = r"[-+]?(?:0b[01_]+|0[0-7_]+|0|[1-9][0-9_]*|0x[0-9a-fA-F_]+)"
+    fraction = r"[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+][0-9]+)?"
+    endless = r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
+    for name, pattern in (("int", whole), ("float", f"{fraction}|{endless}")):
+        kind.add_implicit_resolver(f"{tag}{name}", re.compile(rf"(?:{pattern})\Z"), list("-+.0123456789"))
+    kind.add_constructor(f"{tag}merge", kind.construct_yaml_str)  # as a key it is handled before
+    return kind
+
+
+def _check_depth(events: Iterable[Any]) -> None:
+    """Refuse what is nested so deeply that building it would end the process."""
+    import yaml
+
+    depth = 0
+    for event in events:
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > _DEEPEST:
+                raise ValueError(f"it is nested more than {_DEEPEST} levels deep")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
 
 
 def cache_folder() -> Path:

@@ -45,6 +45,7 @@ COMMANDS: Mapping[str, Place] = {
     "schedule": Place("schedule", "schedule", "Plan a queue of jobs on one cluster."),
     "sensitivity": Place("sensitivity", "sensitivity", "Show how each number moves the time of a job."),
     "run": Place("run", "run", "Predict how long a whole training takes."),
+    "estimate": Place("estimate", "estimate", "Estimate the jobs of a SkyPilot, Slurm or Kubernetes file."),
     "sbatch": Place("sbatch", "sbatch", "Submit a Slurm job with a predicted time limit.", hands_on=True),
     "slurm": Place("slurm", "app", "Compare ended Slurm jobs with predictions; write job_submit.lua."),
     "plan": Place("plan", "plan", "Choose devices for a run under a deadline and a budget."),
@@ -62,6 +63,12 @@ COMMANDS: Mapping[str, Place] = {
         "precisions", "app", "List the precisions, advise on one, or search a schedule of them."
     ),
     "stacks": Place("catalogs", "stacks", "List the software profiles.", "STACKS_EXAMPLES"),
+    "predictors": Place(
+        "catalogs", "predictors", "List the predictors that are compared.", "PREDICTORS_EXAMPLES"
+    ),
+    "trainers": Place(
+        "catalogs", "trainers", "List the adapters that watch a run in its trainer.", "TRAINERS_EXAMPLES"
+    ),
     "prices": Place("prices", "prices", "Show what an hour of a device costs, where, and since when."),
     "grids": Place("grids", "grids", "List the carbon intensity of electricity by place, and the PUE."),
     "init": Place("init", "init", "Write a commented file to start from: a cluster of your own, or a job."),
@@ -92,10 +99,14 @@ COMMANDS: Mapping[str, Place] = {
         "PREDICT_EXAMPLES",
     ),
     "serve": Place("serve", "serve", "Serve predictions over HTTP, and a page to ask them on."),
+    "kubernetes": Place("kubernetes", "app", "Annotate manifests of Kubernetes, set up the webhook."),
     "collect": Place(
         "collect", "collect", "Report this machine (cores, memory, devices, load) to a service."
     ),
+    "import": Place("import_", "import_", "Read logs and exports of training runs as measurements."),
+    "watch": Place("watch", "watch", "Watch a log: when the run in it will end."),
     "calibrate": Place("calibrate", "calibrate", "Calibrate the predictor to your own cluster."),
+    "share": Place("share", "share", "Write your own runs without what tells whose they are."),
 }
 
 

@@ -7,7 +7,7 @@ import socket
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,6 +22,7 @@ EXAMPLES = """\b
 Examples:
   precision-time serve
   precision-time serve --port 9000 --workers 4
+  precision-time serve --host 0.0.0.0 --port 8443 --tls-cert tls.crt --tls-key tls.key
   PRECISION_TIME_TOKENS=secret precision-time serve --host 0.0.0.0
   precision-time serve --store postgresql+psycopg://user@db.example/precision_time --workers 4
   curl -s localhost:8400/v1/predictions -H 'Content-Type: application/json' -d '{"model": "resnet50"}'
@@ -79,6 +80,17 @@ def serve(
     ] = None,
     min_replicas: Annotated[int, typer.Option("--min-replicas", help="With --ray: fewest replicas.")] = 1,
     max_replicas: Annotated[int, typer.Option("--max-replicas", help="With --ray: most replicas.")] = 4,
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option(
+            "--tls-cert",
+            metavar="FILE",
+            help="Answer over HTTPS with this certificate (PEM, issuers after it), read again when renewed.",
+        ),
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option("--tls-key", metavar="FILE", help="Private key of --tls-cert.")
+    ] = None,
     json_output: JsonOption = False,
 ) -> None:
     """Serve predictions over HTTP, and a page to ask them on.
@@ -103,6 +115,8 @@ def serve(
             "time_limit_s": time_limit,
             "processes": processes,
             "train_predictddl": train_predictddl,
+            "tls_cert": tls_cert,
+            "tls_key": tls_key,
         }
     )
     if host not in ("127.0.0.1", "::1", "localhost") and not settings.tokens:
@@ -110,12 +124,21 @@ def serve(
             f"Warning: {host} can be reached by others, and no token is asked of them. To fix: --tokens FILE."
         )
     if ray is not None:
+        if tls_cert is not None:
+            raise ConfigError(
+                "--ray and --tls-cert cannot be combined: Ray's proxy speaks plain HTTP. To fix: leave out "
+                "one of them, or put a proxy with the certificate in front of Ray."
+            )
         from ..server.ray_serve import run_on_ray
 
         run_on_ray(settings, ray, min_replicas=min_replicas, max_replicas=max_replicas, say=message)
         return
+    if settings.tls_cert is not None and settings.tls_key is not None:
+        from ..server.tls import check_certificate
+
+        check_certificate(settings.tls_cert, settings.tls_key)
     _check_port(settings)
-    url = f"http://{f'[{host}]' if ':' in host else host}:{settings.port}"
+    url = settings.url
     if json_output:
         write_json({"url": url, "workers": workers, "openapi": f"{url}/openapi.json"})
         sys.stdout.flush()
@@ -129,6 +152,12 @@ def _run(settings: Settings) -> None:
     """Answer calls until the process is told to end."""
     import uvicorn
 
+    tls: dict[str, Any] = {}
+    if settings.tls_cert is not None:
+        from ..server.tls import renewed_context
+
+        tls = {"ssl_certfile": settings.tls_cert, "ssl_keyfile": settings.tls_key}
+        tls["ssl_context_factory"] = renewed_context
     with tempfile.TemporaryDirectory(prefix="precision-time-") as folder:
         if settings.workers > 1:
             os.environ.setdefault("PROMETHEUS_MULTIPROC_DIR", folder)
@@ -142,6 +171,7 @@ def _run(settings: Settings) -> None:
             access_log=False,
             timeout_keep_alive=30,
             timeout_graceful_shutdown=10,
+            **tls,
         )
 
 

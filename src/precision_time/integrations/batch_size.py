@@ -31,7 +31,8 @@ _TEXTS = (
     "failed to allocate memory",
 )
 """Words of errors that PyTorch, Lightning, Accelerate, JAX and TensorFlow raise where memory ends."""
-_FIRST_STRIDE = 0.05
+_CLASSES = frozenset({"OutOfMemoryError", "ResourceExhaustedError"})
+_FIRST_STRIDE = 0.1
 """Share of the batch by which `largest` looks above and below the prediction first."""
 
 
@@ -72,7 +73,7 @@ def predicted_batch_size(request: Request | Mapping[str, Any], *, most: int = MO
             job = asked.with_(batch_size=batch).resolve() if batch > 1 else first
         except PrecisionTimeError:  # the layout does not allow this batch
             return False
-        # A script does not shard or recompute more because its batch grows: what is chosen to fit does not count.
+        # A script does not shard or recompute more because its batch grows: such a choice does not count.
         chosen = any(item.code == LAYOUT_CHOSEN for item in job.diagnostics)
         same = replace(job.layout, micro_batch_size=1.0) == replace(first.layout, micro_batch_size=1.0)
         return same and not chosen and holds(job, memory_of_job(job))
@@ -109,12 +110,11 @@ def find_batch_size(
     With a good prediction two tries are enough: one that runs, and the next larger one, which does not.
 
     Args:
-        try_step: Makes a training step or a few at a batch per device; raises as the library does where memory
-            ends. It is called with one batch after the other, so it must leave nothing behind.
+        try_step: Makes a training step or a few at a batch per device; raises as the library does where
+            memory ends. It is called with one batch after the other, so it must leave nothing behind.
         request: What is trained, for the prediction.
         start: Where to begin instead.
-        mode: `power`: powers of two times the first batch, as most finders do. `largest`: the largest to within
-            `tolerance`.
+        mode: `power`: the largest power of two, as most finders do. `largest`: to within `tolerance`.
         tolerance: Share of the batch, for `largest`.
         most: The largest batch to try, such as the size of the dataset.
 
@@ -124,8 +124,8 @@ def find_batch_size(
     """
     if most < 1 or (start is not None and start < 1) or not 0.0 <= tolerance < 1.0:
         raise ConfigError(
-            f"start={start}, most={most}, tolerance={tolerance}: batches are at least 1, the tolerance is a share. "
-            "To fix: correct them."
+            f"start={start}, most={most}, tolerance={tolerance}: batches are at least 1, the tolerance is a "
+            "share. To fix: correct them."
         )
     if request is None and start is None:
         raise ConfigError("Neither request nor start is given. To fix: give one, where the search begins.")
@@ -139,8 +139,8 @@ def find_batch_size(
         ran, failed = search.bisect(ran, failed, tolerance)
     if ran == 0:
         raise ConfigError(
-            "Not even a batch of one ran: the model does not fit. To fix: recompute activations, shard it over "
-            "more devices, or see `precision-time predict`, which says what to ask for instead."
+            "Not even a batch of one ran: the model does not fit. To fix: recompute activations, or shard it "
+            "over more devices; `precision-time predict` says what to ask for instead."
         )
     return FoundBatch(
         batch_size=ran, predicted=predicted, tries=tuple(search.tries), is_largest=failed is not None
@@ -156,7 +156,6 @@ class _Search:
 
     def ran(self, batch: int) -> bool:
         """Whether a step of that batch runs."""
-        clear_memory()
         try:
             self.try_step(batch)
             ok = True
@@ -164,7 +163,8 @@ class _Search:
             if not is_out_of_memory(error):
                 raise
             ok = False
-        clear_memory()  # after the error and its traceback, which hold tensors, are gone
+        if not ok:
+            clear_memory()  # the error and its traceback, which hold tensors, are gone
         self.tries.append((batch, ok))
         return ok
 
@@ -183,14 +183,14 @@ class _Search:
                 ran = batch
                 if failed is not None or batch >= self.most:
                     return ran, failed
-                step = factor or 1.0 + stride
+                step = factor or min(1.0 + stride, 2.0)
                 batch = min(max(int(batch * step), batch + 1), self.most)
             else:
                 failed = batch
                 if ran or batch == 1:
                     return ran, failed
-                batch = max(min(int(batch / (factor or 1.0 + stride)), batch - 1), 1)
-            stride *= 2.0
+                batch = max(min(int(batch / (factor or min(1.0 + stride, 2.0))), batch - 1), 1)
+            stride *= 4.0
 
     def bisect(self, ran: int, failed: int | None, tolerance: float) -> tuple[int, int | None]:
         """The same, closer together."""

@@ -1,4 +1,4 @@
-"""What tasks of SkyPilot and dstack have in common: hosts that are rented, and a command that runs on each."""
+"""What tasks of SkyPilot and dstack have in common: hosts that are rented, and a command that they run."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import PrecisionTimeError, UnknownNameError, shown
+from ..errors import ConfigError, PrecisionTimeError, UnknownNameError, shown
 from ..hardware.nodes import get_node_type
 from ..planning.energy.grid import intensity
 from ..planning.money.accelerators import listed_device
 from ..planning.money.offers import Market, Offer, offers
-from .commands import read_command
+from .commands.read import ReadCommand, read_command
 from .estimate import JobEstimate, estimate_job
 
 _MOST_BYTES = 2**20
 """Of a file that a command names."""
+_PRICE = "usd_per_device_hour"
 DEVICE_REMEDY = "To fix: name one, or give --device."
 
 
@@ -148,7 +149,7 @@ def _price(
         return {}, f"No {market.value} price of {instance_type} is listed: the cheapest like it is taken."
     price, offer = min(found, key=lambda each: each[0])
     text = f"{instance_type} in {offer.cloud}:{offer.region}: {price:g} USD an hour, {market.value} (list of "
-    return {"usd_per_device_hour": price / devices}, f"{text}{offer.date})."
+    return {_PRICE: price / devices}, f"{text}{offer.date})."
 
 
 def estimate_task(
@@ -175,35 +176,75 @@ def estimate_task(
         given: Fields that the user typed.
     """
     typed = given or {}
-    read = read_command(command, environment=environment, files=files_below(folder) if folder else None)
-    fields = {**hosts.fields, **_processes(read, hosts), **read.fields}
-    device_given = any(typed.get(key) for key in ("device", "node_type"))
-    if device_given:  # the hosts that were typed stand in the place of those in the file
-        fields = {key: value for key, value in fields.items() if key not in ("device", "gpus", "nodes")}
+    try:
+        read = read_command(
+            command,
+            environment=environment,
+            files=files_below(folder) if folder else None,
+            gpus_per_node=hosts.devices_per_node or None,
+            nodes=hosts.nodes,
+        )
+    except ConfigError as error:
+        return JobEstimate(source=source, name=name, fields=hosts.fields, reason=str(error), unread=unread)
+    stated = {**read.fields, **typed}
+    own_hosts = any(stated.get(key) for key in ("device", "node_type"))
+    fields = {**_used(read, hosts), **read.fields}
+    price, idle = ({}, ()) if own_hosts or "gpus" in typed else _idle(hosts, fields)
+    options = {key: value for key, value in hosts.options.items() if not own_hosts or key != _PRICE}
     found = estimate_job(
         source=source,
         name=name,
         fields=fields,
-        options=hosts.options,
+        options={**options, **price, **read.run_options},
         unread=(*unread, *read.unread),
-        notes=hosts.notes,
-        reason="" if device_given else hosts.reason,
+        notes=(*hosts.notes, *read.notes, *idle),
+        reason="" if own_hosts else hosts.reason,
         given=typed,
     )
-    return without_price(found, hosts.unpriced) if hosts.unpriced and not device_given else found
+    return without_price(found, hosts.unpriced) if hosts.unpriced and not own_hosts else found
 
 
-def _processes(read: Any, hosts: Rented) -> dict[str, Any]:
-    """Devices that the launcher starts a process for, where it says so: the others of a host are idle."""
-    if not hosts.device or not read.processes_per_node:
-        return {}
-    nodes = read.nodes or hosts.nodes
-    return {"gpus": read.processes_per_node * nodes, "nodes": nodes}
+def _used(read: ReadCommand, hosts: Rented) -> dict[str, Any]:
+    """Device and counts; where the launcher says how many processes it starts, that many."""
+    if not hosts.device or read.gpus is None:
+        return hosts.fields
+    return {**hosts.fields, "gpus": read.gpus, "nodes": read.nodes or 1}
+
+
+def _idle(hosts: Rented, fields: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The price of a used device-hour where some are paid and not used, and what to say of it."""
+    paid, used = hosts.devices_per_node * hosts.nodes, int(fields.get("gpus") or 0)
+    if not paid or used == paid:
+        return {}, ()
+    if used > paid:
+        return {}, (f"The command starts {used} processes, and the hosts have {paid} devices.",)
+    text = f"The command uses {used} of {paid} devices; all are paid."
+    stated = hosts.options.get(_PRICE)
+    if stated is None:
+        price = _cheapest(hosts)
+        if price is None:
+            return {}, (text,)
+        stated = price / hosts.devices_per_node
+    return {_PRICE: stated * paid / used}, (text,)
+
+
+def _cheapest(hosts: Rented) -> float | None:
+    """USD per hour of a host, at the cheapest offer that holds its devices; None where none is known."""
+    market = Market.SPOT if hosts.options.get("spot") else Market.ON_DEMAND
+    prices = [
+        price
+        for offer in _offers(str(hosts.options.get("cloud", "")))
+        if offer.device == hosts.device
+        and offer.devices_per_instance >= hosts.devices_per_node
+        and offer.region == hosts.options.get("region", offer.region)
+        and (price := offer.price(market)) is not None
+    ]
+    return min(prices, default=None)
 
 
 def without_price(found: JobEstimate, why: str) -> JobEstimate:
     """The same without the money, where the price of other hosts would stand for that of these."""
-    if found.run is None or found.options.get("usd_per_device_hour"):
+    if found.run is None or found.options.get(_PRICE):
         return found
     run = replace(
         found.run,

@@ -23,7 +23,8 @@ _READ = frozenset({"type", "name", "nodes", "commands", "env", "resources", "spo
 _WITHOUT_EFFECT = frozenset(
     {
         "image", "user", "privileged", "entrypoint", "working_dir", "home_dir", "registry_auth", "python",
-        "nvcc", "single_branch", "shell", "priority", "volumes", "docker", "repos", "files", "dstack", "setup",
+        "nvcc", "single_branch", "shell", "priority", "volumes", "docker", "repos", "files", "dstack",
+        "setup",
         "ports", "retry", "stop_duration", "max_price", "creation_policy", "idle_duration",
         "utilization_policy", "startup_order", "stop_criteria", "schedule", "fleets", "tags",
         "backends", "regions", "instance_types", "availability_zones", "init",
@@ -31,9 +32,8 @@ _WITHOUT_EFFECT = frozenset(
 )  # fmt: skip
 """Fields that move neither time nor money of the training itself, or that are read with the hosts."""
 _VENDORS = frozenset({"nvidia", "amd", "google", "tpu", "intel", "tenstorrent", "tt"})
-_BACKENDS = {"aws": "aws", "azure": "azure", "gcp": "gcp", "lambda": "lambda", "nebius": "nebius", "oci": "oci",
-             "verda": "verda", "datacrunch": "verda"}  # fmt: skip
-"""dstack's backends that a price list here has."""
+_BACKENDS = {"datacrunch": "verda"}
+"""Backends that have another name in the price lists."""
 _MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*(tb|gb|mb)?", re.I)
 _GB = {"tb": 1024.0, "gb": 1.0, "mb": 1.0 / 1024.0}
 _DURATION = re.compile(r"(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?")
@@ -185,7 +185,7 @@ def _gpu(spec: Any) -> tuple[list[str], float, float | None, tuple[str, ...]]:
     count = float(low) if re.fullmatch(r"\d+", low) else 0.0
     if not 1.0 <= count <= 1e6:
         raise ConfigError(f"resources.gpu: count {shown(spec.get('count'))} is none. To fix: as in A100:8.")
-    notes = (f"gpu count {spec['count']}: the least is taken, {low}.",) if is_range else ()
+    notes: tuple[str, ...] = (f"gpu count {spec['count']}: the least is taken, {low}.",) if is_range else ()
     memory, memory_range = _least(spec.get("memory", ""))
     memory_gb = None
     if memory:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..errors import ConfigError
 from ..io import read_yaml_documents
+from .cloud_tasks import files_below
 from .estimate import JobEstimate
 
 MOST_BYTES = 2**20
@@ -28,9 +29,9 @@ def estimate_file(path: Path, *, given: Mapping[str, Any] | None = None) -> list
     """
     text = read_text(path)
     if _SCRIPT.search(text):
-        from .slurm.script import estimate as estimate_script
+        from .slurm.script import estimate_script
 
-        return [estimate_script(text, folder=path.parent, given=given)]
+        return [estimate_script(text, files=files_below(path.parent), given=given)]
     return estimate_documents(_documents(path, text), path=path, given=given)
 
 
@@ -45,16 +46,17 @@ def estimate_documents(
     from . import dstack, skypilot
 
     if any(isinstance(each, Mapping) and "apiVersion" in each for each in documents):
-        from .kubernetes import manifests
+        from .kubernetes.estimates import estimate
 
-        return manifests.estimate(documents, given=given)
-    for module in (dstack, skypilot):
-        if any(module.is_task(each) for each in documents):
-            return module.estimate(documents, folder=path.parent, given=given)
+        return estimate(documents, given=given)
+    if any(dstack.is_task(each) for each in documents):
+        return dstack.estimate(documents, folder=path.parent, given=given)
+    if any(skypilot.is_task(each) for each in documents):
+        return skypilot.estimate(documents, folder=path.parent, given=given)
     raise ConfigError(
-        f"{path} is no job file that is known here. The rule: a SkyPilot task has `run` and `resources`, a dstack "
-        "task `type: task`, a Kubernetes manifest `apiVersion` and `kind`, a Slurm script `#!` on its first line. "
-        "To fix: give such a file, or the job itself to `precision-time run`."
+        f"{path} is no job file that is known here. The rule: a SkyPilot task has `run` and `resources`, a "
+        "dstack task `type: task`, a Kubernetes manifest `apiVersion` and `kind`, a Slurm script `#!` on its "
+        "first line. To fix: give such a file, or the job itself to `precision-time run`."
     )
 
 

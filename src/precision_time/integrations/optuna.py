@@ -48,13 +48,15 @@ class Predictions(TrialPredictions):
         *,
         time_limit_s: float | None = None,
         cost_limit_usd: float | None = None,
+        quantile: float = 0.5,
     ) -> dict[str, float]:
         """By name, how far a trial exceeds each limit, as a share of it; at most 0 where it is kept.
 
         Args:
             params: Of the trial.
             time_limit_s: Of the whole trial.
-            cost_limit_usd: Of the whole trial.
+            cost_limit_usd: Of the whole trial, at its expected time.
+            quantile: Of the time: 0.5 for the median.
 
         Raises:
             ConfigError: If a limit is given and the request has no length, or no price is known.
@@ -64,9 +66,9 @@ class Predictions(TrialPredictions):
             return {_UNKNOWN: 1.0}
         values = {_UNKNOWN: 0.0, "memory": _memory_excess(found)}
         if time_limit_s is not None:
-            values["time"] = self._known(found, "time", found.duration_s()) / time_limit_s - 1.0
+            values["time"] = self._value(found, "time", self.time_s(params, quantile)) / time_limit_s - 1.0
         if cost_limit_usd is not None:
-            values["cost"] = self._known(found, "cost", found.cost_usd) / cost_limit_usd - 1.0
+            values["cost"] = self._value(found, "cost", found.cost_usd) / cost_limit_usd - 1.0
         return values
 
     def constraints(
@@ -91,9 +93,10 @@ class Predictions(TrialPredictions):
         cost_limit_usd: float | None = None,
         prune: bool = True,
     ) -> JobEstimate:
-        """Set the constraints of a trial, and end it before it starts where one is not kept.
+        """Set the constraints of a trial, and end it before it starts where it cannot keep them.
 
-        Call it in the objective, after the parameters are suggested.
+        Call it in the objective, after the parameters are suggested. The sampler is told the median of the
+        time; the trial ends where even the time it needs at least is too long.
 
         Args:
             trial: The trial.
@@ -102,7 +105,7 @@ class Predictions(TrialPredictions):
             prune: Whether to end it; else the sampler alone is told.
 
         Raises:
-            TrialPruned: If a constraint is not kept, and `prune`.
+            TrialPruned: If a constraint is not kept with a probability of 95 %, and `prune`.
         """
         values = self.constraint_values(
             trial.params, time_limit_s=time_limit_s, cost_limit_usd=cost_limit_usd
@@ -110,12 +113,15 @@ class Predictions(TrialPredictions):
         for name, value in values.items():
             trial.set_constraint(name, value)
         found = self.of(trial.params)
-        broken = [f"{name} {value:+.0%}" for name, value in values.items() if value > 0.0]
+        least = self.constraint_values(
+            trial.params, time_limit_s=time_limit_s, cost_limit_usd=cost_limit_usd, quantile=RISK
+        )
+        broken = [f"{name} {value:+.0%}" for name, value in least.items() if value > 0.0]
         if broken and prune:
             raise optuna.TrialPruned(found.reason or f"Predicted beyond the limit: {', '.join(broken)}")
         return found
 
-    def time_s(self, trial: Trial | FrozenTrial) -> float:
+    def time_objective_s(self, trial: Trial | FrozenTrial) -> float:
         """Predicted seconds of the trial, as an objective.
 
         Raises:
@@ -123,12 +129,12 @@ class Predictions(TrialPredictions):
             ConfigError: If the request has no length.
         """
         found = self._answered(trial)
-        return self._known(found, "time", found.duration_s())
+        return self._value(found, "time", self.time_s(trial.params))
 
-    def cost_usd(self, trial: Trial | FrozenTrial) -> float:
-        """Predicted cost of the trial, as an objective; raises as `time_s`, and where no price is known."""
+    def cost_objective_usd(self, trial: Trial | FrozenTrial) -> float:
+        """Predicted cost of the trial, as an objective; raises as the other, and where no price is known."""
         found = self._answered(trial)
-        return self._known(found, "cost", found.cost_usd)
+        return self._value(found, "cost", found.cost_usd)
 
     def _answered(self, trial: Trial | FrozenTrial) -> JobEstimate:
         found = self.of(trial.params)
@@ -137,7 +143,7 @@ class Predictions(TrialPredictions):
         return found
 
     @staticmethod
-    def _known(found: JobEstimate, what: str, value: float | None) -> float:
+    def _value(found: JobEstimate, what: str, value: float | None) -> float:
         if value is None:
             why = found.reason or "no price of these devices is known. To fix: give usd_per_device_hour"
             raise ConfigError(f"A trial has no predicted {what}: {why}")
@@ -177,8 +183,8 @@ def distributions(
             largest = predicted_batch_size(asked, most=most)
             if largest < 1:
                 raise ConfigError(
-                    "Not even a batch of one is predicted to fit. To fix: a smaller model, or more devices with "
-                    "a layout (`precision-time layout`)."
+                    "Not even a batch of one is predicted to fit. To fix: a smaller model, or more devices "
+                    "with a layout (`precision-time layout`)."
                 )
             found[name] = IntDistribution(1, largest, log=True)
         elif name == "precision":
@@ -194,7 +200,7 @@ def distributions(
 def _layouts(request: Request, count: int) -> tuple[str, ...]:
     from ..planning.layouts.api import find_layouts
 
-    ranked = find_layouts(request, top=count).layouts
+    ranked = find_layouts(request, top=count).ranked
     if not ranked:
         raise ConfigError("No layout fits. To fix: more devices; see `precision-time layout`.")
     return tuple(dict.fromkeys(_layout_text(each.prediction.request) for each in ranked))
@@ -227,7 +233,7 @@ def report_eta(trial: Trial, eta: RunMonitor | Eta) -> None:
         trial.set_user_attr(ETA_ATTRIBUTE, known)
 
 
-class DeadlinePruner(BasePruner):
+class DeadlinePruner(BasePruner):  # type: ignore[misc]
     """Prunes trials that cannot end in time, and those that cannot beat the best by then.
 
     The remaining time is that of `report_eta`; without it, of a monitor of its own that sees when
@@ -268,8 +274,8 @@ class DeadlinePruner(BasePruner):
             raise ConfigError("Neither deadline nor trial_limit_s is given. To fix: give one, or both.")
         if total_steps < 1 or steps_per_report < 1 or not 0.0 < risk < 1.0:
             raise ConfigError(
-                f"total_steps={total_steps}, steps_per_report={steps_per_report}, risk={risk}: steps are at least "
-                "1, the risk lies between 0 and 1. To fix: correct them."
+                f"total_steps={total_steps}, steps_per_report={steps_per_report}, risk={risk}: steps are at "
+                "least 1, the risk lies between 0 and 1. To fix: correct them."
             )
         if isinstance(deadline, datetime):
             deadline = (deadline - datetime.now(deadline.tzinfo)).total_seconds()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from statistics import NormalDist
+from statistics import NormalDist, fmean, stdev
 from typing import Any
 
 from ..errors import ConfigError
@@ -25,6 +25,10 @@ _COVERAGE = 0.9
 """Of an interval that does not say."""
 _LEAST_REPORTS = 4
 """Values of a trial before its curve is continued."""
+_LEAST_OBSERVED = 4
+"""Trials that ended before the prediction is corrected by them."""
+_LEAST_SPREAD = 0.1
+"""Standard deviation of the logarithm of a trial's time about the corrected prediction, at least."""
 
 
 class TrialPredictions:
@@ -40,7 +44,7 @@ class TrialPredictions:
         """Predictions that have not been asked for.
 
         Args:
-            request: What all trials have in common; with a length (steps, epochs or tokens) trials have a time.
+            request: What all trials have in common; with a length (steps, epochs, tokens) they have a time.
             fields: Parameter to field of `Request`, or a function from the parameters to fields. None: the
                 parameters that are named like a field.
             options: Fields of `RunOptions`: start_up, cloud ...
@@ -55,16 +59,46 @@ class TrialPredictions:
             for name, field in fields.items():
                 if field not in known:
                     raise ConfigError(
-                        f"Parameter {name!r} stands for {field!r}, which is no field of a request. To fix: see "
-                        "`precision-time predict --help` for their names."
+                        f"Parameter {name!r} stands for {field!r}, which is no field of a request. To fix: "
+                        "see `precision-time predict --help` for their names."
                     )
         self._fields, self._known = fields, known
         self._of = lru_cache(maxsize=4096)(self._estimate)
+        self._log_ratios: list[float] = []
 
     def of(self, params: Mapping[str, Any]) -> JobEstimate:
         """What a trial with these parameters takes; without an answer, it says why."""
-        changes = self.changes(params)
-        return self._of(tuple(sorted(changes.items())))
+        return self._of(tuple(sorted(params.items())))
+
+    def observe(self, params: Mapping[str, Any], seconds: float) -> None:
+        """Learn from a trial that ended: later ones are predicted by the ratio to those that were seen.
+
+        Args:
+            params: Of the trial.
+            seconds: That it took, all of it.
+        """
+        predicted_s = self.of(params).duration_s()
+        if predicted_s and seconds > 0.0:
+            self._log_ratios.append(math.log(seconds / predicted_s))
+
+    def time_s(self, params: Mapping[str, Any], quantile: float = 0.5) -> float | None:
+        """Seconds within which a trial ends with that probability; None where it has no prediction.
+
+        By the interval of the prediction alone until a few trials were observed; then by the spread of the
+        ratios of those.
+
+        Args:
+            params: Of the trial.
+            quantile: Probability, above 0 and below 1.
+        """
+        found = self.of(params)
+        ratios = self._log_ratios
+        alone_s = found.duration_s(quantile)
+        median_s = found.duration_s()
+        if len(ratios) < _LEAST_OBSERVED or median_s is None:
+            return alone_s
+        spread = max(stdev(ratios), _LEAST_SPREAD) * math.sqrt(1.0 + 1.0 / len(ratios))
+        return median_s * math.exp(fmean(ratios) + _STANDARD.inv_cdf(quantile) * spread)
 
     def changes(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Fields of the request that the parameters set."""
@@ -74,11 +108,11 @@ class TrialPredictions:
             return {field: params[name] for name, field in self._fields.items() if name in params}
         return {name: value for name, value in params.items() if name in self._known}
 
-    def _estimate(self, changes: tuple[tuple[str, Any], ...]) -> JobEstimate:
+    def _estimate(self, params: tuple[tuple[str, Any], ...]) -> JobEstimate:
         try:
-            fields = self.request.with_(**dict(changes)).given()
+            fields = self.request.with_(**self.changes(dict(params))).given()
         except ConfigError as error:
-            return JobEstimate(source="trial", fields=dict(changes), reason=str(error))
+            return JobEstimate(source="trial", fields=dict(params), reason=str(error))
         return estimate_job(source="trial", fields={}, options=self.options, given=fields)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from ..arrays import Bools, Floats
+from ..arrays import Bools, Floats, Ints
 from ..io import packaged_toml
 from ..predict.prediction import Prediction
 from .history import Pauses, StepHistory
@@ -59,6 +59,8 @@ class Settings:
     """Share of the run after which what was not seen is not expected."""
     unforeseen_log_sd: float
     """Of what may still come and only lengthens a run, times the root of the share that is left."""
+    unforeseen_planned_log_sd: float
+    """The same of a run whose pauses are planned, or that makes none."""
     low_width: float
     high_width: float
     """Of the two sides of intervals, relative to what the model says."""
@@ -158,7 +160,30 @@ def estimate(
         None where neither steps nor a prediction are there.
     """
     numbers = numbers or settings()
-    level = steady(history, numbers)
+    return estimate_of(
+        steady(history, numbers),
+        history.pauses,
+        step=step,
+        total_steps=total_steps,
+        prior=prior,
+        plans=plans,
+        coverage=coverage,
+        numbers=numbers,
+    )
+
+
+def estimate_of(
+    level: Level | None,
+    pauses: Mapping[str, Pauses],
+    *,
+    step: int,
+    total_steps: int,
+    prior: Prior | None,
+    plans: Mapping[str, PausePlan] | None,
+    coverage: float,
+    numbers: Settings,
+) -> Estimate | None:
+    """The same from what the history came to: its ordinary steps, and its pauses by name."""
     if level is None and prior is None:
         return None
     mean_log, log_sd = _posterior(level, prior)
@@ -167,8 +192,8 @@ def estimate(
     seen = level.steps if level else 0
     stall_s = left * level.stall_s_per_step if level else 0.0
     pause_s = sum(
-        _pauses_s(history.pauses.get(name), (plans or {}).get(name), step, total_steps, step_s, numbers)
-        for name in {*history.pauses, *(plans or {})}
+        _pauses_s(pauses.get(name), (plans or {}).get(name), step, total_steps, step_s, numbers)
+        for name in {*pauses, *(plans or {})}
     )
     steps_s = left * step_s
     unseen_s = 0.0
@@ -179,7 +204,8 @@ def estimate(
     remaining_s = steps_s + stall_s + pause_s
     spread = _spread(level, log_sd, left, remaining_s, unseen_s, numbers)
     # What nobody foresees lengthens a run, and never shortens it.
-    longer = math.hypot(spread, numbers.unforeseen_log_sd * math.sqrt(left / max(total_steps, 1)))
+    unforeseen = numbers.unforeseen_log_sd if plans is None else numbers.unforeseen_planned_log_sd
+    longer = math.hypot(spread, unforeseen * math.sqrt(left / max(total_steps, 1)))
     reach = NormalDist().inv_cdf((1.0 + coverage) / 2.0)
     return Estimate(
         step_time_s=step_s,
@@ -260,6 +286,8 @@ def steady(history: StepHistory, numbers: Settings | None = None) -> Level | Non
     usual = _local_median(rates)
     slow = rates > numbers.stall_ratio * usual
     start = _warmed_up(rates, usual, slow) if history.from_start else 0
+    if slow[start:].all():  # such as a second step that takes far longer than the first
+        slow = np.zeros_like(slow)
     excess = np.where(slow, seconds - usual * counts, 0.0)
     ordinary = ~slow & (np.arange(ends.size) >= start)
     logs, weights = np.log(rates[ordinary]), counts[ordinary]
@@ -286,7 +314,7 @@ def steady(history: StepHistory, numbers: Settings | None = None) -> Level | Non
     )
 
 
-def _stall_rate(stalls: Floats, counts: Floats, numbers: Settings) -> float:
+def _stall_rate(stalls: Floats, counts: Ints | Floats, numbers: Settings) -> float:
     """Seconds of stalls to expect per step."""
     seen = np.count_nonzero(stalls)
     if not seen:

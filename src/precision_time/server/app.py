@@ -19,6 +19,7 @@ from .routes import (
     clusters,
     comparisons,
     evaluations,
+    kubernetes,
     layouts,
     measurements,
     models,
@@ -54,6 +55,7 @@ ROUTES = (
     calibrations,
     evaluations,
     predictddl,
+    kubernetes,
     slurm,
     page,
 )

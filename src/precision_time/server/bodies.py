@@ -42,8 +42,12 @@ def _too_large(most_bytes: int) -> TooLargeError:
     )
 
 
-async def json_object(request: HttpRequest) -> dict[str, Any]:
+async def json_object(request: HttpRequest, *, most_bytes: int | None = None) -> dict[str, Any]:
     """The JSON object that a call sends.
+
+    Args:
+        request: The call.
+        most_bytes: Of its body; None for the limit that the operator set.
 
     Raises:
         WrongMediaTypeError: If it says that it is something else.
@@ -56,7 +60,8 @@ async def json_object(request: HttpRequest) -> dict[str, Any]:
             f"The body is said to be {shown(kind)}. The rule: this route reads JSON. To fix: send "
             "Content-Type: application/json."
         )
-    found = parsed(await body_of(request, most_bytes=request.app.state.service.settings.max_body_bytes))
+    most = request.app.state.service.settings.max_body_bytes if most_bytes is None else most_bytes
+    found = parsed(await body_of(request, most_bytes=most))
     if not isinstance(found, dict):
         raise BadRequestError(
             f"The body is {shown(found)}. The rule: a JSON object. To fix: send one, such as "

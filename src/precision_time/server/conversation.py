@@ -220,9 +220,11 @@ class Conversation:
         return error_of(problem, status=reply.status)
 
     def _lost(self, lost: Lost) -> ServerError:
+        plain = self.url.startswith("http:") and not lost.unsent
+        secure = f" (https{self.url[4:]}, where it has a certificate)" if plain else ""
         return ServerError(
-            f"No answer from {self.url}: {printable(lost.reason, longest=300)}. To fix: check the address, "
-            "start the service (precision-time serve), or ask without a server."
+            f"No answer from {self.url}: {printable(lost.reason, longest=300)}. To fix: check the "
+            f"address{secure}, start the service (precision-time serve), or ask without a server."
         )
 
     def _not_ours(self, reply: Reply) -> ServerError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
 from fastapi import Depends
 from starlette.requests import Request as HttpRequest
 
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from .store.store import Store
 
 
+_ADMISSIONS = 4
+"""Threads that answer API servers of Kubernetes, apart from all others: their time is short."""
+
+
 class Service:
     """What one worker process holds; everything that must outlive it is in the store."""
 
@@ -38,6 +42,7 @@ class Service:
         self.ready_points = ReadyPoints()
         self.predictddl = PredictDDLAnswers()
         self.answered = Answered()
+        self.admissions = CapacityLimiter(_ADMISSIONS)
         self.ready = False
 
     async def warm_up(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import (
@@ -68,6 +69,9 @@ class Settings(BaseModel):
     capture_time_s: Annotated[float, Field(gt=0.0)] = 60.0
     train_predictddl: bool = False
     """Whether a request may train a PredictDDL predictor that is missing."""
+    tls_cert: Path | None = None
+    """Certificate in PEM, with those of its issuers; None for plain HTTP."""
+    tls_key: Path | None = None
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
@@ -92,6 +96,18 @@ class Settings(BaseModel):
         if self.workers > 1 and self.store.get_secret_value() in ("sqlite://", "sqlite:///:memory:"):
             raise ValueError("a store in memory is one worker's own: name a file or a server")
         return self
+
+    @model_validator(mode="after")
+    def _whole_pair(self) -> Self:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("a certificate and its key go together: give both of --tls-cert and --tls-key")
+        return self
+
+    @property
+    def url(self) -> str:
+        """Where the service is reached."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'http' if self.tls_cert is None else 'https'}://{host}:{self.port}"
 
     def to_environment(self) -> str:
         """The settings for worker processes, tokens and password among them."""
