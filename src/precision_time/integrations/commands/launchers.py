@@ -137,7 +137,8 @@ def _shell(found: Launch) -> None:
     rest = found.words[1:]
     while rest and rest[0].startswith("-"):
         if not rest[0].startswith("--") and rest[0].endswith("c"):
-            found.shell, found.words = (rest[1] if len(rest) > 1 else ""), rest[2:]
+            # The word behind the text is `$0`.
+            found.shell, found.words = (rest[1] if len(rest) > 1 else ""), rest[3:]
             return
         rest = rest[2:] if rest[0] in ("-o", "--rcfile", "--init-file") else rest[1:]
     if rest:
