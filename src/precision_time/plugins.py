@@ -73,6 +73,14 @@ def loaded(group: str) -> Mapping[str, Any]:
     return found
 
 
+def left_out(group: str, plugin: str, error: Exception) -> None:
+    """Warn that what a plugin gives for a group cannot be used."""
+    from .errors import printable
+
+    said = f"{group.capitalize()} of the plugin {plugin} are left out: {type(error).__name__}: {error}"
+    _say(printable(said, longest=1000))
+
+
 def forget_plugins() -> None:
     """Look again: packages were installed or removed."""
     for cached in (plugins, loaded, _any_installed):

@@ -44,6 +44,17 @@ def test_steady_run_is_told_to_the_second() -> None:
     assert eta.interval is not None and eta.interval.low_s < 450.0 < eta.interval.high_s < 550.0
 
 
+@pytest.mark.parametrize("second_s", [0.25, 1.0, 4.0, 400.0])
+def test_two_steps_of_any_ratio_are_an_estimate(second_s: float) -> None:
+    clock = Clock()
+    monitor = RunMonitor(total_steps=10, clock=clock, pauses={})
+    monitor.begin()
+    for seconds in (1.0, second_s):
+        clock.now_s += seconds
+        monitor.step()
+    assert monitor.eta().step_time_s == pytest.approx(second_s, rel=0.5) and not monitor.failure
+
+
 def test_evidence_outweighs_a_wrong_prediction() -> None:
     clock = Clock()
     monitor = RunMonitor(total_steps=10_000, request=JOB, clock=clock, on_warning=lambda _: None, pauses={})

@@ -35,6 +35,18 @@ Examples:
   precision-time predict resnet50 --device A100-SXM4-80GB --stack ngc-tuned
 """
 
+PREDICTORS_EXAMPLES = """\b
+Examples:
+  precision-time predictors
+  precision-time predictors --json
+  precision-time compare-predictors --quick --only ours,predictddl
+"""
+TRAINERS_EXAMPLES = """\b
+Examples:
+  precision-time trainers
+  precision-time trainers --json
+"""
+
 _PEAKS = ("fp32", "tf32", "fp16", "bf16", "fp8")
 
 
@@ -200,6 +212,42 @@ def stacks(*, json_output: JsonOption = False) -> None:
         write_json({"stacks": found})
         return
     write_rows("", ("stack", "what it is"), [(name, entry["summary"]) for name, entry in found.items()])
+
+
+def predictors(*, json_output: JsonOption = False) -> None:
+    """List the predictors that are compared: ours, those of the papers, and those of plugins."""
+    from ..papers.registry import PREDICTORS
+
+    found = [
+        {
+            "name": entry.name,
+            "title": entry.title,
+            "knows": entry.knows,
+            "needs": str(entry.needs),
+            "installed": not entry.missing,
+            "citation": entry.citation,
+        }
+        for entry in PREDICTORS.values()
+    ]
+    columns = ("name", "title", "knows", "needs", "citation")
+    rows = [tuple(str(entry[column]) for column in columns) for entry in found]
+    _write("predictors", found, columns, rows, json_output)
+
+
+def trainers(*, json_output: JsonOption = False) -> None:
+    """List the adapters that watch a run from inside its trainer: where each is, and for what.
+
+    Each is imported from its module: from precision_time.online.lightning import EtaCallback.
+    """
+    from ..online.trainers import trainer_adapters
+
+    found = trainer_adapters().values()
+    rows = [
+        (item.name, item.trainer, f"{item.module}.{item.attribute}", "yes" if item.installed else "no")
+        for item in found
+    ]
+    entries = [{**asdict(item), "installed": item.installed} for item in found]
+    _write("trainers", entries, ("name", "trainer", "adapter", "trainer installed"), rows, json_output)
 
 
 def _write(

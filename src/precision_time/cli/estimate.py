@@ -104,7 +104,7 @@ def _row(job: JobEstimate) -> tuple[str, ...]:
         job.step.model,
         hosts,
         format_duration(job.step.step_time_s) if job.step.fits else "does not fit",
-        "-" if job.run is None else format_duration(job.run.total_s),
-        "-" if within is None else format_duration(within),
-        "-" if job.cost_usd is None else f"${job.cost_usd:,.2f}",
+        "-" if job.run is None or not job.fits else format_duration(job.run.total_s),
+        "-" if within is None or not job.fits else format_duration(within),
+        "-" if job.cost_usd is None or not job.fits else f"${job.cost_usd:,.2f}",
     )

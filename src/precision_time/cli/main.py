@@ -63,6 +63,12 @@ COMMANDS: Mapping[str, Place] = {
         "precisions", "app", "List the precisions, advise on one, or search a schedule of them."
     ),
     "stacks": Place("catalogs", "stacks", "List the software profiles.", "STACKS_EXAMPLES"),
+    "predictors": Place(
+        "catalogs", "predictors", "List the predictors that are compared.", "PREDICTORS_EXAMPLES"
+    ),
+    "trainers": Place(
+        "catalogs", "trainers", "List the adapters that watch a run in its trainer.", "TRAINERS_EXAMPLES"
+    ),
     "prices": Place("prices", "prices", "Show what an hour of a device costs, where, and since when."),
     "grids": Place("grids", "grids", "List the carbon intensity of electricity by place, and the PUE."),
     "init": Place("init", "init", "Write a commented file to start from: a cluster of your own, or a job."),
@@ -97,7 +103,10 @@ COMMANDS: Mapping[str, Place] = {
     "collect": Place(
         "collect", "collect", "Report this machine (cores, memory, devices, load) to a service."
     ),
+    "import": Place("import_", "import_", "Read logs and exports of training runs as measurements."),
+    "watch": Place("watch", "watch", "Watch a log: when the run in it will end."),
     "calibrate": Place("calibrate", "calibrate", "Calibrate the predictor to your own cluster."),
+    "share": Place("share", "share", "Write your own runs without what tells whose they are."),
 }
 
 

@@ -8,7 +8,8 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any
 
-from ..errors import UnknownNameError
+from ..errors import ConfigError, UnknownNameError, validation_problems
+from ..plugins import left_out, loaded
 from ..precision.catalog import get_policy, known_precisions, known_variants
 from ..precision.policy import PrecisionPolicy
 from .constants import constants
@@ -171,7 +172,55 @@ def _profile(name: str, table: Mapping[str, Any], kinds: Mapping[str, Mapping[st
 @cache
 def _profiles() -> Mapping[str, StackProfile]:
     tables = constants("stacks")["stack"]
-    return MappingProxyType({name: _profile(name, table, tables) for name, table in tables.items()})
+    own = {name: _profile(name, table, tables) for name, table in tables.items()}
+    return MappingProxyType({**own, **_of_plugins(own, tables)})
+
+
+def _of_plugins(
+    built_in: Mapping[str, StackProfile], tables: Mapping[str, Mapping[str, Any]]
+) -> dict[str, StackProfile]:
+    """The stacks that plugins add; one that is not complete, or bears the name of another, is left out.
+
+    A plugin of the group "stacks" is a mapping of names to tables in the words of stacks.toml, or a function
+    that gives one. `kind` names the stack of the catalog that it is a variety of: it fills what the table
+    does not say, and it answers for the stack in what is learned from measurements.
+    """
+    found: dict[str, StackProfile] = {}
+    for plugin, given in loaded("stacks").items():
+        own: dict[str, StackProfile] = {}
+        try:
+            for name, table in (given() if callable(given) else given).items():
+                own[name] = _of_plugin(name, table, {**built_in, **found, **own}, tables)
+            found |= own
+        except Exception as error:  # noqa: BLE001 - whatever a plugin gives, the catalog stands
+            left_out("stacks", plugin, error)
+    return found
+
+
+def _of_plugin(
+    name: str,
+    table: Mapping[str, Any],
+    known: Mapping[str, StackProfile],
+    tables: Mapping[str, Mapping[str, Any]],
+) -> StackProfile:
+    """A stack of a plugin.
+
+    Raises:
+        ConfigError: If its name is taken, its kind is none, or a value of it breaks its rule.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    if name in known:
+        raise ConfigError(f"there is a stack {name!r}")
+    kind = str(table.get("kind") or "")
+    if kind not in tables or tables[kind].get("kind"):
+        kinds = ", ".join(each for each in tables if not tables[each].get("kind"))
+        raise ConfigError(f"kind={kind!r} of the stack {name!r} must be one of {kinds}")
+    profile = _profile(name, table, tables)
+    try:
+        return TypeAdapter(StackProfile).validate_python(asdict(profile))
+    except ValidationError as error:
+        raise ConfigError(f"the stack {name!r}: {validation_problems(error)}") from error
 
 
 def usual_variant(profile: StackProfile, policy: str, zero_stage: int) -> str | None:
@@ -234,8 +283,8 @@ def kind_of_stack(name: str) -> str:
 
 @cache
 def suite_names() -> tuple[str, ...]:
-    """Names of the profiles that are code bases of a wider kind."""
-    return tuple(name for name, profile in _profiles().items() if profile.kind)
+    """Names of the profiles that are code bases of a wider kind; what plugins add is never learned."""
+    return tuple(name for name, table in constants("stacks")["stack"].items() if table.get("kind"))
 
 
 @cache

@@ -156,7 +156,6 @@ class _Search:
 
     def ran(self, batch: int) -> bool:
         """Whether a step of that batch runs."""
-        clear_memory()
         try:
             self.try_step(batch)
             ok = True
@@ -164,7 +163,8 @@ class _Search:
             if not is_out_of_memory(error):
                 raise
             ok = False
-        clear_memory()  # after the error and its traceback, which hold tensors, are gone
+        if not ok:
+            clear_memory()  # the error and its traceback, which hold tensors, are gone
         self.tries.append((batch, ok))
         return ok
 

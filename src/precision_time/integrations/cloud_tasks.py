@@ -17,6 +17,7 @@ from .estimate import JobEstimate, estimate_job
 
 _MOST_BYTES = 2**20
 """Of a file that a command names."""
+_PRICE = "usd_per_device_hour"
 DEVICE_REMEDY = "To fix: name one, or give --device."
 
 
@@ -148,7 +149,7 @@ def _price(
         return {}, f"No {market.value} price of {instance_type} is listed: the cheapest like it is taken."
     price, offer = min(found, key=lambda each: each[0])
     text = f"{instance_type} in {offer.cloud}:{offer.region}: {price:g} USD an hour, {market.value} (list of "
-    return {"usd_per_device_hour": price / devices}, f"{text}{offer.date})."
+    return {_PRICE: price / devices}, f"{text}{offer.date})."
 
 
 def estimate_task(
@@ -187,13 +188,14 @@ def estimate_task(
         return JobEstimate(source=source, name=name, fields=hosts.fields, reason=str(error), unread=unread)
     stated = {**read.fields, **typed}
     own_hosts = any(stated.get(key) for key in ("device", "node_type"))
-    fields = {**({} if own_hosts else _used(read, hosts)), **read.fields}
+    fields = {**_used(read, hosts), **read.fields}
     price, idle = ({}, ()) if own_hosts or "gpus" in typed else _idle(hosts, fields)
+    options = {key: value for key, value in hosts.options.items() if not own_hosts or key != _PRICE}
     found = estimate_job(
         source=source,
         name=name,
         fields=fields,
-        options={**hosts.options, **price, **read.run_options},
+        options={**options, **price, **read.run_options},
         unread=(*unread, *read.unread),
         notes=(*hosts.notes, *read.notes, *idle),
         reason="" if own_hosts else hosts.reason,
@@ -206,7 +208,7 @@ def _used(read: ReadCommand, hosts: Rented) -> dict[str, Any]:
     """Device and counts; where the launcher says how many processes it starts, that many."""
     if not hosts.device or read.gpus is None:
         return hosts.fields
-    return {"device": hosts.device, "gpus": read.gpus, "nodes": read.nodes or 1}
+    return {**hosts.fields, "gpus": read.gpus, "nodes": read.nodes or 1}
 
 
 def _idle(hosts: Rented, fields: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -217,13 +219,13 @@ def _idle(hosts: Rented, fields: Mapping[str, Any]) -> tuple[dict[str, Any], tup
     if used > paid:
         return {}, (f"The command starts {used} processes, and the hosts have {paid} devices.",)
     text = f"The command uses {used} of {paid} devices; all are paid."
-    stated = hosts.options.get("usd_per_device_hour")
+    stated = hosts.options.get(_PRICE)
     if stated is None:
         price = _cheapest(hosts)
         if price is None:
             return {}, (text,)
         stated = price / hosts.devices_per_node
-    return {"usd_per_device_hour": stated * paid / used}, (text,)
+    return {_PRICE: stated * paid / used}, (text,)
 
 
 def _cheapest(hosts: Rented) -> float | None:
@@ -242,7 +244,7 @@ def _cheapest(hosts: Rented) -> float | None:
 
 def without_price(found: JobEstimate, why: str) -> JobEstimate:
     """The same without the money, where the price of other hosts would stand for that of these."""
-    if found.run is None or found.options.get("usd_per_device_hour"):
+    if found.run is None or found.options.get(_PRICE):
         return found
     run = replace(
         found.run,

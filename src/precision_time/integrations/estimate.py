@@ -15,6 +15,7 @@ import numpy as np
 
 from ..barrier import data_only
 from ..errors import ConfigError, PrecisionTimeError
+from ..hardware.words import with_cluster_words
 from ..planning.run.api import run_of
 from ..planning.run.prediction import RunPrediction
 from ..planning.run.schema import RunOptions
@@ -140,9 +141,13 @@ def estimate_job(
         given: Fields of `Request` and `RunOptions` that the user typed, in the place of those in the file.
             Only they may name files and code; a file names models of the catalogs.
     """
-    typed = {key: value for key, value in (given or {}).items() if value is not None}
+    typed = with_cluster_words({key: value for key, value in (given or {}).items() if value is not None})
     on_run = RunOptions.model_fields.keys()
-    of_file = {key: value for key, value in fields.items() if value is not None and key not in typed}
+    hosts = {"device", "gpus", "nodes", "node_type"} if {"gpus", "node_type"} & typed.keys() else set()
+    if "device" not in typed and "node_type" not in typed:
+        hosts -= {"device", "node_type"}
+    replaced = typed.keys() | hosts
+    of_file = {key: value for key, value in fields.items() if value is not None and key not in replaced}
     refused = tuple(f"{key}={of_file.pop(key)}" for key in _FILES if key in of_file)
     stated = _without_other_lengths(of_file, typed) | {
         key: value for key, value in typed.items() if key not in on_run

@@ -49,9 +49,10 @@ def estimate_documents(
         from .kubernetes.estimates import estimate
 
         return estimate(documents, given=given)
-    for module in (dstack, skypilot):
-        if any(module.is_task(each) for each in documents):
-            return module.estimate(documents, folder=path.parent, given=given)
+    if any(dstack.is_task(each) for each in documents):
+        return dstack.estimate(documents, folder=path.parent, given=given)
+    if any(skypilot.is_task(each) for each in documents):
+        return skypilot.estimate(documents, folder=path.parent, given=given)
     raise ConfigError(
         f"{path} is no job file that is known here. The rule: a SkyPilot task has `run` and `resources`, a "
         "dstack task `type: task`, a Kubernetes manifest `apiVersion` and `kind`, a Slurm script `#!` on its "

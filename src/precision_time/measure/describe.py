@@ -55,7 +55,12 @@ def add_device(path: Path, name: str, entry: Mapping[str, Any]) -> None:
         ConfigError: If the file is there and is no TOML.
     """
     known = _known(path)
-    write_atomically(path, "".join(_lines({**known, "device": {**known.get("device", {}), name: entry}})))
+    write_atomically(path, toml_of({**known, "device": {**known.get("device", {}), name: entry}}))
+
+
+def toml_of(document: Mapping[str, Any]) -> str:
+    """The text of a file of devices, node types and links."""
+    return "".join(_lines(document))
 
 
 def _known(path: Path) -> dict[str, Any]:

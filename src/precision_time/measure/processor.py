@@ -124,7 +124,11 @@ class ProcessorFigures:
 
 
 def measure_processor(
-    *, name: str = "", cores: float | None = None, told: Told = lambda *_: None
+    *,
+    name: str = "",
+    cores: float | None = None,
+    told: Told = lambda *_: None,
+    seconds: float = _SECONDS,
 ) -> ProcessorFigures:
     """Time products, copies and operators on this processor.
 
@@ -132,6 +136,7 @@ def measure_processor(
         name: For the device instead of the one derived from what was found.
         cores: Share of the machine that the name states; found out where this is None.
         told: Called before each figure.
+        seconds: Of calls for each figure, about [s].
 
     Raises:
         MissingExtraError: If torch is not installed.
@@ -145,13 +150,13 @@ def measure_processor(
     rates: dict[str, float] = {}
     for index, word in enumerate(TYPES):
         told(index, len(steps), steps[index])
-        rate = _product_flops_per_s(torch, word, span_s, rates.get("fp32", 0.0))
+        rate = _product_flops_per_s(torch, word, span_s, rates.get("fp32", 0.0), seconds)
         if rate:
             rates[word] = rate
     told(len(TYPES), len(steps), steps[-2])
-    bandwidth = _copied_bytes_per_s(torch, span_s)
+    bandwidth = _copied_bytes_per_s(torch, span_s, seconds)
     told(len(TYPES) + 1, len(steps), steps[-1])
-    operator_s = _operator_s(torch, span_s)
+    operator_s = _operator_s(torch, span_s, seconds)
     return ProcessorFigures(
         name=name or share_name(processor_name(), instructions(), cores or share),
         instructions=instructions(),
@@ -228,14 +233,14 @@ def _affinity() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _best_s(call: Callable[[], object], span_s: float) -> float:
+def _best_s(call: Callable[[], object], span_s: float, seconds: float) -> float:
     """Seconds of a call at best: other work on the machine only adds to it.
 
     Under a quota calls are timed together over whole periods, because within one a call may run unhindered.
     """
     call()
     start_s, best_s, calls = time.perf_counter(), float("inf"), 0
-    while calls < 2 or (calls < _CALLS and time.perf_counter() - start_s < _SECONDS):  # noqa: PLR2004
+    while calls < 2 or (calls < _CALLS and time.perf_counter() - start_s < seconds):  # noqa: PLR2004
         begin_s, count = time.perf_counter(), 0
         while not count or time.perf_counter() - begin_s < span_s:
             call()
@@ -245,7 +250,7 @@ def _best_s(call: Callable[[], object], span_s: float) -> float:
     return best_s
 
 
-def _product_flops_per_s(torch: Any, word: str, span_s: float, single: float) -> float:
+def _product_flops_per_s(torch: Any, word: str, span_s: float, single: float, seconds: float) -> float:
     """Of a linear layer's product; 0 where PyTorch has no such kernel here.
 
     The best of the sizes; of a type that none of them runs as fast as fp32 the largest, because small ones
@@ -256,7 +261,7 @@ def _product_flops_per_s(torch: Any, word: str, span_s: float, single: float) ->
         if rates and 2.0 * side**3 / rates[-1] > _TOO_SLOW_S:
             break
         try:
-            rates.append(2.0 * side**3 / _best_s(_product(torch, word, side), span_s))
+            rates.append(2.0 * side**3 / _best_s(_product(torch, word, side), span_s, seconds))
         except (RuntimeError, NotImplementedError, AttributeError):
             return 0.0
     return max(rates) if max(rates) >= single or word == "fp64" else rates[-1]
@@ -271,7 +276,7 @@ def _product(torch: Any, word: str, side: int) -> Callable[[], object]:
     return lambda: torch.nn.functional.linear(rows, weight)
 
 
-def _copied_bytes_per_s(torch: Any, span_s: float) -> float:
+def _copied_bytes_per_s(torch: Any, span_s: float, seconds: float) -> float:
     """Bytes read and written per second by copies of chunks, none of which the caches hold.
 
     The lower quartile of the chunks' times: the best one may have been fetched before.
@@ -279,11 +284,11 @@ def _copied_bytes_per_s(torch: Any, span_s: float) -> float:
     source, target = torch.ones(_STREAMED, dtype=torch.uint8), torch.ones(_STREAMED, dtype=torch.uint8)
     chunks = list(zip(source.split(_CHUNK), target.split(_CHUNK), strict=True))
     if span_s:
-        whole_s = _best_s(lambda: [to.copy_(part) for part, to in chunks], span_s)
+        whole_s = _best_s(lambda: [to.copy_(part) for part, to in chunks], span_s, seconds)
         return 2.0 * _STREAMED / whole_s
     samples: list[float] = []
     start_s = time.perf_counter()
-    while not samples or time.perf_counter() - start_s < _SECONDS:
+    while not samples or time.perf_counter() - start_s < seconds:
         for part, to in chunks:
             begin_s = time.perf_counter()
             to.copy_(part)
@@ -291,7 +296,7 @@ def _copied_bytes_per_s(torch: Any, span_s: float) -> float:
     return 2.0 * _CHUNK / statistics.quantiles(samples, n=4)[0]
 
 
-def _operator_s(torch: Any, span_s: float) -> float:
+def _operator_s(torch: Any, span_s: float, seconds: float) -> float:
     """Of one of a chain of eager operators that do next to nothing."""
     numbers = torch.ones(8)
 
@@ -300,7 +305,7 @@ def _operator_s(torch: Any, span_s: float) -> float:
         for _ in range(_OPERATORS):
             result = result + 1.0
 
-    return _best_s(chain, span_s) / _OPERATORS
+    return _best_s(chain, span_s, seconds) / _OPERATORS
 
 
 def most_like(kind: str, fp32: float, bandwidth: float, vendor: str) -> Device:

@@ -286,6 +286,8 @@ def steady(history: StepHistory, numbers: Settings | None = None) -> Level | Non
     usual = _local_median(rates)
     slow = rates > numbers.stall_ratio * usual
     start = _warmed_up(rates, usual, slow) if history.from_start else 0
+    if slow[start:].all():  # such as a second step that takes far longer than the first
+        slow = np.zeros_like(slow)
     excess = np.where(slow, seconds - usual * counts, 0.0)
     ordinary = ~slow & (np.arange(ends.size) >= start)
     logs, weights = np.log(rates[ordinary]), counts[ordinary]

@@ -17,12 +17,12 @@ from ..request.request import Request
 from ..request.schema import STEP_TIME_S
 from .estimate import Estimate, PausePlan, Prior, estimate, settings, steady
 from .eta import Eta
-from .health import slow_run
+from .health import HostState, slow_run
 from .history import StepHistory
 from .record import RunRecord
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_COST_SHARE = 1e-3
+_COST_SHARE = 5e-4
 """Of a run's time that computing its remaining time may take."""
 _ENOUGH_STEPS = 20
 """Steady steps after which a run is compared with its prediction."""
@@ -59,6 +59,7 @@ class RunMonitor:
         coverage: float = 0.9,
         clock: Callable[[], float] = time.monotonic,
         on_warning: Callable[[str], None] | None = None,
+        host: HostState | None = None,
     ) -> None:
         """A monitor that has not begun.
 
@@ -72,13 +73,14 @@ class RunMonitor:
             coverage: Of the interval of the remaining time, above 0 and below 1.
             clock: Seconds that do not go back.
             on_warning: Takes what should be said to the user; None for Python's `warnings`.
+            host: What is beside the run; None to look at this host when the run is slow.
         """
         self.failure = ""
         """Why the monitor is off; empty while it is on."""
         self.request: Mapping[str, Any] = {}
         self.prediction: Prediction | None = None
         self._asked: Request | None = None
-        self._clock, self._on_warning = clock, on_warning
+        self._clock, self._on_warning, self._host = clock, on_warning, host
         self._found: list[Diagnostic] = []
         self._total, self._coverage = total_steps, coverage
         self._plans: dict[str, PausePlan] | None = None if pauses is None else {}
@@ -340,7 +342,7 @@ class RunMonitor:
         self._said_slow = True
         steps = max(self._step - self._first, 1)
         waited_s = None if self._waited_s is None else self._waited_s / steps
-        self._warn("slow-run", slow_run(self.prediction, level, waited_s))
+        self._warn("slow-run", slow_run(self.prediction, level, waited_s, self._host))
 
     def _warn(self, code: str, text: str) -> None:
         self._found.append(Diagnostic(code, Severity.WARNING, text))

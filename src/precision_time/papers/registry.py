@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cache
 from importlib.util import find_spec
 from typing import cast
 
-from ..errors import UnknownNameError
+from ..errors import ConfigError, UnknownNameError, shown
+from ..plugins import left_out, loaded
 from .cherrypick.estimator import CherryPickGaussian
 from .contract import Estimator, PredictorOptions
 from .daydream import DaydreamWhatIf
@@ -111,7 +113,7 @@ def _within(variant: str) -> Callable[[PredictorOptions], PredictDDLWithin]:
 
 _SKLEARN = ("sklearn", "learners")
 
-PREDICTORS: Mapping[str, PredictorEntry] = {
+_BUILT_IN: Mapping[str, PredictorEntry] = {
     item.name: item
     for item in (
         PredictorEntry("ours", _staged(), _AWARE, Needs.PRICING),
@@ -156,6 +158,47 @@ PREDICTORS: Mapping[str, PredictorEntry] = {
         ),
     )
 }
+
+
+class _Predictors(Mapping[str, PredictorEntry]):
+    """The predictors of this package, then those of plugins, which are loaded when first asked.
+
+    A plugin of the group "predictors" is a `PredictorEntry` or a sequence of them. One that is none, or bears
+    the name of another, is left out with a warning.
+    """
+
+    def __getitem__(self, name: str) -> PredictorEntry:
+        return _BUILT_IN[name] if name in _BUILT_IN else _of_plugins()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from _BUILT_IN
+        yield from _of_plugins()
+
+    def __len__(self) -> int:
+        return len(_BUILT_IN) + len(_of_plugins())
+
+
+@cache
+def _of_plugins() -> Mapping[str, PredictorEntry]:
+    found: dict[str, PredictorEntry] = {}
+    for plugin, given in loaded("predictors").items():
+        own: dict[str, PredictorEntry] = {}
+        try:
+            for entry in (given,) if isinstance(given, PredictorEntry) else tuple(given):
+                if not isinstance(entry, PredictorEntry):
+                    raise ConfigError(f"{shown(entry)} is no PredictorEntry")
+                if entry.name in {**_BUILT_IN, **found, **own}:
+                    raise ConfigError(f"there is a predictor {entry.name!r}")
+                if not (entry.title and entry.citation):
+                    raise ConfigError(f"the predictor {entry.name!r} has no title or no citation")
+                own[entry.name] = entry
+            found |= own
+        except Exception as error:  # noqa: BLE001 - whatever a plugin gives, the others are compared
+            left_out("predictors", plugin, error)
+    return found
+
+
+PREDICTORS: Mapping[str, PredictorEntry] = _Predictors()
 """Name to predictor, in the order of tables."""
 PRICED_ONLY = ("blind", "fp32-blind", "flops", "roofline", "paleo", "daydream", "formulas")
 """Predictors of table T3 besides ours: those that need nothing but pricing."""

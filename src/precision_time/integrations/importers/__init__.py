@@ -1,0 +1,1 @@
+"""Measured steps out of the logs and exports of other tools."""

@@ -1,0 +1,1 @@
+"""A training watched from outside, by the log it writes."""
