@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 DATA = Path(__file__).resolve().parent / "data" / "eta_series.jsonl.gz"
-KINDS = ("own", "public", "public, step times only")
-"""The third kind logs the time in steps, so pauses between them are unknown and not in the series."""
+BUSY = "own, busy machine"
+KINDS = ("own", BUSY, "public", "public, step times only")
+"""The last kind logs the time in steps, so pauses between them are unknown and not in the series."""
 FEATURES = {
     "warm-up": "the first steps are slower: compilation, caches, autotuning, a cold loader",
     "stall": "a few steps or log intervals take several times the usual time",

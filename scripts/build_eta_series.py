@@ -1,10 +1,11 @@
 """Write benchmarks/data/eta_series.jsonl.gz: step times of public logs and of runs on this machine.
 
     python scripts/build_eta_series.py public MIRRORS [NAME ...]
-    python scripts/build_eta_series.py own [NAME ...]
+    python scripts/build_eta_series.py own [--under "nice -n -15 taskset -c 1"] [NAME ...]
 
 MIRRORS holds a bare clone of each repository of eta_series_sources.toml as OWNER+NAME or OWNER+NAME/repo.
-Only the numbers of a log are kept. Series that are in the file and are not read or run now stay as they are.
+Only the numbers of a log are kept. Series of the file that are not read or run now stay as they are, and
+so do those of the busy machine: the same programs, recorded once beside eight others on its two processors.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import json
 import math
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -27,7 +29,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent / "benchmarks"))
 
-from eta_series import DATA, MAX_EVENTS, Series, read_series, series_of, write_series  # noqa: E402
+from eta_series import BUSY, DATA, MAX_EVENTS, Series, read_series, series_of, write_series  # noqa: E402
 
 SOURCES = HERE / "eta_series_sources.toml"
 _KEPT_WHOLE = 200
@@ -124,7 +126,7 @@ class LogReader:
                     begun = at_s if begun is None and not self.events else begun
                 elif name == "line":
                     step = self._step(match, last_step)
-                    again = self.last_run and step < last_step
+                    again = self.last_run and step <= last_step
                     if self.events and (again or (at_s or 0.0) - last_s > self.longest_gap_s):
                         self.events.clear()
                         self.pauses.clear()
@@ -215,8 +217,13 @@ def public_series(mirrors: Path, only: list[str]) -> list[Series]:
     return built
 
 
-def own_series(only: list[str]) -> Iterator[Series]:
-    """Each of the trainings of `eta_own_runs.py`, in a fresh interpreter with one thread."""
+def own_series(only: list[str], under: str) -> Iterator[Series]:
+    """Each of the trainings of `eta_own_runs.py`, in a fresh interpreter with one thread.
+
+    Args:
+        only: Names, or none for all.
+        under: What comes before the command, such as `taskset -c 1`.
+    """
     told = tomllib.loads(SOURCES.read_text(encoding="utf-8"))["own"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     for name in told:
@@ -224,13 +231,14 @@ def own_series(only: list[str]) -> Iterator[Series]:
             continue
         with tempfile.TemporaryDirectory() as cache:
             ran = subprocess.run(
-                [sys.executable, str(HERE / "eta_own_runs.py"), name],
+                [*shlex.split(under), sys.executable, str(HERE / "eta_own_runs.py"), name],
                 # Compiled code of an earlier run would hide the first compilation.
                 env={**environment, "TORCHINDUCTOR_CACHE_DIR": cache},
                 stdout=subprocess.PIPE,
                 check=True,
             )
         seen = json.loads(ran.stdout.splitlines()[-1])
+        print(f"{name}: on the processor {seen['cpu_share']:.0%} of the time", flush=True)
         given = {
             **told[name],
             "name": name,
@@ -247,7 +255,7 @@ def merged(path: Path, new: list[Series]) -> list[Series]:
     table = tomllib.loads(SOURCES.read_text(encoding="utf-8"))
     named = {row["name"] for row in table["series"]} | table["own"].keys()
     there = {series.name: series for series in (read_series(path) if path.exists() else [])}
-    there = {name: series for name, series in there.items() if name in named}
+    there = {name: series for name, series in there.items() if name in named or series.kind == BUSY}
     there |= {series.name: series for series in new}
     return sorted(there.values(), key=lambda series: (series.kind, series.name))
 
@@ -263,11 +271,12 @@ def main() -> None:
     public.add_argument("names", nargs="*")
     own = commands.add_parser("own")
     own.add_argument("names", nargs="*")
+    own.add_argument("--under", default="", help="put before the command, such as 'taskset -c 1'")
     given = parser.parse_args()
     if given.what == "public":
         write_series(DATA, merged(DATA, public_series(given.mirrors, given.names)))
         return
-    for series in own_series(given.names):
+    for series in own_series(given.names, given.under):
         print(f"{series.name}: {len(series.events)} events, {series.duration_s:.0f} s", flush=True)
         write_series(DATA, merged(DATA, [series]))
 

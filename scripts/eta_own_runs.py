@@ -27,7 +27,10 @@ import numpy as np
 import torch
 from torch import nn
 
+from precision_time.workload.capture.timm_models import import_torchvision
+
 Batch = tuple[Any, Any]
+_STARTED_S = time.monotonic()
 
 
 @dataclass
@@ -93,7 +96,7 @@ def rows(batch: int = 64) -> Batch:
 
 def tokens(batch: int = 8, length: int = 64, vocabulary: int = 500) -> Batch:
     """Random tokens and the tokens to predict."""
-    return tuple(torch.randint(vocabulary, (batch, length)) for _ in range(2))  # type: ignore[return-value]
+    return tuple(torch.randint(vocabulary, (batch, length)) for _ in range(2))
 
 
 def update(model: Any, optimizer: Any, batch: Batch, *, apply: bool = True) -> None:
@@ -407,8 +410,6 @@ def two_processes(watch: Watch, steps: int, slow_from: int = 0) -> None:
 
 def lightning_run(watch: Watch, epochs: int, per_epoch: int, network: Callable[[], Any], batch: Any) -> None:
     """Lightning's Trainer, validating after every epoch."""
-    from precision_time.workload.capture.timm_models import import_torchvision
-
     import_torchvision()
     import lightning
 
@@ -440,16 +441,19 @@ def lightning_run(watch: Watch, epochs: int, per_epoch: int, network: Callable[[
             if not trainer.sanity_checking:
                 watch.pauses.append((self.start_s, time.monotonic(), "evaluation"))
 
-    batches = [batch() for _ in range(per_epoch)]
+    def loader(batches: int) -> Any:
+        return torch.utils.data.DataLoader([batch() for _ in range(batches)], batch_size=None)
+
     with tempfile.TemporaryDirectory() as folder:
         lightning.Trainer(
             max_epochs=epochs, accelerator="cpu", logger=False, callbacks=[Notes()], default_root_dir=folder,
             enable_progress_bar=False, enable_model_summary=False,
-        ).fit(Module(), batches, batches[: per_epoch // 3])  # fmt: skip
+        ).fit(Module(), loader(per_epoch), loader(per_epoch // 3))  # fmt: skip
 
 
 def hf_run(watch: Watch, steps: int, model: Any, samples: Any, evaluate_every: int, save_every: int) -> None:
     """The Hugging Face Trainer."""
+    import_torchvision()
     import transformers
 
     class Notes(transformers.TrainerCallback):  # type: ignore[misc]
@@ -483,6 +487,7 @@ def hf_run(watch: Watch, steps: int, model: Any, samples: Any, evaluate_every: i
 
 def hf_gpt2(watch: Watch, steps: int) -> None:
     """A small GPT-2."""
+    import_torchvision()
     import transformers
 
     config = transformers.GPT2Config(vocab_size=500, n_positions=64, n_embd=128, n_layer=3, n_head=4)
@@ -492,6 +497,7 @@ def hf_gpt2(watch: Watch, steps: int) -> None:
 
 def hf_bert(watch: Watch, steps: int) -> None:
     """A small BERT, saved now and then."""
+    import_torchvision()
     import transformers
 
     config = transformers.BertConfig(
@@ -544,53 +550,51 @@ def keras_run(watch: Watch, epochs: int, per_epoch: int, convolutions: bool) -> 
 
 def catalog(watch: Watch, name: str, steps: int, batch: int, size: int) -> None:
     """A torchvision model."""
-    from precision_time.workload.capture.timm_models import import_torchvision
-
     loop(
         watch, import_torchvision().models.get_model(name), repeat(steps, lambda: images(batch, size, 1_000))
     )
 
 
 RUNS: dict[str, Callable[[Watch], None]] = {
-    "own-cnn": lambda w: loop(w, cnn(32), repeat(5_000, images)),
-    "own-mlp": lambda w: loop(w, mlp(), repeat(40_000, rows)),
-    "own-shards": lambda w: with_shards(w, 4_800, 400),
-    "own-workers": lambda w: with_workers(w, 1_500),
-    "own-compiled-cnn": lambda w: compiled(w, cnn(32), repeat(6_000, images)),
+    "own-cnn": lambda w: loop(w, cnn(32), repeat(2_000, images)),
+    "own-mlp": lambda w: loop(w, mlp(), repeat(12_000, rows)),
+    "own-shards": lambda w: with_shards(w, 1_600, 400),
+    "own-workers": lambda w: with_workers(w, 600),
+    "own-compiled-cnn": lambda w: compiled(w, cnn(32), repeat(2_000, images)),
     "own-compiled-shapes": lambda w: compiled(
-        w, encoder(), (tokens(8, (32, 48, 64, 96)[step // 300 % 4]) for step in range(2_400))
+        w, encoder(), (tokens(8, (32, 48, 64, 96)[step // 150 % 4]) for step in range(900))
     ),
     "own-transformer-evaluated": lambda w: loop(
-        w, encoder(), repeat(2_000, tokens), evaluate_every=500, evaluate_batches=300
+        w, encoder(), repeat(1_000, tokens), evaluate_every=250, evaluate_batches=100
     ),
     "own-mlp-saved": lambda w: loop(
-        w, mlp(1_500, 5), repeat(900, rows), save_every=150, evaluate_every=300, evaluate_batches=40
+        w, mlp(600, 5), repeat(900, rows), save_every=150, evaluate_every=300, evaluate_batches=40
     ),
-    "own-resumed": lambda w: resumed_part(w, 5_000, 3_000),
-    "own-went-back": lambda w: went_back(w, 3_000, 1_500, 1_200),
-    "own-growing-images": lambda w: growing_images(w, (24, 32, 48, 64), 500),
-    "own-growing-batch": lambda w: growing_batch(w, (4, 8, 16, 32), 600),
-    "own-sorted-lengths": lambda w: sorted_lengths(w, 1_500),
-    "own-any-lengths": lambda w: any_lengths(w, 1_800),
-    "own-unfrozen": lambda w: unfrozen(w, 1_000),
-    "own-straggler": lambda w: with_others(w, 2_500, 1_000, 1),
-    "own-others-at-times": lambda w: with_others_at_times(w, 2_400, 300),
-    "own-accumulated": lambda w: accumulated(w, 250, 8),
-    "own-gan": lambda w: alternating(w, 2_000),
-    "own-diffusion": lambda w: diffusion(w, 1_600, 400),
-    "own-reinforcement": lambda w: reinforcement(w, 2_500),
+    "own-resumed": lambda w: resumed_part(w, 4_500, 3_000),
+    "own-went-back": lambda w: went_back(w, 2_000, 1_100, 800),
+    "own-growing-images": lambda w: growing_images(w, (24, 32, 48, 64), 300),
+    "own-growing-batch": lambda w: growing_batch(w, (4, 8, 16, 32), 400),
+    "own-sorted-lengths": lambda w: sorted_lengths(w, 800),
+    "own-any-lengths": lambda w: any_lengths(w, 800),
+    "own-unfrozen": lambda w: unfrozen(w, 600),
+    "own-straggler": lambda w: with_others(w, 1_500, 600, 1),
+    "own-others-at-times": lambda w: with_others_at_times(w, 1_600, 200),
+    "own-accumulated": lambda w: accumulated(w, 80, 8),
+    "own-gan": lambda w: alternating(w, 1_000),
+    "own-diffusion": lambda w: diffusion(w, 800, 200),
+    "own-reinforcement": lambda w: reinforcement(w, 800),
     "own-lstm": lambda w: recurrent(w, 6, 150),
-    "own-ddp": lambda w: two_processes(w, 1_000),
-    "own-ddp-slow-rank": lambda w: two_processes(w, 900, 450),
-    "own-lightning-cnn": lambda w: lightning_run(w, 6, 400, lambda: cnn(32), images),
-    "own-lightning-mlp": lambda w: lightning_run(w, 10, 500, mlp, rows),
-    "own-hf-gpt2": lambda w: hf_gpt2(w, 700),
-    "own-hf-bert": lambda w: hf_bert(w, 900),
-    "own-keras-cnn": lambda w: keras_run(w, 12, 300, True),
-    "own-keras-mlp": lambda w: keras_run(w, 16, 250, False),
-    "own-resnet18": lambda w: catalog(w, "resnet18", 350, 8, 64),
-    "own-mobilenet-v2": lambda w: catalog(w, "mobilenet_v2", 250, 8, 64),
-    "own-squeezenet": lambda w: catalog(w, "squeezenet1_1", 600, 8, 64),
+    "own-ddp": lambda w: two_processes(w, 500),
+    "own-ddp-slow-rank": lambda w: two_processes(w, 400, 200),
+    "own-lightning-cnn": lambda w: lightning_run(w, 4, 400, lambda: cnn(32), images),
+    "own-lightning-mlp": lambda w: lightning_run(w, 5, 500, mlp, rows),
+    "own-hf-gpt2": lambda w: hf_gpt2(w, 350),
+    "own-hf-bert": lambda w: hf_bert(w, 450),
+    "own-keras-cnn": lambda w: keras_run(w, 8, 300, True),
+    "own-keras-mlp": lambda w: keras_run(w, 10, 250, False),
+    "own-resnet18": lambda w: catalog(w, "resnet18", 150, 8, 64),
+    "own-mobilenet-v2": lambda w: catalog(w, "mobilenet_v2", 150, 8, 64),
+    "own-squeezenet": lambda w: catalog(w, "squeezenet1_1", 300, 8, 64),
 }
 
 
@@ -601,7 +605,8 @@ def main() -> None:
     watch = Watch()
     with contextlib.redirect_stdout(sys.stderr):
         RUNS[sys.argv[1]](watch)
-    print(json.dumps({"events": watch.events, "pauses": watch.pauses}))
+    share = time.process_time() / (time.monotonic() - _STARTED_S)
+    print(json.dumps({"events": watch.events, "pauses": watch.pauses, "cpu_share": round(share, 3)}))
 
 
 if __name__ == "__main__":
