@@ -7,6 +7,7 @@ needed here.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import Any
 
@@ -189,3 +190,44 @@ def test_lightning_begins_at_the_prediction(mode: str, tmp_path: Any) -> None:
         assert module.batch_size == 32
         tries[type(finder).__name__] = len(module.tried) - 2  # the 0, and the training itself
     assert tries["PredictedBatchSizeFinder"] < tries["BatchSizeFinder"]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of transformers, about this machine
+def test_the_trainer_of_hugging_face_begins_at_the_prediction(tmp_path: Any) -> None:
+    if find_spec("transformers") is None or find_spec("accelerate") is None:
+        pytest.skip("transformers or accelerate is not installed")
+    import torch
+
+    from precision_time.workload.capture.timm_models import import_torchvision
+
+    with suppress(ImportError, RuntimeError):
+        import_torchvision()
+    from transformers import Trainer, TrainingArguments
+
+    tried = []
+
+    class Module(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(4, 1)
+
+        def forward(self, x: Any) -> Any:
+            tried.append(len(x))
+            runs_up_to(196)(len(x))
+            return {"loss": self.linear(x).mean()}
+
+    def steps_from(batch: int) -> int:
+        tried.clear()
+        arguments = TrainingArguments(
+            output_dir=str(tmp_path), per_device_train_batch_size=batch, auto_find_batch_size=True,
+            max_steps=1, use_cpu=True, report_to=[], save_strategy="no", disable_tqdm=True,
+            logging_strategy="no",
+        )  # fmt: skip
+        data = [{"x": torch.zeros(4)} for _ in range(1024)]
+        Trainer(model=Module(), args=arguments, train_dataset=data).train()
+        assert 0.85 * 196 < tried[-1] <= 196
+        return len(tried)
+
+    predicted = predicted_batch_size({"model": "vgg16", "device": "V100-SXM2-16GB", "precision": "fp32"})
+    assert steps_from(predicted) == 2 < steps_from(400)

@@ -244,10 +244,18 @@ def test_a_task_file_is_answered_on_the_command_line(
     assert "which model" in said
 
 
-def test_a_file_names_no_files(tmp_path: Path) -> None:
-    (tmp_path / "cal.csv").write_text("model\n")
+@pytest.mark.parametrize("typed", [{}, {"steps": 20}, {"model": "resnet50"}])
+def test_a_file_names_no_files(typed: dict[str, Any], tmp_path: Path) -> None:
+    named = {
+        "calibration": str(tmp_path / "cal.csv"), "custom": str(tmp_path / "own.yaml"),
+        "precision": str(tmp_path / "own.yaml"),
+    }  # fmt: skip
     found = estimate_job(
-        source="", fields={"model": "resnet50", "calibration": str(tmp_path / "cal.csv"), "steps": 10}
+        source="",
+        fields={"model": "resnet50", "steps": 10, **named},
+        options={"grid_hours": str(tmp_path / "grid.csv")},
+        given=typed,
     )
     assert found.run is not None
-    assert any("cal.csv" in text for text in found.unread)
+    assert len(found.unread) == 4
+    assert all(str(tmp_path) in text for text in found.unread)

@@ -50,11 +50,11 @@ def estimate(
     json_output: JsonOption = False,
     **fields: Any,
 ) -> None:
-    """Estimate the time and cost of the jobs in a file of another program.
+    """Estimate the jobs of a SkyPilot, Slurm or Kubernetes file.
 
-    Read are SkyPilot and dstack tasks, Slurm scripts, and Kubernetes manifests. Options stand in the place of
-    what the file says. What was not understood is listed with the answer. Exits with 2 where no job has an
-    answer, with 3 where none fits in memory.
+    How long they run, and for what money; dstack tasks too. Options stand in the place of what the file says.
+    What was not understood is listed with the answer. Exits with 2 where no job has an answer, with 3 where
+    none fits in memory.
     """
     from ..integrations.job_files import estimate_file
 

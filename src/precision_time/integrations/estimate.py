@@ -19,6 +19,7 @@ from ..hardware.words import with_cluster_words
 from ..planning.run.api import run_of
 from ..planning.run.prediction import RunPrediction
 from ..planning.run.schema import RunOptions
+from ..precision.catalog import is_policy_file
 from ..predict.api import predict
 from ..predict.prediction import Prediction
 from ..request.request import Request
@@ -33,7 +34,7 @@ NO_LENGTH = (
     "The job does not say how long it trains. To fix: give one of steps, epochs or tokens, as --steps, or on "
     "the line `#PRECISION_TIME steps=...`."
 )
-_FILES = ("calibration", "custom", "forward", "inputs", "loss", "predictor", "trust")
+_FILES = frozenset({"calibration", "custom", "forward", "grid_hours", "inputs", "loss", "predictor", "trust"})
 """Fields that name files or code: they are typed by the user, not taken from a file of somebody else."""
 _MODELS = ("model", "reference", "teacher")
 
@@ -148,13 +149,13 @@ def estimate_job(
         hosts -= {"device", "node_type"}
     replaced = typed.keys() | hosts
     of_file = {key: value for key, value in fields.items() if value is not None and key not in replaced}
-    refused = tuple(f"{key}={of_file.pop(key)}" for key in _FILES if key in of_file)
+    options = {key: value for key, value in (options or {}).items() if value is not None}
+    refused = [f"{key}={of_file.pop(key)}" for key in [*of_file] if _names_file(key, of_file[key])]
+    refused += [f"{key}={options.pop(key)}" for key in [*options] if key in _FILES]
     stated = _without_other_lengths(of_file, typed) | {
         key: value for key, value in typed.items() if key not in on_run
     }
-    about = {key: value for key, value in (options or {}).items() if value is not None} | {
-        key: value for key, value in typed.items() if key in on_run
-    }
+    about = options | {key: value for key, value in typed.items() if key in on_run}
     unread = (*unread, *(f"{words} (names a file or code: give it on the command line)" for words in refused))
 
     def found(**answer: Any) -> JobEstimate:
@@ -171,11 +172,15 @@ def estimate_job(
     try:
         for key in _MODELS:
             check_named_in_data(of_file.get(key))
-        with nullcontext() if typed else data_only():
+        with nullcontext() if typed.keys() & {*_FILES, *_MODELS, "precision"} else data_only():
             request = Request.of(stated)
             return found(request=request, **_answer(request, RunOptions.of(about)))
     except PrecisionTimeError as error:
         return found(request=request, reason=str(error))
+
+
+def _names_file(key: str, value: Any) -> bool:
+    return key in _FILES or (key == "precision" and is_policy_file(value))
 
 
 def _without_other_lengths(of_file: Mapping[str, Any], typed: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,14 @@ from ..precision.support import supported_precisions
 from ..request.request import Request
 from .batch_size import MOST, predicted_batch_size
 from .estimate import JobEstimate
-from .trials import RISK, TrialPredictions, best_possible, expected_remaining_s, least_remaining_s
+from .trials import (
+    RISK,
+    TrialPredictions,
+    best_possible,
+    expected_remaining_s,
+    least_remaining_s,
+    risk_of_check,
+)
 
 try:
     import optuna
@@ -237,8 +244,8 @@ class DeadlinePruner(BasePruner):  # type: ignore[misc]
     """Prunes trials that cannot end in time, and those that cannot beat the best by then.
 
     The remaining time is that of `report_eta`; without it, of a monitor of its own that sees when
-    `should_prune` is called, and of the predictions. A trial is pruned where it ends in time with a
-    probability below `risk`.
+    `should_prune` is called, and of the predictions. A trial is pruned where it hardly ends in
+    time: `risk` is the probability, over all its checks, that it would have.
     """
 
     def __init__(
@@ -264,7 +271,7 @@ class DeadlinePruner(BasePruner):  # type: ignore[misc]
             predictions: Of trials, for what no step has shown yet.
             steps_per_report: Optimizer steps between two steps of `trial.report`, for the predictions.
             beat_best: Whether to prune trials that cannot beat the best value by the deadline.
-            risk: Probability to end in time below which a trial is pruned.
+            risk: Probability that a trial which is pruned would have ended in time, over all its checks.
             clock: Seconds that do not go back.
 
         Raises:
@@ -287,6 +294,7 @@ class DeadlinePruner(BasePruner):  # type: ignore[misc]
         self._clock = clock
         self._end_s = None if deadline is None else clock() + deadline
         self._trials: dict[int, tuple[RunMonitor, float]] = {}
+        self._checks: dict[int, int] = {}
 
     def prune(self, study: optuna.study.Study, trial: FrozenTrial) -> bool:
         """Whether the trial is to end now."""
@@ -305,7 +313,9 @@ class DeadlinePruner(BasePruner):  # type: ignore[misc]
         left_s = min(ends)
         if left_s <= 0.0:
             return "The time is over."
-        least_s = None if eta is None else least_remaining_s(eta, risk=self._risk)
+        self._checks[trial.number] = check = self._checks.get(trial.number, 0) + 1
+        risk = risk_of_check(self._risk, check)
+        least_s = None if eta is None else least_remaining_s(eta, risk=risk)
         if least_s is not None and least_s > left_s:
             return f"It needs {least_s:.3g} s more at least, and {left_s:.3g} s are left."
         return self._behind(study, trial, eta, left_s) if self._beat_best else ""
@@ -327,7 +337,9 @@ class DeadlinePruner(BasePruner):  # type: ignore[misc]
             monitor.begin()
             self._trials[trial.number] = monitor, began_s
             if len(self._trials) > _MOST_RUNNING:
-                del self._trials[min(self._trials)]
+                oldest = min(self._trials)
+                del self._trials[oldest]
+                self._checks.pop(oldest, None)
         monitor, began_s = self._trials[trial.number]
         reported = trial.user_attrs.get(ETA_ATTRIBUTE)
         if isinstance(reported, Mapping):

@@ -21,6 +21,7 @@ from .trials import (
     best_possible,
     expected_remaining_s,
     least_remaining_s,
+    risk_of_check,
 )
 
 import_ray("schedule trials with it")
@@ -49,6 +50,7 @@ class _Watched:
             total_steps=total_steps, prediction=prediction, clock=self.clock, on_warning=_ignore
         )
         self.monitor.begin()
+        self.checks = 0
         self.steps: list[float] = []
         self.values: list[float] = []
 
@@ -61,8 +63,9 @@ class DeadlineScheduler(TrialScheduler):  # type: ignore[misc]
     """Stops trials that cannot end in time, and those that cannot beat the best by then.
 
     The remaining time is that of a `RunMonitor` in the trial, where it reports `eta().metrics()`; without it,
-    of the times of the reports, and of the predictions. A trial is stopped where it ends in time with a
-    probability below `risk`. A pending one that is predicted to end too late is not started.
+    of the times of the reports, and of the predictions. A trial is stopped where it hardly ends in time:
+    `risk` is the probability, over all its checks, that it would have. A pending one that is predicted to end
+    too late is not started.
     """
 
     def __init__(
@@ -89,7 +92,7 @@ class DeadlineScheduler(TrialScheduler):  # type: ignore[misc]
             steps_per_report: Optimizer steps for one of `time_attr`, for the predictions.
             time_attr: Of a report, that counts its progress.
             beat_best: Whether to stop trials that cannot beat the best value in time.
-            risk: Probability to end in time below which a trial is stopped.
+            risk: Probability that a trial which is stopped would have ended in time, over all its checks.
 
         Raises:
             ConfigError: If there is no limit, or a number is out of its range.
@@ -220,7 +223,8 @@ class DeadlineScheduler(TrialScheduler):  # type: ignore[misc]
             watched.steps.append(progress)
             watched.values.append(value)
         eta: Eta | Mapping[str, Any] = result if ETA_KEYS[0] in result else watched.monitor.eta()
-        least_s = least_remaining_s(eta, risk=self._risk)
+        watched.checks += 1
+        least_s = least_remaining_s(eta, risk=risk_of_check(self._risk, watched.checks))
         if least_s is not None and least_s > left_s:
             return f"It needs {least_s:.3g} s more at least, and {left_s:.3g} s are left."
         return self._behind(watched, eta, left_s, progress) if self._beat_best else ""

@@ -140,6 +140,16 @@ def least_remaining_s(eta: Eta | Mapping[str, Any], *, risk: float = RISK) -> fl
     return center * math.exp(_STANDARD.inv_cdf(risk) * sigma)
 
 
+def risk_of_check(risk: float, check: int) -> float:
+    """The part of a risk that one of many checks of a trial may take; over all checks they add up to it.
+
+    Args:
+        risk: Of the trial.
+        check: Number of the check, from 1.
+    """
+    return risk / (check * (check + 1))
+
+
 def expected_remaining_s(eta: Eta | Mapping[str, Any]) -> float | None:
     """Expected seconds to the end of a trial; None where nothing is known."""
     return eta.remaining_s if isinstance(eta, Eta) else _number(eta.get(ETA_KEYS[0]))
