@@ -170,14 +170,14 @@ def test_trace_recorded_here_has_the_times_of_its_loop(tmp_path: Path) -> None:
             profiler.step()
     run = read(path, "pytorch-profiler")
     assert [step.step for step in run.steps] == list(range(2, 10))
-    between = np.diff(starts)[2:]  # of steps 2 to 8
-    logged = [step.step_time_s for step in run.steps][:7]
-    assert logged == pytest.approx(between, rel=0.1, abs=0.001)
-    assert run.steady().step_time_s < 0.04, "the slow first one is no steady step"
+    # Step n begins before the loop reads the clock for it, and after it did so for step n - 1.
+    begins = np.cumsum([0.0, *(step.step_time_s for step in run.steps)])[:8]
+    clock = np.array(starts)
+    assert np.max(clock[1:9] - begins) <= np.min(clock[2:10] - begins) + 1e-4, "one clock fits all of them"
+    assert run.steady().left_out["first after a start"] == 1
     assert run.fields == {"optimizer": "sgd"}
     assert run.terms_s["host_s"] > 0.009, "sleeping is no computation"
-    assert 0.0 < run.terms_s["kernels_s"] < 0.01
-    assert 0.0 < run.terms_s["update_s"] < 0.01
+    assert min(run.terms_s["kernels_s"], run.terms_s["update_s"]) > 0.0
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])

@@ -23,7 +23,7 @@ data = np.random.default_rng(0)
 x, y = data.random((96, 12)).astype("float32"), data.integers(0, 3, 96)
 
 
-class Clocked(EtaCallback):  # every step takes 10 ms, every evaluation 1 s, every wait for input 2 ms
+class Clocked(EtaCallback):  # every step takes 10 ms, every evaluation 10 s, every wait for input 2 ms
     now = 0.0
 
     def __init__(self, **options):
@@ -38,7 +38,7 @@ class Clocked(EtaCallback):  # every step takes 10 ms, every evaluation 1 s, eve
         super().on_train_batch_end(batch, logs)
 
     def on_test_end(self, logs=None):
-        self.now += 1.0
+        self.now += 10.0
         super().on_test_end(logs)
 
 
@@ -103,6 +103,12 @@ frozen.layers[0].trainable = False
 half = describe_model(frozen, batch, {"device": "A100"}).request
 found["read"] = [mixed.precision, mixed.resolve().workload.graph.trainable_params,
                  half.model.params, half.model.trainable_params]
+Mesh = type("Mesh", (), {"axis_names": ("batch", "model"), "shape": (4, 2)})
+for kind in ("DataParallel", "ModelParallel"):
+    made = type(kind, (), {"device_mesh": Mesh(), "batch_dim_name": "batch"})()
+    keras.distribution.distribution = lambda made=made: made
+    spread = describe_model(net(), batch, {"device": "A100"})
+    found[kind] = [spread.request.gpus, spread.request.layout.tp, len(spread.reasons)]
 print("found", json.dumps(found))
 """
 
@@ -127,15 +133,16 @@ def test_a_fit_is_watched_and_trains_as_it_would_alone(found: dict[str, Any]) ->
     assert found["same_losses"]
     failure, steps, step_time_s, pauses_s, waited_s = found["first"]
     assert not failure and steps == 24 and step_time_s == pytest.approx(0.012, rel=0.01)
-    assert pauses_s["evaluation"] == pytest.approx(2.0, abs=0.01)
+    assert pauses_s["evaluation"] == pytest.approx(20.0, abs=0.01)
     assert waited_s == pytest.approx(0.0019, rel=0.1)
-    assert found["history"][-1] == 0.0 and 1.0 < found["history"][0] < 1.3
+    assert found["history"][-1] == 0.0 and 10.1 < found["history"][0] < 10.5
 
 
 def test_the_model_is_read_whole(found: dict[str, Any]) -> None:
     assert found["request"] == [8, "fp32", "momentum-sgd", 1]
     assert found["params"][0] == found["params"][1] == 12 * 32 + 32 + 2 * 32 + 32 * 3 + 3
     assert found["products"] == [True, True] and found["offered"]
+    assert found["DataParallel"] == [8, 1, 0] and found["ModelParallel"] == [8, 2, 1]
     assert found["read"] == ["bf16-mixed", 579, 579, 579 - 12 * 32 - 32]
 
 

@@ -6,6 +6,7 @@ import json
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -232,3 +233,49 @@ def test_monitor_that_raises_does_not_end_the_run(
         trainer = lab.train()
     assert trainer.state.global_step == 24
     assert sum("broken on purpose" in str(each.message) for each in said) == 1
+
+
+def test_adapters_of_peft_are_fields_of_the_request(lab: Any) -> None:
+    from precision_time import predict_time
+    from precision_time.online.describe import request_of
+
+    nn, base = lab.torch.nn, lab.model()
+    base.requires_grad_(False)
+    for layer in base.model.layers:
+        for name in ("q_proj", "v_proj"):
+            getattr(layer.self_attn, name).lora_A = nn.Linear(16, 4, bias=False)
+
+    class Peft(nn.Module):  # type: ignore[name-defined,misc]
+        """What `get_peft_model` returns, as far as it is read."""
+
+        peft_config = {"default": SimpleNamespace(r=4, target_modules={"q_proj", "v_proj"}, use_dora=False)}
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.base_model = base
+
+        def get_base_model(self) -> Any:
+            return self.base_model
+
+    batch = {"input_ids": lab.torch.zeros(2, 8).long(), "labels": lab.torch.zeros(2, 8).long()}
+    found = request_of(Peft(), batch=batch, device="A100-SXM4-80GB")
+    assert found.request is not None and found.reasons == ()
+    assert (found.request.adapter, found.request.lora_rank) == ("lora", 4)
+    assert found.request.lora_targets == "q_proj,v_proj"
+    assert predict_time(found.request).step_time_s > 0.0
+
+
+def test_model_inside_of_a_module_is_taken_by_its_configuration(lab: Any) -> None:
+    from precision_time.online.describe import request_of
+
+    class Task(lab.torch.nn.Module):  # type: ignore[name-defined,misc]
+        def __init__(self, inner: Any) -> None:
+            super().__init__()
+            self.inner = inner
+
+    def step(module: Any, batch: Any) -> Any:
+        return module.inner(**batch).loss
+
+    batch = {"input_ids": lab.torch.zeros(2, 8).long(), "labels": lab.torch.zeros(2, 8).long()}
+    found = request_of(Task(lab.model()), batch=batch, forward=step, device="A100-SXM4-80GB").request
+    assert found is not None and found.model["model_type"] == "llama" and found.seq_len == 8

@@ -215,7 +215,10 @@ def stacks(*, json_output: JsonOption = False) -> None:
 
 
 def predictors(*, json_output: JsonOption = False) -> None:
-    """List the predictors that are compared: ours, those of the papers, and those of plugins."""
+    """List the predictors that are compared.
+
+    Ours, those of the papers, and those of plugins.
+    """
     from ..papers.registry import PREDICTORS
 
     found = [
@@ -235,7 +238,7 @@ def predictors(*, json_output: JsonOption = False) -> None:
 
 
 def trainers(*, json_output: JsonOption = False) -> None:
-    """List the adapters that watch a run from inside its trainer: where each is, and for what.
+    """List the adapters that watch a run in its trainer.
 
     Each is imported from its module: from precision_time.online.lightning import EtaCallback.
     """

@@ -19,7 +19,7 @@ from .request_options import given_options, request_options
 if TYPE_CHECKING:
     from ..integrations.kubernetes.annotations import Annotated as AnnotatedJob
 
-HELP = "Annotate manifests of Kubernetes, and set up the admission webhook."
+HELP = "Annotate manifests of Kubernetes, set up the webhook."
 EXAMPLES = """\b
 Examples:
   precision-time kubernetes annotate job.yaml | kubectl apply -f -
@@ -48,7 +48,7 @@ app = typer.Typer(
 
 @app.callback()
 def _group() -> None:
-    """Annotate manifests of Kubernetes, and set up the admission webhook."""
+    """Annotate manifests of Kubernetes, set up the webhook."""
 
 
 @app.command(epilog=_ANNOTATE)
@@ -148,10 +148,10 @@ def certificate(
     days: Annotated[int, typer.Option("--days", help="How long the certificate holds.")] = 365,
     json_output: JsonOption = False,
 ) -> None:
-    """Make a certificate for the webhook, and the authority that an API server trusts it by.
+    """Make a certificate for the webhook, and its authority.
 
-    For clusters without cert-manager. The key of the authority is not kept: to renew, make a new pair, and
-    write the new caBundle into the MutatingWebhookConfiguration.
+    For clusters without cert-manager; an API server trusts the one by the other. The key of the authority is
+    not kept: to renew, make a new pair, and write the new caBundle into the MutatingWebhookConfiguration.
     """
     from ..integrations.kubernetes.certificates import make_pair, service_names
 

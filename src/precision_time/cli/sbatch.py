@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -107,7 +108,8 @@ def sbatch(
         given={**given, **run, **({} if device is None else {"device": device})},
     )
     after = _checked(words or [])
-    asked = Server(url=server, retries=_RETRIES) if server else chosen()
+    asked = Server(url=server) if server else chosen()
+    asked = None if asked is None else replace(asked, retries=_RETRIES)
     with progress("Predicting the job"):
         prepared = prepare(
             after,

@@ -8,6 +8,7 @@ from typing import Any
 from ..errors import required_module
 from .adapter import Adapter
 from .describe import Described, Found, processes, request_of
+from .eta import Eta
 from .first_forward import on_first_forward
 from .imports import declare_torchvision
 from .live_run import harmless
@@ -54,6 +55,7 @@ class EtaTracker(Adapter, _tracking.GeneralTracker):  # type: ignore[misc]
         Adapter.__init__(self, **options)
         self._total, self._done, self._pauses = total_steps, done, pauses
         self._stop_waiting: Callable[[], None] = _nothing
+        self._metrics: dict[str, float] = {}
         self._new_run(speaks=processes().rank == 0)
 
     @property
@@ -98,10 +100,13 @@ class EtaTracker(Adapter, _tracking.GeneralTracker):  # type: ignore[misc]
         if not self._running:  # the first forward pass was not seen
             self._done = self._done + 1 if step is None else step
             self._begin(None)
+            eta: Eta | None = self.run.eta()
         else:
-            self.run.step(step)
+            eta = self.run.step(step)
+        if eta is not None:  # every second
+            self._metrics = eta.metrics()
         if isinstance(values, dict):
-            values.update(self.run.eta().metrics())
+            values.update(self._metrics)
 
     @harmless
     def finish(self) -> None:

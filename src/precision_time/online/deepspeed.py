@@ -56,6 +56,8 @@ class track(Adapter):  # noqa: N801 - used like a function
         self._engine, self._total, self._pauses = engine, total_steps, pauses
         self._line_every_s, self._said_s = line_every_s, self._options.clock()
         self._removes: list[Callable[[], None]] = []
+        self._paused, self._done = False, 0
+        self._waited_s: float | None = None
         self._follow()
 
     @harmless
@@ -107,8 +109,7 @@ class track(Adapter):  # noqa: N801 - used like a function
                 batch = next(batches)
             except StopIteration:
                 return
-            if self.run is not None and self._running:
-                self.run.waited(clock() - since_s)
+            self._waited_s = (self._waited_s or 0.0) + clock() - since_s
             yield batch
 
     def __enter__(self) -> Self:
@@ -132,12 +133,13 @@ class track(Adapter):  # noqa: N801 - used like a function
 
     def _before_forward(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A forward pass: the first of the training, one of it, or one of an evaluation."""
+        training = module.module.training
         if not self._running:
-            if module.module.training:
+            if training:
                 self._begin(_batch(module.module, args, kwargs))
-        elif not module.module.training:
+        elif not training:
             self._evaluates()
-        else:
+        elif self._paused:
             self._goes_on()
 
     @harmless
@@ -151,43 +153,48 @@ class track(Adapter):  # noqa: N801 - used like a function
         if run is None:
             return
         self._running = True
+        self._paused, self._done = False, int(engine.global_steps)
+        self._waited_s = None if self._waited_s is None else 0.0  # without that for the first batch
         self._said_s = self._options.clock()
         run.begin(
             lambda: describe_engine(engine, batch, self._fields, total_steps=self._total),
             total_steps=self._total,
-            done=int(engine.global_steps),
+            done=self._done,
             pauses=self._pauses,
         )
 
     @harmless
     def _after_step(self) -> None:
         """An optimizer step, unless gradients accumulate."""
-        run, done = self.run, int(self._engine.global_steps)
-        if run is None or not self._running or done == self._done(run):
+        run, done = self.run, self._engine.global_steps
+        if run is None or not self._running or done == self._done:
             return
+        self._done = done
+        if self._waited_s is not None:
+            run.waited(self._waited_s)
+            self._waited_s = 0.0
         run.step(done)
         if self._total is not None and done >= self._total:
             self.end()
         else:
             self._show(done)
 
-    @staticmethod
-    def _done(run: Any) -> int:
-        return run.monitor.step_count if run.monitor is not None else -1
-
     @harmless
     def _evaluates(self) -> None:
         if self.run is not None and self._running:
+            self._paused = True
             self.run.begin_pause("evaluation")
 
     @harmless
     def _saves(self) -> None:
         if self.run is not None and self._running:
+            self._paused = True
             self.run.begin_pause("checkpoint")
 
     @harmless
     def _goes_on(self) -> None:
-        if self.run is not None and self._running:
+        if self._paused and self.run is not None:
+            self._paused = False
             self.run.end_pause()
 
     def _show(self, done: int) -> None:
@@ -310,9 +317,10 @@ def describe_engine(
         total_steps: Of the run.
     """
     config = getattr(getattr(engine, "_config", None), "_param_dict", None) or engine.config
-    world, reasons = processes(), []
-    fields = config_fields(config, devices=world.size)
+    stages, reasons = int(getattr(engine, "num_stages", 1) or 1), []
+    fields = config_fields(config, devices=max(processes().size // stages, 1))
     fields |= {
+        "pp": stages,
         "batch_size": int(engine.train_micro_batch_size_per_gpu()),
         "grad_accum": int(engine.gradient_accumulation_steps()),
         "zero": int(engine.zero_optimization_stage()),

@@ -6,6 +6,7 @@ import inspect
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from ..errors import PrecisionTimeError, in_one_line
 from ..workload.capture.huggingface import is_config
+from ..workload.capture.recorder import CAPTURE_BATCH, record
 from ..workload.capture.sources import capture_model
 from ..workload.graph import OpGraph
 from ..workload.hf_config import read_config
@@ -243,6 +245,7 @@ def _captured(
             "The model is sharded, so its layers cannot be read; its configuration says too little."
         )
         return None
+    _load_capture()
     deadline, first = _Deadline(limit_s), ""
     for inputs, call in _calls(module, batch, forward, loss):
         try:
@@ -265,6 +268,12 @@ def _captured(
         return graph
     found.reasons.append(f"The model {type(module).__name__} could not be captured: {first}")
     return None
+
+
+@cache
+def _load_capture() -> None:
+    """What PyTorch imports at its first operator without data: a second or more that no model takes."""
+    record(torch.nn.Linear(1, 1), (torch.empty(CAPTURE_BATCH, 1),), name="first")
 
 
 def _calls(

@@ -90,6 +90,7 @@ class RunMonitor:
         self._untimed = 0
         """Steps since the clock last went on."""
         self._pause: tuple[str, float] | None = None
+        self._pause_ended = False
         self._waited_s: float | None = None
         self._said_slow = False
         self._computed: tuple[float, int, Estimate | None] | None = None
@@ -165,6 +166,7 @@ class RunMonitor:
             (name, since_s), self._pause = self._pause, None
             seconds = max(self._clock() - since_s, 0.0)
             self._history.add_pause(name, self._step, seconds)
+            self._pause_ended = True
             self._paused_s += seconds
 
     @contextmanager
@@ -314,8 +316,10 @@ class RunMonitor:
         """The estimate, computed again when it is worth what it costs."""
         if self._computed is not None:
             at_s, step, found = self._computed
-            if step == self._step or now - at_s < self._cost_s / _COST_SHARE:
+            fresh = step == self._step and not self._pause_ended
+            if fresh or now - at_s < self._cost_s / _COST_SHARE:
                 return found if found is None else found.after(self._step - step)
+        self._pause_ended = False
         numbers = settings()
         started = time.perf_counter()
         total = self._total if self._total is not None else self._step

@@ -6,6 +6,7 @@ import logging
 import os
 import ssl
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,7 +46,7 @@ def check_certificate(certificate: Path, key: Path) -> None:
         ) from None
 
 
-def _load(context: ssl.SSLContext, certificate: Path | str, key: Path | str) -> None:
+def _load(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
     def no_passphrase() -> str:
         raise ValueError("the key is encrypted")
 
@@ -55,36 +56,44 @@ def _load(context: ssl.SSLContext, certificate: Path | str, key: Path | str) -> 
 def renewed_context(config: Config, default: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
     """For uvicorn's `ssl_context_factory`: a context whose certificate follows its files.
 
-    Connections that are open keep theirs. A pair that cannot be read is logged, and the old one stays.
+    Each handshake takes the newest pair that could be read as a whole; one that cannot is logged, and the old
+    one stays. Connections that are open keep theirs.
     """
-    context = default()
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    certificate, key = str(config.ssl_certfile), str(config.ssl_keyfile)
+    certificate, key = Path(str(config.ssl_certfile)), Path(str(config.ssl_keyfile))
+
+    def read() -> ssl.SSLContext:
+        found = default()
+        found.minimum_version = ssl.TLSVersion.TLSv1_2
+        return found
+
     seen = _stamp(certificate, key)
+    first = current = read()
+
+    def choose(connection: ssl.SSLObject | ssl.SSLSocket, *_: object) -> None:
+        connection.context = current
+
+    first.sni_callback = choose
 
     def follow() -> None:
-        nonlocal seen
+        nonlocal seen, current
         while True:
-            waiting.wait(RENEWED_EVERY_S)
+            time.sleep(RENEWED_EVERY_S)
             now = _stamp(certificate, key)
             if now in (seen, None):
                 continue
             seen = now
             try:
-                _load(
-                    ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), certificate, key
-                )  # half of a pair harms nothing
-                _load(context, certificate, key)
+                check_certificate(certificate, key)
+                current = read()
                 _log.info("the certificate was read again")
-            except (OSError, ValueError):
-                _log.exception("the renewed certificate cannot be read; the old one stays")
+            except (OSError, ValueError) as error:
+                _log.error("the renewed certificate is not taken, the old one stays: %s", error)
 
-    waiting = threading.Event()  # never set: the thread ends with the process
     threading.Thread(target=follow, name="certificate", daemon=True).start()
-    return context
+    return first
 
 
-def _stamp(*files: str) -> tuple[tuple[int, int, int], ...] | None:
+def _stamp(*files: Path) -> tuple[tuple[int, int, int], ...] | None:
     """What changes when a file is replaced; None where one is not there at this moment."""
     try:
         return tuple((each.st_mtime_ns, each.st_size, each.st_ino) for each in map(os.stat, files))

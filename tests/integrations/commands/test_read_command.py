@@ -180,6 +180,17 @@ def test_a_statement_wins_over_what_is_read() -> None:
         read_command("#PRECISION_TIME model=gpt2 batchsize=4\n")
 
 
+def test_words_of_a_container_are_a_command() -> None:
+    words = ["/bin/bash", "-c", "torchrun --nproc_per_node=$GPUS train.py --epochs $1", "name", "5"]
+    found = read_command(["env", "A=1", *words], environment={"GPUS": "4"})
+    assert (found.launcher, found.gpus, found.script) == ("torchrun", 4, "train.py")
+    assert found.fields["epochs"] == 5
+    assert read_command(["torchrun", "--nproc-per-node", "2", "a b.py", "--name", "$X"]).arguments == (
+        "--name",
+        "$X",
+    )
+
+
 def test_which_of_several_commands_trains() -> None:
     one = read_command("python prepare.py\ntorchrun --nproc-per-node 2 fit.py --epochs 3\n")
     assert one.script == "fit.py"

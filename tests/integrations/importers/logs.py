@@ -189,6 +189,15 @@ Epoch 0:  11%|█         | 2/18 [00:11<01:33,  5.82s/it, loss=10.224, v_num=193
 Epoch 0:  17%|█▋        | 3/18 [00:14<01:13,  4.87s/it, loss=10.047, v_num=193315]\r\
 Epoch 0:  22%|██▏       | 4/18 [00:17<01:02,  4.47s/it, loss=9.926, v_num=193315]\r\
 Epoch 0:  28%|██▊       | 5/18 [00:20<00:53,  4.14s/it, loss=9.847, v_num=193315]"""
+# A run of Lightning 2.6.6 on this project's machine (40 steps of 20 ms, 3 epochs, CPU, 2026-11-23): rich's bar.
+LIGHTNING_RICH = """\
+\x1b[2KSanity Checking \x1b[35m━━━\x1b[0m 1/2 \x1b[2m0:00:00 • -:--:--\x1b[0m \x1b[2;4m0.00it/s\x1b[0m
+\x1b[2KEpoch 0/2  \x1b[90m━━━━━\x1b[0m 1/40 \x1b[2m0:00:00 • -:--:--\x1b[0m \x1b[2;4m0.00it/s\x1b[0m v_num: 1.000 loss:
+\x1b[2K\x1b[1A\x1b[2KEpoch 0/2  \x1b[35m╸\x1b[0m\x1b[90m━━━━\x1b[0m 2/40 \x1b[2m0:00:00 • 0:00:01\x1b[0m \x1b[2;4m43.88it/s\x1b[0m
+\x1b[2K\x1b[1A\x1b[2KEpoch 0/2  \x1b[35m━━━━\x1b[0m 39/40 \x1b[2m0:00:01 • 0:00:01\x1b[0m \x1b[2;4m33.70it/s\x1b[0m
+Epoch 2/2  ━━━━━━━━━━━━━━━━━ 40/40 0:00:01 • 0:00:00 37.56it/s v_num: 0.000
+`Trainer.fit` stopped: `max_epochs=3` reached.
+"""
 # https://github.com/huggingface/transformers/issues/14531 (2021-11-26): T5-11B, DeepSpeed's lines in the bar.
 HF_DEEPSPEED = """\
 {'loss': 6.2645, 'learning_rate': 0.001, 'epoch': 0.02}
@@ -220,6 +229,18 @@ OPEN_BAR = """\
 Epoch 0: : 5000it [12:42,  6.56it/s]\r\
 Epoch 0: : 10000it [25:24,  6.56it/s][INFO] `Trainer.fit` stopped: `max_steps=10000` reached.
 Epoch 0: : 10000it [25:24,  6.56it/s]
+"""
+# https://github.com/ultralytics/ultralytics/issues/7653: a bar per epoch, and one of each validation.
+ULTRALYTICS = """\
+      Epoch    GPU_mem   box_loss   cls_loss   dfl_loss  Instances       Size
+    31/1000      6.73G      1.235     0.5911       1.14         11        640: 100%|██████████| 16/16 [00:05<00:00,  2.83it/s]
+                 Class     Images  Instances      Box(P          R      mAP50  mAP50-95): 100%|██████████| 8/8 [00:03<00:00,  2.12it/s]
+                   all        722       1444      0.939      0.927      0.967      0.551
+
+      Epoch    GPU_mem   box_loss   cls_loss   dfl_loss  Instances       Size
+    32/1000      6.73G      1.186     0.5757      1.128          6        640: 100%|██████████| 16/16 [00:05<00:00,  2.95it/s]
+                 Class     Images  Instances      Box(P          R      mAP50  mAP50-95): 100%|██████████| 8/8 [00:03<00:00,  2.12it/s]
+    33/1000      6.73G      1.168     0.5611      1.129          6        640: 100%|██████████| 16/16 [00:05<00:00,  2.77it/s]
 """
 # https://github.com/open-mmlab/mmdetection/issues/4090 in the words of mmcv's JSON logger.
 MM_JSON = """\
@@ -256,11 +277,13 @@ LOGS: dict[str, tuple[str, Log]] = {
     "detectron2": ("detectron2", Log(DETECTRON2, 4, 0.3323, 0.3, None, 1320)),
     "keras": ("keras", Log(KERAS, 2, 87e-6, 77e-6, 720_000, 120_000)),
     "lightning": ("lightning", Log(LIGHTNING, 5, 8.77, 3.0, None, 5)),
+    "lightning-rich": ("lightning", Log(LIGHTNING_RICH, 4, 1 / 33.70, 1 / 43.88, 120, 120)),
     "hf-deepspeed": ("deepspeed", Log(HF_DEEPSPEED, 1, 1e9, 0.0, None, 2000)),
     "hf-trainer": ("hf-log", Log(HF_TRAINER, 4, 1 / 38.51, 1 / 60.05, 30, 30,
         {"batch_size": 8, "grad_accum": 2, "global_batch_size": 16, "gpus": 1})),
     "tqdm": ("tqdm", Log(TQDM, 1, 1 / 13.47, 1 / 13.47, 12_331, 4846)),
     "open-bar": ("tqdm", Log(OPEN_BAR, 2, 1 / 6.56, 1 / 6.57, None, 10_000)),
+    "ultralytics": ("tqdm", Log(ULTRALYTICS, 3, 1 / 2.77, 1 / 3.2, 16_000, 48)),
     "mm-json": ("json-lines", Log(MM_JSON, 2, 0.394, 0.391, None, 100)),
     "fairseq-json": ("fairseq", Log(FAIRSEQ_JSON, 1, 1 / 1.62, 1 / 1.62, None, 33_700)),
 }  # fmt: skip

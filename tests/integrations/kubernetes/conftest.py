@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 ASSETS = "KUBEBUILDER_ASSETS"
-"""Folder with etcd and kube-apiserver (kube-controller-manager too, where the Job controller is tested)."""
+"""Folder with etcd and kube-apiserver."""
 
 
 class Served:
@@ -149,20 +149,18 @@ class ApiServer:
         self._stack.callback(process.wait, 20)
         self._stack.callback(process.terminate)
 
-    def start_controllers(self) -> None:
-        """Let the Job controller run."""
-        user = {"name": "admin", "user": {"token": "secret"}}
+    def kubeconfig(self) -> Path:
+        """The file by which kubectl reaches it."""
         cluster = {"server": f"https://localhost:{self.port}", "certificate-authority": str(self._authority)}
         config = {
-            "apiVersion": "v1", "kind": "Config", "current-context": "c", "users": [user],
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "users": [{"name": "admin", "user": {"token": "secret"}}],
             "clusters": [{"name": "c", "cluster": cluster}],
             "contexts": [{"name": "c", "context": {"cluster": "c", "user": "admin"}}],
         }  # fmt: skip
-        (self._folder / "kubeconfig").write_text(json.dumps(config), encoding="utf-8")
-        self._start(
-            "kube-controller-manager", "--kubeconfig", self._folder / "kubeconfig", "--port", "0",
-            "--secure-port", "0", "--controllers", "job", "--leader-elect=false",
-        )  # fmt: skip
+        path = self._folder / "kubeconfig"
+        path.write_text(json.dumps(config), encoding="utf-8")
+        return path
 
     def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         """Ask the API server."""

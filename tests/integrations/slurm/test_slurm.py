@@ -110,7 +110,8 @@ def test_devices_by_the_file_of_names(tmp_path: Path) -> None:
 def test_a_script_is_a_run_and_its_quantiles_are_limits() -> None:
     script = read_script(_SCRIPT, environment={}, line=command_line(["job.sh", "64"]))
     assert script.fields == {
-        "model": "resnet50", "batch_size": 64, "epochs": 90, "gpus": 16, "nodes": 2, "device": "A100-SXM4-80GB",
+        "model": "resnet50", "batch_size": 64, "epochs": 90, "gpus": 16, "nodes": 2,
+        "device": "A100-SXM4-80GB",
     }  # fmt: skip
     estimate = estimate_script(_SCRIPT, environment={})
     run = estimate.run

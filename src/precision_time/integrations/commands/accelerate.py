@@ -48,7 +48,7 @@ def accelerate_facts(launch: Launch, files: Files, unread: list[str]) -> dict[st
 
     tree: dict[str, Any] = {}
     for _, path in launch.configs:
-        text = files(path) if is_known(path) else None
+        text = files(path)
         found = None if text is None else parsed_config(path if path.endswith(".json") else "x.yaml", text)
         if found is None:
             why = "is not there to be read" if text is None else "is no YAML mapping"

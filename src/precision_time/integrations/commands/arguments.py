@@ -18,6 +18,7 @@ from ...errors import PrecisionTimeError
 from ...io import packaged_toml
 from ...launch.emit import facts_of_config
 from ...launch.facts import options_of_facts
+from ...launch.table import launcher_of
 from ...request.schema import LayoutOptions
 from ...workload.families.decoder import DecoderConfig
 from .configs import flattened, parsed_config
@@ -31,7 +32,7 @@ _UNSTATED = ("", "null", "none", "None", "auto")
 _SIZES = frozenset(DecoderConfig.__dataclass_fields__) - {"seq_len", "activation", "norm", "positions"}
 """Words are no sizes: they come with the model that the sizes are put into."""
 _GPT, _LLAMA = "decoder", "llama2-7b"
-"""Models whose sizes a script states: with layer norm and learned positions, with RMS norm and rotary ones."""
+"""Models whose sizes a script states: layer norm and learned positions, or RMS norm and rotary ones."""
 _OF_FACTS: Mapping[str, str] = {
     "micro_batch": "batch_size", "global_batch": "global_batch_size", "seq_len": "seq_len",
     "precision": "precision", "optimizer": "optimizer",
@@ -87,8 +88,8 @@ def named_arguments(words: Sequence[str]) -> dict[str, str]:
 
 
 def _is_number(word: str) -> bool:
-    """Whether a word is a number of ordinary size."""
-    return len(word) < 30 and re.fullmatch(r"-?(\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,2})?", word) is not None
+    """Whether a word is a number of ordinary size; Python takes `6_348_800` too."""
+    return len(word) < 30 and re.fullmatch(r"-?(\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d{1,2})?", word) is not None
 
 
 def read_arguments(script: str, words: Sequence[str], files: Files, *, gpus: int | None) -> Arguments:
@@ -144,9 +145,9 @@ def _of_files(
     single = [word for word in words[:2] if word.endswith((".json", ".yaml", ".yml")) and "=" not in word]
     inner: dict[str, str] = {}
     for path in dict.fromkeys([*named, *single]):
-        if not path.endswith((".toml", ".yaml", ".yml", ".json")) and is_known(path):
+        if not path.endswith((".toml", ".yaml", ".yml", ".json")):
             continue
-        text = files(path) if is_known(path) else None
+        text = files(path)
         tree = None if text is None else parsed_config(path, text)
         if tree is None:
             why = "is not there to be read" if text is None else "is no TOML, YAML or JSON mapping"
@@ -180,7 +181,7 @@ def _field(name: str, table: Mapping[str, Any], given: Mapping[str, str], found:
     elif value.lower() in (_TRUE, "false"):
         found.fields[name] = value.lower() == _TRUE
     elif _is_number(value):
-        number = float(value)
+        number = float(value.replace("_", ""))
         found.fields[name] = int(number) if number == int(number) else number
     elif name in ("strategy", "flavor"):
         found.fields[name] = value
@@ -198,13 +199,14 @@ def _of_launcher(
     found: Arguments,
 ) -> None:
     """Layout, batch, precision and sizes, by the table of a launcher."""
+    launcher = table["table"]
+    read = {setting.key.removeprefix("--").replace("-", "_") for setting in launcher_of(launcher).settings}
     known = {key: value for key, value in given.items() if is_known(value)}
     found.unread += [
         f"{key}={as_written(value)}: known only when it runs"
         for key, value in given.items()
-        if not is_known(value) and not _is_place(key)
+        if not is_known(value) and key in read
     ]
-    launcher = table["table"]
     if launcher == "torchtitan":
         known = {key: value for key, value in known.items() if value != "-1"}
     words = [
@@ -250,17 +252,6 @@ def _more_sizes(table: Mapping[str, Any], given: Mapping[str, str], found: Argum
 def _flag(key: str, value: str, *, dashes: bool) -> str:
     name = f"--{key.replace('_', '-') if dashes else key}"
     return name if value == _TRUE else f"{name}={value}"
-
-
-def _is_place(key: str) -> bool:
-    """Whether an argument says where files are or who speaks to whom, which takes no time of a step."""
-    return any(
-        part in key
-        for part in (
-            "dir", "path", "file", "save", "load", "log", "name", "rank", "addr", "port", "seed", "url",
-            "prefix", "id", "project", "data", "tokenizer", "vocab", "merge", "output",
-        )
-    )  # fmt: skip
 
 
 def _torchtitan_sharding(facts: dict[str, Any], given: Mapping[str, str]) -> dict[str, Any]:

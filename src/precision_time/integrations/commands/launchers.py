@@ -76,6 +76,8 @@ def unwrapped(words: Sequence[str], files: Files) -> Launch:
         program = PurePosixPath(found.words[0]).name
         if program in table_of("shells")["names"]:
             _shell(found)
+        elif program == "eval":
+            found.shell, found.words = " ".join(found.words[1:]), []
         elif (name := _launcher_of(program)) is not None:
             _launcher(found, name, files, found.words[1:])
         elif _PYTHON.fullmatch(program):
@@ -135,7 +137,8 @@ def _shell(found: Launch) -> None:
     rest = found.words[1:]
     while rest and rest[0].startswith("-"):
         if not rest[0].startswith("--") and rest[0].endswith("c"):
-            found.shell, found.words = (rest[1] if len(rest) > 1 else ""), rest[2:]
+            # The word behind the text is `$0`.
+            found.shell, found.words = (rest[1] if len(rest) > 1 else ""), rest[3:]
             return
         rest = rest[2:] if rest[0] in ("-o", "--rcfile", "--init-file") else rest[1:]
     if rest:
@@ -158,8 +161,7 @@ def _python(found: Launch, files: Files) -> None:
             return
         if rest[0] == "-c":
             found.launchers.append("python")
-            found.script, found.words = "-c", rest[2:]
-            found.unread.append("python -c: a script in the command line is not read")
+            found.script, found.words = "-c", rest[2:]  # no training
             return
         rest = rest[1:] if rest[0] in bare else rest[2:]
     if rest:
@@ -270,7 +272,7 @@ def _hosts(found: Launch, table: Mapping[str, Any], options: Mapping[str, str], 
     include = _stated(table, "include", options)
     lines: list[str] = listed.split(",") if listed else []
     if path is not None:
-        text = files(path) if is_known(path) else None
+        text = files(path)
         if text is None:
             found.unread.append(f"the host file {as_written(path)} is not there to be read")
         lines = [

@@ -99,7 +99,7 @@ def read_command(
         ConfigError: If the text is binary, too long, or its quotes do not end, or if a statement
             (`#PRECISION_TIME`) is wrong.
     """
-    read = files or no_files
+    read = _reading(files or no_files)
     around = _Around(environment, dict(scheduler or {}))
     text = argv_or_text if isinstance(argv_or_text, str) else ""
     candidates: list[_Found] = []
@@ -132,6 +132,15 @@ def read_command(
     return _result(chosen, (fields, run), unread, around, gpus_per_node=gpus_per_node, nodes=nodes)
 
 
+def _reading(files: Files) -> Files:
+    """Reads files whose names are known."""
+
+    def read(name: str) -> str | None:
+        return files(name) if is_known(name) else None
+
+    return read
+
+
 def _search(
     text: str,
     around: _Around,
@@ -145,7 +154,8 @@ def _search(
     script = read_shell(text, environment=around.environment, known=around.scheduler, arguments=arguments)
 
     def read(name: str) -> str | None:
-        written = script.files.get(name) or script.files.get(name.removeprefix("./"))
+        # A name that only a run could tell is still the name of what the script writes itself.
+        written = script.files.get(name.removeprefix("./"))
         return written if written is not None else files(name)
 
     known = {name: value for name, value in script.variables.items() if isinstance(value, str)}
@@ -191,7 +201,7 @@ def _take(
             each.defaults = {**defaults, **each.defaults}
             each.command = command if launch.shell else each.command
         found += inner
-    elif launch.script:
+    elif launch.script and launch.script != "-c":
         launch.environment = {**command.environment, **launch.environment}
         found.append(_Found(launch, command, files, defaults))
     elif launch.launchers and launch.words and launch.launchers != ["srun"]:
@@ -278,6 +288,8 @@ def _result(
     if read.deepspeed:
         _deepspeed(read.deepspeed, found.files, deepspeed, gpus)
     fields = {**of_launcher.fields, **deepspeed.fields, **read.fields}
+    if "zero" in deepspeed.fields:
+        fields["zero"] = deepspeed.fields["zero"]  # Megatron's own flag is another one
     if read.style == "plain" and "batch_size" in fields:
         notes.append(f"batch_size={fields['batch_size']} is taken as samples of one process (one device)")
     if gpus is not None:
@@ -334,7 +346,7 @@ def _tasks_of_job(launch: Launch, variables: Mapping[str, str]) -> None:
 
 def _deepspeed(path: str, files: Files, found: Arguments, gpus: int | None) -> None:
     """Fields of a DeepSpeed configuration, in a file or in the argument itself."""
-    text = path if path.lstrip().startswith("{") else files(path) if is_known(path) else None
+    text = path if path.lstrip().startswith("{") else files(path)
     if text is None:
         found.unread.append(f"the DeepSpeed configuration {as_written(path)} is not there to be read")
         return

@@ -294,7 +294,8 @@ def _run(reader: _Reader, tokens: list[_Token]) -> None:
             reader.variables.values.pop(name, None)
     if said[:1] == ("cat",) and written and bodies:
         body = bodies[-1]
-        reader.files[written] = body.text if body.quoted else _filled(body.text, reader.variables)
+        name = value_of(written, reader.variables).removeprefix("./")
+        reader.files[name] = body.text if body.quoted else _filled(body.text, reader.variables)
     if said:
         environment = {name: as_text(value) for name, value in own.items()}
         reader.commands.append(Command(words=said, environment=environment, line=line, inside=reader.inside))
@@ -306,7 +307,7 @@ def _parted(tokens: Sequence[_Token]) -> tuple[list[_Token], str, list[_Token]]:
     written, before = "", ""
     for token in tokens:
         if token.kind == "word" and before in (">", ">>", ">|"):
-            written = token.text.strip("\"'")
+            written = token.text
         elif token.kind == "word" and not before:
             words.append(token)
         before = token.text if token.kind == "redirection" else ""

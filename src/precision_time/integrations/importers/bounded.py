@@ -1,4 +1,7 @@
-"""Files of other programs, read within bounds: no links, pipes or devices, and no more than a stated size."""
+"""Files of other programs, read within bounds: no pipes or devices, and no more than a stated size.
+
+A link that a user names is read; readers of folders pass over links in them (`is_regular`, `is_folder`).
+"""
 
 from __future__ import annotations
 
@@ -52,6 +55,20 @@ def is_folder(path: Path) -> bool:
         return False
 
 
+def _check_regular(path: Path) -> None:
+    """Refuse what is no file, before it is opened: a pipe would wait for ever.
+
+    Raises:
+        CorpusError: If it is none, or not there.
+    """
+    try:
+        regular = stat.S_ISREG(os.stat(path).st_mode)
+    except OSError as error:
+        raise unreadable(path, f"cannot be read: {error.strerror or error}", "check the path") from error
+    if not regular:
+        raise unreadable(path, "is no regular file", "name one")
+
+
 def names_in(folder: Path, *, most: int = 100_000) -> list[str]:
     """Names in a folder, sorted; empty where it cannot be listed.
 
@@ -73,12 +90,9 @@ def small_text(path: Path, *, most: int = SMALL_BYTES) -> str:
     Raises:
         CorpusError: If it is no regular file, larger than `most`, or cannot be read.
     """
-    if path.is_symlink():
-        raise unreadable(path, "is a symbolic link, and those are not followed", "name the file itself")
+    _check_regular(path)
     try:
         with path.open("rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise unreadable(path, "is no regular file", "name one")
             content = file.read(most + 1)
     except OSError as error:
         raise unreadable(path, f"cannot be read: {error.strerror or error}", "check the path") from error
@@ -117,8 +131,7 @@ def opened(path: Path) -> IO[bytes]:
     Raises:
         CorpusError: If it is no regular file or cannot be read.
     """
-    if not is_regular(path):
-        raise unreadable(path, "is no regular file (links are not followed)", "name one")
+    _check_regular(path)
     try:
         with path.open("rb") as file:
             packed = file.read(2) == _GZIP
@@ -267,8 +280,7 @@ def csv_rows(path: Path) -> Iterator[dict[str, str]]:
     Raises:
         CorpusError: If it cannot be read or is none.
     """
-    if not is_regular(path):
-        raise unreadable(path, "is no regular file (links are not followed)", "name one")
+    _check_regular(path)
     try:
         with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
             for number, row in enumerate(csv.DictReader(file, restval="")):
@@ -285,8 +297,7 @@ def json_lines(path: Path) -> Iterator[dict[str, Any]]:
     Raises:
         CorpusError: If it cannot be read, or a line before the last is no JSON object.
     """
-    if not is_regular(path):
-        raise unreadable(path, "is no regular file (links are not followed)", "name one")
+    _check_regular(path)
     bad = 0
     try:
         with path.open("rb") as file:
@@ -315,8 +326,7 @@ def database(path: Path) -> Iterator[sqlite3.Connection]:
     Raises:
         CorpusError: If it is no database, is damaged, or a query takes too long.
     """
-    if not is_regular(path):
-        raise unreadable(path, "is no regular file (links are not followed)", "name one")
+    _check_regular(path)
     passed = 0
 
     def stop() -> int:

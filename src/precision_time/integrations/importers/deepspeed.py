@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from .bounded import csv_rows, is_folder, is_regular, names_in, small_text
+from .bounded import csv_rows, is_regular, names_in, small_text
 from .contract import ImportedRun, Importer, LoggedStep, finite, unreadable
 
 _STEM = "Train_Samples_"
@@ -101,9 +101,7 @@ def _read_profile(path: Path) -> list[ImportedRun]:
 
 def _is_monitor(path: Path, head: bytes) -> bool:
     return (
-        not head
-        and is_folder(path)
-        and any(name.startswith(_STEM) for name in names_in(path, most=10_000_000))
+        not head and path.is_dir() and any(name.startswith(_STEM) for name in names_in(path, most=10_000_000))
     )
 
 

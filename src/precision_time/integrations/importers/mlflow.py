@@ -99,7 +99,7 @@ def _run_folders(path: Path) -> Iterator[Path]:
         return
     count = 0
     for level in (path, *(path / name for name in names_in(path))):
-        if not is_folder(level):
+        if level != path and not is_folder(level):
             continue
         for name in names_in(level) if level == path or is_regular(level / _META) else ():
             if name.startswith(".") or not is_folder(level / name / "metrics"):
@@ -243,7 +243,7 @@ def _read_export(path: Path) -> list[ImportedRun]:
 
 
 def _is_folder(path: Path, head: bytes) -> bool:
-    if head or not is_folder(path):
+    if head or not path.is_dir():
         return False
     try:
         return next(_run_folders(path), None) is not None

@@ -93,7 +93,7 @@ def _run(rows: list[dict[str, Any]], settings: Any, name: str, origin: str, note
 
 
 def _is_folder(path: Path, head: bytes) -> bool:
-    if head or not is_folder(path):
+    if head or not path.is_dir():
         return False
     try:
         return next(_trials(path), None) is not None

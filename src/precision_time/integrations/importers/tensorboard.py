@@ -155,7 +155,7 @@ def _run(files: list[Path], name: str, origin: str, events: _Events, folder: Pat
 
 
 def _folders(path: Path, head: bytes) -> bool:
-    if head or not is_folder(path):
+    if head or not path.is_dir():
         return False
     try:
         return bool(_event_files(path))

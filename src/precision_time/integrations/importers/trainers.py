@@ -23,6 +23,7 @@ _OTHER_BARS = re.compile(
 )
 _DIGITS = re.compile(r"\d+")
 _NO_TOTAL = 10**15
+_EPOCH = re.compile(r"(?i)(?:epochs?:?\s*\[?|^\s*)(\d+)(?:\s*/\s*(\d+))?")
 
 
 class Bar(LineReader):
@@ -41,6 +42,8 @@ class Bar(LineReader):
         """Steps of bars that ended."""
         self._before_s = 0.0
         self._elapsed_s = 0.0
+        self._number = ""
+        """Of the epoch, as the bar says it."""
         self.epochs: int | None = None
 
     def _report(self, line: str) -> LoggedStep | None:
@@ -60,8 +63,10 @@ class Bar(LineReader):
         if elapsed_s is None or self.is_other(words, total or 0) or done > (total or done):
             return None
         total = total or _NO_TOTAL
-        kind = _DIGITS.sub("#", words[-80:].split(":", maxsplit=1)[0]).strip()
-        restarted = done < self._done or elapsed_s < self._elapsed_s
+        kind = " ".join(_DIGITS.sub("#", words[:400]).split(":", maxsplit=1)[0].split())[:16]
+        epoch = _EPOCH.search(words)
+        number = epoch[1] if epoch else ""
+        restarted = done < self._done or elapsed_s < self._elapsed_s or number != self._number
         if (kind, total) != (self._kind, self._total):
             inside = 0 < self._done < self._total  # of a bar that goes on: evaluation
             shorter = self._total > 0 and total < self._total and elapsed_s <= self._elapsed_s
@@ -71,6 +76,7 @@ class Bar(LineReader):
             self._kind, self._total = kind, total
         elif restarted:
             self._next_bar(same=self._done >= self._total or self._total == _NO_TOTAL)
+        self._number = number
         if done == self._done:
             return None
         first = self._done == 0 and self._before > 0
@@ -98,12 +104,14 @@ class Bar(LineReader):
         """Steps of the whole training."""
         if total == _NO_TOTAL:
             return None
-        found = re.search(r"(?i)epochs?:?\s*\[?(\d+)\s*/\s*(\d+)", words)
-        if found is not None:
+        found = _EPOCH.search(words)
+        if found is not None and found[2]:
             epochs = int(found[2]) + (1 if int(found[1]) == 0 else 0)
             self.epochs = max(self.epochs or 0, epochs)
         if self.epochs:
             return self.epochs * total
+        if self._before:
+            return None  # a bar per epoch, of which there may be more
         return None if re.search(r"(?i)epoch", words) else total
 
 
@@ -165,16 +173,52 @@ class HfTrainer(Bar):
         return found
 
 
-class Lightning(Bar):
-    """Lightning's bar: `Epoch 0:  22%|##2 | 4/18 [00:17<01:02, 0.22it/s, v_num=0]`."""
+class Lightning(LineReader):
+    """`Epoch 0:  22%|##2 | 4/18 [00:17<01:02, 0.22it/s, v_num=0]`, or the bar that rich draws.
 
-    # Source: lightning/pytorch/callbacks/progress/tqdm_progress.py: a bar per epoch.
+    Rich: `Epoch 2/2  ━━━━━━━ 40/40 0:00:01 • 0:00:00 37.56it/s v_num: 0.000`.
+    """
+
+    # Source: tqdm_progress.py and rich_progress.py of lightning/pytorch/callbacks/progress: a bar per epoch;
+    # its second number, where there is one, is the last epoch.
     sign: tuple[str, ...] = ("Epoch ",)
     ends: tuple[str, ...] = ("`Trainer.fit` stopped",)
-    _mine = re.compile(r"Epoch \d+(?:/\d+)?:[\s:]+(?:\d+%\||\d+it \[).*\bv_num=")
+    clock_resolution_s = 1.0
+    _epoch = re.compile(r"Epoch (\d+)(?:/(-?\d+))?:?[\s:]")
+    _rich = re.compile(
+        r"(?P<done>\d+)/(?P<total>\d+|--) (?P<elapsed>\d+:\d\d:\d\d) • \S+ (?P<rate>[\d.]+)(?P<unit>it/s)"
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._epoch_now, self._before_s, self._elapsed_s = 0, 0.0, 0.0
 
     def _report(self, line: str) -> LoggedStep | None:
-        return super()._report(line) if self._mine.search(line) else None
+        epoch, tqdm = self._epoch.search(line), "v_num=" in line
+        bar = (_BAR.search(line) or _OPEN_BAR.search(line)) if tqdm else self._rich.search(line)
+        if epoch is None or bar is None or _OTHER_BARS.search(line[: epoch.start()]):
+            return None
+        found = bar.groupdict()
+        done, total, elapsed_s = (
+            count(found["done"]) or 0,
+            count(found.get("total")),
+            seconds_of(found["elapsed"]),
+        )
+        if elapsed_s is None or done == 0 or (total is not None and done > total):
+            return None
+        now, last = int(epoch[1]), int(epoch[2]) if epoch[2] else None
+        begun = now != self._epoch_now or elapsed_s < self._elapsed_s
+        if begun:
+            self._before_s += self._elapsed_s
+        self._epoch_now, self._elapsed_s = now, elapsed_s
+        rate = finite(found["rate"])
+        return LoggedStep(
+            step=now * (total or 0) + done,
+            at_s=self._before_s + elapsed_s,
+            step_time_s=None if rate is None else rate if found["unit"] == "s/it" else 1.0 / rate,
+            after_pause=begun and now > 0,
+            total_steps=(last + 1) * total if last is not None and last >= 0 and total else None,
+        )
 
 
 class Keras(LineReader):

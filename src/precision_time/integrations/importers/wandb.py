@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import CorpusError
-from .bounded import csv_rows, is_folder, is_regular, json_lines, names_in, opened, small_json, small_yaml
+from .bounded import csv_rows, is_regular, json_lines, names_in, opened, small_json, small_yaml
 from .contract import MOST_STEPS, ImportedRun, Importer, LoggedStep, finite, unreadable
 from .curves import EVALUATION, GLOBAL_STEPS, CurveSteps, Point, reports
 from .parameters import device_called, fields_of_parameters
@@ -221,7 +221,7 @@ def _of_rows(path: Path, rows: Iterator[Mapping[str, Any]]) -> ImportedRun:
 
 
 def _is_folder(path: Path, head: bytes) -> bool:
-    if head or not is_folder(path):
+    if head or not path.is_dir():
         return False
     try:
         if any(name.startswith("run-") and name.endswith(_EXTENSION) for name in names_in(path)):

@@ -19,7 +19,7 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
-from ...errors import ConfigError, PrecisionTimeError, UnknownNameError
+from ...errors import ConfigError, PrecisionTimeError
 from ...hardware.catalog import get_device
 from ...io import data_folder
 from .options import Resources
@@ -100,7 +100,9 @@ def stated_names(given: list[str]) -> list[str]:
 
 
 def _in_catalog(name: str) -> str | None:
-    try:
-        return get_device(name).name
-    except (UnknownNameError, PrecisionTimeError):
-        return None
+    for spelled in (name, f"{name}b"):  # v100-32g
+        try:
+            return get_device(spelled).name
+        except PrecisionTimeError:
+            continue
+    return None

@@ -162,8 +162,10 @@ class LogWatch:
     def ended(self) -> bool:
         """Whether the log says that training ended, or all steps are done."""
         best, total = self._reading.best, self._total
-        done = self._last is not None and total is not None and self._last.step >= total
-        return best is not None and (best.reader.ended or done)
+        if best is None or self._last is None:
+            return False
+        known = self._stated is not None or not best.format.generic  # any bar may be that of one epoch
+        return best.reader.ended or (known and total is not None and self._last.step >= total)
 
     @property
     def quiet_s(self) -> float:
