@@ -25,7 +25,7 @@ $(VENV)/.core: $(VENV)/.created $(PACKAGE_FILES)
 # torch first and by itself, so that whatever build it brings is the one the rest is resolved against.
 $(VENV)/.dev: $(VENV)/.core
 	$(PIP) install --constraint constraints.txt torch
-	$(PIP) install --constraint constraints.txt --editable '.[dev,train,capture,plots,learners,ray,docs,schedule,reinforcement,server,ray-serve,integrations]'
+	$(PIP) install --constraint constraints.txt --editable '.[dev,train,capture,plots,learners,ray,docs,schedule,reinforcement,server,ray-serve,integrations,kubernetes]'
 	@touch $@
 
 demo: $(VENV)/.core ## Install the core alone and predict real training jobs at several precisions

@@ -32,16 +32,21 @@ def test_before_the_first_step_the_prediction_is_said() -> None:
     assert eta.interval.low_s < eta.remaining_s < eta.interval.high_s
 
 
-def test_steady_run_is_told_to_the_second() -> None:
+def test_steady_run_is_told_to_the_second_and_ever_more_surely() -> None:
     clock = Clock()
-    monitor = RunMonitor(total_steps=1000, clock=clock)
+    monitor = RunMonitor(total_steps=1000, clock=clock, pauses={})
     monitor.begin()
-    for _ in range(100):
+    widths = []
+    for step in range(1, 901):
         clock.now_s += 0.5
         monitor.step()
-    eta = monitor.eta()
-    assert eta.remaining_s == pytest.approx(450.0)
-    assert eta.interval is not None and eta.interval.low_s < 450.0 < eta.interval.high_s < 550.0
+        if step in (100, 500, 900):
+            monitor._computed = None
+            eta = monitor.eta()
+            assert eta.remaining_s == pytest.approx((1000 - step) * 0.5)
+            assert eta.interval is not None and eta.interval.low_s < eta.remaining_s < eta.interval.high_s
+            widths.append(eta.interval.high_s / eta.interval.low_s)
+    assert widths[0] > widths[1] > widths[2] < 1.5
 
 
 @pytest.mark.parametrize("second_s", [0.25, 1.0, 4.0, 400.0])
