@@ -8,6 +8,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -51,10 +52,12 @@ def test_example_runs(example: Path, tmp_path: Path) -> None:
         "RAY_AUTH_MODE": "disabled",
         "TMPDIR": str(tmp_path),
     }
-    done = subprocess.run(
-        [sys.executable, *_started(example)], cwd=tmp_path, env=environment, capture_output=True, text=True,
-        timeout=300, check=False,
-    )  # fmt: skip
+    with TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as short:
+        environment["RAY_TMPDIR"] = short  # paths of sockets have at most 107 bytes
+        done = subprocess.run(
+            [sys.executable, *_started(example)], cwd=tmp_path, env=environment, capture_output=True,
+            text=True, timeout=300, check=False,
+        )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     for pattern in patterns:
         assert re.search(pattern, done.stdout), (
