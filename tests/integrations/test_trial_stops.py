@@ -69,7 +69,7 @@ def test_few_trials_are_stopped_that_would_have_ended_in_time() -> None:
     for slack in (1.02, 1.05, 1.1, 1.25, 1.5):
         wrong = [stopped_s(seen, slack * duration_s) is not None for duration_s, seen in runs]
         assert sum(wrong) <= 0.05 * len(runs), slack
-    # Those that need twice the limit are stopped long before it has passed, half of them in the first seventh.
+    # Those that need twice the limit are stopped long before, half of them in its first seventh.
     early = [
         (stopped_s(seen, 0.5 * duration_s) or duration_s) / (0.5 * duration_s) for duration_s, seen in runs
     ]
