@@ -190,3 +190,14 @@ def test_all_of_each_package_is_importable(package: str) -> None:
     assert list(names) == sorted(names)
     for name in names:
         assert hasattr(module, name)
+
+
+def test_every_extra_that_an_error_names_exists() -> None:
+    declared = tomllib.loads((SOURCE.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))
+    extras = set(declared["project"]["optional-dependencies"])
+    named = {
+        extra
+        for path in source_files()
+        for extra in re.findall(r"""\bextra="([a-z-]+)"[,)]""", path.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 10 and named - {"forbid"} <= extras

@@ -41,8 +41,8 @@ def duration_s(name: str, text: str | float) -> float:
 def format_duration(seconds: float) -> str:
     """`seconds` with three significant digits, or d/h/min above two minutes.
 
-    >>> format_duration(0.01234), format_duration(7260.0)
-    ('12.3 ms', '2 h 1 min')
+    >>> format_duration(0.01234), format_duration(0.9996), format_duration(7260.0)
+    ('12.3 ms', '1 s', '2 h 1 min')
     """
     if seconds >= 2 * 86400:
         return f"{int(seconds // 86400)} d {int(seconds % 86400 // 3600)} h"
@@ -51,7 +51,7 @@ def format_duration(seconds: float) -> str:
     if seconds >= 120:
         return f"{int(seconds // 60)} min {int(seconds % 60)} s"
     for scale, unit in _TIME_STEPS:
-        if seconds >= scale:
+        if seconds >= 0.9995 * scale:  # what rounds to a thousand of the next smaller unit is one of this
             return f"{seconds / scale:.3g} {unit}"
     return f"{seconds:.3g} s"
 

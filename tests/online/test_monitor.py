@@ -194,6 +194,21 @@ def test_what_goes_on_beside_the_steps_is_no_pause() -> None:
     assert monitor.end().pauses_s == {}
 
 
+def test_handler_of_warnings_that_fails_ends_nothing() -> None:
+    def broken(text: str) -> None:
+        raise OSError(text)
+
+    clock, prediction = Clock(), predict_time(**JOB)
+    monitor = RunMonitor(total_steps=100, prediction=prediction, clock=clock, on_warning=broken)
+    monitor.begin()
+    for _ in range(100):
+        clock.now_s += 5.0 * prediction.step_time_s
+        monitor.step()
+    record = monitor.end()
+    assert not monitor.failure and record.step_time_s == pytest.approx(5.0 * prediction.step_time_s)
+    assert len(record.warnings) == 1
+
+
 def test_unknown_length_gives_the_step_alone() -> None:
     clock = Clock()
     monitor = RunMonitor(clock=clock)

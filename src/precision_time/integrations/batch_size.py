@@ -249,7 +249,10 @@ def accelerate_batch_size(
     if function is None:
         return lambda decorated: accelerate_batch_size(decorated, request=request, margin=margin, most=most)
     memory = required_module(
-        "accelerate.utils.memory", package="accelerate", extra="trainers", purpose="find a batch size with it"
+        "accelerate.utils.memory",
+        package="accelerate",
+        extra="integrations",
+        purpose="find a batch size with it",
     )
     predicted = max(predicted_batch_size(request, most=most), 1)
     first = min(int(predicted * (1.0 + margin)), most)

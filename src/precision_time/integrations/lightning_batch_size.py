@@ -19,7 +19,7 @@ try:
     from lightning.pytorch.tuner.batch_size_scaling import _reset_dataloaders
     from lightning.pytorch.utilities.parsing import lightning_setattr
 except ImportError as error:
-    raise MissingExtraError(package="lightning", extra="trainers", purpose="find a batch size") from error
+    raise MissingExtraError(package="lightning", extra="integrations", purpose="find a batch size") from error
 
 
 def first_batch_size(request: Request | Mapping[str, Any], *, mode: str = "power", most: int = MOST) -> int:

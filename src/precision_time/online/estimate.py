@@ -126,6 +126,7 @@ class Estimate:
             low_s=self.low_s * share,
             high_s=self.high_s * share,
             pause_s=min(self.pause_s, self.remaining_s * share),
+            steps=self.steps + steps,
         )
 
 

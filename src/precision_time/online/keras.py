@@ -12,7 +12,7 @@ from .adapter import Adapter
 from .describe import Described, processes, request_of
 from .live_run import harmless
 
-_keras: Any = required_module("keras", package="keras", extra="keras", purpose="watch its fit")
+_keras: Any = required_module("keras", package="keras", extra="integrations", purpose="watch its fit")
 
 _POLICIES = {
     "mixed_float16": "fp16-mixed", "mixed_bfloat16": "bf16-mixed", "bfloat16": "bf16", "float16": "fp16",

@@ -350,18 +350,18 @@ class RunMonitor:
 
     def _warn(self, code: str, text: str) -> None:
         self._found.append(Diagnostic(code, Severity.WARNING, text))
-        if self._on_warning is not None:
-            self._on_warning(text)
-        else:
-            python_warnings.warn(text, RuntimeWarning, stacklevel=4)
+        try:
+            if self._on_warning is not None:
+                self._on_warning(text)
+            else:
+                python_warnings.warn(text, RuntimeWarning, stacklevel=4)
+        except Exception:  # noqa: BLE001 - such as warnings turned into errors, or a broken handler
+            self._on_warning = None
 
     def _fail(self, error: Exception) -> None:
         self.failure = f"{type(error).__name__}: {error}"
         text = f"The remaining time of the run is not watched any more: {self.failure}. The run goes on."
-        try:
-            self._warn("monitor", text)
-        except Exception:  # noqa: BLE001 - such as warnings turned into errors, or a broken handler
-            self._on_warning = None
+        self._warn("monitor", text)
 
     def _when_off(self, method: str) -> Eta | RunRecord | None:
         if method == "eta":
