@@ -35,5 +35,5 @@ print(f"{eta.record.steps} steps; pauses: {', '.join(sorted(eta.record.pauses_s)
 
 # needs: torch keras
 # prints: predicted [\d.]+ ms per step, took [\d.]+
-# prints: left after each epoch: [\d.]+ s, [\d.]+ s, 0.0 s
+# prints: left after each epoch: [\d.]+ s, [\d.]+ s, [\d.]+ s
 # prints: 48 steps; pauses: end of an epoch, evaluation

@@ -35,7 +35,6 @@ for result in tuner.fit():
 print(*scheduler.reasons.values(), sep="\n")
 ray.shutdown()
 
-# prints:
-# 0.02 s per epoch: ended
-# 1.0 s per epoch: stopped early
-# It needs .* s more at least, and .* s are left.
+# prints: 0.02 s per epoch: ended
+# prints: 1.0 s per epoch: stopped early
+# prints: It needs .* s more at least, and .* s are left.

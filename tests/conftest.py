@@ -23,6 +23,7 @@ settings.register_profile(
     "reproducible", deadline=None, derandomize=True, max_examples=100 if NIGHTLY else 20
 )
 settings.load_profile("reproducible")
+os.environ.setdefault("KERAS_BACKEND", "torch")  # what is installed; Keras asks for TensorFlow otherwise
 _tests = count()
 
 

@@ -6,7 +6,8 @@ needed here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from importlib.util import find_spec
 from typing import Any
@@ -144,7 +145,16 @@ def test_accelerate_begins_at_the_prediction() -> None:
     assert len(tried) <= 3
 
 
+@pytest.fixture
+def _collected() -> Iterator[None]:
+    """Trainers collect garbage at every try: what other tests left in this process is not searched again."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("_collected")
 @pytest.mark.filterwarnings("ignore")  # Lightning's hints about this machine
 @pytest.mark.parametrize("mode", ["power", "binsearch"])
 def test_lightning_begins_at_the_prediction(mode: str, tmp_path: Any) -> None:
@@ -193,6 +203,7 @@ def test_lightning_begins_at_the_prediction(mode: str, tmp_path: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_collected")
 @pytest.mark.filterwarnings("ignore")  # of transformers, about this machine
 def test_the_trainer_of_hugging_face_begins_at_the_prediction(tmp_path: Any) -> None:
     if find_spec("transformers") is None or find_spec("accelerate") is None:

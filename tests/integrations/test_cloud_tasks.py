@@ -248,7 +248,6 @@ def test_a_task_file_is_answered_on_the_command_line(
 def test_a_file_names_no_files(typed: dict[str, Any], tmp_path: Path) -> None:
     named = {
         "calibration": str(tmp_path / "cal.csv"), "custom": str(tmp_path / "own.yaml"),
-        "precision": str(tmp_path / "own.yaml"),
     }  # fmt: skip
     found = estimate_job(
         source="",
@@ -257,5 +256,9 @@ def test_a_file_names_no_files(typed: dict[str, Any], tmp_path: Path) -> None:
         given=typed,
     )
     assert found.run is not None
-    assert len(found.unread) == 4
+    assert len(found.unread) == 3
     assert all(str(tmp_path) in text for text in found.unread)
+    fields = {"model": "resnet50", "steps": 10, "precision": str(tmp_path / "own.yaml")}
+    alone = estimate_job(source="", fields=fields, given=typed)
+    assert alone.run is None and "precision of the job is in a file" in alone.reason
+    assert estimate_job(source="", fields=fields, given={**typed, "precision": "bf16"}).run is not None

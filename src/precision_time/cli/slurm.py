@@ -21,7 +21,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    help="Compare ended Slurm jobs with what was predicted of them, and write the plugin of slurmctld.",
+    help="Compare ended Slurm jobs with predictions; write job_submit.lua.",
 )
 HISTORY_EXAMPLES = """\b
 Examples:
@@ -174,7 +174,7 @@ def job_submit_lua(
     ] = None,
     json_output: JsonOption = False,
 ) -> None:
-    """Write job_submit.lua, which asks a service for the time limits of jobs that state none.
+    """Write job_submit.lua, which asks a service for time limits.
 
     It goes beside slurm.conf, with JobSubmitPlugins=lua there. It needs curl on the host of slurmctld. Where
     the service is away or slow, the job stays as it is, with one warning to its user.

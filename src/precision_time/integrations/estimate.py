@@ -34,6 +34,7 @@ NO_LENGTH = (
     "The job does not say how long it trains. To fix: give one of steps, epochs or tokens, as --steps, or on "
     "the line `#PRECISION_TIME steps=...`."
 )
+NO_FILE = "To fix: name a precision that `precision-time precisions` lists, or give --precision yourself."
 _FILES = frozenset({"calibration", "custom", "forward", "grid_hours", "inputs", "loss", "predictor", "trust"})
 """Fields that name files or code: they are typed by the user, not taken from a file of somebody else."""
 _MODELS = ("model", "reference", "teacher")
@@ -163,6 +164,8 @@ def estimate_job(
             source=source, name=name, fields=stated, options=about, unread=unread, notes=notes, **answer
         )
 
+    if not reason and "precision" in fields and not {"precision"} & stated.keys():
+        reason = f"The precision of the job is in a file. {NO_FILE}"  # at another one the answer is another
     if reason:
         return found(reason=reason)
     if not stated.get("model"):

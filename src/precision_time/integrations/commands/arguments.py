@@ -60,6 +60,10 @@ class Arguments:
     unread: list[str] = field(default_factory=list)
 
 
+_OVERRIDE = re.compile(r"[+~]{0,2}[A-Za-z_]\w*\.[\w.@/-]*=")
+"""Hydra's `trainer.devices=4`: never the value of the option before it."""
+
+
 @cache
 def _tables() -> Mapping[str, Mapping[str, Any]]:
     return packaged_toml(__package__, "data/arguments.toml")
@@ -78,7 +82,8 @@ def named_arguments(words: Sequence[str]) -> dict[str, str]:
         if word.startswith("-") and not _is_number(word):
             key = name.lstrip("-").replace("-", "_")
             if not equals:
-                value = after if after and (not after.startswith("-") or _is_number(after)) else _TRUE
+                taken = after and not _OVERRIDE.match(after) and (after[0] != "-" or _is_number(after))
+                value = after if taken else _TRUE
             if key.startswith("no_") and value == _TRUE:
                 key, value = key.removeprefix("no_"), "false"
             found[key] = value
