@@ -248,3 +248,29 @@ def test_measured_run_is_a_row_of_measured_steps() -> None:
         monitor.step()
     row = monitor.end().to_row()
     assert row["model"] == "resnet50" and row["step_time_s"] == pytest.approx(0.11)
+
+
+def test_before_the_first_step_the_interval_is_that_of_the_prediction() -> None:
+    prediction = predict_time(**JOB)
+    eta = RunMonitor(total_steps=100, prediction=prediction, pauses={}).eta()
+    assert eta.interval is not None
+    said = prediction.interval.high_s / prediction.interval.low_s
+    assert eta.interval.high_s / eta.interval.low_s == pytest.approx(said, rel=0.05)
+
+
+def test_short_run_is_told_as_it_goes_and_computing_stays_rare() -> None:
+    clock = Clock()
+    monitor = RunMonitor(total_steps=600, request=JOB, clock=clock, pauses={}, on_warning=lambda _: None)
+    monitor.eta()
+    monitor.begin()
+    computed = set()
+    for _ in range(600):
+        clock.now_s += 0.015
+        monitor.step()
+        monitor.eta()
+        assert monitor._computed is not None
+        computed.add(monitor._computed[1])
+    assert len(computed) <= 60
+    assert monitor._spent_s <= 0.05 + 2 * 5e-4 * 9.0 + 2 * monitor._cost_s
+    monitor._computed = None
+    assert monitor.eta().remaining_s == 0.0

@@ -208,14 +208,17 @@ def estimate_of(
     unforeseen = numbers.unforeseen_log_sd if plans is None else numbers.unforeseen_planned_log_sd
     longer = math.hypot(spread, unforeseen * math.sqrt(left / max(total_steps, 1)))
     reach = NormalDist().inv_cdf((1.0 + coverage) / 2.0)
+    low_sd, high_sd = spread * numbers.low_width, longer * numbers.high_width
+    if level is None:  # the interval of the prediction, which needs no other width
+        low_sd = high_sd = spread
     return Estimate(
         step_time_s=step_s,
-        low_log_sd=spread * numbers.low_width,
-        high_log_sd=longer * numbers.high_width,
+        low_log_sd=low_sd,
+        high_log_sd=high_sd,
         remaining_s=remaining_s,
         pause_s=stall_s + pause_s,
-        low_s=remaining_s * math.exp(-reach * spread * numbers.low_width),
-        high_s=remaining_s * math.exp(reach * longer * numbers.high_width),
+        low_s=remaining_s * math.exp(-reach * low_sd),
+        high_s=remaining_s * math.exp(reach * high_sd),
         steps=seen,
         median_s=level.median_s if level else 0.0,
     )

@@ -22,6 +22,8 @@ from .history import StepHistory
 from .record import RunRecord
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+_FIRST_COST_S, _GROWN = 0.05, 1.1
+"""What may be spent besides, as soon as there are so many times the steps: short runs are told, too."""
 _COST_SHARE = 5e-4
 """Of a run's time that computing its remaining time may take."""
 _ENOUGH_STEPS = 20
@@ -94,7 +96,7 @@ class RunMonitor:
         self._waited_s: float | None = None
         self._said_slow = False
         self._computed: tuple[float, int, Estimate | None] | None = None
-        self._cost_s = 0.0
+        self._cost_s = self._spent_s = 0.0
         self._set_up(total_steps, request, prediction, pauses, coverage)
 
     @property
@@ -316,8 +318,7 @@ class RunMonitor:
         """The estimate, computed again when it is worth what it costs."""
         if self._computed is not None:
             at_s, step, found = self._computed
-            fresh = step == self._step and not self._pause_ended
-            if fresh or now - at_s < self._cost_s / _COST_SHARE:
+            if not self._pause_ended and not self._worth_it(now, at_s, step):
                 return found if found is None else found.after(self._step - step)
         self._pause_ended = False
         numbers = settings()
@@ -333,8 +334,18 @@ class RunMonitor:
             numbers=numbers,
         )
         self._cost_s = time.perf_counter() - started
+        self._spent_s += self._cost_s
         self._computed = now, self._step, found
         return found
+
+    def _worth_it(self, now: float, at_s: float, step: int) -> bool:
+        """Whether computing again costs little of the run: soon at its start, then ever more rarely."""
+        if step == self._step:
+            return False
+        elapsed_s = now - (now if self._began_s is None else self._began_s)
+        affordable = self._spent_s + self._cost_s <= _FIRST_COST_S + _COST_SHARE * elapsed_s
+        grown = self._step - self._first >= _GROWN * (step - self._first)
+        return (grown and affordable) or now - at_s >= self._cost_s / _COST_SHARE
 
     def _compare(self, found: Estimate | None) -> None:
         """Say once that the run is slower than it should be, and why."""
