@@ -22,7 +22,7 @@ from .history import StepHistory
 from .record import RunRecord
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_FIRST_COST_S, _GROWN = 0.05, 1.1
+_FIRST_COST_S, _GROWN = 0.01, 1.1
 """What may be spent besides, as soon as there are so many times the steps: short runs are told, too."""
 _COST_SHARE = 5e-4
 """Of a run's time that computing its remaining time may take."""
