@@ -7,22 +7,14 @@ from typing import Any
 
 import pytest
 
+from .conftest import Clock
+
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::UserWarning"),  # of torch, where there is no GPU
     pytest.mark.filterwarnings("ignore::FutureWarning"),
 ]
 STEP_S = 100.0
-
-
-class Clock:
-    """Seconds that tests turn on."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 @pytest.fixture

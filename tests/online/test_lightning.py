@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from .conftest import Clock
+
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::UserWarning"),  # of Lightning: few workers, no logger ...
@@ -18,16 +20,6 @@ pytestmark = [
 ]
 STEP_S, EVALUATION_S = 100.0, 1000.0
 BATCHES = 12
-
-
-class Clock:
-    """Seconds that tests turn on."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 @pytest.fixture

@@ -11,17 +11,9 @@ import pytest
 from precision_time import predict_time
 from precision_time.online import RunMonitor
 
+from .conftest import Clock
+
 JOB = {"model": "resnet50", "device": "V100-SXM2-16GB", "batch_size": 64, "precision": "fp16-mixed"}
-
-
-class Clock:
-    """Seconds that tests turn on."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 def test_before_the_first_step_the_prediction_is_said() -> None:

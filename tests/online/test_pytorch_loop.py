@@ -15,21 +15,13 @@ from precision_time.online.live_run import LiveRun
 from precision_time.online.monitor import RunMonitor
 from precision_time.online.pytorch import track
 
+from .conftest import Clock
+
 torch = pytest.importorskip("torch")
 nn = torch.nn
 STEP_S = 100.0
 """Far above a thousand times what an estimate costs, so that every one is computed."""
 ON = {"device": "A100-SXM4-80GB"}
-
-
-class Clock:
-    """Seconds that tests turn on."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 class Stream(torch.utils.data.IterableDataset):  # type: ignore[misc]
