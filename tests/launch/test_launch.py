@@ -188,3 +188,17 @@ def test_a_prediction_writes_its_own_layout() -> None:
     config = launch_config(answer, launcher="accelerate")
     assert config.settings["parallelism_config.parallelism_config_dp_shard_size"] == _GPUS
     assert config.to_dict()["file"] == "accelerate.yaml"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"zero_optimization": {"stage": 9}}',
+        '{"zero_optimization": {"stage": "auto"}, "train_micro_batch_size_per_gpu": 1}',
+        '{"gradient_accumulation_steps": "auto", "train_batch_size": "auto"}',
+        '{"gradient_accumulation_steps": -1}',
+    ],
+)
+def test_file_with_values_that_no_layout_has_is_refused_in_words(text: str) -> None:
+    with pytest.raises(ConfigError, match="To fix"):
+        layout_of_config("deepspeed", text, gpus=8)

@@ -6,10 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from pydantic import ValidationError
+
 from ..cost.job import Job
-from ..errors import LayoutError, UnknownNameError
+from ..errors import ConfigError, LayoutError, PrecisionTimeError, UnknownNameError
 from ..request.layout import option_words, said_options
 from ..request.schema import LayoutOptions
+from ..request.validation import config_error
 from . import LAUNCHERS, formats
 from .facts import PLAIN, Facts, facts_of, options_of_facts
 from .table import Launcher, holds, launcher_of
@@ -115,7 +118,18 @@ def layout_of_config(
         UnknownNameError: No such launcher.
         ConfigError: If the text is none of its files.
     """
-    return options_of_facts(facts_of_config(launcher, text), num_layers, gpus)
+    facts = facts_of_config(launcher, text)
+    try:
+        return options_of_facts(facts, num_layers, gpus)
+    except ValidationError as error:
+        raise config_error(error, fields=LayoutOptions.model_fields) from None
+    except PrecisionTimeError:
+        raise
+    except (TypeError, ValueError, ZeroDivisionError) as error:
+        raise ConfigError(
+            f"The file of {launcher} has a value that no layout has ({error}). To fix: give numbers where it "
+            'takes them; what it leaves to the launcher ("auto") has to be said.'
+        ) from None
 
 
 def facts_of_config(launcher: str, text: str) -> dict[str, Any]:
