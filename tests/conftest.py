@@ -24,6 +24,8 @@ settings.register_profile(
 )
 settings.load_profile("reproducible")
 os.environ.setdefault("KERAS_BACKEND", "torch")  # what is installed; Keras asks for TensorFlow otherwise
+# Ray keeps its token in the home folder, and every test has another one: a second Ray would not start.
+os.environ.setdefault("RAY_AUTH_TOKEN", "0123456789abcdef" * 4)
 _tests = count()
 
 
