@@ -53,14 +53,13 @@ _TRIED: Mapping[str, Sequence[float]] = {
     "recency": (0.0, 0.5, 1.0, 2.0, 4.0),
     "stall_recency": (0.0, 1.0, 2.0, 4.0),
     "stall_once": (0.0, 0.5, 1.0),
-    "warm_up_steps": (0.0, 0.5, 1.0, 2.0, 4.0),
     "pause_share": (0.02, 0.04, 0.06, 0.1),
     "unseen_share": (0.0, 0.01, 0.02, 0.03, 0.05),
     "unseen_until": (0.05, 0.1, 0.2, 0.5),
 }
 """Numbers of the expected time, one after the other, twice."""
 _OF_LEVELS = (
-    "stall_ratio", "recency", "stall_recency", "stall_once", "warm_up_steps", "warm_up_log_sd",
+    "stall_ratio", "recency", "stall_recency", "stall_once",
     "first_log_sd", "least_log_sd",
 )  # fmt: skip
 """Numbers that `steady` reads."""
@@ -69,7 +68,6 @@ _TRIED_SPREADS: Mapping[str, Sequence[float]] = {
     "most_ahead": (1.0, 4.0, 16.0),
     "least_log_sd": (0.002, 0.005, 0.01, 0.02, 0.04),
     "first_log_sd": (0.02, 0.05, 0.1, 0.2),
-    "warm_up_log_sd": (0.3, 0.7, 1.0),
     "unforeseen_log_sd": (0.0, 0.02, 0.05, 0.1, 0.2),
     "unforeseen_planned_log_sd": (0.0, 0.02, 0.05, 0.1),
 }

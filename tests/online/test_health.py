@@ -28,7 +28,7 @@ def explained(
     prediction = predict_time(**{**JOB, **job})
     history = StepHistory()
     for step in range(1, 101):
-        history.add(step, 1, ratio * prediction.step_time_s * (1.0 + grows * step / 100))
+        history.add(1, ratio * prediction.step_time_s * (1.0 + grows * step / 100))
     level = steady(history)
     assert level is not None
     return slow_run(prediction, level, waited_s, host)
@@ -77,7 +77,7 @@ def test_clocks_are_read(said: str, expected: tuple[float | None, bool]) -> None
 def test_a_prediction_without_its_request_is_explained_too() -> None:
     prediction = replace(predict_time(**JOB), request={})
     history = StepHistory()
-    for step in range(1, 101):
-        history.add(step, 1, 3.0 * prediction.step_time_s)
+    for _ in range(100):
+        history.add(1, 3.0 * prediction.step_time_s)
     level = steady(history)
     assert level is not None and "Most likely" in slow_run(prediction, level, None, CALM)

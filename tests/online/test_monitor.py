@@ -104,6 +104,11 @@ def test_change_of_precision_keeps_the_ratio_to_the_prediction() -> None:
     monitor = watched(clock, 1.2, prediction=predict_time(**JOB))
     monitor.changed(prediction=slow)
     assert monitor.eta().remaining_s == pytest.approx(700 * 1.2 * slow.step_time_s, rel=0.02)
+    for _ in range(50):
+        clock.now_s += 0.9
+        monitor.step()
+    record = monitor.end()  # of steps that were measured at the precision that it names
+    assert record.step_time_s == pytest.approx(0.9) and record.steady_steps == 50
 
 
 def test_change_of_request_makes_an_anchor_of_the_steps_so_far() -> None:

@@ -12,12 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from ..arrays import Bools, Floats, Ints
+from ..arrays import Bools, Floats
 from ..io import packaged_toml
 from ..predict.prediction import Prediction
 from .history import Pauses, StepHistory
@@ -43,14 +42,10 @@ class Settings:
     most_ahead: float
     """Times the steps so far, beyond which drift does not grow."""
     least_log_sd: float
-    warm_up_steps: float
-    """What the start of a run costs, in steps, where nothing but its first interval is known."""
-    warm_up_log_sd: float
-    """How sure that is: standard deviations of the step time per unit of its logarithm."""
     first_log_sd: float
     """Of one interval, where nothing tells how they vary."""
     evaluation_share: float
-    """Time of a batch in evaluation, relative to a step."""
+    """Time of a batch in evaluation, relative to a step: a forward pass is a third of it. Not fitted."""
     pause_share: float
     """Of planned pauses none of which was seen yet: relative to the steps between them."""
     unseen_share: float
@@ -153,7 +148,7 @@ def estimate(
         step: Steps done.
         total_steps: Of the run.
         prior: Of the step time; None where nothing is predicted.
-        plans: Pauses that will come, by name; empty where none will, None where nobody said so.
+        plans: Pauses that will come, by name; empty where none will, None where that is not known.
         coverage: Of the interval.
         numbers: None for those that ship.
 
@@ -253,7 +248,6 @@ class Level:
     log_sd: float
     """Of one step."""
     steps: int
-    all_steps: int
     stall_s_per_step: float
     stall_squares: float
     """Sum of the squared seconds of stalls."""
@@ -266,26 +260,22 @@ class Level:
 def steady(history: StepHistory, numbers: Settings | None = None) -> Level | None:
     """The ordinary steps of a history; None where there are none."""
     numbers = numbers or settings()
-    ends, counts, seconds = history.intervals()
+    counts, seconds = history.intervals()
     usable = (counts > 0) & (seconds > 0.0) & np.isfinite(seconds)
-    ends, counts, seconds = ends[usable], counts[usable].astype(float), seconds[usable]
-    if not ends.size:
+    counts, seconds = counts[usable], seconds[usable]
+    if not counts.size:
         return None
     rates = seconds / counts
-    if ends.size == 1:
-        started = numbers.warm_up_steps if history.from_start else 0.0
-        own_s = seconds[0] / (counts[0] + started)
-        unsure = math.hypot(numbers.warm_up_log_sd * math.log(rates[0] / own_s), numbers.first_log_sd)
+    if rates.size == 1:
         return Level(
-            log_mean=math.log(own_s),
-            log_mean_sd=unsure,
-            log_sd=unsure,
+            log_mean=math.log(rates[0]),
+            log_mean_sd=numbers.first_log_sd,
+            log_sd=numbers.first_log_sd,
             steps=int(counts[0]),
-            all_steps=int(counts[0]),
             stall_s_per_step=0.0,
             stall_squares=0.0,
             recent_log_ratio=0.0,
-            median_s=float(own_s),
+            median_s=float(rates[0]),
         )
     usual = _local_median(rates)
     slow = rates > numbers.stall_ratio * usual
@@ -293,7 +283,7 @@ def steady(history: StepHistory, numbers: Settings | None = None) -> Level | Non
     if slow[start:].all():  # such as a second step that takes far longer than the first
         slow = np.zeros_like(slow)
     excess = np.where(slow, seconds - usual * counts, 0.0)
-    ordinary = ~slow & (np.arange(ends.size) >= start)
+    ordinary = ~slow & (np.arange(rates.size) >= start)
     logs, weights = np.log(rates[ordinary]), counts[ordinary]
     progress = np.cumsum(weights) / weights.sum()
     weights = weights * progress**numbers.recency
@@ -310,7 +300,6 @@ def steady(history: StepHistory, numbers: Settings | None = None) -> Level | Non
         log_mean_sd=max(log_sd, numbers.least_log_sd) / math.sqrt(effective),
         log_sd=log_sd * math.sqrt(float(np.mean(counts[ordinary]))),
         steps=int(counts[ordinary].sum()),
-        all_steps=int(counts[start:].sum()),
         stall_s_per_step=_stall_rate(stalls, counts[start:], numbers),
         stall_squares=float((stalls**2).sum()),
         recent_log_ratio=float(np.median(logs[-quarter:]) - np.median(logs[:quarter])),
@@ -318,7 +307,7 @@ def steady(history: StepHistory, numbers: Settings | None = None) -> Level | Non
     )
 
 
-def _stall_rate(stalls: Floats, counts: Ints | Floats, numbers: Settings) -> float:
+def _stall_rate(stalls: Floats, counts: Floats, numbers: Settings) -> float:
     """Seconds of stalls to expect per step."""
     seen = np.count_nonzero(stalls)
     if not seen:
@@ -349,16 +338,14 @@ def _warmed_up(rates: Floats, usual: Floats, slow: Bools) -> int:
 
 def _posterior(level: Level | None, prior: Prior | None) -> tuple[float, float]:
     """Mean and standard deviation of the logarithm of the step time."""
-    if level is None or prior is None:
-        assert level or prior
-        return (level.log_mean, level.log_mean_sd) if level else _of(prior)
-    mean, sd = _of(prior)
+    if prior is None:
+        assert level is not None
+        return level.log_mean, level.log_mean_sd
+    mean, sd = math.log(prior.step_time_s), prior.log_sd
+    if level is None:
+        return mean, sd
     own, other = level.log_mean_sd**-2, sd**-2
     return (own * level.log_mean + other * mean) / (own + other), (own + other) ** -0.5
-
-
-def _of(prior: Any) -> tuple[float, float]:
-    return math.log(prior.step_time_s), prior.log_sd
 
 
 def _pauses_s(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..arrays import Floats, Ints
+from ..arrays import Floats
 
 _EARLY = 128
 """Intervals at the start that are kept as they are: warm-up is there."""
@@ -47,23 +47,20 @@ class StepHistory:
             from_start: Whether the first interval begins with the run; else it was watched from its middle.
         """
         self.from_start = from_start
-        self._ends: list[int] = []
-        self._counts: list[int] = []
+        self._counts: list[float] = []
         self._seconds: list[float] = []
         self.pauses: dict[str, Pauses] = {}
 
-    def add(self, end: int, count: int, seconds: float) -> None:
+    def add(self, count: int, seconds: float) -> None:
         """Steps that ended.
 
         Args:
-            end: Number of steps done.
             count: How many they are.
             seconds: They took together.
         """
-        self._ends.append(end)
         self._counts.append(count)
         self._seconds.append(seconds)
-        if len(self._ends) > _MOST:
+        if len(self._counts) > _MOST:
             self._halve()
 
     def add_pause(self, name: str, step: int, seconds: float) -> None:
@@ -80,30 +77,19 @@ class StepHistory:
         found.count += 1
         found.last_step = step
 
-    def rescale(self, ratio: float) -> None:
-        """Steps will take so many times as long from here on: what was seen is told in the new steps."""
-        self._seconds = [seconds * ratio for seconds in self._seconds]
-
-    def intervals(self) -> tuple[Ints, Ints, Floats]:
-        """Ends, counts and seconds of the intervals, in their order."""
-        return np.array(self._ends), np.array(self._counts), np.array(self._seconds)
+    def intervals(self) -> tuple[Floats, Floats]:
+        """Counts and seconds of the intervals, in their order."""
+        return np.array(self._counts, dtype=float), np.array(self._seconds)
 
     def __len__(self) -> int:
-        return len(self._ends)
+        return len(self._counts)
 
     def _halve(self) -> None:
         """Neighbors after the early intervals become one."""
-        last = _EARLY + (len(self._ends) - _EARLY) // 2 * 2
-        pairs = slice(_EARLY, last, 2), slice(_EARLY + 1, last, 2)
-        rest = slice(last, None)
-        self._ends = self._ends[:_EARLY] + self._ends[pairs[1]] + self._ends[rest]
-        self._counts = [
-            *self._counts[:_EARLY],
-            *(one + other for one, other in zip(*(self._counts[half] for half in pairs), strict=True)),
-            *self._counts[rest],
-        ]
-        self._seconds = [
-            *self._seconds[:_EARLY],
-            *(one + other for one, other in zip(*(self._seconds[half] for half in pairs), strict=True)),
-            *self._seconds[rest],
-        ]
+        self._counts, self._seconds = _halved(self._counts), _halved(self._seconds)
+
+
+def _halved(values: list[float]) -> list[float]:
+    last = _EARLY + (len(values) - _EARLY) // 2 * 2
+    pairs = zip(values[_EARLY:last:2], values[_EARLY + 1 : last : 2], strict=True)
+    return [*values[:_EARLY], *(one + other for one, other in pairs), *values[last:]]

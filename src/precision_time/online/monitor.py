@@ -82,6 +82,8 @@ class RunMonitor:
         self.request: Mapping[str, Any] = {}
         self.prediction: Prediction | None = None
         self._asked: Request | None = None
+        self._ratio: tuple[float, float] | None = None
+        """Of the run to its prediction, before it changed; standard deviation of its logarithm."""
         self._clock, self._on_warning, self._host = clock, on_warning, host
         self._found: list[Diagnostic] = []
         self._total, self._coverage = total_steps, coverage
@@ -144,7 +146,7 @@ class RunMonitor:
             self._untimed = count  # the clock is coarser than the steps: they count with the next ones
             return
         if count > 0 and seconds > 0.0:
-            self._history.add(done, count, seconds)
+            self._history.add(count, seconds)
         self._last_s, self._paused_s, self._untimed = now, 0.0, 0
 
     @_never_raises
@@ -207,11 +209,13 @@ class RunMonitor:
         if request is not None and prediction is None and level is not None:
             request = self._anchored(request, level.median_s)
         self._set_up(self._total, request, prediction, None, self._coverage)
+        self._ratio = None
         if prediction is not None and before is not None and level is not None:
-            self._history.rescale(prediction.step_time_s / before.step_time_s)
-        else:
-            pauses, self._history = self._history.pauses, StepHistory(from_start=False)
-            self._history.pauses = pauses
+            # As sure as one interval is: the ratio is of other steps.
+            self._ratio = level.median_s / before.step_time_s, settings().first_log_sd
+        # Steps of another kind are not measured together: the run's record is of those to come.
+        pauses, self._history = self._history.pauses, StepHistory(from_start=False)
+        self._history.pauses = pauses
 
     def _anchored(
         self, request: Request | Mapping[str, Any], measured_s: float
@@ -312,7 +316,11 @@ class RunMonitor:
         self.prediction = prediction or self.prediction
 
     def _prior(self) -> Prior | None:
-        return None if self.prediction is None else Prior.of(self.prediction)
+        if self.prediction is None:
+            return None
+        if self._ratio is not None:
+            return Prior(step_time_s=self.prediction.step_time_s * self._ratio[0], log_sd=self._ratio[1])
+        return Prior.of(self.prediction)
 
     def _estimated(self, now: float) -> Estimate | None:
         """The estimate, computed again when it is worth what it costs."""
