@@ -22,6 +22,7 @@ from .trials import (
     RISK,
     TrialPredictions,
     best_possible,
+    checked_deadline_s,
     expected_remaining_s,
     least_remaining_s,
     risk_of_check,
@@ -277,22 +278,15 @@ class DeadlinePruner(BasePruner):  # type: ignore[misc]
         Raises:
             ConfigError: If there is no limit, or a number is out of its range.
         """
-        if deadline is None and trial_limit_s is None:
-            raise ConfigError("Neither deadline nor trial_limit_s is given. To fix: give one, or both.")
-        if total_steps < 1 or steps_per_report < 1 or not 0.0 < risk < 1.0:
-            raise ConfigError(
-                f"total_steps={total_steps}, steps_per_report={steps_per_report}, risk={risk}: steps are at "
-                "least 1, the risk lies between 0 and 1. To fix: correct them."
-            )
-        if isinstance(deadline, datetime):
-            deadline = (deadline - datetime.now(deadline.tzinfo)).total_seconds()
+        counts = {"total_steps": total_steps, "steps_per_report": steps_per_report}
+        deadline_s = checked_deadline_s(deadline, trial_limit_s, counts=counts, risk=risk)
         self.reasons: dict[int, str] = {}
         """Why trials were pruned, by their number."""
         self._wrapped, self._predictions = wrapped, predictions
         self._total, self._each = total_steps, steps_per_report
         self._limit_s, self._risk, self._beat_best = trial_limit_s, risk, beat_best
         self._clock = clock
-        self._end_s = None if deadline is None else clock() + deadline
+        self._end_s = None if deadline_s is None else clock() + deadline_s
         self._trials: dict[int, tuple[RunMonitor, float]] = {}
         self._checks: dict[int, int] = {}
 

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from ..errors import ConfigError
 from ..online.eta import Eta
 from ..online.monitor import RunMonitor
 from ..ray_executor import import_ray
@@ -19,6 +18,7 @@ from .trials import (
     RISK,
     TrialPredictions,
     best_possible,
+    checked_deadline_s,
     expected_remaining_s,
     least_remaining_s,
     risk_of_check,
@@ -98,19 +98,12 @@ class DeadlineScheduler(TrialScheduler):  # type: ignore[misc]
             ConfigError: If there is no limit, or a number is out of its range.
         """
         super().__init__()
-        if deadline is None and trial_limit_s is None:
-            raise ConfigError("Neither deadline nor trial_limit_s is given. To fix: give one, or both.")
-        if total < 1 or steps_per_report < 1 or not 0.0 < risk < 1.0:
-            raise ConfigError(
-                f"total={total}, steps_per_report={steps_per_report}, risk={risk}: counts are at least 1, "
-                "the risk lies between 0 and 1. To fix: correct them."
-            )
-        if isinstance(deadline, datetime):
-            deadline = deadline.timestamp() - time.time()
+        counts = {"total": total, "steps_per_report": steps_per_report}
+        deadline_s = checked_deadline_s(deadline, trial_limit_s, counts=counts, risk=risk)
         self.reasons: dict[str, str] = {}
         """Why trials were stopped, by their id."""
         self._wrapped = wrapped or FIFOScheduler()
-        self._end = None if deadline is None else time.time() + deadline
+        self._end = None if deadline_s is None else time.time() + deadline_s
         self._limit_s, self._total, self._each = trial_limit_s, total, steps_per_report
         self._predictions, self._time_attr = predictions, time_attr
         self._beat_best, self._risk = beat_best, risk

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from functools import lru_cache
 from statistics import NormalDist, fmean, stdev
 from typing import Any
@@ -114,6 +115,37 @@ class TrialPredictions:
         except ConfigError as error:
             return JobEstimate(source="trial", fields=dict(params), reason=str(error))
         return estimate_job(source="trial", fields={}, options=self.options, given=fields)
+
+
+def checked_deadline_s(
+    deadline: datetime | float | None,
+    trial_limit_s: float | None,
+    *,
+    counts: Mapping[str, int],
+    risk: float,
+) -> float | None:
+    """Seconds from now until a deadline, with the numbers that go with it checked.
+
+    Args:
+        deadline: Seconds from now, or a moment; None without one.
+        trial_limit_s: Of each trial; one of the two is needed.
+        counts: Steps and reports by their names.
+        risk: A probability.
+
+    Raises:
+        ConfigError: If there is no limit, or a number is out of its range.
+    """
+    if deadline is None and trial_limit_s is None:
+        raise ConfigError("Neither deadline nor trial_limit_s is given. To fix: give one, or both.")
+    if min(counts.values()) < 1 or not 0.0 < risk < 1.0:
+        given = ", ".join(f"{name}={count}" for name, count in counts.items())
+        raise ConfigError(
+            f"{given}, risk={risk}: counts are at least 1, the risk lies between 0 and 1. To fix: "
+            "correct them."
+        )
+    if isinstance(deadline, datetime):
+        return (deadline - datetime.now(deadline.tzinfo)).total_seconds()
+    return deadline
 
 
 def least_remaining_s(eta: Eta | Mapping[str, Any], *, risk: float = RISK) -> float | None:
