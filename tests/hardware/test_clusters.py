@@ -39,6 +39,8 @@ GB = 1e9
         ("MI300X", 8, 1, "xgmi", "xgmi", 448),
         ("Gaudi2", 8, 1, "gaudi-roce", "gaudi-roce", 262.5),
         ("Gaudi2", 8, 1, "24x 100Gb/s Ethernet 10x L3 Fat Tree", "gaudi-roce", 262.5),
+        ("Gaudi", 8, 1, "gaudi-roce", "gaudi-roce", 87.5),
+        ("Gaudi3", 8, 1, "gaudi-roce", "gaudi-roce", 525),
         ("TPUv4", 64, 16, "2-D toroidal mesh", "ici", 300),
         ("IPU-GC200", 16, 1, "IPULINK", "ipu-link", 160),
         ("Ascend910", 8, 1, "HCCS Mesh", "hccs", 45),

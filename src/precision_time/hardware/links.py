@@ -135,7 +135,7 @@ def fabric_link(spelling: str, device: Device, *, devices_per_node: float) -> tu
         nominal = min(row["gb_per_s"] * GIGA, device.pcie_bandwidth_bytes_per_s)
         nominal *= staged_share(device)
     else:
-        nominal = (own or row["gb_per_s"] * GIGA) * row.get("internal_share", 1.0)
+        nominal = own or row["gb_per_s"] * GIGA
     link = Link(
         name=name,
         bandwidth_bytes_per_s=nominal,
