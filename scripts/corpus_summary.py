@@ -34,7 +34,7 @@ def corpus_summary(measurements: Sequence[Measurement], rejected: Sequence[Rejec
         "",
         _by_source(measurements, rejected),
         _counts("Device", usable, lambda row: row.device),
-        _counts("Precision", usable, lambda row: row.precision),
+        _precisions(usable),
         _counts("What the time includes", usable, lambda row: row.scope.value),
         _counts("Stack", usable, lambda row: row.stack.profile),
         _counts("Devices in the run", usable, lambda row: _size_class(row.num_devices)),
@@ -67,6 +67,24 @@ def _counts(title: str, rows: Sequence[Measurement], key: Callable[[Measurement]
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     lines = [f"## {title}", "", f"| {title.lower()} | usable rows |", "|---|--:|"]
     return "\n".join([*lines, *(f"| {name or '(not stated)'} | {count} |" for name, count in ordered), ""])
+
+
+def _precisions(rows: Sequence[Measurement]) -> str:
+    """How many rows bear each precision, and of how many its source does not state it."""
+    counts = Counter(row.precision for row in rows)
+    inferred = Counter(row.precision for row in rows if row.precision_inferred)
+    share = inferred.total() / max(1, counts.total())
+    lines = [
+        "## Precision",
+        "",
+        f"Of {inferred.total()} usable rows ({share:.1%}) the source does not state the precision: it was "
+        "inferred by who collected the row, or filled in by a rule.",
+        "",
+        "| precision | usable rows | of these inferred |",
+        "|---|--:|--:|",
+    ]
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return "\n".join([*lines, *(f"| {name} | {count} | {inferred[name]} |" for name, count in ordered), ""])
 
 
 def _size_class(num_devices: int) -> str:

@@ -319,3 +319,19 @@ def test_derived_and_stated_step_times_agree_on_every_fine_row(measurements):
     for row in measurements:
         if row.usable and row.quality is Quality.FINE and row.throughput_unit == "images/s":
             assert abs(math.log(row.global_batch_size / row.throughput / row.step_time_s)) < 0.15
+
+
+@pytest.mark.parametrize(
+    ("cells", "inferred"),
+    [
+        ({"precision": "unknown"}, True),
+        ({"precision": ""}, True),
+        ({"precision": "fp16-mixed"}, False),
+        ({"precision": "fp16-mixed", "inferred": "nodes;precision"}, True),
+        ({"precision": "fp8-mixed", "device": "V100-SXM2-16GB"}, True),
+    ],
+)
+def test_a_label_that_the_row_does_not_state_is_marked(write_csv, minimal, cells, inferred):
+    row = only(write_csv({**minimal, **cells}))
+    assert row.precision_inferred is inferred
+    assert len(set(row.inferred)) == len(row.inferred)

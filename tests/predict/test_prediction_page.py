@@ -167,6 +167,13 @@ def test_no_run_near_is_said() -> None:
     assert "No measured run is near" not in str(prediction(nearest_measurements=(RUN,)))
 
 
+def test_a_run_whose_source_states_no_precision_is_shown_so() -> None:
+    assert "inferred" not in str(prediction(nearest_measurements=(RUN,)))
+    inferred = dataclasses.replace(RUN, precision_inferred=True)
+    page = str(prediction(nearest_measurements=(inferred,)))
+    assert "fp16-mixed (precision" in page and "inferred)" in page
+
+
 def test_the_distance_of_a_run_is_in_words() -> None:
     line = line_with(str(prediction(nearest_measurements=(RUN,))), "resnet50, 8 x A100-SXM4-40GB")
     assert "other device; on ngc-tuned" in line

@@ -72,6 +72,7 @@ def measurement_of(row: Row) -> Measurement | Rejected:
     parts |= _how(row, batches, parts, found)
     parts |= _how_long(row, notes, parts, found)
     parts["assumptions"] = tuple(found.assumptions)
+    parts["inferred"] = tuple(dict.fromkeys((*parts["inferred"], *found.inferred)))
     return Measurement(**parts, configuration_key=configuration_key(parts))
 
 

@@ -84,7 +84,7 @@ class Measurement:
     configuration_key: str = ""
     """Equal for rows that measure the same configuration."""
     inferred: tuple[str, ...] = ()
-    """Raw columns that the collector of the row inferred rather than read."""
+    """Raw columns that the source does not state: the collector of the row or a rule filled them in."""
     notes: str = ""
     assumptions: tuple[str, ...] = ()
     """What the importer filled in, in words."""
@@ -113,6 +113,11 @@ class Measurement:
                 "To fix: keep to rows whose `usable` is true."
             )
         return self.measured_step_time_s
+
+    @property
+    def precision_inferred(self) -> bool:
+        """Whether the source of the row does not state its precision."""
+        return "precision" in self.inferred
 
     @property
     def stack_profile(self) -> str:

@@ -54,6 +54,8 @@ class Findings:
 
     assumptions: list[str] = field(default_factory=list)
     doubts: list[str] = field(default_factory=list)
+    inferred: list[str] = field(default_factory=list)
+    """Columns that a rule filled in."""
     unusable: str = ""
 
 
@@ -257,6 +259,7 @@ def precision_and_variant(row: Row, stack: Stack, found: Findings) -> tuple[str,
     if stated in ("", "unknown"):
         rule = first_match("precision", row.text) or {"precision": "fp32", "why": "precision not stated"}
         stated = str(rule["precision"])
+        found.inferred.append("precision")
         found.assumptions.append(rule["why"])
         if "quality" in rule:
             found.doubts.append(rule["quality"])
@@ -267,6 +270,7 @@ def precision_and_variant(row: Row, stack: Stack, found: Findings) -> tuple[str,
     policy = "int8-mixed" if stated == "int8" else stated
     refuted = first_match("precision_refuted", row.with_cells(policy=policy).text)
     if refuted:
+        found.inferred.append("precision")
         found.doubts.append(refuted["quality"])
         policy = str(refuted["precision"])
     of_stack = usual_variant(get_stack_profile(stack.profile), policy, 0) or ""

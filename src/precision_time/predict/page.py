@@ -426,7 +426,8 @@ def _measurements_table(
     table = new_table(*headers, *([">similarity"] if why else []))
     for run in runs:
         cells = [
-            f"{run.model}, {run.gpus} x {run.device}, {run.precision}",
+            f"{run.model}, {run.gpus} x {run.device}, {run.precision}"
+            + (" (precision inferred)" if run.precision_inferred else ""),
             distance_in_words(run, predictions),
             format_duration(run.measured_step_time_s),
             format_duration(run.predicted_step_time_s),

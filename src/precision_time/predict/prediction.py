@@ -37,6 +37,8 @@ class NearestMeasurement:
     """1 for the same configuration, toward 0 with distance."""
     source: str
     source_ref: str
+    precision_inferred: bool = False
+    """Whether the source does not state the precision."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

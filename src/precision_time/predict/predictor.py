@@ -323,6 +323,7 @@ def _nearest_of(
             similarity=float(alike),
             source=run.source,
             source_ref=run.source_ref,
+            precision_inferred=run.precision_inferred,
         )
     return tuple(shown.values())
 

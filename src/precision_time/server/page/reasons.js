@@ -7,7 +7,7 @@ export function Evidence({ prediction }) {
   if (!runs.length) return html`<p class="help">None.</p>`;
   return html`<ol class="runs">${runs.map((run) => html`<li>
       <div><strong>${run.model}, ${count(run.gpus)} × ${run.device}</strong>
-        <small>${run.precision}, batch ${count(run.global_batch_size)} per step, ${run.stack}. ${differing(run, prediction)}</small>
+        <small>${run.precision}${run.precision_inferred ? " (precision inferred)" : ""}, batch ${count(run.global_batch_size)} per step, ${run.stack}. ${differing(run, prediction)}</small>
         <small>${run.source}: ${run.source_ref}</small></div>
       <dl><div><dt>Measured</dt><dd>${duration(run.measured_step_time_s)}</dd></div>
         <div><dt>Predicted</dt><dd>${duration(run.predicted_step_time_s)} <small>${signed(run.predicted_step_time_s / run.measured_step_time_s - 1)}</small></dd></div>
