@@ -376,11 +376,6 @@ _FILLED_BY = {
 
 def outdated() -> Iterator[tuple[Path, str]]:
     """Pages and pictures that differ from what the commands say now, with the new text."""
-    from precision_time.io import COMPILED, compiled
-
-    tables = compiled(PACKAGE)
-    if not (PACKAGE / COMPILED).is_file() or tables != (PACKAGE / COMPILED).read_text(encoding="utf-8"):
-        yield PACKAGE / COMPILED, tables
     for page in pages():
         text = page.read_text(encoding="utf-8")
         if BLOCK.search(text) and (new := filled(text)) != text:

@@ -1,5 +1,6 @@
 """Files are written atomically, YAML is bounded, and what is cached is keyed by the whole package."""
 
+import json
 import os
 import signal
 import stat
@@ -124,10 +125,25 @@ def test_the_cache_key_changes_with_any_file_of_the_package(tmp_path: Path, name
     assert folder_hash(tmp_path) != before
 
 
-def test_the_compiled_tables_are_those_of_the_files() -> None:
-    """`scripts/update_docs.py` writes them; a file that changed since is read itself."""
+def test_the_compiled_tables_are_those_of_the_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Installing the package writes them (`hatch_build.py`); where they are not, the files are read."""
     folder = Path(precision_time.__file__).parent
-    assert (folder / COMPILED).read_text(encoding="utf-8") == compiled(folder), "To fix: make docs"
+    tables = json.loads(compiled(folder))
+    read = io.packaged_toml.__wrapped__
+    for name, (checksum, text) in tables.items():
+        package, _, path = name.partition("/")
+        monkeypatch.setattr(io, "_compiled", dict)
+        assert read(package, path) == json.loads(text), name
+        monkeypatch.setattr(io, "_compiled", lambda name=name: {name: (tables[name][0], '{"it": "is"}')})
+        assert read(package, path) == {"it": "is"} and checksum, name
+
+
+def test_no_git_checkout_holds_the_compiled_tables() -> None:
+    """They follow from the files beside them; a merge of two branches would leave them wrong."""
+    root = Path(__file__).parents[1]
+    ignored = (root / ".gitignore").read_text(encoding="utf-8").split()
+    assert f"src/precision_time/{COMPILED}" in ignored
+    assert "hatch_build.py" in (root / "pyproject.toml").read_text(encoding="utf-8")
 
 
 def test_a_file_that_changed_is_read_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from .errors import ConfigError, OutputError
 
 HOME_VARIABLE = "PRECISION_TIME_HOME"
 COMPILED = "tables.json"
-"""The shipped TOML files once more, as JSON; written by `scripts/update_docs.py`."""
+"""The shipped TOML files once more, as JSON; written when the package is installed (`hatch_build.py`)."""
 _NOT_SOURCE = frozenset({"__pycache__"})
 _STREAMS = ("/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/self/fd/")
 """Names of what is already open: a pipe, or a file that the shell goes on writing to."""
@@ -255,8 +255,8 @@ def packaged_toml(package: str, name: str) -> Mapping[str, Any]:
     """The tables of a TOML file that ships in `package`, read once; not to be changed.
 
     Parsing TOML takes twenty times as long as JSON, a tenth of a second for what one answer needs. So the
-    tables lie in `tables.json` as well (`compiled`), each with the checksum of its file, and are taken from
-    there while it holds.
+    tables of an installed package lie in `tables.json` as well (`compiled`), each with the checksum of its
+    file, and are taken from there while it holds; without that file the TOML is read.
     """
     content = files(package).joinpath(name).read_bytes()
     checksum, tables = _compiled().get(f"{package}/{name}", (None, ""))
