@@ -33,7 +33,7 @@ def main() -> None:
     for path in sorted(arguments.folder.glob("*.csv")):
         if not _holds_measurements(path):
             continue
-        for row in read_measurements(path):
+        for row in read_measurements(path, curated=True):
             if isinstance(row, Measurement):
                 measurements.append(row)
             else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ def raw_rows() -> list[Row]:
 
 @pytest.fixture(scope="session")
 def imported(raw_rows: list[Row]) -> list[Measurement | Rejected]:
-    return [measurement_of(row) for row in raw_rows]
+    return [measurement_of(replace(row, curated=True)) for row in raw_rows]
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,7 @@ def imported_row(write_csv, minimal):
 
     def read(**cells: object) -> Measurement:
         texts = {key: json.dumps(value) if isinstance(value, dict) else value for key, value in cells.items()}
-        (found,) = read_measurements(write_csv({**minimal, **PROPS, **texts}))
+        (found,) = read_measurements(write_csv({**minimal, **PROPS, **texts}), curated=True)
         assert isinstance(found, Measurement)
         return found
 

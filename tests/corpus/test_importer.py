@@ -17,7 +17,7 @@ Find = Callable[..., Measurement]
 
 
 def only(path: Path) -> Measurement:
-    (row,) = read_measurements(path)
+    (row,) = read_measurements(path, curated=True)
     assert isinstance(row, Measurement)
     return row
 

@@ -23,7 +23,7 @@ from precision_time.parallel.layout import PipelineSchedule
 def test_degrees_that_are_not_stated(write_csv, minimal, cells, degrees):
     row = {**minimal, "source": "mlperf-v5.1", "task": "lm-pretrain", "precision": "fp8-mixed"}
     row |= {"devices": 8, "grad_accum": 1, "batch_per_device": "", "seq_len": 2048, **cells}
-    (found,) = read_measurements(write_csv({key: str(value) for key, value in row.items()}))
+    (found,) = read_measurements(write_csv({key: str(value) for key, value in row.items()}), curated=True)
     assert isinstance(found, Measurement) and found.layout is not None
     layout = found.layout
     assert (layout.dp, layout.tp, layout.pp, layout.cp) == degrees
@@ -36,7 +36,7 @@ def layout_of(write_csv, minimal):
     def read(**cells):
         row = {**minimal, "task": "lm-pretrain", "model": "llama2-70b", "device": "H100-SXM5-80GB"}
         row |= {"precision": "bf16-mixed", "seq_len": 4096, "batch_per_device": "", "step_time_s": 7, **cells}
-        (found,) = read_measurements(write_csv({key: str(value) for key, value in row.items()}))
+        (found,) = read_measurements(write_csv({key: str(value) for key, value in row.items()}), curated=True)
         assert isinstance(found, Measurement) and found.layout is not None
         return found, found.layout
 

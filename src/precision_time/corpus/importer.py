@@ -34,18 +34,19 @@ _TRAINING_PASSES = 3.0
 """Forward, and a backward pass of twice its products; recomputation does not count as model FLOPs."""
 
 
-def read_measurements(path: str | Path) -> Iterator[Measurement | Rejected]:
+def read_measurements(path: str | Path, *, curated: bool = False) -> Iterator[Measurement | Rejected]:
     """One Measurement or Rejected per row of a measurement CSV, in file order.
 
     Args:
         path: CSV in the schema of docs/reference/corpus.md.
+        curated: Its rows are of our own corpus: what data/curation.toml knows of its sources holds, too.
 
     Raises:
         CorpusError: If the file is not such a CSV, or a cell breaks its column's rule; the message
             names line, column, value and rule.
     """
     for row in read_rows(path):
-        yield measurement_of(row)
+        yield measurement_of(replace(row, curated=curated))
 
 
 def measurement_of(row: Row) -> Measurement | Rejected:
@@ -82,7 +83,7 @@ def _as_stated(row: Row) -> dict[str, Any]:
     further = ("intra_node", "inter_node", "precision_detail", "throughput_unit", "notes")
     return {
         **{name: row.text(name) for name in (*texts, *further)},
-        "task": (first_match("task", row.text) or {}).get("task", row.text("task")),
+        "task": (first_match("task", row) or {}).get("task", row.text("task")),
         "framework": reading.framework_name(row),
         "optimizer": reading.optimizer_name(row),
         "dataset_samples": row.count_or_none("dataset_samples"),
@@ -183,7 +184,7 @@ def step_time_from_rate(row: Row, parts: Mapping[str, Any], found: Findings) -> 
     """
     if row.text("step_time_s") or row.text("throughput") or parts["layout"] is None:
         return None
-    rule = first_match("model_flops", row.text)
+    rule = first_match("model_flops", row)
     rate = _flops_per_s(row, parts["device"])
     if rule is None or rate is None:
         return None

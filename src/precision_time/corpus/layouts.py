@@ -231,7 +231,7 @@ def _split_rest(
         batches.assumptions.append(f"context parallel {rest} fills the devices")
         return tp, pp, cp * rest
     if degrees.tp is None:
-        usual = first_match("tensor_parallel", row.text) or {"tp": _MAX_TENSOR_PARALLEL}
+        usual = first_match("tensor_parallel", row) or {"tp": _MAX_TENSOR_PARALLEL}
         share = math.gcd(rest, usual["tp"])
         tp, rest = tp * share, rest // share
         name, pp, cp = ("cp", pp, cp * rest) if _adapts(row) else ("pp", pp * rest, cp)
@@ -263,7 +263,7 @@ def _split_local_batch(row: Row, batches: Batches, *, dp: int, pp: int) -> None:
     if pp == 1 or batches.accumulation is not None or not batches.micro or batches.total is None:
         return
     local = batches.total / dp
-    if local != batches.micro or local != int(local) or first_match("whole_batch", row.text):
+    if local != batches.micro or local != int(local) or first_match("whole_batch", row):
         return
     pieces = math.gcd(int(local), pp)
     if pieces > 1:
@@ -339,9 +339,9 @@ def _checkpointing(row: Row, parallelism: Mapping[str, Any]) -> tuple[Checkpoint
     """What is recomputed, and the share of the layers where only some are."""
     stated = str(parallelism.get("activation_checkpointing", "")).lower()
     if not stated:
-        rule = first_match("checkpointing", row.text)
+        rule = first_match("checkpointing", row)
         return (Checkpointing(rule["checkpointing"]) if rule else Checkpointing.NONE), 1.0
-    rule = first_match("checkpointing_word", row.with_cells(word=stated).text)
+    rule = first_match("checkpointing_word", row.with_cells(word=stated))
     if rule is None:
         return Checkpointing.NONE, 1.0
     return Checkpointing(rule["checkpointing"]), float(rule.get("share", 1.0))
@@ -364,7 +364,7 @@ def _shard_size(parallelism: Mapping[str, Any], num_devices: int, split: int, da
 def _schedule(row: Row, parallelism: Mapping[str, Any], pp: int) -> tuple[PipelineSchedule, int]:
     """The stated schedule, and its chunks per stage where the row does not count them."""
     word = str(parallelism.get("schedule", "")).lower()
-    rule = first_match("schedule_word", row.with_cells(word=word).text) if word and pp > 1 else None
+    rule = first_match("schedule_word", row.with_cells(word=word)) if word and pp > 1 else None
     if rule is None:
         return PipelineSchedule.ONE_F_ONE_B, 1
     return PipelineSchedule(rule["schedule"]), int(rule.get("chunks", 1))
@@ -383,7 +383,7 @@ def _stage_layers(parallelism: Mapping[str, Any], pp: int) -> tuple[int, ...]:
 
 
 def _engine(row: Row, dp: int) -> str:
-    rule = first_match("engine", row.text)
+    rule = first_match("engine", row)
     if dp == 1 or rule is None:
         return "ddp"
     return str(rule["engine"])

@@ -17,7 +17,7 @@ from ..hardware.device import Device
 from ..precision.catalog import known_precisions, tf32_defaults
 from ..request.resolve import stack_profile, usual_year
 from .measurement import Quality
-from .rules import all_matches, first_match, load_table
+from .rules import all_matches, first_match, load_table, round_year
 from .schema import Row
 
 PRECISIONS = frozenset({*known_precisions(), "int8"})
@@ -60,7 +60,7 @@ class Findings:
 
 
 def completed(row: Row, found: Findings) -> Row:
-    """The row with every fitting rule of the table `completion` applied, in file order.
+    """The row with every fitting rule of the tables `counted` and `completion` applied, in order.
 
     A rule's `cells` fill empty cells, its `replace` corrects stated ones, its `parallelism` sets keys
     of the parallelism column and takes those away that it sets to an empty text; its `sizes` fill those of
@@ -71,7 +71,7 @@ def completed(row: Row, found: Findings) -> Row:
     parallelism: dict[str, Any] = {}
     sizes: dict[str, Any] = {}
     each = 1
-    for rule in all_matches("completion", row.text):
+    for rule in (*all_matches("counted", row), *all_matches("completion", row)):
         cells |= {name: text for name, text in rule.get("cells", {}).items() if not row.text(name)}
         cells |= rule.get("replace", {})
         parallelism |= rule.get("parallelism", {})
@@ -135,13 +135,13 @@ def nodes_and_placement(
         return len(match[1]), tuple(map(int, match[1]))
     if "unconsolidated" in row.text("notes"):
         return num_devices, ()
-    pod = first_match("pod", row.text)
+    pod = first_match("pod", row)
     if pod and (stated is None or num_devices / stated > pod["devices"]):
         return math.ceil(num_devices / pod["devices"]), ()
     if stated is not None:
         all_devices = row.count_or_none("devices") or num_devices
         return min(math.ceil(stated * num_devices / all_devices), num_devices), ()
-    per_node = (first_match("devices_per_node", row.text) or {"devices": 8})["devices"]
+    per_node = (first_match("devices_per_node", row) or {"devices": 8})["devices"]
     nodes = math.ceil(num_devices / per_node)
     found.assumptions.append(f"nodes not stated: {nodes}, at {per_node} devices each")
     return nodes, ()
@@ -171,7 +171,7 @@ def infer_stack(
         scope: What the row's time includes: real input is part of the stack.
         family: The family of the row's model: decides where no rule does, as for any request.
     """
-    rule = first_match("stack", row.text) or {}
+    rule = first_match("stack", row) or {}
     if row.text("stack"):
         rule = {"profile": row.text("stack")}
     profile = stack_profile(rule.get("profile"), None, family() if "profile" not in rule else "")
@@ -184,8 +184,8 @@ def infer_stack(
         year = profile.framework_year if device is None else usual_year(profile, device)
         assumptions.append(f"framework version not stated: one of {year:.1f} assumed")
     layout = row.text("memory_format").lower()
-    compiler = first_match("compiler", row.text) or {}
-    unpadded = first_match("unpadded", row.text) or {"unpadded": "no"}
+    compiler = first_match("compiler", row) or {}
+    unpadded = first_match("unpadded", row) or {"unpadded": "no"}
     stack = profile.stack(
         framework=framework or None,
         framework_year=year,
@@ -217,12 +217,12 @@ def framework_year(row: Row, *, framework: str) -> float | None:
     table = load_table("years").get(framework, {})
     match = _VERSION.search(version)
     stated = table.get(f"{match[1]}.{match[2]}") if match else None
-    round_year = load_table("years")["rounds"].get(row.text("source"))
-    if stated is not None and (round_year is None or 0 <= round_year - stated <= _OLDEST_IN_ROUND):
+    submitted = round_year(row)
+    if stated is not None and (submitted is None or 0 <= submitted - stated <= _OLDEST_IN_ROUND):
         return float(stated)
-    if round_year is not None:
-        return float(round_year)
-    rule = first_match("year", row.text)
+    if submitted is not None:
+        return submitted
+    rule = first_match("year", row)
     return float(rule["year"]) if rule else None
 
 
@@ -245,7 +245,7 @@ def _decimal(year: int, month: int) -> float:
 
 
 def _real_input(row: Row, scope: TimingScope) -> bool | None:
-    if first_match("synthetic_input", row.text):
+    if first_match("synthetic_input", row):
         return False
     if scope is TimingScope.UNKNOWN:
         return None
@@ -257,7 +257,7 @@ def precision_and_variant(row: Row, stack: Stack, found: Findings) -> tuple[str,
     stated = row.text("precision").lower()
     tf32_conv = ""
     if stated in ("", "unknown"):
-        rule = first_match("precision", row.text) or {"precision": "fp32", "why": "precision not stated"}
+        rule = first_match("precision", row) or {"precision": "fp32", "why": "precision not stated"}
         stated = str(rule["precision"])
         found.inferred.append("precision")
         found.assumptions.append(rule["why"])
@@ -268,22 +268,22 @@ def precision_and_variant(row: Row, stack: Stack, found: Findings) -> tuple[str,
             stated = "tf32" if matmul else "fp32"
             tf32_conv = "yes" if conv and not matmul else ""
     policy = "int8-mixed" if stated == "int8" else stated
-    refuted = first_match("precision_refuted", row.with_cells(policy=policy).text)
+    refuted = first_match("precision_refuted", row.with_cells(policy=policy))
     if refuted:
         found.inferred.append("precision")
         found.doubts.append(refuted["quality"])
         policy = str(refuted["precision"])
     of_stack = usual_variant(get_stack_profile(stack.profile), policy, 0) or ""
     cells = row.with_cells(policy=policy, profile=stack.profile, tf32_conv=tf32_conv, of_stack=of_stack)
-    variant = str((first_match("variant", cells.text) or {"variant": ""})["variant"])
-    wire = str((first_match("wire", cells.text) or {"wire": ""})["wire"])
+    variant = str((first_match("variant", cells) or {"variant": ""})["variant"])
+    wire = str((first_match("wire", cells) or {"wire": ""})["wire"])
     return policy, "+".join(part for part in (of_stack if variant == _OF_STACK else variant, wire) if part)
 
 
 def model_sizes(row: Row, found: Findings) -> dict[str, Any]:
     """Sizes as stated, and those that follow from the dataset."""
     stated = _with_adapter(row.json_object("model_config"))
-    rule = first_match("sizes", row.text)
+    rule = first_match("sizes", row)
     if rule is None:
         return stated
     found.assumptions.append(f"sizes not stated: {rule['why']}")
@@ -307,7 +307,7 @@ def tokens_per_sample(row: Row, sizes: Mapping[str, Any], found: Findings) -> in
     in_config = sizes.get("seq_len")
     if isinstance(in_config, int) and in_config > 0:
         return in_config
-    rule = first_match("seq_len", row.text)
+    rule = first_match("seq_len", row)
     if rule is None:
         return None
     found.assumptions.append(f"sequence length not stated: {rule['seq_len']}, as {rule['why']}")
@@ -384,10 +384,10 @@ def quality_and_reason(row: Row, found: Findings) -> tuple[Quality, str]:
     if stated not in ("", "fine", "suspect", "unusable"):
         raise row.error("quality", "starts with no known word", "use 'suspect: why' or 'unusable: why'")
     reasons = [reason.strip()] if reason.strip() else []
-    rule = first_match("unusable", row.text)
+    rule = first_match("unusable", row)
     if rule is not None:
         found.unusable = found.unusable or str(rule["reason"])
-    rule = first_match("doubt", row.text)
+    rule = first_match("doubt", row)
     if rule is not None:
         found.doubts.append(str(rule["doubt"]))
     if stated == "unusable" or found.unusable:
@@ -400,7 +400,7 @@ def quality_and_reason(row: Row, found: Findings) -> tuple[Quality, str]:
 def fit_weight(row: Row, quality: Quality, reason: str) -> float:
     """Weight of the row in a fit, 0 to 1."""
     if quality is Quality.SUSPECT:
-        rule = first_match("suspect_weight", row.with_cells(quality=reason).text) or {"weight": 0.3}
+        rule = first_match("suspect_weight", row.with_cells(quality=reason)) or {"weight": 0.3}
         return float(rule["weight"])
     return 1.0 if quality is Quality.FINE else 0.0
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..errors import CorpusError
 from ..io import packaged_toml
+from .schema import Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,37 +25,43 @@ class Rule:
         return all(pattern.search(text(column)) for column, pattern in self.when.items())
 
 
-def first_match(table: str, text: Callable[[str], str]) -> Mapping[str, Any] | None:
+def first_match(table: str, row: Row) -> Mapping[str, Any] | None:
     """The values of the first rule of `table` that fits the row, or None."""
-    return next(iter(all_matches(table, text)), None)
+    return next(iter(all_matches(table, row)), None)
 
 
-def all_matches(table: str, text: Callable[[str], str]) -> tuple[Mapping[str, Any], ...]:
-    """The values of every rule of `table` that fits the row, in file order."""
-    return _all_matches(table, tuple(text(column) for column in _columns(table)))
+def all_matches(table: str, row: Row) -> tuple[Mapping[str, Any], ...]:
+    """The values of every rule of `table` that fits the row, in order."""
+    columns = _columns(table, row.curated)
+    return _all_matches(table, row.curated, tuple(row.text(column) for column in columns))
 
 
 @lru_cache(maxsize=65536)
-def _all_matches(table: str, cells: tuple[str, ...]) -> tuple[Mapping[str, Any], ...]:
+def _all_matches(table: str, curated: bool, cells: tuple[str, ...]) -> tuple[Mapping[str, Any], ...]:
     """As `all_matches`: rows agree in most columns, so most answers are remembered."""
-    text = dict(zip(_columns(table), cells, strict=True)).__getitem__
-    return tuple(rule.values for rule in load_rules(table) if rule.fits(text))
+    text = dict(zip(_columns(table, curated), cells, strict=True)).__getitem__
+    return tuple(rule.values for rule in load_rules(table, curated=curated) if rule.fits(text))
 
 
 @cache
-def _columns(table: str) -> tuple[str, ...]:
-    return tuple(sorted({column for rule in load_rules(table) for column in rule.when}))
+def _columns(table: str, curated: bool) -> tuple[str, ...]:
+    return tuple(sorted({column for rule in load_rules(table, curated=curated) for column in rule.when}))
 
 
 @cache
-def load_rules(table: str) -> tuple[Rule, ...]:
-    """The rules of the array of tables `table` in corpus/data/rules.toml, in file order."""
-    document = _document()
-    if table not in document:
+def load_rules(table: str, *, curated: bool = False) -> tuple[Rule, ...]:
+    """The rules of the array of tables `table`, in order.
+
+    Args:
+        table: Of corpus/data/rules.toml or curation.toml.
+        curated: For rows of our own corpus: those of curation.toml come first.
+    """
+    general, ours = _document("rules"), _document("curation")
+    if table not in general and table not in ours:
         raise CorpusError(f"corpus/data/rules.toml has no table {table!r}. To fix: reinstall the package.")
-    named = document["patterns"]
+    named = general["patterns"]
     rules = []
-    for entry in document[table]:
+    for entry in (*(ours.get(table, ()) if curated else ()), *general.get(table, ())):
         values = {key: value for key, value in entry.items() if key != "when"}
         when = {
             column: re.compile(_expand(pattern, named), re.IGNORECASE)
@@ -64,15 +71,20 @@ def load_rules(table: str) -> tuple[Rule, ...]:
     return tuple(rules)
 
 
-@cache
 def load_table(table: str) -> Mapping[str, Any]:
     """A plain table of corpus/data/rules.toml."""
-    value: Mapping[str, Any] = _document()[table]
+    value: Mapping[str, Any] = _document("rules")[table]
     return value
 
 
-def _document() -> Mapping[str, Any]:
-    return packaged_toml(__package__, "data/rules.toml")
+def round_year(row: Row) -> float | None:
+    """When the benchmark round that a row of our own corpus comes from was submitted; None for other rows."""
+    year = _document("curation")["rounds"].get(row.text("source")) if row.curated else None
+    return None if year is None else float(year)
+
+
+def _document(name: str) -> Mapping[str, Any]:
+    return packaged_toml(__package__, f"data/{name}.toml")
 
 
 def _expand(pattern: str, named: Mapping[str, str]) -> str:

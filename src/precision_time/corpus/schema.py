@@ -43,6 +43,8 @@ class Row:
     """Line in the file where the row ends, the header being 1."""
     path: str
     cells: Mapping[str, str]
+    curated: bool = False
+    """Of our own corpus: the rules of data/curation.toml hold for it, too."""
 
     def text(self, column: str) -> str:
         """The cell; empty where the column or the value is missing."""

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ..arrays import Floats, Indices, Ints, Same
 from ..io import packaged_toml
+from .features import INDICATORS
 
 if TYPE_CHECKING:
     from .table import JobTable
@@ -116,6 +117,28 @@ def _index_of(positions: Same, names: tuple[str, ...]) -> PositionIndex:
     )
 
 
+@lru_cache(maxsize=16)
+def _always_indicated(positions: Same, names: tuple[str, ...]) -> tuple[tuple[int, Indices, float], ...]:
+    """The indicators of which every position (P, dims) has one: their kind, columns and squared step."""
+    points: Positions = positions.value
+    used, units, starts = _columns(names)
+    found = []
+    for prefix in INDICATORS:
+        columns = np.flatnonzero([names[column].startswith(prefix) for column in used])
+        if len(columns) and points[:, columns].any(axis=1).all():
+            kind = int(np.searchsorted(starts, columns[0], side="right")) - 1
+            found.append((kind, columns, float(units[columns[0]] ** -2)))
+    return tuple(found)
+
+
+@lru_cache(maxsize=16)
+def _indicated(positions: Same, names: tuple[str, ...]) -> frozenset[str]:
+    """The columns that are not 0 in all positions (P, dims)."""
+    points: Positions = positions.value
+    used = _columns(names)[0]
+    return frozenset(names[column] for column in used[points.any(axis=0)])
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingSet:
     """The distinct positions of the runs that a predictor was trained on."""
@@ -145,11 +168,20 @@ class TrainingSet:
             found[index] = known
         return found[which]
 
+    def has(self, column: str, names: tuple[str, ...]) -> bool:
+        """Whether a measured run has an indicator, a stack or a family, among the columns `names`."""
+        return column in _indicated(Same(self.positions), names)
+
     def _novelty(self, point: Positions, names: tuple[str, ...]) -> Floats:
         index = _index_of(Same(self.positions), names)
         _, squares = index.near(point.astype(np.float64), _ALIKE, 1)
         total = squares.sum(axis=0)
-        distances: Floats = np.sqrt(squares[:, np.flatnonzero(total <= total.min() + _EQUAL)[0]])
+        nearest = squares[:, np.flatnonzero(total <= total.min() + _EQUAL)[0]]
+        # An indicator without a column is as far away as one with a column that no run has.
+        for kind, columns, square in _always_indicated(Same(self.positions), names):
+            if not point[columns].any():
+                nearest[kind] += square
+        distances: Floats = np.sqrt(nearest)
         return distances
 
 

@@ -22,6 +22,7 @@ class StepTimes:
     low_s: Floats
     high_s: Floats
     jobs: JobTable
+    """With the columns that the predictor was trained with."""
     corrected: Corrected
     term_factors: Mapping[str, Floats] = field(default_factory=dict)
     """What measured points made of each named term after its correction; nothing where there are none."""
@@ -70,7 +71,7 @@ def bounded_times(priced: PricedJobs, predictor: TrainedPredictor, *, coverage: 
         step_time_s=own.step_time_s,
         low_s=own.step_time_s * low,
         high_s=own.step_time_s * high,
-        jobs=priced.table.take(rows),
+        jobs=priced.table.select(predictor.correction.names).take(rows),
         corrected=own,
     )
     return _raised(times, allowed_s[rows])
@@ -98,7 +99,7 @@ def step_times(
         step_time_s=step_time_s,
         low_s=step_time_s * low,
         high_s=step_time_s * high,
-        jobs=table,
+        jobs=table.select(predictor.correction.names),
         corrected=corrected,
     )
 

@@ -185,6 +185,10 @@ class StagedCorrection:
             parts_s=jobs.analytical_s * np.exp(shrunk * parts),
         )
 
+    def has_seen(self, indicator: str) -> bool:
+        """Whether a measured run has an indicator column that novelty knows, as `stack.megatron`."""
+        return self.training_set.has(indicator, self.names)
+
     def without_shrinkage(self, jobs: JobTable) -> StagedCorrection:
         """The correction in full for these jobs, however much of them is new.
 

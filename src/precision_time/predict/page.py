@@ -29,7 +29,7 @@ _SMALL_SHARE = 0.005
 """Terms below this share of every step shown are summed up as `other`."""
 _NEAR = 0.25
 """Similarity from which a measured run is near: within about three steps of `learn/data/novelty.toml`."""
-_ABOUT_EVIDENCE = ("extrapolation", "unmeasured-device", "unpriced-operators")
+_ABOUT_EVIDENCE = ("extrapolation", "unmeasured-device", "unmeasured-stack", "unpriced-operators")
 """Codes of diagnostics that say what the answer rests on."""
 _ABOUT_MEMORY = "memory"
 _LEFT_OUT = "evaluation, checkpoints and start-up not included"

@@ -15,6 +15,7 @@ from ..corpus.store import corpus_store
 from ..cost.input import feed_of
 from ..cost.job import Job
 from ..cost.roofline import peak_flops_per_s
+from ..cost.stacks import kind_of_stack
 from ..cost.step import StepCosts
 from ..cost.terms import DATA_STALL, EXPOSED_TERMS, HOST_STALL
 from ..diagnostics import Diagnostics
@@ -346,6 +347,15 @@ def _warn_of_weak_answer(
     device = catalog_name(job.cluster.device) or job.cluster.device.name
     if device not in frozenset(predictor.model_card["devices"]):
         found.warn("unmeasured-device", f"No measured run on {device}: predicted from its data sheet alone.")
+    stack, kind = job.stack.profile, kind_of_stack(job.stack.profile)
+    if not predictor.correction.has_seen(f"stack.{kind}"):
+        found.warn(
+            "unmeasured-stack", f"No measured run on the stack {stack}: predicted from its description alone."
+        )
+    elif stack != kind and not predictor.correction.has_seen(f"suite.{stack}"):
+        found.assume(
+            "unmeasured-stack", f"No measured run on the stack {stack}: its kind, {kind}, answers for it."
+        )
     unpriced = job.workload.graph.unpriced
     if unpriced:
         counted = ", ".join(f"{name} x{count}" for name, count in sorted(unpriced.items()))
