@@ -58,8 +58,8 @@ def test_what_measure_writes_is_read_as_it_is(run: Run) -> None:
         # What was measured and what is asked are one job: the same operators on the same device.
         asked = Request.of(
             {
-                "model": "net.py:build", "sizes": {"width": 32}, "calibration": steps,
-                "stack": "pytorch-eager", "batch_size": row["batch_size"], "optimizer": row["optimizer"], **JOB,
+                "model": "net.py:build", "sizes": {"width": 32}, "calibration": steps, **JOB,
+                "stack": "pytorch-eager", "batch_size": row["batch_size"], "optimizer": row["optimizer"],
             }
         ).resolve()  # fmt: skip
         assert step.job is not None and step.measured_s == float(row["step_time_s"])
