@@ -85,7 +85,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Grid:
         {"batch_size": [64, None]},
         {"batch_size": [None, 64], "gpus": [1, 8]},
         {"global_batch_size": [None, 512], "gpus": 8},
-        {"micro_batch_size": [8, None], "batch_size": [64, 128]},
+        {"micro_batch_size": [8, None]},
         {"batch_size": [None]},
         {"precision": [None, "tf32"]},
         {"zero": [None, 1]},

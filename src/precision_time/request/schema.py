@@ -247,9 +247,8 @@ class RequestFields(BaseModel):
     model: Annotated[
         Any,
         Option(
-            help="A known name (`precision-time models`), a timm or Hugging Face name, a function, class or "
-            "module of your own (net.py:build, package.module:build; the file is run), a config.json, "
-            ".onnx, .pt2 or job file (.yaml, .toml, .json).",
+            help="A known name (`precision-time models`), a timm or Hugging Face name, net.py:function or "
+            "module:function (the file is run), a config.json, .onnx, .pt2 or job file (.yaml, .toml, .json).",
             complete="model",
         ),
     ]
