@@ -248,7 +248,8 @@ class RequestFields(BaseModel):
         Any,
         Option(
             help="A known name (`precision-time models`), a timm or Hugging Face name, net.py:function or "
-            "module:function (the file is run), a config.json, .onnx, .pt2 or job file (.yaml, .toml, .json).",
+            "module:function (the file is run), a config.json, .onnx, .pt2 or job file (.yaml, .toml, "
+            ".json).",
             complete="model",
         ),
     ]
