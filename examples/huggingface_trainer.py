@@ -1,9 +1,11 @@
 """Hugging Face Trainer: the remaining time in its progress bar, its logs and trainer_state.json."""
 
+# First: transformers imports torchvision, which does not load beside a torch of another build without this.
+from precision_time.online.transformers import EtaCallback
+
+# isort: split
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
-
-from precision_time.online.transformers import EtaCallback
 
 config = LlamaConfig(
     hidden_size=64,

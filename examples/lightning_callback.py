@@ -1,5 +1,9 @@
 """Lightning: the remaining time in the progress bar and in the loggers."""
 
+# First: lightning imports torchvision, which does not load beside a torch of another build without this.
+from precision_time.online.lightning import EtaCallback
+
+# isort: split
 import csv
 
 import lightning
@@ -8,8 +12,6 @@ from lightning.pytorch.loggers import CSVLogger
 from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
-
-from precision_time.online.lightning import EtaCallback
 
 
 class Classifier(lightning.LightningModule):

@@ -76,6 +76,19 @@ def test_env_says_what_is_installed_without_importing_it(cli: Callable[..., Any]
     assert isinstance(found["gpus"], list)
 
 
+@pytest.mark.parametrize(
+    ("torch", "torchvision", "says"),
+    [("2.13.0+cpu", "0.28.0", True), ("2.13.0+cpu", "0.28.0+cpu", False), ("2.13.0", "0.28.0", False),
+     ("2.13.0+cpu", None, False), (None, None, False)],
+)  # fmt: skip
+def test_env_says_when_torchvision_is_of_another_build(
+    cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, torch: str, torchvision: str, says: bool
+) -> None:
+    versions = {"torch": torch, "torchvision": torchvision}
+    monkeypatch.setattr("precision_time.cli.env._version_of", versions.get)
+    assert ("import precision_time.online.lightning" in cli("env").err) is says
+
+
 def test_explain_sets_a_precision_against_fp32(cli: Callable[..., Any]) -> None:
     document = json.loads(cli("explain", "resnet50", "--precision", "fp16-mixed", "--json").out)
     rows = document["rows"]

@@ -47,7 +47,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 @pytest.mark.filterwarnings("ignore")
 def test_what_measure_writes_is_read_as_it_is(run: Run) -> None:
     words = ["-b", "4,8", "-p", "fp32", "--image-size", "32", "--on", "cpu", "--device", "my-box"]
-    run("measure", "net.py", *words, "--seconds-per-point", "0.01", "--size", "width=32")
+    run("measure", "net.py:build", *words, "--seconds-per-point", "0.01", "--size", "width=32")
     steps = Path("measured/own-my-box.csv")
     with steps.open() as file:
         rows = list(csv.DictReader(file))
@@ -58,8 +58,8 @@ def test_what_measure_writes_is_read_as_it_is(run: Run) -> None:
         # What was measured and what is asked are one job: the same operators on the same device.
         asked = Request.of(
             {
-                "model": "net.py", "sizes": {"width": 32}, "calibration": steps, "stack": "pytorch-eager",
-                "batch_size": row["batch_size"], "optimizer": row["optimizer"], **JOB,
+                "model": "net.py:build", "sizes": {"width": 32}, "calibration": steps, **JOB,
+                "stack": "pytorch-eager", "batch_size": row["batch_size"], "optimizer": row["optimizer"],
             }
         ).resolve()  # fmt: skip
         assert step.job is not None and step.measured_s == float(row["step_time_s"])
@@ -73,7 +73,7 @@ def test_what_measure_writes_is_read_as_it_is(run: Run) -> None:
     assert (report["n"], report["n_unsupported"]) == (2, 0)
     told = json.loads(run("calibrate", str(steps), "--out", "box.json", "--force", "--json").stdout)
     assert told["configurations"] == 2
-    again = {"model": "net.py", "sizes": {"width": 32}, "batch_size": 16, **JOB}
+    again = {"model": "net.py:build", "sizes": {"width": 32}, "batch_size": 16, **JOB}
     direct, saved = (predict_time(**again, calibration=file) for file in (steps, "box.json"))
     assert direct.step_time_s == saved.step_time_s
     assert direct.device == saved.device == "my-box"

@@ -79,6 +79,29 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Grid:
     return grid_of(GRID)
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"batch_size": [64, None]},
+        {"batch_size": [None, 64], "gpus": [1, 8]},
+        {"global_batch_size": [None, 512], "gpus": 8},
+        {"micro_batch_size": [8, None]},
+        {"batch_size": [None]},
+        {"precision": [None, "tf32"]},
+        {"zero": [None, 1]},
+    ],
+    ids=str,
+)
+def test_a_value_that_is_left_open_beside_others_is_a_row(asked: dict[str, object], tmp_path: Path) -> None:
+    swept = sweep("resnet50", **asked, out=tmp_path / "out.jsonl", workers=1)
+    rows = [json.loads(line) for line in swept.path.read_text().splitlines()]
+    alone = sweep("resnet50", **asked)
+    assert [row["error"] for row in rows] == [None] * len(alone)
+    found = sorted((row["gpus"], row["batch_size"], row["step_time_s"]) for row in rows)
+    wanted = sorted((each.gpus, each.batch_size, each.step_time_s) for each in alone)
+    assert np.allclose(found, wanted, rtol=1e-9, atol=0.0)
+
+
 def test_neither_chunks_nor_processes_change_a_bit(small_blocks: Grid, tmp_path: Path) -> None:
     written = []
     for blocks, workers in ((1, 1), (3, 1), (100, 1), (1, 2)):

@@ -137,6 +137,29 @@ def test_own_hardware_is_as_in_a_file(client: TestClient, put: Any, tmp_path: Pa
     assert asked(client, **JOB, gpus=4)["device"] != "LabGPU"
 
 
+@pytest.mark.parametrize(
+    ("road", "body"),
+    [
+        ("predictions", JOB),
+        ("predictions/batch", {"jobs": [JOB]}),
+        ("sweeps", {**JOB, "gpus": [1, 4]}),
+        ("comparisons", {"model": "resnet50", "precisions": ["tf32", "bf16-mixed"]}),
+        ("layouts", {"model": "resnet50", "gpus": 4}),
+        ("runs", {**JOB, "epochs": 1}),
+        ("timelines", JOB),
+        ("plans", {"model": "resnet50", "epochs": 1, "devices": "LabGPU", "max_gpus": 4}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_every_call_knows_own_hardware(client: TestClient, put: Any, road: str, body: dict[str, Any]) -> None:
+    put("lab", fields={"node_type": "labnode"}, hardware=HARDWARE)
+    jobs = [{**job, "cluster": "lab"} for job in body.get("jobs", ())]
+    named = {"jobs": jobs} if jobs else {**body, "cluster": "lab"}
+    answer = client.post(f"/v1/{road}", json=named)
+    assert answer.status_code == 200, answer.text
+    assert "LabGPU" in answer.text and "Unknown device" not in answer.text
+
+
 def test_anchors_count_for_every_job_whatever_it_asks(client: TestClient, put: Any) -> None:
     put("plain", fields=FIELDS)
     put("slow", fields=FIELDS, anchors=[ANCHOR])

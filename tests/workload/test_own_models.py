@@ -12,6 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
+from precision_time.cli.main import main  # noqa: E402
 from precision_time.errors import CaptureError, ConfigError  # noqa: E402
 from precision_time.request.request import Request  # noqa: E402
 from precision_time.request.resolve import workload_of  # noqa: E402
@@ -58,13 +59,12 @@ class Other(nn.Module):
 @pytest.fixture
 def nets(tmp_path: Path) -> str:
     (tmp_path / "nets.py").write_text(NETS)
-    return str(tmp_path / "nets.py")
+    return f"{tmp_path / 'nets.py'}:Gpt"
 
 
-def test_a_file_with_one_buildable_model_and_its_token_ids(nets: str) -> None:
+def test_a_model_of_a_file_and_its_token_ids(nets: str) -> None:
     graph = capture_model(nets)
     assert (graph.name, graph.seq_len) == ("nets.py:Gpt", 48)  # as many as it has places for
-    assert graph == capture_model(f"{nets}:Gpt")
     # The targets are given, so the head runs over all 48 tokens of 32 wide to 100 words.
     assert any(node.m * node.n * node.k == 48 * 32 * 100 for node in graph.nodes)
     assert "idx:int64[B,48]" in graph.notes and "targets:int64[B,48]" in graph.notes
@@ -97,16 +97,42 @@ def test_what_does_not_apply_is_refused(nets: str, options: dict[str, object], n
         capture_model(nets, **options)
 
 
-def test_files_of_several_models_say_which(tmp_path: Path) -> None:
+def test_a_name_that_a_file_lacks_gets_its_models(tmp_path: Path) -> None:
     file = tmp_path / "two.py"
-    file.write_text(CONVS.replace("def build", "def something"))
-    with pytest.raises(CaptureError, match="no argument|does not say|raised|operators"):
-        capture_model(str(file))  # Other alone can be built, and computes nothing
-    file.write_text(CONVS + "class Third(nn.Module):\n    pass\n")
-    assert capture_model(str(file)).image_size == 32  # build comes first; only 32 pixels fit its last layer
-    file.write_text(CONVS.replace("def build", "def something") + "class Third(nn.Module):\n    pass\n")
-    with pytest.raises(CaptureError, match="several models: Other, Third"):
-        capture_model(str(file))
+    file.write_text(CONVS)
+    assert capture_model(f"{file}:build").image_size == 32  # only 32 pixels fit its last layer
+    with pytest.raises(CaptureError, match="no 'biuld'.*build"):
+        capture_model(f"{file}:biuld")
+
+
+COMMANDS = (
+    "predict", "run --epochs 1", "layout", "sensitivity", "explain", "plan --epochs 1", "precisions advise",
+    "precisions search", "architectures", "measure",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_file_alone_is_never_run(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(f"from pathlib import Path\nPath({str(tmp_path / 'ran')!r}).touch()\n{CONVS}")
+    with pytest.raises(SystemExit) as done:
+        main([*command.split(), str(script)])
+    said = capsys.readouterr().err
+    assert done.value.code == 2 and not (tmp_path / "ran").exists()
+    assert "file.py:object" in said and f"{script}:build" in said
+
+
+@pytest.mark.parametrize("field", ["model", "forward", "loss", "reference"])
+def test_no_field_runs_a_file_alone(field: str, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(f"from pathlib import Path\nPath({str(tmp_path / 'ran')!r}).touch()\n{CONVS}")
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten())
+    asked = {"model": module, field: str(script)} | ({"method": "dpo"} if field == "reference" else {})
+    with pytest.raises(ConfigError):
+        Request.of(asked).resolve()
+    assert not (tmp_path / "ran").exists()
 
 
 def test_what_a_module_returns_is_told() -> None:
@@ -152,7 +178,7 @@ def test_another_batch_does_not_capture_again(nets: str, monkeypatch: pytest.Mon
     assert len(calls) == 2
     module.weight.requires_grad_(False)
     assert workload_of(Request.of({"model": module})).graph.trainable_params == 4  # noticed
-    Path(nets).write_text(NETS.replace("layers=2", "layers=3"))
+    Path(nets.removesuffix(":Gpt")).write_text(NETS.replace("layers=2", "layers=3"))
     assert workload_of(Request.of({"model": nets})).graph.params > capture_model(module).params
     assert len(calls) == 4
 
@@ -170,7 +196,7 @@ for words in sys.argv[1:]:
     (tmp_path / "net.py").write_text(CONVS)
     for name in ("net.onnx", "net.pt2"):
         (tmp_path / name).touch()
-    models = ("net.py", "net:build", "net.onnx", "net.pt2", "nowhere.onnx", "nowhere.pt2", "starnet_s1")
+    models = ("net.py:build", "net:build", "net.onnx", "net.pt2", "nowhere.onnx", "nowhere.pt2", "starnet_s1")
     asked = [*(f"predict {model}" for model in models), "explain net.pt2"]
     done = subprocess.run(
         [sys.executable, "-c", code, *asked],

@@ -40,7 +40,7 @@ def architectures(
         str | None,
         typer.Argument(
             metavar="[MODEL]",
-            help="A known name (`precision-time models`), a timm or Hugging Face name, module:function, a "
+            help="A known name (`precision-time models`), a timm or Hugging Face name, net.py:function, a "
             "config.json, an .onnx or a .pt2 file.",
             autocompletion=complete_model,
             show_default=False,

@@ -6,12 +6,13 @@ import os
 import platform
 import shutil
 import subprocess
+from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
 
 from .. import __version__
 from .options import JsonOption
-from .output import write_json, write_rows
+from .output import message, write_json, write_rows
 
 EXAMPLES = """\b
 Examples:
@@ -45,8 +46,20 @@ def env(*, json_output: JsonOption = False) -> None:
     names = ("precision_time", "predictor", "corpus", "python", "platform")
     rows = [(name, found[name] or "no predictor yet") for name in names]
     rows += [(name, version or "not installed") for name, version in found["packages"].items()]
+    if _other_build(found["packages"]):
+        message(
+            "torchvision is of another build than torch, so that Lightning and transformers cannot be "
+            "imported alone (operator torchvision::nms does not exist). To fix: install both from one index, "
+            "or import precision_time.online.lightning or precision_time.online.transformers first."
+        )
     rows += [(f"gpu {index}", name) for index, name in enumerate(found["gpus"])]
     write_rows("", ("what", "version"), rows)
+
+
+def _other_build(packages: Mapping[str, str | None]) -> bool:
+    """Whether torch and torchvision say different builds ("+cpu", "+cu126"): indexes name theirs."""
+    torch, torchvision = packages.get("torch"), packages.get("torchvision")
+    return bool(torch and torchvision) and str(torch).partition("+")[2] != str(torchvision).partition("+")[2]
 
 
 def _version_of(package: str) -> str | None:

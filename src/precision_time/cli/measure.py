@@ -28,7 +28,7 @@ Examples:
   precision-time measure --what all --out measured --budget 540
   precision-time measure --what steps --models resnet50,gpt2 --precisions fp32,bf16-mixed
   precision-time measure my.py:build -b 8,32
-  precision-time measure my.py --input ids:int64[B,128] -p fp32,bf16-mixed
+  precision-time measure my.py:build --input ids:int64[B,128] -p fp32,bf16-mixed
   precision-time measure --cpu --out cpu.toml
 """
 
@@ -43,8 +43,8 @@ def measure(
         list[str] | None,
         typer.Argument(
             metavar="[MODEL]...",
-            help="Only steps of these: your own (net.py, net.py:function, package.module:function), those of "
-            "the plan, or timm's. Without any: the plan.",
+            help="Only steps of these: your own (net.py:function, package.module:function; the file is run), "
+            "those of the plan, or timm's. Without any: the plan.",
         ),
     ] = None,
     *,

@@ -113,8 +113,9 @@ ModelArgument = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="A known name (`precision-time models`), a timm or Hugging Face name, module:function, a "
-        "config.json, an .onnx or .pt2 file, or a job file (.yaml, .toml, .json).",
+        help="A known name (`precision-time models`), a timm or Hugging Face name, net.py:function or "
+        "module:function (the file is run), a config.json, an .onnx or .pt2 file, or a job file (.yaml, "
+        ".toml, .json).",
         autocompletion=complete_model,
         show_default=False,
     ),

@@ -209,7 +209,7 @@ def _node_type(device: Device, said: _Said, num_devices: int, num_nodes: int | N
     most slots that are built only where the link inside is stated.
     """
     if said.node_type is None:
-        usual = said.own.default_for(device) or default_node_type(device)
+        usual = said.own.usual_node_type(device)
         per_host = num_devices if num_nodes is None else ceil(num_devices / num_nodes)
         if per_host > usual.devices and usual.larger:
             usual = get_node_type(usual.larger)

@@ -18,7 +18,7 @@ from .device import Device, Fabric, Link
 from .device_table import canonical_device, folded, get_device
 from .fabrics import family_fabric
 from .links import Network, known_networks, network_of_node, parse_network, usual_latency_s
-from .nodes import NodeType
+from .nodes import NodeType, default_node_type
 
 BESIDE = ".hardware.toml"
 """Ending of the file that `measure` writes beside its rows: the device they ran on."""
@@ -69,6 +69,18 @@ class Custom:
     def find_device(self, name: str) -> Device | None:
         """The file's device of that name, in any spelling."""
         return self.devices.get(folded(name))
+
+    def device(self, name: str) -> Device:
+        """The device of that name: the file's comes first.
+
+        Raises:
+            UnknownNameError: If the catalog has none either.
+        """
+        return self.find_device(name) or get_device(name)
+
+    def usual_node_type(self, device: Device) -> NodeType:
+        """The usual host of a device: the file's comes first."""
+        return self.default_for(device) or default_node_type(device)
 
     def find_node_type(self, name: str) -> NodeType | None:
         """The file's node type of that name, in any spelling."""

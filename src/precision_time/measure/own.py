@@ -25,7 +25,7 @@ def own_spec(source: str, *, optimizer: str = "", **asked: Any) -> tuple[ModelSp
     """A user's own model as `measure` builds it, and its operators as `predict` sees them.
 
     Args:
-        source: file.py, file.py:function or package.module:function.
+        source: file.py:function or package.module:function.
         optimizer: Name; as `predict` assumes where it is empty.
         asked: Arguments of `capture_model`.
 

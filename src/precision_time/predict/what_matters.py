@@ -15,6 +15,7 @@ from ..cost.job import Job
 from ..diagnostics import LAYOUT_CHOSEN
 from ..errors import PrecisionTimeError
 from ..hardware.catalog import device_assumption, known_devices
+from ..hardware.device_table import catalog_name
 from ..io import packaged_toml
 from ..learn.artifact import TrainedPredictor, chosen_predictor
 from ..learn.serving import predict_step_times
@@ -186,13 +187,18 @@ def _values(row: Mapping[str, Any], request: Request, base: Job) -> list[Any]:
         multiple = max(row["times"] * attrgetter(row["of"])(base), 1.0)
         return [int(multiple) if multiple == int(multiple) else multiple]
     if row.get("variants"):
-        return _variants(request.device)
+        return _variants(request.device, base)
     return row["values"] if "values" in row else [row["value"]]
 
 
-def _variants(name: str | None) -> list[str]:
-    """The other devices that a name may stand for, as the remark on reading it lists them."""
-    remark = device_assumption(name) if name else None
+def _variants(name: str | None, base: Job) -> list[str]:
+    """The other devices that a name may stand for, as the remark on reading it lists them.
+
+    A name in a file of the user's own stands for that device alone.
+    """
+    if name is None or catalog_name(base.cluster.device) is None:
+        return []
+    remark = device_assumption(name)
     offered = (remark or "").partition(";")[2]
     known = {device.name for device in known_devices()}
     return [word for word in re.split(r"[\s,;]+", offered) if word in known]

@@ -187,8 +187,9 @@ def _ordered(given: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 
 def _asked_of(axes: Mapping[str, Sequence[Any]], first: int) -> Iterator[Asked]:
-    """All combinations, those of several batches together."""
-    axis = next((name for name in BATCH_FIELDS if len(axes.get(name, ())) > 1), "")
+    """All combinations, those of several batches together; none given among them is a job of its own kind."""
+    several = (name for name in BATCH_FIELDS if len(axes.get(name, ())) > 1 and None not in axes[name])
+    axis = next(several, "")
     batches = tuple(_number(axis, value) for value in axes.get(axis, ()))
     others = {name: values for name, values in axes.items() if name != axis}
 
@@ -239,7 +240,7 @@ def _check(job: FileJob, axes: Mapping[str, Sequence[Any]]) -> None:
     Request.of(first)
     for name, values in axes.items():
         for value in values[1:_MOST_CHECKED]:
-            if name in BATCH_FIELDS:
+            if name in BATCH_FIELDS and value is not None:
                 _number(name, value)
             elif name not in ("gpus", "nodes"):
                 Request.of({**first, name: value})

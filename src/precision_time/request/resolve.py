@@ -186,7 +186,8 @@ def _known_workload(request: RequestFields, model: Any, catalog: Mapping[str, An
         if getattr(request, name) not in (None, []):
             raise ConfigError(
                 f"{name} does not apply to {workload.name}, whose operators are known: only a "
-                f"module of your own (file.py, module:function, an nn.Module) has it. To fix: leave it out."
+                "module of your own (file.py:function, module:function, an nn.Module) has it. To fix: leave "
+                "it out."
             )
     return workload
 

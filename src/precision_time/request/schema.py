@@ -247,8 +247,8 @@ class RequestFields(BaseModel):
     model: Annotated[
         Any,
         Option(
-            help="A known name (`precision-time models`), a timm or Hugging Face name, your own net.py, "
-            "net.py:function or module:function, a config.json, .onnx, .pt2 or job file (.yaml, .toml, "
+            help="A known name (`precision-time models`), a timm or Hugging Face name, net.py:function or "
+            "module:function (the file is run), a config.json, .onnx, .pt2 or job file (.yaml, .toml, "
             ".json).",
             complete="model",
         ),

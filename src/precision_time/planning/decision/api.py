@@ -18,7 +18,7 @@ from ...cost.input import SYNTHETIC
 from ...cost.job import Stack
 from ...diagnostics import Diagnostics, Severity, texts_of
 from ...errors import ConfigError, PrecisionTimeError, shown
-from ...hardware.catalog import get_device
+from ...hardware.catalog import Custom, get_device, load_custom
 from ...predict.api import predict
 from ...predict.bulk import Table
 from ...request.request import Request
@@ -45,7 +45,7 @@ from .what_ifs import what_ifs
 _OF_THE_PLAN = frozenset(
     {
         *("device", "gpus", "nodes", "node_type", "intra_node", "inter_node", "network", "cluster"),
-        *("custom", "scope", "uneven"),
+        *("scope", "uneven"),
     }
 )
 PLANNED_FIELDS = tuple(name for name, _ in request_fields() if name not in _OF_THE_PLAN)
@@ -138,6 +138,9 @@ def plan(
         confidence=confidence,
         now=now,
     )
+    of_run = {name: options.pop(name) for name in RUN_FIELDS if name in options}
+    axes, request = _asked(model, options)
+    own = Custom() if request.custom is None else load_custom(request.custom)
     if isinstance(model, Request):  # what it says of its devices competes, unless the call says otherwise
         devices = devices or model.device
         gpus = gpus or (model.gpus if "gpus" in model.model_fields_set else None)
@@ -148,11 +151,10 @@ def plan(
         clouds=_several(clouds),
         regions=_several(regions),
         markets=_several(market),
-        prices=_offers(prices),
+        prices=_offers(prices, own),
         any_network=any_network,
+        own=own,
     )
-    of_run = {name: options.pop(name) for name in RUN_FIELDS if name in options}
-    axes, request = _asked(model, options)
     workload = workload_of(request)
     _check_length(request, axes)
     timing = Timing(request=request, workload=workload, workers=workers, ray=ray, progress=progress)
@@ -318,8 +320,9 @@ def _several(given: str | Sequence[str] | None) -> list[str] | None:
     return found
 
 
-def _offers(given: Any) -> Sequence[Offer] | None:
-    return read_prices(Path(given)).offers if isinstance(given, str | Path) else given
+def _offers(given: Any, own: Custom) -> Sequence[Offer] | None:
+    names = [device.name for device in own.devices.values()]
+    return read_prices(Path(given), own=names).offers if isinstance(given, str | Path) else given
 
 
 def _asked(model: Any, options: Mapping[str, Any]) -> tuple[dict[str, list[Any]], Request]:

@@ -16,7 +16,6 @@ import numpy as np
 from ...arrays import Bools, Floats, Ints
 from ...cost import terms as step_terms
 from ...errors import PrecisionTimeError
-from ...hardware.catalog import get_device
 from ...predict.bulk import Table
 from ...request.request import Request
 from ..energy.energy import J_PER_KWH, run_energy
@@ -251,7 +250,7 @@ def _runs(
         "time_s": time_s,
         "sure_s": _quantile(chance, time_s, confidence),
         "probability": np.full(len(used), np.nan) if deadline_s is None else chance(deadline_s),
-        "energy_j": _energy(rows, used, instances * devices, terms, time_s),
+        "energy_j": _energy(rows, space, used, instances * devices, terms, time_s),
     }
 
 
@@ -349,7 +348,9 @@ def _quantile(chance: Callable[[Any], Floats], middle: Floats, confidence: float
     return np.where(endless, np.inf, np.exp(high))
 
 
-def _energy(rows: Rows, used: Ints, held: Ints, terms: Mapping[str, Floats], time_s: Floats) -> Floats:
+def _energy(
+    rows: Rows, space: Space, used: Ints, held: Ints, terms: Mapping[str, Floats], time_s: Floats
+) -> Floats:
     """Joules of devices and hosts without cooling: power by device and step."""
     found = np.full(len(used), np.nan)
     busy_s = np.sum([terms[name] for name in _BUSY], axis=0)
@@ -362,7 +363,7 @@ def _energy(rows: Rows, used: Ints, held: Ints, terms: Mapping[str, Floats], tim
                 for term in _STEP_TERMS
             }
             found[here] = run_energy(
-                device=get_device(name),
+                device=space.own.device(name),
                 devices=held[here].astype(float),
                 busy_s=busy_s[here],
                 terms=of_step,

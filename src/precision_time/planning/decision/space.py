@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...cost.constants import constants
 from ...errors import ConfigError, UnknownNameError
-from ...hardware.catalog import get_device
-from ...hardware.nodes import default_node_type, get_node_type
+from ...hardware.catalog import Custom, NodeType, get_node_type
 from ...io import packaged_toml
 from ...precision.support import natural_precision
 from ...request.batch import tokens_per_sample
@@ -56,6 +55,8 @@ class Space:
     unpriced: tuple[str, ...]
     """Devices without a price in these markets: they compete in time alone."""
     notes: tuple[str, ...] = ()
+    own: Custom = field(default_factory=Custom)
+    """Hardware of the user's own."""
 
     @property
     def jobs(self) -> int:
@@ -78,6 +79,8 @@ class Wanted:
     """Offers of the user's own; None for those that ship."""
     any_network: bool = False
     """Also several hosts between which the network is not known."""
+    own: Custom = field(default_factory=Custom)
+    """Hardware of the user's own, whose names come before those of the catalog."""
 
 
 def combinations(fields: Mapping[str, Any]) -> int:
@@ -100,6 +103,7 @@ def wanted_of(
     markets: Sequence[str] | None = None,
     prices: Sequence[Offer] | None = None,
     any_network: bool = False,
+    own: Custom | None = None,
 ) -> tuple[Wanted, tuple[str, ...]]:
     """The candidates that a caller names, checked, and what had to be assumed of the names.
 
@@ -108,7 +112,8 @@ def wanted_of(
         ConfigError: Numbers of devices that are none.
     """
     usual = defaults()["devices"]
-    named = [get_device(name).name for name in devices or usual["names"]]
+    own = own or Custom()
+    named = [own.device(name).name for name in devices or usual["names"]]
     notes = [
         f"{given} read as {found}."
         for given, found in zip(devices or (), named, strict=False)
@@ -130,6 +135,7 @@ def wanted_of(
         prices=None if prices is None else tuple(prices),
         markets=tuple(dict.fromkeys(map(_market, markets or (Market.ON_DEMAND,)))),
         any_network=any_network,
+        own=own,
     ), tuple(notes)
 
 
@@ -175,11 +181,17 @@ def space_of(
                 own = host.alone if instances == 1 else host.together
                 if not own:
                     continue
-                key = (device, host.devices, instances, gpus, _links(host, instances, gpus, fed=fed))
+                key = (
+                    device,
+                    host.devices,
+                    instances,
+                    gpus,
+                    _links(host, instances, gpus, wanted.own, fed=fed),
+                )
                 if key in merged:
                     merged[key] = replace(merged[key], offers=(*merged[key].offers, *own))
                     continue
-                fields = _fields(host, instances, gpus, axes, batch)
+                fields = _fields(host, instances, gpus, axes, batch, wanted.own)
                 merged[key] = Spot(
                     device=device,
                     devices=host.devices,
@@ -211,6 +223,7 @@ def space_of(
         spots=tuple(merged.values()),
         unpriced=tuple(unpriced),
         notes=tuple(notes),
+        own=wanted.own,
     )
 
 
@@ -223,7 +236,7 @@ def _apart(wanted: Wanted, found: Sequence[Offer]) -> Iterator[int]:
     for number, offer in enumerate(found):
         if (
             wanted.max_gpus > offer.devices_per_instance
-            and offer.node_type is None
+            and _node_type_of(offer, wanted.own) is None
             and offer.devices_per_instance == largest[offer.cloud, offer.device]
         ):
             yield number
@@ -243,9 +256,12 @@ class _Host:
     """Those of which several can be joined."""
 
 
-def _links(host: _Host, instances: int, gpus: int, *, fed: bool) -> tuple[Any, ...]:
+def _links(host: _Host, instances: int, gpus: int, own: Custom, *, fed: bool) -> tuple[Any, ...]:
     """What of a host a step depends on: its links, as far as they are used, and the cores that feed it."""
-    node = get_node_type(host.node_type) if host.node_type else default_node_type(get_device(host.device))
+    if host.node_type:
+        node = own.find_node_type(host.node_type) or get_node_type(host.node_type)
+    else:
+        node = own.usual_node_type(own.device(host.device))
     table = constants("input")["cores"]
     inside = node.intra_node if gpus > instances else ""
     between = (bool(host.node_type), node.inter_node, node.fabric) if instances > 1 else ()
@@ -253,25 +269,34 @@ def _links(host: _Host, instances: int, gpus: int, *, fed: bool) -> tuple[Any, .
     return inside, between, cores, node.domain
 
 
+def _node_type_of(offer: Offer, own: Custom) -> NodeType | None:
+    """The host of an offer, which knows its network: of the user's own device, as its file says."""
+    device = own.find_device(offer.device)
+    node = None if device is None else own.default_for(device)
+    return node if node is not None and node.devices == offer.devices_per_instance else offer.node_type
+
+
 def _offers_of(wanted: Wanted) -> tuple[Offer, ...]:
     """The offers of the devices that have a price in one of the markets."""
     found = offers(
-        devices=wanted.devices,
         clouds=wanted.clouds or None,
         regions=wanted.regions or None,
         prices=wanted.prices,
     )
     return tuple(
-        offer for offer in found if any(offer.price(market) is not None for market in wanted.markets)
+        offer
+        for offer in found
+        if offer.device in wanted.devices
+        and any(offer.price(market) is not None for market in wanted.markets)
     )
 
 
 def _hosts(device: str, found: Sequence[Offer], wanted: Wanted) -> Iterator[_Host]:
     """The kinds of hosts of a device: of one node type, or of one size where it is unknown."""
-    usual = default_node_type(get_device(device))
+    usual = wanted.own.usual_node_type(wanted.own.device(device))
     own = [number for number, offer in enumerate(found) if offer.device == device]
     if not own:
-        if not offers(devices=(device,), prices=wanted.prices):  # else rented, but elsewhere or otherwise
+        if all(offer.device != device for offer in offers(prices=wanted.prices)):  # else rented elsewhere
             yield _Host(
                 device=device,
                 node_type="",
@@ -287,7 +312,7 @@ def _hosts(device: str, found: Sequence[Offer], wanted: Wanted) -> Iterator[_Hos
     kinds: dict[tuple[str, int], list[int]] = {}
     for number in own:
         offer = found[number]
-        node = offer.node_type
+        node = _node_type_of(offer, wanted.own)
         kinds.setdefault((node.name if node else "", offer.devices_per_instance), []).append(number)
     for (node_type, devices), numbers in kinds.items():
         yield _Host(
@@ -318,13 +343,18 @@ def _counts(host: _Host, wanted: Wanted) -> Iterator[tuple[int, int]]:
 
 
 def _fields(
-    host: _Host, instances: int, gpus: int, axes: Mapping[str, Sequence[Any]], batch: int | None
+    host: _Host,
+    instances: int,
+    gpus: int,
+    axes: Mapping[str, Sequence[Any]],
+    batch: int | None,
+    own: Custom,
 ) -> dict[str, Any]:
     found: dict[str, Any] = {
         name: list(values) if len(values) > 1 else values[0] for name, values in axes.items()
     }
     if not axes.get("precision"):
-        found["precision"] = natural_precision(get_device(host.device))
+        found["precision"] = natural_precision(own.device(host.device))
     found |= {"device": host.device, "gpus": gpus, "nodes": instances}
     if host.node_type:
         found["node_type"] = host.node_type

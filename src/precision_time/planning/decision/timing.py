@@ -78,7 +78,7 @@ class Timing:
             owners += [number] * len(rows)
         more, _ = self._swept(follow, owners)
         more[STATED] = np.ones(len(owners), dtype=bool)
-        whole = {name: np.concatenate([table[name], more[name]]) for name in table}
+        whole = _joined(table, more)
         number_of = np.concatenate([spots, np.array(owners)])
         order = np.argsort(number_of, kind="stable")
         return {name: values[order] for name, values in whole.items()}, number_of[order]
@@ -101,6 +101,20 @@ class Timing:
         counts = [combinations(each) for each in fields]
         joined = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
         return joined, np.repeat(np.array(numbers), counts)
+
+
+def _joined(first: Table, second: Table) -> Table:
+    """The rows of both; a column that one lacks is of a field that none of its requests states."""
+    counts = [len(table["job"]) for table in (first, second)]
+    return {
+        name: np.concatenate(
+            [
+                table[name] if name in table else np.full(count, None)
+                for table, count in zip((first, second), counts, strict=True)
+            ]
+        )
+        for name in {**first, **second}
+    }
 
 
 def _shape(spot: Spot) -> tuple[Any, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...hardware.catalog import get_device
+from ...hardware.catalog import Custom
 from ...precision.support import supported_precisions
 from ..money.offers import Market
 from .candidate import Candidate, carbon, duration, money
@@ -84,7 +84,7 @@ def _spot_of(found: Judged, best: Candidate) -> tuple[Spot | None, int]:
 def _changed(found: Judged, spot: Spot, best: Candidate, offer: int) -> Iterator[tuple[str, Spot]]:
     """Each question with the spot that answers it, which has the offer of the choice alone."""
     alone = replace(spot, offers=(offer,))
-    ladder = precision_neighbors(best.precision, best.device)
+    ladder = precision_neighbors(best.precision, best.device, found.space.own)
     per_host = max(best.gpus // best.instances, 1)
     # A layout that was found for the choice is not that of another number or precision.
     asked = {name: best.request[name] for name in spot.fields if name in best.request}
@@ -108,14 +108,14 @@ def _changed(found: Judged, spot: Spot, best: Candidate, offer: int) -> Iterator
             yield market.value, replace(alone, fields=dict(best.request))
 
 
-def precision_neighbors(precision: str, device: str) -> dict[str, str]:
+def precision_neighbors(precision: str, device: str, own: Custom | None = None) -> dict[str, str]:
     """The next narrower and wider precision that a device has units for, by what to call the step.
 
     >>> precision_neighbors("bf16-mixed", "H100-SXM5-80GB")
     {'one precision lower': 'fp8-mixed', 'one precision higher': 'tf32'}
     """
     rows = defaults()["precisions"]
-    able = set(supported_precisions(get_device(device)))
+    able = set(supported_precisions((own or Custom()).device(device)))
     ladder = [name for name in rows["ladder"] if name in able or name == rows["equal"].get(precision)]
     here = rows["equal"].get(precision, precision)
     if here not in ladder:

@@ -14,6 +14,7 @@ from ...planning.decision.result import Plan
 from ...request.sweep import axes_of
 from ..arguments import PlanArguments, parted
 from ..bodies import json_object, json_response
+from ..defaults import joined
 from ..jobs import REFUSED, checked, with_graphs
 from ..long_functions import plan_of_call
 from ..openapi import arguments_part, body, dictionary, job_part, run_part, with_nulls
@@ -22,11 +23,12 @@ from ..service import ServiceDependency
 
 router = APIRouter(prefix="/v1/plans", tags=["plans"])
 _FIELDS = frozenset(PLANNED_FIELDS) - REFUSED.keys()
+_CLUSTER = "cluster"
 _SCHEMA = {
     "type": "object",
     "additionalProperties": False,
     "properties": {
-        **job_part(_FIELDS),
+        **job_part(_FIELDS | {_CLUSTER}),
         **arguments_part(PlanArguments),
         **{name: schema for name, schema in run_part().items() if name in RUN_FIELDS},
     },
@@ -60,6 +62,8 @@ with_nulls(Candidate.__name__)
 async def plan(request: HttpRequest, service: ServiceDependency) -> Response:
     """The cheapest, fastest and greenest choices under the limits, with reasons, Pareto front and what-ifs.
 
+    Of a stored cluster, defaults that say nothing of devices are used, and devices of its hardware compete
+    where `devices` names them.
     Where nothing keeps the limits, the nearest miss. Every combination of what competes is timed, as many as
     one call may hold jobs; with more the answer is a problem that says how many there are.
     """
@@ -69,7 +73,12 @@ async def plan(request: HttpRequest, service: ServiceDependency) -> Response:
     if "model" not in stated:
         raise ConfigError("model is missing. To fix: give model.")
     options = PlanArguments.of(own).options()
+    cluster = stated.pop(_CLUSTER, None)
     axes_of(stated)  # refuses endless ranges before any work
+    if cluster is not None:  # its devices are what a plan chooses; its hardware competes by name
+        beneath = await service.cluster_fields(cluster)
+        known = {name: value for name, value in beneath.items() if name in PLANNED_FIELDS}
+        stated = joined(known, stated)
     stated = await with_graphs(stated, service, {})
     model = stated.pop("model")
     found = await service.long_work.run(

@@ -1,4 +1,4 @@
-"""A user's own model by name: `package.module:function`, `path/to/file.py` or `file.py:function`."""
+"""A user's own model by name: `package.module:function` or `path/to/file.py:function`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import torch
 from ...errors import CaptureError, ConfigError, PrecisionTimeError, nearest_names
 
 _BUILDERS = ("build", "build_model", "get_model", "make_model", "create_model", "model")
-"""Names that a function which returns the model usually has: taken before any class of its file."""
+"""Names that a function which returns the model usually has."""
 
 
 def is_own(source: str) -> bool:
@@ -38,19 +38,14 @@ def load_own(source: str, arguments: Mapping[str, Any] | None = None) -> tuple[A
     """A module, its example inputs where its function gives some, and what it is called.
 
     Args:
-        source: `package.module:function`, `file.py` or `file.py:function`; in the place of the function may
-            stand a class or a module of torch.
+        source: `package.module:function` or `file.py:function`; in the place of the function may stand a
+            class or a module of torch.
         arguments: Handed to the function or class.
 
     Raises:
-        CaptureError: If it cannot be imported, returns no module, or a file holds none or several.
-        ConfigError: If the function has no such argument.
+        CaptureError: If it cannot be imported, or returns no module.
+        ConfigError: If a file is named alone, or the function has no such argument.
     """
-    file, attribute = _parts(source)
-    if file.endswith(".py") and not attribute:
-        module = _module_of_file(Path(file))
-        attribute = _only_candidate(module, file, arguments or {})
-        source = f"{file}:{attribute}"
     made = _made(load_function(source), source, arguments or {})
     label = own_label(source)
     if isinstance(made, torch.nn.Module):
@@ -69,9 +64,16 @@ def load_function(name: str) -> Callable[..., Any]:
     The working directory counts for packages, the folder of a file for what it imports.
 
     Raises:
+        ConfigError: If a file is named alone.
         CaptureError: If it cannot be imported.
     """
     file, attribute = _parts(name)
+    if file.endswith(".py") and not attribute:
+        raise ConfigError(
+            f"{name} names a file alone. The rule: to read a model its file is run from top to bottom, so "
+            "that a script would begin to train; a file is run only as file.py:object. To fix: say which "
+            f"function, class or module of it is the model, such as {name}:build."
+        )
     if file.endswith(".py"):
         module = _module_of_file(Path(file))
         found = getattr(module, attribute, None)
@@ -169,35 +171,6 @@ def _says_module(function: Any) -> bool:
     return inspect.isclass(said) and issubclass(said, torch.nn.Module)
 
 
-def _only_candidate(module: ModuleType, file: str, arguments: Mapping[str, Any]) -> str:
-    """The one model of a file: its function that builds one, else its one module or class without arguments.
-
-    Raises:
-        CaptureError: If there is none, or several.
-    """
-    found = _models_of(module)
-    ready = {name: item for name, item in found.items() if not _missing(item, arguments)}
-    builders = [name for name in _BUILDERS if name in ready]
-    if builders or len(ready) == 1:
-        return (builders or [*ready])[0]
-    if ready:
-        raise CaptureError(
-            f"{file} holds several models: {', '.join(ready)}. To fix: say which, such as "
-            f"{file}:{[*ready][-1]}."
-        )
-    if found:
-        name, item = [*found.items()][-1]
-        needed = ", ".join(_missing(item, arguments))
-        raise CaptureError(
-            f"{name} of {file} needs arguments: {needed}. To fix: --size NAME=VALUE for each, or write a "
-            "function `build()` that returns the model."
-        )
-    raise CaptureError(
-        f"{file} defines no torch.nn.Module and no function named {' or '.join(_BUILDERS[:3])}. To fix: say "
-        f"which function returns the model, such as {file}:my_function."
-    )
-
-
 def _parameters(item: Any) -> list[inspect.Parameter]:
     if isinstance(item, torch.nn.Module):
         return []
@@ -205,18 +178,6 @@ def _parameters(item: Any) -> list[inspect.Parameter]:
         return [*inspect.signature(item).parameters.values()]
     except (TypeError, ValueError):
         return []
-
-
-def _missing(item: Any, arguments: Mapping[str, Any]) -> list[str]:
-    """Arguments without a default that nothing gives."""
-    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [
-        parameter.name
-        for parameter in _parameters(item)
-        if parameter.default is parameter.empty
-        and parameter.kind not in optional
-        and parameter.name not in arguments
-    ]
 
 
 def _made(function: Any, source: str, arguments: Mapping[str, Any]) -> Any:

@@ -49,9 +49,8 @@ def capture_model(
 
     Args:
         source: A `torch.nn.Module`; "package.module:function" or "file.py:function" (returns a module, or a
-            module and its example inputs; a file alone where it has one model); a timm name; a Hugging Face
-            configuration object, config.json, known id or model type; a `torch.export.ExportedProgram` or
-            .pt2 file; an .onnx file.
+            module and its example inputs); a timm name; a Hugging Face configuration object, config.json,
+            known id or model type; a `torch.export.ExportedProgram` or .pt2 file; an .onnx file.
         example_inputs: One batch of any size: a tensor, a tuple of arguments or a dict of keyword
             arguments.
         inputs: The same in words, such as `ids:int64[B,512]`. Without either a module is tried with what its
@@ -129,8 +128,8 @@ def _refuse_unused(own: bool, **given: Any) -> None:
         if value and not own:
             what = {"sizes": "size", "inputs": "input"}.get(label, label)
             raise ConfigError(
-                f"{what}={shown(value)} does not apply: only a module of your own (an nn.Module, file.py or "
-                f"module:function) has it. To fix: leave out {what}."
+                f"{what}={shown(value)} does not apply: only a module of your own (an nn.Module, "
+                f"file.py:function or module:function) has it. To fix: leave out {what}."
             )
 
 
