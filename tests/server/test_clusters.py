@@ -212,11 +212,21 @@ def test_files_go_both_ways(client: TestClient, put: Any, versions: str, tmp_pat
 
     put("other", fields=FIELDS)
     path = "/v1/clusters/other/calibrations"
-    kept = client.post(path, content=file.read_bytes(), params={"activate": "always"})
+    kept = client.post(
+        path,
+        content=file.read_bytes(),
+        headers={"content-type": "application/json"},
+        params={"activate": "always"},
+    )
     assert kept.status_code == 201 and kept.json()["calibration"]["active"], kept.text
     assert asked(client, **JOB, cluster="other")["step_time_s"] == pytest.approx(expected, rel=1e-12)
     assert asked(client, **JOB, cluster="pod")["step_time_s"] == usual
-    refused = client.post(path, content=file.read_bytes(), params={"activate": "if-better"})
+    refused = client.post(
+        path,
+        content=file.read_bytes(),
+        headers={"content-type": "application/json"},
+        params={"activate": "if-better"},
+    )
     assert refused.status_code == 422 and "has not seen" in refused.json()["detail"]
 
     body = json.loads(file.read_text())

@@ -24,6 +24,7 @@ Examples:
   precision-time serve --port 9000 --workers 4
   precision-time serve --host 0.0.0.0 --port 8443 --tls-cert tls.crt --tls-key tls.key
   PRECISION_TIME_TOKENS=secret precision-time serve --host 0.0.0.0
+  precision-time serve --allowed-host predict.example
   precision-time serve --store postgresql+psycopg://user@db.example/precision_time --workers 4
   curl -s localhost:8400/v1/predictions -H 'Content-Type: application/json' -d '{"model": "resnet50"}'
 """
@@ -59,6 +60,15 @@ def serve(
     cors: Annotated[
         list[str] | None,
         typer.Option("--cors", metavar="ORIGIN", help="Another origin whose pages may ask; may be repeated."),
+    ] = None,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allowed-host",
+            metavar="NAME",
+            help="A name under which callers reach the service, such as that of its proxy; may be repeated. "
+            "--host, its address and localhost need not be named.",
+        ),
     ] = None,
     max_jobs: Annotated[int, typer.Option("--max-jobs", help="Most jobs of one call.")] = 1000,
     max_upload: Annotated[int, typer.Option("--max-upload", help="Largest upload [MiB].")] = 256,
@@ -110,6 +120,7 @@ def serve(
             "store": store,
             "tokens": None if tokens is None else tuple(tokens.read_text(encoding="utf-8").split()),
             "cors_origins": tuple(cors or ()),
+            "allowed_hosts": tuple(allowed_host or ()),
             "max_jobs": max_jobs,
             "max_upload_bytes": max_upload * MIB,
             "time_limit_s": time_limit,

@@ -42,6 +42,19 @@ def _too_large(most_bytes: int) -> TooLargeError:
     )
 
 
+def media_type(request: HttpRequest) -> str:
+    """Of the body, in lower case and without parameters; empty where the call says none.
+
+    Nothing stands for a type that is not said: pages of any origin may send bodies without one.
+    """
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def is_json(kind: str) -> bool:
+    """Whether a media type is one of JSON."""
+    return kind == "application/json" or kind.endswith("+json")
+
+
 async def json_object(request: HttpRequest, *, most_bytes: int | None = None) -> dict[str, Any]:
     """The JSON object that a call sends.
 
@@ -50,15 +63,15 @@ async def json_object(request: HttpRequest, *, most_bytes: int | None = None) ->
         most_bytes: Of its body; None for the limit that the operator set.
 
     Raises:
-        WrongMediaTypeError: If it says that it is something else.
+        WrongMediaTypeError: If it does not say that it is JSON.
         BadRequestError: If it is no JSON object, or holds NaN, a key twice or too many levels.
         TooLargeError: If it is too long.
     """
-    kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
-    if kind != "application/json" and not kind.endswith("+json"):
+    kind = media_type(request)
+    if not is_json(kind):
         raise WrongMediaTypeError(
-            f"The body is said to be {shown(kind)}. The rule: this route reads JSON. To fix: send "
-            "Content-Type: application/json."
+            f"The body is said to be {shown(kind) if kind else 'of no type'}. The rule: this route reads "
+            "JSON. To fix: send Content-Type: application/json."
         )
     most = request.app.state.service.settings.max_body_bytes if most_bytes is None else most_bytes
     found = parsed(await body_of(request, most_bytes=most))

@@ -53,6 +53,9 @@ class Settings(BaseModel):
     """Bearer tokens of which a request must bring one; without any everyone may ask."""
     cors_origins: Annotated[tuple[str, ...], BeforeValidator(_many)] = ()
     """Other origins whose pages may ask."""
+    allowed_hosts: Annotated[tuple[str, ...], BeforeValidator(_many)] = ()
+    """Names under which callers reach it beside `host`, the loopback and its own address: a `Host` that is
+    another one is of a page whose name was bound to this address (DNS rebinding)."""
     max_body_bytes: Annotated[int, Field(ge=1024)] = MIB
     max_upload_bytes: Annotated[int, Field(ge=1024)] = 256 * MIB
     """Of a model or a table that is uploaded."""

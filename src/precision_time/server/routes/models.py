@@ -11,7 +11,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from ...errors import shown
-from ..bodies import json_response
+from ..bodies import is_json, json_response, media_type
 from ..capture.kinds import UPLOAD
 from ..capture.process import enforced
 from ..jobs import UPLOADS
@@ -89,11 +89,11 @@ async def upload(
     It is captured in a process with limits on memory, time and files, without network; nothing in it is
     imported, unpickled or fetched. The same upload twice is captured once.
     """
-    sent = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if sent.startswith("multipart/"):
+    sent = media_type(request)
+    if sent != "application/octet-stream" and not (kind == "hf-config" and is_json(sent)):
         raise WrongMediaTypeError(
-            f"The body is said to be {shown(sent)}. The rule: the file itself. To fix: send "
-            "Content-Type: application/octet-stream (curl --data-binary @FILE)."
+            f"The body is said to be {shown(sent) if sent else 'of no type'}. The rule: the file itself. To "
+            "fix: send Content-Type: application/octet-stream (curl --data-binary @FILE)."
         )
     stated = request.headers.get("content-length", "")
     if stated.isdigit() and int(stated) > service.settings.max_upload_bytes:
