@@ -96,8 +96,9 @@ async def upload(
             "fix: send Content-Type: application/octet-stream (curl --data-binary @FILE)."
         )
     stated = request.headers.get("content-length", "")
-    if stated.isdigit() and int(stated) > service.settings.max_upload_bytes:
-        raise too_large(service.settings.max_upload_bytes)
+    most = service.uploads.most_bytes(kind)
+    if stated.isdigit() and int(stated) > most:
+        raise too_large(most)
     record, is_new = await service.uploads.add(request.stream(), kind=kind, label=label)
     where = {"Location": f"/v1/models/{record.name.removeprefix(UPLOADS)}"}
     return json_response(_said(record), status=201 if is_new else 200, headers=where)
@@ -130,7 +131,12 @@ async def models(service: ServiceDependency) -> Response:
     responses={
         200: _says(
             {"type": "object"},
-            {"max_upload_bytes": 2**26, "capture_time_s": 60, "enforced": {"no network": True}},
+            {
+                "max_upload_bytes": 2**26,
+                "max_config_bytes": 2**20,
+                "capture_time_s": 60,
+                "enforced": {"no network": True},
+            },
             "Limits, and which of those of the capture this machine enforces.",
         ),
         **PROBLEMS,
@@ -142,6 +148,7 @@ async def limits(service: ServiceDependency) -> Response:
     return json_response(
         {
             "max_upload_bytes": settings.max_upload_bytes,
+            "max_config_bytes": service.uploads.most_bytes("hf-config"),
             "capture_memory_bytes": settings.capture_memory_bytes,
             "capture_time_s": min(settings.capture_time_s, settings.time_limit_s),
             "enforced": await to_thread.run_sync(enforced),
