@@ -110,7 +110,7 @@ def test_what_a_job_says_in_other_words_takes_the_place_of_a_default() -> None:
         ({"anchors": [ANCHOR, {**ANCHOR, "step_time_s": 0.6}]}, "the same job"),
         ({"anchors": [{**ANCHOR, "model": "a.py"}]}, "code or a file"),
         ({"anchors": [{**ANCHOR, "custom": "/etc/x.toml"}]}, "names no files"),
-        ({"anchors": [ANCHOR] * 101}, "at most 100"),
+        ({"anchors": [ANCHOR] * 101}, "at most 64"),
     ],
 )
 def test_documents_that_are_refused(client: TestClient, document: dict[str, Any], text: str) -> None:

@@ -169,6 +169,8 @@ def _run(settings: Settings) -> None:
 
         tls = {"ssl_certfile": settings.tls_cert, "ssl_keyfile": settings.tls_key}
         tls["ssl_context_factory"] = renewed_context
+    from ..server.connections import prompt_protocol
+
     with tempfile.TemporaryDirectory(prefix="precision-time-") as folder:
         if settings.workers > 1:
             os.environ.setdefault("PROMETHEUS_MULTIPROC_DIR", folder)
@@ -180,6 +182,9 @@ def _run(settings: Settings) -> None:
             workers=settings.workers,
             server_header=False,
             access_log=False,
+            http=prompt_protocol(),
+            ws="none",
+            limit_concurrency=settings.max_connections,
             timeout_keep_alive=30,
             timeout_graceful_shutdown=10,
             **tls,

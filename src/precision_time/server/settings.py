@@ -64,7 +64,9 @@ class Settings(BaseModel):
     time_limit_s: Annotated[float, Field(gt=0.0)] = 60.0
     """Of one call."""
     max_waiting: Annotated[int, Field(ge=1)] = 128
-    """Calls in progress in a worker: further ones are told to come again."""
+    """Calls in progress in a worker, from their complete body on: further ones are told to come again."""
+    max_connections: Annotated[int, Field(ge=8)] = 512
+    """Of a worker, also those that say nothing: further callers are told to come again (503)."""
     processes: Annotated[int, Field(ge=1, le=64)] = 1
     """For each worker: processes for long work (plans, layouts, fits)."""
     capture_memory_bytes: Annotated[int, Field(ge=256 * MIB)] = 8192 * MIB
