@@ -72,6 +72,12 @@ def serve(
     ] = None,
     max_jobs: Annotated[int, typer.Option("--max-jobs", help="Most jobs of one call.")] = 1000,
     max_upload: Annotated[int, typer.Option("--max-upload", help="Largest upload [MiB].")] = 256,
+    max_rows: Annotated[int, typer.Option("--max-rows", help="Most measurements in the store.")] = 200_000,
+    max_clusters: Annotated[int, typer.Option("--max-clusters", help="Most clusters in the store.")] = 1000,
+    max_models: Annotated[
+        int, typer.Option("--max-models", help="Most uploaded models in the store.")
+    ] = 1000,
+    max_store: Annotated[int, typer.Option("--max-store", help="Largest store [MiB].")] = 4096,
     time_limit: Annotated[float, typer.Option("--time-limit", help="Longest call [s].")] = 60.0,
     processes: Annotated[
         int, typer.Option("--processes", help="Processes for plans and layouts, of each worker.")
@@ -123,6 +129,10 @@ def serve(
             "allowed_hosts": tuple(allowed_host or ()),
             "max_jobs": max_jobs,
             "max_upload_bytes": max_upload * MIB,
+            "max_rows": max_rows,
+            "max_clusters": max_clusters,
+            "max_models": max_models,
+            "max_store_bytes": max_store * MIB,
             "time_limit_s": time_limit,
             "processes": processes,
             "train_predictddl": train_predictddl,

@@ -29,8 +29,9 @@ class Prompt(_Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A caller has connected."""
         super().connection_made(transport)
-        # Beyond its limit uvicorn still takes connections and answers their calls with 503.
-        if len(self.connections) > 2 * (self.config.limit_concurrency or len(self.connections)):
+        # Beyond its limit uvicorn still takes connections, and answers their calls with 503.
+        most = self.config.limit_concurrency
+        if most is not None and len(self.connections) > most + most // 4:
             transport.abort()
             return
         self._wait()

@@ -20,6 +20,7 @@ from pydantic import (
 
 from ..errors import ConfigError, validation_problems
 from ..io import data_folder
+from .store.quotas import Quotas
 
 MIB = 2**20
 SETTINGS_VARIABLE = "_PRECISION_TIME_SERVER_SETTINGS"
@@ -63,6 +64,12 @@ class Settings(BaseModel):
     """Of one call."""
     time_limit_s: Annotated[float, Field(gt=0.0)] = 60.0
     """Of one call."""
+    max_rows: Annotated[int, Field(ge=1)] = 200_000
+    """Measurements in the store, of all clusters."""
+    max_clusters: Annotated[int, Field(ge=1)] = 1000
+    max_models: Annotated[int, Field(ge=1)] = 1000
+    max_store_bytes: Annotated[int, Field(ge=MIB)] = 4096 * MIB
+    """Of the store on the disk."""
     max_waiting: Annotated[int, Field(ge=1)] = 128
     """Calls in progress in a worker, from their complete body on: further ones are told to come again."""
     max_connections: Annotated[int, Field(ge=8)] = 512
@@ -107,6 +114,16 @@ class Settings(BaseModel):
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ValueError("a certificate and its key go together: give both of --tls-cert and --tls-key")
         return self
+
+    @property
+    def quotas(self) -> Quotas:
+        """The most that the store holds."""
+        return Quotas(
+            rows=self.max_rows,
+            clusters=self.max_clusters,
+            models=self.max_models,
+            size_bytes=self.max_store_bytes,
+        )
 
     @property
     def url(self) -> str:
