@@ -117,7 +117,7 @@ def test_half_bodies_take_no_place(connect: Callable[[], socket.socket]) -> None
 
 
 def test_connections_have_an_end(connect: Callable[[], socket.socket]) -> None:
-    many = [connect() for _ in range(60)]
+    many = [connect() for _ in range(45)]
     try:
         with connect() as connection:
             connection.sendall(WHOLE)

@@ -105,7 +105,7 @@ class Store:
 
     def put_cluster(self, name: str, document: Mapping[str, Any]) -> None:
         """Make a cluster, or change its document; what was measured on it stays."""
-        values = {
+        values: dict[str, Any] = {
             "name": checked_name("name of a cluster", name),
             "document": to_document("cluster", document),
         }
@@ -210,7 +210,7 @@ class Store:
         Raises:
             UnknownEntryError: If there is no such cluster.
         """
-        values = {
+        values: dict[str, Any] = {
             "body": to_document("calibration", body),
             "card": to_document("card", card),
             "created_us": to_microseconds(datetime.now(UTC)),
@@ -291,7 +291,7 @@ class Store:
         self, name: str, *, label: str, kind: str, graph: Mapping[str, Any], facts: Mapping[str, Any]
     ) -> None:
         """Store a model under a name, in the place of what has this name."""
-        values = {
+        values: dict[str, Any] = {
             "name": checked_name("name of a model", name),
             "label": checked_name("label", label, may_be_empty=True),
             "kind": checked_name("kind", kind),
@@ -327,7 +327,7 @@ class Store:
 
         The cluster need not be stored: servers may report before somebody describes it.
         """
-        values = {
+        values: dict[str, Any] = {
             "cluster": checked_name("name of a cluster", cluster),
             "server": checked_name("name of a server", server),
             "report": to_document("report", report),
