@@ -114,7 +114,9 @@ def test_a_cluster_that_cannot_be_priced_says_why(client: TestClient) -> None:
     ],
 )  # fmt: skip
 def test_a_report_that_breaks_a_rule_is_not_stored(client: TestClient, content: bytes) -> None:
-    answer = client.put(f"{BASE}/bad/servers/a", content=content)
+    answer = client.put(
+        f"{BASE}/bad/servers/a", content=content, headers={"content-type": "application/json"}
+    )
     assert answer.status_code in (400, 422)
     assert client.get(f"{BASE}/bad").status_code == 404
 

@@ -213,7 +213,9 @@ def test_rows_of_an_uploaded_model(client: TestClient, cluster: str) -> None:
         "model_type": "llama", "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 8,
         "num_attention_heads": 16, "vocab_size": 32000,
     }  # fmt: skip
-    answer = client.post("/v1/models?kind=hf-config", content=json.dumps(config))
+    answer = client.post(
+        "/v1/models?kind=hf-config", content=json.dumps(config), headers={"content-type": "application/json"}
+    )
     assert answer.status_code == 201, answer.text
     row = {"model": answer.json()["name"], "batch_size": 8, "step_time_s": 1.3}
     inline = {**row, "model": config, "seq_len": 512}

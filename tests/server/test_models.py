@@ -44,7 +44,12 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
 
 def upload(client: TestClient, content: Any, **query: str) -> Any:
     data = content if isinstance(content, bytes) else json.dumps(content).encode()
-    return client.post("/v1/models", params={"kind": "hf-config", **query}, content=data)
+    return client.post(
+        "/v1/models",
+        params={"kind": "hf-config", **query},
+        content=data,
+        headers={"content-type": "application/octet-stream"},
+    )
 
 
 def test_configuration_is_captured_once_and_named_by_jobs(

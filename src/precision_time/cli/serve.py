@@ -24,6 +24,7 @@ Examples:
   precision-time serve --port 9000 --workers 4
   precision-time serve --host 0.0.0.0 --port 8443 --tls-cert tls.crt --tls-key tls.key
   PRECISION_TIME_TOKENS=secret precision-time serve --host 0.0.0.0
+  precision-time serve --allowed-host predict.example
   precision-time serve --store postgresql+psycopg://user@db.example/precision_time --workers 4
   curl -s localhost:8400/v1/predictions -H 'Content-Type: application/json' -d '{"model": "resnet50"}'
 """
@@ -60,8 +61,23 @@ def serve(
         list[str] | None,
         typer.Option("--cors", metavar="ORIGIN", help="Another origin whose pages may ask; may be repeated."),
     ] = None,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allowed-host",
+            metavar="NAME",
+            help="A name under which callers reach the service, such as that of its proxy; may be repeated. "
+            "--host, its address and localhost need not be named.",
+        ),
+    ] = None,
     max_jobs: Annotated[int, typer.Option("--max-jobs", help="Most jobs of one call.")] = 1000,
     max_upload: Annotated[int, typer.Option("--max-upload", help="Largest upload [MiB].")] = 256,
+    max_rows: Annotated[int, typer.Option("--max-rows", help="Most measurements in the store.")] = 200_000,
+    max_clusters: Annotated[int, typer.Option("--max-clusters", help="Most clusters in the store.")] = 1000,
+    max_models: Annotated[
+        int, typer.Option("--max-models", help="Most uploaded models in the store.")
+    ] = 1000,
+    max_store: Annotated[int, typer.Option("--max-store", help="Largest store [MiB].")] = 4096,
     time_limit: Annotated[float, typer.Option("--time-limit", help="Longest call [s].")] = 60.0,
     processes: Annotated[
         int, typer.Option("--processes", help="Processes for plans and layouts, of each worker.")
@@ -110,8 +126,13 @@ def serve(
             "store": store,
             "tokens": None if tokens is None else tuple(tokens.read_text(encoding="utf-8").split()),
             "cors_origins": tuple(cors or ()),
+            "allowed_hosts": tuple(allowed_host or ()),
             "max_jobs": max_jobs,
             "max_upload_bytes": max_upload * MIB,
+            "max_rows": max_rows,
+            "max_clusters": max_clusters,
+            "max_models": max_models,
+            "max_store_bytes": max_store * MIB,
             "time_limit_s": time_limit,
             "processes": processes,
             "train_predictddl": train_predictddl,
@@ -158,6 +179,8 @@ def _run(settings: Settings) -> None:
 
         tls = {"ssl_certfile": settings.tls_cert, "ssl_keyfile": settings.tls_key}
         tls["ssl_context_factory"] = renewed_context
+    from ..server.connections import prompt_protocol
+
     with tempfile.TemporaryDirectory(prefix="precision-time-") as folder:
         if settings.workers > 1:
             os.environ.setdefault("PROMETHEUS_MULTIPROC_DIR", folder)
@@ -169,6 +192,9 @@ def _run(settings: Settings) -> None:
             workers=settings.workers,
             server_header=False,
             access_log=False,
+            http=prompt_protocol(),
+            ws="none",
+            limit_concurrency=settings.max_connections,
             timeout_keep_alive=30,
             timeout_graceful_shutdown=10,
             **tls,

@@ -185,32 +185,40 @@ def too_fast(job: Job, measured_s: float) -> str:
 def _check_agreement(anchors: Sequence[Anchor]) -> None:
     """The same job twice must take about as long, and more samples no less."""
     most = math.exp(_SURE * math.sqrt(2.0) * _REPEAT_SD)
-    for index, one in enumerate(anchors):
-        for other in anchors[index + 1 :]:
-            small, large = sorted((one, other), key=lambda item: item.job.layout.micro_batch_size)
-            if not _differ_in_batch_alone(small.job, large.job):
-                continue
-            samples = large.job.layout.micro_batch_size / small.job.layout.micro_batch_size
-            ratio = large.measured_s / small.measured_s
-            if ratio < 1.0 / most or (samples == 1.0 and ratio > most):
-                what = "are of the same job" if samples == 1.0 else f"differ by {samples:g} x the batch alone"
-                raise ConfigError(
-                    f"The anchors {small.said} and {large.said} {what}, but the second took {ratio:.3g} x as "
-                    f"long; repeats differ by at most {most:.3g} x. To fix: leave out the one that is wrong, "
-                    "or say what else differed."
-                )
+    alike: dict[tuple[Any, ...], list[Anchor]] = {}
+    for anchor in anchors:
+        alike.setdefault(_but_for_the_batch(anchor.job), []).append(anchor)
+    for group in alike.values():
+        group.sort(key=lambda item: (item.job.layout.micro_batch_size, item.measured_s))
+        fastest = slowest = group[0]  # of the same batch; of all up to it
+        for large in group[1:]:
+            if large.job.layout.micro_batch_size > fastest.job.layout.micro_batch_size:
+                fastest = large
+            for small in (slowest, fastest):
+                _check_pair(small, large, most)
+            slowest = max(slowest, large, key=lambda item: item.measured_s)
 
 
-def _differ_in_batch_alone(one: Job, other: Job) -> bool:
-    def rest(job: Job) -> tuple[Any, ...]:
-        layout = {**_fields(job.layout), "micro_batch_size": None}
-        return (
-            job.workload.name, job.workload.graph.params, job.workload.graph.forward_flops,
-            job.cluster.device.name, job.cluster.num_devices, job.cluster.num_nodes, job.precision.name,
-            job.stack, job.scope, tuple(layout.items()),
-        )  # fmt: skip
+def _check_pair(small: Anchor, large: Anchor, most: float) -> None:
+    samples = large.job.layout.micro_batch_size / small.job.layout.micro_batch_size
+    ratio = large.measured_s / small.measured_s
+    if ratio < 1.0 / most or (samples == 1.0 and ratio > most):
+        what = "are of the same job" if samples == 1.0 else f"differ by {samples:g} x the batch alone"
+        raise ConfigError(
+            f"The anchors {small.said} and {large.said} {what}, but the second took {ratio:.3g} x as "
+            f"long; repeats differ by at most {most:.3g} x. To fix: leave out the one that is wrong, "
+            "or say what else differed."
+        )
 
-    return rest(one) == rest(other)
+
+def _but_for_the_batch(job: Job) -> tuple[Any, ...]:
+    """What two jobs have in common that differ in their batch alone."""
+    layout = {**_fields(job.layout), "micro_batch_size": None}
+    return (
+        job.workload.name, job.workload.graph.params, job.workload.graph.forward_flops,
+        job.cluster.device.name, job.cluster.num_devices, job.cluster.num_nodes, job.precision.name,
+        job.stack, job.scope, tuple(layout.items()),
+    )  # fmt: skip
 
 
 def _fields(layout: Any) -> dict[str, Any]:

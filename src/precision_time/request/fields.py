@@ -7,7 +7,7 @@ import re
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal, InvalidOperation, Overflow
 from enum import Enum
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -52,6 +52,9 @@ def _number(value: Any) -> Any:
     return value
 
 
+_MOST_DIGITS = 4000
+
+
 def _amount(base: int) -> Callable[[Any], Any]:
     """Reads `1.28M`, `300B` and `1e6`; the suffixes are powers of `base`. Other values stay as they are."""
 
@@ -61,8 +64,10 @@ def _amount(base: int) -> Callable[[Any], Any]:
             return _number(value)
         try:
             number = Decimal(found[1]) * base ** _SUFFIXES.index(found[2].lower())
-        except InvalidOperation:
+        except (InvalidOperation, Overflow):
             return value
+        if number.adjusted() > _MOST_DIGITS:
+            return value  # no number of Python's could be shown of it
         return int(number) if number == number.to_integral_value() else float(number)
 
     return read

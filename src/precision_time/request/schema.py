@@ -73,6 +73,8 @@ GLOBAL_BATCHES = ("global_batch_size", "global_batch_tokens")
 """Fields of which a request has one at most."""
 STEP_TIME_S, SAMPLES_PER_S = "step_time_s", "samples_per_s"
 ANCHOR_TIMES = (STEP_TIME_S, SAMPLES_PER_S)
+MOST_ANCHORS = 64
+"""Of a request, and of a cluster of the service."""
 _ANCHOR_ALIASES = {"step": STEP_TIME_S, "step_time": STEP_TIME_S}
 """What an anchor says that was measured: seconds per step, or samples per second over all devices."""
 
@@ -92,6 +94,11 @@ def _anchors(given: Any) -> Any:
         given = [given]
     if not isinstance(given, Sequence):
         raise ConfigError(f"anchors={given!r} is invalid: it must be a list. {_ANCHOR_REMEDY}")
+    if len(given) > MOST_ANCHORS:
+        raise ConfigError(
+            f"{len(given):,} anchors are given. The rule: at most {MOST_ANCHORS}, as each is a job to be "
+            "priced. To fix: leave some out, or make a calibration of them (precision-time calibrate)."
+        )
     return [_anchor(item) for item in given]
 
 
@@ -508,6 +515,7 @@ class RequestFields(BaseModel):
     anchors: Annotated[
         list[dict[str, Any]],
         BeforeValidator(_anchors),
+        Field(max_length=MOST_ANCHORS),
         Option(
             help="A step you measured: fields in which it differs from the request, and step_time_s or "
             "samples_per_s; may be repeated.",

@@ -72,7 +72,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        service = Service(chosen, open_store(chosen.store.get_secret_value()))
+        service = Service(chosen, open_store(chosen.store.get_secret_value(), quotas=chosen.quotas))
         app.state.service = service
         try:
             await service.warm_up()

@@ -21,7 +21,7 @@ from ..errors import PrecisionTimeError
 from ..predict.api import predict_each
 from ..predict.prediction import Prediction
 from ..request.request import Request
-from .problems import BusyError
+from .problems import BusyError, TimeLimitError
 
 Answer = Prediction | PrecisionTimeError
 _Found = TypeVar("_Found")
@@ -39,10 +39,17 @@ WITHOUT_REMEDY = Diagnostic(
 class Predictions:
     """Answers requests in a thread of its own."""
 
-    def __init__(self, remedied: Callable[[Request], Awaitable[Prediction]]) -> None:
-        """With a function that answers a request that does not fit, saying what to ask for instead."""
+    def __init__(self, remedied: Callable[[Request], Awaitable[Prediction]], *, time_limit_s: float) -> None:
+        """With what it needs.
+
+        Args:
+            remedied: Answers a request that does not fit, saying what to ask for instead.
+            time_limit_s: After which a thread that does not come back is replaced.
+        """
         self._remedied = remedied
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="predictions")
+        self._time_limit_s = time_limit_s
+        self._thread = _thread()
+        self._turn = asyncio.Lock()
         self._waiting: deque[tuple[Request, asyncio.Future[Answer]]] = deque()
         self._working = False
 
@@ -96,11 +103,37 @@ class Predictions:
             self._working = False
 
     async def _computed(self, function: Callable[..., _Found], *arguments: Any) -> _Found:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
+        """`function(*arguments)` in the thread, in its turn.
+
+        Raises:
+            TimeLimitError: If the thread does not come back; another one answers the calls that wait.
+        """
+        await self._turn.acquire()
+        # Beyond a caller who goes: until then the thread is not free.
+        return await asyncio.shield(asyncio.ensure_future(self._in_thread(function, *arguments)))
+
+    async def _in_thread(self, function: Callable[..., _Found], *arguments: Any) -> _Found:
+        try:
+            computed = asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
+            done, _ = await asyncio.wait([computed], timeout=self._time_limit_s)
+            if done:
+                return computed.result()
+            self._thread.shutdown(wait=False)
+            self._thread = _thread()
+            raise TimeLimitError(
+                f"No answer within {self._time_limit_s:g} s. The rule: longer work is given up. To fix: ask "
+                "for less at once, or let the operator raise the limit (--time-limit)."
+            )
+        finally:
+            self._turn.release()
 
     def close(self) -> None:
         """End the thread; what waits is given up."""
         self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+def _thread() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="predictions")
 
 
 def _answers(requests: Sequence[Request]) -> list[Answer]:

@@ -13,7 +13,7 @@ from ..learn.artifact import chosen_predictor
 from ..learn.calibration.calibration import Calibration
 from ..predict.anchors import Anchor, anchor_of, points_of
 from ..request.request import Request
-from ..request.schema import ANCHOR_TIMES
+from ..request.schema import ANCHOR_TIMES, MOST_ANCHORS
 from .defaults import joined
 from .jobs import checked
 
@@ -21,7 +21,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _NOT_DEFAULTS = ("model", "cluster", "anchors", "layout")
 _TRIED = ("resnet50", "bert-base", "llama2-7b")
 """Defaults must suit one of them: some fields are of sequences, others of images."""
-_MOST_ANCHORS, _LONGEST_NOTE = 100, 2000
+_LONGEST_NOTE = 2000
 
 
 def check_name(name: Any) -> str:
@@ -80,9 +80,9 @@ class ClusterDocument:
                     f"objects, note a text of at most {_LONGEST_NOTE} characters. To fix: send "
                     '{"fields": {"device": "H100-SXM5-80GB", "network": "400g-ib"}}.'
                 )
-        if len(anchors) > _MOST_ANCHORS:
+        if len(anchors) > MOST_ANCHORS:
             raise ConfigError(
-                f"{len(anchors)} anchors. The rule: at most {_MOST_ANCHORS}. To fix: send them as "
+                f"{len(anchors)} anchors. The rule: at most {MOST_ANCHORS}. To fix: send them as "
                 "measurements (POST /v1/clusters/NAME/measurements)."
             )
         own = {name: value for name, value in checked(fields).items() if value is not None}

@@ -49,6 +49,9 @@ async def combinations_of_call(fields: Mapping[str, Any], service: Service) -> l
             raise ConfigError(
                 f"{name} is of a whole run, and a sweep is of steps. To fix: leave it out, or POST /v1/runs."
             )
+    for name, value in fields.items():
+        if isinstance(value, list) and len(value) > service.settings.max_jobs:
+            check_count({name: value}, service.settings.max_jobs)
     given = checked({name: value for name, value in fields.items() if name != _MODEL})
     models = _models(fields.get(_MODEL))
     cluster = given.pop(_CLUSTER, None)

@@ -14,8 +14,18 @@ from starlette.responses import Response
 from .. import __version__
 from ..barrier import data_only
 from .conversation import VERSION_HEADER
+from .hosts import check_place
 from .metrics import CALL_SECONDS, CALLS, IN_PROGRESS
-from .problems import HUNG_UP, BusyError, ProblemError, TimeLimitError, UnauthorizedError, problem_response
+from .problems import (
+    HUNG_UP,
+    BadRequestError,
+    BusyError,
+    ProblemError,
+    SlowCallerError,
+    TimeLimitError,
+    UnauthorizedError,
+    problem_response,
+)
 from .settings import Settings
 
 Scope = MutableMapping[str, Any]
@@ -27,6 +37,11 @@ OPEN_PATHS = ("/", "/static", "/health")
 """Asked without a token: they tell nothing of what is stored."""
 GRACE_S = 1.0
 """Long work keeps the time limit by itself, and says more; the one here is for everything else."""
+PATIENCE_S = 10.0
+"""For a body, beyond the time that the slowest connection takes for what has come of it."""
+LEAST_BYTES_PER_S = 16 * 2**10
+_ONCE = (b"authorization", b"content-type", b"host", b"origin")
+"""Headers that decide: of two, one part of a road could check the first and another one take the last."""
 _HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -57,81 +72,126 @@ class Guard:
                 message["headers"] = [*message.get("headers", ()), *_HEADERS]
             await send(message)
 
-        self._in_progress += 1
-        IN_PROGRESS.inc()
+        caller = _Caller(receive, place=lambda: self._take_place(scope["path"]))
         try:
             self._admit(scope)
-            status = await self._within_limits(scope, receive, sent) or status
+            status = await self._within_limits(scope, caller, sent) or status
         except ProblemError as error:
             if not status:
                 await _answer(problem_response(error), scope, receive, sent)
         finally:
-            self._in_progress -= 1
-            IN_PROGRESS.dec()
+            if caller.has_place:
+                self._in_progress -= 1
+                IN_PROGRESS.dec()
             route = getattr(scope.get("route"), "path", "none")
             CALLS.labels(route, scope["method"], str(status)).inc()
             CALL_SECONDS.labels(route).observe(time.perf_counter() - started_s)
 
     def _admit(self, scope: Scope) -> None:
         path = scope["path"]
+        headers = dict(scope["headers"])
+        for name in _ONCE:
+            if sum(each == name for each, _ in scope["headers"]) > 1:
+                raise BadRequestError(
+                    f"The call has the header {name.decode()} twice. The rule: once. To fix: send one."
+                )
+        check_place(scope, headers, self._settings)
         is_open = path == "/" or any(path.startswith(start) for start in OPEN_PATHS[1:])
         if self._tokens and not is_open and scope["method"] != "OPTIONS":
-            given = dict(scope["headers"]).get(b"authorization", b"")
-            kind, _, token = given.partition(b" ")
+            kind, _, token = headers.get(b"authorization", b"").partition(b" ")
             matches = [hmac.compare_digest(token.strip(), known) for known in self._tokens]
             if kind.lower() != b"bearer" or not any(matches):
                 raise UnauthorizedError(
                     "No token that this service accepts. To fix: send Authorization: Bearer TOKEN "
                     "(PRECISION_TIME_TOKEN for the command line)."
                 )
-        if self._in_progress > self._settings.max_waiting and not path.startswith("/health"):
+
+    def _take_place(self, path: str) -> None:
+        """Count a call whose body is there as a whole: those that send slowly keep nobody out.
+
+        Raises:
+            BusyError: If as many are in progress as may be.
+        """
+        if self._in_progress >= self._settings.max_waiting and not path.startswith("/health"):
             raise BusyError(
                 f"{self._settings.max_waiting} calls are in progress. The rule: no more at once. To fix: "
                 "come again in a second, or let the operator start more workers (--workers)."
             )
+        self._in_progress += 1
+        IN_PROGRESS.inc()
 
-    async def _within_limits(self, scope: Scope, receive: Receive, send: Send) -> int | None:
+    async def _within_limits(self, scope: Scope, caller: _Caller, send: Send) -> int | None:
         """Run the call; ends it when its time is up or the caller has gone. Returns a status of our own."""
         limit_s = self._settings.time_limit_s
-        hung_up = _HangUp(receive)
-        with data_only():  # the call's task inherits it, and the threads that it asks
-            call = asyncio.ensure_future(self._app(scope, hung_up.receive, send))
-        hung_up.call = call
         try:
             async with asyncio.timeout(limit_s + GRACE_S):
-                await call
+                await caller.begin()
+                with data_only():  # the call's task inherits it, and the threads that it asks
+                    caller.call = asyncio.ensure_future(self._app(scope, caller.receive, send))
+                await caller.call
         except TimeoutError:
             raise TimeLimitError(
                 f"No answer within {limit_s:g} s. The rule: longer work is given up. To fix: ask for "
                 "less at once."
             ) from None
         except asyncio.CancelledError:
-            if not hung_up.happened:
-                call.cancel()
+            if not caller.hung_up:
+                if caller.call is not None:
+                    caller.call.cancel()
                 raise
             return HUNG_UP
         finally:
-            hung_up.close()
+            caller.close()
         return None
 
 
-class _HangUp:
+class _Caller:
     """Hands on what the caller sends; once the body is complete, ends the call when the caller goes."""
 
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, receive: Receive, *, place: Callable[[], None]) -> None:
+        """With what is asked for a place for the call when its body is complete."""
         self._receive = receive
+        self._place = place
+        self._first: MutableMapping[str, Any] | None = None
+        self._started_s, self._size = time.monotonic(), 0
         self._watch: asyncio.Future[None] | None = None
         self._gone = asyncio.Event()
-        self.happened = False
+        self.hung_up = self.has_place = False
         self.call: asyncio.Future[None] | None = None
 
+    async def begin(self) -> None:
+        """Await the first part of the body: that is all of it for most calls, and for those without any."""
+        self._first = await self.receive()
+
     async def receive(self) -> MutableMapping[str, Any]:
+        """What the application is to know next.
+
+        Raises:
+            SlowCallerError: If the body comes too slowly.
+            BusyError: If it is complete, and no place is free.
+        """
+        if self._first is not None:
+            first, self._first = self._first, None
+            return first
         if self._watch is not None:
             await self._gone.wait()
             return {"type": "http.disconnect"}
-        message = await self._receive()
-        if message["type"] == "http.request" and not message.get("more_body", False):
-            self._watch = asyncio.ensure_future(self._wait())
+        allowed_s = PATIENCE_S + self._size / LEAST_BYTES_PER_S
+        try:
+            async with asyncio.timeout(self._started_s + allowed_s - time.monotonic()):
+                message = await self._receive()
+        except TimeoutError:
+            raise SlowCallerError(
+                f"{self._size:,} bytes of the body came within {allowed_s:.0f} s. The rule: all of it within "
+                f"{PATIENCE_S:g} s, or {LEAST_BYTES_PER_S:,} bytes in each further second. To fix: send it "
+                "faster."
+            ) from None
+        if message["type"] == "http.request":
+            self._size += len(message.get("body", b""))
+            if not message.get("more_body", False):
+                self._place()
+                self.has_place = True
+                self._watch = asyncio.ensure_future(self._wait())
         return message
 
     async def _wait(self) -> None:
@@ -139,10 +199,11 @@ class _HangUp:
             pass
         self._gone.set()
         if self.call is not None and not self.call.done():
-            self.happened = True
+            self.hung_up = True
             self.call.cancel()
 
     def close(self) -> None:
+        """Look at the connection no more."""
         if self._watch is not None:
             self._watch.cancel()
 

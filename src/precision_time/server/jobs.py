@@ -29,6 +29,7 @@ REFUSED: Mapping[str, str] = {
 """Fields of a request that name files or code, and what stands in their place here."""
 UPLOADS = "uploads/"
 """Before the names of uploaded models."""
+_LONGEST_TEXT, _MOST_FIELDS = 10_000, 500
 _MODELS = ("model", "reference", "teacher")
 
 
@@ -45,7 +46,9 @@ def checked(fields: Mapping[str, Any]) -> dict[str, Any]:
         ConfigError: If one does, or is given twice in different words.
     """
     found: dict[str, Any] = {}
+    _check_size("The job", fields)
     for name, value in fields.items():
+        _check_size(name, value)
         own = ALIASES.get(name, name)
         if own in REFUSED and value is not None:
             raise ConfigError(
@@ -61,6 +64,25 @@ def checked(fields: Mapping[str, Any]) -> dict[str, Any]:
     for anchor in _anchors(found.get("anchors")):
         checked(anchor)
     return found
+
+
+def _check_size(name: str, value: Any) -> None:
+    """Refuse what takes long to be found wrong.
+
+    Raises:
+        ConfigError: If a text is longer, or an object has more fields, than any job says.
+    """
+    for each in value if isinstance(value, list) else [value]:
+        if isinstance(each, str) and len(each) > _LONGEST_TEXT:
+            raise ConfigError(
+                f"{name}={shown(each)} is too long. The rule: at most {_LONGEST_TEXT:,} characters. To fix: "
+                "shorten it."
+            )
+        if isinstance(each, Mapping) and len(each) > _MOST_FIELDS:
+            raise ConfigError(
+                f"{name} has {len(each):,} fields. The rule: at most {_MOST_FIELDS}. To fix: leave out what "
+                "is none of a job."
+            )
 
 
 def _anchors(given: Any) -> list[Mapping[str, Any]]:

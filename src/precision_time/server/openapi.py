@@ -135,6 +135,19 @@ def with_nulls(name: str) -> None:
             schema["additionalProperties"] = {"type": ["number", "null"]}
 
 
+def _bounded(schema: Any, most: int) -> Any:
+    """The same, where each list of what is asked has an end: the jobs of a call, if it states no other."""
+    if isinstance(schema, list):
+        return [_bounded(each, most) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    parts = {
+        name: part if name in ("example", "examples") else _bounded(part, most)
+        for name, part in schema.items()
+    }
+    return {"maxItems": most, **parts} if schema.get("type") == "array" else parts
+
+
 _extra_schemas: dict[str, Any] = {}
 """What the schemas of answers use, by name; filled when routes are imported."""
 
@@ -155,6 +168,10 @@ def install(app: FastAPI, routers: Sequence[APIRouter]) -> None:
                         found["paths"][route.path_format][method.lower()]["requestBody"] = stated
             components = found.setdefault("components", {})
             components["schemas"] = {**components.get("schemas", {}), **_extra_schemas, **job_schemas()}
+            components["schemas"][JOB] = _bounded(components["schemas"][JOB], app.state.settings.max_jobs)
+            for operation in (each for path in found["paths"].values() for each in path.values()):
+                if "requestBody" in operation:
+                    operation["requestBody"] = _bounded(operation["requestBody"], app.state.settings.max_jobs)
             if app.state.settings.tokens:
                 components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
                 found["security"] = [{"token": []}]

@@ -45,6 +45,18 @@ class UnauthorizedError(ProblemError):
     headers = {"WWW-Authenticate": "Bearer"}
 
 
+class ForeignOriginError(ProblemError):
+    """A page of another origin may not ask this."""
+
+    status = HTTPStatus.FORBIDDEN
+
+
+class WrongHostError(ProblemError):
+    """The call is for a name that is not this service's."""
+
+    status = HTTPStatus.MISDIRECTED_REQUEST
+
+
 class NotFoundError(ProblemError):
     """Something stored that is not there."""
 
@@ -81,6 +93,13 @@ class UnavailableError(ProblemError):
 
     status = HTTPStatus.SERVICE_UNAVAILABLE
     headers = {"Retry-After": "5"}
+
+
+class SlowCallerError(ProblemError):
+    """The body comes too slowly."""
+
+    status = HTTPStatus.REQUEST_TIMEOUT
+    headers = {"Connection": "close"}
 
 
 class TimeLimitError(ProblemError):

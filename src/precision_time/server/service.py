@@ -36,7 +36,9 @@ class Service:
         self.store = store
         # Apart from long work, behind which it would wait.
         self._remedies = LongWork(processes=1, time_limit_s=settings.time_limit_s)
-        self.predictions = Predictions(partial(self._remedies.run, predict))
+        self.predictions = Predictions(
+            partial(self._remedies.run, predict), time_limit_s=settings.time_limit_s
+        )
         self.long_work = LongWork(processes=settings.processes, time_limit_s=settings.time_limit_s)
         self.uploads = Uploads(settings, store)
         self.ready_points = ReadyPoints()

@@ -20,6 +20,7 @@ from pydantic import (
 
 from ..errors import ConfigError, validation_problems
 from ..io import data_folder
+from .store.quotas import Quotas
 
 MIB = 2**20
 SETTINGS_VARIABLE = "_PRECISION_TIME_SERVER_SETTINGS"
@@ -53,6 +54,9 @@ class Settings(BaseModel):
     """Bearer tokens of which a request must bring one; without any everyone may ask."""
     cors_origins: Annotated[tuple[str, ...], BeforeValidator(_many)] = ()
     """Other origins whose pages may ask."""
+    allowed_hosts: Annotated[tuple[str, ...], BeforeValidator(_many)] = ()
+    """Names under which callers reach it beside `host`, the loopback and its own address: a `Host` that is
+    another one is of a page whose name was bound to this address (DNS rebinding)."""
     max_body_bytes: Annotated[int, Field(ge=1024)] = MIB
     max_upload_bytes: Annotated[int, Field(ge=1024)] = 256 * MIB
     """Of a model or a table that is uploaded."""
@@ -60,8 +64,16 @@ class Settings(BaseModel):
     """Of one call."""
     time_limit_s: Annotated[float, Field(gt=0.0)] = 60.0
     """Of one call."""
+    max_rows: Annotated[int, Field(ge=1)] = 200_000
+    """Measurements in the store, of all clusters."""
+    max_clusters: Annotated[int, Field(ge=1)] = 1000
+    max_models: Annotated[int, Field(ge=1)] = 1000
+    max_store_bytes: Annotated[int, Field(ge=MIB)] = 4096 * MIB
+    """Of the store on the disk."""
     max_waiting: Annotated[int, Field(ge=1)] = 128
-    """Calls in progress in a worker: further ones are told to come again."""
+    """Calls in progress in a worker, from their complete body on: further ones are told to come again."""
+    max_connections: Annotated[int, Field(ge=8)] = 512
+    """Of a worker, also those that say nothing: further callers are told to come again (503)."""
     processes: Annotated[int, Field(ge=1, le=64)] = 1
     """For each worker: processes for long work (plans, layouts, fits)."""
     capture_memory_bytes: Annotated[int, Field(ge=256 * MIB)] = 8192 * MIB
@@ -102,6 +114,16 @@ class Settings(BaseModel):
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ValueError("a certificate and its key go together: give both of --tls-cert and --tls-key")
         return self
+
+    @property
+    def quotas(self) -> Quotas:
+        """The most that the store holds."""
+        return Quotas(
+            rows=self.max_rows,
+            clusters=self.max_clusters,
+            models=self.max_models,
+            size_bytes=self.max_store_bytes,
+        )
 
     @property
     def url(self) -> str:

@@ -46,6 +46,8 @@ _CODE = ("auto_map", "trust_remote_code", "custom_pipelines", "_name_or_path")
 """Keys of a configuration that name code or places."""
 _VERSION = f"{__version__}/{GRAPH_SCHEMA_VERSION}"
 _IN_MEMORY = 2**20
+MOST_CONFIG_BYTES = 2**20
+"""Of a configuration of Hugging Face, whatever other uploads may have: it is read here, not apart."""
 
 
 class Uploads:
@@ -150,14 +152,18 @@ class Uploads:
         self._graphs.move_to_end(name)
         return graph
 
+    def most_bytes(self, kind: str) -> int:
+        """How long an upload of a kind may be."""
+        return min(self._most_bytes, MOST_CONFIG_BYTES) if kind == "hf-config" else self._most_bytes
+
     async def _received(self, body: AsyncIterator[bytes], file: Path, kind: str) -> str:
         """Write the upload to a file; its name."""
         digest, size = hashlib.sha256(f"{kind}\0{_VERSION}\0".encode()), 0
         with file.open("xb", buffering=_IN_MEMORY) as out:
             async for part in body:
                 size += len(part)
-                if size > self._most_bytes:
-                    raise too_large(self._most_bytes)
+                if size > self.most_bytes(kind):
+                    raise too_large(self.most_bytes(kind))
                 digest.update(part)
                 out.write(part)
         if not size:

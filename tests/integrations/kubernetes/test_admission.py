@@ -184,8 +184,16 @@ def test_reviews_have_a_limit_of_their_own(client: TestClient) -> None:
         2 * 2**20
     )  # the service takes 1 MiB
     assert "patch" not in answered(client, review)
-    assert client.post(PATH, content=b" " * (9 * 2**20)).status_code == 413
-    assert client.post(PATH, content=b"{" * 100_000).status_code == 400
+    assert (
+        client.post(
+            PATH, content=b" " * (9 * 2**20), headers={"content-type": "application/json"}
+        ).status_code
+        == 413
+    )
+    assert (
+        client.post(PATH, content=b"{" * 100_000, headers={"content-type": "application/json"}).status_code
+        == 400
+    )
 
 
 def test_an_answer_that_takes_too_long_is_given_up(

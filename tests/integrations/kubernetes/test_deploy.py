@@ -89,7 +89,7 @@ def test_pods_can_write_nothing_and_reach_nothing() -> None:
     assert security["capabilities"] == {"drop": ["ALL"]}
     assert BASE["NetworkPolicy"]["spec"]["egress"] == []
     mounted = {each["mountPath"] for each in container["volumeMounts"] if not each.get("readOnly")}
-    written = {each["value"] for each in container["env"] if each["value"].startswith("/")}
+    written = {each["value"] for each in container["env"] if each.get("value", "").startswith("/")}
     assert written <= mounted
 
 

@@ -9,6 +9,7 @@ from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
+from ...request.schema import MOST_ANCHORS
 from ..bodies import json_object, json_response
 from ..cluster_documents import ClusterDocument, check_name
 from ..clusters import document_of
@@ -34,6 +35,7 @@ _DOCUMENT: dict[str, Any] = {
         "anchors": {
             "type": "array",
             "items": {"type": "object"},
+            "maxItems": MOST_ANCHORS,
             "description": "Measured steps that count at once: jobs with step_time_s or samples_per_s.",
         },
         "hardware": {

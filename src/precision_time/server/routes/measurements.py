@@ -13,7 +13,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from ...errors import ConfigError, PrecisionTimeError, shown
-from ..bodies import body_of, json_object, json_response
+from ..bodies import body_of, json_object, json_response, media_type
 from ..clusters import document_of, keep, learned, setting_of
 from ..learning import Activate
 from ..measured_rows import BrokenRow, MeasuredRow, check_rows, table_rows
@@ -229,7 +229,7 @@ async def _given_rows(request: HttpRequest, service: Service) -> list[Mapping[st
 
 def is_csv(request: HttpRequest) -> bool:
     """Whether a call says that it sends a table."""
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower() == CSV
+    return media_type(request) == CSV
 
 
 def csv_text(content: bytes) -> str:

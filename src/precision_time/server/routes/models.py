@@ -11,7 +11,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from ...errors import shown
-from ..bodies import json_response
+from ..bodies import is_json, json_response, media_type
 from ..capture.kinds import UPLOAD
 from ..capture.process import enforced
 from ..jobs import UPLOADS
@@ -89,15 +89,16 @@ async def upload(
     It is captured in a process with limits on memory, time and files, without network; nothing in it is
     imported, unpickled or fetched. The same upload twice is captured once.
     """
-    sent = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if sent.startswith("multipart/"):
+    sent = media_type(request)
+    if sent != "application/octet-stream" and not (kind == "hf-config" and is_json(sent)):
         raise WrongMediaTypeError(
-            f"The body is said to be {shown(sent)}. The rule: the file itself. To fix: send "
-            "Content-Type: application/octet-stream (curl --data-binary @FILE)."
+            f"The body is said to be {shown(sent) if sent else 'of no type'}. The rule: the file itself. To "
+            "fix: send Content-Type: application/octet-stream (curl --data-binary @FILE)."
         )
     stated = request.headers.get("content-length", "")
-    if stated.isdigit() and int(stated) > service.settings.max_upload_bytes:
-        raise too_large(service.settings.max_upload_bytes)
+    most = service.uploads.most_bytes(kind)
+    if stated.isdigit() and int(stated) > most:
+        raise too_large(most)
     record, is_new = await service.uploads.add(request.stream(), kind=kind, label=label)
     where = {"Location": f"/v1/models/{record.name.removeprefix(UPLOADS)}"}
     return json_response(_said(record), status=201 if is_new else 200, headers=where)
@@ -130,7 +131,12 @@ async def models(service: ServiceDependency) -> Response:
     responses={
         200: _says(
             {"type": "object"},
-            {"max_upload_bytes": 2**26, "capture_time_s": 60, "enforced": {"no network": True}},
+            {
+                "max_upload_bytes": 2**26,
+                "max_config_bytes": 2**20,
+                "capture_time_s": 60,
+                "enforced": {"no network": True},
+            },
             "Limits, and which of those of the capture this machine enforces.",
         ),
         **PROBLEMS,
@@ -142,6 +148,7 @@ async def limits(service: ServiceDependency) -> Response:
     return json_response(
         {
             "max_upload_bytes": settings.max_upload_bytes,
+            "max_config_bytes": service.uploads.most_bytes("hf-config"),
             "capture_memory_bytes": settings.capture_memory_bytes,
             "capture_time_s": min(settings.capture_time_s, settings.time_limit_s),
             "enforced": await to_thread.run_sync(enforced),

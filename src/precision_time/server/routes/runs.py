@@ -18,7 +18,7 @@ from ..bodies import json_object, json_response
 from ..jobs import checked, request_of
 from ..long_functions import run_of_call
 from ..openapi import EXAMPLE_JOB, answer, body, job_part, run_part
-from ..problems import PROBLEMS
+from ..problems import PROBLEMS, TooLargeError
 from ..service import ServiceDependency
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
@@ -77,6 +77,11 @@ async def predict_run(request: HttpRequest, service: ServiceDependency) -> Respo
         raise ConfigError(f"{twice[0]} is given twice, once in run. To fix: give one of them.")
     options = {**{name: value for name, value in outer.items() if value is not None}, **inner}
     phases = job.pop(PHASES, None)
+    if isinstance(phases, list) and len(phases) > service.settings.max_jobs:
+        raise TooLargeError(
+            f"{len(phases):,} phases. The rule: at most {service.settings.max_jobs:,} of one call. To fix: "
+            "name fewer, or let the operator raise the limit (--max-jobs)."
+        )
     for phase in phases if isinstance(phases, list) else ():
         if isinstance(phase, Mapping):
             checked(phase)

@@ -7,6 +7,7 @@
     ├── NewerStoreError         written by a newer release
     ├── ReadOnlyStoreError      may only be read
     ├── UnknownEntryError       what is named is not stored
+    ├── QuotaError              the store holds as much as it may
     ├── EntryError              what is to be stored breaks a rule
     │   └── EntryTooLargeError
     └── ReusedKeyError          an idempotency key came with other rows
@@ -43,6 +44,12 @@ class UnknownEntryError(StoreError):
     """What is named is not stored."""
 
     http_status = HTTPStatus.NOT_FOUND
+
+
+class QuotaError(StoreError):
+    """The store holds as much as the operator lets it."""
+
+    http_status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
 
 
 class EntryError(StoreError):

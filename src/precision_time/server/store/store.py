@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, Self
 
-from sqlalchemy import Connection, Engine, delete, func, insert, select, text
+from sqlalchemy import Connection, Engine, Table, delete, func, insert, select, text
 
 from ...errors import shown
 from .engines import Database, claim_file, database_of, store_errors
@@ -24,6 +24,7 @@ from .entries import (
     to_microseconds,
 )  # fmt: skip
 from .errors import EntryTooLargeError, ReadOnlyStoreError, StoreError, UnknownEntryError
+from .quotas import Quotas
 from .rows import added, asked, bounded, locked, put, submitted
 from .schema import check_version, make_tables
 from .tables import ACTIVE, CALIBRATION, CLUSTER, MEASUREMENT, MODEL, SERVER, SUBMISSION
@@ -35,7 +36,8 @@ class Store:
     What a method wrote is on the disk when it returns. Several processes may use one store at once.
     """
 
-    def __init__(self, database: Database, engine: Engine) -> None:
+    def __init__(self, database: Database, engine: Engine, quotas: Quotas | None = None) -> None:
+        self._quotas = quotas or Quotas()
         self.read_only = database.read_only
         self._database = database
         self._closed = False
@@ -73,6 +75,15 @@ class Store:
             yield connection
 
     @contextmanager
+    def _adds(self, table: Table, *documents: str) -> Iterator[Connection]:
+        """A transaction that adds documents to a table, within the quotas."""
+        with (
+            self._writes() as connection,
+            self._quotas.kept(connection, table, sum(map(len, documents))),
+        ):
+            yield connection
+
+    @contextmanager
     def _writes(self) -> Iterator[Connection]:
         """A transaction: all of it is stored or, on an error, nothing."""
         self._check_open()
@@ -94,11 +105,11 @@ class Store:
 
     def put_cluster(self, name: str, document: Mapping[str, Any]) -> None:
         """Make a cluster, or change its document; what was measured on it stays."""
-        values = {
+        values: dict[str, Any] = {
             "name": checked_name("name of a cluster", name),
             "document": to_document("cluster", document),
         }
-        with self._writes() as connection:
+        with self._adds(CLUSTER, values["document"]) as connection:
             put(connection, CLUSTER, ("name",), values)
 
     def cluster(self, name: str) -> dict[str, Any] | None:
@@ -150,7 +161,7 @@ class Store:
         documents = [to_document("measurement", row) for row in rows]
         if key is not None:
             checked_name("idempotency key", key)
-        with self._writes() as connection:
+        with self._adds(MEASUREMENT, *documents) as connection:
             owner = locked(connection, cluster)
             submission = None
             if key is not None:
@@ -199,13 +210,13 @@ class Store:
         Raises:
             UnknownEntryError: If there is no such cluster.
         """
-        values = {
+        values: dict[str, Any] = {
             "body": to_document("calibration", body),
             "card": to_document("card", card),
             "created_us": to_microseconds(datetime.now(UTC)),
         }
         new = insert(CALIBRATION).returning(CALIBRATION.c.id)
-        with self._writes() as connection:
+        with self._adds(CALIBRATION, values["body"]) as connection:
             values["cluster_id"] = locked(connection, cluster)
             return int(connection.execute(new, values).scalar_one())
 
@@ -280,7 +291,7 @@ class Store:
         self, name: str, *, label: str, kind: str, graph: Mapping[str, Any], facts: Mapping[str, Any]
     ) -> None:
         """Store a model under a name, in the place of what has this name."""
-        values = {
+        values: dict[str, Any] = {
             "name": checked_name("name of a model", name),
             "label": checked_name("label", label, may_be_empty=True),
             "kind": checked_name("kind", kind),
@@ -288,7 +299,7 @@ class Store:
             "facts": to_document("facts", facts),
             "created_us": to_microseconds(datetime.now(UTC)),
         }
-        with self._writes() as connection:
+        with self._adds(MODEL, values["graph"]) as connection:
             put(connection, MODEL, ("name",), values)
 
     def model(self, name: str) -> ModelRecord | None:
@@ -316,13 +327,13 @@ class Store:
 
         The cluster need not be stored: servers may report before somebody describes it.
         """
-        values = {
+        values: dict[str, Any] = {
             "cluster": checked_name("name of a cluster", cluster),
             "server": checked_name("name of a server", server),
             "report": to_document("report", report),
             "at_us": to_microseconds(at),
         }
-        with self._writes() as connection:
+        with self._adds(SERVER, values["report"]) as connection:
             put(connection, SERVER, ("cluster", "server"), values)
 
     def servers(self, cluster: str) -> list[tuple[str, dict[str, Any], datetime]]:
@@ -345,12 +356,13 @@ def _summary(row: Sequence[Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def open_store(url: str, *, read_only: bool = False) -> Store:
+def open_store(url: str, *, read_only: bool = False, quotas: Quotas | None = None) -> Store:
     """The store behind a URL; its tables are made where there are none.
 
     Args:
         url: `sqlite:///FILE`, `sqlite://` (in memory, lost with the process) or `postgresql://...`.
         read_only: Nothing is made or written, and methods that write refuse.
+        quotas: The most that it holds; None for no end.
 
     Raises:
         StoreUnavailableError: If the database cannot be reached.
@@ -363,7 +375,7 @@ def open_store(url: str, *, read_only: bool = False) -> Store:
         if database.file is not None and not read_only:
             claim_file(database.file)
         engine = database.engine()
-    store = Store(database, engine)
+    store = Store(database, engine, quotas)
     try:
         if read_only:
             store.ping()
