@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import sqlite3
-import threading
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from functools import cache
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from ..errors import CorpusError
+from ..forks import in_forked_child, unforked
 from ..io import data_folder
 from .columns import COLUMNS, INTEGERS, REALS, SIDE, TEXTS, decode, to_json
 from .measurement import Measurement, Rejected
@@ -23,7 +23,6 @@ _COLUMNS_SINCE = {"peak_memory_bytes": 2}
 """Columns that older versions lack: they read as unknown."""
 _OLDER = range(1, SCHEMA_VERSION)
 _APPLICATION_ID = 0x50544D45
-_OPENING = threading.Lock()
 
 
 def _schema() -> str:
@@ -62,7 +61,6 @@ class MeasurementStore:
         """
         self.path = Path(path)
         self.read_only = read_only
-        self._lock = threading.Lock()
         self._missing: frozenset[str] = frozenset()
         if read_only and not self.path.is_file():
             raise CorpusError(f"There is no measurement store at {self.path}. To fix: check the path.")
@@ -253,7 +251,7 @@ class MeasurementStore:
         return found
 
     def _rows(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
-        with self._lock:
+        with unforked:
             return self._connection.execute(query, values).fetchall()
 
     def rejected(self) -> list[Rejected]:
@@ -297,13 +295,16 @@ def shipped_store() -> MeasurementStore:
 
 def corpus_store() -> MeasurementStore:
     """The shipped corpus, opened once and kept open for look-ups from any thread."""
-    with _OPENING:
+    with unforked:
         return _kept_open()
 
 
 @cache
 def _kept_open() -> MeasurementStore:
     return shipped_store()
+
+
+in_forked_child(_kept_open, lambda kept: kept.cache_clear())
 
 
 def corpus_fingerprint(measurements: Iterable[Measurement]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,6 +14,7 @@ from ..corpus.families import PrecisionFamily, families_of
 from ..corpus.protocols import PROTOCOLS, Folds
 from ..corpus.splits import Fold
 from ..executor import Executor
+from ..forks import cached_property
 from ..learn.novelty import KINDS
 from ..learn.stages import DEFAULT_SETTINGS, BoosterSettings, fewer_trees
 from ..learn.table import MeasuredTable

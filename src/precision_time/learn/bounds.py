@@ -19,7 +19,6 @@ import math
 from collections.abc import Container, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
-from threading import RLock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -28,6 +27,7 @@ from ..arrays import Floats
 from ..corpus.store import corpus_store
 from ..cost.job import Job, group_key
 from ..cost.stacks import policy_of_stack
+from ..forks import ForkLock
 from ..hardware.device import Cluster
 from ..precision.catalog import get_policy
 from ..precision.policy import DType
@@ -51,8 +51,6 @@ _TYPES = ("matmul", "conv", "activation", "param", "grad", "reduce", "optimizer_
 _OF_THE_SIZE = ("num_devices", "num_nodes", "assumptions")
 _MOST_KEPT = 4096
 _CLUSTERS: dict[Hashable, tuple[Cluster, Cluster]] = {}
-_TURN = RLock()
-"""For one thread at a time: what is remembered is added to, and forgotten, while answers are worked out."""
 
 
 class _Row(NamedTuple):
@@ -94,6 +92,8 @@ class _Known:
 
 
 _KNOWN: dict[Hashable, _Known] = {}
+_TURN = ForkLock(forget=_KNOWN.clear)
+"""For one thread at a time: what is remembered is added to, and forgotten, while answers are worked out."""
 
 
 def forget_bounds() -> None:

@@ -77,7 +77,7 @@ class Adapter:
     def turn_off(self, error: Exception) -> None:
         """Stop watching, with one warning."""
         speaks = self.run is None or self.run.speaks
-        self.failure = warn_of_failure(error) if speaks else str(error)
+        self.failure = warn_of_failure(error) if speaks else str(error) or type(error).__name__
 
     def _new_run(self, *, speaks: bool) -> LiveRun:
         """Watch another run, of which nothing is known yet.

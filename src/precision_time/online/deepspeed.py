@@ -17,7 +17,7 @@ from typing import Any, Self, TypeVar
 from ..errors import ConfigError, shown
 from .adapter import Adapter
 from .describe import Described, processes, request_of
-from .live_run import harmless
+from .live_run import LiveRun, harmless
 from .sharding import deepspeed_fields
 
 _Batch = TypeVar("_Batch")
@@ -54,7 +54,7 @@ class track(Adapter):  # noqa: N801 - used like a function
         """
         super().__init__(**options)
         self._engine, self._total, self._pauses = engine, total_steps, pauses
-        self._line_every_s, self._said_s = line_every_s, self._options.clock()
+        self._line_every_s, self._said_s = line_every_s, 0.0
         self._removes: list[Callable[[], None]] = []
         self._paused, self._done = False, 0
         self._waited_s: float | None = None
@@ -102,14 +102,14 @@ class track(Adapter):  # noqa: N801 - used like a function
         Args:
             loader: A `DataLoader`, the engine's own, or any other iterable.
         """
-        clock, batches = self._options.clock, iter(loader)
+        now, batches = (self.run or LiveRun(self._options, speaks=False)).now, iter(loader)
         while True:
-            since_s = clock()
+            since_s = now()
             try:
                 batch = next(batches)
             except StopIteration:
                 return
-            self._waited_s = (self._waited_s or 0.0) + clock() - since_s
+            self._waited_s = (self._waited_s or 0.0) + now() - since_s
             yield batch
 
     def __enter__(self) -> Self:
@@ -131,6 +131,7 @@ class track(Adapter):  # noqa: N801 - used like a function
             self._running = False
             self.run.end()
 
+    @harmless
     def _before_forward(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A forward pass: the first of the training, one of it, or one of an evaluation."""
         training = module.module.training

@@ -30,5 +30,8 @@ def on_first_forward(model: Any, call: Callable[[Any], None]) -> Callable[[], No
 def _batch(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if not kwargs:
         return args
-    names = list(inspect.signature(module.forward).parameters)
+    try:
+        names = list(inspect.signature(module.forward).parameters)
+    except (TypeError, ValueError):  # compiled: it has no signature
+        return args or kwargs
     return {**dict(zip(names, args, strict=False)), **kwargs}

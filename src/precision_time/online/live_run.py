@@ -11,7 +11,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
@@ -63,26 +63,28 @@ def warned(text: str) -> None:
     try:
         warnings.warn(text, RuntimeWarning, stacklevel=4)
     except Warning:
-        sys.stderr.write(f"{text}\n")
+        said_on_stderr(text)
+    except Exception:  # noqa: BLE001 - of the stream: nobody is there to be told
+        return
 
 
-def warn_of_failure(error: Exception) -> str:
+def warn_of_failure(error: Exception, *, of: str = "The remaining time of the run is not watched") -> str:
     """Warn once that a run is not watched any more; the text."""
-    text = (
-        f"The remaining time of the run is not watched any more: {type(error).__name__}: {error}. The run "
-        "goes on."
-    )
+    text = f"{of} any more: {type(error).__name__}: {error}. The run goes on."
     warned(text)
     return text
 
 
 def said_on_stderr(text: str) -> None:
-    """One line on the error stream, above a progress bar where tqdm shows one."""
-    tqdm = sys.modules.get("tqdm")
-    if tqdm is not None:
-        tqdm.tqdm.write(text, file=sys.stderr)
-    else:
-        sys.stderr.write(f"{text}\n")
+    """One line on the error stream, above a progress bar where tqdm shows one; none where it takes none."""
+    stream, tqdm = sys.stderr, sys.modules.get("tqdm")
+    if stream is None:
+        return
+    with suppress(Exception):  # full, closed, a pipe that nobody reads: the run goes on
+        if tqdm is not None:
+            tqdm.tqdm.write(text, file=stream)
+        else:
+            stream.write(f"{text}\n")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,7 +141,16 @@ class LiveRun:
     def turn_off(self, error: Exception) -> None:
         """Stop watching, with one warning."""
         self._recorded_s, self._next_s = -_NEVER_S, _NEVER_S
-        self.failure = warn_of_failure(error) if self.speaks else str(error)
+        self.failure = warn_of_failure(error) if self.speaks else str(error) or type(error).__name__
+
+    def now(self) -> float:
+        """The time by the user's clock; a clock that fails turns this off, and its last time is returned."""
+        if not self.failure:
+            try:
+                return float(self._clock())
+            except Exception as error:  # noqa: BLE001 - whatever it is, the run goes on
+                self.turn_off(error)
+        return self.ended_s
 
     @harmless
     def begin(
@@ -169,12 +180,12 @@ class LiveRun:
             prediction=self.prediction,
             pauses=pauses,
             coverage=self._options.coverage,
-            clock=self._options.clock,
+            clock=self.now,
             on_warning=warned if self.speaks else _silent,
         )
         self._monitor.begin(done)
         self._done, self.waited_s, self._paused, self._records = done, 0.0, False, 0
-        self.ended_s = self._recorded_s = self._next_s = self._clock()
+        self.ended_s = self._recorded_s = self._next_s = self.now()
         self._shown_s = -_NEVER_S
         if asked:
             self._options.say(opening(self.prediction, self.described.reasons, self._monitor.eta()))
@@ -188,12 +199,8 @@ class LiveRun:
         Returns:
             The remaining time where it is time to show it again, else None.
         """
-        try:
-            self._done = self._done + 1 if done is None else done
-            self.ended_s = now = self._clock()
-        except Exception as error:  # noqa: BLE001 - a clock of the user's
-            self.turn_off(error)
-            return None
+        self._done = self._done + 1 if done is None else done
+        self.ended_s = now = self.now()
         if self._recorded_s <= now < self._next_s:
             return None
         self._record()
@@ -279,7 +286,7 @@ class LiveRun:
 
     @harmless
     def _due(self) -> bool:
-        now = self._clock()
+        now = self.now()
         if not self.speaks or self._monitor is None or 0.0 <= now - self._shown_s < _SHOWN_EVERY_S:
             return False
         self._shown_s = now

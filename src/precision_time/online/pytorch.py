@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from ..predict.prediction import Prediction
 from .describe import Described, request_of
 from .eta import Eta
-from .live_run import LiveRun, Options, said_on_stderr
+from .live_run import LiveRun, Options, harmless, said_on_stderr, warn_of_failure
 from .record import RunRecord
 
 _Batch = TypeVar("_Batch")
@@ -91,22 +91,21 @@ class track(Generic[_Batch]):  # noqa: N801 - used like a function, as tqdm is
         )
         self.run = LiveRun(options)
         """What watches it."""
-        self._clock = clock
 
     def __iter__(self) -> Iterator[_Batch]:
         """The batches of all epochs."""
         bar = _NO_BAR
-        run, clock, accum, length = self.run, self._clock, self._accum, self._length
+        run, now, accum, length = self.run, self.run.now, self._accum, self._length
         begun = False
         try:
             for epoch in range(self._epochs):
                 self.epoch = epoch
                 self._tell_sampler(epoch)
-                count, since_s = 0, clock()
+                count, since_s = 0, now()
                 for batch in self._loader:
                     count += 1
                     if begun:
-                        run.waited_s += clock() - since_s
+                        run.waited_s += now() - since_s
                     else:
                         self._begin(batch)
                         begun = True
@@ -114,14 +113,14 @@ class track(Generic[_Batch]):  # noqa: N801 - used like a function, as tqdm is
                             bar = _progress_bar(self._total, self.done)
                     yield batch
                     if count % accum and count != length:
-                        since_s = clock()
+                        since_s = now()
                         continue
                     self.done += 1
                     eta = run.step(self.done)
                     since_s = run.ended_s
                     if eta is not None:
                         bar.show(self.done, eta)
-                        since_s = clock()
+                        since_s = now()
                 self._learn_length(count, self._epochs - epoch - 1)
         finally:
             run.end()
@@ -201,7 +200,7 @@ def _length(loader: Any) -> int | None:
     """Batches of an epoch; None for an `IterableDataset` and other streams."""
     try:
         return len(loader)
-    except (TypeError, NotImplementedError):
+    except Exception:  # noqa: BLE001 - a loop without us does not ask
         return None
 
 
@@ -220,16 +219,25 @@ class _TqdmBar(_NoBar):
 
     def __init__(self, tqdm: Any, total: int | None, done: int) -> None:
         form = "{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}{postfix}]"
+        self.failure = ""
+        """Why it is not shown any more; empty while it is."""
         self._bar = tqdm(
             total=total, initial=done, unit="step", dynamic_ncols=True, bar_format=form if total else None
         )
 
+    def turn_off(self, error: Exception) -> None:
+        """Show nothing any more, with one warning: the error stream is full, closed, read by nobody ..."""
+        self._bar.disable = True
+        self.failure = warn_of_failure(error, of=_BAR_OFF)
+
+    @harmless
     def show(self, done: int, eta: Eta) -> None:
         """Steps done, and the remaining time."""
         self._bar.total = eta.total_steps
         self._bar.set_postfix_str(eta.text, refresh=False)
         self._bar.update(done - self._bar.n)
 
+    @harmless
     def close(self, done: int) -> None:
         """Leave the bar as it is."""
         self._bar.set_postfix_str("", refresh=False)
@@ -238,11 +246,15 @@ class _TqdmBar(_NoBar):
 
 
 _NO_BAR = _NoBar()
+_BAR_OFF = "The progress bar is not shown"
 
 
 def _progress_bar(total: int | None, done: int) -> _NoBar:
     try:
         tqdm = importlib.import_module("tqdm.auto").tqdm
+        return _TqdmBar(tqdm, total, done)
     except ImportError:
         return _NO_BAR
-    return _TqdmBar(tqdm, total, done)
+    except Exception as error:  # noqa: BLE001 - of the error stream; whatever it is, the run goes on
+        warn_of_failure(error, of=_BAR_OFF)
+        return _NO_BAR

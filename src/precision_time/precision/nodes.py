@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from operator import attrgetter
 
 import numpy as np
 
 from ..arrays import Bools, Floats, Ints
+from ..forks import cached_property
 from ..workload.blocks import split_ends
 from ..workload.graph import EXPERT_PRODUCT, PRODUCT_CLASSES, Node, OpClass, OpGraph
 from ..workload.packing import UNPACKING

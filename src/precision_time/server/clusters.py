@@ -8,7 +8,6 @@ import math
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -16,6 +15,7 @@ import numpy as np
 from anyio import to_thread
 
 from ..errors import CorpusError, shown
+from ..forks import ForkLock
 from ..learn.calibration.calibration import Calibration
 from .cluster_documents import ClusterDocument
 from .jobs import UPLOADS
@@ -37,7 +37,7 @@ LAST = "last_measurement"
 _PAGE = 1000
 _LARGEST, _MOST_LOG = 1e6, math.log(1e6)
 """Of figures of an uploaded calibration, and of the logarithms of ratios."""
-_KEEPING = Lock()
+_KEEPING = ForkLock()
 """Held from the look at what is active to its change."""
 _REMEMBERED = 64
 """Clusters whose points are kept ready."""
@@ -48,7 +48,7 @@ class ReadyPoints:
     """The points of the clusters that were asked last, ready to move answers."""
 
     _kept: OrderedDict[Any, Calibration | None] = field(default_factory=OrderedDict)
-    _lock: Lock = field(default_factory=Lock)
+    _lock: ForkLock = field(default_factory=ForkLock)
     _calls: WeakKeyDictionary[asyncio.Task[Any], dict[str, dict[str, Any]]] = field(
         default_factory=WeakKeyDictionary
     )

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from precision_time.errors import ConfigError, PrecisionTimeError
+from precision_time.integrations.commands.expand import is_known
 from precision_time.integrations.commands.read import ReadCommand, read_command
 from precision_time.integrations.commands.shell import read_shell
 from precision_time.launch.api import launch_config
@@ -249,3 +250,71 @@ def test_variables_do_not_grow_without_end() -> None:
     assert time.perf_counter() - started_s < 1.0
     assert read_shell("X=$((9**9**9**9))\necho $X").commands[0].words[0] == "echo"
     assert read_shell("echo ${X:-'}}").commands[0].words == ("echo", "}")
+
+
+def test_defaults_in_defaults_are_read_as_deep_as_anybody_writes_them() -> None:
+    def script(depth: int) -> str:
+        return f"A={'${x:-' * depth}7{'}' * depth}\npython train.py --model resnet50 --epochs $A\n"
+
+    assert read_command(script(50)).fields["epochs"] == 7
+    for depth in (51, 300, 5000):
+        found = read_command(script(depth))
+        assert found.fields["model"] == "resnet50"
+        assert "epochs" not in found.fields
+        assert any("epochs" in each for each in found.unread)
+
+
+_LONG = "a" * 30_000
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("#SBATCH --comment=" + "a" * 65_536, "65,536"),
+        ("\n" * 10 + "A=" + "$x" * 40_000, "Line 11 .* 80,002 characters"),
+        ("env " + "a=1 \\\n" * 5000 + "python train.py", "5,003 words"),
+        (f"A={_LONG}\n" + "B=$A\n" * 40, "1,000,000 characters"),
+        (f"A=({'1 ' * 20_000})\n" + "B=$((A))\n" * 100, "1,000,000 characters"),
+        (f"A=({'1 ' * 4000})\n" + 'echo "${A[@]}" "${A[@]}"', "8,001 words"),
+        ("A=()\n" + "A+=(xxx)\n" * 2000, "1,000,000 characters"),
+    ],
+)
+def test_what_would_take_long_is_refused_by_its_size(text: str, rule: str) -> None:
+    with pytest.raises(ConfigError, match=rule) as caught:
+        read_command(text)
+    assert "To fix" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"A='echo {_LONG}'\n" + 'bash -c "$A"\n' * 50,
+        "cat >f.sh <<EOF\n" + "echo a\n" * 8000 + "EOF\n" + "bash f.sh\n" * 50,
+        "".join(f"a{n}=1\n" for n in range(2000)) + "bash -c ls\n" * 1000,
+    ],
+)
+def test_shells_in_a_script_share_what_it_may_take(text: str) -> None:
+    try:
+        said = "".join(read_command(text).unread)
+    except ConfigError as error:
+        said = str(error)
+    assert "1,000,000 characters" in said
+
+
+def test_a_value_longer_than_any_is_known_to_a_run_only() -> None:
+    script = read_shell(f"A={_LONG}\nB=$A$A\nC=x\necho $B ${{A}} $C\n")
+    assert [is_known(word) for word in script.commands[0].words] == [True, False, True, True]
+    short = "x=ab\necho " + "$x\\\n" * 20_000 + "\n"
+    assert read_shell(short).commands[0].words == ("echo", "ab" * 20_000)
+
+
+def test_lines_of_errors_are_counted_in_long_words() -> None:
+    with pytest.raises(ConfigError, match="in line 4 "):
+        read_command("echo a\necho ${a}\\\n${b}\\\n${c\n")
+
+
+def test_blocks_are_left_as_they_were_entered() -> None:
+    text = "if a; then\n for i in 1; do\n b\n done\n c\nfi\nd\nf() {\n e\n}\ng\n(h)\ni\n"
+    inside = {each.words[0]: each.inside for each in read_shell(text).commands}
+    expected = {"a": "if", "b": "loop", "c": "if", "d": "", "e": "function", "g": "", "h": "", "i": ""}
+    assert {name: inside[name] for name in expected} == expected

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from ...corpus.measurement import Measurement
 from ...corpus.protocols import PROTOCOLS, chip, source_name
 from ...corpus.splits import Fold, model_group
 from ...executor import Executor
+from ...forks import cached_property
 from ...io import packaged_toml
 from ...learn.metrics import errors_percent
 from ...learn.stages import fewer_trees

@@ -8,10 +8,16 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from ...errors import ConfigError
+
 UNKNOWN = "\0"
 """Stands before and after what a text alone cannot tell, as it is written: `$(hostname)`."""
-_LONGEST = 100_000
-"""Characters of a value: `A=$A$A` doubles each time."""
+_LONGEST = 32_768
+"""Characters of a value that is known: `A=$A$A` doubles each time."""
+_MOST_EXPANDED = 1_000_000
+"""Characters of all values that a script and the shells in it take: a script has a few thousand."""
+_DEEPEST = 50
+"""Defaults in defaults: `${A:-${B:-1}}` are two."""
 _MOST_WORDS = 20_000
 _MOST_DIGITS = 10**18
 _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
@@ -26,6 +32,27 @@ Value = str | tuple[str, ...]
 
 
 @dataclass(slots=True)
+class Expansions:
+    """What reading a script has cost so far, so that a short text cannot take hours."""
+
+    characters: int = 0
+
+    def add(self, characters: int) -> None:
+        """Count what is taken.
+
+        Raises:
+            ConfigError: If it is more than any script needs.
+        """
+        self.characters += characters
+        if self.characters > _MOST_EXPANDED:
+            raise ConfigError(
+                f"The variables and shells in the script come to more than {_MOST_EXPANDED:,} characters. "
+                "The rule: at most as many. To fix: give the script that starts the training, without what "
+                "makes long lists."
+            )
+
+
+@dataclass(slots=True)
 class Variables:
     """What is known of a shell's variables."""
 
@@ -35,15 +62,23 @@ class Variables:
     arguments: tuple[str, ...] = ()
     defaults: dict[str, str] = field(default_factory=dict)
     """Defaults (`${NAME:-64}`) that were taken though the environment is not known."""
+    expansions: Expansions = field(default_factory=Expansions)
+    depth: int = 0
+    """Of the default that is expanded."""
 
     def get(self, name: str) -> Value | None:
         """The value; None where it has none that is known."""
+        value: Value | None = None
         if name in ("@", "*"):
-            return self.arguments
-        if name.isdigit():
+            value = self.arguments
+        elif name.isdigit():
             place = int(name) if len(name) < 4 else 0
-            return self.arguments[place - 1] if 0 < place <= len(self.arguments) else None
-        return self.values.get(name)
+            value = self.arguments[place - 1] if 0 < place <= len(self.arguments) else None
+        else:
+            value = self.values.get(name)
+        if value is not None:
+            self.expansions.add(len(value) + (0 if isinstance(value, str) else sum(map(len, value))))
+        return value
 
     def assign(self, name: str, value: Value, *, certain: bool = True) -> None:
         """Set a variable; in a block that may not run, it stays known only where both values agree."""
@@ -77,14 +112,18 @@ class _Fields:
 
     def __init__(self) -> None:
         self.done: list[str] = []
-        self.open: str | None = None
+        self.characters = 0
+        self._open: list[str] | None = None
 
     def add(self, text: str) -> None:
-        self.open = (self.open or "") + text[:_LONGEST]
+        self.characters += len(text)
+        if self._open is None:
+            self._open = []
+        self._open.append(text)
 
     def split(self, text: str) -> None:
         """Text of an expansion without quotes; parts that are not known hold no spaces to split at."""
-        parts = re.findall(r"\s+|(?:\0[^\0]*\0|[^\s\0])+", text[:_LONGEST])
+        parts = re.findall(r"\s+|(?:\0[^\0]*\0|[^\s\0])+", text)
         for part in parts:
             if part.isspace():
                 self.end()
@@ -92,19 +131,19 @@ class _Fields:
                 self.add(part)
 
     def items(self, values: tuple[str, ...]) -> None:
-        for place, value in enumerate(values[:_MOST_WORDS]):
+        for place, value in enumerate(values):
             if place:
                 self.end()
             self.add(value)
 
     def end(self) -> None:
-        if self.open is not None:
-            self.done.append(self.open)
-        self.open = None
+        if self._open is not None:
+            self.done.append("".join(self._open))
+        self._open = None
 
 
 def expanded(word: str, variables: Variables) -> list[str]:
-    """The words that one stands for.
+    """The words that one stands for; what is longer than any word or list is known to a run only.
 
     Args:
         word: As it is written, with its quotes.
@@ -141,7 +180,9 @@ def expanded(word: str, variables: Variables) -> list[str]:
             fields.add(character)
             place += 1
     fields.end()
-    return fields.done[:_MOST_WORDS]
+    if fields.characters > max(_LONGEST, len(word)) or len(fields.done) > _MOST_WORDS:
+        return [unknown(word)]
+    return fields.done
 
 
 def _found(text: str, mark: str, place: int) -> int:
@@ -231,9 +272,11 @@ def _with_default(name: str, operation: str, word: str, text: str, variables: Va
     value = variables.get(name)
     if value is not None and (as_text(value) or not operation.startswith(":")):
         return value
-    if operation.endswith("?"):
+    if operation.endswith("?") or variables.depth >= _DEEPEST:
         return unknown(text)
+    variables.depth += 1
     default = " ".join(expanded(word, variables))
+    variables.depth -= 1
     if not variables.known and is_known(default):
         variables.defaults[name] = default
     if operation.endswith("="):

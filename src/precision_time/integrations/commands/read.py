@@ -13,9 +13,9 @@ from ...launch.emit import facts_of_config
 from .accelerate import accelerate_facts
 from .arguments import Arguments, put_facts, read_arguments
 from .configs import no_files
-from .expand import as_written, is_known
+from .expand import Expansions, as_written, is_known
 from .launchers import Files, Launch, unwrapped
-from .shell import Command, check_text, read_shell
+from .shell import Command, check_text, check_words, read_shell
 from .statement import COMMENT, VARIABLE, stated_fields, statement_in
 
 _DEEPEST = 4
@@ -59,6 +59,7 @@ class _Around:
     """All of it; None where it is not known."""
     scheduler: Mapping[str, str]
     """Variables that are known in either case."""
+    expansions: Expansions = field(default_factory=Expansions)
 
 
 @dataclass(slots=True)
@@ -66,7 +67,7 @@ class _Found:
     launch: Launch
     command: Command
     files: Files
-    defaults: dict[str, str]
+    defaults: Mapping[str, str]
 
 
 def read_command(
@@ -118,6 +119,7 @@ def read_command(
         statement = statement_in((), environment)
         words = tuple(str(word) for word in argv_or_text)
         check_text("\n".join(words))
+        check_words(words)
         _take(Command(words=words, environment={}, line=1), around, read, {}, candidates, unread)
     fields, run = stated_fields(statement) if statement else ({}, {})
     chosen = _chosen(candidates, unread, stated=bool(statement))
@@ -151,7 +153,15 @@ def _search(
     depth: int = 0,
 ) -> None:
     """Collect the commands of a shell text that start something."""
-    script = read_shell(text, environment=around.environment, known=around.scheduler, arguments=arguments)
+    known_before = len(around.environment or ()) + len(around.scheduler)
+    around.expansions.add((len(text) if depth else 0) + known_before)
+    script = read_shell(
+        text,
+        environment=around.environment,
+        known=around.scheduler,
+        arguments=arguments,
+        expansions=around.expansions,
+    )
 
     def read(name: str) -> str | None:
         # A name that only a run could tell is still the name of what the script writes itself.
@@ -159,13 +169,13 @@ def _search(
         return written if written is not None else files(name)
 
     known = {name: value for name, value in script.variables.items() if isinstance(value, str)}
-    inner = _Around(None if around.environment is None else known, known)
+    inner = _Around(None if around.environment is None else known, known, around.expansions)
     for command in script.commands:
         _take(
             command,
             inner,
             read,
-            dict(script.defaults),
+            script.defaults,
             found,
             unread,
             depth,
@@ -176,7 +186,7 @@ def _take(
     command: Command,
     around: _Around,
     files: Files,
-    defaults: dict[str, str],
+    defaults: Mapping[str, str],
     found: list[_Found],
     unread: list[str],
     depth: int = 0,
@@ -196,6 +206,7 @@ def _take(
             _search(text, around, launch.words, files, inner, unread, depth + 1)
         except ConfigError as error:
             unread.append(f"line {command.line}: {error}")
+        around.expansions.add(len(inner) * len(defaults))
         for each in inner:
             each.launch = _joined(launch, each.launch)
             each.defaults = {**defaults, **each.defaults}
@@ -205,7 +216,7 @@ def _take(
         launch.environment = {**command.environment, **launch.environment}
         found.append(_Found(launch, command, files, defaults))
     elif launch.launchers and launch.words and launch.launchers != ["srun"]:
-        unread.append(f"line {command.line}: {as_written(' '.join(command.words))[:80]}: no script found")
+        unread.append(f"line {command.line}: {_begun(command)}: no script found")
 
 
 def _with_unknowns(text: str, around: _Around) -> tuple[str, _Around]:
@@ -231,6 +242,11 @@ def _joined(outer: Launch, inner: Launch) -> Launch:
     return inner
 
 
+def _begun(command: Command) -> str:
+    """How a command begins, for people; cut first: a word of it may be a whole script."""
+    return as_written(" ".join(word[:200] for word in command.words[:80]))[:80]
+
+
 def _chosen(found: Sequence[_Found], unread: list[str], *, stated: bool) -> _Found | None:
     """The one command that trains; others take time that nobody predicts, and are listed."""
     spread = [each for each in found if set(each.launch.launchers) & _SPREADING]
@@ -244,8 +260,8 @@ def _chosen(found: Sequence[_Found], unread: list[str], *, stated: bool) -> _Fou
     alone = len(training) == 1 or stated
     for each in found:
         if each is not last and alone:
-            what = as_written(" ".join(each.command.words))[:80]
-            unread.append(f"line {each.command.line} runs too, and its time is not predicted: {what}")
+            what = f"line {each.command.line} runs too, and its time is not predicted: {_begun(each.command)}"
+            unread.append(what)
     if len(training) > 1 and not stated:
         lines = ", ".join(str(each.command.line) for each in training)
         unread.append(f"lines {lines} each start a script: which one trains is not known")

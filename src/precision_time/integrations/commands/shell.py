@@ -9,15 +9,19 @@ GPL, and its last release was in 2023.)
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from ...errors import ConfigError
-from .expand import Value, Variables, as_text, closing, expanded, value_of
+from .expand import Expansions, Value, Variables, as_text, closing, expanded, value_of
 
 MOST_CHARACTERS = 1_000_000
 """A job script has a few thousand."""
+_LONGEST_LINE = 65_536
+_MOST_WORDS = 4096
+"""Of a command."""
 _OPERATORS = ("&&", "||", ";;", "|&", ";", "|", "&", "(", ")", "\n")
 _REDIRECTION = re.compile(r"(?:\d+|&)?(<<<|<<-?|>>|>&|<&|>\||<>|>|<)")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\[[^]]*\])?(\+?)=")
@@ -71,10 +75,21 @@ class _Reader:
     commands: list[Command] = field(default_factory=list)
     files: dict[str, str] = field(default_factory=dict)
     blocks: list[str] = field(default_factory=list)
+    count: Counter[str] = field(default_factory=Counter)
+    """Of the blocks, by kind."""
 
     @property
     def inside(self) -> str:
-        return next((kind for kind in ("function", "loop", "if") if kind in self.blocks), "")
+        return next((kind for kind in ("function", "loop", "if") if self.count[kind]), "")
+
+    def enter(self, *kinds: str) -> None:
+        self.blocks += kinds
+        self.count.update(kinds)
+
+    def leave(self) -> str:
+        last = self.blocks.pop()
+        self.count[last] -= 1
+        return last
 
 
 def read_shell(
@@ -83,6 +98,7 @@ def read_shell(
     environment: Mapping[str, str] | None = None,
     known: Mapping[str, str] | None = None,
     arguments: Sequence[str] = (),
+    expansions: Expansions | None = None,
 ) -> Script:
     """The commands of a shell text, in its order.
 
@@ -91,35 +107,39 @@ def read_shell(
         environment: What is set before it starts; None where that is not known.
         known: Variables that are set in either case.
         arguments: `$1` and so on.
+        expansions: Of the script that this one is part of.
 
     Raises:
-        ConfigError: If it is binary, longer than a script is, or its quotes do not end.
+        ConfigError: If it is binary, longer than a script is (a line, a command, its variables as well), or
+            its quotes do not end.
     """
     check_text(text)
     set_before = {**(environment or {}), **(known or {})}
-    variables = Variables(dict(set_before), environment is not None, tuple(arguments))
+    variables = Variables(
+        set_before, environment is not None, tuple(arguments), expansions=expansions or Expansions()
+    )
     reader = _Reader(variables)
     words: list[_Token] = []
     for token in [*_tokens(text), _Token("operator", "\n", 0)]:
         if token.kind != "operator":
             words.append(token)
             continue
-        if token.text == ")" and "case" in reader.blocks and reader.blocks[-1] != "(":
+        if token.text == ")" and reader.count["case"] and reader.blocks[-1] != "(":
             words = []  # a pattern of `case`
             continue
         if token.text == "(" and len(words) == 1:
             words.append(token)  # `name()`
             continue
         if token.text == ")" and len(words) == 2 and words[1].text == "(":
-            reader.blocks.append("function")
+            reader.enter("function")
             words = []
             continue
         _run(reader, words)
         words = []
         if token.text == "(":
-            reader.blocks.append("(")
+            reader.enter("(")
         elif token.text == ")" and reader.blocks and reader.blocks[-1] == "(":
-            reader.blocks.pop()
+            reader.leave()
     return Script(
         commands=tuple(reader.commands),
         comments=tuple(line.strip() for line in text.splitlines() if line.lstrip().startswith("#")),
@@ -133,7 +153,7 @@ def check_text(text: str) -> None:
     """Refuse what is no script.
 
     Raises:
-        ConfigError: If it is binary or too long.
+        ConfigError: If it is binary or too long, or a line of it is.
     """
     if len(text) > MOST_CHARACTERS:
         raise ConfigError(
@@ -142,6 +162,26 @@ def check_text(text: str) -> None:
         )
     if "\0" in text or "\ufffd" in text[:1000]:
         raise ConfigError("The script is binary. The rule: text. To fix: give a shell script.")
+    for number, line in enumerate(text.splitlines(), start=1):
+        if len(line) > _LONGEST_LINE:
+            raise ConfigError(
+                f"Line {number} of the script has {len(line):,} characters. The rule: at most "
+                f"{_LONGEST_LINE:,}. To fix: break the line, or give the script that starts the training, "
+                "without data in it."
+            )
+
+
+def check_words(words: Sequence[Any], line: int = 1) -> None:
+    """Refuse a command of more words than any has.
+
+    Raises:
+        ConfigError: If it has.
+    """
+    if len(words) > _MOST_WORDS:
+        raise ConfigError(
+            f"The command in line {line} has {len(words):,} words. The rule: at most {_MOST_WORDS:,}. To "
+            "fix: shorten its lists, or give the command that starts the training."
+        )
 
 
 def _tokens(text: str) -> Iterator[_Token]:
@@ -220,7 +260,7 @@ def _word_end(text: str, place: int, line: int) -> int:
             place += 1
         elif text.startswith(("$(", "${"), place):
             pair = "()" if text[place + 1] == "(" else "{}"
-            place = _closed(text, place + 1, pair, line + text.count("\n", start, place)) - 1
+            place = _closed(text, place + 1, pair, start, line) - 1
         elif character == '"':
             quote = "" if quote else '"'
         elif character == "`":
@@ -230,7 +270,7 @@ def _word_end(text: str, place: int, line: int) -> int:
         elif character == "'":
             quote = "'"
         elif character == "(" and _ASSIGNMENT.fullmatch(text, start, place):
-            place = _closed(text, place, "()", line) - 1
+            place = _closed(text, place, "()", start, line) - 1
         elif character in " \t\r\n;|&()<>":
             break
         place += 1
@@ -242,9 +282,15 @@ def _word_end(text: str, place: int, line: int) -> int:
     return min(place, len(text))
 
 
-def _closed(text: str, place: int, pair: str, line: int) -> int:
+def _closed(text: str, place: int, pair: str, start: int, line: int) -> int:
+    """Where a bracket in a word, which begins at `start` in `line`, has been closed.
+
+    Raises:
+        ConfigError: If it never is.
+    """
     end = closing(text, place, pair[0], pair[1])
     if end == len(text) and not text.endswith(pair[1]):
+        line += text.count("\n", start, place)
         raise ConfigError(
             f"The bracket {pair[0]} in line {line} does not end. The rule: brackets come in pairs. To fix: "
             "close it."
@@ -255,18 +301,20 @@ def _closed(text: str, place: int, pair: str, line: int) -> int:
 def _run(reader: _Reader, tokens: list[_Token]) -> None:
     """What a simple command does to the variables and files; commands of others are kept."""
     words, written, bodies = _parted(tokens)
+    if tokens:
+        check_words(words, tokens[0].line)
     while words and (word := words[0].text):
         if word in _OPENING:
-            reader.blocks += [word, _OPENING[word]] if word == "case" else [_OPENING[word]]
+            reader.enter(*((word, _OPENING[word]) if word == "case" else (_OPENING[word],)))
             if _OPENING[word] == "loop" or word == "case":
                 _forget(reader, words)
                 return
         elif word == "{":
-            reader.blocks.append("{")
+            reader.enter("{")
         elif word in _CLOSING:
             _close(reader, word)
         elif word == "function":
-            reader.blocks.append("function")
+            reader.enter("function")
             words = words[2:]
             continue
         elif word not in _BETWEEN:
@@ -289,6 +337,7 @@ def _run(reader: _Reader, tokens: list[_Token]) -> None:
                 reader.variables.assign(found[1], value, certain=not reader.inside)
         return
     said = tuple(text for token in words for text in expanded(token.text, reader.variables))
+    check_words(said, line)
     if said[:1] == ("unset",):
         for name in said[1:]:
             reader.variables.values.pop(name, None)
@@ -344,13 +393,12 @@ def _close(reader: _Reader, word: str) -> None:
     """Leave the block that a word closes."""
     wanted = {"fi": "if", "done": "loop", "esac": "if", "}": "{"}[word]
     while reader.blocks:
-        last = reader.blocks.pop()
-        if last == wanted:
+        if reader.leave() == wanted:
             break
     if reader.blocks and (
         (word == "esac" and reader.blocks[-1] == "case") or reader.blocks[-1] == "function"
     ):
-        reader.blocks.pop()
+        reader.leave()
 
 
 def _filled(body: str, variables: Variables) -> str:

@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError, CorpusError, shown
+from ...forks import cached_property
 from ...io import write_atomically
 from ..serving import StepTimes
 from .places import PARAMETER_OF, PARAMETERS, Places, places_of

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
-from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ...errors import ConfigError, UnknownNameError
+from ...forks import cached_property
 from .recipe import REFERENCE, get_recipe
 
 ALL = "all"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError, NotFittedError
+from ...forks import cached_property
 from ...workload.graph import OpGraph
 from ...workload.resolve import canonical_name, load_workload
 from .embedding import Embedding, embed

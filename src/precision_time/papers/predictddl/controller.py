@@ -6,7 +6,6 @@ import math
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import overload
 
 import numpy as np
@@ -15,6 +14,7 @@ from ...corpus.measurement import Measurement
 from ...corpus.store import load_corpus
 from ...cost.job import Job, group_key
 from ...errors import ConfigError, NotFittedError, PrecisionTimeError, in_one_line
+from ...forks import cached_property
 from ...learn.table import JobTable, job_table
 from ..ghn.weights import GhnWeights
 from .columns import PRECISION, inputs_of, picked

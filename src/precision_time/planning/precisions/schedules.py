@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from ...arrays import Floats, Ints
 from ...cost.job import Job
 from ...diagnostics import LAYOUT_CHOSEN
 from ...errors import ConfigError, PrecisionTimeError
+from ...forks import cached_property
 from ...precision.catalog import shown_precision
 from ...precision.own import fields_of
 from ...precision.policy import NARROW, DType

@@ -15,6 +15,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.pool import QueuePool
 
 from ...errors import required_module
+from ...forks import in_forked_child
 from .errors import ReadOnlyStoreError, StoreError, StoreUnavailableError
 
 APPLICATION_ID = 0x50545356
@@ -59,10 +60,17 @@ class Database:
             return _sqlite_engine(self)
         required_module("psycopg", package="psycopg", extra="server", purpose="reach PostgreSQL")
         usual = {"connect_timeout": "5", "application_name": "precision-time", "tcp_user_timeout": "15000"}
-        return create_engine(
+        engine = create_engine(
             self.url.update_query_dict({**usual, **self.url.query}),
             pool_pre_ping=True, pool_size=5, max_overflow=5, pool_timeout=WAIT_S, hide_parameters=True,
         )  # fmt: skip
+        in_forked_child(engine, _start_anew)
+        return engine
+
+
+def _start_anew(engine: Engine) -> None:
+    """In a forked child: connections of its own, and those of its parent left alone."""
+    engine.dispose(close=False)
 
 
 def database_of(text: str, *, read_only: bool) -> Database:
@@ -105,6 +113,7 @@ def _sqlite_engine(database: Database) -> Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     if file:
+        in_forked_child(engine, _start_anew)
 
         @event.listens_for(engine, "checkout")
         def same_file(connection: Any, record: Any, _: Any) -> None:

@@ -1,0 +1,173 @@
+"""A child that is forked while another thread works: it answers, whatever that thread held."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import precision_time
+
+SOURCE = Path(precision_time.__file__).parent
+
+_OF_LOCKS = {"Lock", "RLock", "Condition", "Semaphore", "BoundedSemaphore", "Barrier"}
+
+_CHILDREN = """
+import os, signal, sys, threading, time
+sys.setswitchinterval(1e-5)
+
+
+def children(count, work, limit_s=60.0):
+    # How many of `count` forked children did not end with 0 by themselves.
+    started = []
+    for _ in range(count):
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                work()
+                code = 0
+            finally:
+                os._exit(code)
+        started.append(child)
+        time.sleep(0.02)
+    deadline, failed = time.monotonic() + limit_s, 0
+    for child in started:
+        while not (found := os.waitpid(child, os.WNOHANG))[0]:
+            if time.monotonic() > deadline:
+                os.kill(child, signal.SIGKILL)
+                found = os.waitpid(child, 0)
+                break
+            time.sleep(0.005)
+        failed += found[1] != 0
+    return failed
+"""
+
+_WHILE_A_THREAD_PREDICTS = """
+from itertools import cycle
+from precision_time import Request
+from precision_time.predict.api import predict_each
+from precision_time.learn.bounds import forget_bounds
+
+
+def predict(model, batch):
+    fields = {"model": model, "device": "T4", "batch_size": batch, "precision": "fp16-mixed"}
+    return predict_each([Request.of(fields)], remedies=False)
+
+
+predict("resnet50", 8)
+busy = True
+
+
+def go_on():
+    for batch in cycle(range(1, 200)):
+        if not busy:
+            return
+        forget_bounds()
+        predict("gpt2", batch)
+
+
+thread = threading.Thread(target=go_on)
+thread.start()
+print(children(12, lambda: predict("resnet50", 12), limit_s=40.0))
+busy = False
+thread.join()
+os._exit(0)
+"""
+
+_WHILE_A_THREAD_HOLDS_ALL = """
+from contextlib import ExitStack
+from precision_time import predict_time
+from precision_time.corpus.store import corpus_store
+from precision_time.learn import bounds
+from precision_time.precision.nodes import NodeColumns
+
+kept, first = corpus_store(), bounds._KNOWN
+predict_time("resnet50", device="T4", batch_size=8)
+held, done = threading.Event(), threading.Event()
+
+
+def hold():
+    with ExitStack() as stack:
+        stack.enter_context(bounds._TURN)
+        for each in vars(NodeColumns).values():
+            if hasattr(each, "lock"):
+                stack.enter_context(each.lock)
+        held.set()
+        done.wait()
+
+
+thread = threading.Thread(target=hold)
+thread.start()
+held.wait()
+
+
+def work():
+    assert not bounds._KNOWN
+    predict_time("resnet50", device="T4", batch_size=12)
+    assert corpus_store() is not kept
+    assert len(corpus_store()) == size
+
+
+size = len(kept)
+print(children(2, work, limit_s=20.0))
+done.set()
+thread.join()
+assert bounds._KNOWN and corpus_store() is kept
+"""
+
+_OWN_LOCK = """
+from precision_time.forks import ForkLock, unforked
+
+mine = ForkLock()
+with mine, unforked:
+
+    def work():
+        with mine, unforked:
+            pass
+
+    print(children(2, work, limit_s=10.0))
+with mine:
+    pass
+"""
+
+
+def failed_children(script: str) -> int:
+    result = subprocess.run(
+        [sys.executable, "-c", _CHILDREN + script],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    return int(result.stdout)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+@pytest.mark.parametrize("script", [_WHILE_A_THREAD_PREDICTS, _WHILE_A_THREAD_HOLDS_ALL, _OWN_LOCK])
+def test_a_child_that_is_forked_meanwhile_answers(script: str) -> None:
+    assert failed_children(script) == 0
+
+
+def locks_of(path: Path) -> list[str]:
+    """Where a module takes locks of the standard library, which forked children find held."""
+    taken = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module in {"threading", "multiprocessing", "functools"}:
+            names = _OF_LOCKS | {"cached_property"}
+            taken += [f"{node.lineno} {each.name}" for each in node.names if each.name in names]
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            name = f"{node.value.id}.{node.attr}"
+            if node.value.id == "functools" and node.attr == "cached_property":
+                taken.append(f"{node.lineno} {name}")
+            if node.value.id in {"threading", "multiprocessing"} and node.attr in _OF_LOCKS:
+                taken.append(f"{node.lineno} {name}")
+    return taken
+
+
+def test_no_lock_escapes_the_module_of_forks() -> None:
+    found = {str(path.relative_to(SOURCE)): locks_of(path) for path in sorted(SOURCE.rglob("*.py"))}
+    assert found.pop("forks.py")
+    assert {path: locks for path, locks in found.items() if locks} == {}
