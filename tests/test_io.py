@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import stat
 import zlib
@@ -158,3 +159,22 @@ def test_a_file_that_changed_is_read_itself(tmp_path: Path, monkeypatch: pytest.
     assert read("a_package", "some.toml") == {"x": "compiled"}
     (package / "some.toml").write_text("x = 2\n")
     assert read("a_package", "some.toml") == {"x": 2}
+
+
+SOURCES = sorted(Path(precision_time.__file__).parent.rglob("*.py"))
+
+
+def test_every_writer_of_tables_guards_formulas() -> None:
+    writers = [path for path in SOURCES if re.search(r"csv\.(DictW|w)riter\(", path.read_text("utf-8"))]
+    assert len(writers) > 5
+    assert not [path.name for path in writers if "table_cell(" not in path.read_text("utf-8")
+                and "map(table_cell" not in path.read_text("utf-8")]  # fmt: skip
+
+
+def test_files_get_their_names_by_the_one_writer() -> None:
+    """But folders of a registry, which are renamed within it."""
+    renamed = re.compile(
+        r"os\.(replace|rename|renames|link)\(|shutil\.(move|copy)|\.rename\(|\w\.replace\([\w.]+\)"
+    )
+    found = {path.name for path in SOURCES if renamed.search(path.read_text("utf-8"))}
+    assert found == {"io.py", "registry.py"}

@@ -9,7 +9,7 @@ import os
 import stat
 import sys
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -46,7 +46,7 @@ def write_atomically(path: Path, content: bytes | str) -> None:
             of the attempt.
     """
     data = content.encode("utf-8") if isinstance(content, str) else memoryview(content)
-    try:
+    with _output_errors(path):
         target = Path(os.path.realpath(path))
         permissions = _permissions_to_keep(path, target)
         if permissions == _WRITE_THROUGH:
@@ -54,7 +54,45 @@ def write_atomically(path: Path, content: bytes | str) -> None:
                 stream.write(data)
         else:
             _replace(target, data, permissions)
+
+
+def check_replaceable(path: Path) -> None:
+    """Refuse an output that `put_in_place` could not replace, before anything is computed for it.
+
+    Raises:
+        OutputError: If it is there and no regular file, or write-protected.
+    """
+    with _output_errors(path):
+        if _permissions_to_keep(path, Path(os.path.realpath(path))) == _WRITE_THROUGH:
+            raise OSError(errno.EINVAL, "it is not a regular file")
+
+
+def put_in_place(part: Path, path: Path) -> None:
+    """Give a finished file its name in one step; links and modes as `write_atomically` has them.
+
+    Args:
+        part: All of it, in the folder of the file.
+        path: The file.
+
+    Raises:
+        OutputError: If the name stands for what is no regular file; the finished one is left.
+    """
+    check_replaceable(path)
+    with _output_errors(path):
+        target = Path(os.path.realpath(path))
+        permissions = _permissions_to_keep(path, target)
+        if permissions is not None:
+            part.chmod(permissions)
+        part.replace(target)
+
+
+@contextlib.contextmanager
+def _output_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
+        if isinstance(error, OutputError):
+            raise
         raise OutputError(
             f"{path} cannot be written: {error.strerror or error}. The rule: an output is a regular file in "
             "an existing folder. To fix: check folder, permissions and free space, or name another file."

@@ -75,15 +75,15 @@ def test_measured_steps_faster_than_the_device_are_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="of the peak of A100-SXM4-80GB"):
         predict_time("resnet50", batch_size=256, precision="tf32", calibration=path)
     path.with_name("absurd.csv").write_text(f"{HEADER}{ROW}1e-300\n", encoding="utf-8")
-    with pytest.raises(CorpusError, match="no measurement"):
+    with pytest.raises(CorpusError, match="no time of a step"):
         predict_time("resnet50", batch_size=256, precision="tf32", calibration=path.with_name("absurd.csv"))
 
 
 def test_a_cell_that_begins_like_json_and_is_none_is_named(tmp_path: Path) -> None:
     path = tmp_path / "runs.csv"
     path.write_text(f"{HEADER}{ROW}0.3\n{ROW.replace('A100-SXM4-80GB', '{A100')}0.3\n", encoding="utf-8")
-    with pytest.raises(CorpusError, match=r"line 3: device='\{A100' is not JSON"):
-        evaluate_csv(path)
+    [reason] = evaluate_csv(path).unsupported_reasons
+    assert reason.startswith("line 3: device='{A100' is not JSON")
 
 
 def test_cells_that_a_spreadsheet_would_run_are_text(tmp_path: Path) -> None:

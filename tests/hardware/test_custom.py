@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from hypothesis import strategies as st
 from precision_time.errors import CatalogError, UnknownNameError
 from precision_time.hardware.catalog import get_cluster, get_device, load_custom
 from precision_time.hardware.device import Link
+from precision_time.hardware.device_table import known_device_names
+from precision_time.planning.energy.power import host_power_w, log_power_spread
 from precision_time.predict.api import predict_time
 
 TOML = """
@@ -197,3 +200,53 @@ def test_both_spellings_of_a_topology_are_read(tmp_path: Path, spelling: str) ->
     path.write_text(TOML + f'topology = "{spelling}"\npod_nodes = 16\n', encoding="utf-8")
     cluster = get_cluster(node_type="mynode", num_devices=64, custom=path)
     assert cluster.fabric.topology == "rail-optimized"
+
+
+def _only_base(name: str) -> dict[str, object]:
+    """A custom device that states nothing but what it is based on."""
+    return {"device": "mine", "custom": {"device": {"mine": {"base": name}}}}
+
+
+COUNTS = (1, 2, 8, 16, 64)
+
+
+@pytest.mark.parametrize("stated", [{}, {"network": "ethernet-25g"}, {"intra_node": "pcie4"}], ids=str)
+def test_a_device_that_states_only_its_base_has_its_host_and_links(stated: dict[str, str]) -> None:
+    for name in known_device_names():
+        for count in COUNTS:
+            like = get_cluster(device=name, num_devices=count, **stated)
+            mine = get_cluster(num_devices=count, **_only_base(name), **stated)  # type: ignore[arg-type]
+            same = replace(mine, device=like.device, reference=None, assumptions=like.assumptions)
+            assert same == like, (name, count)
+            assert replace(mine.device, name=like.device.name, base="") == like.device
+            assert mine.reference is not None
+            assert replace(mine.reference, assumptions=like.assumptions) == like
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("name", known_device_names())
+def test_a_device_that_states_only_its_base_trains_as_fast(name: str) -> None:
+    for count in COUNTS:
+        job = {"model": "resnet50", "gpus": count, "batch_size": 32}
+        like = predict_time(device=name, **job)  # type: ignore[arg-type]
+        mine = predict_time(**_only_base(name), **job)  # type: ignore[arg-type]
+        assert mine.step_time_s == pytest.approx(like.step_time_s, rel=1e-9)
+        assert mine.memory_bytes_per_device == pytest.approx(like.memory_bytes_per_device, rel=1e-9)
+
+
+def test_nodes_of_a_device_with_a_base_are_as_large_as_those_of_the_base() -> None:
+    for name in ("T4", "H200", "RTX5090-Laptop", "TPUv4"):
+        like = predict_time(model="resnet50", device=name, nodes=2)
+        assert predict_time(model="resnet50", nodes=2, **_only_base(name)).gpus == like.gpus  # type: ignore[arg-type]
+
+
+def test_a_device_that_states_another_link_than_its_base_has_no_place_in_its_host() -> None:
+    custom = {"device": {"mine": {"base": "H100-SXM5", "link_gb_per_s": 0}}}
+    assert get_cluster(device="mine", num_devices=8, custom=custom).intra_node.name.startswith("pcie")
+
+
+def test_power_and_host_of_a_device_with_a_base_are_those_of_the_base() -> None:
+    mine = get_cluster(num_devices=8, **_only_base("H100-SXM5")).device  # type: ignore[arg-type]
+    like = get_device("H100-SXM5")
+    assert host_power_w(mine) == host_power_w(like)
+    assert log_power_spread(mine) == log_power_spread(like)

@@ -7,6 +7,7 @@ import json
 import multiprocessing
 import os
 import signal
+import stat
 import sys
 from pathlib import Path
 
@@ -15,7 +16,8 @@ import pytest
 
 from precision_time import predict_many, sweep, sweep_tables
 from precision_time.cli.main import main
-from precision_time.errors import ConfigError, MissingExtraError, UnknownNameError
+from precision_time.errors import ConfigError, MissingExtraError, OutputError, UnknownNameError
+from precision_time.io import table_cell
 from precision_time.predict.prediction import Prediction
 from precision_time.predict.streaming import write_sweep
 from precision_time.request import grid as grids
@@ -170,7 +172,7 @@ def test_parquet_csv_and_json_lines_hold_the_same(tmp_path: Path) -> None:
     rows = [json.loads(line) for line in paths[1].read_text().splitlines()]
     assert parquet.read_table(paths[2]).to_pylist() == rows
     for row, cells in zip(rows, csv.DictReader(paths[0].read_text().splitlines()), strict=True):
-        assert {name: "" if value is None else str(value) for name, value in row.items()} == cells
+        assert {name: "" if value is None else table_cell(str(value)) for name, value in row.items()} == cells
 
 
 def test_without_pyarrow_only_parquet_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,3 +205,55 @@ def test_the_command_says_what_became_of_a_table(tmp_path: Path, capsys: pytest.
     assert [error.partition(" ")[0] for error in errors] == ["", "gpus='x'", "batch_size='-1'", "Invalid"]
     with pytest.raises(SystemExit, match="2"):
         main(["sweep", str(table), "--out", str(tmp_path / "answers.xlsx")])
+
+
+def test_cells_that_a_spreadsheet_would_run_are_text(tmp_path: Path) -> None:
+    table, out = tmp_path / "jobs.csv", tmp_path / "out.csv"
+    formula = "=cmd|'/C calc'!A0"
+    table.write_text(f'model,device\n{formula},T4\nresnet50,"@SUM(1)"\nresnet50,T4\n')
+    write_sweep(grid_of_file(table), out, workers=1)
+    rows = [*csv.DictReader(out.read_text().splitlines())]
+    assert rows[0]["model"] == f"'{formula}"
+    assert rows[1]["device"] == "'@SUM(1)"
+    assert not any(cell.startswith(("=", "+", "@")) for row in rows for cell in row.values())
+    assert float(rows[2]["step_time_s"]) > 0.0
+
+
+@pytest.mark.parametrize("kind", ["fifo", "link", "null"])
+def test_what_is_no_regular_file_is_not_replaced(tmp_path: Path, kind: str) -> None:
+    fifo = tmp_path / "out.csv"
+    if kind == "null":
+        fifo.symlink_to("/dev/null")
+    else:
+        pipe = tmp_path / "pipe" if kind == "link" else fifo
+        os.mkfifo(pipe)
+        if kind == "link":
+            fifo.symlink_to(pipe)
+    before = os.lstat(fifo).st_ino, os.stat(fifo).st_mode
+    told: list[int] = []
+    with pytest.raises(OutputError, match=r"not a regular file.*To fix"):
+        write_sweep(grid_of(GRID), fifo, workers=1, progress=lambda done, total: told.append(done))
+    assert (os.lstat(fifo).st_ino, os.stat(fifo).st_mode) == before
+    assert not told and not list(tmp_path.glob("*.part*"))
+
+
+def test_a_pipe_that_appears_while_rows_are_answered_stays(tmp_path: Path) -> None:
+    out = tmp_path / "out.csv"
+
+    def progress(done: int, total: int) -> None:
+        if done == total:
+            os.mkfifo(out)
+
+    with pytest.raises(OutputError, match="not a regular file"):
+        write_sweep(grid_of({"model": "resnet50"}), out, workers=1, progress=progress)
+    assert stat.S_ISFIFO(out.stat().st_mode)
+    out.unlink()
+    assert write_sweep(grid_of({"model": "resnet50"}), out, workers=1).kept == 1
+
+
+def test_a_file_that_is_written_again_keeps_its_mode(tmp_path: Path) -> None:
+    out = tmp_path / "out.csv"
+    out.touch(0o640)
+    out.chmod(0o640)
+    write_sweep(grid_of({"model": "resnet50"}), out, workers=1)
+    assert stat.S_IMODE(out.stat().st_mode) == 0o640

@@ -20,6 +20,11 @@ bert-base,A100-SXM4-80GB,1,32,fp32,0.2
 no-such-model,A100-SXM4-80GB,1,32,fp32,0.2
 resnet50,LabGPU,1,32,bf16-mixed,0.05
 """
+ODD_SIZE = """\
+model,device,gpus,batch_size,model_config,step_time_s
+resnet50,T4,1,32,,0.2
+resnet50,T4,1,32,"{""image_size"":1e400}",0.2
+"""
 HARDWARE = {"device": {"LabGPU": {"base": "A100-SXM4-80GB", "memory_gb_per_s": 1000}}}
 CSV = {"content-type": "text/csv"}
 
@@ -55,11 +60,13 @@ def test_hardware_of_a_cluster(client: TestClient) -> None:
     [
         (TABLE.replace("bf16-mixed", "/etc/policy.yaml"), 422, "is a file"),
         (TABLE.replace("resnet50", "evil:module"), 200, ""),
-        (TABLE.replace("resnet50", "config.json"), 422, "code or a file"),
+        (TABLE.replace("resnet50", "config.json"), 200, "code or a file"),
         ("a,b\n1,2\n", 422, "column 'model' is missing"),
         ("", 422, "empty"),
         (b"\xff\xff\xff\xff", 400, "UTF-8"),
-        (TABLE.replace("0.31", "nan"), 422, "finite"),
+        (TABLE.replace("0.31", "nan"), 200, "line 2: step_time_s='nan' is not a finite number"),
+        (TABLE.partition("bert")[0].replace("0.31", "nan"), 422, "finite"),
+        (ODD_SIZE, 200, "not JSON of finite numbers"),
         (TABLE + '"', 422, "CSV"),
     ],
 )

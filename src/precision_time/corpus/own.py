@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ..cost.job import Job
-from ..errors import ConfigError, CorpusError, PrecisionTimeError
+from ..errors import ConfigError, CorpusError, PrecisionTimeError, in_one_line
 from ..hardware.catalog import get_device
 from ..hardware.custom import BESIDE, hardware_beside
 from ..hardware.device_table import catalog_name
@@ -47,6 +47,10 @@ STEP_FIELDS = {*RequestFields.model_fields, *LayoutOptions.model_fields, *ALIASE
 """Fields of a request that a table of measured steps may state, under all of their names."""
 BESIDES = frozenset({"source", "source_ref", "run_id", "notes", "quality", "sync_time_s", "dataset"})
 """Columns that a table of requests may have, and that are not part of one."""
+_SHORTEST_S, _LONGEST_S = 1e-9, 1e9
+"""Of a step: a cycle of a processor, and thirty years. Beyond, errors of predictions are no numbers."""
+_MOST_UNREAD, _UNREAD = 20, "a cell of another line breaks its rule"
+"""Lines with a broken cell that are named, and what is said of all others."""
 _OF_A_CAMPAIGN = frozenset({"num_workers", "batch_per_worker"})
 
 
@@ -82,6 +86,8 @@ class OwnStep:
     """The reason at length, as an error would have it."""
     key: str = ""
     """Equal for repeats of one configuration."""
+    unread: bool = False
+    """Whether a cell breaks its rule: `reason` says line and rule."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,10 +97,60 @@ class UnresolvedStep:
     row: Row
     resolved: Callable[[], OwnStep]
 
+    def read(self) -> OwnStep:
+        """As `resolved`, but of a row with a cell that breaks its rule why it is unread."""
+        try:
+            found = self.resolved()
+            measured_s = found.measured_s
+            if measured_s is None or _SHORTEST_S <= measured_s <= _LONGEST_S:
+                return found
+            error = CorpusError(
+                f"{measured_s:g} s are no time of a step. The rule: {_SHORTEST_S:g} to {_LONGEST_S:g} s. "
+                "To fix: check the time or the rate; they are in seconds and in samples per second."
+            )
+        except PrecisionTimeError as raised:
+            error = raised
+        said = in_one_line(error).removeprefix(f"{self.row.path}, line {self.row.number}: ")
+        return OwnStep(row=self.row, reason=f"line {self.row.number}: {said}", unread=True)
+
 
 def read_own_steps(path: str | Path, *, device: str | None = None) -> list[OwnStep]:
-    """Every row of a file of measured steps, in order; arguments and errors as `unresolved_steps`."""
-    return [step.resolved() for step in unresolved_steps(path, device=device)]
+    """Every row of a file of measured steps, in order; arguments and errors as `unresolved_steps`.
+
+    Raises:
+        CorpusError: If a cell of every row breaks its rule.
+    """
+    found = [step.read() for step in unresolved_steps(path, device=device)]
+    check_some_read(found, str(path))
+    return found
+
+
+def check_some_read(rows: Sequence[Any], origin: str) -> None:
+    """Refuse a table of which no row can be read.
+
+    Args:
+        rows: With `unread` and `reason`.
+        origin: What the table is called.
+
+    Raises:
+        CorpusError: Says why the first one cannot.
+    """
+    if rows and all(row.unread for row in rows):
+        raise CorpusError(f"{origin}, {rows[0].reason}")
+
+
+def reasons_of(rows: Iterable[Any]) -> Counter[str]:
+    """Why rows are left out, and how many each: of those that are unread the first by their line.
+
+    Args:
+        rows: With `unread` and `reason`.
+    """
+    found: Counter[str] = Counter()
+    unread = 0
+    for row in rows:
+        unread += row.unread
+        found[_UNREAD if row.unread and unread > _MOST_UNREAD else row.reason] += 1
+    return found
 
 
 def unresolved_steps(path: str | Path, *, device: str | None = None) -> list[UnresolvedStep]:
@@ -152,8 +208,7 @@ def steps_of_rows(
     canonical = [in_corpus_columns(row) for row in rows]
     if canonical:
         check_required(origin, header, [*canonical[0].cells])
-    pairs = zip(rows, canonical, strict=True)
-    return [_later(_of_measurement, raw, measurement_of(row), device, beside) for raw, row in pairs]
+    return [_later(_of_corpus, *pair, device, beside) for pair in zip(rows, canonical, strict=True)]
 
 
 def row_of_fields(fields: Mapping[str, Any], number: int, origin: str) -> Row:
@@ -207,7 +262,7 @@ def read_priced_steps(
 
 def priced_steps(steps: Sequence[OwnStep], origin: str) -> tuple[list[PricedStep], Counter[str]]:
     """The steps that can be priced, at least one, and why others cannot; errors as `read_priced_steps`."""
-    rejected = Counter(step.reason for step in steps if step.job is None)
+    rejected = reasons_of(step for step in steps if step.job is None)
     priced = [
         PricedStep(row=step.row, job=step.job, measured_s=step.measured_s, key=step.key)
         for step in steps
@@ -360,6 +415,11 @@ def _of_request(row: Row, device: str | None, beside: Beside) -> OwnStep:
         measured_s = float(samples / rate) if rate else None
     key = json.dumps({name: str(value) for name, value in sorted({**stated, "model": model}.items())})
     return OwnStep(row=row, job=job, measured_s=measured_s, key=key)
+
+
+def _of_corpus(raw: Row, row: Row, device: str | None, beside: Beside) -> OwnStep:
+    """A row under the names of its own header and of the corpus."""
+    return _of_measurement(raw, measurement_of(row), device, beside)
 
 
 def _of_measurement(row: Row, found: Measurement | Rejected, device: str | None, beside: Beside) -> OwnStep:

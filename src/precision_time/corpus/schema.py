@@ -108,14 +108,28 @@ class Row:
 
     def _json(self, column: str) -> Any:
         try:
-            return json.loads(self.text(column))
+            return json.loads(self.text(column), parse_float=_finite, parse_constant=_finite)
         except (ValueError, RecursionError):
-            raise self.error(column, "is not JSON", 'write an object such as {"dp":8}') from None
+            raise self.error(
+                column, "is not JSON of finite numbers", 'write an object such as {"dp":8}'
+            ) from None
 
     def error(self, column: str, rule: str, fix: str) -> CorpusError:
         """The error for a cell that breaks `rule`."""
         cell = shown(self.text(column))
         return CorpusError(f"{self.path}, line {self.number}: {column}={cell} {rule}. To fix: {fix}.")
+
+
+def _finite(number: str) -> float:
+    """A number of a JSON text, which may be too large for one.
+
+    Raises:
+        ValueError: If it is infinite, or none.
+    """
+    value = float(number)
+    if not math.isfinite(value):
+        raise ValueError(number)
+    return value
 
 
 def read_rows(path: str | Path) -> Iterator[Row]:

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from ..errors import CorpusError
 from ..forks import in_forked_child, unforked
-from ..io import data_folder
+from ..io import data_folder, put_in_place
 from .columns import COLUMNS, INTEGERS, REALS, SIDE, TEXTS, decode, to_json
 from .measurement import Measurement, Rejected
 
@@ -282,7 +282,7 @@ def write_store(
         with MeasurementStore(part) as store:
             store.add(measurements, rejected=rejected)
             store._connection.execute("VACUUM")  # noqa: SLF001
-        os.replace(part, target)
+        put_in_place(part, target)
     finally:
         part.unlink(missing_ok=True)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..corpus.own import OwnStep, UnresolvedStep, unresolved_steps
+from ..corpus.own import OwnStep, UnresolvedStep, check_some_read, reasons_of, unresolved_steps
 from ..corpus.schema import Row, column_of
 from ..errors import ConfigError
 from ..executor import in_chunks, process_map
@@ -52,6 +52,7 @@ class ScoredRow:
     high_s: float | None = None
     reason: str = ""
     remedy: str = ""
+    unread: bool = False
 
     @property
     def supported(self) -> bool:
@@ -163,6 +164,7 @@ def _scored_by(
                 "To fix: name one of them."
             )
     scored = _scored(steps, predictor or shipped_predictor(), coverage, workers)
+    check_some_read(scored, origin)
     return scored, {column: spelled[column_of(column)] for column in group_by}
 
 
@@ -189,14 +191,20 @@ def _scored(
 def _scored_chunk(
     steps: Sequence[UnresolvedStep], predictor: TrainedPredictor | None, coverage: float
 ) -> list[ScoredRow]:
-    read = [step.resolved() for step in steps]
+    read = [step.read() for step in steps]
     return score_steps(read, predictor or shipped_predictor(), coverage=coverage)
 
 
 def score_steps(steps: Sequence[OwnStep], predictor: TrainedPredictor, *, coverage: float) -> list[ScoredRow]:
     """Every row with its prediction or the reason why it has none, in order."""
     scored = [
-        ScoredRow(row=step.row, measured_s=step.measured_s, reason=step.reason, remedy=step.remedy)
+        ScoredRow(
+            row=step.row,
+            measured_s=step.measured_s,
+            reason=step.reason,
+            remedy=step.remedy,
+            unread=step.unread,
+        )
         for step in steps
     ]
     jobs = [step.job for step in steps if step.job is not None]
@@ -223,7 +231,7 @@ def _report(scored: Sequence[ScoredRow], group_by: Mapping[str, str], coverage: 
     return EvaluationReport(
         overall=_summary(supported) if supported else None,
         n_unsupported=len(scored) - len(supported),
-        unsupported_reasons=dict(Counter(i.reason for i in scored if not i.supported).most_common()),
+        unsupported_reasons=dict(reasons_of(i for i in scored if not i.supported).most_common()),
         coverage=coverage,
         groups=groups,
         remedies=tuple(dict.fromkeys(item.remedy for item in scored if item.remedy)),

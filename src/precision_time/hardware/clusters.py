@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import CatalogError, ConfigError, UnknownNameError, shown
 from .custom import Custom, OwnLink, load_custom
 from .device import Cluster, Device, Fabric, Link
-from .device_table import catalog_name, device_assumption, folded, get_device, nearest_device
+from .device_table import catalog_name, device_assumption, get_device, nearest_device
 from .fabrics import family_fabric, split_network, stated_shape, torus_fabric
 from .links import (
     Network,
@@ -121,7 +121,7 @@ def _reference(device: Device, num_devices: int, num_nodes: int, node: NodeType,
     """
     own, like = said.own, device
     if own.find_device(device.name) is not None or catalog_name(device) is None:
-        like = get_device(own.bases.get(folded(device.name), nearest_device(device).name))
+        like = get_device(device.base or nearest_device(device).name)
     network = said.inter_node or node.inter_node
     mine = said.own_network(network)
     if mine is not None:

@@ -63,8 +63,6 @@ class Custom:
     devices: Mapping[str, Device] = field(default_factory=dict)
     node_types: Mapping[str, NodeType] = field(default_factory=dict)
     links: Mapping[str, OwnLink] = field(default_factory=dict)
-    bases: Mapping[str, str] = field(default_factory=dict)
-    """Folded name of a device to the catalog's device that it is based on, where the file says so."""
 
     def find_device(self, name: str) -> Device | None:
         """The file's device of that name, in any spelling."""
@@ -186,10 +184,7 @@ def _custom(sheet: Any, origin: str) -> Custom:
     devices = {folded(name): _device(name, row, origin) for name, row in sheet.device.items()}
     links = {folded(name): _link(name, row, origin) for name, row in sheet.link.items()}
     nodes = {folded(name): _node_type(name, row, origin, devices, links) for name, row in sheet.node.items()}
-    bases = {
-        folded(name): canonical_device(row.base) for name, row in sheet.device.items() if row.base is not None
-    }
-    return Custom(devices=devices, node_types=nodes, links=links, bases=bases)
+    return Custom(devices=devices, node_types=nodes, links=links)
 
 
 def _link(name: str, row: Any, origin: str) -> OwnLink:
@@ -244,7 +239,8 @@ def _device(name: str, row: Any, origin: str) -> Device:
     if row.base is not None:
         base = get_device(row.base)
         peaks = {**base.peak_flops_per_s, **given.pop("peak_flops_per_s", {})}
-        return replace(base, **given, name=name, peak_flops_per_s=peaks, sources={**base.sources, **sources})
+        stated = {**given, "peak_flops_per_s": peaks, "sources": {**base.sources, **sources}}
+        return replace(base, **stated, name=name, base=base.name)
     missing = row.missing_fields()
     if missing:
         raise CatalogError(

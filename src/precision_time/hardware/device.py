@@ -32,6 +32,8 @@ class Device:
     launch_overhead_s: float
     """Shortest time between two dependent kernel launches from an eager framework."""
     release_year: int
+    base: str = ""
+    """Of a user's own device: name of the catalog's device that gives what it does not state; else empty."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """Field name to where its value comes from."""
 

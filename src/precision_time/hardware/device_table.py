@@ -112,9 +112,14 @@ def catalog_name(device: Device) -> str | None:
     return stem if known else None
 
 
+def base_name(device: Device) -> str | None:
+    """Name of the catalog's entry that says what a device does not: of its base, else its own."""
+    return catalog_name(get_device(device.base) if device.base else device)
+
+
 def family_of(device: Device) -> str:
     """The family of a device in devices.csv; empty where it has none."""
-    return str(_file()["device"].get(catalog_name(device), {}).get("family", ""))
+    return str(_file()["device"].get(base_name(device), {}).get("family", ""))
 
 
 def canonical_device(name: str) -> str:
@@ -330,8 +335,8 @@ def _named(name: str) -> Device:
 
 
 def _row(device: Device) -> Mapping[str, Any]:
-    """What the file says of a device, with what its family says; nothing for a user's own."""
-    name = catalog_name(device)
+    """What the file says of a device, with what its family says; nothing for a user's own without a base."""
+    name = base_name(device)
     return {} if name is None else _complete(_file()["device"][name], _file())
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import UnknownNameError
 from ..lazy import LazyTable
 from .device import Device, Fabric
-from .device_table import catalog_name, family_of, folded, get_device, load_toml
+from .device_table import base_name, family_of, folded, get_device, load_toml
 from .fabrics import family_fabric, node_fabric
 from .links import parse_network
 
@@ -83,12 +83,15 @@ def _holds(node: NodeType, device: Device | None, devices_per_node: float) -> bo
 
 
 def default_node_type(device: Device) -> NodeType:
-    """The host in which a device usually sits; a user-defined device sits like its relatives."""
+    """The host in which a device usually sits; a user's own sits like its base, else like its relatives.
+
+    One that states a link its base lacks, or the other way round, has no place in the base's host.
+    """
     defaults = _file()["default"]
-    listed = catalog_name(device)
+    listed = base_name(device)
     name = defaults.get(listed) or _file()["default_family"].get(family_of(device))
-    if listed is None:
-        has_link = device.link_bandwidth_bytes_per_s > 0.0
+    has_link = device.link_bandwidth_bytes_per_s > 0.0
+    if listed is None or (get_device(listed).link_bandwidth_bytes_per_s > 0.0) is not has_link:
         relatives = (
             other.name
             for other in map(get_device, defaults)

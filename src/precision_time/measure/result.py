@@ -20,6 +20,7 @@ from typing import Any, ClassVar, TextIO
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from ..errors import CorpusError, validation_problems
+from ..io import table_cell
 from .trial import TrainingTrial
 
 SCHEMA_VERSION = 2
@@ -332,4 +333,4 @@ def _cell(value: Any) -> str:
         return ""
     if isinstance(value, (list, dict)):
         return json.dumps(value, separators=(",", ":")) if value else ""
-    return repr(value) if isinstance(value, float) else " ".join(str(value).split())
+    return repr(value) if isinstance(value, float) else table_cell(" ".join(str(value).split()))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from ..corpus.schema import OPTION_COLUMNS, OPTION_OF
+from ..io import table_cell
 from ..units import GIBI, GIGA
 from .device import MeasuredDevice
 from .precisions import MODES
@@ -219,7 +220,13 @@ def corpus_csv(
     text = StringIO()
     writer = csv.DictWriter(text, OPTION_COLUMNS, lineterminator="\n")
     writer.writeheader()
-    writer.writerows({OPTION_OF.get(name, name): cell for name, cell in row.items()} for row in rows)
+    writer.writerows(
+        {
+            OPTION_OF.get(name, name): table_cell(cell) if isinstance(cell, str) else cell
+            for name, cell in row.items()
+        }
+        for row in rows
+    )
     return text.getvalue(), len(rows)
 
 

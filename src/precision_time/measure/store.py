@@ -21,6 +21,7 @@ from typing import Any
 
 from ..corpus.schema import OPTION_COLUMNS, OPTION_OF
 from ..errors import CorpusError
+from ..io import table_cell
 from .result import COLUMNS, SCHEMA_VERSION, TrialResult, read_results_csv
 
 OP_COLUMNS = (
@@ -211,7 +212,7 @@ class CsvStore:
 
 def _line(cells: Sequence[str]) -> str:
     text = io.StringIO()
-    csv.writer(text, lineterminator="").writerow(cells)
+    csv.writer(text, lineterminator="").writerow(map(table_cell, cells))
     return text.getvalue()
 
 

@@ -26,7 +26,7 @@ from ..corpus.own import STEP_FIELDS, header_of, is_of_requests, write_graphs
 from ..errors import ConfigError, CorpusError, OutputError, PrecisionTimeError, in_one_line
 from ..hardware.custom import BESIDE
 from ..hardware.custom_schema import checked, read
-from ..io import data_folder, write_atomically
+from ..io import data_folder, table_cell, write_atomically
 from ..measure.describe import toml_of
 from ..measure.store import CsvTable
 from ..predict.anchors import NOT_OF_A_STEP
@@ -206,7 +206,7 @@ def _widened(path: Path, cells: Mapping[str, Any]) -> CsvTable:
         text = io.StringIO()
         writer = csv.DictWriter(text, columns, restval="", extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows({name: table_cell(cell) for name, cell in row.items()} for row in rows)
         write_atomically(path, text.getvalue())
     return CsvTable(path, columns)
 

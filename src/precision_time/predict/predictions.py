@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
@@ -179,6 +180,15 @@ def data_frame(columns: Mapping[str, list[Any]], backend: Literal["pandas", "pol
 
 
 def plain_fields(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields that broke a rule, ready for JSON."""
-    plain = (str, int, float, bool, list, dict, type(None))
-    return {str(name): value if isinstance(value, plain) else str(value) for name, value in given.items()}
+    """Fields that broke a rule, ready for JSON, which has no infinite numbers."""
+    return {str(name): _ready(value) for name, value in given.items()}
+
+
+def _ready(value: Any) -> Any:
+    if isinstance(value, dict):
+        return plain_fields(value)
+    if isinstance(value, list):
+        return [_ready(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if isinstance(value, str | int | float | None) else str(value)

@@ -23,7 +23,7 @@ import numpy as np
 
 from .. import __version__
 from ..errors import ConfigError, OutputError, required_module
-from ..io import package_hash
+from ..io import check_replaceable, package_hash, put_in_place, table_cell
 from ..learn.artifact import PREDICTOR_VARIABLE, chosen_predictor
 from ..ray_executor import open_executor
 from ..request.grid import Block, Grid
@@ -77,6 +77,7 @@ def check_sweep_path(path: Path) -> None:
 
     Raises:
         ConfigError: If it is none of FORMATS.
+        OutputError: If it is there and no regular file.
         MissingExtraError: If it is .parquet and pyarrow is missing.
     """
     if path.suffix.lower() not in FORMATS:
@@ -86,6 +87,7 @@ def check_sweep_path(path: Path) -> None:
         )
     if path.suffix.lower() == _PARQUET:
         _arrow()
+    check_replaceable(path)
 
 
 def sweep_tables(
@@ -139,8 +141,8 @@ def write_sweep(
         OutputError: If the file cannot be written.
         MissingExtraError: If pyarrow is missing for a .parquet.
     """
-    path = Path(os.path.realpath(path))  # of a link, what it points to
     check_sweep_path(path)
+    path = Path(os.path.realpath(path))  # of a link, what it points to
     trained = chosen_predictor(None)  # before processes are forked, which then share it
     kinds = column_types(grid.fields)
     head = {
@@ -229,9 +231,13 @@ def _columns(table: Table) -> list[list[Any]]:
 
 
 def _csv(table: Table, kinds: Mapping[str, type]) -> bytes:
-    del kinds
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(zip(*_columns(table), strict=True))
+    columns = _columns(table)
+    for index, kind in enumerate(kinds.values()):
+        if kind is str:
+            safe = {cell: None if cell is None else table_cell(str(cell)) for cell in {*columns[index]}}
+            columns[index] = [safe[cell] for cell in columns[index]]
+    csv.writer(text, lineterminator="\n").writerows(zip(*columns, strict=True))
     return text.getvalue().encode()
 
 
@@ -353,11 +359,11 @@ class _Parts:
                 self.rows.seek(0)
                 _to_parquet(self.rows, self.sizes, kinds, file)
                 os.fsync(file.fileno())
-            done.replace(self.path)
+            put_in_place(done, self.path)
             part.unlink()
         else:
             os.fsync(self.rows.fileno())
-            part.replace(self.path)
+            put_in_place(part, self.path)
         part.with_name(f"{part.name}.log").unlink()
 
 

@@ -7,7 +7,7 @@ import io
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -233,8 +233,11 @@ def _document(suffix: str, text: str) -> Any:
 
 
 def _cell(text: str) -> Any:
-    """A cell; objects and lists as JSON."""
-    return json.loads(text) if text.lstrip().startswith(("{", "[")) else text.strip()
+    """A cell; objects and lists as JSON. What only begins like one is text, which a field may refuse."""
+    if text.lstrip().startswith(("{", "[")):
+        with suppress(ValueError, RecursionError):
+            return json.loads(text)
+    return text.strip()
 
 
 def _mapping(value: Any, file: Path, place: str) -> Mapping[str, Any]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -23,7 +24,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 
 from ..cost.job import TimingScope
-from ..errors import ConfigError, nearest_names
+from ..errors import ConfigError, nearest_names, shown
 from ..hardware.device import Cluster
 from ..hardware.inventory import ClusterResources
 from ..hardware.words import with_cluster_words
@@ -100,6 +101,22 @@ def _anchors(given: Any) -> Any:
             "priced. To fix: leave some out, or make a calibration of them (precision-time calibrate)."
         )
     return [_anchor(item) for item in given]
+
+
+def _finite(given: dict[str, Any]) -> dict[str, Any]:
+    """Sizes as they are, with no number that is none: JSON and YAML can state 1e400 and NaN.
+
+    Raises:
+        ConfigError: Of the first one.
+    """
+    for name, value in given.items():
+        parts = value if isinstance(value, list) else [value]
+        if any(isinstance(part, float) and not math.isfinite(part) for part in parts):
+            raise ConfigError(
+                f"The size {name}={shown(value)} is not possible. The rule: sizes are finite. "
+                "To fix: correct it."
+            )
+    return given
 
 
 def _precision(given: Any) -> Any:
@@ -359,6 +376,7 @@ class RequestFields(BaseModel):
     ] = None
     sizes: Annotated[
         dict[str, Any],
+        AfterValidator(_finite),
         Option(
             help="Size of a parametric model, such as hidden=2048 or layers=16; may be repeated.",
             flags=("--size",),

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import ConfigError
+from ...io import table_cell
 from .plan import ALL
 from .recipe import REFERENCE
 
@@ -164,7 +165,7 @@ def table_text(rows: Iterable[MeasuredRisk]) -> str:
 def _cell(value: object) -> str:
     if isinstance(value, float):
         return "" if math.isnan(value) else f"{value:.5g}"
-    return str(value)
+    return table_cell(str(value))
 
 
 def read_table(path: Path) -> tuple[MeasuredRisk, ...]:

@@ -20,7 +20,7 @@ from ...arrays import Floats, Number
 from ...cost.terms import METHOD_TERMS, TERMS
 from ...errors import CatalogError, ConfigError
 from ...hardware.device import Device
-from ...hardware.device_table import catalog_name
+from ...hardware.device_table import base_name
 from ...io import packaged_toml
 from .grid import table
 
@@ -76,7 +76,7 @@ def device_power_w(device: Device, terms: Mapping[str, Number], *, mfu: Number |
     waiting, memory = shares_of(terms)
     known = np.where(np.isnan(known), np.inf, known)
     constants = power_constants()
-    busy = constants["busy_of"].get(catalog_name(device), constants["device"]["busy"])
+    busy = constants["busy_of"].get(base_name(device), constants["device"]["busy"])
     return tdp_w(device) * share_of_tdp(waiting, memory, known, {**constants["device"], "busy": busy})
 
 
@@ -89,7 +89,7 @@ def share_of_tdp(waiting: Floats, memory: Floats, mfu: Floats, numbers: Mapping[
 def log_power_spread(device: Device) -> float:
     """Standard deviation of the logarithm of measured over predicted power."""
     constants = power_constants()
-    kind = "measured" if catalog_name(device) in constants["busy_of"] else "other"
+    kind = "measured" if base_name(device) in constants["busy_of"] else "other"
     return float(constants["spread"][kind])
 
 
@@ -112,7 +112,7 @@ def host_power_w(device: Device) -> float:
         CatalogError: If the device has no TDP.
     """
     shares = power_constants()["host"]
-    beside_w = _beside_w().get(catalog_name(device) or "")
+    beside_w = _beside_w().get(base_name(device) or "")
     return float(shares["of_tdp"] * tdp_w(device) if beside_w is None else shares["of_sheet"] * beside_w)
 
 
